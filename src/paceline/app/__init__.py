@@ -1,0 +1,1 @@
+"""The edges: the command line and the web, thin over the public API."""

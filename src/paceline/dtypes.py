@@ -1,0 +1,121 @@
+"""Number formats by name, and the precisions a job can run in.
+
+A *dtype* is how a tensor is stored. A *precision* is how a job is run: what its matrix products
+are computed in, how its activations and weights are stored, and which peak rate applies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from paceline.errors import UnknownNameError
+
+
+class DType(IntEnum):
+    """Storage formats. The numbers are written in workload files: never renumber."""
+
+    FP32 = 0
+    FP64 = 1
+    FP16 = 2
+    BF16 = 3
+    FP8 = 4
+    INT64 = 5
+    INT32 = 6
+    INT8 = 7
+    UINT8 = 8
+    BOOL = 9
+    INT4 = 10
+    INT16 = 11
+    COMPLEX64 = 12
+
+
+#: Bytes of one element, indexed by ``DType``. Sub-byte formats are fractions.
+ELEMENT_BYTES: tuple[float, ...] = (4, 8, 2, 2, 1, 8, 4, 1, 1, 1, 0.5, 2, 8)
+
+#: Formats that autocast may narrow.
+FLOATING: frozenset[DType] = frozenset({DType.FP32, DType.FP64, DType.FP16, DType.BF16, DType.FP8})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """How a job's numbers are kept and multiplied.
+
+    Attributes:
+        name: As users type it.
+        peak_key: Key of the device's dense matrix peak that applies (``Device.peak_flop_per_s``).
+        fallback_peak_keys: Peaks that apply instead, in order, where a device has no such unit
+            and the framework still runs the job (emulation or a wider format).
+        matmul_dtype: Format of matrix-product operands.
+        activation_dtype: Format in which activations are kept.
+        weight_dtype: Format in which weights are kept for the forward pass.
+        keeps_master_weights: Whether training keeps FP32 weights beside (autocast).
+        is_trainable: Whether training may use it.
+    """
+
+    name: str
+    peak_key: str
+    fallback_peak_keys: tuple[str, ...]
+    matmul_dtype: DType
+    activation_dtype: DType
+    weight_dtype: DType
+    keeps_master_weights: bool
+    is_trainable: bool
+
+
+def _precision(
+    name: str,
+    peak_key: str,
+    fallback: tuple[str, ...],
+    formats: tuple[DType, DType, DType],
+    *,
+    master: bool = False,
+    trainable: bool = True,
+) -> Precision:
+    matmul, activation, weight = formats
+    return Precision(
+        name=name,
+        peak_key=peak_key,
+        fallback_peak_keys=fallback,
+        matmul_dtype=matmul,
+        activation_dtype=activation,
+        weight_dtype=weight,
+        keeps_master_weights=master,
+        is_trainable=trainable,
+    )
+
+
+_F32, _F16, _B16 = DType.FP32, DType.FP16, DType.BF16
+
+#: Every precision, by name. ``fp16``/``bf16`` mean autocast in training and half weights in
+#: inference; ``int8``/``int4`` are weight-only with BF16 arithmetic; ``int8-full`` multiplies INT8.
+PRECISIONS: dict[str, Precision] = {
+    p.name: p
+    for p in (
+        _precision("fp32", "fp32", (), (_F32, _F32, _F32)),
+        _precision("tf32", "tf32", ("fp32",), (_F32, _F32, _F32)),
+        _precision("fp16", "fp16", ("fp32",), (_F16, _F16, _F16), master=True),
+        _precision("bf16", "bf16", ("fp16", "fp32"), (_B16, _B16, _B16), master=True),
+        _precision("fp8", "fp8", (), (DType.FP8, _B16, DType.FP8), master=True),
+        _precision("int8-full", "int8", (), (DType.INT8, _B16, DType.INT8), trainable=False),
+        _precision("int8", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.INT8), trainable=False),
+        _precision("int4", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.INT4), trainable=False),
+    )
+}
+
+
+def find_precision(name: str) -> Precision:
+    """The precision called ``name``.
+
+    Raises:
+        UnknownNameError: No such precision.
+
+    >>> find_precision("bf16").activation_dtype.name
+    'BF16'
+    """
+    try:
+        return PRECISIONS[name.lower()]
+    except KeyError:
+        raise UnknownNameError.from_name(
+            "precision", name, PRECISIONS, command="paceline predict --help"
+        ) from None

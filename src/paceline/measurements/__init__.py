@@ -1,0 +1,1 @@
+"""What was seen: flat, versioned records with the environment that made them."""

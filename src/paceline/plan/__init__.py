@@ -1,0 +1,1 @@
+"""Which to choose: goals, costs, search, ranking and explanation."""

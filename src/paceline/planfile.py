@@ -1,0 +1,219 @@
+"""The plan file: the one thing that `run`, `deploy` and `report` read.
+
+Plain data with a version and no behaviour. `paceline.plan.files` reads and writes it as YAML and
+publishes its JSON schema. Units are SI and stand in the key names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A figure with its 80 % interval."""
+
+    low: float
+    mid: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWorkload:
+    """The job.
+
+    Attributes:
+        model: As the user named it: a zoo name, ``torchvision:NAME``, ``package.module:function``.
+        title: As printed.
+        task: Training or inference.
+        sample_unit: What throughput counts.
+        seq: Sequence length; 1 where there is none.
+        num_parameters: All parameters.
+        num_samples: Samples (in ``sample_unit``) per epoch; None if only rates were asked for.
+        num_epochs: Passes over them.
+        optimizer: Name; None in inference.
+    """
+
+    model: str
+    title: str
+    task: Literal["train", "infer"]
+    sample_unit: str
+    seq: int
+    num_parameters: int
+    num_samples: float | None
+    num_epochs: float | None
+    optimizer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStack:
+    """The software to run with.
+
+    Attributes:
+        framework: ``torch``, ``tensorflow``, ``jax``.
+        framework_version: Exact release.
+        platform: ``cuda``, ``rocm``, ``cpu``, ``tpu``.
+        platform_version: CUDA or ROCm release; None on CPU.
+        python_version: Minor version such as ``3.12``.
+        min_driver: Oldest driver that runs it; None where it does not apply.
+    """
+
+    framework: str
+    framework_version: str
+    platform: str
+    platform_version: str | None
+    python_version: str
+    min_driver: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPlace:
+    """Where it runs and at what price.
+
+    Attributes:
+        offer: ``Offer.name`` or the name of an owned machine.
+        cloud: Provider, or ``own``.
+        instance_type: The provider's name of the machine.
+        region: Region of the price.
+        is_spot: Whether the interruptible price is meant.
+        usd_per_hour: Price of all nodes together.
+        priced_on: ISO day of that price; None for owned machines.
+        source: Where the price was read.
+        device: ``Device.name``.
+        num_nodes: Machines.
+        devices_per_node: Devices used in each.
+        num_vcpus_per_node: Virtual CPUs; None if unknown.
+        host_memory_bytes_per_node: Main memory; None if unknown.
+        interconnect: Device-to-device link inside a node.
+        network_bytes_per_s: Network of one node; None if unknown.
+        interruption_frac_per_month: Chance band of spot interruption; None if unknown.
+    """
+
+    offer: str
+    cloud: str
+    instance_type: str
+    region: str
+    is_spot: bool
+    usd_per_hour: float
+    priced_on: str | None
+    source: str
+    device: str
+    num_nodes: int
+    devices_per_node: float
+    num_vcpus_per_node: int | None
+    host_memory_bytes_per_node: float | None
+    interconnect: str
+    network_bytes_per_s: float | None
+    interruption_frac_per_month: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedChoice:
+    """One complete plan: place × strategy × batch × precision × compiler × stack, with its figures.
+
+    Attributes:
+        place: Where.
+        strategy: Canonical strategy string, such as ``dp8`` or ``dp4.tp2@1f1b/mb8``.
+        batch_per_device: Items per device and step (all microbatches together).
+        microbatches: Gradient-accumulation steps.
+        global_batch: Items per optimizer step over all devices.
+        precision: Name in ``dtypes.PRECISIONS``.
+        compiler: ``eager`` or ``compiled`` …
+        checkpointing: What is recomputed.
+        channels_last: Memory layout of convolutions.
+        stack: Software; None where no framework release is known.
+        step_s: Step time.
+        samples_per_s: Throughput of the whole job in ``sample_unit``.
+        time_s: Time to done; None if only rates were asked for.
+        cost_usd: Cost to done; None if only rates were asked for.
+        usd_per_million_samples: Running cost per million of ``sample_unit``.
+        energy_j_per_sample: Device energy per ``sample_unit``.
+        power_w: Mean power of all devices.
+        memory_bytes: Peak device memory: low, median, and the 95 % bound.
+        memory_capacity_bytes: What one device has.
+        parallel_efficiency_frac: Throughput against so many single devices.
+        latency_s: Time per output token, or of one batch; None in training.
+        ttft_s: Time to first token; None where it does not apply.
+        chance_time: Chance to meet the deadline or latency; None without one.
+        chance_cost: Chance to stay in budget; None without one.
+        chance_memory: Chance to fit.
+        bound: What holds it back, as a word.
+        reason: One sentence: why it stands here.
+    """
+
+    place: PlannedPlace
+    strategy: str
+    batch_per_device: int
+    microbatches: int
+    global_batch: int
+    precision: str
+    compiler: str
+    checkpointing: str
+    channels_last: bool
+    stack: PlannedStack | None
+    step_s: Interval
+    samples_per_s: Interval
+    time_s: Interval | None
+    cost_usd: Interval | None
+    usd_per_million_samples: Interval
+    energy_j_per_sample: float
+    power_w: float
+    memory_bytes: Interval
+    memory_capacity_bytes: float
+    parallel_efficiency_frac: float
+    latency_s: Interval | None
+    ttft_s: Interval | None
+    chance_time: float | None
+    chance_cost: float | None
+    chance_memory: float
+    bound: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectedChoice:
+    """What stands below the line, and why.
+
+    Attributes:
+        name: Offer, device or group of them.
+        reason: One sentence.
+        wins_below_usd_per_hour: The price at which it would be first; None if none would do.
+    """
+
+    name: str
+    reason: str
+    wins_below_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFile:
+    """A ranked plan; the first choice is the one that `run` and `deploy` take unless told.
+
+    Attributes:
+        schema_version: Of this layout.
+        paceline_version: Of the program that wrote it.
+        catalog_version: Of the facts.
+        calibration: Of the predictor.
+        created_on: ISO day that prices were judged on.
+        assumptions: Printed first, one sentence each.
+        workload: The job.
+        goal: The goal as given, option by option.
+        choices: Best first.
+        rejected: Below the line.
+        turns: What price or deadline would change the answer, one sentence each.
+    """
+
+    schema_version: int
+    paceline_version: str
+    catalog_version: str
+    calibration: str
+    created_on: str
+    assumptions: tuple[str, ...]
+    workload: PlannedWorkload
+    goal: dict[str, str]
+    choices: tuple[PlannedChoice, ...]
+    rejected: tuple[RejectedChoice, ...] = field(default=())
+    turns: tuple[str, ...] = field(default=())

@@ -1,0 +1,1 @@
+"""One device: op time, host dispatch, memory, input, energy and intervals."""

@@ -1,0 +1,92 @@
+"""The answer of `predict`: arrays over devices × points, with an interval and a reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.trace.graph import FloatArray
+
+
+class Bound(IntEnum):
+    """What holds a step back."""
+
+    COMPUTE = 0
+    BANDWIDTH = 1
+    LAUNCH = 2
+    TRANSFER = 3
+    INPUT = 4
+    COMMUNICATION = 5
+    MEMORY = 6
+
+
+class Knowledge(IntEnum):
+    """How near the device is to one that was measured; wider intervals further down."""
+
+    MEASURED = 0
+    SIBLING = 1
+    ARCHITECTURE = 2
+    UNKNOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """Where to evaluate: batch and sequence length, elementwise.
+
+    Attributes:
+        batch: Items per device and microbatch, (num_points,).
+        seq: Sequence (or past) length, (num_points,).
+    """
+
+    batch: FloatArray
+    seq: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepPrediction:
+    """One pass on one device each, for all devices × points. Shapes are (num_devices, num_points).
+
+    Attributes:
+        low_s: Lower end of the 80 % interval of step time.
+        mid_s: Median of step time.
+        high_s: Upper end of the 80 % interval.
+        device_s: Busy time of the device.
+        host_s: Time the host needs to dispatch the step.
+        copy_s: Host-to-device transfer of one batch.
+        backward_s: Of ``device_s``, the backward part (what communication can hide behind).
+        compute_bound_s: Of ``device_s``, time in ops whose binding limit is arithmetic.
+        bandwidth_bound_s: Of ``device_s``, time in ops bound by device memory.
+        roofline_s: Plain roofline, for comparison.
+        flop: FLOP of the pass, (num_points,).
+        memory_low_bytes: Peak device memory of the process, lower end of the 80 % interval.
+        memory_mid_bytes: Peak device memory of the process, median.
+        memory_high_bytes: The bound that holds at a chance of 95 %.
+        energy_j: Energy of the device over the step.
+        power_w: Mean power of the device.
+        bound: ``Bound`` code, int8.
+        knowledge: ``Knowledge`` code per device, int8 (num_devices,).
+        log_sigma: Standard deviation of log step time behind the interval.
+    """
+
+    low_s: FloatArray
+    mid_s: FloatArray
+    high_s: FloatArray
+    device_s: FloatArray
+    host_s: FloatArray
+    copy_s: FloatArray
+    backward_s: FloatArray
+    compute_bound_s: FloatArray
+    bandwidth_bound_s: FloatArray
+    roofline_s: FloatArray
+    flop: FloatArray
+    memory_low_bytes: FloatArray
+    memory_mid_bytes: FloatArray
+    memory_high_bytes: FloatArray
+    energy_j: FloatArray
+    power_w: FloatArray
+    bound: npt.NDArray[np.int8]
+    knowledge: npt.NDArray[np.int8]
+    log_sigma: FloatArray

@@ -1,0 +1,1 @@
+"""Say it: results become tables, charts and pages; computes nothing."""

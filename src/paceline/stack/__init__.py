@@ -1,0 +1,1 @@
+"""Which software works on which device: rules and facts in, combinations or conflicts out."""

@@ -1,0 +1,135 @@
+"""What a lowered pass costs: distinct ops with counts for time, candidate peaks for memory.
+
+This is the one thing that `predict` and `parallel` read: `lower` in `paceline.trace.lowering` makes
+it from a `Graph` and a `Configuration` (precision, compiler, checkpointing, platform …).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.trace.graph import FloatArray
+
+Compiler = Literal["eager", "compiled", "xla", "tensorrt"]
+Checkpointing = Literal["none", "selective", "block", "full"]
+Platform = Literal["cuda", "rocm", "cpu", "xla"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """How a model is run on one device: everything that rewrites its graph.
+
+    Attributes:
+        precision: Name in ``dtypes.PRECISIONS``.
+        compiler: ``eager`` launches op by op; the others fuse.
+        checkpointing: What is recomputed in backward instead of kept.
+        platform: Whose kernels and saved tensors the lowering follows.
+        channels_last: Whether convolutions run in NHWC.
+        attention: Kernel family used for scaled-dot-product attention.
+        optimizer_kernel: How the optimizer is launched.
+        frozen: Module patterns (fnmatch) whose parameters receive no gradients.
+        lora_rank: Rank of adapters on matrix products; 0 means none.
+        lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
+        offload: What lives in host memory between uses.
+    """
+
+    precision: str = "bf16"
+    compiler: Compiler = "eager"
+    checkpointing: Checkpointing = "none"
+    platform: Platform = "cuda"
+    channels_last: bool = True
+    attention: Literal["math", "flash", "memory-efficient"] = "flash"
+    optimizer_kernel: Literal["plain", "foreach", "fused"] = "foreach"
+    frozen: tuple[str, ...] = ()
+    lora_rank: int = 0
+    lora_modules: tuple[str, ...] = ()
+    offload: Literal["none", "optimizer", "activations"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CostTable:
+    """Distinct ops of a lowered pass with their counts, and the order in which they run.
+
+    Attributes:
+        kind: ``OpKind``, int16 (num_rows,).
+        variant: Meaning within the kind, int16.
+        phase: ``Phase``, int8.
+        matmul_dtype: ``DType`` of matrix-product operands (selects the peak), int8.
+        count: How often the row occurs, float64.
+        num_kernels: Kernels one occurrence launches on the platform (0 if fused away), float64.
+        flop: (num_rows, 9) coefficients.
+        read_bytes: Device-memory bytes read, (num_rows, 9).
+        write_bytes: Device-memory bytes written, (num_rows, 9).
+        dims: Shape numbers of the kind, (num_rows, NUM_DIMS, 9).
+        weight_bytes: Of ``read_bytes``, those of parameters, (num_rows, 9).
+        order: Row of each op in execution order, int32 (num_ops,).
+        module: Index into ``modules`` of each op in execution order, int32 (num_ops,).
+        modules: Dotted module paths.
+    """
+
+    kind: npt.NDArray[np.int16]
+    variant: npt.NDArray[np.int16]
+    phase: npt.NDArray[np.int8]
+    matmul_dtype: npt.NDArray[np.int8]
+    count: FloatArray
+    num_kernels: FloatArray
+    flop: FloatArray
+    read_bytes: FloatArray
+    write_bytes: FloatArray
+    dims: FloatArray
+    weight_bytes: FloatArray
+    order: npt.NDArray[np.int32]
+    module: npt.NDArray[np.int32]
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemoryTable:
+    """Live bytes at the moments that can be the peak.
+
+    Attributes:
+        by_owner: Live bytes per candidate moment and ``Owner``, (num_moments, num_owners, 9):
+            exact sums over storages, before allocator rounding.
+        op: Op index of each moment, int32 (num_moments,).
+        largest_bytes: Largest single storage, (num_storages_kept, 9), for workspace and rounding.
+        num_allocations: Storages live at each moment, float64 (num_moments,).
+    """
+
+    by_owner: FloatArray
+    op: npt.NDArray[np.int32]
+    largest_bytes: FloatArray
+    num_allocations: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoweredPass:
+    """One pass as it will run: its costs, its memory and the configuration that made it.
+
+    Attributes:
+        name: Name of the graph.
+        configuration: What it was lowered with.
+        costs: For time.
+        memory: For the peak.
+        num_parameters: Parameters of the model.
+        num_trainable_parameters: Parameters that receive gradients.
+        gradient_bytes: Bytes of all gradients as they would be all-reduced.
+        parameter_bytes: Bytes of parameters as stored on the device for this pass.
+        optimizer_state_bytes: Bytes of optimizer state (master weights included).
+        gradient_ready: For each trainable parameter tensor, in the order gradients become ready:
+            (op index in execution order, bytes); float64 (num_tensors, 2). Empty in inference.
+    """
+
+    name: str
+    configuration: Configuration
+    costs: CostTable
+    memory: MemoryTable
+    num_parameters: int
+    num_trainable_parameters: int
+    gradient_bytes: float
+    parameter_bytes: float
+    optimizer_state_bytes: float
+    gradient_ready: FloatArray

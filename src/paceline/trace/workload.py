@@ -1,0 +1,83 @@
+"""A workload: the passes of a job, how often each runs, and what one sample is.
+
+A training job repeats one step. Generation is a prefill and then many decodes; a GAN updates two
+networks; reinforcement learning rolls out and then updates. Each is passes × repeats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from paceline.trace.graph import Graph
+
+Task = Literal["train", "infer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceJob:
+    """The amount of work meant when the user names none.
+
+    Attributes:
+        num_samples: Samples per epoch (training) or in all (inference), in ``sample_unit``.
+        num_epochs: Passes over them.
+        description: As printed in the first assumption.
+        source: Where the figure comes from.
+    """
+
+    num_samples: float
+    num_epochs: float
+    description: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pass:
+    """A graph and how often it runs per step of the job.
+
+    Attributes:
+        name: ``step``, ``forward``, ``prefill``, ``decode``, ``discriminator`` …
+        graph: What one execution asks for.
+        repeats: Executions per step of the job (per output token for ``decode``).
+        runs_on: Where it runs.
+    """
+
+    name: str
+    graph: Graph
+    repeats: float = 1.0
+    runs_on: Literal["device", "host"] = "device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Workload:
+    """A model with a task, ready to be lowered and predicted.
+
+    Attributes:
+        name: As typed, such as ``resnet50``.
+        title: As printed, such as ``ResNet-50``.
+        task: Training or inference.
+        passes: What runs, in order.
+        sample_unit: What throughput counts: ``images``, ``tokens``, ``sequences``, ``samples``.
+        default_seq: Sequence length used when none is given; 1 where there is none.
+        sample_bytes: Host-to-device bytes per batch item, at ``default_seq``.
+        num_parameters: All parameters.
+        optimizer: ``sgd``, ``adam``, ``adamw``, …; None in inference.
+        input_description: As printed, such as ``224×224``.
+        max_global_batch: Largest global batch that the reference recipe trains well with.
+        reference_job: Used when no work is given; None if unknown.
+        source: Where the architecture comes from, with its published parameter count.
+    """
+
+    name: str
+    title: str
+    task: Task
+    passes: tuple[Pass, ...]
+    sample_unit: Literal["images", "tokens", "sequences", "samples"]
+    default_seq: int
+    sample_bytes: float
+    num_parameters: int
+    optimizer: str | None
+    input_description: str
+    max_global_batch: int | None
+    reference_job: ReferenceJob | None
+    source: str
