@@ -160,7 +160,7 @@ def format_percent(frac: float) -> str:
 
 
 def _scaled(value: float, digits: int, suffixes: tuple[str, ...]) -> str:
-    power = 0 if value == 0 else int(math.floor(math.log10(abs(value)) / 3 + 1e-12))
+    power = 0 if value == 0 else math.floor(math.log10(abs(value)) / 3 + 1e-12)
     power = min(max(power, 0), len(suffixes) - 1)
     if power == 0:
         return f"{value:.{0 if float(value).is_integer() else 2}f} {suffixes[0]}"
