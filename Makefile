@@ -1,0 +1,79 @@
+# Two commands for a newcomer: `make plan` and `make test`. The rest is for developers.
+
+VENV := .venv
+TEST_VENV := .venv-test
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
+TEST_PYTHON := $(TEST_VENV)/bin/python
+export OMP_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy bench \
+	gpu-truth gpu-memory gpu-test clean
+
+help:  ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+plan: $(VENV)/.paceline  ## Set up what planning needs, and plan the reference training of ResNet-50
+	@$(VENV)/bin/paceline plan resnet50 --deadline 24h
+
+test: check pytest  ## Everything that needs neither a GPU nor a framework other than PyTorch
+
+check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of functions and modules
+	$(TEST_PYTHON) -m ruff check .
+	$(TEST_PYTHON) -m mypy
+	$(TEST_VENV)/bin/lint-imports
+	$(TEST_PYTHON) tools/sizes.py
+
+pytest: $(TEST_VENV)/.paceline
+	$(TEST_PYTHON) -m pytest -m "not slow and not stacks and not gpu and not truth and not validators"
+
+docs: $(TEST_VENV)/.paceline  ## Write the generated pages of docs/reference again
+	$(TEST_PYTHON) tools/generate_docs.py
+
+test-slow: $(TEST_VENV)/.paceline  ## The tests left out of `make test` because they take long
+	$(TEST_PYTHON) -m pytest -m "slow"
+
+test-stacks: $(TEST_VENV)/.paceline  ## Other frameworks, each in an environment of its own
+	@echo "needs a package index, some 10 GB of disk and half an hour; environments without a framework are skipped"
+	$(TEST_PYTHON) -m pytest -m "stacks or validators" -rs
+
+soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples
+	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "not stacks and not gpu and not truth and not validators"
+
+accuracy: $(TEST_VENV)/.paceline  ## Score predictions against published measurements
+	@tools/run_if ../shared/truth "the folder of published measurements" \
+		$(TEST_PYTHON) tools/accuracy.py
+
+bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks/speed.md
+	$(TEST_PYTHON) benchmarks/speed.py
+
+gpu-test: $(TEST_VENV)/.paceline  ## Tests that need an NVIDIA GPU
+	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
+		$(TEST_PYTHON) -m pytest -m "gpu"
+
+gpu-truth: $(TEST_VENV)/.paceline  ## Measure models on this GPU beside their predictions
+	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
+		$(TEST_PYTHON) tools/gpu_truth.py
+
+gpu-memory: $(TEST_VENV)/.paceline  ## Measure peak memory on this GPU beside its predictions
+	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
+		$(TEST_PYTHON) tools/gpu_memory.py
+
+clean:  ## Remove the environments and caches
+	rm -rf $(VENV) $(TEST_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/.paceline: requirements/core.txt pyproject.toml
+	@echo "setting up $(VENV) with the core dependencies (once)" >&2
+	@test -x $(VENV)/bin/python || "$$(tools/find_python)" -m venv $(VENV)
+	@$(VENV)/bin/python $(PIP_INSTALL) -r requirements/core.txt
+	@$(VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(TEST_VENV)/.paceline: requirements/core.txt requirements/test.txt requirements/torchvision.txt pyproject.toml
+	@echo "setting up $(TEST_VENV) with PyTorch and the test tools (once, a few minutes)" >&2
+	@test -x $(TEST_VENV)/bin/python || "$$(tools/find_python)" -m venv $(TEST_VENV)
+	@$(TEST_VENV)/bin/python $(PIP_INSTALL) -r requirements/test.txt
+	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-deps -r requirements/torchvision.txt
+	@$(TEST_VENV)/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@

@@ -1,0 +1,133 @@
+"""Print the size figures of our code, and fail where a bound is crossed.
+
+The columns are those by which well-kept packages were compared: lines and files, function
+length (median / p90 / max, nested ones included), functions over 60 lines, module length,
+comment lines per 100 code lines, public names with a docstring, annotated parameters and returns.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import statistics
+import sys
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_FUNCTION_LINES = 80
+MAX_MODULE_LINES = 600
+PACKAGE = Path(__file__).parent.parent / "src" / "paceline"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One source file, parsed."""
+
+    path: Path
+    num_lines: int
+    num_comments: int
+    num_code_lines: int
+    tree: ast.Module
+
+    def functions(self) -> Iterator[Function]:
+        return (n for n in ast.walk(self.tree) if isinstance(n, Function))
+
+
+def read_module(path: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    comments = {t.start[0] for t in tokens if t.type == tokenize.COMMENT}
+    layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER}
+    code = {t.start[0] for t in tokens if t.type not in layout}
+    return Module(
+        path=path,
+        num_lines=text.count("\n"),
+        num_comments=len(comments),
+        num_code_lines=len(code),
+        tree=ast.parse(text),
+    )
+
+
+def num_lines(function: Function) -> int:
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def percentile(values: Sequence[int], share: float) -> int:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def documented_share(modules: Sequence[Module]) -> float:
+    public = [n for m in modules for n in _public(m.tree)]
+    return sum(ast.get_docstring(n) is not None for n in public) / max(1, len(public))
+
+
+def _public(tree: ast.Module) -> Iterator[ast.ClassDef | Function]:
+    for node in tree.body:
+        if isinstance(node, (ast.ClassDef, Function)) and not node.name.startswith("_"):
+            yield node
+            if isinstance(node, ast.ClassDef):
+                yield from (
+                    n for n in node.body if isinstance(n, Function) and not n.name.startswith("_")
+                )
+
+
+def annotated_share(functions: Sequence[Function]) -> float:
+    total = annotated = 0
+    for function in functions:
+        arguments = function.args
+        named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        slots = [a.annotation for a in named if a.arg not in ("self", "cls")] + [function.returns]
+        total += len(slots)
+        annotated += sum(s is not None for s in slots)
+    return annotated / max(1, total)
+
+
+def table(modules: Sequence[Module]) -> str:
+    functions = [f for m in modules for f in m.functions()]
+    lengths = [num_lines(f) for f in functions]
+    sizes = [m.num_lines for m in modules]
+    comments = sum(m.num_comments for m in modules)
+    code = sum(m.num_code_lines for m in modules)
+    return "\n".join((
+        "| lines / files | function median / p90 / max | >60 lines | module median / p90 / max "
+        "| comments | docs | types |",
+        "|---|---|---|---|---|---|---|",
+        f"| {sum(sizes) / 1000:.1f}k / {len(modules)} "
+        f"| {statistics.median(lengths):.0f} / {percentile(lengths, 0.9)} / {max(lengths)} "
+        f"| {sum(n > 60 for n in lengths) / len(lengths):.1%} "
+        f"| {statistics.median(sizes):.0f} / {percentile(sizes, 0.9)} / {max(sizes)} "
+        f"| {100 * comments / code:.0f} | {documented_share(modules):.0%} "
+        f"| {annotated_share(functions):.0%} |",
+    ))  # fmt: skip
+
+
+def offences(modules: Sequence[Module]) -> list[str]:
+    found = [
+        f"{m.path}: {m.num_lines} lines, at most {MAX_MODULE_LINES}"
+        for m in modules
+        if m.num_lines > MAX_MODULE_LINES
+    ]
+    found += [
+        f"{m.path}:{f.lineno}: {f.name} has {num_lines(f)} lines, at most {MAX_FUNCTION_LINES}"
+        for m in modules
+        for f in m.functions()
+        if num_lines(f) > MAX_FUNCTION_LINES
+    ]
+    return found
+
+
+def main() -> int:
+    modules = [read_module(path) for path in sorted(PACKAGE.rglob("*.py"))]
+    print(table(modules))
+    found = offences(modules)
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
