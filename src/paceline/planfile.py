@@ -35,6 +35,12 @@ class PlannedWorkload:
         num_samples: Samples (in ``sample_unit``) per epoch; None if only rates were asked for.
         num_epochs: Passes over them.
         optimizer: Name; None in inference.
+        input_description: As printed, such as ``224×224``.
+        job: The amount of work in words; empty if only rates were asked for.
+        prompt_tokens: Of one request to a language model; None where it does not apply.
+        output_tokens: Of one request to a language model; None where it does not apply.
+        concurrency: Requests in flight at once; None where it does not apply.
+        requests_per_s: Requests to be served; None where it does not apply.
     """
 
     model: str
@@ -46,6 +52,12 @@ class PlannedWorkload:
     num_samples: float | None
     num_epochs: float | None
     optimizer: str | None
+    input_description: str = ""
+    job: str = ""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    concurrency: int | None = None
+    requests_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +154,15 @@ class PlannedChoice:
         chance_memory: Chance to fit.
         bound: What holds it back, as a word.
         reason: One sentence: why it stands here.
+        meets_goal: Whether every constraint holds at the stated chance; a choice that does not
+            is shown because it is cheaper or faster and nearly does.
+        label: ``cheapest``, ``fastest``, ``pinned`` …; empty for the rest.
+        remark: Short note behind the row, such as ``too unsure for 24 h``; may be empty.
+        notes: Licence, end of support and the like, one sentence each.
+        num_devices: Devices of all nodes together.
+        optimizer_steps: Exact number of them; None in inference or without an amount of work.
+        exposed_communication_s: Of a step, time that communication adds.
+        mfu_frac: Model FLOP per second over the devices' dense peak; None where no peak is known.
     """
 
     place: PlannedPlace
@@ -171,6 +192,14 @@ class PlannedChoice:
     chance_memory: float
     bound: str
     reason: str
+    meets_goal: bool = True
+    label: str = ""
+    remark: str = ""
+    notes: tuple[str, ...] = ()
+    num_devices: int = 1
+    optimizer_steps: int | None = None
+    exposed_communication_s: float = 0.0
+    mfu_frac: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,11 +210,58 @@ class RejectedChoice:
         name: Offer, device or group of them.
         reason: One sentence.
         wins_below_usd_per_hour: The price at which it would be first; None if none would do.
+        kind: Why, as a word: ``stale price``, ``no price``, ``retired``, ``no framework``,
+            ``does not fit``, ``misses the deadline``, ``over the budget``, ``filtered`` …
+        num_rejected: How many offers this line stands for.
     """
 
     name: str
     reason: str
     wins_below_usd_per_hour: float | None = None
+    kind: str = ""
+    num_rejected: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPoint:
+    """One point of the scaling curve of the first choice's device.
+
+    Attributes:
+        num_devices: Devices of all nodes together.
+        offer: Offer that holds them.
+        samples_per_s: Best throughput at that count.
+        efficiency_frac: Throughput against so many single devices.
+        usd_per_million_samples: Running cost per million of ``sample_unit``; None without a price.
+        bound: What holds the job back there.
+    """
+
+    num_devices: int
+    offer: str
+    samples_per_s: float
+    efficiency_frac: float
+    usd_per_million_samples: float | None
+    bound: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedFigure:
+    """A figure of the first choice with where it comes from (``--explain``).
+
+    Attributes:
+        name: Path of the figure, such as ``choices[0].cost_usd``.
+        value: As printed, with its unit.
+        formula: How it was made from the figures below; empty for a fact.
+        inputs: Names of the figures it was made from.
+        origin: ``source`` for a fact that was read, ``assumption``, or ``computed``.
+        source: Where a fact was read, or the assumption in words.
+    """
+
+    name: str
+    value: str
+    formula: str
+    inputs: tuple[str, ...]
+    origin: Literal["source", "assumption", "computed"]
+    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +280,14 @@ class PlanFile:
         choices: Best first.
         rejected: Below the line.
         turns: What price or deadline would change the answer, one sentence each.
+        goal_text: The goal in words, such as ``done within 24 h (chance ≥ 80 %), cheapest first``.
+        why: Why the first choice is first and why the runner-up lost, one sentence each.
+        scaling: Scaling curve of the first choice's device, by number of devices.
+        knee: Where more devices stop paying, and what holds them back; may be empty.
+        rent_or_buy: When an own machine would pay; may be empty.
+        next_commands: What to type next, most useful first.
+        num_candidates: Candidates that were evaluated.
+        explanation: Where every figure of the first choice comes from.
     """
 
     schema_version: int
@@ -217,3 +301,11 @@ class PlanFile:
     choices: tuple[PlannedChoice, ...]
     rejected: tuple[RejectedChoice, ...] = field(default=())
     turns: tuple[str, ...] = field(default=())
+    goal_text: str = ""
+    why: tuple[str, ...] = ()
+    scaling: tuple[ScalingPoint, ...] = ()
+    knee: str = ""
+    rent_or_buy: str = ""
+    next_commands: tuple[str, ...] = ()
+    num_candidates: int = 0
+    explanation: tuple[TracedFigure, ...] = ()
