@@ -1,1 +1,13 @@
 """Do it: probe the machine, keep isolated environments, measure, train."""
+
+from paceline.run.facts import GpuFacts, HostFacts
+from paceline.run.probe import describe_machine, match_device, probe_host, probe_machine
+
+__all__ = [
+    "GpuFacts",
+    "HostFacts",
+    "describe_machine",
+    "match_device",
+    "probe_host",
+    "probe_machine",
+]
