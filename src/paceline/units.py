@@ -109,16 +109,26 @@ def format_significant(value: float, digits: int = 3) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def duration_scale(seconds: float) -> tuple[float, str]:
+    """Seconds in the largest unit that keeps a duration above one, and that unit.
+
+    >>> duration_scale(54360.0)
+    (3600.0, 'h')
+    """
+    steps = ((2 * DAY_S, DAY_S, "d"), (HOUR_S, HOUR_S, "h"), (60.0, 60.0, "min"), (1.0, 1.0, "s"),
+             (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"))  # fmt: skip
+    _, scale_s, unit = next(step for step in steps if abs(seconds) >= step[0])
+    return scale_s, unit
+
+
 def format_duration(seconds: float, digits: int = 3) -> str:
     """A duration in the largest unit that keeps it above one.
 
     >>> format_duration(54360.0), format_duration(0.0123), format_duration(8.6e6)
     ('15.1 h', '12.3 ms', '99.5 d')
     """
-    steps = ((2 * DAY_S, DAY_S, "d"), (HOUR_S, HOUR_S, "h"), (60.0, 60.0, "min"), (1.0, 1.0, "s"),
-             (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"))  # fmt: skip
-    _, divisor, unit = next(step for step in steps if abs(seconds) >= step[0])
-    return f"{format_significant(seconds / divisor, digits)} {unit}"
+    scale_s, unit = duration_scale(seconds)
+    return f"{format_significant(seconds / scale_s, digits)} {unit}"
 
 
 def format_bytes(num_bytes: float, digits: int = 3) -> str:

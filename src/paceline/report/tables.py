@@ -1,0 +1,166 @@
+"""Tables as text at a given width, and as Markdown: the one place that aligns columns.
+
+Numbers stand right, words stand left, units stand in the header, and nothing needs colour.
+Where the width does not suffice, columns with a ``min_width`` are cut with an ellipsis; where
+that is not enough, columns go in the order of their ``drop_order``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from unicodedata import combining, east_asian_width
+
+_GAP = "  "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column.
+
+    Attributes:
+        title: Header, with the unit.
+        is_number: Whether its cells stand right.
+        drop_order: Where it goes first (1), second (2) … on a narrow terminal; 0 stays always.
+        min_width: Cells to which it may be cut; None if it is never cut.
+    """
+
+    title: str
+    is_number: bool = False
+    drop_order: int = 0
+    min_width: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Cells under columns. An empty cell means: there is no such figure.
+
+    Attributes:
+        columns: Left to right.
+        rows: One tuple of cells each, as many as there are columns.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        """Refuse ragged rows."""
+        assert all(len(row) == len(self.columns) for row in self.rows)
+
+
+def text_table(table: Table, *, width: int = 100) -> str:
+    """The table as lines of at most ``width`` characters where its fixed columns allow.
+
+    >>> cells = Table(
+    ...     columns=(Column(title="device"), Column(title="W", is_number=True)),
+    ...     rows=(("A100", "400"), ("L4", "72")),
+    ... )
+    >>> print(text_table(cells))
+    device    W
+    A100    400
+    L4       72
+    """
+    fitted = _fit(table, width)
+    widths = _widths(fitted)
+    header = tuple(column.title for column in fitted.columns)
+    return "\n".join(_line(fitted.columns, row, widths) for row in (header, *fitted.rows))
+
+
+def markdown_table(table: Table) -> str:
+    """The table in GitHub's Markdown.
+
+    >>> cells = Table(columns=(Column(title="W", is_number=True),), rows=(("400",),))
+    >>> print(markdown_table(cells))
+    | W |
+    |--:|
+    | 400 |
+    """
+    header = _markdown_row([column.title for column in table.columns])
+    rule = "|" + "|".join("--:" if c.is_number else "---" for c in table.columns) + "|"
+    return "\n".join((header, rule, *(_markdown_row(row) for row in table.rows)))
+
+
+def display_width(text: str) -> int:
+    """Terminal cells that ``text`` takes: wide characters count two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
+
+
+def cut(text: str, width: int) -> str:
+    """``text`` in at most ``width`` cells, with an ellipsis where something is missing.
+
+    >>> cut("channels-last", 8)
+    'channel…'
+    """
+    if display_width(text) <= width:
+        return text
+    kept = text[: max(0, width - 1)]
+    while display_width(kept) > width - 1:
+        kept = kept[:-1]
+    return kept.rstrip() + "…"
+
+
+def _fit(table: Table, width: int) -> Table:
+    for column in sorted(table.columns, key=lambda c: c.drop_order):
+        if _smallest_width(table) <= width:
+            break
+        if column.drop_order:
+            table = _without(table, column)
+    return _with_cut_cells(table, width)
+
+
+def _without(table: Table, column: Column) -> Table:
+    kept = [i for i, c in enumerate(table.columns) if c is not column]
+    return Table(
+        columns=tuple(table.columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+    )
+
+
+def _with_cut_cells(table: Table, width: int) -> Table:
+    for index, column in enumerate(table.columns):
+        widths = _widths(table)
+        excess = _total_width(widths) - width
+        if excess > 0 and column.min_width is not None:
+            target = max(column.min_width, widths[index] - excess)
+            rows = tuple((*r[:index], cut(r[index], target), *r[index + 1 :]) for r in table.rows)
+            table = Table(columns=table.columns, rows=rows)
+    return table
+
+
+def _smallest_width(table: Table) -> int:
+    widths = _widths(table)
+    shrunk = [
+        w if column.min_width is None else min(w, column.min_width)
+        for column, w in zip(table.columns, widths, strict=True)
+    ]
+    return _total_width(shrunk)
+
+
+def _widths(table: Table) -> list[int]:
+    titles = [display_width(column.title) for column in table.columns]
+    for row in table.rows:
+        titles = [max(w, display_width(cell)) for w, cell in zip(titles, row, strict=True)]
+    return titles
+
+
+def _total_width(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        _pad(cell, width, is_right=column.is_number)
+        for column, cell, width in zip(columns, cells, widths, strict=True)
+    ]
+    return _GAP.join(padded).rstrip()
+
+
+def _pad(cell: str, width: int, *, is_right: bool) -> str:
+    blank = " " * (width - display_width(cell))
+    return blank + cell if is_right else cell + blank
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
