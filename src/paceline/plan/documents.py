@@ -1,0 +1,152 @@
+"""YAML documents of untrusted origin: read without code, aliases, depth or size that could hurt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from paceline.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+T = TypeVar("T")
+
+MAX_DOCUMENT_BYTES = 4_000_000
+MAX_DOCUMENT_DEPTH = 32
+
+
+def read_text(path: Path, *, what: str) -> str:
+    """The text of a user's file.
+
+    Raises:
+        InvalidInputError: Missing, unreadable, too large or not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_DOCUMENT_BYTES + 1)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read the {what} `{path}`: {error.strerror}", hint="check the path"
+        ) from None
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise InvalidInputError(
+            f"the {what} `{path}` is larger than {MAX_DOCUMENT_BYTES // 1_000_000} MB",
+            hint=f"a {what} is a few kilobytes; is this the right file?",
+        )
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInputError(
+            f"the {what} `{path}` is not UTF-8 text", hint="save it as UTF-8"
+        ) from None
+
+
+def parse_yaml(text: str, *, what: str) -> Any:
+    """Plain values (mappings, lists, text, numbers, flags, null) of one YAML document.
+
+    Aliases are refused since a few hundred bytes of them can stand for gigabytes; so are depth
+    beyond `MAX_DOCUMENT_DEPTH`, tags that build objects, and a key given twice.
+
+    Raises:
+        InvalidInputError: Not one such document.
+    """
+    import yaml
+
+    try:
+        _refuse_dangerous_events(text)
+        loader = _strict_loader()
+        # A subclass of PyYAML's safe loader: it builds plain values only.
+        return json.loads(json.dumps(yaml.load(text, Loader=loader), default=_plain))
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        raise InvalidInputError(
+            f"the {what} is not readable YAML: {_first_line(error)}",
+            hint="only plain mappings, lists, text and numbers are read; no aliases, no tags",
+        ) from None
+
+
+def validate(kind: type[T], value: Any, *, what: str) -> T:
+    """The value as one of our dataclasses, every key known and every type right.
+
+    Raises:
+        InvalidInputError: With the first place that is wrong.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return _adapter(kind).validate_json(json.dumps([value]), strict=True)[0]
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"][1:]) or "top level"
+        more = error.error_count() - 1
+        raise InvalidInputError(
+            f"the {what} is wrong at `{place}`: {first['msg'].lower()}",
+            hint=(f"{more} more places are wrong; " if more else "")
+            + "the JSON schema is in docs/schema",
+        ) from None
+
+
+def schema_of(kind: type[T]) -> dict[str, Any]:
+    """The JSON schema of one of our dataclasses."""
+    whole = _adapter(kind).json_schema()
+    definitions = whole["$defs"]
+    return {**definitions.pop(kind.__name__), "$defs": definitions}
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[tuple[T]]:
+    """A validator that refuses unknown keys, NaN and infinity.
+
+    The tuple is there since pydantic takes a configuration for it, and hands it down, but takes
+    none for a dataclass itself.
+    """
+    from pydantic import ConfigDict, TypeAdapter
+
+    config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    return TypeAdapter(tuple[kind], config=config)  # type: ignore[arg-type,valid-type]
+
+
+def _refuse_dangerous_events(text: str) -> None:
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=_fast_loader()):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("it uses an alias")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DOCUMENT_DEPTH:
+            raise ValueError(f"it is nested deeper than {MAX_DOCUMENT_DEPTH} levels")
+
+
+def _fast_loader() -> Any:
+    import yaml
+
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _strict_loader() -> Any:
+    """A safe loader that refuses a key given twice."""
+
+    class StrictLoader(_fast_loader()):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys = [key.value for key, _ in node.value]
+            twice = next((k for k in keys if not isinstance(k, list) and keys.count(k) > 1), None)
+            if twice is not None:
+                raise ValueError(f"the key `{twice}` is given twice")
+            mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+            return mapping
+
+    return StrictLoader
+
+
+def _plain(value: Any) -> str:
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    raise TypeError(f"it holds a {type(value).__name__}")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else "empty"
