@@ -1,1 +1,45 @@
 """Many devices: strategies, collectives, sharding, schedules and overlap."""
+
+from paceline.parallel.collectives import (
+    RankGroup,
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    reduce_scatter_s,
+    send_recv_s,
+)
+from paceline.parallel.data_parallel import (
+    DataParallelStep,
+    GradientProfile,
+    data_parallel_step,
+)
+from paceline.parallel.links import LinkTable
+from paceline.parallel.sharded_memory import sharded_memory_bytes
+from paceline.parallel.strategy import (
+    AxisPlacement,
+    MeshAxis,
+    Placement,
+    Schedule,
+    Sharding,
+    Strategy,
+)
+
+__all__ = [
+    "AxisPlacement",
+    "DataParallelStep",
+    "GradientProfile",
+    "LinkTable",
+    "MeshAxis",
+    "Placement",
+    "RankGroup",
+    "Schedule",
+    "Sharding",
+    "Strategy",
+    "all_gather_s",
+    "all_reduce_s",
+    "all_to_all_s",
+    "data_parallel_step",
+    "reduce_scatter_s",
+    "send_recv_s",
+    "sharded_memory_bytes",
+]

@@ -1,0 +1,177 @@
+"""The canonical string of a Strategy, written and read.
+
+::
+
+    strategy  = mesh [ "@" schedule ] [ "/mb" microbatches ] { "+" option } { ";" placement }
+    mesh      = axis { "." axis }            dp4.tp2:device.pp2:node     (one device: dp1)
+    schedule  = gpipe | 1f1b | interleaved<chunks>
+    option    = zero1 | zero2 | zero3 | recompute-<what> | sp | single-process | parameter-server
+    placement = pattern "=" axis ":" ( shard<dim> | replicate ) { "," ... }
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeVar, get_args
+
+from paceline.errors import InvalidInputError
+from paceline.parallel.strategy import (
+    AxisLevel,
+    AxisName,
+    AxisPlacement,
+    GradientSync,
+    MeshAxis,
+    Placement,
+    Schedule,
+    ScheduleKind,
+    Sharding,
+    Strategy,
+)
+from paceline.trace.costs import Checkpointing
+
+_HEAD = re.compile(
+    r"^(?P<mesh>[a-z0-9.:]+)(?:@(?P<kind>gpipe|1f1b|interleaved)(?P<chunks>[0-9]{1,4})?)?"
+    r"(?:/mb(?P<microbatches>[0-9]{1,7}))?(?P<options>(?:\+[a-z0-9-]+)*)$"
+)
+_AXIS = re.compile(r"^(?P<name>[a-z]+)(?P<size>[0-9]{1,9})(?::(?P<level>auto|device|node))?$")
+_PLACED = re.compile(r"^(?P<axis>[a-z]+):(?:shard(?P<dim>[0-9])|replicate)$")
+_SYNC: dict[str, GradientSync] = {
+    "single-process": "single_process",
+    "parameter-server": "parameter_server",
+}
+_MAX_LENGTH = 4096
+_Choice = TypeVar("_Choice")
+
+
+def format_strategy(strategy: Strategy) -> str:
+    """The canonical string of a strategy."""
+    schedule = strategy.schedule
+    chunks = schedule.num_chunks if schedule.kind == "interleaved" else ""
+    parts = [
+        ".".join(_format_axis(axis) for axis in strategy.mesh) or "dp1",
+        "" if schedule.kind == "plain" else f"@{schedule.kind}{chunks}",
+        "" if schedule.num_microbatches == 1 else f"/mb{schedule.num_microbatches}",
+        *(f"+{option}" for option in _options(strategy)),
+        *(f";{_format_placement(placement)}" for placement in strategy.placements),
+    ]
+    return "".join(parts)
+
+
+def parse_strategy(text: str) -> Strategy:
+    """Read a strategy string.
+
+    Raises:
+        InvalidInputError: Not in the notation, or it contradicts itself.
+    """
+    head, *placements = text.strip().split(";")
+    match = _HEAD.match(head)
+    if match is None or len(text) > _MAX_LENGTH:
+        raise _unreadable(text)
+    options = _Options.parse(match["options"].split("+")[1:], text)
+    return Strategy(
+        mesh=_parse_mesh(match["mesh"], text),
+        schedule=_parse_schedule(match, text),
+        sharding=options.sharding,
+        recompute=options.recompute,
+        sequence_parallel=options.sequence_parallel,
+        gradient_sync=options.gradient_sync,
+        placements=tuple(_parse_placement(part, text) for part in placements),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    sharding: Sharding
+    recompute: Checkpointing
+    sequence_parallel: bool
+    gradient_sync: GradientSync
+
+    @classmethod
+    def parse(cls, names: list[str], text: str) -> _Options:
+        known = {*get_args(Sharding), *_SYNC, "sp"} | {
+            f"recompute-{kind}" for kind in get_args(Checkpointing)
+        }
+        if unknown := [name for name in names if name not in known]:
+            raise _unreadable(text, detail=f": no option `{unknown[0]}`")
+        sharding: list[Sharding] = [s for s in get_args(Sharding) if s in names]
+        recompute: list[Checkpointing] = [
+            kind for kind in get_args(Checkpointing) if f"recompute-{kind}" in names
+        ]
+        sync = [_SYNC[name] for name in names if name in _SYNC]
+        return cls(
+            sharding=_only(sharding, "none", text),
+            recompute=_only(recompute, "none", text),
+            sequence_parallel="sp" in names,
+            gradient_sync=_only(sync, "all_reduce", text),
+        )
+
+
+def _only(found: list[_Choice], default: _Choice, text: str) -> _Choice:
+    if len(found) > 1:
+        raise _unreadable(text, detail=f": both `{found[0]}` and `{found[1]}`")
+    return found[0] if found else default
+
+
+def _options(strategy: Strategy) -> list[str]:
+    options: list[str] = [] if strategy.sharding == "none" else [strategy.sharding]
+    if strategy.recompute != "none":
+        options.append(f"recompute-{strategy.recompute}")
+    if strategy.sequence_parallel:
+        options.append("sp")
+    names = {sync: name for name, sync in _SYNC.items()}
+    return options + ([names[strategy.gradient_sync]] if strategy.gradient_sync in names else [])
+
+
+def _format_axis(axis: MeshAxis) -> str:
+    return f"{axis.name}{axis.size}" + ("" if axis.level == "auto" else f":{axis.level}")
+
+
+def _format_placement(placement: Placement) -> str:
+    entries = (
+        f"{e.axis}:replicate" if e.shard_dim is None else f"{e.axis}:shard{e.shard_dim}"
+        for e in placement.by_axis
+    )
+    return f"{placement.pattern}={','.join(entries)}"
+
+
+def _parse_mesh(mesh: str, text: str) -> tuple[MeshAxis, ...]:
+    axes: list[MeshAxis] = []
+    for part in mesh.split("."):
+        match = _AXIS.match(part)
+        if match is None or match["name"] not in get_args(AxisName) or int(match["size"]) < 1:
+            raise _unreadable(text, detail=f": no axis `{part}`")
+        if int(match["size"]) > 1:
+            level: AxisLevel = match["level"] or "auto"  # type: ignore[assignment]
+            axes.append(MeshAxis(name=match["name"], size=int(match["size"]), level=level))  # type: ignore[arg-type]
+    return tuple(axes)
+
+
+def _parse_schedule(match: re.Match[str], text: str) -> Schedule:
+    kind: ScheduleKind | Literal["plain"] = match["kind"] or "plain"  # type: ignore[assignment]
+    if match["chunks"] and kind != "interleaved":
+        raise _unreadable(text, detail=f": `{kind}` has no chunks")
+    return Schedule(
+        kind=kind,
+        num_microbatches=int(match["microbatches"] or 1),
+        num_chunks=int(match["chunks"] or 2) if kind == "interleaved" else 1,
+    )
+
+
+def _parse_placement(part: str, text: str) -> Placement:
+    pattern, _, entries = part.partition("=")
+    by_axis = []
+    for entry in entries.split(","):
+        match = _PLACED.match(entry)
+        if match is None or match["axis"] not in get_args(AxisName):
+            raise _unreadable(text, detail=f": no placement `{entry}`")
+        dim = None if match["dim"] is None else int(match["dim"])
+        by_axis.append(AxisPlacement(axis=match["axis"], shard_dim=dim))  # type: ignore[arg-type]
+    return Placement(pattern=pattern, by_axis=tuple(by_axis))
+
+
+def _unreadable(text: str, *, detail: str = "") -> InvalidInputError:
+    return InvalidInputError(
+        f"`{text[:80]}` is not a strategy{detail}",
+        hint="write strategies like `dp8`, `dp4+zero1` or `pp2.dp4.tp2@1f1b/mb8`",
+    )
