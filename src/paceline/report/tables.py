@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from unicodedata import combining, east_asian_width
 
 _GAP = "  "
+_REMARK_INDENT = "   ↳ "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +39,17 @@ class Table:
     Attributes:
         columns: Left to right.
         rows: One tuple of cells each, as many as there are columns.
+        remarks: A note below each row, empty for none; no notes at all if left out.
     """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse ragged rows."""
         assert all(len(row) == len(self.columns) for row in self.rows)
+        assert len(self.remarks) in (0, len(self.rows))
 
 
 def text_table(table: Table, *, width: int = 100) -> str:
@@ -62,8 +66,12 @@ def text_table(table: Table, *, width: int = 100) -> str:
     """
     fitted = _fit(table, width)
     widths = _widths(fitted)
-    header = tuple(column.title for column in fitted.columns)
-    return "\n".join(_line(fitted.columns, row, widths) for row in (header, *fitted.rows))
+    lines = [_line(fitted.columns, [column.title for column in fitted.columns], widths)]
+    for row, remark in zip(fitted.rows, table.remarks or ("",) * len(table.rows), strict=True):
+        lines.append(_line(fitted.columns, row, widths))
+        if remark:
+            lines.append(cut(f"{_REMARK_INDENT}{remark}", width))
+    return "\n".join(lines)
 
 
 def markdown_table(table: Table) -> str:
@@ -119,7 +127,7 @@ def _without(table: Table, column: Column) -> Table:
 
 
 def _with_cut_cells(table: Table, width: int) -> Table:
-    for index, column in enumerate(table.columns):
+    for index, column in reversed(tuple(enumerate(table.columns))):
         widths = _widths(table)
         excess = _total_width(widths) - width
         if excess > 0 and column.min_width is not None:

@@ -1,0 +1,81 @@
+"""Figures with their intervals as short text, the way every table and page prints them."""
+
+from __future__ import annotations
+
+from paceline.planfile import Interval
+from paceline.units import (
+    duration_scale,
+    format_bytes,
+    format_percent,
+    format_significant,
+    format_usd,
+)
+
+#: What stands where a figure does not exist.
+ABSENT = "–"
+
+
+def duration_range(seconds: Interval) -> str:
+    """A duration with its interval, all in one unit.
+
+    >>> duration_range(Interval(low=48240, mid=54360, high=61200))
+    '15.1 h (13–17)'
+    """
+    scale_s, unit = duration_scale(seconds.mid)
+    mid = format_significant(seconds.mid / scale_s)
+    return f"{mid} {unit} {_bounds(seconds, scale_s)}"
+
+
+def usd_range(usd: Interval) -> str:
+    """An amount of money with its interval, in dollars.
+
+    >>> usd_range(Interval(low=17.2, mid=19.5, high=22.1))
+    '19.5 (17–22)'
+    """
+    return f"{format_usd(usd.mid)} {_bounds(usd)}"
+
+
+def number_range(figure: Interval) -> str:
+    """A plain figure with its interval.
+
+    >>> number_range(Interval(low=2310.0, mid=2512.0, high=2720.0))
+    '2,512 (2,310–2,720)'
+    """
+    return f"{format_significant(figure.mid)} {_bounds(figure)}"
+
+
+def memory_share(used: Interval, capacity_bytes: float) -> str:
+    """Peak memory, at the bound that holds with a chance of 95 %, against what there is.
+
+    >>> memory_share(Interval(low=20e9, mid=21e9, high=22.1e9), 40e9)
+    '22/40 GB'
+    """
+    gb = format_significant(used.high / 1e9, 2)
+    return f"{gb}/{format_significant(capacity_bytes / 1e9, 2)} GB"
+
+
+def chance(frac: float | None) -> str:
+    """A chance as percent, never rounded up to certainty.
+
+    >>> chance(0.9996), chance(0.71), chance(None)
+    ('> 99 %', '71 %', '–')
+    """
+    if frac is None:
+        return ABSENT
+    if frac > 0.99:
+        return "> 99 %"
+    return "< 1 %" if 0 <= frac < 0.01 else format_percent(frac)
+
+
+def optional_bytes(num_bytes: float | None) -> str:
+    """A size, or the sign for none.
+
+    >>> optional_bytes(None), optional_bytes(80e9)
+    ('–', '80.0 GB')
+    """
+    return ABSENT if num_bytes is None else format_bytes(num_bytes)
+
+
+def _bounds(figure: Interval, scale: float = 1.0) -> str:
+    low, high = (format_significant(x / scale, 2) for x in (figure.low, figure.high))
+    return f"({low}–{high})"

@@ -1,0 +1,178 @@
+"""A plan on one terminal screen: assumptions, goal, the ranked choices, why, and what is next."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from paceline.planfile import PlanFile, PlannedChoice, PlannedPlace, PlannedWorkload, RejectedChoice
+from paceline.report.figures import (
+    ABSENT,
+    chance,
+    duration_range,
+    memory_share,
+    number_range,
+    usd_range,
+)
+from paceline.report.tables import Column, Table, text_table
+from paceline.units import format_count, format_usd
+
+_NUM_CHOICES_SHOWN = 8
+_NUM_REJECTED_SHOWN = 5
+
+
+def plan_text(plan: PlanFile, *, width: int = 100) -> str:
+    """The plan as text.
+
+    Args:
+        plan: What was found.
+        width: Columns of the terminal.
+    """
+    blocks = (
+        "\n".join(_opening(plan, width)),
+        text_table(choice_table(plan.choices[:_NUM_CHOICES_SHOWN]), width=width),
+        "\n".join(_explanations(plan, width)),
+        _next(plan.next_commands),
+    )
+    return "\n\n".join(block for block in blocks if block)
+
+
+def workload_line(workload: PlannedWorkload) -> str:
+    """The job in one line, such as ``ResNet-50 · training · 1,281,167 images × 90 epochs``."""
+    task = "training" if workload.task == "train" else "inference"
+    size = f"{format_count(workload.num_parameters)} parameters"
+    return " · ".join(part for part in (workload.title, task, workload.job, size) if part)
+
+
+def place_name(place: PlannedPlace) -> str:
+    """Who rents out how many of what, such as ``Lambda 8×H100 SXM5 80GB spot``."""
+    count = place.devices_per_node * place.num_nodes
+    spot = " spot" if place.is_spot else ""
+    nodes = f" ({place.num_nodes} nodes)" if place.num_nodes > 1 else ""
+    return f"{place.cloud} {count:g}×{place.device}{spot}{nodes}"
+
+
+def how(choice: PlannedChoice) -> str:
+    """The configuration in a few words, such as ``8×256 · bf16 compiled``."""
+    per_device = str(choice.batch_per_device)
+    batch = f"{choice.num_devices}×{per_device}" if choice.num_devices > 1 else per_device
+    parts = [batch, f"{choice.precision} {choice.compiler}"]
+    if choice.strategy not in ("", "dp1", f"dp{choice.num_devices}"):
+        parts.append(choice.strategy)
+    if choice.checkpointing != "none":
+        parts.append(f"recompute {choice.checkpointing}")
+    return " · ".join(parts)
+
+
+def choice_table(choices: Sequence[PlannedChoice]) -> Table:
+    """One row per choice; columns that no choice fills are left out."""
+    cells = [_choice_cells(rank, choice) for rank, choice in enumerate(choices, start=1)]
+    kept = [
+        i
+        for i, column in enumerate(_CHOICE_COLUMNS)
+        if column.drop_order == 0 or any(row[i] != ABSENT for row in cells)
+    ]
+    return Table(
+        columns=tuple(_CHOICE_COLUMNS[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in cells),
+        remarks=tuple(_remark(choice) for choice in choices),
+    )
+
+
+_CHOICE_COLUMNS = (
+    Column(title="#", is_number=True),
+    Column(title="offer", min_width=24),
+    Column(title="USD/h", is_number=True),
+    Column(title="time", drop_order=9),
+    Column(title="cost USD", is_number=True, drop_order=9),
+    Column(title="latency", drop_order=8),
+    Column(title="first token", drop_order=5),
+    Column(title="samples/s", is_number=True, drop_order=7),
+    Column(title="USD/M", is_number=True, drop_order=6),
+    Column(title="in time", is_number=True, drop_order=2),
+    Column(title="memory", is_number=True, drop_order=1),
+    Column(title="batch · how", drop_order=4, min_width=15),
+)
+
+
+def _choice_cells(rank: int, choice: PlannedChoice) -> tuple[str, ...]:
+    has_work = choice.time_s is not None
+    return (
+        str(rank),
+        place_name(choice.place),
+        format_usd(choice.place.usd_per_hour),
+        ABSENT if choice.time_s is None else duration_range(choice.time_s),
+        ABSENT if choice.cost_usd is None else usd_range(choice.cost_usd),
+        ABSENT if choice.latency_s is None else duration_range(choice.latency_s),
+        ABSENT if choice.ttft_s is None else duration_range(choice.ttft_s),
+        ABSENT if has_work else number_range(choice.samples_per_s),
+        ABSENT if has_work else format_usd(choice.usd_per_million_samples.mid),
+        chance(choice.chance_time),
+        memory_share(choice.memory_bytes, choice.memory_capacity_bytes),
+        how(choice),
+    )
+
+
+def _remark(choice: PlannedChoice) -> str:
+    return " · ".join(note for note in (choice.label, choice.remark) if note)
+
+
+def _opening(plan: PlanFile, width: int) -> list[str]:
+    goal = plan.goal_text or " · ".join(f"{name} {value}" for name, value in plan.goal.items())
+    return [
+        workload_line(plan.workload),
+        *labelled("assumed", plan.assumptions, width),
+        *labelled("goal", (goal,) if goal else (), width),
+    ]
+
+
+def _explanations(plan: PlanFile, width: int) -> list[str]:
+    hidden = len(plan.choices) - _NUM_CHOICES_SHOWN
+    more = (f"{hidden} further choices with --json",) if hidden > 0 else ()
+    paragraphs = (
+        ("more", more),
+        ("why", plan.why or tuple(c.reason for c in plan.choices[:1])),
+        ("turns", plan.turns),
+        ("below the line", _below_the_line(plan.rejected)),
+        ("rent or buy", (plan.rent_or_buy,)),
+        ("knee", (plan.knee,)),
+    )
+    return [line for label, texts in paragraphs for line in labelled(label, texts, width)]
+
+
+def _below_the_line(rejected: Sequence[RejectedChoice]) -> tuple[str, ...]:
+    shown = [_rejection(choice) for choice in rejected[:_NUM_REJECTED_SHOWN]]
+    hidden = sum(choice.num_rejected for choice in rejected[_NUM_REJECTED_SHOWN:])
+    if hidden:
+        shown.append(f"{hidden} more (all with --json, one with --why-not NAME)")
+    return tuple(shown)
+
+
+def _rejection(choice: RejectedChoice) -> str:
+    if choice.wins_below_usd_per_hour is None:
+        return f"{choice.name}: {choice.reason}"
+    price = format_usd(choice.wins_below_usd_per_hour)
+    return f"{choice.name}: {choice.reason}; would win below {price} USD/h"
+
+
+def _next(commands: Sequence[str]) -> str:
+    return "next: " + " · ".join(commands) if commands else ""
+
+
+def labelled(label: str, sentences: Iterable[str], width: int) -> list[str]:
+    """Sentences one below the other, wrapped, behind a label that is printed once.
+
+    >>> labelled("turns", ("one", "two"), 80)
+    ['turns: one', '       two']
+    """
+    lines: list[str] = []
+    for sentence in filter(None, sentences):
+        head = f"{label}: " if not lines else " " * (len(label) + 2)
+        lines += textwrap.wrap(
+            sentence,
+            width,
+            initial_indent=head,
+            subsequent_indent=" " * (len(label) + 4),
+            break_on_hyphens=False,
+        )
+    return lines

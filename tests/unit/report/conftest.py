@@ -1,0 +1,125 @@
+"""A small plan made by hand: the numbers are invented, the shapes are real."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.planfile import (
+    Interval,
+    PlanFile,
+    PlannedChoice,
+    PlannedPlace,
+    PlannedWorkload,
+    RejectedChoice,
+)
+
+
+def around(mid: float, share: float = 0.1) -> Interval:
+    return Interval(low=mid * (1 - share), mid=mid, high=mid * (1 + share))
+
+
+_PLACE = PlannedPlace(
+    offer="lambda/gpu_1x_a100_sxm4",
+    cloud="Lambda",
+    instance_type="gpu_1x_a100_sxm4",
+    region="us-east-1",
+    is_spot=False,
+    usd_per_hour=1.29,
+    priced_on="2026-10-03",
+    source="the provider's price page",
+    device="A100 SXM4 40GB",
+    num_nodes=1,
+    devices_per_node=1,
+    num_vcpus_per_node=30,
+    host_memory_bytes_per_node=200e9,
+    interconnect="",
+    network_bytes_per_s=None,
+    interruption_frac_per_month=None,
+)
+_CHOICE = PlannedChoice(
+    place=_PLACE,
+    strategy="dp1",
+    batch_per_device=512,
+    microbatches=1,
+    global_batch=512,
+    precision="bf16",
+    compiler="compiled",
+    checkpointing="none",
+    channels_last=True,
+    stack=None,
+    step_s=around(0.241),
+    samples_per_s=around(2121.0),
+    time_s=around(54_360.0),
+    cost_usd=around(19.48),
+    usd_per_million_samples=around(0.169),
+    energy_j_per_sample=0.15,
+    power_w=330.0,
+    memory_bytes=around(20e9),
+    memory_capacity_bytes=40e9,
+    parallel_efficiency_frac=1.0,
+    latency_s=None,
+    ttft_s=None,
+    chance_time=0.995,
+    chance_cost=None,
+    chance_memory=0.999,
+    bound="compute",
+    reason="the cheapest that meets the deadline",
+)
+
+
+@pytest.fixture
+def plan() -> PlanFile:
+    ada = replace(_PLACE, cloud="RunPod", device="GeForce RTX 4090", usd_per_hour=0.44)
+    eight = replace(_PLACE, device="H100 SXM5 80GB", devices_per_node=8, usd_per_hour=23.92)
+    choices = (
+        _CHOICE,
+        replace(
+            _CHOICE,
+            place=ada,
+            time_s=around(82_080.0),
+            chance_time=0.71,
+            meets_goal=False,
+            remark="too unsure for 24 h",
+        ),
+        replace(_CHOICE, place=eight, num_devices=8, strategy="dp8", label="fastest"),
+    )
+    return PlanFile(
+        schema_version=1,
+        paceline_version="0.1.0",
+        catalog_version="2026-11",
+        calibration="builtin-1",
+        created_on="2026-11-20",
+        assumptions=(
+            "the reference job: 1,281,167 images × 90 epochs",
+            "224×224, SGD, the input is fed from local NVMe",
+        ),
+        workload=PlannedWorkload(
+            model="resnet50",
+            title="ResNet-50",
+            task="train",
+            sample_unit="images",
+            seq=1,
+            num_parameters=25_557_032,
+            num_samples=1_281_167,
+            num_epochs=90,
+            optimizer="sgd",
+            job="1,281,167 images × 90 epochs",
+        ),
+        goal={"deadline": "24h"},
+        goal_text="done within 24 h (chance ≥ 80 %), cheapest first",
+        choices=choices,
+        rejected=(
+            RejectedChoice(
+                name="Vast 1×H100",
+                reason="priced 14 months ago",
+                wins_below_usd_per_hour=0.61,
+                kind="stale price",
+            ),
+            RejectedChoice(name="AWS p2", reason="no framework supports the K80 any more"),
+        ),
+        why=("the cheapest of 312 that meet the deadline",),
+        turns=("a deadline of 27 h makes the RTX 4090 win at 10.0 USD",),
+        next_commands=("paceline deploy plan.yaml --to skypilot",),
+    )
