@@ -1,0 +1,126 @@
+"""Everything fitted: efficiency models, host dispatch, clocks, power and intervals, as data.
+
+The built-in calibration is made by ``tools/fit`` from published measurements; the user's own
+records move it in `paceline.predict.calibrate`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from paceline.predict.features import Array
+
+#: Rows per matrix product. Always the same number, so that the answer for one device and batch
+#: does not depend, to the last bit, on what else is asked in the same call.
+_BLOCK = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EfficiencyModel:
+    """A small network from features to log10 of (time over bound).
+
+    Features are clamped to the range seen in fitting, so nothing is extrapolated; the answer is
+    clamped too, so that no kernel beats physics by more than caches allow.
+
+    Attributes:
+        low: Smallest value of each feature seen, (num_features,).
+        high: Largest value of each feature seen, (num_features,).
+        weights: One matrix per layer; the first has the standardisation folded in.
+        biases: One vector per layer.
+        floor: Smallest log10 slowdown allowed.
+        ceiling: Largest log10 slowdown allowed.
+    """
+
+    low: Array
+    high: Array
+    weights: tuple[Array, ...]
+    biases: tuple[Array, ...]
+    floor: float
+    ceiling: float
+
+    def log10_slowdown(self, features: Array) -> Array:
+        """Log10 of time over bound for features on the last axis."""
+        rows = features.reshape(-1, features.shape[-1])
+        y = np.empty(len(rows), dtype=np.float32)
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK]
+            y[start : start + _BLOCK] = self._evaluate_block(block)[: len(block)]
+        return np.clip(y.reshape(features.shape[:-1]), self.floor, self.ceiling)
+
+    def _evaluate_block(self, rows: Array) -> Array:
+        x = np.zeros((_BLOCK, rows.shape[1]), dtype=np.float32)
+        np.clip(rows, self.low, self.high, out=x[: len(rows)])
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = x @ weight
+            x += bias
+            np.maximum(x, 0.0, out=x)
+        y: Array = (x @ self.weights[-1] + self.biases[-1])[:, 0]
+        return y
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calibration:
+    """Coefficients of the predictor.
+
+    Attributes:
+        name: Printed with every answer.
+        models: Efficiency models by group.
+        constants: Scalar coefficients by topic, as read from the data file.
+        measured_devices: ``Device.name`` of devices whose kernels were in the fit.
+        measured_families: Their families.
+        measured_architectures: Their architectures.
+        device_log_shift: Log of measured over predicted time by ``Device.name``, after shrinkage.
+        provenance: What it was fitted from, newest last.
+    """
+
+    name: str
+    models: Mapping[str, EfficiencyModel]
+    constants: Mapping[str, Any]
+    measured_devices: frozenset[str]
+    measured_families: frozenset[str]
+    measured_architectures: frozenset[str]
+    device_log_shift: Mapping[str, float]
+    provenance: tuple[str, ...]
+
+    def constant(self, topic: str, name: str) -> float:
+        """One scalar coefficient."""
+        return float(self.constants[topic][name])
+
+
+@cache
+def builtin_calibration() -> Calibration:
+    """The calibration that ships with paceline."""
+    folder = resources.files("paceline.predict") / "data"
+    facts = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
+    with (folder / "efficiency.npz").open("rb") as file, np.load(file) as arrays:
+        models = {group: _model(group, arrays) for group in facts["groups"]}
+    return Calibration(
+        name=facts["name"],
+        models=models,
+        constants=facts["constants"],
+        measured_devices=frozenset(facts["measured_devices"]),
+        measured_families=frozenset(facts["measured_families"]),
+        measured_architectures=frozenset(facts["measured_architectures"]),
+        device_log_shift={},
+        provenance=tuple(facts["provenance"]),
+    )
+
+
+def _model(group: str, arrays: Mapping[str, Any]) -> EfficiencyModel:
+    num_layers = sum(key.startswith(f"{group}.weight") for key in arrays)
+    floor, ceiling = arrays[f"{group}.range"]
+    return EfficiencyModel(
+        low=arrays[f"{group}.low"],
+        high=arrays[f"{group}.high"],
+        weights=tuple(arrays[f"{group}.weight{i}"] for i in range(num_layers)),
+        biases=tuple(arrays[f"{group}.bias{i}"] for i in range(num_layers)),
+        floor=float(floor),
+        ceiling=float(ceiling),
+    )

@@ -1,0 +1,103 @@
+"""Devices as arrays: the facts that predictions need, one row per device, NaN where unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.catalog.entities import Device
+from paceline.dtypes import DType, Precision
+from paceline.trace.graph import FloatArray
+
+#: Keys of `Device.peak_flop_per_s`, in the order of the columns of `DeviceTable.peaks`.
+PEAK_KEYS: tuple[str, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp16_vector")
+
+#: Peaks that serve rows stored in each format, whatever the precision of the job.
+_KEYS_BY_DTYPE: dict[DType, tuple[str, ...]] = {
+    DType.FP32: ("fp32",),
+    DType.FP16: ("fp16", "fp32"),
+    DType.BF16: ("bf16", "fp16", "fp32"),
+    DType.FP8: ("fp8",),
+    DType.INT8: ("int8",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DeviceTable:
+    """Facts of several devices. All arrays are (num_devices,) unless said otherwise.
+
+    Attributes:
+        names: ``Device.name``.
+        families: ``Device.family``.
+        architectures: ``Device.architecture``.
+        is_gpu: Whether kernels are scheduled in waves over multiprocessors.
+        num_sms: Multiprocessors.
+        memory_bytes_per_s: Peak bandwidth of device memory.
+        l2_bytes: Last-level cache; 0 where unknown, so no cache credit is given.
+        tdp_w: Board power.
+        year: Year of launch.
+        host_bytes_per_s: Peak of the host link.
+        peaks: Dense peaks in FLOP/s, (num_devices, len(PEAK_KEYS)).
+    """
+
+    names: tuple[str, ...]
+    families: tuple[str, ...]
+    architectures: tuple[str, ...]
+    is_gpu: FloatArray
+    num_sms: FloatArray
+    memory_bytes_per_s: FloatArray
+    l2_bytes: FloatArray
+    tdp_w: FloatArray
+    year: FloatArray
+    host_bytes_per_s: FloatArray
+    peaks: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def from_devices(cls, devices: Sequence[Device]) -> DeviceTable:
+        """Lay the facts of ``devices`` out as arrays; an unknown fact becomes NaN."""
+
+        def column(fact: Callable[[Device], float | None]) -> FloatArray:
+            values = (fact(device) for device in devices)
+            return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+        peaks = [column(lambda d, key=key: d.peak_flop_per_s.get(key)) for key in PEAK_KEYS]  # type: ignore[misc]
+        return cls(
+            names=tuple(d.name for d in devices),
+            families=tuple(d.family for d in devices),
+            architectures=tuple(d.architecture for d in devices),
+            is_gpu=column(lambda d: float(d.kind == "gpu")),
+            num_sms=column(lambda d: d.num_sms),
+            memory_bytes_per_s=column(lambda d: d.memory_bytes_per_s),
+            l2_bytes=column(lambda d: d.l2_bytes or 0.0),
+            tdp_w=column(lambda d: d.tdp_w),
+            year=column(lambda d: d.year),
+            host_bytes_per_s=column(lambda d: d.pcie_bytes_per_s),
+            peaks=np.stack(peaks, axis=1),
+        )
+
+
+def matrix_peaks(devices: DeviceTable, precision: Precision) -> FloatArray:
+    """Dense peak each device offers to matrix products in ``precision``; NaN if none.
+
+    Returns:
+        FLOP/s, (num_devices,).
+    """
+    return _first_known(devices, (precision.peak_key, *precision.fallback_peak_keys))
+
+
+def dtype_peaks(devices: DeviceTable) -> FloatArray:
+    """Dense peak for products of each storage format, (num_devices, number of formats)."""
+    columns = [_first_known(devices, _KEYS_BY_DTYPE.get(dtype, ("fp32",))) for dtype in DType]
+    return np.stack(columns, axis=1)
+
+
+def _first_known(devices: DeviceTable, keys: tuple[str, ...]) -> FloatArray:
+    peak = np.full(len(devices), np.nan)
+    for key in keys:
+        peak = np.where(np.isnan(peak), devices.peaks[:, PEAK_KEYS.index(key)], peak)
+    return peak

@@ -1,0 +1,132 @@
+"""What an efficiency depends on: numbers relative to the device, never the device itself.
+
+Every function broadcasts: shape numbers are (points, rows) and device facts (devices, 1, 1) when
+predicting, and both are (samples,) when fitting. Features stand on the last axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[np.float32]
+
+#: Output tiles that matrix-product libraries cut their work into.
+_TILES = ((64, 64), (128, 128), (256, 128))
+
+PRODUCT_FEATURES: tuple[str, ...] = (
+    "log_bound_us", "log_intensity_over_ridge", "log_bytes_over_l2", "log_batch", "log_m", "log_n",
+    "log_k", "tile_fill_64", "tile_fill_128", "odd_n", "odd_k", "log_waves_64", "log_waves_128",
+    "wave_fill_64", "wave_fill_128", "wave_fill_256",
+)  # fmt: skip
+ATTENTION_FEATURES: tuple[str, ...] = (
+    "log_bound_us", "log_intensity_over_ridge", "log_bytes_over_l2", "log_q_len", "log_kv_len",
+    "log_group", "log_head_size", "log_waves", "wave_fill", "causal",
+)  # fmt: skip
+STREAM_FEATURES: tuple[str, ...] = (
+    "log_bound_us", "log_bytes_over_l2", "log_rows_per_sm", "log_columns", "operands",
+    "is_norm", "is_softmax", "is_backward",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Physical lower bounds of one launch, and the bytes behind them.
+
+    Attributes:
+        compute_s: FLOP over the dense peak.
+        memory_s: Device-memory bytes over the bandwidth.
+        bytes_over_l2: Bytes moved over the last-level cache.
+    """
+
+    compute_s: Array
+    memory_s: Array
+    bytes_over_l2: Array
+
+    @property
+    def roofline_s(self) -> Array:
+        """The larger of both."""
+        return np.maximum(self.compute_s, self.memory_s)
+
+
+def product_features(
+    bounds: Bounds, dims: tuple[Array, Array, Array, Array], num_sms: Array
+) -> Array:
+    """Features of ``batch`` products of (m × k) by (k × n).
+
+    Args:
+        bounds: Bounds of the launch.
+        dims: batch, m, n, k.
+        num_sms: Multiprocessors of the device.
+    """
+    batch, m, n, k = dims
+    tiles = [batch * np.ceil(m / tm) * np.ceil(n / tn) for tm, tn in _TILES]
+    waves = [tile / num_sms for tile in tiles]
+    fills = [
+        m * n * batch / (tile * (tm * tn)) for tile, (tm, tn) in zip(tiles, _TILES, strict=True)
+    ]
+    return _stack(
+        (
+            *_bound_features(bounds),
+            _log(batch), _log(m), _log(n), _log(k), fills[0], fills[1],
+            (np.mod(n, 8) != 0).astype(np.float32), (np.mod(k, 8) != 0).astype(np.float32),
+            _log(waves[0]), _log(waves[1]), *(w / np.ceil(w) for w in waves),
+        )
+    )  # fmt: skip
+
+
+def attention_features(bounds: Bounds, dims: tuple[Array, ...], num_sms: Array) -> Array:
+    """Features of fused attention.
+
+    Args:
+        bounds: Bounds of the launch.
+        dims: batch, q_heads, kv_heads, q_len, kv_len, head_size, is_causal.
+        num_sms: Multiprocessors of the device.
+    """
+    batch, q_heads, kv_heads, q_len, kv_len, head_size, causal = dims
+    waves = batch * q_heads * np.ceil(q_len / 128) / num_sms
+    return _stack(
+        (
+            *_bound_features(bounds),
+            _log(q_len), _log(kv_len), _log(q_heads / np.maximum(kv_heads, 1)), _log(head_size),
+            _log(waves), waves / np.ceil(waves), causal,
+        )
+    )  # fmt: skip
+
+
+def stream_features(
+    bounds: Bounds, dims: tuple[Array, Array, Array], flags: tuple[Array, Array, Array],
+    num_sms: Array,
+) -> Array:  # fmt: skip
+    """Features of ops that stream through memory.
+
+    Args:
+        bounds: Bounds of the launch.
+        dims: rows, columns, operands.
+        flags: is_norm, is_softmax, is_backward as 0 or 1.
+        num_sms: Multiprocessors of the device.
+    """
+    rows, columns, operands = dims
+    log_bound, _, log_l2 = _bound_features(bounds)
+    return _stack((log_bound, log_l2, _log(rows / num_sms), _log(columns), operands, *flags))
+
+
+def _bound_features(bounds: Bounds) -> tuple[Array, Array, Array]:
+    ratio = np.maximum(bounds.compute_s, 1e-12) / np.maximum(bounds.memory_s, 1e-12)
+    return _log(bounds.roofline_s * 1e6), _log(ratio), _log(bounds.bytes_over_l2)
+
+
+def _log(x: npt.NDArray[np.floating[Any]]) -> Array:
+    return np.log10(np.maximum(x, 1e-6), dtype=np.float32)
+
+
+def _stack(columns: Sequence[Array]) -> Array:
+    shape = np.broadcast_shapes(*(np.shape(c) for c in columns))
+    stacked = np.empty((*shape, len(columns)), dtype=np.float32)
+    for index, column in enumerate(columns):
+        stacked[..., index] = column
+    return stacked

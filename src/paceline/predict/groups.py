@@ -1,0 +1,150 @@
+"""Which op kinds share an efficiency model, and their shape numbers in that model's terms."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.dtypes import DType
+from paceline.predict.features import Array
+from paceline.trace.costs import CostTable
+from paceline.trace.graph import FloatArray, OpKind
+
+
+class Group(IntEnum):
+    """Kinds that share an efficiency model."""
+
+    PRODUCT_VECTOR = 0
+    PRODUCT_TENSOR = 1
+    CONV_VECTOR = 2
+    CONV_TENSOR = 3
+    ATTENTION = 4
+    ATTENTION_BACKWARD = 5
+    STREAM = 6
+
+    @property
+    def model(self) -> str:
+        """Name of its efficiency model in the calibration."""
+        return _MODEL[self]
+
+    @property
+    def is_product(self) -> bool:
+        """Whether its shapes are those of a matrix product."""
+        return self <= Group.CONV_TENSOR
+
+
+_MODEL: dict[Group, str] = {
+    Group.PRODUCT_VECTOR: "product_vector",
+    Group.PRODUCT_TENSOR: "product_tensor",
+    Group.CONV_VECTOR: "product_vector",
+    Group.CONV_TENSOR: "product_tensor",
+    Group.ATTENTION: "attention",
+    Group.ATTENTION_BACKWARD: "attention",
+    Group.STREAM: "stream",
+}
+
+_CONVOLUTIONS = (OpKind.CONV, OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT)
+_RECURRENT = (OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD)
+_NORMS = (OpKind.NORM, OpKind.NORM_BACKWARD)
+_SOFTMAXES = (
+    OpKind.SOFTMAX, OpKind.SOFTMAX_BACKWARD, OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD,
+)  # fmt: skip
+_BACKWARD = tuple(kind for kind in OpKind if kind.name.endswith("_BACKWARD"))
+
+
+def groups_of_rows(costs: CostTable) -> npt.NDArray[np.int8]:
+    """`Group` of every row, (num_rows,)."""
+    kind = costs.kind
+    narrow = costs.matmul_dtype != int(DType.FP32)
+    group = np.full(len(kind), Group.STREAM, dtype=np.int8)
+    products = (kind == OpKind.MATMUL) | np.isin(kind, _RECURRENT)
+    group[products] = np.where(narrow[products], Group.PRODUCT_TENSOR, Group.PRODUCT_VECTOR)
+    convolutions = np.isin(kind, _CONVOLUTIONS)
+    group[convolutions] = np.where(narrow[convolutions], Group.CONV_TENSOR, Group.CONV_VECTOR)
+    group[kind == OpKind.ATTENTION] = Group.ATTENTION
+    group[kind == OpKind.ATTENTION_BACKWARD] = Group.ATTENTION_BACKWARD
+    return group
+
+
+def product_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, Array, Array, Array]:
+    """batch, m, n, k of matrix products, of convolutions as implicit products, and of cells.
+
+    Args:
+        kind: ``OpKind``, (num_rows,).
+        dims: Shape numbers, (num_points, num_rows, NUM_DIMS).
+
+    Returns:
+        Four arrays of (num_points, num_rows), each at least one.
+    """
+    product = dims[..., :4].copy()
+    for op_kind, rewrite in (
+        (OpKind.CONV, _forward_product),
+        (OpKind.CONV_BACKWARD_INPUT, _backward_input_product),
+        (OpKind.CONV_BACKWARD_WEIGHT, _backward_weight_product),
+        (OpKind.RECURRENT, _cell_product),
+        (OpKind.RECURRENT_BACKWARD, _cell_product),
+    ):
+        rows = np.flatnonzero(kind == op_kind)
+        if rows.size:
+            product[:, rows] = np.stack(rewrite(dims[:, rows]), axis=-1)
+    product = np.maximum(product, 1)
+    return product[..., 0], product[..., 1], product[..., 2], product[..., 3]
+
+
+def _forward_product(dims: Array) -> tuple[Array, ...]:
+    n, c, _, _, k, r, s, out_h, out_w, groups = np.moveaxis(dims, -1, 0)
+    groups = np.maximum(groups, 1)
+    return groups, n * out_h * out_w, k / groups, c / groups * r * s
+
+
+def _backward_input_product(dims: Array) -> tuple[Array, ...]:
+    n, c, h, w, k, r, s, _, _, groups = np.moveaxis(dims, -1, 0)
+    groups = np.maximum(groups, 1)
+    return groups, n * h * w, c / groups, k / groups * r * s
+
+
+def _backward_weight_product(dims: Array) -> tuple[Array, ...]:
+    n, c, _, _, k, r, s, out_h, out_w, groups = np.moveaxis(dims, -1, 0)
+    groups = np.maximum(groups, 1)
+    return groups, c / groups * r * s, k / groups, n * out_h * out_w
+
+
+def _cell_product(dims: Array) -> tuple[Array, ...]:
+    batch, _, _, hidden, _, directions, gates = np.moveaxis(dims[..., :7], -1, 0)
+    return directions, batch, gates * hidden, hidden
+
+
+def sequential_launches(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
+    """Launches that must wait for one another inside one op, (num_points, num_rows).
+
+    A recurrent cell of layer l at step t needs step t - 1; layers and directions overlap at best
+    along the diagonal, which is not credited.
+
+    Args:
+        kind: ``OpKind``, (num_rows,).
+        dims: Shape numbers, (num_points, num_rows, NUM_DIMS).
+    """
+    steps = np.maximum(dims[..., 1], 1) * np.maximum(dims[..., 4], 1)
+    return np.where(np.isin(kind, _RECURRENT), steps, 1.0)
+
+
+def stream_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, Array, Array]:
+    """rows, columns and operands of ops that stream, each (num_points, num_rows).
+
+    An optimizer update is one long column; its operands are gradient, parameter and states.
+    """
+    rows, columns, operands = (dims[..., i] for i in range(3))
+    optimizer = kind == OpKind.OPTIMIZER
+    columns = np.where(optimizer, 1.0, columns)
+    operands = np.where(optimizer, operands + 2.0, operands)
+    return np.maximum(rows, 1), np.maximum(columns, 1), operands
+
+
+def stream_flags(kind: npt.NDArray[np.int16]) -> tuple[Array, Array, Array]:
+    """is_norm, is_softmax and is_backward of each row as 0 or 1, (num_rows,)."""
+    norm, softmax, backward = (
+        np.isin(kind, kinds).astype(np.float32) for kinds in (_NORMS, _SOFTMAXES, _BACKWARD)
+    )
+    return norm, softmax, backward

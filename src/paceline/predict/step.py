@@ -1,0 +1,219 @@
+"""`predict_pass`: the time, memory and energy of one pass on one device each.
+
+Shape legend: D devices, P points, R rows of the cost table, N ops in execution order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.predict.calibration import Calibration, builtin_calibration
+from paceline.predict.devices import DeviceTable
+from paceline.predict.features import Array
+from paceline.predict.host import dispatch_s
+from paceline.predict.intervals import knowledge_of, log_sigma
+from paceline.predict.kernels import RowTimes, evaluate_shapes, row_times
+from paceline.predict.power import mean_power_w
+from paceline.predict.prediction import Bound, Points, StepPrediction
+from paceline.predict.timeline import step_end_s
+from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import FloatArray, OpKind, Owner, Phase, monomials
+
+#: 80 % of a normal distribution lie within so many standard deviations.
+_Z_80 = 1.2815515655446004
+#: Upper limit of the elements of one working array, which bounds memory.
+_CHUNK_ELEMENTS = 400_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Times:
+    """Sums over a step, all (D, P)."""
+
+    device_s: FloatArray
+    end_s: FloatArray
+    backward_s: FloatArray
+    compute_bound_s: FloatArray
+    bandwidth_bound_s: FloatArray
+    roofline_s: FloatArray
+    unmeasured_s: FloatArray
+
+
+def predict_pass(
+    lowered: LoweredPass,
+    devices: DeviceTable,
+    points: Points,
+    *,
+    calibration: Calibration | None = None,
+    framework: str = "torch",
+) -> StepPrediction:
+    """Predict one pass for every device and point.
+
+    A device with a missing fact (bandwidth, or a peak for the precision) gets NaN; `abstentions`
+    says why.
+
+    Args:
+        lowered: The pass with its configuration.
+        devices: Where it would run, D of them.
+        points: Batch sizes and sequence lengths, P of them.
+        calibration: Coefficients; the built-in ones if None.
+        framework: Whose host dispatch applies: a name in the calibration's ``host`` table.
+
+    Returns:
+        Arrays of (D, P).
+    """
+    calibration = calibration or builtin_calibration()
+    host_n = dispatch_s(lowered, framework, calibration)
+    times = _all_times(lowered, devices, points, host_n, calibration)
+    return _prediction(lowered, devices, points, times, host_n, calibration)
+
+
+def abstentions(lowered: LoweredPass, devices: DeviceTable) -> tuple[str | None, ...]:
+    """Why `predict_pass` answers NaN for a device; None where it answers.
+
+    Args:
+        lowered: The pass; its precision decides which peak is needed.
+        devices: The devices asked for.
+    """
+    from paceline.predict.kernels import row_peaks
+
+    needed = lowered.costs.flop.any(axis=1)
+    peak_dr = row_peaks(lowered, devices, builtin_calibration())[:, needed]
+    precision = lowered.configuration.precision
+    reasons: list[str | None] = []
+    for device, name in enumerate(devices.names):
+        if np.isnan(devices.memory_bytes_per_s[device]):
+            reasons.append(f"the memory bandwidth of {name} is unknown")
+        elif np.isnan(devices.num_sms[device]):
+            reasons.append(f"the number of multiprocessors of {name} is unknown")
+        elif np.isnan(peak_dr[device]).any():
+            reasons.append(f"{name} has no known peak for {precision}")
+        else:
+            reasons.append(None)
+    return tuple(reasons)
+
+
+def _all_times(
+    lowered: LoweredPass, devices: DeviceTable, points: Points, host_n: Array,
+    calibration: Calibration,
+) -> _Times:  # fmt: skip
+    """`_times_of` in chunks of points, so that working memory stays bounded."""
+    num_points = len(points.batch)
+    widest = max(len(lowered.costs.order), 16 * len(lowered.costs.kind), 1)
+    size = max(1, _CHUNK_ELEMENTS * 16 // (widest * max(len(devices), 1)))
+    parts = [
+        _times_of(lowered, devices, _slice(points, slice(i, i + size)), host_n, calibration)
+        for i in range(0, num_points, size)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    fields = [f.name for f in dataclasses.fields(_Times)]
+    return _Times(**{f: np.concatenate([getattr(p, f) for p in parts], axis=1) for f in fields})
+
+
+def _slice(points: Points, part: slice) -> Points:
+    return Points(batch=points.batch[part], seq=points.seq[part])
+
+
+def _times_of(
+    lowered: LoweredPass, devices: DeviceTable, points: Points, host_n: Array,
+    calibration: Calibration,
+) -> _Times:  # fmt: skip
+    costs = lowered.costs
+    shapes = evaluate_shapes(costs, points)
+    rows = row_times(lowered, shapes, devices, calibration)
+    shift = np.array([calibration.device_log_shift.get(n, 0.0) for n in devices.names])
+    device_dpr = rows.device_s * np.exp(shift, dtype=np.float32)[:, None, None]
+    total = device_dpr * costs.count.astype(np.float32)
+    backward = np.isin(costs.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
+    compute_bound = rows.bounds.compute_s > rows.bounds.memory_s
+    busy = _sum(total)
+    compute_s = _sum(np.where(compute_bound, total, 0))
+    return _Times(
+        device_s=busy,
+        end_s=step_end_s(host_n, device_dpr[..., costs.order]).astype(np.float64),
+        backward_s=_sum(total[..., backward]),
+        compute_bound_s=compute_s,
+        bandwidth_bound_s=busy - compute_s,
+        roofline_s=_sum(_roofline(rows, shapes.launches) * costs.count.astype(np.float32)),
+        unmeasured_s=_sum(total[..., _is_unmeasured(costs.kind, calibration)]),
+    )
+
+
+def _roofline(rows: RowTimes, launches: Array) -> Array:
+    return rows.bounds.roofline_s * launches
+
+
+def _is_unmeasured(kind: npt.NDArray[np.int16], calibration: Calibration) -> npt.NDArray[np.bool_]:
+    names = calibration.constants["unmeasured_kinds"]
+    return np.isin(kind, [int(OpKind[name]) for name in names])
+
+
+def _sum(values: Array) -> FloatArray:
+    total: FloatArray = values.sum(axis=-1, dtype=np.float64)
+    return total
+
+
+def _prediction(
+    lowered: LoweredPass, devices: DeviceTable, points: Points, times: _Times, host_n: Array,
+    calibration: Calibration,
+) -> StepPrediction:  # fmt: skip
+    host_total_s = float(host_n.sum(dtype=np.float64))
+    mid_s = np.maximum(times.end_s, host_total_s) + calibration.constant("host", "step_s")
+    knowledge = knowledge_of(devices, calibration)
+    sigma = log_sigma(
+        knowledge, times.unmeasured_s / np.maximum(times.device_s, 1e-12), calibration
+    )
+    utilisation = np.minimum(times.roofline_s / np.maximum(mid_s, 1e-12), 1.0)
+    power_w = mean_power_w(devices, utilisation, calibration)
+    from paceline.predict.memory import peak_memory_bytes
+
+    memory = peak_memory_bytes(lowered.memory, points, platform=lowered.configuration.platform)
+    low_b, mid_b, high_b = (np.broadcast_to(m, mid_s.shape) for m in memory)
+    return StepPrediction(
+        low_s=mid_s * np.exp(-_Z_80 * sigma),
+        mid_s=mid_s,
+        high_s=mid_s * np.exp(_Z_80 * sigma),
+        device_s=times.device_s,
+        host_s=np.full(mid_s.shape, host_total_s),
+        copy_s=_copy_s(lowered, devices, points, calibration),
+        backward_s=times.backward_s,
+        compute_bound_s=times.compute_bound_s,
+        bandwidth_bound_s=times.bandwidth_bound_s,
+        roofline_s=times.roofline_s,
+        flop=_total_flop(lowered, points),
+        memory_low_bytes=low_b,
+        memory_mid_bytes=mid_b,
+        memory_high_bytes=high_b,
+        energy_j=power_w * mid_s,
+        power_w=power_w,
+        bound=_bound(times, mid_s),
+        knowledge=knowledge,
+        log_sigma=sigma,
+    )
+
+
+def _total_flop(lowered: LoweredPass, points: Points) -> FloatArray:
+    costs = lowered.costs
+    flop: FloatArray = monomials(points.batch, points.seq) @ (costs.count @ costs.flop)
+    return flop
+
+
+def _copy_s(
+    lowered: LoweredPass, devices: DeviceTable, points: Points, calibration: Calibration
+) -> FloatArray:
+    """Host-to-device time of the inputs of one batch; NaN where the host link is unknown."""
+    input_m9 = lowered.memory.by_owner[:, Owner.INPUT]
+    input_p = (monomials(points.batch, points.seq) @ input_m9.T).max(axis=1, initial=0.0)
+    rate = devices.host_bytes_per_s * calibration.constant("host", "link_efficiency_frac")
+    return input_p / rate[:, None]
+
+
+def _bound(times: _Times, mid_s: FloatArray) -> npt.NDArray[np.int8]:
+    """Launch where the device idles for over a fifth of the step, else the larger share."""
+    by_device = np.where(
+        times.compute_bound_s > times.bandwidth_bound_s, Bound.COMPUTE, Bound.BANDWIDTH
+    )
+    return np.where(times.device_s < 0.8 * mid_s, Bound.LAUNCH, by_device).astype(np.int8)
