@@ -13,6 +13,7 @@ from paceline.parallel.data_parallel import (
     GradientProfile,
     data_parallel_step,
 )
+from paceline.parallel.knee import Knee, knee
 from paceline.parallel.links import LinkTable
 from paceline.parallel.sharded_memory import sharded_memory_bytes
 from paceline.parallel.strategy import (
@@ -28,6 +29,7 @@ __all__ = [
     "AxisPlacement",
     "DataParallelStep",
     "GradientProfile",
+    "Knee",
     "LinkTable",
     "MeshAxis",
     "Placement",
@@ -39,6 +41,7 @@ __all__ = [
     "all_reduce_s",
     "all_to_all_s",
     "data_parallel_step",
+    "knee",
     "reduce_scatter_s",
     "send_recv_s",
     "sharded_memory_bytes",

@@ -1,8 +1,8 @@
 """A Strategy: how one job is spread over many devices, as one frozen value.
 
 A mesh of named axes, outermost first as in PyTorch's ``DeviceMesh`` (the last axis joins
-neighbouring ranks); a schedule; placements. Degrees are its shorthand, and its canonical string is its key in
-records, tables and files.
+neighbouring ranks); a schedule; placements. Degrees are its shorthand; its canonical string is its
+key in records, tables and files.
 """
 
 from __future__ import annotations

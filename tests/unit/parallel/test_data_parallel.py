@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.parallel.links_of_tests import ETHERNET, INFINIBAND, NOTHING, NVLINK, PCIE, SWITCH
+
+from paceline.parallel import GradientProfile, RankGroup, all_reduce_s, data_parallel_step
+from paceline.parallel.data_parallel import BUCKET_BYTES
+
+
+def step(ranks, *, device=SWITCH, node=INFINIBAND, gradients=100e6, **keywords):
+    defaults = {"mid_s": 0.1, "backward_s": 0.06, "ranks_per_node": 8, "parameter_bytes": 50e6}
+    return data_parallel_step(
+        gradient_bytes=gradients,
+        num_ranks=ranks,
+        device_link=device,
+        node_link=node,
+        **(defaults | keywords),
+    )
+
+
+@pytest.mark.parametrize("sharding", ["none", "zero1", "zero2", "zero3"])
+def test_one_device_is_not_slowed(sharding) -> None:
+    alone = step(1, sharding=sharding, device=NOTHING, node=NOTHING)
+    assert alone.mid_s[0] == 0.1
+    assert alone.efficiency_frac[0] == 1.0
+    assert alone.communication_s[0] == 0.0
+
+
+@pytest.mark.parametrize("sharding", ["none", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("node", [INFINIBAND, ETHERNET])
+def test_more_devices_never_step_faster(sharding, node) -> None:
+    times = [step(n, node=node, sharding=sharding).mid_s[0] for n in (1, 8, 16, 64, 1024)]
+    assert np.all(np.diff(times) >= 0)
+
+
+@given(
+    st.floats(1e3, 1e11), st.floats(1e-4, 10.0), st.sampled_from([2, 8, 64]), st.floats(0.0, 1.0)
+)
+def test_exposed_lies_between_the_last_bucket_and_everything(
+    gradients: float, backward_s: float, ranks: int, spread: float
+) -> None:
+    ready = np.linspace(spread, 1.0, 50)
+    profile = GradientProfile.from_tensors(ready, np.full(50, gradients / 50))
+    for chosen in (None, profile):
+        found = step(
+            ranks, gradients=gradients, backward_s=backward_s, mid_s=2 * backward_s, profile=chosen
+        )
+        assert 0 <= found.exposed_communication_s[0] <= found.communication_s[0] * (1 + 1e-9)
+
+
+def test_a_long_backward_hides_all_but_the_last_bucket() -> None:
+    num_buckets = 20
+    size = float(num_buckets * BUCKET_BYTES)
+    hidden = step(8, gradients=size, backward_s=100.0, mid_s=200.0)
+    last = all_reduce_s(BUCKET_BYTES, RankGroup.of(8, 8, SWITCH, INFINIBAND))
+    assert hidden.exposed_communication_s[0] == pytest.approx(last[0])
+    assert hidden.communication_s[0] == pytest.approx(num_buckets * last[0])
+
+
+def test_gradients_that_come_early_hide_better() -> None:
+    """AlexNet's dense layers, most of its parameters, come first in backward."""
+    sizes = np.linspace(1.0, 9.0, 60) * 1e6
+    ready = np.linspace(0.02, 1.0, 60)
+    early, late = (GradientProfile.from_tensors(ready, s) for s in (sizes[::-1], sizes))
+    keywords = {"device": PCIE, "gradients": sizes.sum()}
+    assert step(8, profile=early, **keywords).mid_s[0] < step(8, profile=late, **keywords).mid_s[0]
+
+
+def test_buckets_close_like_those_of_ddp() -> None:
+    """The first bucket holds 1 MiB, the others 25 MiB; a larger tensor closes its own."""
+    mib = 2.0**20
+    sizes = np.array([0.5, 0.6, 10.0, 10.0, 10.0, 400.0, 3.0]) * mib
+    profile = GradientProfile.from_tensors(np.linspace(0.1, 0.7, 7), sizes)
+    assert profile.num_buckets == 4
+    assert profile.time_frac == pytest.approx([0.2, 0.5, 0.6, 0.7])
+    assert profile.left_frac * sizes.sum() / mib == pytest.approx([434.1, 433.0, 403.0, 3.0])
+    assert profile.last_frac * sizes.sum() == pytest.approx(3.0 * mib)
+
+
+def test_the_old_data_parallel_is_slower_and_stays_in_one_node() -> None:
+    keywords = {"device": PCIE, "parameter_bytes": 100e6}
+    modern = step([2, 4, 8], **keywords)
+    old = step([2, 4, 8], gradient_sync="single_process", **keywords)
+    assert np.all(old.mid_s > modern.mid_s)
+    assert np.isinf(step(16, gradient_sync="single_process", **keywords).mid_s[0])
+
+
+def test_a_parameter_server_is_the_bottleneck_of_many() -> None:
+    served = step([16, 64, 256], gradient_sync="parameter_server", parameter_bytes=100e6)
+    growth = served.exposed_communication_s[1:] / served.exposed_communication_s[:-1]
+    assert growth == pytest.approx([4.0, 4.0], rel=0.01)
+
+
+def test_without_a_network_the_candidate_takes_for_ever() -> None:
+    found = step([8, 16], node=NOTHING)
+    assert np.isfinite(found.mid_s[0])
+    assert np.isinf(found.mid_s[1])
+    assert found.efficiency_frac[1] == 0.0
+
+
+def test_candidates_are_independent() -> None:
+    together = step([1, 2, 8, 64, 512]).mid_s
+    apart = [step(n).mid_s[0] for n in (1, 2, 8, 64, 512)]
+    assert together.tolist() == apart
+
+
+def test_nvlink_with_and_without_switch_differ_only_in_the_reduction() -> None:
+    keywords = {"gradients": 4e9, "backward_s": 1e-6}
+    with_switch, without = (step(8, device=d, **keywords).mid_s[0] for d in (SWITCH, NVLINK))
+    assert with_switch < without
