@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import platform
 import re
 import shutil
 import subprocess
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +22,8 @@ _ROOT = Path("/")
 _FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "asimd", "sve")
 _ENGINES = ("docker", "podman", "apptainer", "singularity", "enroot")
 _PCI_VENDORS: dict[str, Vendor] = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
+_MAKER_WORDS = frozenset({"nvidia", "amd", "intel", "tesla", "geforce", "quadro", "radeon"})
+_FILLER_WORDS = frozenset({"instinct", "cpu", "gpu", "processor", "generation", "edition", "with"})
 _MEMORY_LIMITS = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -79,12 +84,11 @@ def match_device(
             marketed.
         devices: Where to look.
     """
-    words = _words(name)
-    found = [d for d in devices if _words(d.name) <= words or words == _words(d.name)]
+    alias = _driver_names().get(name.strip())
+    words = None if alias else _words(name)
+    found = [d for d in devices if d.name == alias or (words and _words(d.name) == words)]
     found = [d for d in found if _fits_memory(d, memory_bytes)]
-    longest = max((len(_words(d.name)) for d in found), default=0)
-    best = [d for d in found if len(_words(d.name)) == longest]
-    return best[0] if len(best) == 1 else None
+    return found[0] if len(found) == 1 else None
 
 
 def probe_host(root: Path = _ROOT, nvml: Nvml | None = None) -> HostFacts:
@@ -124,11 +128,17 @@ def _gpu_words(machine: Machine) -> str:
     return f"{count}{machine.device_name or 'a GPU that the catalogue does not know'}"
 
 
+@cache
+def _driver_names() -> dict[str, str]:
+    """Drivers' names that do not carry the words of the catalogue's, from the data file."""
+    text = resources.files("paceline.run").joinpath("data/driver_names.csv").read_text()
+    return {row["driver_name"]: row["device_name"] for row in csv.DictReader(text.splitlines())}
+
+
 def _words(name: str) -> frozenset[str]:
-    plain = re.sub(r"\((r|tm)\)|@.*", " ", name.lower())
-    words = re.findall(r"[a-z]+[0-9]+[a-z0-9]*|[0-9]+[a-z0-9]*|[a-z]+", plain)
-    ignored = {"nvidia", "amd", "intel", "tesla", "geforce", "cpu", "processor", "core", "gpu"}
-    return frozenset(words) - ignored
+    """What tells two models apart: no maker, no size, nothing in brackets."""
+    plain = re.sub(r"\([^)]*\)|@.*|\b\d+ ?gi?b\b|\bhbm\w*|\b\d+-core", " ", name.lower())
+    return frozenset(re.findall(r"[a-z0-9+]+", plain)) - _MAKER_WORDS - _FILLER_WORDS
 
 
 def _fits_memory(device: Device, memory_bytes: float | None) -> bool:
