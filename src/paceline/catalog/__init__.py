@@ -1,1 +1,45 @@
 """What exists: devices, links, offers and machines, each fact with its source and date."""
+
+from paceline.catalog.entities import (
+    Catalog,
+    Device,
+    DeviceClass,
+    DeviceKind,
+    Link,
+    Machine,
+    Offer,
+    OfferLinks,
+    Source,
+)
+from paceline.catalog.filters import DeviceFilter, OfferFilter, filter_devices, filter_offers
+from paceline.catalog.freshness import is_alive, is_fresh, is_rankable, unranked_reason
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device, find_devices, find_offer, parse_device_count
+from paceline.catalog.offer_links import machine_links, offer_links
+
+__all__ = [
+    "Catalog",
+    "Device",
+    "DeviceClass",
+    "DeviceFilter",
+    "DeviceKind",
+    "Link",
+    "Machine",
+    "Offer",
+    "OfferFilter",
+    "OfferLinks",
+    "Source",
+    "filter_devices",
+    "filter_offers",
+    "find_device",
+    "find_devices",
+    "find_offer",
+    "is_alive",
+    "is_fresh",
+    "is_rankable",
+    "load_catalog",
+    "machine_links",
+    "offer_links",
+    "parse_device_count",
+    "unranked_reason",
+]

@@ -12,6 +12,8 @@ from typing import Literal
 
 DeviceKind = Literal["gpu", "tpu", "npu", "cpu"]
 DeviceClass = Literal["consumer", "workstation", "datacenter", "edge", "laptop", "cpu"]
+Confidence = Literal["checked", "read", "recalled", "user"]
+OfferStatus = Literal["listed", "retired", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +23,13 @@ class Source:
     Attributes:
         text: Page, file or document, as a reader would look it up.
         read_on: When the fact was read or dated, if known.
-        confidence: ``checked`` against a second source, ``read`` once, or ``recalled``.
+        confidence: ``checked`` against a second source, ``read`` once, or ``recalled``; ``user``
+            for a row of the user's own file.
     """
 
     text: str
     read_on: date | None = None
-    confidence: Literal["checked", "read", "recalled"] = "read"
+    confidence: Confidence = "read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,8 @@ class Device:
         num_sms: Streaming multiprocessors, compute units or cores.
         boost_clock_hz: Listed boost clock.
         peak_flop_per_s: Dense peak by key: ``fp32``, ``tf32``, ``fp16``, ``bf16``, ``fp8``,
-            ``int8`` for matrix units (or vector units where there are none), ``fp16_vector``.
+            ``int8`` for matrix units, ``fp16_vector``. ``fp16`` is the vector rate where there are
+            no matrix units and vectors run faster in FP16 than in FP32; else it is absent.
         memory_bytes: Capacity as marketed, decimal.
         memory_type: ``HBM2e``, ``GDDR6``, …
         memory_bytes_per_s: Peak bandwidth.
@@ -62,6 +66,8 @@ class Device:
         measured_bf16_flop_per_s: Best BF16 matrix-product rate published for it.
         sources: Where the facts come from.
         note: What a reader must know.
+        gfx_target: LLVM target of an AMD GPU, such as ``gfx90a``.
+        checked_fields: Facts of this row that a second source or an arithmetic check confirmed.
     """
 
     name: str
@@ -91,6 +97,8 @@ class Device:
     measured_bf16_flop_per_s: float | None
     sources: tuple[Source, ...]
     note: str = ""
+    gfx_target: str | None = None
+    checked_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +114,9 @@ class Link:
         measured_bus_bytes_per_s: Best published all-reduce bus bandwidth, where there is one.
         reduces_in_switch: Whether the switch can reduce (NVLink SHARP).
         source: Where it was read.
+        measured_wire_frac: Share of the peak that crossed the wire in the best published run. Bus
+            bandwidth across nodes is not a wire rate: it is this that calibrates a link.
+        note: What a reader must know, assumptions (such as a latency nobody publishes) included.
     """
 
     name: str
@@ -116,6 +127,8 @@ class Link:
     measured_bus_bytes_per_s: float | None
     reduces_in_switch: bool
     source: Source
+    measured_wire_frac: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +141,8 @@ class Offer:
         instance_type: The provider's own name.
         device_name: ``Device.name`` of what is inside; None where the form factor is unknown.
         accelerator: The provider's own word for the accelerator.
-        num_devices: Devices in one machine (fractions of a device are allowed); for a CPU offer 1.
+        num_devices: Devices in one machine. A fraction below 1 is a share of one device; a CPU
+            offer has the share of a socket that its virtual CPUs are.
         num_vcpus: Virtual CPUs.
         host_memory_bytes: Main memory.
         interconnect: Device-to-device link inside the machine as named by the source.
@@ -141,9 +155,15 @@ class Offer:
         spot_on: Day of the spot price.
         interruption_frac_per_month: Band of spot interruption as (low, high); None if unknown.
         is_retired: Whether the provider stopped selling it.
-        confidence: How sure the row is.
-        source: Where it was read.
+        source: Where it was read, and how sure it is.
         note: What a reader must know.
+        status: ``listed`` by its provider, ``retired``, or ``unknown``.
+        ends_on: Day the provider stopped or has announced to stop selling it.
+        is_price_complete: False where the price leaves out a part, such as the host machine.
+        network_kind: ``efa``, ``infiniband``, ``roce``, ``tcpx``, ``tcpxo``; empty for Ethernet.
+        lowest_usd_per_hour: Lowest on-demand price over the provider's regions.
+        lowest_region: Region of that price.
+        price_history: On-demand prices seen, as (day, month or year, USD per hour).
     """
 
     name: str
@@ -166,6 +186,13 @@ class Offer:
     is_retired: bool
     source: Source
     note: str = ""
+    status: OfferStatus = "listed"
+    ends_on: date | None = None
+    is_price_complete: bool = True
+    network_kind: str = ""
+    lowest_usd_per_hour: float | None = None
+    lowest_region: str = ""
+    price_history: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +229,25 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfferLinks:
+    """How the devices of an offer reach each other, other machines and their host.
+
+    Attributes:
+        device: Between devices of one machine; None for a single device or where unknown.
+        node: Between machines; None where unknown.
+        host: Between CPU and device, per device; None where unknown.
+        assumptions: What was inferred because no source says it, one sentence each.
+    """
+
+    device: Link | None
+    node: Link | None
+    host: Link | None
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Catalog:
-    """Everything known to exist, with the date of the newest fact.
+    """Everything known to exist, with the date of the newest fact; compared by identity.
 
     Attributes:
         version: Month of the data, such as ``2026-11``.

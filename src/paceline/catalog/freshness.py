@@ -1,0 +1,61 @@
+"""Whether an offer may be ranked: priced lately, still sold, and the price whole."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from paceline.catalog.entities import Offer
+
+#: A price older than this says what was, not what is: prices moved by up to 2x within two years.
+MAX_PRICE_AGE_DAYS = 365
+
+
+def is_fresh(offer: Offer, today: date) -> bool:
+    """Whether the on-demand price is dated and at most twelve months old on ``today``."""
+    if offer.usd_per_hour is None or offer.priced_on is None:
+        return False
+    return (today - offer.priced_on).days <= MAX_PRICE_AGE_DAYS
+
+
+def is_alive(offer: Offer, today: date) -> bool:
+    """Whether the provider still sells it on ``today``; an announced end of sale counts."""
+    has_ended = offer.ends_on is not None and offer.ends_on <= today
+    return offer.status == "listed" and not offer.is_retired and not has_ended
+
+
+def is_rankable(offer: Offer, today: date) -> bool:
+    """Whether the offer may stand above the line on ``today``."""
+    return unranked_reason(offer, today) is None
+
+
+def unranked_reason(offer: Offer, today: date) -> str | None:
+    """Why the offer stands below the line on ``today``; None where it may be ranked.
+
+    >>> from paceline.catalog import load_catalog, find_offer
+    >>> unranked_reason(find_offer(load_catalog(), "p2.xlarge"), date(2026, 11, 20))
+    'no longer sold'
+    """
+    if offer.usd_per_hour is None:
+        return "no price known"
+    if not is_alive(offer, today):
+        return _end_reason(offer)
+    if offer.priced_on is None:
+        return "price without a date"
+    if not is_fresh(offer, today):
+        return f"price {price_age_months(offer, today)} months old"
+    return None if offer.is_price_complete else "price leaves out a part of the machine"
+
+
+def price_age_months(offer: Offer, today: date) -> int | None:
+    """Whole months since the on-demand price was seen; None where it is undated."""
+    if offer.priced_on is None:
+        return None
+    return int((today - offer.priced_on).days / (MAX_PRICE_AGE_DAYS / 12))
+
+
+def _end_reason(offer: Offer) -> str:
+    if offer.ends_on is not None:
+        return f"sale ended {offer.ends_on.isoformat()}"
+    if offer.status == "unknown":
+        return "not known to be still sold"
+    return "no longer sold"

@@ -1,0 +1,162 @@
+"""Finding devices and offers by the names people type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from paceline.catalog.entities import Catalog, Device, Offer
+from paceline.catalog.tables import read_rows
+from paceline.errors import InvalidInputError, UnknownNameError
+
+_BRANDS = re.compile(
+    r"\b(nvidia|geforce|tesla|quadro|radeon instinct|radeon|instinct|amd|intel|aws|google|apple)\b"
+)
+_REMARK = re.compile(r"\s*\([^)]*\)")
+_SERIES = re.compile(r"^(rtx|gtx|rx|core|xeon platinum|xeon|epyc|ryzen \d)\b")
+_FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
+_COUNT = re.compile(r"(.+?)\s*[:x×]\s*([0-9]{1,6})")
+_COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×]\s*([^\s].*)")
+
+_Index = dict[str, tuple[Device, ...]]
+
+
+def find_device(catalog: Catalog, name: str) -> Device:
+    """The one device that ``name`` means; a family name gives its default variant.
+
+    Case, spaces, dashes and brand words are ignored: ``rtx 4090``, ``RTX4090`` and
+    ``geforce-rtx-4090`` are one name.
+
+    Raises:
+        UnknownNameError: Nothing of that name; close names are in the hint.
+        InvalidInputError: A family without a default variant; the hint lists its variants.
+    """
+    found = find_devices(catalog, name)
+    exact = [d for d in found if _key(d.name) == _key(name)]
+    if exact or len(found) == 1:
+        return (exact or list(found))[0]
+    defaults = [d for d in found if d.is_default_variant]
+    if len(defaults) == 1:
+        return defaults[0]
+    return _nearest_to_default(catalog, name, found)
+
+
+def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """Every device that ``name`` can mean: all variants of a family, or one device.
+
+    Raises:
+        UnknownNameError: Nothing of that name; close names are in the hint.
+    """
+    index = _index(catalog)
+    found = index.get(_key(name)) or index.get(_key(_without_brand(name)))
+    if not found:
+        known = {d.name for d in catalog.devices} | {d.family for d in catalog.devices}
+        raise UnknownNameError.from_name("device", name, sorted(known), command="paceline devices")
+    return found
+
+
+def parse_device_count(text: str) -> tuple[str, int]:
+    """Split ``h100:8``, ``h100 x8`` or ``8x h100`` into name and count; no count means one.
+
+    Raises:
+        InvalidInputError: No name, or a count of zero.
+
+    >>> parse_device_count("h100:8"), parse_device_count("rtx 3090"), parse_device_count("4x l4")
+    (('h100', 8), ('rtx 3090', 1), ('l4', 4))
+    """
+    stripped = text.strip()
+    first, last = _COUNT_FIRST.fullmatch(stripped), _COUNT.fullmatch(stripped)
+    if first:
+        name, count = first[2], int(first[1])
+    elif last:
+        name, count = last[1], int(last[2])
+    else:
+        name, count = stripped, 1
+    if not name or count < 1:
+        raise InvalidInputError(
+            f"`{text}` names no device, or none of it", hint="write it like `h100:8` or `rtx 3090`"
+        )
+    return name, count
+
+
+def find_offer(catalog: Catalog, name: str) -> Offer:
+    """The offer called ``cloud/instance_type``, or an instance type that only one cloud has.
+
+    Raises:
+        UnknownNameError: No such offer; close names are in the hint.
+        InvalidInputError: Several clouds have an instance type of that name.
+    """
+    wanted = name.strip().lower()
+    found = [o for o in catalog.offers if wanted in (o.name.lower(), o.instance_type.lower())]
+    if not found:
+        known = [o.name for o in catalog.offers]
+        raise UnknownNameError.from_name("offer", name, known, command="paceline offers")
+    if len(found) > 1:
+        names = ", ".join(f"`{o.name}`" for o in found[:5])
+        raise InvalidInputError(f"`{name}` is the name of several offers", hint=f"one of {names}")
+    return found[0]
+
+
+def _nearest_to_default(catalog: Catalog, name: str, found: tuple[Device, ...]) -> Device:
+    """The variant nearest to its family's default in form and memory, if there is one such."""
+    family = found[0].family
+    default = next(
+        (d for d in catalog.devices if d.family == family and d.is_default_variant), None
+    )
+    if default is not None and {d.family for d in found} == {family}:
+        ranked = sorted(found, key=lambda d: _likeness(d, default), reverse=True)
+        if _likeness(ranked[0], default) > _likeness(ranked[1], default):
+            return ranked[0]
+    variants = ", ".join(f"`{d.name}`" for d in found)
+    raise InvalidInputError(f"`{name}` is several devices", hint=f"name one of {variants}")
+
+
+def _likeness(device: Device, default: Device) -> tuple[bool, bool]:
+    return device.form_factor == default.form_factor, device.memory_bytes == default.memory_bytes
+
+
+@lru_cache(maxsize=8)
+def _index(catalog: Catalog) -> _Index:
+    """Devices by every key that a user may type; a device's own name beats an alias."""
+    own = {_key(d.name): (d,) for d in catalog.devices}
+    families: dict[str, list[Device]] = {}
+    aliases: dict[str, list[Device]] = {}
+    for device in catalog.devices:
+        families.setdefault(_key(device.family), []).append(device)
+        for alias in set(_aliases(device)):
+            aliases.setdefault(alias, []).append(device)
+    listed = {_key(r["alias"]): own[_key(r["device_name"])] for r in read_rows("aliases.csv")}
+    layers = (aliases, listed, families, own)
+    return {key: tuple(found) for layer in layers for key, found in layer.items()}
+
+
+def _aliases(device: Device) -> Iterator[str]:
+    """Keys of the name without brand, remark, memory size or digit of the form factor."""
+    bare = _without_brand(_REMARK.sub("", device.name))
+    yield _key(bare)
+    yield _key(_REMARK.sub("", device.name))
+    yield _key(_without_brand(device.family))
+    yield _key(_SERIES.sub("", bare))
+    family = _without_brand(device.family)
+    form = _FORM.search(bare)
+    forms = [form[0], form[1]] if form else [""]
+    memory = (
+        [f"{device.memory_bytes / 1e9:g}gb", f"{device.memory_bytes / 1e9:g}g"]
+        if (device.memory_bytes)
+        else []
+    )
+    for form_word in forms:
+        yield _key(family + form_word)
+        for size in memory:
+            yield _key(family + size)
+            yield _key(family + form_word + size)
+            yield _key(family + size + form_word)
+
+
+def _without_brand(name: str) -> str:
+    return _BRANDS.sub("", name.lower().replace("-", " ")).strip()
+
+
+def _key(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum() or c == "+")

@@ -1,0 +1,192 @@
+"""Which links an offer has: looked up where published, inferred and said so where not."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from paceline.catalog.entities import Catalog, Device, Link, Machine, Offer, OfferLinks, Source
+from paceline.catalog.tables import Row, read_rows
+
+_Found = tuple[Link | None, tuple[str, ...]]
+
+#: Host and peer links by the peak of the device's PCIe slot, fastest first.
+_PCIE_LINKS = ((60e9, "pcie5-x16"), (30e9, "pcie4-x16"), (15e9, "pcie3-x16"))
+_SHARED_PCIE_LINKS = ((30e9, "ws-pcie4"), (15e9, "ws-pcie3"))
+_NOTHING: _Found = (None, ())
+
+
+def offer_links(catalog: Catalog, offer: Offer) -> OfferLinks:
+    """Links between devices, between machines and to the host of one offer.
+
+    Args:
+        catalog: Where its device and the links are.
+        offer: The machine.
+
+    Returns:
+        Each link, or None where there is none (a single device) or nothing is known. What was
+        inferred stands in ``assumptions``.
+    """
+    device = _devices(catalog).get(offer.device_name or "")
+    between, why_between = _between_devices(catalog, device, offer.interconnect, offer.num_devices)
+    node, why_node = _between_machines(catalog, offer)
+    host, why_host = _to_host(catalog, device)
+    return OfferLinks(
+        device=between, node=node, host=host, assumptions=why_between + why_node + why_host
+    )
+
+
+def machine_links(catalog: Catalog, machine: Machine) -> OfferLinks:
+    """Links of an owned machine; its ``interconnect`` names a link of the catalogue."""
+    device = _devices(catalog).get(machine.device_name or "")
+    named = _links(catalog).get(machine.interconnect or "")
+    between, why = (
+        (named, ()) if named else _between_devices(catalog, device, "", machine.num_devices)
+    )
+    host, why_host = _to_host(catalog, device)
+    return OfferLinks(device=between, node=None, host=host, assumptions=why + why_host)
+
+
+def _between_devices(
+    catalog: Catalog, device: Device | None, interconnect: str, num_devices: float
+) -> _Found:
+    if num_devices <= 1 or device is None:
+        return _NOTHING
+    listed = _listed_link(catalog, device, interconnect, num_devices)
+    if listed is not None:
+        return listed, ()
+    if device.fabric_bytes_per_s and interconnect in (
+        "nvlink",
+        "infinity fabric",
+        "roce",
+        "neuronlink",
+    ):
+        return _own_fabric(device, device.fabric_bytes_per_s)
+    return _shared_pcie(catalog, device, interconnect)
+
+
+def _listed_link(
+    catalog: Catalog, device: Device, interconnect: str, num_devices: float
+) -> Link | None:
+    rows = (r for r in _fabric_rows() if _row_matches(r, device, interconnect, num_devices))
+    row = next(rows, None)
+    return _links(catalog)[row["link"]] if row else None
+
+
+def _row_matches(row: Row, device: Device, interconnect: str, num_devices: float) -> bool:
+    return (
+        row["interconnect"] == interconnect
+        and row["fabric"] in ("", device.fabric)
+        and row["device_name"] in ("", device.name)
+        and float(row["min_devices"] or 0) <= num_devices <= float(row["max_devices"] or "inf")
+    )
+
+
+def _own_fabric(device: Device, bytes_per_s: float) -> _Found:
+    link = Link(
+        name=f"{device.fabric} of {device.name}",
+        scope="device",
+        kind=device.fabric or "",
+        bytes_per_s=bytes_per_s,
+        latency_s=_latency_s("roce"),
+        measured_bus_bytes_per_s=None,
+        reduces_in_switch=False,
+        source=device.sources[0],
+    )
+    return link, (f"{link.name}: listed peak, no published measurement",)
+
+
+def _shared_pcie(catalog: Catalog, device: Device, interconnect: str) -> _Found:
+    """Devices without a known fabric talk over the PCIe generation of the card."""
+    link = _by_rate(catalog, device.pcie_bytes_per_s, _SHARED_PCIE_LINKS)
+    if link is None:
+        return _NOTHING
+    said = f"`{interconnect}`" if interconnect else "nothing"
+    return link, (f"devices assumed to talk over PCIe ({link.name}): the source says {said}",)
+
+
+def _between_machines(catalog: Catalog, offer: Offer) -> _Found:
+    matching = (
+        row for row in _network_rows()
+        if row["cloud"] == offer.cloud and fnmatchcase(offer.instance_type, row["instance_pattern"])
+    )  # fmt: skip
+    row = next(matching, None)
+    if row is not None:
+        return _links(catalog)[row["link"]], ()
+    return _network_of(offer) if offer.network_bytes_per_s else _NOTHING
+
+
+def _network_of(offer: Offer) -> _Found:
+    kind = offer.network_kind or "ethernet"
+    link = Link(
+        name=f"{kind}-{8e-9 * (offer.network_bytes_per_s or 0):g}g",
+        scope="node",
+        kind=kind,
+        bytes_per_s=offer.network_bytes_per_s or 0.0,
+        latency_s=_latency_s(kind),
+        measured_bus_bytes_per_s=None,
+        reduces_in_switch=False,
+        source=offer.source,
+    )
+    return link, (f"{link.name} between machines: listed rate, latency assumed for {kind}",)
+
+
+def _to_host(catalog: Catalog, device: Device | None) -> _Found:
+    if device is None or device.kind == "cpu":
+        return _NOTHING
+    if device.form_factor == "superchip":
+        return _links(catalog)["nvlink-c2c-hopper"], ()
+    link = _by_rate(catalog, device.pcie_bytes_per_s, _PCIE_LINKS)
+    if link is not None or device.pcie_bytes_per_s is None:
+        return link, ()
+    return _narrow_pcie(device, device.pcie_bytes_per_s), ()
+
+
+def _narrow_pcie(device: Device, bytes_per_s: float) -> Link:
+    return Link(
+        name=f"pcie-{bytes_per_s / 1e9:.3g}gbs",
+        scope="host",
+        kind="pcie",
+        bytes_per_s=bytes_per_s,
+        latency_s=1e-6,
+        measured_bus_bytes_per_s=None,
+        reduces_in_switch=False,
+        source=Source(text="PCI-SIG lane rate arithmetic"),
+    )
+
+
+def _by_rate(
+    catalog: Catalog, bytes_per_s: float | None, names: tuple[tuple[float, str], ...]
+) -> Link | None:
+    fitting = (name for floor, name in names if bytes_per_s is not None and bytes_per_s >= floor)
+    name = next(fitting, None)
+    return _links(catalog)[name] if name else None
+
+
+def _latency_s(kind: str) -> float:
+    return next(float(r["latency_s"]) for r in _latency_rows() if r["kind"] == kind)
+
+
+@lru_cache(maxsize=8)
+def _links(catalog: Catalog) -> dict[str, Link]:
+    return {link.name: link for link in catalog.links}
+
+
+@lru_cache(maxsize=8)
+def _devices(catalog: Catalog) -> dict[str, Device]:
+    return {device.name: device for device in catalog.devices}
+
+
+@lru_cache(maxsize=1)
+def _fabric_rows() -> tuple[Row, ...]:
+    return tuple(read_rows("fabric_links.csv"))
+
+
+@lru_cache(maxsize=1)
+def _network_rows() -> tuple[Row, ...]:
+    return tuple(read_rows("network_links.csv"))
+
+
+@lru_cache(maxsize=1)
+def _latency_rows() -> tuple[Row, ...]:
+    return tuple(read_rows("network_latencies.csv"))

@@ -1,0 +1,238 @@
+"""The user's own devices, offers and machines, from a YAML or TOML file.
+
+The one place of the catalogue where untrusted text is read: files are small, loaded without
+constructing objects, refused when they use YAML anchors or nest deeply, and checked field by field.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Protocol, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from paceline.catalog.entities import (
+    Catalog,
+    Device,
+    DeviceClass,
+    DeviceKind,
+    Machine,
+    Offer,
+    Source,
+)
+from paceline.catalog.lookup import find_device
+from paceline.errors import InvalidInputError
+
+MAX_FILE_BYTES = 256 * 1024
+MAX_DEPTH = 12
+_EXAMPLE = "see docs/how-to/own-devices.md for an example"
+
+_Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]+$")]
+_Text = Annotated[str, Field(max_length=2000)]
+_Positive = Annotated[float, Field(gt=0, lt=1e24, allow_inf_nan=False)]
+_Frac = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+_Count = Annotated[int, Field(gt=0, lt=10**7)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _DeviceEntry(_Strict):
+    name: _Name
+    family: _Name | None = None
+    vendor: _Name = "own"
+    architecture: _Text = ""
+    kind: DeviceKind = "gpu"
+    device_class: DeviceClass = "workstation"
+    compute_capability: Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")] | None = None
+    gfx_target: Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,5}$")] | None = None
+    year: _Count | None = None
+    num_sms: _Count | None = None
+    boost_clock_hz: _Positive | None = None
+    peak_flop_per_s: dict[_Name, _Positive]
+    memory_bytes: _Positive
+    memory_type: _Text = ""
+    memory_bytes_per_s: _Positive
+    l2_bytes: _Positive | None = None
+    tdp_w: _Positive | None = None
+    pcie_bytes_per_s: _Positive | None = None
+    form_factor: _Text = ""
+    cooling: _Text = ""
+    price_usd: _Positive | None = None
+    price_on: date | None = None
+    note: _Text = ""
+
+
+class _OfferEntry(_Strict):
+    name: _Name
+    cloud: _Name = "own"
+    region: _Text = ""
+    device: _Name
+    num_devices: _Positive = 1.0
+    num_vcpus: _Count | None = None
+    host_memory_bytes: _Positive | None = None
+    interconnect: _Text = ""
+    network_bytes_per_s: _Positive | None = None
+    network_kind: _Text = ""
+    usd_per_hour: _Positive
+    spot_usd_per_hour: _Positive | None = None
+    priced_on: date
+    interruption_frac_per_month: tuple[_Frac, _Frac] | None = None
+    note: _Text = ""
+
+
+class _MachineEntry(_Strict):
+    name: _Name
+    device: _Name | None = None
+    num_devices: Annotated[int, Field(ge=0, lt=10**6)] = 0
+    cpu_device: _Name | None = None
+    num_cores: _Count | None = None
+    host_memory_bytes: _Positive | None = None
+    interconnect: _Name | None = None
+    price_usd: _Positive | None = None
+    power_supply_w: _Positive | None = None
+    num_free_slots: Annotated[int, Field(ge=0, lt=100)] | None = None
+    has_airflow_for_passive: bool | None = None
+    storage_read_bytes_per_s: _Positive | None = None
+
+
+class _File(_Strict):
+    devices: list[_DeviceEntry] = []
+    offers: list[_OfferEntry] = []
+    machines: list[_MachineEntry] = []
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+_Entity = TypeVar("_Entity", bound=_Named)
+
+
+def with_user_file(catalog: Catalog, path: Path) -> Catalog:
+    """``catalog`` with the rows of one file added; a row of the same name is replaced.
+
+    Raises:
+        InvalidInputError: The file cannot be read, is not what it should be, or names a device
+            that is neither in the catalogue nor in the file.
+    """
+    entries = _validated(_plain_data(path), path)
+    devices = _merged(catalog.devices, tuple(_device(e, path) for e in entries.devices))
+    known = replace(catalog, devices=devices)
+    return replace(
+        known,
+        offers=_merged(catalog.offers, tuple(_offer(e, known, path) for e in entries.offers)),
+        machines=_merged(catalog.machines, tuple(_machine(e, known) for e in entries.machines)),
+    )
+
+
+def _plain_data(path: Path) -> Mapping[str, Any]:
+    parse = tomllib.loads if path.suffix.lower() == ".toml" else _parse_yaml
+    data = _guarded(parse, _text(path), path)
+    if not isinstance(data, dict):
+        raise InvalidInputError(
+            f"{path} holds no table of devices, offers or machines", hint=_EXAMPLE
+        )
+    return data
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+        text = raw.decode("utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path}: {error.strerror}", hint=_EXAMPLE) from None
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"{path} is not UTF-8 text", hint=_EXAMPLE) from None
+    if len(raw) > MAX_FILE_BYTES:
+        raise InvalidInputError(
+            f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB",
+            hint="split it, or see its content",
+        )
+    return text
+
+
+def _guarded(parse: Callable[[str], Any], text: str, path: Path) -> Any:
+    try:
+        return parse(text)
+    except (yaml.YAMLError, tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InvalidInputError(f"{path} cannot be parsed: {first_line}", hint=_EXAMPLE) from None
+
+
+def _parse_yaml(text: str) -> Any:
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("YAML anchors and aliases are not accepted")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    return yaml.safe_load(text)
+
+
+def _validated(data: Mapping[str, Any], path: Path) -> _File:
+    try:
+        return _File.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        more = error.error_count() - 1
+        also = f" (and {more} more)" if more else ""
+        raise InvalidInputError(f"{path}: {where}: {first['msg']}{also}", hint=_EXAMPLE) from None
+
+
+def _device(entry: _DeviceEntry, path: Path) -> Device:
+    fields = entry.model_dump()
+    fields["family"] = entry.family or entry.name
+    return Device(
+        **fields,
+        is_default_variant=entry.family is None,
+        fabric=None,
+        fabric_bytes_per_s=None,
+        measured_bf16_flop_per_s=None,
+        sources=(Source(text=str(path.name), confidence="user"),),
+    )
+
+
+def _offer(entry: _OfferEntry, catalog: Catalog, path: Path) -> Offer:
+    fields = entry.model_dump(exclude={"name", "device", "num_devices"})
+    return Offer(
+        **fields,
+        name=f"{entry.cloud}/{entry.name}",
+        instance_type=entry.name,
+        device_name=_device_name(catalog, entry.device),
+        accelerator=entry.device,
+        num_devices=entry.num_devices,
+        has_rdma=bool(entry.network_kind),
+        spot_on=entry.priced_on if entry.spot_usd_per_hour else None,
+        is_retired=False,
+        source=Source(text=path.name, read_on=entry.priced_on, confidence="user"),
+    )
+
+
+def _machine(entry: _MachineEntry, catalog: Catalog) -> Machine:
+    fields = entry.model_dump(exclude={"device", "cpu_device"})
+    return Machine(
+        **fields,
+        device_name=_device_name(catalog, entry.device),
+        cpu_device_name=_device_name(catalog, entry.cpu_device),
+    )
+
+
+def _device_name(catalog: Catalog, name: str | None) -> str | None:
+    return find_device(catalog, name).name if name else None
+
+
+def _merged(old: tuple[_Entity, ...], new: tuple[_Entity, ...]) -> tuple[_Entity, ...]:
+    replaced = {entity.name for entity in new}
+    return (*(entity for entity in old if entity.name not in replaced), *new)
