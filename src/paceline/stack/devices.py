@@ -1,0 +1,94 @@
+"""What the planner asks of the software tables: one device, the newest stack, and why not."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from paceline.catalog.entities import Device
+from paceline.planfile import PlannedStack
+from paceline.stack.resolver import Combination, newest_combination, reasons_against
+from paceline.stack.rules import Facts, code_in
+from paceline.stack.tables import DeviceTarget, load_tables
+
+
+def newest_stack(device: Device, *, framework: str = "torch") -> PlannedStack | None:
+    """The newest stable release of ``framework`` with code for ``device``; None if there is none.
+
+    The driver is free: the answer states the oldest that will do.
+    """
+    target = target_of(device)
+    combination = None if target is None else _newest(target, framework)
+    return None if combination is None else planned_stack(combination)
+
+
+def why_unsupported(device: Device, *, framework: str = "torch") -> str | None:
+    """One sentence saying why no release runs on ``device``; None if one does."""
+    target = target_of(device)
+    if target is None:
+        return f"the software tables do not know how {device.name} is driven"
+    if _newest(target, framework) is not None:
+        return None
+    code = f"{target.platform} {target.code}"
+    return f"no {framework} release runs on {device.name} ({code}): {_why(target, framework)}"
+
+
+def usable_precisions(device: Device) -> frozenset[str]:
+    """Names in ``dtypes.PRECISIONS`` that ``device`` and its newest framework release have."""
+    target = target_of(device)
+    return frozenset() if target is None else _precisions(target)
+
+
+def target_of(device: Device) -> DeviceTarget | None:
+    """How software addresses ``device``; None where the tables do not say."""
+    name = device.name.lower()
+    code = device.compute_capability
+    for row in load_tables().name_targets:
+        if row.kind == device.kind and row.name_has in name:
+            if row.target.code or code is None:
+                return row.target if row.target.code else None
+            return _with_code(row.target, code)
+    return None
+
+
+def planned_stack(combination: Combination) -> PlannedStack:
+    """The combination as a plan file states it, with the newest Python it works with."""
+    return PlannedStack(
+        framework=combination.framework,
+        framework_version=combination.release,
+        platform=combination.platform,
+        platform_version=combination.platform_version,
+        python_version=combination.pythons[0],
+        min_driver=combination.min_driver,
+    )
+
+
+def facts_of(target: DeviceTarget, framework: str | None) -> Facts:
+    """What is known when only the device and the framework are."""
+    return Facts(
+        platform=target.platform, device=target.code, framework=framework, system=target.system
+    )
+
+
+def _with_code(target: DeviceTarget, code: str) -> DeviceTarget:
+    return DeviceTarget(
+        platform=target.platform, code=code, system=target.system, source=target.source
+    )
+
+
+@lru_cache(maxsize=512)
+def _newest(target: DeviceTarget, framework: str) -> Combination | None:
+    return newest_combination(facts_of(target, framework))
+
+
+@lru_cache(maxsize=512)
+def _why(target: DeviceTarget, framework: str) -> str:
+    return reasons_against(facts_of(target, framework))[0].text
+
+
+@lru_cache(maxsize=512)
+def _precisions(target: DeviceTarget) -> frozenset[str]:
+    return frozenset(
+        row.name
+        for row in load_tables().precisions
+        if row.platform == target.platform and code_in(target.code, row.devices)
+    )

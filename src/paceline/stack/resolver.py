@@ -1,0 +1,243 @@
+"""From constraints to the newest working combinations, or to what contradicts what."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+
+from paceline.stack.rules import USER_FIELDS, Facts, Judgement, Violation, judge
+from paceline.stack.tables import Build, Rule, Tables, load_tables
+
+#: Facts whose mismatch says nothing by itself: other builds are merely not meant.
+_SELECTION = "selection"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """Software that works together on the machine that was described.
+
+    Attributes:
+        framework: Framework, or ``cuda`` for the toolkit alone.
+        release: Its release.
+        tag: The publisher's short name of the build.
+        platform: ``cuda``, ``rocm``, ``cpu``, ….
+        platform_version: Toolkit release; None where there is none.
+        pythons: Python minor versions that work, newest first; empty if Python does not matter.
+        min_driver: Oldest driver that runs it; None where it does not apply.
+        below_driver: First driver branch that no longer drives the device; None if none is known.
+        status: ``stable`` or ``experimental``, as its publisher says.
+        runs_by: How its code reaches the device: ``binary``, ``ptx`` (translated at first run),
+            ``target``, or empty where nothing is known or needed.
+        companions: Releases of the libraries that belong to it.
+        source: Where the build was read.
+    """
+
+    framework: str
+    release: str
+    tag: str
+    platform: str
+    platform_version: str | None
+    pythons: tuple[str, ...]
+    min_driver: str | None
+    below_driver: str | None
+    status: str
+    runs_by: str
+    companions: tuple[tuple[str, str], ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """A rule that a conflict rests on.
+
+    Attributes:
+        rule: Its key.
+        text: The rule as a sentence.
+        source: Where it was read.
+    """
+
+    rule: str
+    text: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """A smallest set of constraints that nothing satisfies together.
+
+    Attributes:
+        constraints: Pairs of constraint and value; dropping any one of them leaves a solution.
+        reasons: Rules that rule out every build, the one that hits most first.
+    """
+
+    constraints: tuple[tuple[str, str], ...]
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """The answer: combinations, or conflicts, never both.
+
+    Attributes:
+        combinations: Newest first.
+        conflicts: All the smallest contradictory sets; empty where there are combinations.
+    """
+
+    combinations: tuple[Combination, ...]
+    conflicts: tuple[Conflict, ...]
+
+
+def resolve_facts(
+    facts: Facts, *, max_combinations: int = 6, tables: Tables | None = None
+) -> Resolution:
+    """The newest builds that satisfy ``facts`` and every rule, or why there are none.
+
+    A bare CUDA toolkit is offered only when ``facts.framework`` is ``cuda``.
+
+    Args:
+        facts: What is known and wanted.
+        max_combinations: How many to return.
+        tables: Facts to judge by; the shipped ones by default.
+    """
+    tables = tables or load_tables()
+    found = itertools.islice(_working(facts, tables), max_combinations)
+    combinations = tuple(found)
+    conflicts = () if combinations else _conflicts(facts, tables)
+    return Resolution(combinations=combinations, conflicts=conflicts)
+
+
+def newest_combination(facts: Facts, *, tables: Tables | None = None) -> Combination | None:
+    """The newest stable build that satisfies ``facts``, else the newest experimental one."""
+    tables = tables or load_tables()
+    fallback = None
+    for combination in _working(facts, tables):
+        if combination.status == "stable":
+            return combination
+        fallback = fallback or combination
+    return fallback
+
+
+def applied_rules(facts: Facts, *, tables: Tables | None = None) -> tuple[Rule, ...]:
+    """Rules that bear on the newest build that satisfies ``facts``; empty if none does."""
+    tables = tables or load_tables()
+    for build in _candidates(facts, tables):
+        judgement = judge(build, facts, tables)
+        if not judgement.violations:
+            return judgement.rules
+    return ()
+
+
+def reasons_against(facts: Facts, *, tables: Tables | None = None) -> tuple[Reason, ...]:
+    """Few rules that together rule out every build of the wanted framework and platform."""
+    tables = tables or load_tables()
+    found = [judge(build, facts, tables).violations for build in _candidates(facts, tables)]
+    if not found:
+        text = f"no build of {facts.framework} for {facts.platform} is on record"
+        return (Reason(rule=_SELECTION, text=text, source=""),)
+    return _cover(frozenset(USER_FIELDS), found)
+
+
+def _working(facts: Facts, tables: Tables) -> Iterable[Combination]:
+    for build in _candidates(facts, tables):
+        judgement = judge(build, facts, tables, stops_early=True)
+        if not judgement.violations:
+            yield _combination(build, judgement)
+
+
+def _candidates(facts: Facts, tables: Tables) -> Iterable[Build]:
+    """Builds of the wanted framework and platform, newest first; others cannot satisfy anyway."""
+    framework, platform = facts.framework, facts.platform
+    return (
+        build
+        for build in tables.builds
+        if (build.framework != "cuda" if framework is None else build.framework == framework)
+        and platform in (None, build.platform)
+    )
+
+
+def _combination(build: Build, judgement: Judgement) -> Combination:
+    return Combination(
+        framework=build.framework,
+        release=build.release,
+        tag=build.tag,
+        platform=build.platform,
+        platform_version=build.platform_version,
+        pythons=tuple(reversed(judgement.pythons)),
+        min_driver=judgement.min_driver,
+        below_driver=judgement.below_driver,
+        status=build.status,
+        runs_by=judgement.runs_by,
+        companions=build.companions,
+        source=build.source,
+    )
+
+
+def _conflicts(facts: Facts, tables: Tables) -> tuple[Conflict, ...]:
+    """All the smallest sets of stated facts under which every build breaks a rule."""
+    stated = [name for name in USER_FIELDS if getattr(facts, name) is not None]
+    if facts.device is not None and "platform" in stated:
+        stated.remove("platform")
+    violations = [judge(b, facts, tables).violations for b in _universe(facts, tables)]
+    for size in range(1, len(stated) + 1):
+        killing = [
+            frozenset(names)
+            for names in itertools.combinations(stated, size)
+            if _kills_all(frozenset(names), violations)
+        ]
+        if killing:
+            return tuple(_conflict(names, facts, violations) for names in killing)
+    raise AssertionError("nothing works, and yet all the facts together kill no build")
+
+
+def _universe(facts: Facts, tables: Tables) -> tuple[Build, ...]:
+    toolkit_only = facts.framework == "cuda"
+    return tuple(b for b in tables.builds if (b.framework == "cuda") == toolkit_only)
+
+
+def _kills_all(names: frozenset[str], violations: Sequence[tuple[Violation, ...]]) -> bool:
+    return all(any(v.fields <= names for v in found) for found in violations)
+
+
+def _conflict(
+    names: frozenset[str], facts: Facts, violations: Sequence[tuple[Violation, ...]]
+) -> Conflict:
+    stated = tuple((f.name, str(getattr(facts, f.name))) for f in fields(facts) if f.name in names)
+    return Conflict(constraints=stated, reasons=_cover(names, violations))
+
+
+def _cover(
+    names: frozenset[str], violations: Sequence[tuple[Violation, ...]]
+) -> tuple[Reason, ...]:
+    """Few rules that together rule out every build that was meant at all, greedily."""
+    killers = [[v for v in found if v.fields <= names] for found in violations]
+    left = [found for found in killers if all(v.rule != _SELECTION for v in found)]
+    reasons: list[Reason] = []
+    if not left:
+        return (_nothing_selected(names, killers),)
+    while left:
+        counts: dict[Reason, int] = {}
+        for found in left:
+            for reason in {_reason(v) for v in found}:
+                counts[reason] = counts.get(reason, 0) + 1
+        best = max(counts, key=lambda reason: (counts[reason], reason.rule))
+        reasons.append(best)
+        left = [found for found in left if best not in {_reason(v) for v in found}]
+    return tuple(reasons)
+
+
+def _nothing_selected(names: frozenset[str], killers: Sequence[Sequence[Violation]]) -> Reason:
+    text = f"no build in the tables has this {' with this '.join(sorted(names))}"
+    return Reason(rule=_SELECTION, text=text, source=killers[0][0].source)
+
+
+def _reason(violation: Violation) -> Reason:
+    return Reason(rule=violation.rule, text=violation.text, source=violation.source)
+
+
+def without(facts: Facts, name: str) -> Facts:
+    """``facts`` with one of them forgotten; the platform goes with the device."""
+    changes: dict[str, None] = {name: None}
+    if name == "device":
+        changes["platform"] = None
+    return replace(facts, **changes)

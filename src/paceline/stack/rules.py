@@ -1,0 +1,345 @@
+"""Judge one build against what is known of a machine, by the rules and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from paceline.stack.tables import Build, Kernels, Rule, Tables
+from paceline.stack.versions import parse_range, same_line, version_key
+
+#: Subjects and selectors that a user states; everything else belongs to the build.
+USER_FIELDS = (
+    "device",
+    "driver",
+    "framework",
+    "release",
+    "platform",
+    "platform_version",
+    "python",
+    "compiler",
+    "system",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of the machine and wanted of the software; None is unknown or free.
+
+    Attributes:
+        platform: ``cuda``, ``rocm``, ``cpu``, ….
+        device: Code of the device, such as its compute capability.
+        driver: Release of the kernel driver.
+        framework: Framework name.
+        release: Release or line of releases of the framework.
+        platform_version: CUDA or ROCm release or line of releases.
+        python: Minor version of Python.
+        compiler: ``eager``, ``compiled``, ``xla``.
+        system: Operating system and processor, such as ``linux-x86_64``.
+    """
+
+    platform: str | None = None
+    device: str | None = None
+    driver: str | None = None
+    framework: str | None = None
+    release: str | None = None
+    platform_version: str | None = None
+    python: str | None = None
+    compiler: str | None = None
+    system: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One reason why a build cannot be used.
+
+    Attributes:
+        fields: Facts that take part; without any one of them the reason falls away.
+        rule: Key of the rule, or ``selection`` where the build is merely not the one asked for.
+        text: The reason as a sentence.
+        source: Where the rule was read.
+    """
+
+    fields: frozenset[str]
+    rule: str
+    text: str
+    source: str
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """What accumulates while the rules are applied to one build."""
+
+    violations: list[Violation] = field(default_factory=list)
+    floors: list[tuple[str, frozenset[str], Rule]] = field(default_factory=list)
+    ceilings: list[tuple[str, frozenset[str], Rule]] = field(default_factory=list)
+    applied: list[Rule] = field(default_factory=list)
+    pythons: tuple[str, ...] = ()
+    python_fields: frozenset[str] = frozenset()
+    python_rule: Rule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A build judged.
+
+    Attributes:
+        violations: Why not; empty if it works.
+        min_driver: Oldest driver that runs it; None where it does not apply.
+        below_driver: First driver branch that no longer drives the device; None if none is known.
+        pythons: Python versions that remain, oldest first; empty if Python does not matter.
+        runs_by: ``binary``, ``ptx``, ``target`` or empty where code is made on the spot.
+        rules: Rules that applied.
+    """
+
+    violations: tuple[Violation, ...]
+    min_driver: str | None
+    below_driver: str | None
+    pythons: tuple[str, ...]
+    runs_by: str
+    rules: tuple[Rule, ...]
+
+
+def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = False) -> Judgement:
+    """Apply every rule to ``build`` on a machine with ``facts``.
+
+    Args:
+        build: The build.
+        facts: What is known of the machine and wanted of the software.
+        tables: Facts to judge by.
+        stops_early: Whether the first violation is enough.
+    """
+    verdict = _Verdict(pythons=build.pythons)
+    verdict.violations += _selection(build, facts)
+    runs_by = _ways_to_run(build, facts, tables)
+    for rule in _rules_of(build, tables):
+        if stops_early and verdict.violations:
+            break
+        if rule.kind == "require" and _matches(rule, facts, runs_by):
+            verdict.applied.append(rule)
+            _require(rule, build, facts, tables, runs_by, verdict)
+    _check_driver_window(verdict)
+    _check_python(build, facts, verdict)
+    return Judgement(
+        violations=tuple(verdict.violations),
+        min_driver=max((f[0] for f in verdict.floors), key=version_key, default=None),
+        below_driver=min((c[0] for c in verdict.ceilings), key=version_key, default=None),
+        pythons=verdict.pythons,
+        runs_by=runs_by[0] if runs_by else "",
+        rules=tuple(verdict.applied),
+    )
+
+
+def _selection(build: Build, facts: Facts) -> Iterator[Violation]:
+    """Facts that a build of other make simply is not about."""
+    if facts.framework is not None and build.framework != facts.framework:
+        yield _unselected("framework", f"{build.framework} is not {facts.framework}", build)
+    if facts.release is not None and not same_line(build.release, facts.release):
+        yield _unselected("release", f"{build.release} is not {facts.release}", build)
+    if facts.platform is not None and build.platform != facts.platform:
+        field_name = "platform" if facts.device is None else "device"
+        yield _unselected(field_name, f"built for {build.platform}, not {facts.platform}", build)
+    wanted = facts.platform_version
+    if wanted is not None and not same_line(build.platform_version or "", wanted):
+        found = build.platform_version or "no toolkit"
+        yield _unselected("platform_version", f"built with {found}, not {wanted}", build)
+
+
+def _unselected(field_name: str, text: str, build: Build) -> Violation:
+    return Violation(
+        fields=frozenset({field_name}), rule="selection", text=text, source=build.source
+    )
+
+
+def _ways_to_run(build: Build, facts: Facts, tables: Tables) -> tuple[str, ...]:
+    """Ways in which the build's code reaches the device, best first, that some rule permits."""
+    if facts.device is None or facts.platform not in (None, build.platform):
+        return ()
+    covering = _kernels_of(build, facts.system, tables)
+    ways = {way for kernels in covering for way in _coverage(kernels, facts.device)}
+    permitted = {
+        rule.allowed
+        for rule in _rules_of(build, tables)
+        if rule.kind == "permit" and _matches(rule, facts, ())
+    }
+    return tuple(way for way in ("binary", "target", "ptx") if way in ways & permitted)
+
+
+@lru_cache(maxsize=8192)
+def _kernels_of(build: Build, system: str | None, tables: Tables) -> tuple[Kernels, ...]:
+    return tuple(
+        kernels
+        for kernels in tables.kernels
+        if kernels.framework == build.framework
+        and kernels.platform == build.platform
+        and kernels.platform_version == build.platform_version
+        and (system is None or system in kernels.systems)
+        and kernels.releases.contains(build.release)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _coverage(kernels: Kernels, device: str) -> frozenset[str]:
+    if device in kernels.binary and not _is_number(device):
+        return frozenset({"target"})
+    if not _is_number(device):
+        return frozenset()
+    mine = version_key(device)
+    binaries = (version_key(code) for code in kernels.binary)
+    has_binary = any(code[0] == mine[0] and code <= mine for code in binaries)
+    has_ptx = any(version_key(code) <= mine for code in kernels.ptx)
+    return frozenset({"binary"} if has_binary else ()) | frozenset({"ptx"} if has_ptx else ())
+
+
+@lru_cache(maxsize=8192)
+def _rules_of(build: Build, tables: Tables) -> tuple[Rule, ...]:
+    """Rules whose selectors on the build match it, what fails most often first."""
+    cudnn = build.cudnn.split(",")[0].lstrip(">=") or None
+    return tuple(
+        rule
+        for rule in sorted(tables.rules, key=lambda rule: rule.subject != "runs")
+        if _word_in(build.framework, rule.frameworks)
+        and _word_in(build.platform, rule.platforms)
+        and _version_in(build.release, rule.releases)
+        and _version_in(build.platform_version, rule.platform_versions)
+        and _version_in(cudnn, rule.cudnn)
+    )
+
+
+def _matches(rule: Rule, facts: Facts, runs_by: tuple[str, ...]) -> bool:
+    """Whether the selectors on the machine match; a set one never matches the unknown."""
+    return (
+        code_in(facts.device, rule.devices)
+        and _word_in(facts.system, rule.systems)
+        and _word_in(facts.compiler, rule.compilers)
+        and (not rule.runs_by or runs_by == (rule.runs_by,))
+    )
+
+
+def _word_in(word: str | None, allowed: frozenset[str]) -> bool:
+    return not allowed or word in allowed
+
+
+def _version_in(version: str | None, allowed: str) -> bool:
+    return not allowed or (version is not None and parse_range(allowed).contains(version))
+
+
+def code_in(code: str | None, allowed: str) -> bool:
+    """Whether a device code lies in a range of numbers or a list of words; blank is any."""
+    if not allowed:
+        return True
+    if code is None:
+        return False
+    if _is_number(code):
+        return allowed[0] in "<>=" and parse_range(allowed).contains(code)
+    return code in allowed.split()
+
+
+def _is_number(code: str) -> bool:
+    return code[:1].isdigit()
+
+
+def _selector_fields(rule: Rule) -> frozenset[str]:
+    used = {
+        "device": rule.devices or rule.runs_by or rule.subject == "runs",
+        "system": rule.systems,
+        "compiler": rule.compilers,
+    }
+    return frozenset(name for name, value in used.items() if value)
+
+
+def _require(
+    rule: Rule,
+    build: Build,
+    facts: Facts,
+    tables: Tables,
+    runs_by: tuple[str, ...],
+    verdict: _Verdict,
+) -> None:
+    """Check the subject of a rule that applies, or note the bound it puts on a free one."""
+    fields = _selector_fields(rule)
+    if rule.subject == "driver":
+        _require_driver(rule, build, facts, tables, fields, verdict)
+    elif rule.subject == "python":
+        remaining = tuple(v for v in verdict.pythons if parse_range(rule.allowed).contains(v))
+        if remaining != verdict.pythons:
+            verdict.pythons, verdict.python_rule = remaining, rule
+            verdict.python_fields |= fields
+    elif not _subject_holds(rule, build, facts, runs_by):
+        subject = {"runs": "device"}.get(rule.subject, rule.subject)
+        named = frozenset({subject}) if subject in {"device", "system"} else frozenset()
+        verdict.violations.append(_broken(rule, fields | named))
+
+
+def _subject_holds(rule: Rule, build: Build, facts: Facts, runs_by: tuple[str, ...]) -> bool:
+    if rule.subject == "runs":
+        return facts.device is None or bool(runs_by)
+    if rule.subject == "device":
+        return facts.device is None or code_in(facts.device, rule.allowed)
+    if rule.subject == "system":
+        return facts.system is None or facts.system in rule.allowed.split()
+    if rule.subject == "release":
+        return _version_in(build.release, rule.allowed)
+    return _version_in(build.platform_version, rule.allowed)
+
+
+def _require_driver(
+    rule: Rule,
+    build: Build,
+    facts: Facts,
+    tables: Tables,
+    fields: frozenset[str],
+    verdict: _Verdict,
+) -> None:
+    symbol, bound = _driver_bound(rule, build, facts, tables)
+    if bound is None:
+        return
+    side = verdict.floors if symbol == ">=" else verdict.ceilings
+    side.append((bound, fields, rule))
+    if facts.driver is not None and not parse_range(symbol + bound).contains(facts.driver):
+        verdict.violations.append(_broken(rule, fields | {"driver"}))
+
+
+def _driver_bound(rule: Rule, build: Build, facts: Facts, tables: Tables) -> tuple[str, str | None]:
+    if rule.allowed == "toolkit":
+        family = "windows" if (facts.system or "").startswith("windows") else "linux"
+        return ">=", tables.toolkit_drivers.get((build.platform_version or "", family))
+    symbol = ">=" if rule.allowed.startswith(">=") else "<"
+    return symbol, rule.allowed.removeprefix(symbol)
+
+
+def _check_driver_window(verdict: _Verdict) -> None:
+    """A floor above a ceiling leaves no driver at all, whichever the machine has."""
+    if not verdict.floors or not verdict.ceilings:
+        return
+    floor = max(verdict.floors, key=lambda bound: version_key(bound[0]))
+    ceiling = min(verdict.ceilings, key=lambda bound: version_key(bound[0]))
+    if version_key(floor[0]) >= version_key(ceiling[0]):
+        fields = floor[1] | ceiling[1]
+        text = f"{floor[2].text}; but {ceiling[2].text[:1].lower()}{ceiling[2].text[1:]}"
+        source = f"{floor[2].source}; {ceiling[2].source}"
+        rule = f"{floor[2].name} + {ceiling[2].name}"
+        verdict.violations.append(Violation(fields=fields, rule=rule, text=text, source=source))
+
+
+def _check_python(build: Build, facts: Facts, verdict: _Verdict) -> None:
+    """The wanted Python must have a wheel, and some Python must be left by the rules."""
+    rule = verdict.python_rule
+    if rule is not None and not verdict.pythons:
+        verdict.violations.append(_broken(rule, verdict.python_fields))
+    if facts.python is None or not build.pythons:
+        return
+    if facts.python not in build.pythons:
+        text = f"{build.framework} {build.release} has no wheel for Python {facts.python}"
+        verdict.violations.append(
+            Violation(
+                fields=frozenset({"python"}), rule="python-wheel", text=text, source=build.source
+            )
+        )
+    elif rule is not None and facts.python not in verdict.pythons:
+        verdict.violations.append(_broken(rule, verdict.python_fields | {"python"}))
+
+
+def _broken(rule: Rule, fields: frozenset[str]) -> Violation:
+    return Violation(fields=fields, rule=rule.name, text=rule.text, source=rule.source)
