@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from paceline.catalog.entities import Device
+from paceline.predict.groups import PLAIN_COLUMNS
 
 NAMES = Path(__file__).parent / "device_names.csv"
 
@@ -84,14 +85,16 @@ def neusight_streams(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
     norm, softmax = (d.op == "ln").to_numpy(), (d.op == "softmax").to_numpy()
     operands = np.where(d.op.isin(_BINARY), 2.0, 1.0)
     elements = d.B.to_numpy(float) * d.H.to_numpy(float)
+    columns = np.where(norm | softmax, d.H.to_numpy(float), PLAIN_COLUMNS)
+    rows = np.maximum(elements / columns, 1.0)
     out = pd.DataFrame({
-        "rows": d.B.to_numpy(float), "columns": d.H.to_numpy(float), "operands": operands,
+        "rows": rows, "columns": columns, "operands": operands,
         "is_norm": norm.astype(float), "is_softmax": softmax.astype(float), "is_backward": 0.0,
         "flop": 0.0, "moved_bytes": 4 * elements * (operands + 1), "time_s": d.latency_ms * 1e-3,
         "source_name": d.device, "split": d.split, "op": d.op,
     })  # fmt: skip
-    rows = out.join(facts, on="source_name")
-    return rows.assign(peak=rows.peak_fp32)
+    joined = out.join(facts, on="source_name")
+    return joined.assign(peak=joined.peak_fp32)
 
 
 def aic_attention(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:

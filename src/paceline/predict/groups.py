@@ -51,6 +51,9 @@ _NORMS = (OpKind.NORM, OpKind.NORM_BACKWARD)
 _SOFTMAXES = (
     OpKind.SOFTMAX, OpKind.SOFTMAX_BACKWARD, OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD,
 )  # fmt: skip
+_REDUCING = (*_NORMS, *_SOFTMAXES, OpKind.REDUCE)
+#: Columns given to elements whose layout does not matter.
+PLAIN_COLUMNS = np.float32(1024.0)
 _BACKWARD = tuple(kind for kind in OpKind if kind.name.endswith("_BACKWARD"))
 
 
@@ -133,12 +136,16 @@ def sequential_launches(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatA
 def stream_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, Array, Array]:
     """rows, columns and operands of ops that stream, each (num_points, num_rows).
 
-    An optimizer update is one long column; its operands are gradient, parameter and states.
+    Only an op that reduces over its columns cares how its elements are laid out; all others are
+    cut into rows of one length. An optimizer update reads gradient, parameter and states.
     """
     rows, columns, operands = (dims[..., i] for i in range(3))
     optimizer = kind == OpKind.OPTIMIZER
-    columns = np.where(optimizer, 1.0, columns)
+    elements = rows * np.where(optimizer, 1.0, columns)
+    reduces = np.isin(kind, _REDUCING)
     operands = np.where(optimizer, operands + 2.0, operands)
+    rows = np.where(reduces, rows, elements / PLAIN_COLUMNS)
+    columns = np.where(reduces, columns, PLAIN_COLUMNS)
     return np.maximum(rows, 1), np.maximum(columns, 1), operands
 
 
