@@ -2,7 +2,7 @@
 
 VENV := .venv
 TEST_VENV := .venv-test
-PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL = -m pip install -qq --disable-pip-version-check
 TEST_PYTHON := $(TEST_VENV)/bin/python
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1

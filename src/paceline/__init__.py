@@ -1,1 +1,105 @@
-"""paceline: which accelerator a deep-learning job needs, before anything is rented or bought."""
+"""paceline: which accelerator a deep-learning job needs, before anything is rented or bought.
+
+Each verb of the command line is a function of the same name. Nothing is loaded before it is used:
+importing paceline costs milliseconds, and no framework is ever imported into your process.
+
+>>> import paceline
+>>> [device.name for device in paceline.devices("A100 PCIe 80GB")]
+['A100 PCIe 80GB']
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paceline.app.api import devices, offers, plan, predict, scale, score, trace, why_not
+    from paceline.app.output import to_dict, to_json
+    from paceline.errors import (
+        DoesNotFitError,
+        InvalidInputError,
+        MissingFactError,
+        NoOfferError,
+        PacelineError,
+        RegressionError,
+        StackConflictError,
+        UnknownNameError,
+        WorkerError,
+    )
+    from paceline.plan import read_plan, write_plan
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DoesNotFitError",
+    "InvalidInputError",
+    "MissingFactError",
+    "NoOfferError",
+    "PacelineError",
+    "RegressionError",
+    "StackConflictError",
+    "UnknownNameError",
+    "WorkerError",
+    "__version__",
+    "devices",
+    "offers",
+    "plan",
+    "predict",
+    "read_plan",
+    "scale",
+    "score",
+    "to_dict",
+    "to_json",
+    "trace",
+    "why_not",
+    "write_plan",
+]
+
+_API = "paceline.app.api"
+_HOME = {
+    "read_plan": "paceline.plan",
+    "write_plan": "paceline.plan",
+    "to_dict": "paceline.app.output",
+    "to_json": "paceline.app.output",
+    **dict.fromkeys(("devices", "offers", "scale", "score", "why_not"), _API),
+    **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "paceline.errors"),
+}
+#: Rooms whose name is also a verb.
+_VERB_ROOMS = frozenset({"plan", "predict", "trace"})
+
+
+class _VerbRoom(ModuleType):
+    """A room whose name is also a verb: ``paceline.plan(...)`` plans."""
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Call the function of the public API that has the room's name."""
+        verb = getattr(import_module(_API), self.__name__.rpartition(".")[2])
+        return verb(*args, **kwargs)
+
+
+class _Package(ModuleType):
+    """Makes verb rooms callable at the moment the import system attaches them."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _VERB_ROOMS and isinstance(value, ModuleType):
+            value.__class__ = _VerbRoom
+        super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use (PEP 562)."""
+    if name in _VERB_ROOMS:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+sys.modules[__name__].__class__ = _Package

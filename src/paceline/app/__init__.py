@@ -1,1 +1,1 @@
-"""The edges: the command line and the web, thin over the public API."""
+"""The edges: the command line, one verb per file, thin over the public API."""

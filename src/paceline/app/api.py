@@ -1,0 +1,207 @@
+"""The public Python API: one function per verb of the command line, under the same names.
+
+Amounts may be written as on the command line (``"24h"``, ``"50usd"``, ``"80GB"``). Results are
+frozen dataclasses in SI units; `paceline.to_dict` and `paceline.to_json` turn them into plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
+
+from paceline.app.inquiry import inquire, read_day
+from paceline.errors import InvalidInputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from paceline.app.goal_options import PlanOptions
+    from paceline.catalog import Device, Offer
+    from paceline.planfile import PlanFile
+
+Known = TypeVar("Known")
+
+
+def plan(
+    model: object,
+    *,
+    task: str = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    facts: Sequence[Path] = (),
+    as_of: str | date | None = None,
+    **options: Unpack[PlanOptions],
+) -> PlanFile:
+    """Rank complete plans for a job.
+
+    Args:
+        model: A zoo name, ``torchvision:NAME``, ``package.module:function``, a workload file, or
+            an ``nn.Module``.
+        task: ``train`` or ``infer``.
+        seq: Sequence length; the workload's own if None.
+        image_size: Pixels of the square input image; the workload's own if None.
+        optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
+        python: The Python that has the model's framework; found if None.
+        facts: Files with your own devices, offers and machines.
+        as_of: Day on which prices are judged; today if None.
+        **options: Goal and work, named as on the command line: ``deadline="24h"``.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    return inquire(
+        model,
+        task=task,
+        seq=seq,
+        image_size=image_size,
+        optimizer=optimizer,
+        python=python,
+        facts=facts,
+        as_of=as_of,
+        **options,
+    ).plan()
+
+
+def why_not(
+    model: object,
+    name: str,
+    *,
+    task: str = "train",
+    facts: Sequence[Path] = (),
+    as_of: str | date | None = None,
+    **options: Unpack[PlanOptions],
+) -> tuple[str, ...]:
+    """Why a device or offer is not the first choice, one sentence each.
+
+    Args:
+        model: As in `plan`.
+        name: Device, family or offer.
+        task: ``train`` or ``infer``.
+        facts: Files with your own devices, offers and machines.
+        as_of: Day on which prices are judged; today if None.
+        **options: Goal and work, as in `plan`.
+    """
+    inquiry = inquire(model, task=task, facts=facts, as_of=as_of, **options)
+    return inquiry.why_not(name)
+
+
+def devices(
+    name: str | None = None,
+    *,
+    vendor: str | None = None,
+    architecture: str | None = None,
+    kind: str | None = None,
+    device_class: str | None = None,
+    min_memory: str | None = None,
+    max_power: str | None = None,
+    facts: Sequence[Path] = (),
+) -> tuple[Device, ...]:
+    """Devices of the catalogue that meet every condition.
+
+    Args:
+        name: A device, a family, a vendor, or a part of a name.
+        vendor: Such as ``AMD``.
+        architecture: Such as ``Ampere``.
+        kind: ``gpu``, ``tpu``, ``npu`` or ``cpu``.
+        device_class: ``datacenter``, ``consumer``, ``workstation``, ``laptop``, ``edge``, ``cpu``.
+        min_memory: At least, such as ``24GB``.
+        max_power: At most, such as ``300W``.
+        facts: Files with your own devices.
+
+    Raises:
+        UnknownNameError: Nothing has that name, or no device meets the conditions.
+    """
+    from paceline.catalog import DeviceFilter, filter_devices, find_devices, load_catalog
+    from paceline.catalog.entities import DeviceClass, DeviceKind
+    from paceline.units import parse_bytes, parse_power_w
+
+    catalog = load_catalog(tuple(facts))
+    found = filter_devices(
+        catalog,
+        DeviceFilter(
+            vendor=vendor,
+            architecture=architecture,
+            kind=_one_of(kind, get_args(DeviceKind), "kind of device"),
+            device_class=_one_of(device_class, get_args(DeviceClass), "device class"),
+            min_memory_bytes=None if min_memory is None else parse_bytes(min_memory),
+            max_tdp_w=None if max_power is None else parse_power_w(max_power),
+        ),
+    )
+    if name is not None:
+        vendors = {device.vendor.lower() for device in catalog.devices}
+        named = (
+            filter_devices(catalog, DeviceFilter(vendor=name))
+            if name.lower() in vendors
+            else find_devices(catalog, name)
+        )
+        found = tuple(device for device in named if device in found)
+    return _not_empty(found, "device", "paceline devices")
+
+
+def offers(
+    device: str | None = None,
+    *,
+    cloud: str | None = None,
+    region: str | None = None,
+    min_devices: float | None = None,
+    min_memory: str | None = None,
+    max_price: str | None = None,
+    spot: bool = False,
+    every: bool = False,
+    as_of: str | date | None = None,
+    facts: Sequence[Path] = (),
+) -> tuple[Offer, ...]:
+    """Offers of the catalogue that meet every condition, cheapest first.
+
+    Args:
+        device: A device or a family.
+        cloud: Provider.
+        region: Region, or its beginning.
+        min_devices: At least so many devices in the machine.
+        min_memory: Memory of each device at least, such as ``24GB``.
+        max_price: Per hour and machine at most, such as ``2usd``.
+        spot: Only offers with an interruptible price; the limit applies to that.
+        every: Also retired ones, and prices that are missing or older than a year.
+        as_of: Day on which prices are judged; today if None.
+        facts: Files with your own offers.
+
+    Raises:
+        UnknownNameError: No such device.
+        InvalidInputError: No offer meets the conditions.
+    """
+    from paceline.catalog import OfferFilter, filter_offers, load_catalog
+    from paceline.units import parse_bytes, parse_usd
+
+    conditions = OfferFilter(
+        cloud=cloud,
+        region=region,
+        device=device,
+        min_devices=min_devices,
+        min_device_memory_bytes=None if min_memory is None else parse_bytes(min_memory),
+        max_usd_per_hour=None if max_price is None else parse_usd(max_price),
+        is_spot=spot,
+        include_retired=every,
+        include_stale=every,
+    )
+    found = filter_offers(load_catalog(tuple(facts)), conditions, today=read_day(as_of))
+    return _not_empty(found, "offer", "paceline offers")
+
+
+def _one_of(text: str | None, known: tuple[Known, ...], what: str) -> Known | None:
+    if text is None:
+        return None
+    for name in known:
+        if name == text:
+            return name
+    raise UnknownNameError.from_name(what, text, map(str, known), command="paceline devices --help")
+
+
+def _not_empty(found: tuple[Known, ...], what: str, command: str) -> tuple[Known, ...]:
+    if not found:
+        raise InvalidInputError(
+            f"no {what} meets all of these conditions",
+            hint=f"loosen one of them, or see all with `{command}`",
+        )
+    return found

@@ -1,0 +1,114 @@
+"""``paceline devices`` and ``paceline offers``: what exists, with where it was read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from paceline.app import options as common
+from paceline.app.api import devices as find_devices
+from paceline.app.api import offers as find_offers
+from paceline.app.output import Answer, say
+from paceline.catalog import Device, Offer
+from paceline.report.catalogs import device_page, device_table, offer_table
+from paceline.report.tables import markdown_table, text_table
+
+_Vendor = Annotated[str | None, typer.Option(help="NVIDIA, AMD, Google, …")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.command("devices")(devices)
+    app.command("offers")(offers)
+
+
+def devices(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A device, a family, a vendor or a part.")
+    ] = None,
+    vendor: _Vendor = None,
+    architecture: Annotated[str | None, typer.Option(help="Ampere, CDNA3, …")] = None,
+    kind: Annotated[str | None, typer.Option(help="gpu, tpu, npu or cpu.")] = None,
+    device_class: Annotated[str | None, typer.Option(help="datacenter, consumer, …")] = None,
+    min_memory: Annotated[str | None, typer.Option(metavar="24GB", help="At least.")] = None,
+    max_power: Annotated[str | None, typer.Option(metavar="300W", help="At most.")] = None,
+    facts: common.Facts = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """List accelerators: memory, bandwidth, dense rates, power, price; one with its sources."""
+    found = find_devices(
+        name,
+        vendor=vendor,
+        architecture=architecture,
+        kind=kind,
+        device_class=device_class,
+        min_memory=min_memory,
+        max_power=max_power,
+        facts=facts or (),
+    )
+    say(_devices_answer(found), common.form_of(form, is_json=is_json), output)
+
+
+def offers(
+    device: Annotated[
+        str | None, typer.Argument(metavar="[DEVICE]", help="A device or a family.")
+    ] = None,
+    cloud: Annotated[str | None, typer.Option(help="Provider.")] = None,
+    region: Annotated[str | None, typer.Option(help="Region, or its beginning.")] = None,
+    min_devices: Annotated[float | None, typer.Option(help="Devices in the machine.")] = None,
+    min_memory: Annotated[
+        str | None, typer.Option(metavar="24GB", help="Memory of each device, at least.")
+    ] = None,
+    max_price: Annotated[
+        str | None, typer.Option(metavar="2usd", help="Per hour and machine, at most.")
+    ] = None,
+    spot: Annotated[bool, typer.Option("--spot", help="Only with an interruptible price.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also retired ones and prices older than a year.")
+    ] = False,
+    as_of: Annotated[
+        str | None, typer.Option(metavar="2026-11-20", help="Judge prices as of this day.")
+    ] = None,
+    facts: common.Facts = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """List machines for rent, cheapest first, with the day their price was seen."""
+    found = find_offers(
+        device,
+        cloud=cloud,
+        region=region,
+        min_devices=min_devices,
+        min_memory=min_memory,
+        max_price=max_price,
+        spot=spot,
+        every=every,
+        as_of=as_of,
+        facts=facts or (),
+    )
+    say(_offers_answer(found), common.form_of(form, is_json=is_json), output)
+
+
+def _devices_answer(found: tuple[Device, ...]) -> Answer:
+    table = device_table(found)
+    page = device_page(found[0]) if len(found) == 1 else None
+    return Answer(
+        kind="devices",
+        value=found,
+        text=lambda width: page or text_table(table, width=width),
+        markdown=lambda: markdown_table(table),
+    )
+
+
+def _offers_answer(found: tuple[Offer, ...]) -> Answer:
+    table = offer_table(found)
+    return Answer(
+        kind="offers",
+        value=found,
+        text=lambda width: text_table(table, width=width),
+        markdown=lambda: markdown_table(table),
+    )

@@ -1,0 +1,131 @@
+"""What a user asks of the planner, gathered: one road for the command line and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions, option_texts
+from paceline.app.progress import progress
+from paceline.errors import InvalidInputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from paceline.catalog import Catalog
+    from paceline.plan import Goal, Work
+    from paceline.planfile import PlanFile
+    from paceline.trace import Workload
+
+Task = Literal["train", "infer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Inquiry:
+    """A model, a goal, an amount of work, the facts, and the day on which prices are judged."""
+
+    workload: Workload
+    goal: Goal
+    work: Work
+    catalog: Catalog
+    today: date
+
+    def plan(self) -> PlanFile:
+        """The ranked plan.
+
+        Raises:
+            NoOfferError: No offer meets the goal.
+            DoesNotFitError: The model fits on none of the devices that the goal allows.
+        """
+        from paceline.plan import make_plan
+
+        with progress("searching"):
+            return make_plan(self.workload, self.goal, self.work, self.catalog, today=self.today)
+
+    def why_not(self, name: str) -> tuple[str, ...]:
+        """Why a device or offer is not first, one sentence each.
+
+        Raises:
+            UnknownNameError: Neither a device nor an offer has that name.
+        """
+        from paceline.plan import why_not
+
+        return why_not(self.workload, self.goal, self.work, self.catalog, name, today=self.today)
+
+
+def inquire(
+    model: object,
+    *,
+    task: str = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    facts: Sequence[Path] = (),
+    as_of: str | date | None = None,
+    **options: Unpack[PlanOptions],
+) -> Inquiry:
+    """Read everything that a plan needs; a mistake in it is found before anything is searched."""
+    from paceline.catalog import load_catalog
+    from paceline.plan import parse_goal, parse_work
+
+    goal = parse_goal(option_texts(options, GOAL_OPTIONS))
+    work = parse_work(option_texts(options, WORK_OPTIONS))
+    today = read_day(as_of)
+    catalog = load_catalog(tuple(facts))
+    workload = load(
+        model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python
+    )
+    return Inquiry(workload=workload, goal=goal, work=work, catalog=catalog, today=today)
+
+
+def load(
+    model: object,
+    *,
+    task: str = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+) -> Workload:
+    """The traced model, with a line of progress where that takes longer than a moment."""
+    from paceline.trace import load_workload
+
+    with progress(f"tracing {model if isinstance(model, str) else type(model).__name__}"):
+        return load_workload(
+            model,
+            task=read_task(task),
+            seq=seq,
+            image_size=image_size,
+            optimizer=optimizer,
+            python=python,
+        )
+
+
+def read_task(text: str) -> Task:
+    """The task of that name.
+
+    Raises:
+        UnknownNameError: Neither ``train`` nor ``infer``.
+    """
+    if text == "train":
+        return "train"
+    if text == "infer":
+        return "infer"
+    known = ("train", "infer")
+    raise UnknownNameError.from_name("task", text, known, command="paceline plan --help")
+
+
+def read_day(day: str | date | None) -> date:
+    """The day itself, an ISO day, or today.
+
+    Raises:
+        InvalidInputError: Not a day.
+    """
+    if day is None:
+        return date.today()
+    try:
+        return day if isinstance(day, date) else date.fromisoformat(day)
+    except ValueError:
+        raise InvalidInputError(f"`{day}` is not a day", hint="write it like 2026-11-20") from None

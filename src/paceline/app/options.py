@@ -1,0 +1,62 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.app.output import Form
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A zoo name (resnet50, gpt2, …), torchvision:NAME, package.module:function, "
+        "or a file written by `paceline trace --save`.",
+    ),
+]
+Task = Annotated[str, typer.Option("--task", help="train or infer.")]
+Seq = Annotated[int | None, typer.Option("--seq", help="Sequence length in tokens.")]
+ImageSize = Annotated[
+    int | None, typer.Option("--image-size", help="Pixels of the square input image.")
+]
+Optimizer = Annotated[str | None, typer.Option("--optimizer", help="sgd, adam or adamw.")]
+Python = Annotated[
+    str | None,
+    typer.Option("--python", help="The Python that has the model's framework."),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option("--device", metavar="A,B", help="Devices or families, commas between."),
+]
+Facts = Annotated[
+    list[Path] | None,
+    typer.Option("--facts", help="File with your own devices, offers and machines; repeatable."),
+]
+Precision = Annotated[str | None, typer.Option("--precision", help="bf16, fp16, tf32, fp32, …")]
+Compiler = Annotated[str | None, typer.Option("--compiler", help="eager or compiled.")]
+Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+Format = Annotated[str, typer.Option("--format", help="text, md or json.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write the answer to this file.")
+]
+
+
+def form_of(name: str, *, is_json: bool) -> Form:
+    """The form asked for by ``--format`` and ``--json``.
+
+    Raises:
+        UnknownNameError: No such form.
+    """
+    from typing import get_args
+
+    from paceline.errors import UnknownNameError
+
+    if is_json:
+        return "json"
+    for form in get_args(Form):
+        if name == form:
+            return form  # type: ignore[no-any-return]
+    raise UnknownNameError.from_name("format", name, get_args(Form), command="paceline plan --help")

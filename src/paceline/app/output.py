@@ -1,0 +1,112 @@
+"""Saying the answer: as text, Markdown or JSON, on stdout or into a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+from paceline.errors import InvalidInputError
+
+#: Version of the layout of every JSON answer; it grows when a key changes its meaning or goes.
+SCHEMA_VERSION = 1
+
+Form = Literal["text", "md", "json"]
+
+_DEFAULT_WIDTH = 100
+_NARROWEST, _WIDEST = 80, 140
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a verb says, in every form it can be printed.
+
+    Attributes:
+        kind: Word for the JSON reader, such as ``plan``.
+        value: The result: a dataclass, or a tuple of them.
+        text: Text at a width.
+        markdown: Markdown that can be pasted.
+    """
+
+    kind: str
+    value: object
+    text: Callable[[int], str]
+    markdown: Callable[[], str]
+
+
+def say(answer: Answer, form: Form, output: Path | None) -> None:
+    """Print an answer, or write it to a file and say so on stderr.
+
+    Raises:
+        InvalidInputError: The file cannot be written.
+    """
+    text = _formed(answer, form, terminal_width() if output is None else _DEFAULT_WIDTH)
+    if output is None:
+        print(text)
+        return
+    try:
+        output.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write `{output}`: {error.strerror}", hint="choose another path"
+        ) from None
+    print(f"{output} written", file=sys.stderr)
+
+
+def to_dict(value: object) -> Any:
+    """A result as plain data: dataclasses become mappings with the same names and units.
+
+    Infinities and not-a-numbers become None, because JSON has no word for them.
+
+    >>> to_dict((1.0, math.inf))
+    [1.0, None]
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_dict(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_dict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_dict(item) for item in value]
+    return _plain(value)
+
+
+def to_json(value: object, *, kind: str = "") -> str:
+    """A result as JSON, with the schema version first."""
+    plain = to_dict(value)
+    body = plain if isinstance(plain, dict) else {"rows": plain}
+    head = {"schema_version": SCHEMA_VERSION, **({"kind": kind} if kind else {})}
+    return json.dumps({**head, **body}, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def terminal_width() -> int:
+    """Columns to print in: the terminal's within reason, else 100."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return _DEFAULT_WIDTH
+    columns = shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns
+    return min(max(columns, _NARROWEST), _WIDEST)
+
+
+def _formed(answer: Answer, form: Form, width: int) -> str:
+    if form == "json":
+        return to_json(answer.value, kind=answer.kind)
+    return answer.markdown() if form == "md" else answer.text(width)
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if isinstance(value, (date, Path)):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return to_dict(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,118 @@
+"""``paceline plan``: which accelerator, how many, where, how, how long and how much."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.app import options as common
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, takes
+from paceline.app.inquiry import inquire
+from paceline.app.output import Answer, say
+
+if TYPE_CHECKING:
+    from paceline.planfile import PlanFile
+
+_PLAN_FILE = Path("plan.yaml")
+#: How every plan file begins.
+_FIRST_WORDS = "# A plan of paceline"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("plan")(plan)
+
+
+@takes(*WORK_OPTIONS, *GOAL_OPTIONS)
+def plan(
+    model: common.Model,
+    task: common.Task = "train",
+    seq: common.Seq = None,
+    image_size: common.ImageSize = None,
+    optimizer: common.Optimizer = None,
+    python: common.Python = None,
+    facts: common.Facts = None,
+    as_of: Annotated[
+        str | None, typer.Option(metavar="2026-11-20", help="Judge prices as of this day.")
+    ] = None,
+    why_not: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Say why this device or offer is not first.")
+    ] = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Plan file to write instead of plan.yaml.")
+    ] = None,
+    **values: Any,
+) -> None:
+    """Rank complete plans for a job: device, count, place, configuration, time and cost.
+
+    The plan is also written to plan.yaml, which `paceline deploy` and `paceline run` read.
+    """
+    wanted = common.form_of(form, is_json=is_json)
+    inquiry = inquire(
+        model,
+        task=task,
+        seq=seq,
+        image_size=image_size,
+        optimizer=optimizer,
+        python=python,
+        facts=facts or (),
+        as_of=as_of,
+        **values,
+    )
+    if why_not is not None:
+        say(_reasons(inquiry.why_not(why_not)), wanted, None)
+        return
+    found = inquiry.plan()
+    say(_ranking(found), wanted, None)
+    _save(found, output)
+
+
+def _ranking(found: PlanFile) -> Answer:
+    from paceline.report.markdown import plan_markdown
+    from paceline.report.plans import plan_text
+
+    return Answer(
+        kind="plan",
+        value=found,
+        text=lambda width: plan_text(found, width=width),
+        markdown=lambda: plan_markdown(found),
+    )
+
+
+def _reasons(reasons: tuple[str, ...]) -> Answer:
+    return Answer(
+        kind="why_not",
+        value=reasons,
+        text=lambda _: "\n".join(reasons),
+        markdown=lambda: "\n".join(f"- {reason}" for reason in reasons),
+    )
+
+
+def _save(found: PlanFile, output: Path | None) -> None:
+    """Write the plan file; the default one only where nothing of the user's is in its place."""
+    from paceline.errors import InvalidInputError
+    from paceline.plan import write_plan
+
+    path = output or _PLAN_FILE
+    try:
+        if output is None and path.exists() and not _is_ours(path):
+            raise InvalidInputError(f"`{path}` is not a plan of ours", hint="name another with -o")
+        write_plan(found, path)
+    except InvalidInputError as error:
+        if output is not None:
+            raise
+        print(f"not saved: {error}; {error.hint}", file=sys.stderr)
+    else:
+        print(f"{path} written", file=sys.stderr)
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(len(_FIRST_WORDS)) == _FIRST_WORDS
