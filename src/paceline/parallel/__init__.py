@@ -15,6 +15,14 @@ from paceline.parallel.data_parallel import (
 )
 from paceline.parallel.knee import Knee, knee
 from paceline.parallel.links import LinkTable
+from paceline.parallel.profile import gradient_profile
+from paceline.parallel.scaling import (
+    BatchRule,
+    Cluster,
+    ScalingCurve,
+    ScalingPoint,
+    scaling_curve,
+)
 from paceline.parallel.sharded_memory import sharded_memory_bytes
 from paceline.parallel.strategy import (
     AxisPlacement,
@@ -27,6 +35,8 @@ from paceline.parallel.strategy import (
 
 __all__ = [
     "AxisPlacement",
+    "BatchRule",
+    "Cluster",
     "DataParallelStep",
     "GradientProfile",
     "Knee",
@@ -34,6 +44,8 @@ __all__ = [
     "MeshAxis",
     "Placement",
     "RankGroup",
+    "ScalingCurve",
+    "ScalingPoint",
     "Schedule",
     "Sharding",
     "Strategy",
@@ -41,8 +53,10 @@ __all__ = [
     "all_reduce_s",
     "all_to_all_s",
     "data_parallel_step",
+    "gradient_profile",
     "knee",
     "reduce_scatter_s",
+    "scaling_curve",
     "send_recv_s",
     "sharded_memory_bytes",
 ]

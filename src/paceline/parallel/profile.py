@@ -1,0 +1,55 @@
+"""What data parallel needs of a lowered pass: when gradients are ready, what updates cost."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.parallel.data_parallel import GradientProfile
+from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import FloatArray, Phase, monomials
+
+#: FLOP per byte at which both sides of the time proxy weigh the same; data-centre GPUs with
+#: matrix units in BF16 lie between 140 (A100) and 300 (H100), consumer ones between 80 and 160.
+_PROXY_FLOP_PER_BYTE = 150.0
+
+
+def gradient_profile(
+    lowered: LoweredPass, *, batch: float, seq: float = 1.0
+) -> GradientProfile | None:
+    """Buckets of gradients over the backward pass; None if nothing is trained.
+
+    Progress through backward is measured in a device-free proxy of time, the larger of bytes and
+    FLOP over a typical ridge, because only shares of backward matter here.
+
+    Args:
+        lowered: A training pass.
+        batch: Items per device at which the proxy is evaluated.
+        seq: Sequence length there.
+    """
+    if not len(lowered.gradient_ready):
+        return None
+    weight = _op_weights(lowered, batch, seq)
+    is_backward = _phases(lowered, Phase.BACKWARD, Phase.RECOMPUTE)
+    progress = np.cumsum(weight * is_backward)
+    ops = lowered.gradient_ready[:, 0].astype(np.int64)
+    ready_frac = progress[ops] / progress[-1]
+    order = np.argsort(ready_frac, kind="stable")
+    return GradientProfile.from_tensors(ready_frac[order], lowered.gradient_ready[order, 1])
+
+
+def update_bytes(lowered: LoweredPass, *, batch: float = 1.0, seq: float = 1.0) -> float:
+    """Device-memory bytes that the optimizer update reads and writes."""
+    costs = lowered.costs
+    moved = (costs.read_bytes + costs.write_bytes) @ monomials(batch, seq)[0]
+    return float((moved * costs.count)[costs.phase == Phase.OPTIMIZER].sum())
+
+
+def _op_weights(lowered: LoweredPass, batch: float, seq: float) -> FloatArray:
+    costs, point = lowered.costs, monomials(batch, seq)[0]
+    moved = (costs.read_bytes + costs.write_bytes) @ point
+    row_weight = np.maximum(moved, costs.flop @ point / _PROXY_FLOP_PER_BYTE)
+    return np.asarray(row_weight[costs.order], dtype=np.float64)
+
+
+def _phases(lowered: LoweredPass, *phases: Phase) -> FloatArray:
+    return np.isin(lowered.costs.phase[lowered.costs.order], phases).astype(np.float64)

@@ -1,0 +1,415 @@
+"""The scaling curve: one job on 1, 2, 4, … devices, where it stops paying, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from paceline.catalog.entities import Device, Link
+from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
+from paceline.parallel.data_parallel import data_parallel_step
+from paceline.parallel.knee import Knee, knee
+from paceline.parallel.links import LinkTable
+from paceline.parallel.profile import gradient_profile, update_bytes
+from paceline.parallel.sharded_memory import sharded_memory_bytes
+from paceline.parallel.strategy import Schedule, Sharding, Strategy
+from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
+from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import FloatArray
+from paceline.units import HOUR_S, format_bytes
+
+Limit = Literal["nothing", "collective", "batch floor", "memory", "input"]
+
+#: Batches tried when the user names none; throughput has usually settled long before the end.
+_MAX_DEFAULT_BATCH = 4096
+#: The default batch is the smallest that reaches this share of the best throughput.
+_SETTLED_FRAC = 0.98
+#: Losses below this share of the step are not named as a reason.
+_NAMED_LOSS_FRAC = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Devices of one kind and how they are joined.
+
+    Attributes:
+        device: What is inside.
+        devices_per_node: Devices in one node; a smaller job uses part of one.
+        device_link: Between devices of a node; None where there is none.
+        node_link: Between nodes; None where there is none.
+        usd_per_device_hour: Price of one device with its share of the node; None if unknown.
+        input_items_per_s: Batch items per second that one node can read and prepare; None if
+            the input is taken to keep up.
+    """
+
+    device: Device
+    devices_per_node: int
+    device_link: Link | None
+    node_link: Link | None
+    usd_per_device_hour: float | None = None
+    input_items_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRule:
+    """How the global batch follows the number of devices. One of the first two, or neither.
+
+    Attributes:
+        global_batch: Items per step whatever the count (strong scaling).
+        batch_per_device: Items per step and device (weak scaling); by default the smallest that
+            keeps one device busy.
+        max_global_batch: Items per step beyond which the recipe no longer trains as well; the
+            batch stops growing there.
+    """
+
+    global_batch: int | None = None
+    batch_per_device: int | None = None
+    max_global_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        given = (self.global_batch, self.batch_per_device, self.max_global_batch)
+        if any(value is not None and value < 1 for value in given):
+            raise InvalidInputError("a batch has at least one item", hint="give a positive batch")
+        if self.global_batch is not None and self.batch_per_device is not None:
+            raise InvalidInputError(
+                "both a global batch and a batch per device were given", hint="give one of them"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPoint:
+    """The job on one number of devices, run as well as it can be.
+
+    Attributes:
+        count: Devices.
+        num_nodes: Nodes they take.
+        strategy: Canonical strategy string.
+        microbatch: Items per device and microbatch.
+        global_batch: Items per step over all devices.
+        step_s: Step time.
+        items_per_s: Batch items per second of all devices.
+        time_s: Time for the whole job; None if its size is not known.
+        cost_usd: Price of that; None if time or price are not known.
+        usd_per_million_items: Price of a million batch items; None without a price.
+        efficiency_frac: Throughput per device against the smallest count.
+        memory_bytes: Peak per device, the bound that holds at a chance of 95 %.
+        communication_s: Communication per step, hidden or not.
+        exposed_communication_s: Of it, what nothing hides.
+        limit: What costs most of the lost efficiency.
+        next_device_items_per_s: Throughput that each further device adds up to the next count;
+            None at the last.
+        next_device_usd_per_million_items: What a million of the added items cost.
+    """
+
+    count: int
+    num_nodes: int
+    strategy: str
+    microbatch: int
+    global_batch: int
+    step_s: float
+    items_per_s: float
+    time_s: float | None
+    cost_usd: float | None
+    usd_per_million_items: float | None
+    efficiency_frac: float
+    memory_bytes: float
+    communication_s: float
+    exposed_communication_s: float
+    limit: Limit
+    next_device_items_per_s: float | None = None
+    next_device_usd_per_million_items: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingCurve:
+    """A job on several numbers of devices.
+
+    Attributes:
+        points: One per count that works, fewest devices first.
+        rejected: Counts that do not, each with the reason.
+        knee: The last count worth going to.
+        reason: Why it stops paying there, in one sentence.
+    """
+
+    points: tuple[ScalingPoint, ...]
+    rejected: tuple[tuple[int, str], ...]
+    knee: Knee
+    reason: str
+
+
+def scaling_curve(
+    lowered: LoweredPass,
+    cluster: Cluster,
+    *,
+    counts: Sequence[int],
+    batch: BatchRule,
+    seq: float = 1.0,
+    num_items: float | None = None,
+    calibration: Calibration | None = None,
+) -> ScalingCurve:
+    """Time, cost, efficiency and memory of a training step on each number of devices.
+
+    For each count the fastest of plain data parallel and ZeRO 1 to 3 that fits in memory is taken,
+    with as many microbatches as that needs.
+
+    Args:
+        lowered: The training step.
+        cluster: On what.
+        counts: Numbers of devices.
+        batch: How the global batch follows the count.
+        seq: Sequence length.
+        num_items: Batch items of the whole job, for time and cost.
+        calibration: Of the predictor; the built-in one by default.
+
+    Raises:
+        InvalidInputError: No counts, or a count below one.
+        DoesNotFitError: The job works on none of the counts.
+    """
+    if not counts or min(counts) < 1:
+        raise InvalidInputError("no device counts to try", hint="write them like --counts 1,2,4,8")
+    job = _Job(lowered, cluster, seq, calibration)
+    rule = batch if batch.global_batch else job.with_default_batch(batch)
+    found = [job.best_point(count, rule) for count in sorted(set(counts))]
+    points = [point for point in found if isinstance(point, ScalingPoint)]
+    rejected = tuple(reason for reason in found if not isinstance(reason, ScalingPoint))
+    if not points:
+        raise DoesNotFitError(
+            f"the job works on none of these device counts: {rejected[-1][1]}",
+            hint="try more devices, a smaller batch, or a device with more memory",
+        )
+    turn = knee([p.count for p in points], [p.items_per_s for p in points])
+    finished = _finish(points, cluster, num_items)
+    return ScalingCurve(
+        points=finished, rejected=rejected, knee=turn, reason=_reason(finished, rejected, turn)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A training step on one kind of cluster, ready to be evaluated at any count."""
+
+    lowered: LoweredPass
+    cluster: Cluster
+    seq: float
+    calibration: Calibration | None
+
+    def with_default_batch(self, rule: BatchRule) -> BatchRule:
+        """The rule with a batch per device: the smallest fitting one that settles throughput."""
+        if rule.batch_per_device:
+            return rule
+        sizes = 2.0 ** np.arange(math.log2(_MAX_DEFAULT_BATCH) + 1)
+        sizes = sizes[sizes <= (rule.max_global_batch or _MAX_DEFAULT_BATCH)]
+        step = self._predict(sizes)
+        fits = step.memory_high_bytes[0] <= _capacity(self.cluster.device)
+        if not fits.any():
+            return replace(rule, batch_per_device=1)
+        rate = np.where(fits, sizes / step.mid_s[0], 0.0)
+        settled = sizes[rate >= _SETTLED_FRAC * rate.max()]
+        return replace(rule, batch_per_device=int(settled[0]))
+
+    def best_point(self, count: int, rule: BatchRule) -> ScalingPoint | tuple[int, str]:
+        """The fastest way to use ``count`` devices, or why there is none."""
+        per_rank = _items_per_rank(count, rule)
+        if per_rank < 1:
+            return count, f"the global batch has fewer items than {count} devices"
+        if count > self.cluster.devices_per_node and count % self.cluster.devices_per_node:
+            return count, f"{count} devices do not fill nodes of {self.cluster.devices_per_node}"
+        table = self._candidates(count, per_rank)
+        fits = table.memory_bytes <= _capacity(self.cluster.device)
+        if not fits.any():
+            return count, _too_large(table.memory_bytes.min(), self.cluster.device)
+        step_s = np.where(fits, table.step_s, np.inf)
+        best = int(np.argmin(step_s))
+        if not np.isfinite(step_s[best]):
+            return count, "devices or nodes have no link with each other"
+        return self._point(count, per_rank, table, best)
+
+    def _predict(self, batches: FloatArray) -> StepPrediction:
+        points = Points(batch=batches, seq=np.full(len(batches), self.seq))
+        devices = DeviceTable.from_devices([self.cluster.device])
+        return predict_pass(self.lowered, devices, points, calibration=self.calibration)
+
+    def _candidates(self, count: int, per_rank: int) -> _Candidates:
+        """Every sharding level × number of microbatches, flat."""
+        divisors = [m for m in (2**i for i in range(13)) if per_rank % m == 0]
+        microbatches = np.array(divisors, dtype=np.float64)
+        step = self._predict(per_rank / microbatches)
+        parts = [self._sharded(count, microbatches, step, level) for level in get_args(Sharding)]
+        if count == 1:
+            parts = parts[:1]
+        return _Candidates(
+            sharding=tuple(level for level, _ in zip(get_args(Sharding), parts, strict=False)),
+            microbatches=microbatches,
+            step_s=np.concatenate([part[0] for part in parts]),
+            exposed_s=np.concatenate([part[1] for part in parts]),
+            communication_s=np.concatenate([part[2] for part in parts]),
+            memory_bytes=np.concatenate([part[3] for part in parts]),
+        )
+
+    def _sharded(
+        self, count: int, microbatches: FloatArray, step: StepPrediction, sharding: Sharding
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Step, exposed and whole communication, and memory of one sharding level."""
+        lowered, cluster = self.lowered, self.cluster
+        update_s = update_bytes(lowered) / (cluster.device.memory_bytes_per_s or math.inf)
+        kept_s = update_s if sharding == "none" else update_s / count
+        rounds = microbatches if sharding == "zero3" else np.ones_like(microbatches)
+        links = [LinkTable.from_links([link]) for link in (cluster.device_link, cluster.node_link)]
+        compute_s = microbatches * (step.mid_s[0] - update_s) + kept_s
+        parallel = data_parallel_step(
+            mid_s=compute_s / rounds,
+            backward_s=step.backward_s[0],
+            gradient_bytes=lowered.gradient_bytes,
+            num_ranks=np.full_like(microbatches, count),
+            ranks_per_node=cluster.devices_per_node,
+            device_link=links[0],
+            node_link=links[1],
+            sharding=sharding,
+            parameter_bytes=lowered.parameter_bytes,
+            profile=gradient_profile(lowered, batch=1.0, seq=self.seq),
+        )
+        memory_bytes = sharded_memory_bytes(
+            memory_bytes=step.memory_high_bytes[0],
+            parameter_bytes=lowered.parameter_bytes,
+            gradient_bytes=lowered.gradient_bytes,
+            optimizer_state_bytes=lowered.optimizer_state_bytes,
+            num_ranks=count,
+            sharding=sharding,
+        )
+        exposed_s = rounds * parallel.exposed_communication_s
+        return compute_s + exposed_s, exposed_s, rounds * parallel.communication_s, memory_bytes
+
+    def _point(self, count: int, per_rank: int, table: _Candidates, best: int) -> ScalingPoint:
+        cluster = self.cluster
+        microbatches = int(table.microbatches[best % len(table.microbatches)])
+        sharding = table.sharding[best // len(table.microbatches)]
+        num_nodes = -(-count // cluster.devices_per_node)
+        input_s = 0.0
+        if cluster.input_items_per_s is not None:
+            input_s = per_rank * count / num_nodes / cluster.input_items_per_s
+        step_s = max(float(table.step_s[best]), input_s)
+        schedule = Schedule(num_microbatches=microbatches)
+        strategy = Strategy.from_degrees(dp=count, sharding=sharding, schedule=schedule)
+        return ScalingPoint(
+            count=count,
+            num_nodes=num_nodes,
+            strategy=str(strategy),
+            microbatch=per_rank // microbatches,
+            global_batch=per_rank * count,
+            step_s=step_s,
+            items_per_s=per_rank * count / step_s,
+            time_s=None,
+            cost_usd=None,
+            usd_per_million_items=None,
+            efficiency_frac=1.0,
+            memory_bytes=float(table.memory_bytes[best]),
+            communication_s=float(table.communication_s[best]),
+            exposed_communication_s=float(table.exposed_s[best]),
+            limit="input" if input_s == step_s else "nothing",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Candidates:
+    """Ways to use one number of devices; arrays are (num_shardings × num_microbatches,)."""
+
+    sharding: tuple[Sharding, ...]
+    microbatches: FloatArray
+    step_s: FloatArray
+    exposed_s: FloatArray
+    communication_s: FloatArray
+    memory_bytes: FloatArray
+
+
+def _items_per_rank(count: int, rule: BatchRule) -> int:
+    if rule.global_batch:
+        return rule.global_batch // count
+    items = rule.batch_per_device or 1
+    return min(items, rule.max_global_batch // count) if rule.max_global_batch else items
+
+
+def _capacity(device: Device) -> float:
+    if device.memory_bytes is None:
+        raise MissingFactError(
+            f"the memory size of {device.name} is unknown",
+            hint="add it to a file of your own devices",
+        )
+    return device.memory_bytes
+
+
+def _too_large(need_bytes: float, device: Device) -> str:
+    need, capacity = format_bytes(need_bytes), format_bytes(_capacity(device))
+    return f"needs {need} per device even fully sharded; {device.name} has {capacity}"
+
+
+def _finish(
+    points: Sequence[ScalingPoint], cluster: Cluster, num_items: float | None
+) -> tuple[ScalingPoint, ...]:
+    """Add what depends on the whole curve: efficiency, time, money, the next device, the limit."""
+    base = points[0].items_per_s / points[0].count
+    usd_per_s = None
+    if cluster.usd_per_device_hour is not None:
+        usd_per_s = cluster.usd_per_device_hour / HOUR_S
+    finished = []
+    for point, following in zip(points, (*points[1:], None), strict=True):
+        time_s = None if num_items is None else num_items / point.items_per_s
+        rate_usd = None if usd_per_s is None else point.count * usd_per_s
+        gain = _gain_per_device(point, following)
+        efficiency = point.items_per_s / point.count / base
+        finished.append(
+            replace(
+                point,
+                time_s=time_s,
+                cost_usd=None if time_s is None or rate_usd is None else time_s * rate_usd,
+                usd_per_million_items=_per_million(rate_usd, point.items_per_s),
+                efficiency_frac=efficiency,
+                limit=_limit(point, efficiency),
+                next_device_items_per_s=gain,
+                next_device_usd_per_million_items=_per_million(usd_per_s, gain),
+            )
+        )
+    return tuple(finished)
+
+
+def _gain_per_device(point: ScalingPoint, following: ScalingPoint | None) -> float | None:
+    if following is None:
+        return None
+    return (following.items_per_s - point.items_per_s) / (following.count - point.count)
+
+
+def _per_million(usd_per_s: float | None, items_per_s: float | None) -> float | None:
+    if usd_per_s is None or items_per_s is None or items_per_s <= 0:
+        return None
+    return usd_per_s / items_per_s * 1e6
+
+
+def _limit(point: ScalingPoint, efficiency_frac: float) -> Limit:
+    """What costs most of the lost efficiency: input, exposed communication, or small batches."""
+    if point.limit == "input":
+        return "input"
+    exposed_frac = point.exposed_communication_s / point.step_s
+    small_batch_frac = 1.0 - efficiency_frac / (1.0 - exposed_frac)
+    if max(exposed_frac, small_batch_frac) < _NAMED_LOSS_FRAC:
+        return "nothing"
+    return "collective" if exposed_frac >= small_batch_frac else "batch floor"
+
+
+def _reason(points: Sequence[ScalingPoint], rejected: Sequence[tuple[int, str]], turn: Knee) -> str:
+    """One sentence on why the curve stops paying at its knee."""
+    following = next((p for p in points if p.count > turn.count), None)
+    if following is None:
+        beyond = [why for count, why in rejected if count > turn.count]
+        return beyond[0] if beyond else "it still pays at the largest count tried"
+    share = f"{following.exposed_communication_s / following.step_s:.0%} of the step"
+    return {
+        "collective": f"at {following.count} devices exposed communication takes {share}",
+        "batch floor": f"at {following.count} devices each has only {following.microbatch} items "
+        "per step, too few to keep it busy",
+        "input": f"at {following.count} devices the input cannot keep up",
+        "memory": f"at {following.count} devices memory is short",
+        "nothing": f"at {following.count} devices small losses add up",
+    }[following.limit]
