@@ -68,6 +68,18 @@ class Record:
         clock_hz: Mean clock of the device under the load.
         temperature_c: Temperature of the device at the end.
         power_limit_w: Limit in force.
+        mode: What one step is: ``forward``, ``forward-backward`` or ``step`` (with the update).
+        machine: Fingerprint of the machine and user, hashed, so that shared files name nobody.
+        num_threads: CPU threads of one worker.
+        steps_per_sample: Steps timed together for one sample; each sample is per step.
+        is_steady: Whether the warm-up had settled when sampling began.
+        first_step_s: The very first step, with whatever it loads and tunes.
+        compile_s: Building and compiling before the first step; None without a compiler.
+        numerical_difference: Largest difference of outputs from those of the reference stack with
+            the same weights, relative to the largest output.
+        utilization_frac: Mean share of time in which the device ran something.
+        throttle_reasons: What held clocks back, comma separated; empty where nothing did.
+        is_shared: Whether other processes used the device meanwhile.
         reason: Why it did not end ``ok``; the worker's last line.
         note: Whatever else a reader must know.
         schema_version: Layout of this line.
@@ -114,6 +126,17 @@ class Record:
     clock_hz: float | None = None
     temperature_c: float | None = None
     power_limit_w: float | None = None
+    mode: str = ""
+    machine: str = ""
+    num_threads: int | None = None
+    steps_per_sample: int = 1
+    is_steady: bool | None = None
+    first_step_s: float | None = None
+    compile_s: float | None = None
+    numerical_difference: float | None = None
+    utilization_frac: float | None = None
+    throttle_reasons: str = ""
+    is_shared: bool | None = None
     reason: str = ""
     note: str = ""
     schema_version: int = SCHEMA_VERSION
