@@ -68,6 +68,8 @@ class Device:
         note: What a reader must know.
         gfx_target: LLVM target of an AMD GPU, such as ``gfx90a``.
         checked_fields: Facts of this row that a second source or an arithmetic check confirmed.
+        usable_memory_bytes: What software sees as total capacity, where reported. Chips are
+            binary and error correction takes a part, so it lies up to 8 % off ``memory_bytes``.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Device:
     note: str = ""
     gfx_target: str | None = None
     checked_fields: tuple[str, ...] = ()
+    usable_memory_bytes: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ _BRANDS = re.compile(
 _REMARK = re.compile(r"\s*\([^)]*\)")
 _SERIES = re.compile(r"^(rtx|gtx|rx|core|xeon platinum|xeon|epyc|ryzen \d)\b")
 _FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
-_COUNT = re.compile(r"(.+?)\s*[:x×]\s*([0-9]{1,6})")
+_COUNT = re.compile(r"(.*?)\s*:\s*([0-9]{1,6})")
 _COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×]\s*([^\s].*)")
 
 _Index = dict[str, tuple[Device, ...]]
@@ -57,7 +57,7 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
 
 
 def parse_device_count(text: str) -> tuple[str, int]:
-    """Split ``h100:8``, ``h100 x8`` or ``8x h100`` into name and count; no count means one.
+    """Split ``h100:8`` or ``8x h100`` into name and count; no count means one.
 
     Raises:
         InvalidInputError: No name, or a count of zero.
@@ -118,7 +118,7 @@ def _likeness(device: Device, default: Device) -> tuple[bool, bool]:
 
 @lru_cache(maxsize=8)
 def _index(catalog: Catalog) -> _Index:
-    """Devices by every key that a user may type; a device's own name beats an alias."""
+    """Devices by every key that a user may type; families beat names, and names aliases."""
     own = {_key(d.name): (d,) for d in catalog.devices}
     families: dict[str, list[Device]] = {}
     aliases: dict[str, list[Device]] = {}
@@ -127,7 +127,7 @@ def _index(catalog: Catalog) -> _Index:
         for alias in set(_aliases(device)):
             aliases.setdefault(alias, []).append(device)
     listed = {_key(r["alias"]): own[_key(r["device_name"])] for r in read_rows("aliases.csv")}
-    layers = (aliases, listed, families, own)
+    layers = (aliases, listed, own, families)
     return {key: tuple(found) for layer in layers for key, found in layer.items()}
 
 
@@ -137,6 +137,7 @@ def _aliases(device: Device) -> Iterator[str]:
     yield _key(bare)
     yield _key(_REMARK.sub("", device.name))
     yield _key(_without_brand(device.family))
+    yield _key(_SERIES.sub("", _without_brand(device.family)))
     yield _key(_SERIES.sub("", bare))
     family = _without_brand(device.family)
     form = _FORM.search(bare)

@@ -36,7 +36,9 @@ def read_rows(table: str) -> Iterator[Row]:
 @lru_cache(maxsize=1)
 def shipped_catalog() -> Catalog:
     """The catalogue as shipped, without anything of the user's."""
-    devices = tuple(_device(row) for table in _DEVICE_TABLES for row in read_rows(table))
+    usable = {row["device_name"]: row for row in read_rows("usable_memory.csv")}
+    rows = (row for table in _DEVICE_TABLES for row in read_rows(table))
+    devices = tuple(_device(row, usable.get(row["name"])) for row in rows)
     offers = tuple(_offer(row) for row in read_rows("offers.csv"))
     return Catalog(
         version=max(row["read_on"] for row in read_rows("devices.csv"))[:7],
@@ -46,7 +48,7 @@ def shipped_catalog() -> Catalog:
     )
 
 
-def _device(row: Row) -> Device:
+def _device(row: Row, usable: Row | None) -> Device:
     return Device(
         name=row["name"],
         family=row["family"],
@@ -73,11 +75,16 @@ def _device(row: Row) -> Device:
         price_usd=_number(row["price_usd"]),
         price_on=_day(row["price_on"]),
         measured_bf16_flop_per_s=_number(row["measured_bf16_flop_per_s"]),
-        sources=_sources(row),
+        sources=_sources(row) + (_sources_of_memory(usable) if usable else ()),
         note=row["note"],
         gfx_target=row["gfx_target"] or None,
         checked_fields=tuple(row["checked_fields"].split()),
+        usable_memory_bytes=float(usable["usable_memory_bytes"]) if usable else None,
     )
+
+
+def _sources_of_memory(row: Row) -> tuple[Source, ...]:
+    return (Source(text=row["source"], confidence=cast(Confidence, row["confidence"])),)
 
 
 def _peaks(row: Row) -> dict[str, float]:

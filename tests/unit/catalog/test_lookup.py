@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+
+from paceline.catalog import find_device, find_devices, find_offer, load_catalog, parse_device_count
+from paceline.errors import InvalidInputError, UnknownNameError
+
+CATALOG = load_catalog()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("a100", "A100 SXM4 80GB"),
+        ("A100-80GB", "A100 SXM4 80GB"),
+        ("a100-40gb", "A100 SXM4 40GB"),
+        ("A100 PCIe", "A100 PCIe 80GB"),
+        ("h100", "H100 SXM5 80GB"),
+        ("h100-sxm", "H100 SXM5 80GB"),
+        ("rtx 3090", "GeForce RTX 3090"),
+        ("RTX4090", "GeForce RTX 4090"),
+        ("geforce rtx 4090", "GeForce RTX 4090"),
+        ("4090", "GeForce RTX 4090"),
+        ("rtx 4090 laptop", "GeForce RTX 4090 Laptop"),
+        ("3080", "GeForce RTX 3080 10GB"),
+        ("v100-16gb", "Tesla V100 SXM2 16GB"),
+        ("V100 32GB", "Tesla V100 SXM2 32GB"),
+        ("K80", "Tesla K80 (one of two GPUs)"),
+        ("t4", "Tesla T4"),
+        ("vega 64", "Radeon RX Vega 64"),
+        ("6900xt", "Radeon RX 6900 XT"),
+        ("MI300X", "Instinct MI300X"),
+        ("tpu v4", "TPU v4 (per chip)"),
+        ("trn1", "Trainium1 (per chip)"),
+        ("m1 max", "Apple M1 Max"),
+        ("graviton3", "AWS Graviton3"),
+        ("NVIDIA A10G", "A10G"),
+    ],
+)
+def test_forgiving_names(typed: str, meant: str) -> None:
+    assert find_device(CATALOG, typed).name == meant
+
+
+def test_every_device_is_found_by_its_own_name_and_family() -> None:
+    for device in CATALOG.devices:
+        assert find_device(CATALOG, device.name) is device
+        assert device in find_devices(CATALOG, device.family)
+
+
+def test_a_family_is_all_its_variants() -> None:
+    names = {d.name for d in find_devices(CATALOG, "a100")}
+    assert names == {"A100 PCIe 40GB", "A100 PCIe 80GB", "A100 SXM4 40GB", "A100 SXM4 80GB"}
+
+
+@pytest.mark.parametrize("name", ["RTX4900", "A1000000", "", "  ", "'; drop table", "h100:8"])
+def test_unknown_names_are_errors_that_point_on(name: str) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        find_device(CATALOG, name)
+    assert "paceline devices" in caught.value.hint
+
+
+def test_a_miss_names_its_neighbours() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        find_device(CATALOG, "RTX4900")
+    assert "4090" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("h100:8", ("h100", 8)),
+        ("8x h100", ("h100", 8)),
+        ("rtx 3090", ("rtx 3090", 1)),
+        (" T4 ", ("T4", 1)),
+    ],
+)
+def test_counts(text: str, parsed: tuple[str, int]) -> None:
+    assert parse_device_count(text) == parsed
+
+
+@pytest.mark.parametrize(
+    "name", ["Radeon RX Vega 64", "Tesla V100 SXM2 16GB", "GeForce RTX 2050 Max-Q"]
+)
+def test_a_name_with_an_x_before_a_number_is_no_count(name: str) -> None:
+    assert parse_device_count(name) == (name, 1)
+
+
+@pytest.mark.parametrize("text", ["h100:0", "", ":8"])
+def test_bad_counts_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_device_count(text)
+
+
+def test_every_name_of_the_catalogue_survives_count_parsing() -> None:
+    for device in CATALOG.devices:
+        assert parse_device_count(device.name) == (device.name, 1)
+        assert parse_device_count(f"{device.name}:4") == (device.name, 4)
+
+
+def test_offers_are_found_by_key_or_type() -> None:
+    assert find_offer(CATALOG, "aws/p4d.24xlarge") is find_offer(CATALOG, "P4D.24xlarge")
+    with pytest.raises(UnknownNameError) as caught:
+        find_offer(CATALOG, "p4d.24xl")
+    assert "p4d.24xlarge" in caught.value.hint
