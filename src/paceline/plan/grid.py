@@ -1,0 +1,450 @@
+"""Predictions at stated devices, counts and batch sizes, by the same road as the search takes.
+
+The grid has one cell per (device, count, batch); of the configurations that the goal accepts, a
+cell shows the fastest that fits, or where none fits, the one that needs least memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.catalog import OfferLinks, machine_links
+from paceline.catalog.entities import Catalog, Device, Machine
+from paceline.parallel import LinkTable
+from paceline.plan.amounts import is_generation, resolve_job
+from paceline.plan.candidates import CandidateTable, PlaceTable
+from paceline.plan.chance import chance_below, normal_quantile
+from paceline.plan.configurations import DeviceSupport, choose_configurations
+from paceline.plan.evaluation import Amount, Evaluation, evaluate
+from paceline.plan.forecasts import Forecast, forecast
+from paceline.plan.goal import Goal, Work
+from paceline.plan.support import device_support, platform_of
+from paceline.planfile import Interval
+from paceline.predict import Bound, Calibration, builtin_calibration
+from paceline.stack import newest_stack, why_unsupported
+from paceline.trace.graph import FloatArray
+from paceline.trace.workload import Workload
+from paceline.units import format_bytes
+
+#: Devices that one machine can hold; beyond it a network is needed, which an offer names.
+MAX_DEVICES_PER_MACHINE = 16
+
+#: An 80 % interval wider than this factor to either side is no answer.
+_WIDEST_FACTOR = 2.0
+_Z_80 = 1.2815515655446004
+
+Status = Literal["fits", "out of memory", "abstained"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridCell:
+    """One prediction.
+
+    Attributes:
+        device: ``Device.name``.
+        num_devices: How many, in one machine.
+        batch_per_device: Items per device and step.
+        precision: Name in ``dtypes.PRECISIONS``.
+        compiler: ``eager``, ``compiled`` …
+        status: Whether it fits, and whether the interval is narrow enough to be an answer.
+        step_s: Step time; of one whole answer in generation. None unless it fits, as below.
+        samples_per_s: Throughput of all devices.
+        latency_s: Per output token of a generation, else of one batch; None in training.
+        ttft_s: Time to first token; None where it does not apply.
+        efficiency_frac: Throughput against so many single devices.
+        energy_j_per_sample: Device energy; None if the power is unknown.
+        memory_bytes: Peak on one device: low, median, 95 % bound.
+        memory_capacity_bytes: What one device has.
+        chance_memory: Chance to fit.
+        bound: What holds it back, as a word.
+        reason: Why there is no figure; empty where there is one.
+    """
+
+    device: str
+    num_devices: int
+    batch_per_device: int
+    precision: str
+    compiler: str
+    status: Status
+    step_s: Interval | None
+    samples_per_s: Interval | None
+    latency_s: Interval | None
+    ttft_s: Interval | None
+    efficiency_frac: float | None
+    energy_j_per_sample: float | None
+    memory_bytes: Interval
+    memory_capacity_bytes: float
+    chance_memory: float
+    bound: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnansweredDevice:
+    """A device without a prediction.
+
+    Attributes:
+        device: ``Device.name``.
+        reason: One sentence.
+    """
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionGrid:
+    """The model's predictions.
+
+    Attributes:
+        model: As typed.
+        title: As printed.
+        task: Training or inference.
+        sample_unit: What throughput counts.
+        num_parameters: All parameters.
+        calibration: Of the predictor.
+        catalog_version: Of the facts.
+        assumptions: Printed first, one sentence each.
+        cells: By device, then count, then batch.
+        unanswered: Devices without a prediction.
+    """
+
+    model: str
+    title: str
+    task: Literal["train", "infer"]
+    sample_unit: str
+    num_parameters: int
+    calibration: str
+    catalog_version: str
+    assumptions: tuple[str, ...]
+    cells: tuple[GridCell, ...]
+    unanswered: tuple[UnansweredDevice, ...]
+
+
+def predict_grid(
+    workload: Workload,
+    goal: Goal,
+    work: Work,
+    catalog: Catalog,
+    devices: Sequence[Device],
+    *,
+    counts: Sequence[int] = (1,),
+    batches: Sequence[int] = (1,),
+    seq: int | None = None,
+    keeps_best_batch_only: bool = False,
+    calibration: Calibration | None = None,
+) -> PredictionGrid:
+    """Predict every (device, count, batch).
+
+    Args:
+        workload: The model with its task.
+        goal: Its precisions, compilers and chance to fit apply; the rest does not.
+        work: Prompt and output lengths of a generation.
+        catalog: For links.
+        devices: Where.
+        counts: Devices in one machine, data parallel in training, replicas in inference.
+        batches: Items per device.
+        seq: Sequence length; the workload's own if None.
+        keeps_best_batch_only: Keep the batch of highest throughput of each device and count.
+        calibration: Of the predictor; the built-in one if None.
+    """
+    calibration = calibration or builtin_calibration()
+    seq = seq or workload.default_seq
+    supports, unanswered = _supported(devices)
+    known = [support.device for support in supports]
+    configured = choose_configurations(
+        supports, goal, task=workload.task, num_parameters=workload.num_parameters
+    )
+    places = tuple(
+        _GridPlace(device=device, row=row, count=count, links=_links(catalog, device, count))
+        for row, device in enumerate(known)
+        for count in counts
+    )
+    batch = np.array(sorted(set(batches)), dtype=np.float64)
+    predictions = forecast(
+        workload, configured, known, batch, work, seq=seq, calibration=calibration
+    )
+    amount = resolve_job(workload, work, seq=seq).amount
+    grid = _evaluate(places, predictions, amount, goal)
+    cells = _cells(workload, places, grid, keeps_best_batch_only=keeps_best_batch_only)
+    answered = {cell.device for cell in cells}
+    silent = [d.name for d in known if d.name not in answered]
+    return PredictionGrid(
+        model=workload.name,
+        title=workload.title,
+        task=workload.task,
+        sample_unit=workload.sample_unit,
+        num_parameters=workload.num_parameters,
+        calibration=calibration.name,
+        catalog_version=catalog.version,
+        assumptions=_assumptions(workload, work, places, seq),
+        cells=cells,
+        unanswered=(*unanswered, *(_silent(name, goal) for name in silent)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GridPlace:
+    """So many devices of a kind in one machine."""
+
+    device: Device
+    row: int
+    count: int
+    links: OfferLinks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Grid:
+    """Everything predicted, by (place, batch, configuration), flat, and which row each cell shows.
+
+    Attributes:
+        predictions: Of one device each.
+        candidates: The whole product, rows in that order.
+        evaluation: Of it.
+        fits: At the goal's chance.
+        chosen: Candidate shown per place and batch, (num_places, P); -1 without a prediction.
+    """
+
+    predictions: Forecast
+    candidates: CandidateTable
+    evaluation: Evaluation
+    fits: npt.NDArray[np.bool_]
+    chosen: npt.NDArray[np.int64]
+
+
+def _evaluate(
+    places: Sequence[_GridPlace], predictions: Forecast, amount: Amount, goal: Goal
+) -> _Grid:
+    shape = (len(places), len(predictions.batch), len(predictions.configurations))
+    place, batch, configuration = (index.ravel() for index in np.indices(shape))
+    table = _place_table(places)
+    cell = (configuration, table.device[place], batch)
+    memory = predictions.memory_mid_bytes[cell]
+    ones = np.ones_like(place)
+    candidates = CandidateTable(
+        place=place,
+        num_nodes=ones,
+        num_devices=table.devices_per_node[place],
+        sharding=np.zeros_like(place),
+        configuration=configuration,
+        batch=batch,
+        microbatches=ones,
+        memory_mid_bytes=memory,
+    )
+    device_link = LinkTable.from_links([p.links.device for p in places])
+    node_link = LinkTable.from_links([p.links.node for p in places])
+    evaluation = evaluate(candidates, table, predictions, amount, device_link, node_link)
+    margin = np.exp(normal_quantile(goal.memory_confidence) * predictions.memory_log_sigma[cell])
+    fits = memory * margin <= table.memory_bytes[place]
+    return _Grid(
+        predictions=predictions,
+        candidates=candidates,
+        evaluation=evaluation,
+        fits=fits,
+        chosen=_choose(evaluation.samples_per_s, memory, fits, shape),
+    )
+
+
+def _choose(
+    samples_per_s: FloatArray,
+    memory_bytes: FloatArray,
+    fits: npt.NDArray[np.bool_],
+    shape: tuple[int, int, int],
+) -> npt.NDArray[np.int64]:
+    """The fastest configuration that fits, else the one that needs least memory."""
+    is_known = np.isfinite(samples_per_s) & np.isfinite(memory_bytes)
+    score = np.where(is_known, np.where(fits, samples_per_s, -memory_bytes), -np.inf)
+    if shape[2] == 0:
+        return np.full(shape[:2], -1, dtype=np.int64)
+    best = score.reshape(shape).argmax(axis=2)
+    rows = np.arange(shape[0] * shape[1]).reshape(shape[:2]) * shape[2] + best
+    return np.where(np.isfinite(score[rows]), rows, -1)
+
+
+def _place_table(places: Sequence[_GridPlace]) -> PlaceTable:
+    unpriced = np.full(len(places), np.nan)
+    return PlaceTable(
+        device=np.array([p.row for p in places], dtype=np.int64),
+        devices_per_node=np.array([p.count for p in places], dtype=np.int64),
+        usd_per_hour=unpriced,
+        memory_bytes=np.array([p.device.memory_bytes or 0.0 for p in places]),
+        tdp_w=np.array([np.nan if p.device.tdp_w is None else p.device.tdp_w for p in places]),
+        has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
+        has_node_link=np.zeros(len(places), dtype=bool),
+        is_ranked=np.zeros(len(places), dtype=bool),
+    )
+
+
+def _cells(
+    workload: Workload,
+    places: Sequence[_GridPlace],
+    grid: _Grid,
+    *,
+    keeps_best_batch_only: bool,
+) -> tuple[GridCell, ...]:
+    chosen = grid.chosen
+    if keeps_best_batch_only and chosen.size:
+        rate = np.where(grid.fits, grid.evaluation.samples_per_s, -1.0)[chosen]
+        rate = np.where(chosen < 0, -np.inf, rate)
+        chosen = chosen[np.arange(len(chosen)), rate.argmax(axis=1)][:, None]
+    return tuple(
+        _cell(workload, place, grid, int(row))
+        for place, rows in zip(places, chosen, strict=True)
+        for row in rows
+        if row >= 0
+    )
+
+
+def _cell(workload: Workload, place: _GridPlace, grid: _Grid, row: int) -> GridCell:
+    index = _index(place, grid, row)
+    configuration = grid.predictions.configurations[index[0]]
+    capacity = place.device.memory_bytes or 0.0
+    memory = _memory(grid.predictions, index)
+    reason = _why_no_figure(place, grid, row, memory, capacity)
+    figures = _figures(workload, grid, row) if not reason else _NO_FIGURES
+    return GridCell(
+        device=place.device.name,
+        num_devices=place.count,
+        batch_per_device=int(grid.predictions.batch[index[2]]),
+        precision=configuration.precision,
+        compiler=configuration.compiler,
+        status=_status(reason, fits=bool(grid.fits[row])),
+        memory_bytes=memory,
+        memory_capacity_bytes=capacity,
+        chance_memory=chance_below(
+            capacity,
+            median=memory.mid,
+            log_sigma=float(grid.predictions.memory_log_sigma[index]),
+        ),
+        bound=Bound(int(grid.predictions.bound[index])).name.lower(),
+        reason=reason,
+        **figures,
+    )
+
+
+class _Figures(TypedDict):
+    """The figures that a cell has only where it fits."""
+
+    step_s: Interval | None
+    samples_per_s: Interval | None
+    latency_s: Interval | None
+    ttft_s: Interval | None
+    efficiency_frac: float | None
+    energy_j_per_sample: float | None
+
+
+_NO_FIGURES = _Figures(
+    step_s=None,
+    samples_per_s=None,
+    latency_s=None,
+    ttft_s=None,
+    efficiency_frac=None,
+    energy_j_per_sample=None,
+)
+
+
+def _figures(workload: Workload, grid: _Grid, row: int) -> _Figures:
+    figures = grid.evaluation
+    spread = math.exp(_Z_80 * float(figures.log_sigma[row]))
+    is_inference = workload.task == "infer"
+    return _Figures(
+        step_s=_around(figures.step_s[row], spread),
+        samples_per_s=_around(figures.samples_per_s[row], spread),
+        latency_s=_around(figures.latency_s[row], spread) if is_inference else None,
+        ttft_s=_around(figures.ttft_s[row], spread) if is_inference else None,
+        efficiency_frac=float(figures.efficiency_frac[row]),
+        energy_j_per_sample=_known(figures.energy_j_per_sample[row]),
+    )
+
+
+def _index(place: _GridPlace, grid: _Grid, row: int) -> tuple[int, int, int]:
+    """Where the candidate stands in the forecast's (C, D, P) arrays."""
+    return int(grid.candidates.configuration[row]), place.row, int(grid.candidates.batch[row])
+
+
+def _memory(predictions: Forecast, index: tuple[int, int, int]) -> Interval:
+    return Interval(
+        low=float(predictions.memory_low_bytes[index]),
+        mid=float(predictions.memory_mid_bytes[index]),
+        high=float(predictions.memory_high_bytes[index]),
+    )
+
+
+def _why_no_figure(
+    place: _GridPlace, grid: _Grid, row: int, memory: Interval, capacity_bytes: float
+) -> str:
+    if not grid.fits[row]:
+        return (
+            f"needs {format_bytes(memory.mid)} (up to {format_bytes(memory.high)}) of "
+            f"{format_bytes(capacity_bytes)}"
+        )
+    if place.count > 1 and not np.isfinite(grid.evaluation.step_s[row]):
+        return f"no known link between {place.count} devices"
+    factor = math.exp(_Z_80 * float(grid.evaluation.log_sigma[row]))
+    if factor > _WIDEST_FACTOR:
+        return f"known only within ×/÷ {factor:.1f}: no measured device is like it"
+    return ""
+
+
+def _status(reason: str, *, fits: bool) -> Status:
+    if not fits:
+        return "out of memory"
+    return "abstained" if reason else "fits"
+
+
+def _around(mid: float, spread: float) -> Interval | None:
+    value = float(mid)
+    if not math.isfinite(value):
+        return None
+    return Interval(low=value / spread, mid=value, high=value * spread)
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _supported(
+    devices: Sequence[Device],
+) -> tuple[tuple[DeviceSupport, ...], tuple[UnansweredDevice, ...]]:
+    supports: list[DeviceSupport] = []
+    unanswered: list[UnansweredDevice] = []
+    for device in devices:
+        stack = newest_stack(device)
+        platform = platform_of(stack) if stack else None
+        if platform is None:
+            reason = why_unsupported(device) or "no framework release is known to run on it"
+            unanswered.append(UnansweredDevice(device=device.name, reason=reason))
+        else:
+            supports.append(device_support(device, platform))
+    return tuple(supports), tuple(unanswered)
+
+
+def _silent(name: str, goal: Goal) -> UnansweredDevice:
+    wanted = ", ".join((*goal.precisions, *goal.compilers))
+    reason = f"a fact that the prediction needs is unknown, or it cannot run {wanted}"
+    return UnansweredDevice(device=name, reason=reason)
+
+
+def _links(catalog: Catalog, device: Device, count: int) -> OfferLinks:
+    machine = Machine(name="machine", device_name=device.name, num_devices=count)
+    return machine_links(catalog, machine)
+
+
+def _assumptions(
+    workload: Workload, work: Work, places: Sequence[_GridPlace], seq: int
+) -> tuple[str, ...]:
+    parts = [workload.input_description]
+    if is_generation(workload):
+        parts.append(f"prompt {work.prompt_tokens}, answer {work.output_tokens} tokens")
+    elif seq > 1:
+        parts.append(f"sequence length {seq}")
+    parts += [f"{workload.optimizer}"] if workload.optimizer else []
+    parts.append("input fed fast enough")
+    links = dict.fromkeys(note for p in places if p.count > 1 for note in p.links.assumptions)
+    return (", ".join(part for part in parts if part), *links)
