@@ -1,0 +1,258 @@
+"""What every engine shares: the protocol, the memory cap, warm-up and timing.
+
+Standard library only and old-Python syntax: this file runs beside each framework, in its Python.
+An engine file defines ``serve(request, progress)`` and calls ``main(serve)``. The request is one
+JSON line on standard input, or the file named by the first argument; JSON lines (progress, done,
+error) go to the original standard output; the result goes to the file that the request names.
+"""
+
+import array
+import gc
+import json
+import math
+import os
+import sys
+import time
+import traceback
+
+PROTOCOL = 1
+
+#: Parts of the messages by which frameworks say that memory ran out.
+OOM_SIGNS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "bad_alloc",
+    "resource_exhausted",
+    "resource exhausted",
+    "oom when allocating",
+    "failed to allocate",
+    "not enough memory",
+    "could not allocate",
+    "unable to allocate",
+    "alloc_failed",
+)
+
+
+class RequestError(Exception):
+    """The request cannot be met; the message is for the user."""
+
+    def __init__(self, kind, message):
+        super(RequestError, self).__init__(message)
+        self.kind = kind
+
+
+def main(serve):
+    """Serve one request and end with status 0, also where the answer is an error event."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    die_with_parent()
+    request = _read_request()
+    is_talker = os.environ.get("RANK", "0") == "0"
+
+    def send(**event):
+        channel.write(json.dumps(event) + "\n")
+        channel.flush()
+
+    def progress(**event):
+        if is_talker:
+            send(event="progress", **event)
+
+    try:
+        cap_memory(request.get("memory_limit_bytes"))
+        answer = serve(request, progress)
+        if is_talker:
+            _write_result(request["output"], answer)
+            send(event="done", protocol=PROTOCOL)
+    except RequestError as error:
+        send(event="error", kind=error.kind, message=str(error), details="")
+        _leave(1)
+    except MemoryError as error:
+        send(event="error", kind="oom", message="MemoryError: %s" % error, details="")
+        _leave(1)
+    except Exception as error:
+        details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        message = "%s: %s" % (type(error).__name__, str(error)[:600])
+        kind = "oom" if is_oom(message) else "raised"
+        send(event="error", kind=kind, message=message, details=details[-4000:])
+        _leave(1)
+
+
+def _leave(status):
+    """End at once: a rank that failed must not wait in a collective for the others."""
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _read_request():
+    if len(sys.argv) > 1:
+        with open(sys.argv[1]) as file:
+            return json.load(file)
+    return json.loads(sys.stdin.readline())
+
+
+def _write_result(path, answer):
+    temporary = path + ".part"
+    with open(temporary, "w") as file:
+        json.dump(answer, file, separators=(",", ":"))
+    os.replace(temporary, path)
+
+
+def is_oom(message):
+    """Whether a framework's message says that memory ran out."""
+    lowered = message.lower()
+    return any(sign in lowered for sign in OOM_SIGNS)
+
+
+def die_with_parent():
+    """Ask Linux to end this process when the one that started it ends, however it ends."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+    import signal
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() == 1:
+        os._exit(1)
+
+
+def cap_memory(limit_bytes):
+    """Make allocations beyond the cap fail here, instead of the kernel ending somebody else."""
+    if not limit_bytes:
+        return
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(limit_bytes), hard))
+
+
+def peak_resident_bytes():
+    """Largest resident size this process has had."""
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def time_steps(step, synchronize, settings, progress, agree=None):
+    """Run ``step`` until it is steady, then keep samples until there are enough.
+
+    Args:
+        step: Callable that enqueues or runs one step.
+        synchronize: Callable that returns when everything enqueued has run.
+        settings: ``min_samples``, ``max_samples``, ``min_s``, ``max_s``, ``max_warmup_s``,
+            ``min_sample_s``.
+        progress: Told about the stages.
+        agree: With several ranks, a callable that returns rank 0's value of a number, so that
+            all of them do the same steps.
+
+    Returns:
+        A dict with every warm-up and every sample in seconds per step.
+    """
+    agree = agree or (lambda value: value)
+    first_s = _timed(step, synchronize, 1)
+    progress(stage="warm-up", step_s=first_s)
+    warmup_s, is_steady = _warm_up(step, synchronize, settings, agree)
+    per_sample = agree(_steps_per_sample(warmup_s[-1], settings))
+    progress(stage="measuring", step_s=warmup_s[-1])
+    gc.collect()
+    gc.disable()
+    try:
+        samples_s = _sample(step, synchronize, per_sample, settings, agree)
+    finally:
+        gc.enable()
+    return {
+        "first_step_s": first_s,
+        "warmup_s": warmup_s,
+        "is_steady": is_steady,
+        "steps_per_sample": per_sample,
+        "samples_s": samples_s,
+    }
+
+
+def _timed(step, synchronize, count):
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(count):
+        step()
+    synchronize()
+    return (time.perf_counter() - start) / count
+
+
+def _warm_up(step, synchronize, settings, agree):
+    """Steps until the median of the last five agrees with that of the five before within 5 %."""
+    taken, begin = [], time.perf_counter()
+    while True:
+        taken.append(_timed(step, synchronize, 1))
+        is_over = time.perf_counter() - begin > settings["max_warmup_s"]
+        verdict = 2 if _is_steady(taken) else (1 if is_over and len(taken) >= 2 else 0)
+        verdict = agree(verdict)
+        if verdict:
+            return taken, verdict == 2
+
+
+def _is_steady(taken):
+    if len(taken) < 10:
+        return False
+    return abs(median(taken[-5:]) / median(taken[-10:-5]) - 1) < 0.05
+
+
+def _steps_per_sample(step_s, settings):
+    """So many steps that a sample is long against the clock and one synchronisation."""
+    return max(1, math.ceil(settings["min_sample_s"] / max(step_s, 1e-9)))
+
+
+def _sample(step, synchronize, per_sample, settings, agree):
+    taken, begin = [], time.perf_counter()
+    while True:
+        taken.append(_timed(step, synchronize, per_sample))
+        spent = time.perf_counter() - begin
+        is_enough = len(taken) >= settings["min_samples"] and spent >= settings["min_s"]
+        is_over = spent >= settings["max_s"] or len(taken) >= settings["max_samples"]
+        if agree(1 if is_enough or is_over else 0):
+            return taken
+
+
+def median(values):
+    """Middle value."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
+
+
+def unsupported(request, **supported):
+    """Refuse what an engine cannot do, before anything is built.
+
+    Args:
+        request: The request.
+        supported: For each key of the request, the values that the engine knows.
+    """
+    for key, values in supported.items():
+        if request[key] not in values:
+            text = "this engine has no %s `%s`; it has %s"
+            known = ", ".join(str(value) for value in values)
+            raise RequestError("unsupported", text % (key, request[key], known))
+
+
+def sample_inputs(kind, shape, batch, seq, vocabulary, seed=7):
+    """The same pseudo-random inputs in every framework: a flat buffer and its shape.
+
+    Images are floats in -1 … 1, tokens 64-bit integers below ``vocabulary``. A linear congruential
+    generator keeps them equal across Python and NumPy versions.
+    """
+    full = [batch] + ([seq] if kind in ("text", "language") else list(shape))
+    count = 1
+    for extent in full:
+        count *= extent
+    state, values = seed, []
+    for _ in range(min(count, 65521)):
+        state = (1103515245 * state + 12345) % 2147483648
+        values.append(state >> 8)
+    if kind in ("text", "language"):
+        unit = array.array("q", [value % vocabulary for value in values])
+    else:
+        unit = array.array("f", [value / 4194304.0 - 1.0 for value in values])
+    buffer = unit * (count // len(unit) + 1)
+    del buffer[count:]
+    return buffer, full

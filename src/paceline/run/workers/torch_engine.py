@@ -1,0 +1,309 @@
+"""Measure a PyTorch model: forward, forward and backward, or the whole step.
+
+Standard library and torch only; the models come from the tracer's file of models, whose folder
+the request names, so that what is measured is what was traced.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+import time
+
+from engine import RequestError, main, peak_resident_bytes, sample_inputs, time_steps, unsupported
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+COMPILERS = ("eager", "compiled")
+
+
+def serve(request, progress):
+    """Build, time, and describe one cell."""
+    sys.path[:0] = request["paths"]
+    torch = _import_torch()
+    if request["action"] == "hello":
+        return describe(torch)
+    if request["action"] == "export":
+        return export_onnx(torch, request)
+    unsupported(request, precision=PRECISIONS, compiler=COMPILERS)
+    if request.get("threads"):
+        torch.set_num_threads(request["threads"])
+    return measure(torch, request, progress)
+
+
+def _import_torch():
+    try:
+        import torch
+    except ImportError as error:
+        raise RequestError("no-framework", "this Python has no torch (%s)" % error) from None
+    return torch
+
+
+def describe(torch):
+    """What this Python can run on."""
+    has_cuda = torch.cuda.is_available()
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "framework": "torch",
+        "framework_version": torch.__version__,
+        "python_version": sys.version.split()[0],
+        "platform": ("rocm" if torch.version.hip else "cuda") if has_cuda else "cpu",
+        "platform_version": (torch.version.hip or torch.version.cuda) if has_cuda else None,
+        "devices": names,
+    }
+
+
+def measure(torch, request, progress):
+    """Time one cell on this rank."""
+    ranks = Ranks(torch, request)
+    progress(stage="building")
+    subject = build(torch, request, ranks)
+    step = subject.step_function(request["mode"])
+    started = time.perf_counter()
+    if request["compiler"] == "compiled":
+        progress(stage="compiling")
+        step()
+        ranks.synchronize()
+    compile_s = time.perf_counter() - started if request["compiler"] == "compiled" else None
+    if ranks.is_cuda:
+        torch.cuda.reset_peak_memory_stats()
+    timing = time_steps(step, ranks.synchronize, request["timing"], progress, ranks.agree)
+    answer = dict(describe(torch), **timing)
+    answer["compile_s"] = compile_s
+    answer["num_parameters"] = sum(p.numel() for p in subject.model.parameters())
+    answer["sample_unit"] = {"image": "images", "language": "tokens"}.get(subject.kind, "samples")
+    answer["allocated_bytes"] = torch.cuda.max_memory_allocated() if ranks.is_cuda else None
+    answer["reserved_bytes"] = torch.cuda.max_memory_reserved() if ranks.is_cuda else None
+    answer["resident_bytes"] = peak_resident_bytes()
+    answer["num_threads"] = torch.get_num_threads()
+    if request.get("profile"):
+        profile(torch, step, ranks, request["profile"])
+    answer["outputs"] = subject.outputs() if request.get("want_outputs") else None
+    ranks.close()
+    return answer
+
+
+class Ranks(object):
+    """This process among the others, or alone."""
+
+    def __init__(self, torch, request):
+        self.torch = torch
+        self.size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        self.is_cuda = request["device"] == "cuda"
+        if self.is_cuda:
+            if torch.cuda.device_count() <= self.local_rank:
+                raise RequestError("unsupported", "fewer than %d GPUs are visible" % self.size)
+            torch.cuda.set_device(self.local_rank)
+        self.device = torch.device("cuda", self.local_rank) if self.is_cuda else torch.device("cpu")
+        if self.size > 1:
+            torch.distributed.init_process_group("nccl" if self.is_cuda else "gloo")
+
+    def synchronize(self):
+        """Return when this device is idle."""
+        if self.is_cuda:
+            self.torch.cuda.synchronize()
+
+    def agree(self, value):
+        """Rank 0's value, on every rank."""
+        if self.size == 1:
+            return value
+        tensor = self.torch.tensor([float(value)], device=self.device)
+        self.torch.distributed.broadcast(tensor, 0)
+        return int(tensor.item())
+
+    def close(self):
+        """Leave the group."""
+        if self.size > 1:
+            self.torch.distributed.destroy_process_group()
+
+
+class Subject(object):
+    """A model on its device with one batch of inputs, and what a step of it is."""
+
+    def __init__(self, torch, model, run, kind, inputs, optimizer, precision, is_cuda):
+        self.torch = torch
+        self.model = model
+        self.run = run
+        self.kind = kind
+        self.inputs = inputs
+        self.optimizer = optimizer
+        self.dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+        self.device_type = "cuda" if is_cuda else "cpu"
+        use_scaler = precision == "fp16" and is_cuda
+        self.scaler = torch.amp.GradScaler("cuda") if use_scaler else None
+        self.targets = None
+
+    def step_function(self, mode):
+        """The callable that is timed."""
+        self.model.train(mode != "forward")
+        return {"forward": self._forward, "forward-backward": self._both, "step": self._step}[mode]
+
+    def _cast(self):
+        if self.dtype is None:
+            return contextlib.nullcontext()
+        return self.torch.autocast(self.device_type, dtype=self.dtype)
+
+    def _forward(self):
+        with self.torch.no_grad(), self._cast():
+            return self.run(self.inputs)
+
+    def _loss(self):
+        with self._cast():
+            outputs = [o for o in _flatten(self.run(self.inputs)) if o is not None]
+            return sum(self._term(output) for output in outputs)
+
+    def _term(self, output):
+        logits = output.reshape(-1, output.shape[-1])
+        if self.targets is None or self.targets.shape[0] != logits.shape[0]:
+            shape = (logits.shape[0],)
+            self.targets = self.torch.zeros(shape, dtype=self.torch.int64, device=logits.device)
+        return self.torch.nn.functional.cross_entropy(logits.float(), self.targets)
+
+    def _both(self):
+        self.model.zero_grad(set_to_none=True)
+        loss = self._loss()
+        (self.scaler.scale(loss) if self.scaler else loss).backward()
+
+    def _step(self):
+        self._both()
+        if self.scaler:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+
+    def outputs(self):
+        """A few numbers of the forward pass in evaluation mode, for comparison between stacks."""
+        self.model.train(False)
+        first = _flatten(self._forward())[0].float().reshape(-1)
+        return [float(value) for value in first[:64]]
+
+
+def build(torch, request, ranks):
+    """The requested model with weights and inputs on its device."""
+    torch.manual_seed(0)
+    model, kind, shape = make_model(torch, request)
+    if request.get("weights"):
+        model.load_state_dict(torch.load(request["weights"], weights_only=True))
+    torch.backends.cuda.matmul.allow_tf32 = request["precision"] == "tf32"
+    torch.backends.cudnn.allow_tf32 = request["precision"] == "tf32"
+    layout = torch.channels_last if request.get("channels_last") else torch.contiguous_format
+    model = model.to(ranks.device)
+    inputs = make_inputs(torch, kind, shape, request).to(ranks.device)
+    if kind == "image":
+        model, inputs = model.to(memory_format=layout), inputs.to(memory_format=layout)
+    optimizer = make_optimizer(torch, model, request)
+    run = torch.compile(model) if request["compiler"] == "compiled" else model
+    if ranks.size > 1 and request["mode"] != "forward":
+        run = torch.nn.parallel.DistributedDataParallel(
+            run, device_ids=[ranks.local_rank] if ranks.is_cuda else None
+        )
+    return Subject(
+        torch, model, run, kind, inputs, optimizer, request["precision"], ranks.is_cuda
+    )
+
+
+def make_model(torch, request):
+    """Model, what one item of it is, and the shape of an item."""
+    entry = request["entry"]
+    if ":" in entry and not entry.startswith(("torchvision:", "timm:")):
+        return _user_model(torch, entry, request)
+    if entry.startswith("timm:"):
+        import timm
+
+        model = timm.create_model(entry.partition(":")[2])
+        return model, "image", model.default_cfg["input_size"]
+    import torch_models
+
+    if entry in torch_models.ZOO:
+        builder, kind, settings = torch_models.ZOO[entry]
+        return builder(), kind, settings.get("shape")
+    name = entry.partition(":")[2] or entry
+    torchvision = torch_models.import_torchvision()
+    if name not in torchvision.models.list_models(module=torchvision.models):
+        raise RequestError("unknown-model", "torchvision has no model `%s`" % name)
+    size = request.get("image_size") or _native_size(torchvision, name)
+    return torch_models.torchvision_classifier(name)(), "image", (3, size, size)
+
+
+def _native_size(torchvision, name):
+    weights = list(torchvision.models.get_model_weights(name))
+    crop = weights[0].transforms.keywords.get("crop_size", 224) if weights else 224
+    return crop[0] if isinstance(crop, (list, tuple)) else crop
+
+
+def _user_model(torch, entry, request):
+    module_name, _, function_name = entry.partition(":")
+    sys.path.insert(0, request.get("directory") or os.getcwd())
+    function = getattr(importlib.import_module(module_name), function_name, None)
+    if not callable(function):
+        raise RequestError("no-function", "no function `%s`" % entry)
+    model = function()
+    if not isinstance(model, torch.nn.Module):
+        raise RequestError("no-model", "`%s` returned %s" % (entry, type(model).__name__))
+    for module in model.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            size = request.get("image_size") or 224
+            return model, "image", (module.in_channels, size, size)
+        if isinstance(module, torch.nn.Embedding):
+            return model, "text", None
+        if isinstance(module, torch.nn.Linear):
+            return model, "features", (module.in_features,)
+    raise RequestError("no-inputs", "the inputs of the model cannot be guessed from its layers")
+
+
+def make_inputs(torch, kind, shape, request):
+    """One batch, the same numbers in every framework."""
+    values, full = sample_inputs(kind, shape, request["batch"], request["seq"], 1000)
+    dtype = torch.int64 if kind in ("text", "language") else torch.float32
+    return torch.frombuffer(values, dtype=dtype).reshape(full)
+
+
+def make_optimizer(torch, model, request):
+    """The optimizer of the request, at the learning rate that changes nothing."""
+    kinds = {
+        "sgd": lambda p: torch.optim.SGD(p, lr=0.0, momentum=0.9),
+        "adam": lambda p: torch.optim.Adam(p, lr=0.0),
+        "adamw": lambda p: torch.optim.AdamW(p, lr=0.0),
+    }
+    return kinds[request.get("optimizer") or "sgd"](model.parameters())
+
+
+def profile(torch, step, ranks, path):
+    """Write a Chrome trace of three steps."""
+    from torch.profiler import ProfilerActivity
+
+    kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if ranks.is_cuda else [])
+    with torch.profiler.profile(activities=kinds) as recorded:
+        for _ in range(3):
+            step()
+        ranks.synchronize()
+    if ranks.local_rank == 0:
+        recorded.export_chrome_trace(path)
+
+
+def export_onnx(torch, request):
+    """Write the model as ONNX with a fixed batch, and its outputs for comparison."""
+    torch.manual_seed(0)
+    model, kind, shape = make_model(torch, request)
+    model.eval()
+    inputs = make_inputs(torch, kind, shape, request)
+    torch.onnx.export(model, (inputs,), request["onnx"], input_names=["input"],
+                      output_names=["output"], dynamo=True, verbose=False)  # fmt: skip
+    if request.get("weights"):
+        torch.save(model.state_dict(), request["weights"])
+    with torch.no_grad():
+        outputs = model(inputs).reshape(-1)[:64].tolist()
+    return dict(describe(torch), outputs=outputs, kind=kind)
+
+
+def _flatten(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _flatten(item)]
+    return [value]
+
+
+if __name__ == "__main__":
+    main(serve)
