@@ -11,12 +11,13 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
 
-from paceline.app.inquiry import inquire, read_day
+from paceline.app.inquiry import inquire, load, read_day
 from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
     from paceline.app.goal_options import PlanOptions
     from paceline.catalog import Device, Offer
+    from paceline.plan import PredictionGrid
     from paceline.planfile import PlanFile
 
 Known = TypeVar("Known")
@@ -85,6 +86,63 @@ def why_not(
     """
     inquiry = inquire(model, task=task, facts=facts, as_of=as_of, **options)
     return inquiry.why_not(name)
+
+
+def predict(
+    model: object,
+    *,
+    device: str | None = None,
+    batch: Sequence[int] = (),
+    devices: Sequence[int] = (),
+    task: str = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    precision: str | None = None,
+    compiler: str = "eager",
+    prompt_tokens: int = 512,
+    output_tokens: int = 128,
+    facts: Sequence[Path] = (),
+) -> PredictionGrid:
+    """Predict time, memory and energy on stated devices, or on the whole catalogue.
+
+    Args:
+        model: As in `plan`.
+        device: Devices or families, commas between; ``a100:4`` means four of them. A family means
+            its default variant. None means every device that a framework runs on.
+        batch: Items per device; a ladder that ends where memory does if empty.
+        devices: Device counts, data parallel in training and replicas in inference.
+        task: ``train`` or ``infer``.
+        seq: Sequence length; the workload's own if None.
+        image_size: Pixels of the square input image; the workload's own if None.
+        optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
+        python: The Python that has the model's framework; found if None.
+        precision: One or several with commas; the usual one of each device if None.
+        compiler: ``eager``, ``compiled``, or both with a comma.
+        prompt_tokens: Of one request, where text is generated.
+        output_tokens: Of one request, where text is generated.
+        facts: Files with your own devices.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    from paceline.app.predictions import Question, predict_question
+
+    return predict_question(
+        Question(
+            device=device,
+            batches=tuple(batch),
+            counts=tuple(devices),
+            seq=seq,
+            precision=precision,
+            compiler=compiler,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            facts=tuple(facts),
+        ),
+        load(model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python),
+    )
 
 
 def devices(

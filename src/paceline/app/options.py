@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from paceline.app.output import Form
+from paceline.errors import InvalidInputError, UnknownNameError
 
 Model = Annotated[
     str,
@@ -50,13 +51,28 @@ def form_of(name: str, *, is_json: bool) -> Form:
     Raises:
         UnknownNameError: No such form.
     """
-    from typing import get_args
-
-    from paceline.errors import UnknownNameError
-
     if is_json:
         return "json"
     for form in get_args(Form):
         if name == form:
             return form  # type: ignore[no-any-return]
     raise UnknownNameError.from_name("format", name, get_args(Form), command="paceline plan --help")
+
+
+def whole_numbers(text: str | None, what: str) -> tuple[int, ...]:
+    """Whole numbers above zero with commas between; none for None.
+
+    Raises:
+        InvalidInputError: Something else stands there.
+
+    >>> whole_numbers("1,8, 32", "batch")
+    (1, 8, 32)
+    """
+    if text is None:
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts):
+        raise InvalidInputError(
+            f"`{text}` is not a {what}", hint="write whole numbers above zero: 1,8,32"
+        )
+    return tuple(int(part) for part in parts)

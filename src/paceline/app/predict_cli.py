@@ -1,0 +1,84 @@
+"""``paceline predict``: time, memory and energy on devices that the user names, or on all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.app import options as common
+from paceline.app.api import predict as predict_model
+from paceline.app.output import Answer, say
+
+if TYPE_CHECKING:
+    from paceline.plan import PredictionGrid
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("predict")(predict)
+
+
+def predict(
+    model: common.Model,
+    device: common.Devices = None,
+    batch: Annotated[
+        str | None, typer.Option(metavar="1,8,32", help="Items per device, commas between.")
+    ] = None,
+    devices: Annotated[
+        str | None, typer.Option(metavar="1,2,4,8", help="Device counts, commas between.")
+    ] = None,
+    task: common.Task = "train",
+    seq: common.Seq = None,
+    image_size: common.ImageSize = None,
+    optimizer: common.Optimizer = None,
+    python: common.Python = None,
+    precision: common.Precision = None,
+    compiler: common.Compiler = "eager",
+    prompt_tokens: Annotated[int, typer.Option(help="Tokens in, of one request.")] = 512,
+    output_tokens: Annotated[int, typer.Option(help="Tokens out, of one request.")] = 128,
+    facts: common.Facts = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Predict a model on devices: batch against device count, with OOM where it does not fit.
+
+    Without --device: all devices of the catalogue, best first.
+    """
+    wanted = common.form_of(form, is_json=is_json)
+    grid = predict_model(
+        model,
+        device=device,
+        batch=common.whole_numbers(batch, "batch"),
+        devices=common.whole_numbers(devices, "device count"),
+        task=task,
+        seq=seq,
+        image_size=image_size,
+        optimizer=optimizer,
+        python=python,
+        precision=precision,
+        compiler=compiler or "eager",
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        facts=facts or (),
+    )
+    say(_answer(grid, is_ranking=device is None), wanted, output)
+
+
+def _answer(grid: PredictionGrid, *, is_ranking: bool) -> Answer:
+    from paceline.report import predictions as report
+
+    if is_ranking:
+        return Answer(
+            kind="prediction_ranking",
+            value=grid,
+            text=lambda width: report.ranking_text(grid, width=width),
+            markdown=lambda: report.ranking_markdown(grid),
+        )
+    return Answer(
+        kind="predictions",
+        value=grid,
+        text=lambda width: report.grid_text(grid, width=width),
+        markdown=lambda: report.grid_markdown(grid),
+    )

@@ -1,0 +1,149 @@
+"""What a user asks of the predictor, made into devices, counts and batches of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from paceline.app.progress import progress
+from paceline.catalog import (
+    Catalog,
+    Device,
+    find_device,
+    find_devices,
+    load_catalog,
+    parse_device_count,
+)
+from paceline.errors import InvalidInputError
+from paceline.plan import (
+    MAX_DEVICES_PER_MACHINE,
+    GridCell,
+    PredictionGrid,
+    parse_goal,
+    parse_work,
+    predict_grid,
+)
+from paceline.trace import Workload
+
+#: Batches tried where the user names none.
+_LADDER = (1, 4, 16, 64, 256, 1024)
+_FINE_LADDER = tuple(2**power for power in range(11))
+_MOST_BATCHES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Where and how a model is to be predicted; see `paceline.app.api.predict`."""
+
+    device: str | None
+    batches: tuple[int, ...]
+    counts: tuple[int, ...]
+    seq: int | None
+    precision: str | None
+    compiler: str
+    prompt_tokens: int
+    output_tokens: int
+    facts: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Where:
+    """The devices that were meant, and what had to be assumed to know that."""
+
+    devices: tuple[Device, ...]
+    counts: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def predict_question(question: Question, workload: Workload) -> PredictionGrid:
+    """Answer the question.
+
+    Raises:
+        UnknownNameError: No such device, precision or compiler.
+        InvalidInputError: A batch or count that cannot be.
+    """
+    catalog = load_catalog(question.facts)
+    where = _everywhere(catalog) if question.device is None else _named(catalog, question)
+    is_ranking = question.device is None
+    ladder = _FINE_LADDER if is_ranking else _LADDER
+    with progress("predicting"):
+        grid = predict_grid(
+            workload,
+            parse_goal(_goal_options(question)),
+            parse_work(
+                {"prompt": str(question.prompt_tokens), "output": str(question.output_tokens)}
+            ),
+            catalog,
+            where.devices,
+            counts=_checked(
+                question.counts or where.counts, "device count", MAX_DEVICES_PER_MACHINE
+            ),
+            batches=_checked(question.batches or ladder, "batch", 1_000_000),
+            seq=question.seq,
+            keeps_best_batch_only=is_ranking,
+        )
+    cells = grid.cells if question.batches or is_ranking else tuple(_trimmed(grid.cells))
+    return replace(
+        grid, cells=cells, assumptions=(*_notes(question), *grid.assumptions, *where.notes)
+    )
+
+
+def _goal_options(question: Question) -> dict[str, str]:
+    precision = {"precision": question.precision} if question.precision else {}
+    return {"compiler": question.compiler, **precision}
+
+
+def _notes(question: Question) -> Iterator[str]:
+    if question.compiler == "eager":
+        yield "eager execution (--compiler compiled for torch.compile)"
+
+
+def _everywhere(catalog: Catalog) -> _Where:
+    return _Where(devices=catalog.devices, counts=(1,), notes=())
+
+
+def _named(catalog: Catalog, question: Question) -> _Where:
+    names = [name.strip() for name in (question.device or "").split(",") if name.strip()]
+    if not names:
+        raise InvalidInputError("no device is named", hint="write --device a100,4090")
+    parsed = [parse_device_count(name) for name in names]
+    devices = [find_device(catalog, name) for name, _ in parsed]
+    notes = [
+        note
+        for (name, _), device in zip(parsed, devices, strict=True)
+        for note in _variant_note(catalog, name, device)
+    ]
+    counts = sorted({count for _, count in parsed})
+    return _Where(devices=tuple(dict.fromkeys(devices)), counts=tuple(counts), notes=tuple(notes))
+
+
+def _variant_note(catalog: Catalog, name: str, device: Device) -> Iterator[str]:
+    others = [d.name for d in find_devices(catalog, name) if d.name != device.name]
+    if others:
+        yield f"{name} is taken as {device.name} (others: {', '.join(others)})"
+
+
+def _checked(numbers: Sequence[int], what: str, most: int) -> tuple[int, ...]:
+    wrong = [number for number in numbers if not 1 <= number <= most]
+    if wrong:
+        raise InvalidInputError(
+            f"a {what} of {wrong[0]} cannot be predicted",
+            hint=f"give whole numbers from 1 to {most:,}",
+        )
+    if len(set(numbers)) > _MOST_BATCHES:
+        raise InvalidInputError(
+            f"{len(set(numbers))} values of {what} are too many for a table",
+            hint=f"give at most {_MOST_BATCHES}",
+        )
+    return tuple(sorted(set(numbers)))
+
+
+def _trimmed(cells: Sequence[GridCell]) -> Iterator[GridCell]:
+    """The cells of each device and count up to the first that does not fit."""
+    for _, group in groupby(cells, key=lambda cell: (cell.device, cell.num_devices)):
+        for cell in group:
+            yield cell
+            if cell.status == "out of memory":
+                break

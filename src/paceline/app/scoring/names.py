@@ -1,0 +1,142 @@
+"""What a published row runs: the model, its configuration and its batch, or why we cannot tell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from paceline.app.scoring.rows import Row
+from paceline.app.scoring.tables import read_table
+from paceline.trace.costs import Checkpointing, Compiler, Configuration
+from paceline.trace.workload import Task
+
+#: Releases of PyTorch before this one had no fused attention.
+_FUSED_ATTENTION_SINCE = 2.0
+_CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"\b(?:optimizer=)?(adamw|adam|sgd|adadelta|adafactor|lamb)\b", re.I)
+_CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
+_VERSION = re.compile(r"pytorch\s+(\d+\.\d+)", re.IGNORECASE)
+
+
+class UnresolvedRowError(Exception):
+    """A row that cannot be predicted; the message says why. Never leaves this room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a row runs, in paceline's terms.
+
+    Attributes:
+        entry: Model as typed.
+        task: Training or inference.
+        seq: Sequence length; None takes the model's default.
+        image_size: Side of the input; None takes the model's default.
+        optimizer: As stated; None takes the model's default.
+        configuration: Precision, compiler, layout and the rest.
+        framework: Whose host dispatch applies.
+        batch_per_gpu: Items per device and microbatch.
+        grad_accumulation: Microbatches per step.
+    """
+
+    entry: str
+    task: Task
+    seq: int | None
+    image_size: int | None
+    optimizer: str | None
+    configuration: Configuration
+    framework: str
+    batch_per_gpu: float
+    grad_accumulation: float
+
+
+def resolve_job(row: Row) -> Job:
+    """The job of a row.
+
+    Raises:
+        UnresolvedRowError: The model, the precision, the framework or the batch is unknown.
+    """
+    model = _model(row)
+    framework = _framework(row)
+    task: Task = "train" if row.task.startswith("train") else "infer"
+    batch, accumulation = _batch(row)
+    return Job(
+        entry=model["entry"],
+        task=task,
+        seq=_whole(row.seq) or _whole(_number(model["seq"])),
+        image_size=_whole(row.image_size) or _whole(_number(model["image_size"])),
+        optimizer=_optimizer(row, task),
+        configuration=_configuration(row, framework),
+        framework=framework["framework"],
+        batch_per_gpu=batch,
+        grad_accumulation=accumulation,
+    )
+
+
+def _model(row: Row) -> dict[str, str]:
+    name = row.model.strip()
+    for known in read_table("model_names.csv"):
+        if match := re.fullmatch(known["pattern"], name, re.IGNORECASE):
+            return known | {"entry": match.expand(known["entry"])}
+    if re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)?", name):
+        entry = f"timm:{name.partition('.')[0]}"
+        return {"entry": entry, "seq": "", "image_size": "", "note": ""}
+    raise UnresolvedRowError(f"no known model is called `{name}`")
+
+
+def _framework(row: Row) -> dict[str, str]:
+    for known in read_table("framework_names.csv"):
+        if not re.fullmatch(known["pattern"], row.framework, re.IGNORECASE):
+            continue
+        if re.fullmatch(known["flags_pattern"] or ".*", row.flags, re.IGNORECASE):
+            return known
+    raise UnresolvedRowError(f"no known framework is called `{row.framework}`")
+
+
+def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
+    compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}  # type: ignore[misc]
+    checkpointing: Checkpointing = "block" if _CHECKPOINTING.search(row.flags) else "none"
+    return Configuration(
+        precision=_precision(row.precision),
+        compiler=compilers[framework["compiler"]],
+        checkpointing=checkpointing,
+        platform="cpu" if row.num_gpus == 0 or row.gpu.startswith("CPU") else "cuda",
+        channels_last=bool(_CHANNELS_LAST.search(row.flags)),
+        attention="flash" if _has_fused_attention(row) else "math",
+    )
+
+
+def _precision(stated: str) -> str:
+    for known in read_table("precision_names.csv"):
+        if re.fullmatch(known["pattern"], stated.strip(), re.IGNORECASE):
+            return known["precision"]
+    raise UnresolvedRowError(f"the precision `{stated}` is not known" if stated else "no precision")
+
+
+def _has_fused_attention(row: Row) -> bool:
+    if match := _VERSION.search(row.framework):
+        return float(match.group(1).split(".")[0]) >= _FUSED_ATTENTION_SINCE
+    return bool(re.search(r"vllm|llm-foundry|litgpt|megatron|nemo", row.framework, re.IGNORECASE))
+
+
+def _optimizer(row: Row, task: Task) -> str | None:
+    match = _OPTIMIZER.search(row.flags) if task == "train" else None
+    return match.group(1).lower() if match else None
+
+
+def _batch(row: Row) -> tuple[float, float]:
+    """Items per device and microbatch, and microbatches per step."""
+    accumulation = max(row.grad_accumulation or 1.0, 1.0)
+    devices = max(row.num_gpus or 1.0, 1.0)
+    if row.batch_per_gpu and row.batch_per_gpu > 0:
+        return row.batch_per_gpu, accumulation
+    if row.global_batch and row.global_batch > 0:
+        return row.global_batch / devices / accumulation, accumulation
+    raise UnresolvedRowError("the row states no batch size")
+
+
+def _whole(value: float | None) -> int | None:
+    return int(value) if value and value >= 1 else None
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None

@@ -1,0 +1,144 @@
+"""Rows to score: the input columns of a table of published measurements, and nothing else.
+
+Measured columns (throughput, step time, memory, extras) are dropped while reading, so that no
+prediction can see them.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import InvalidInputError
+
+INPUT_COLUMNS: tuple[str, ...] = (
+    "model", "task", "framework", "precision", "compiler_flags", "gpu", "gpu_mem_gb", "n_gpus",
+    "n_nodes", "interconnect", "parallelism", "batch_per_gpu", "global_batch", "grad_accum",
+    "seq_len", "img_size", "params_m", "unit",
+)  # fmt: skip
+
+#: Without these no row can be understood.
+_REQUIRED = ("model", "gpu")
+_MAX_BYTES = 500_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The inputs of one row; None or an empty text where the row says nothing.
+
+    Attributes:
+        model: As named by the source.
+        task: ``train`` or ``infer``.
+        framework: As stated.
+        precision: As stated.
+        flags: Compiler flags, layout, checkpointing, optimizer, as stated.
+        gpu: As named by the source.
+        gpu_memory_gb: As stated.
+        num_gpus: Of the whole job; 0 is a CPU.
+        num_nodes: Machines.
+        interconnect: As stated.
+        parallelism: As stated.
+        batch_per_gpu: Items per device and microbatch.
+        global_batch: Items per step.
+        grad_accumulation: Microbatches per step.
+        seq: Tokens.
+        image_size: Pixels of the square input.
+        num_parameters: As stated.
+        unit: Unit in which throughput is wanted.
+    """
+
+    model: str
+    task: str
+    framework: str
+    precision: str
+    flags: str
+    gpu: str
+    gpu_memory_gb: float | None
+    num_gpus: float | None
+    num_nodes: float | None
+    interconnect: str
+    parallelism: str
+    batch_per_gpu: float | None
+    global_batch: float | None
+    grad_accumulation: float | None
+    seq: float | None
+    image_size: float | None
+    num_parameters: float | None
+    unit: str
+
+
+def read_rows(path: Path) -> tuple[Row, ...]:
+    """Read the input columns of a CSV file.
+
+    Args:
+        path: The table, with the columns of ``INPUT_COLUMNS``; others are ignored.
+
+    Raises:
+        InvalidInputError: No such file, not text, no rows, or a needed column is missing.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise InvalidInputError(f"`{path}` is larger than 500 MB", hint="split the table")
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, strict=False)
+            _check_columns(path, reader.fieldnames)
+            rows = tuple(_row(values) for values in reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInputError(
+            f"`{path}` cannot be read as a table: {error}",
+            hint="give a CSV file in UTF-8 with a header line",
+        ) from None
+    if not rows:
+        raise InvalidInputError(f"`{path}` has no rows", hint="give at least one row to score")
+    return rows
+
+
+def _check_columns(path: Path, found: object) -> None:
+    names = list(found) if isinstance(found, list) else []
+    if missing := [name for name in _REQUIRED if name not in names]:
+        raise InvalidInputError(
+            f"`{path}` lacks the columns {', '.join(missing)}",
+            hint=f"its header should name {', '.join(INPUT_COLUMNS)}",
+        )
+
+
+def _row(values: Mapping[str, str | None]) -> Row:
+    def text(name: str) -> str:
+        return (values.get(name) or "").strip()
+
+    def number(name: str) -> float | None:
+        return _number(text(name))
+
+    parameters_m = number("params_m")
+    return Row(
+        model=text("model"),
+        task=text("task").lower() or "infer",
+        framework=text("framework"),
+        precision=text("precision"),
+        flags=text("compiler_flags"),
+        gpu=text("gpu"),
+        gpu_memory_gb=number("gpu_mem_gb"),
+        num_gpus=number("n_gpus"),
+        num_nodes=number("n_nodes"),
+        interconnect=text("interconnect"),
+        parallelism=text("parallelism"),
+        batch_per_gpu=number("batch_per_gpu"),
+        global_batch=number("global_batch"),
+        grad_accumulation=number("grad_accum"),
+        seq=number("seq_len"),
+        image_size=number("img_size"),
+        num_parameters=None if parameters_m is None else parameters_m * 1e6,
+        unit=text("unit"),
+    )
+
+
+def _number(text: str) -> float | None:
+    """A finite number, else None: a damaged cell is unknown, and the row says so later."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
