@@ -12,13 +12,31 @@ Sources:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from paceline.parallel.links import COLLECTIVES, Collective, LinkTable
+from paceline.parallel.links import (
+    KNOT_S,
+    MEASURED_RANKS,
+    TRANSFERS,
+    Collective,
+    LinkTable,
+    load_coefficients,
+)
 from paceline.trace.graph import FloatArray
+
+IndexArray: TypeAlias = npt.NDArray[np.int64]
+
+#: NCCL leaves the switch alone for up to four ranks: its ring is as fast there.
+_MAX_RANKS_WITHOUT_SWITCH = 4
+#: Time of one chunk in the pipeline between the two link levels (about 8 MB on NVLink 4).
+_PIPELINE_CHUNK_S = 50e-6
+_FIRST_KNOT = math.log2(KNOT_S[0])
+_KNOT_STEP = math.log2(KNOT_S[1]) - _FIRST_KNOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,10 +104,9 @@ def collective_s(name: Collective, message_bytes: npt.ArrayLike, group: RankGrou
         group: Who communicates.
     """
     size = np.broadcast_to(np.asarray(message_bytes, dtype=np.float64), group.num_ranks.shape)
-    ways = [_protocol_s(name, size, group, protocol) for protocol in (0, 1)]
+    ways = [_ring_s(name, size, group)]
     if name == "all_reduce":
-        ways.append(_tree_s(size, group))
-        ways.append(_in_switch_s(size, group))
+        ways += [_tree_s(size, group, in_switch=False), _tree_s(size, group, in_switch=True)]
     return np.where(group.num_ranks > 1, np.minimum.reduce(ways), 0.0)
 
 
@@ -121,107 +138,96 @@ def send_recv_s(message_bytes: npt.ArrayLike, group: RankGroup) -> FloatArray:
     return collective_s("send_recv", message_bytes, group)
 
 
-def _protocol_s(name: Collective, size: FloatArray, group: RankGroup, protocol: int) -> FloatArray:
-    """One library protocol with its ring (or pairwise) algorithm, inside and between nodes.
+def _ring_s(name: Collective, size: FloatArray, group: RankGroup) -> FloatArray:
+    """Rings (or pairwise exchange), which pass through all ranks of all nodes."""
+    n, r, m = group.num_ranks, group.ranks_per_node, group.num_nodes
+    shares: dict[Collective, tuple[FloatArray | float, FloatArray | float]] = {
+        "all_reduce": (2.0 * (n - 1.0) / n, 2.0 * (n - 1.0) / n),
+        "all_gather": ((n - 1.0) / n, (n - 1.0) / n),
+        "reduce_scatter": ((n - 1.0) / n, (n - 1.0) / n),
+        "all_to_all": ((r - 1.0) / n, r * (m - 1.0) / m),
+        "send_recv": (1.0, 1.0),
+    }
+    device_frac, node_frac = shares[name]
+    transfer = TRANSFERS.index(name)
+    call_s = _call_s(group.device, transfer, r) + _call_s(group.node, transfer, m)
+    device_s = _wire_s(group.device, transfer, r, size, device_frac)
+    node_s = _wire_s(group.node, transfer, m, size, node_frac / group.node_share_frac)
+    return call_s + _pipelined_s(device_s, node_s)
 
-    Both levels work at the same time on chunks of the message (it is pipelined), so the slower
-    one sets the rate, while latencies add.
+
+def _tree_s(size: FloatArray, group: RankGroup, *, in_switch: bool) -> FloatArray:
+    """All-reduce by a double binary tree between nodes, and a ring or the switch inside.
+
+    Every node passes each byte up and down once, so its network carries ``2 (m - 1) / m`` times
+    the message, and latency grows with the logarithm of the number of nodes. A switch that
+    reduces (NVLink SHARP) takes every rank's message once and returns the sum once; its efficiency
+    was fitted as bus bandwidth, the way nccl-tests prints it.
     """
-    row = COLLECTIVES.index(name)
-    inside = group.ranks_per_node
-    device_steps, node_steps = _steps(name, inside), _steps(name, group.num_nodes)
-    device_s, node_s = _wires_s(name, size, group, protocol)
-    start_s = np.maximum(
-        _where_used(group.device.base_s[:, row, protocol], inside),
-        _where_used(group.node.base_s[:, row, protocol], group.num_nodes),
+    n, r, m = group.num_ranks, group.ranks_per_node, group.num_nodes
+    inside = TRANSFERS.index("in_switch" if in_switch else "all_reduce")
+    between = TRANSFERS.index("all_reduce")
+    depth = np.ceil(np.log2(np.maximum(m, 1.0)))
+    call_s = _call_s(group.device, inside, r) + depth * _call_s(
+        group.node, between, np.minimum(m, 2.0)
     )
-    latency_s = start_s + (
-        device_steps * _where_used(group.device.hop_s[:, row, protocol], inside)
-        + node_steps * _where_used(group.node.hop_s[:, row, protocol], group.num_nodes)
-    )
-    return latency_s + np.maximum(device_s, node_s)
+    ranks = n if in_switch else r
+    device_s = _wire_s(group.device, inside, r, size, 2.0 * (ranks - 1.0) / ranks)
+    node_frac = 2.0 * (m - 1.0) / m / group.node_share_frac
+    seconds = call_s + _pipelined_s(device_s, _wire_s(group.node, between, m, size, node_frac))
+    if not in_switch:
+        return np.where(m > 1, seconds, np.inf)
+    usable = group.device.reduces_in_switch & (r > _MAX_RANKS_WITHOUT_SWITCH)
+    return np.where(usable, seconds, np.inf)
 
 
-def _tree_s(size: FloatArray, group: RankGroup) -> FloatArray:
-    """Double binary tree between nodes, chain inside: latency grows with the logarithm.
+def _call_s(link: LinkTable, transfer: int, ranks: FloatArray) -> FloatArray:
+    """Start-up of a call among so many ranks on this link; none among one."""
+    table = load_coefficients()
+    low, high, frac = _rank_position(ranks)
+    calls = table.call_s[:, transfer]
+    inside = calls[link.kind_row, low] * (1.0 - frac) + calls[link.kind_row, high] * frac
+    beyond = table.hop_s[link.kind_row, transfer] * np.maximum(ranks - MEASURED_RANKS[-1], 0.0)
+    return np.where(ranks > 1, inside + beyond, 0.0)
 
-    Every node passes each byte up and down once, so the network carries
-    ``2 (m - 1) / m`` times the message per node, like the ring between nodes.
+
+def _wire_s(
+    link: LinkTable, transfer: int, ranks: FloatArray, size: FloatArray, frac: FloatArray | float
+) -> FloatArray:
+    """Seconds of a message's bytes on a link; infinite without one, nothing for one rank."""
+    ideal_s = size / np.where(link.bytes_per_s > 0, link.bytes_per_s, 1.0)
+    log_rate = _log_efficiency(link, transfer, ranks, ideal_s)
+    seconds = np.where(link.bytes_per_s > 0, frac * ideal_s * np.exp(-log_rate), np.inf)
+    return np.where(ranks > 1, seconds, 0.0)
+
+
+def _log_efficiency(
+    link: LinkTable, transfer: int, ranks: FloatArray, ideal_s: FloatArray
+) -> FloatArray:
+    """Logarithm of the efficiency, linear between knots in log seconds and between rank counts."""
+    table = load_coefficients().log_efficiency[:, transfer]
+    position = (np.log2(np.maximum(ideal_s, 1e-30)) - _FIRST_KNOT) / _KNOT_STEP
+    position = np.clip(position, 0.0, len(KNOT_S) - 1.0)
+    knot = np.minimum(position.astype(np.int64), len(KNOT_S) - 2)
+    along = position - knot
+    low, high, frac = _rank_position(ranks)
+    row = link.kind_row
+    at_low = table[row, low, knot] * (1.0 - along) + table[row, low, knot + 1] * along
+    at_high = table[row, high, knot] * (1.0 - along) + table[row, high, knot + 1] * along
+    return np.asarray(at_low * (1.0 - frac) + at_high * frac)
+
+
+def _rank_position(ranks: FloatArray) -> tuple[IndexArray, IndexArray, FloatArray]:
+    """Measured rank counts on both sides of ``ranks``, and how far it is from the first."""
+    position = np.clip(np.log2(np.maximum(ranks, 1.0)) - 1.0, 0.0, len(MEASURED_RANKS) - 1.0)
+    low = np.minimum(position.astype(np.int64), len(MEASURED_RANKS) - 2)
+    return low, low + 1, position - low
+
+
+def _pipelined_s(device_s: FloatArray, node_s: FloatArray) -> FloatArray:
+    """Two levels that pass chunks on: the slower one, and one chunk of the other.
+
+    Small messages are one chunk, so both times add; large ones hide the faster level.
     """
-    row, nodes = COLLECTIVES.index("all_reduce"), group.num_nodes
-    depth = np.ceil(np.log2(np.maximum(nodes, 1.0)))
-    latency_s = (
-        _where_used(group.node.base_s[:, row, 1], nodes)
-        + 2.0 * depth * group.node.hop_s[:, row, 1]
-        + _steps("all_reduce", group.ranks_per_node) * group.device.hop_s[:, row, 1]
-    )
-    device_s, node_s = _wires_s("all_reduce", size, group, 1)
-    return np.where(nodes > 2, latency_s + np.maximum(device_s, node_s), np.inf)
-
-
-def _in_switch_s(size: FloatArray, group: RankGroup) -> FloatArray:
-    """All-reduce inside the switch of one node (NVLink SHARP).
-
-    Each rank sends its message once and receives the sum once, instead of twice
-    ``(n - 1) / n``; the fitted share of the peak is in bus bandwidth, as nccl-tests prints it.
-    The library turns to it where the ring's bandwidth is worse.
-    """
-    row, ranks = COLLECTIVES.index("all_reduce"), group.num_ranks
-    rate = group.device.bytes_per_s * group.device.switch_efficiency_frac
-    wire_s = _wire_s(size * 2.0 * (ranks - 1.0) / ranks, rate, ranks)
-    start_s = group.device.base_s[:, row, 1] + 2.0 * group.device.hop_s[:, row, 1]
-    usable = group.device.reduces_in_switch & (group.num_nodes == 1) & (ranks > 4)
-    return np.where(usable, start_s + wire_s, np.inf)
-
-
-def _steps(name: Collective, ranks: FloatArray) -> FloatArray:
-    """Messages one rank sends after another."""
-    if name == "all_reduce":
-        return 2.0 * (ranks - 1.0)
-    if name in ("all_gather", "reduce_scatter"):
-        return ranks - 1.0
-    return np.where(ranks > 1, 1.0, 0.0)
-
-
-def _device_share(name: Collective, group: RankGroup) -> FloatArray:
-    """Message fraction that one rank's device link carries in each direction."""
-    n, r = group.num_ranks, group.ranks_per_node
-    if name == "all_reduce":
-        return 2.0 * (r - 1.0) / r
-    if name in ("all_gather", "reduce_scatter"):
-        return (r - 1.0) / r
-    return (r - 1.0) / n if name == "all_to_all" else np.where(r > 1, 1.0, 0.0)
-
-
-def _node_share(name: Collective, group: RankGroup) -> FloatArray:
-    """Message fraction that one node's network carries in each direction."""
-    m, r = group.num_nodes, group.ranks_per_node
-    if name == "all_reduce":
-        return 2.0 * (m - 1.0) / m
-    if name in ("all_gather", "reduce_scatter"):
-        return (m - 1.0) / m
-    return r * (m - 1.0) / m if name == "all_to_all" else np.where(m > 1, 1.0, 0.0)
-
-
-def _wires_s(
-    name: Collective, size: FloatArray, group: RankGroup, protocol: int
-) -> tuple[FloatArray, FloatArray]:
-    """Seconds on the device links and on the network of one node."""
-    row = COLLECTIVES.index(name)
-    device_rate = group.device.bytes_per_s * group.device.efficiency_frac[:, row, protocol]
-    node_rate = group.node.bytes_per_s * group.node.efficiency_frac[:, row, protocol]
-    device_bytes, node_bytes = size * _device_share(name, group), size * _node_share(name, group)
-    return (
-        _wire_s(device_bytes, device_rate, group.ranks_per_node),
-        _wire_s(node_bytes, node_rate * group.node_share_frac, group.num_nodes),
-    )
-
-
-def _wire_s(num_bytes: FloatArray, rate: FloatArray, ranks: FloatArray) -> FloatArray:
-    """Bytes over rate; infinite where the link is missing, nothing where nobody is across it."""
-    seconds = num_bytes / np.where(rate > 0, rate, 1.0)
-    return _where_used(np.where(rate > 0, seconds, np.inf), ranks)
-
-
-def _where_used(value: FloatArray, ranks: FloatArray) -> FloatArray:
-    return np.where(ranks > 1, value, 0.0)
+    longer, shorter = np.maximum(device_s, node_s), np.minimum(device_s, node_s)
+    return longer + shorter / (1.0 + longer / _PIPELINE_CHUNK_S)

@@ -18,52 +18,48 @@ from paceline.trace.graph import FloatArray
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 
-#: Library protocols: few bytes at low latency, or many at full rate. The library takes the faster.
-NUM_PROTOCOLS = 2
+#: Ranks at which coefficients were measured; between them they are interpolated.
+MEASURED_RANKS: tuple[int, ...] = (2, 4, 8)
+
+#: Ideal seconds of a message (bytes over the link's peak) at which efficiencies are kept.
+KNOT_S: tuple[float, ...] = tuple(2.0**power for power in range(-24, -6, 2))
+
+#: Kinds of transfer that have coefficients of their own: collectives, and the switch's all-reduce.
+TRANSFERS: tuple[str, ...] = (*COLLECTIVES, "in_switch")
+
 GENERIC_KIND = "generic"
+
+#: Call time of a transfer that a kind of link does not offer; finite, so that it interpolates.
+_NEVER_S = 1e30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinkTable:
-    """Links as arrays, with the measured coefficients of their kind beside them.
+    """Links as arrays, (num_links,) each.
 
     A row without a link has ``bytes_per_s`` 0: whatever must cross it takes for ever.
 
     Attributes:
-        bytes_per_s: Peak per device (inside a node) or per node (between), per direction,
-            (num_links,).
-        latency_s: One-way latency of a small message on the wire, (num_links,).
-        reduces_in_switch: Whether the switch can reduce, (num_links,).
-        base_s: Start-up of one collective call, (num_links, num_collectives, 2 protocols).
-        hop_s: Each further step of it, same shape.
-        efficiency_frac: Share of ``bytes_per_s`` that large messages reach, same shape.
-        switch_efficiency_frac: Bus bandwidth of an all-reduce in the switch as a share of
-            ``bytes_per_s``, (num_links,).
+        bytes_per_s: Peak per device (inside a node) or per node (between), per direction.
+        latency_s: One-way latency of a small message on the wire.
+        reduces_in_switch: Whether the switch can reduce.
+        kind_row: Row of `Coefficients` that describes its kind.
     """
 
     bytes_per_s: FloatArray
     latency_s: FloatArray
     reduces_in_switch: npt.NDArray[np.bool_]
-    base_s: FloatArray
-    hop_s: FloatArray
-    efficiency_frac: FloatArray
-    switch_efficiency_frac: FloatArray
+    kind_row: npt.NDArray[np.int64]
 
     @classmethod
     def from_links(cls, links: Sequence[Link | None]) -> LinkTable:
         """One row per link; None becomes a link that carries nothing."""
-        coefficients = load_coefficients()
-        rows = [coefficients[coefficient_kind(link)] for link in links]
+        kinds = load_coefficients().kinds
         return cls(
             bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in links]),
             latency_s=np.array([link.latency_s if link else 0.0 for link in links]),
             reduces_in_switch=np.array([bool(link and link.reduces_in_switch) for link in links]),
-            base_s=np.array([row.base_s for row in rows]).reshape(-1, len(COLLECTIVES), 2),
-            hop_s=np.array([row.hop_s for row in rows]).reshape(-1, len(COLLECTIVES), 2),
-            efficiency_frac=np.array([row.efficiency_frac for row in rows]).reshape(
-                -1, len(COLLECTIVES), 2
-            ),
-            switch_efficiency_frac=np.array([row.switch_efficiency_frac for row in rows]),
+            kind_row=np.array([kinds.index(coefficient_kind(link)) for link in links]),
         )
 
     def __len__(self) -> int:
@@ -77,49 +73,57 @@ class LinkTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LinkCoefficients:
-    """Measured behaviour of one kind of link.
+class Coefficients:
+    """Measured behaviour of every kind of link.
 
     Attributes:
-        base_s: Start-up of a call, (num_collectives, 2 protocols).
-        hop_s: Each step, same shape.
-        efficiency_frac: Share of the peak that large messages reach, same shape.
-        switch_efficiency_frac: Share of the peak when the switch reduces.
+        kinds: Kind of link of each row, with the peak it was measured at in bytes per second, or
+            0 where it stands for every link of the kind.
+        call_s: Time of a call with next to no bytes,
+            (num_kinds, num_transfers, len(MEASURED_RANKS)).
+        hop_s: What each rank beyond the last measured count adds, (num_kinds, num_transfers).
+        log_efficiency: Logarithm of the share of the peak that the bytes reach,
+            (num_kinds, num_transfers, len(MEASURED_RANKS), len(KNOT_S)).
     """
 
-    base_s: FloatArray
+    kinds: tuple[tuple[str, float], ...]
+    call_s: FloatArray
     hop_s: FloatArray
-    efficiency_frac: FloatArray
-    switch_efficiency_frac: float
+    log_efficiency: FloatArray
 
 
-def coefficient_kind(link: Link | None) -> str:
-    """Row of the coefficient file that describes a link; ``generic`` where its kind has none."""
-    known = load_coefficients()
-    kind = link.kind.lower() if link else GENERIC_KIND
-    return kind if kind in known else GENERIC_KIND
+def coefficient_kind(link: Link | None) -> tuple[str, float]:
+    """Row of the coefficients for a link: of its kind and peak, else of its kind, else generic.
+
+    >>> coefficient_kind(None)
+    ('generic', 0.0)
+    """
+    kinds = load_coefficients().kinds
+    exact = [] if link is None else [(link.kind, link.bytes_per_s), (link.kind, 0.0)]
+    return next((kind for kind in exact if kind in kinds), (GENERIC_KIND, 0.0))
 
 
 @cache
-def load_coefficients() -> Mapping[str, LinkCoefficients]:
+def load_coefficients() -> Coefficients:
     """Coefficients by kind of link, from ``data/collectives.csv`` (source in each row)."""
     path = resources.files("paceline.parallel") / "data" / "collectives.csv"
     with path.open(encoding="utf-8") as lines:
-        rows = list(csv.DictReader(lines))
-    kinds = dict.fromkeys(row["kind"] for row in rows)
-    return {kind: _coefficients([r for r in rows if r["kind"] == kind]) for kind in kinds}
+        return read_coefficients(list(csv.DictReader(lines)))
 
 
-def _coefficients(rows: list[dict[str, str]]) -> LinkCoefficients:
-    by_key = {(row["collective"], row["protocol"]): row for row in rows}
-    protocols = ("low_latency", "bandwidth")
-
-    def column(name: str) -> FloatArray:
-        return np.array([[float(by_key[c, p][name]) for p in protocols] for c in COLLECTIVES])
-
-    return LinkCoefficients(
-        base_s=column("base_s"),
-        hop_s=column("hop_s"),
-        efficiency_frac=column("efficiency_frac"),
-        switch_efficiency_frac=float(by_key["all_reduce", "in_switch"]["efficiency_frac"]),
-    )
+def read_coefficients(rows: Sequence[Mapping[str, str]]) -> Coefficients:
+    """Coefficients from the rows of a file; a kind without a switch row never uses its switch."""
+    keys = [(row["kind"], float(row["peak_bytes_per_s"])) for row in rows]
+    kinds = tuple(dict.fromkeys(keys))
+    shape = (len(kinds), len(TRANSFERS), len(MEASURED_RANKS))
+    call_s, hop_s = np.full(shape, _NEVER_S), np.zeros(shape[:2])
+    log_efficiency = np.zeros((*shape, len(KNOT_S)))
+    for key, row in zip(keys, rows, strict=True):
+        kind, transfer = kinds.index(key), TRANSFERS.index(row["collective"])
+        ranks = MEASURED_RANKS.index(int(row["num_ranks"]))
+        call_s[kind, transfer, ranks] = float(row["call_s"])
+        hop_s[kind, transfer] = float(row["hop_s"])
+        log_efficiency[kind, transfer, ranks] = np.log(
+            [float(row[f"eff_{knot}"]) for knot in range(len(KNOT_S))]
+        )
+    return Coefficients(kinds=kinds, call_s=call_s, hop_s=hop_s, log_efficiency=log_efficiency)

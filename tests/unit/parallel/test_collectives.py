@@ -16,7 +16,7 @@ from tests.unit.parallel.links_of_tests import (
 
 from paceline.parallel import RankGroup, all_gather_s, all_reduce_s, reduce_scatter_s
 from paceline.parallel.collectives import collective_s
-from paceline.parallel.links import COLLECTIVES, LinkTable
+from paceline.parallel.links import COLLECTIVES, LinkTable, load_coefficients
 
 SIZES = (0.0, 8.0, 16e3, 1e6, 25e6, 1e9, 16e9)
 
@@ -51,7 +51,9 @@ def test_a_faster_link_is_never_slower(name) -> None:
 
 def test_all_reduce_approaches_twice_the_message_over_the_rate() -> None:
     size = 1e13
-    rate = NVLINK.bytes_per_s[0] * NVLINK.efficiency_frac[0, 0, 1]
+    rate = NVLINK.bytes_per_s[0] * np.exp(
+        load_coefficients().log_efficiency[NVLINK.kind_row[0], 0, -1, -1]
+    )
     seconds = all_reduce_s(size, group(1000, 1000, NVLINK, NOTHING))[0]
     assert seconds == pytest.approx(2 * size / rate, rel=2e-3)
 
