@@ -1,0 +1,233 @@
+"""What a pass consists of: the ops that take most time and why, and who owns memory at the peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.predict.calibration import Calibration, builtin_calibration
+from paceline.predict.devices import DeviceTable
+from paceline.predict.kernels import RowShapes, RowTimes, evaluate_shapes, row_times
+from paceline.predict.prediction import Points
+from paceline.trace.costs import CostTable, LoweredPass
+from paceline.trace.graph import DIM_NAMES, FloatArray, OpKind, Owner, Phase, monomials
+
+#: An op that takes more than so many times its physical bound is held back by neither limit.
+_OVERHEAD_FACTOR = 3.0
+_PLAIN_DIM_NAMES = ("rows", "columns", "operands")
+
+Limit = Literal["compute", "bandwidth", "overhead"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpShare:
+    """All occurrences of one distinct op in a pass.
+
+    Attributes:
+        kind: Word of ``OpKind``.
+        phase: Word of ``Phase``.
+        module: Where it first occurs.
+        shape: Its shape numbers by name.
+        count: Occurrences.
+        flop: Of all of them.
+        moved_bytes: Device-memory bytes of all of them.
+        device_s: Time of all of them; None without a device, as below.
+        time_frac: Share of the device's busy time.
+        limit: Which physical bound holds it back; ``overhead`` where it is far from both.
+        bound_frac: Physical bound over predicted time.
+    """
+
+    kind: str
+    phase: str
+    module: str
+    shape: dict[str, int]
+    count: float
+    flop: float
+    moved_bytes: float
+    device_s: float | None
+    time_frac: float | None
+    limit: Limit | None
+    bound_frac: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerBytes:
+    """Live bytes of one owner at the moment of the peak, before allocator rounding.
+
+    Attributes:
+        owner: Word of ``Owner``.
+        live_bytes: How many.
+    """
+
+    owner: str
+    live_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassBreakdown:
+    """One pass at one batch and sequence length.
+
+    Attributes:
+        name: Of the pass.
+        batch: Items.
+        seq: Sequence or past length.
+        num_ops: Operations in execution order.
+        num_kernels: Kernels they launch.
+        num_parameters: Of the model.
+        num_trainable_parameters: Those that receive gradients.
+        flop: Of the pass.
+        flop_by_phase: The same by word of ``Phase``.
+        moved_bytes: Device-memory bytes of the pass.
+        device: ``Device.name``; None without one, as below.
+        device_s: Busy time of the device.
+        ops: Largest first: by time on a device, else by FLOP.
+        memory: By owner at the peak, largest first.
+    """
+
+    name: str
+    batch: int
+    seq: int
+    num_ops: int
+    num_kernels: float
+    num_parameters: int
+    num_trainable_parameters: int
+    flop: float
+    flop_by_phase: dict[str, float]
+    moved_bytes: float
+    device: str | None
+    device_s: float | None
+    ops: tuple[OpShare, ...]
+    memory: tuple[OwnerBytes, ...]
+
+
+def break_down(
+    lowered: LoweredPass,
+    device: DeviceTable | None,
+    *,
+    batch: int,
+    seq: int,
+    num_ops: int = 10,
+    calibration: Calibration | None = None,
+) -> PassBreakdown:
+    """Take a pass apart.
+
+    Args:
+        lowered: The pass.
+        device: A table of one device, or None.
+        batch: Items.
+        seq: Sequence or past length.
+        num_ops: How many ops to list.
+        calibration: Coefficients; the built-in ones if None.
+    """
+    points = Points(batch=np.array([float(batch)]), seq=np.array([float(seq)]))
+    costs = lowered.costs
+    shapes = evaluate_shapes(costs, points)
+    times = None if device is None else _times(lowered, shapes, device, calibration)
+    flop = _totals(costs, shapes, shapes.flop)
+    moved = _totals(costs, shapes, shapes.moved_bytes)
+    seconds = None if times is None else times.device_s[0, 0].astype(np.float64) * costs.count
+    weight = flop if seconds is None else seconds
+    largest = np.argsort(-weight, kind="stable")[:num_ops]
+    return PassBreakdown(
+        name=lowered.name,
+        batch=batch,
+        seq=seq,
+        num_ops=len(costs.order),
+        num_kernels=float(costs.count @ costs.num_kernels),
+        num_parameters=lowered.num_parameters,
+        num_trainable_parameters=lowered.num_trainable_parameters,
+        flop=float(flop.sum()),
+        flop_by_phase=_by_phase(costs, flop),
+        moved_bytes=float(moved.sum()),
+        device=None if device is None else device.names[0],
+        device_s=None if seconds is None else float(seconds.sum()),
+        ops=tuple(
+            _op_share(costs, shapes, times, int(row), flop, moved, seconds) for row in largest
+        ),
+        memory=memory_by_owner(lowered, points),
+    )
+
+
+def memory_by_owner(lowered: LoweredPass, points: Points) -> tuple[OwnerBytes, ...]:
+    """Live bytes by owner at the moment where their sum is largest, at the first point."""
+    powers = monomials(points.batch, points.seq)[0]
+    live = lowered.memory.by_owner @ powers
+    at_peak = live[live.sum(axis=1).argmax()]
+    owners = np.argsort(-at_peak, kind="stable")
+    return tuple(
+        OwnerBytes(owner=_word(Owner(int(owner)).name), live_bytes=float(at_peak[owner]))
+        for owner in owners
+        if at_peak[owner] > 0
+    )
+
+
+def _op_share(
+    costs: CostTable,
+    shapes: RowShapes,
+    times: RowTimes | None,
+    row: int,
+    flop: FloatArray,
+    moved: FloatArray,
+    seconds: FloatArray | None,
+) -> OpShare:
+    kind = OpKind(int(costs.kind[row]))
+    limit, bound_frac = (None, None) if times is None else _limit(shapes, times, row)
+    return OpShare(
+        kind=_word(kind.name),
+        phase=_word(Phase(int(costs.phase[row])).name),
+        module=_first_module(costs, row),
+        shape=_shape(kind, shapes.dims[0, row]),
+        count=float(costs.count[row]),
+        flop=float(flop[row]),
+        moved_bytes=float(moved[row]),
+        device_s=None if seconds is None else float(seconds[row]),
+        time_frac=None if seconds is None else float(seconds[row] / seconds.sum()),
+        limit=limit,
+        bound_frac=bound_frac,
+    )
+
+
+def _limit(shapes: RowShapes, times: RowTimes, row: int) -> tuple[Limit, float]:
+    compute_s = float(times.bounds.compute_s[0, 0, row])
+    memory_s = float(times.bounds.memory_s[0, 0, row])
+    bound_s = max(compute_s, memory_s) * float(shapes.launches[0, row])
+    frac = bound_s / max(float(times.device_s[0, 0, row]), 1e-12)
+    if frac * _OVERHEAD_FACTOR < 1:
+        return "overhead", frac
+    return ("compute" if compute_s > memory_s else "bandwidth"), frac
+
+
+def _times(
+    lowered: LoweredPass, shapes: RowShapes, device: DeviceTable, calibration: Calibration | None
+) -> RowTimes:
+    """Row times with the device's own shift, as the whole-step prediction has it."""
+    calibration = calibration or builtin_calibration()
+    times = row_times(lowered, shapes, device, calibration)
+    shift = calibration.device_log_shift.get(device.names[0], 0.0)
+    return RowTimes(device_s=times.device_s * np.float32(np.exp(shift)), bounds=times.bounds)
+
+
+def _totals(costs: CostTable, shapes: RowShapes, per_launch: npt.NDArray[np.float32]) -> FloatArray:
+    total: FloatArray = per_launch[0].astype(np.float64) * shapes.launches[0] * costs.count
+    return total
+
+
+def _by_phase(costs: CostTable, flop: FloatArray) -> dict[str, float]:
+    sums = np.bincount(costs.phase, weights=flop, minlength=len(Phase))
+    return {_word(phase.name): float(sums[phase]) for phase in Phase if sums[phase] > 0}
+
+
+def _first_module(costs: CostTable, row: int) -> str:
+    return costs.modules[int(costs.module[np.flatnonzero(costs.order == row)[0]])]
+
+
+def _shape(kind: OpKind, dims: npt.NDArray[np.float32]) -> dict[str, int]:
+    names = DIM_NAMES.get(kind, _PLAIN_DIM_NAMES)
+    return {name: int(size) for name, size in zip(names, dims, strict=False)}
+
+
+def _word(name: str) -> str:
+    return name.lower().replace("_", " ")
