@@ -142,8 +142,8 @@ class PlannedChoice:
         time_s: Time to done; None if only rates were asked for.
         cost_usd: Cost to done; None if only rates were asked for.
         usd_per_million_samples: Running cost per million of ``sample_unit``.
-        energy_j_per_sample: Device energy per ``sample_unit``.
-        power_w: Mean power of all devices.
+        energy_j_per_sample: Device energy per ``sample_unit``; None where the power is unknown.
+        power_w: Mean power of all devices; None likewise.
         memory_bytes: Peak device memory: low, median, and the 95 % bound.
         memory_capacity_bytes: What one device has.
         parallel_efficiency_frac: Throughput against so many single devices.
@@ -180,8 +180,8 @@ class PlannedChoice:
     time_s: Interval | None
     cost_usd: Interval | None
     usd_per_million_samples: Interval
-    energy_j_per_sample: float
-    power_w: float
+    energy_j_per_sample: float | None
+    power_w: float | None
     memory_bytes: Interval
     memory_capacity_bytes: float
     parallel_efficiency_frac: float

@@ -1,0 +1,121 @@
+"""What a plan takes for granted, said first; and the goal in words."""
+
+from __future__ import annotations
+
+from paceline.plan.amounts import is_generation
+from paceline.plan.choices import cell_of, place_of
+from paceline.plan.evaluation import objective_name
+from paceline.plan.search import Search
+from paceline.plan.selection import Selection
+from paceline.plan.wording import cost_value_text, plural
+from paceline.units import format_duration, format_percent
+
+_OBJECTIVES = {
+    "cost": "cheapest first",
+    "time": "fastest first",
+    "energy": "least energy first",
+    "performance-per-usd": "cheapest per sample first",
+}
+
+
+def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
+    """One sentence each; stale prices and the reference job come first."""
+    found = (
+        _stale_prices(search),
+        search.job.assumption,
+        _generation(search),
+        _configuration(search, selection.best),
+        _batch(search),
+        _prices(search),
+        _own_links(search, selection.best),
+        "the input side is assumed to keep up (data read from local NVMe)",
+    )
+    return tuple(sentence for sentence in found if sentence)
+
+
+def goal_text(search: Search) -> str:
+    """The goal in words, such as ``done within 24 h (chance ≥ 80 %), cheapest first``."""
+    goal = search.goal
+    stated = [
+        f"done within {format_duration(goal.deadline_s)}" if goal.deadline_s else "",
+        f"for at most {cost_value_text(search, goal.budget_usd)}" if goal.budget_usd else "",
+        f"{_latency_name(search)} at most {format_duration(goal.latency_s)}"
+        if goal.latency_s
+        else "",
+        f"first token within {format_duration(goal.ttft_s)}" if goal.ttft_s else "",
+        f"at least {goal.min_samples_per_s:g} {search.workload.sample_unit}/s"
+        if goal.min_samples_per_s
+        else "",
+        f"at most {goal.power_limit_w:g} W of rated power" if goal.power_limit_w else "",
+    ]
+    constraints = ", ".join(text for text in stated if text)
+    chance = f" (chance ≥ {format_percent(goal.confidence)})" if constraints else ""
+    best_first = _OBJECTIVES[objective_name(goal)]
+    return f"{constraints}{chance}, {best_first}" if constraints else best_first
+
+
+def _latency_name(search: Search) -> str:
+    return "time per output token" if is_generation(search.workload) else "time of one batch"
+
+
+def _stale_prices(search: Search) -> str:
+    if not search.found.ranks_stale_prices:
+        return ""
+    return "no price of the last twelve months is left: old prices are ranked, check them first"
+
+
+def _generation(search: Search) -> str:
+    if not is_generation(search.workload):
+        return ""
+    work = search.work
+    stated = f"{work.prompt_tokens} tokens in, {work.output_tokens} out"
+    if search.goal.latency_s is None and search.goal.ttft_s is None:
+        return f"each request: {stated} (change with --prompt-tokens, --output-tokens)"
+    if work.requests_per_s is not None:
+        return f"each request: {stated}; as many at once on each device as the goal allows"
+    return (
+        f"each request: {stated}, {work.concurrency} at once (change with --prompt-tokens, "
+        "--output-tokens, --concurrency)"
+    )
+
+
+def _configuration(search: Search, best: int) -> str:
+    configuration = search.forecast.configurations[cell_of(search, best)[0]]
+    workload, stack = search.workload, place_of(search, best).stack
+    width = configuration.precision.upper()
+    parts = [
+        workload.input_description,
+        f"{width} autocast" if workload.task == "train" and width in ("BF16", "FP16") else width,
+        workload.optimizer.upper() if workload.optimizer else "",
+        f"{stack.framework} {stack.framework_version}, eager or compiled",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _batch(search: Search) -> str:
+    if search.workload.task != "train":
+        return ""
+    if search.goal.global_batch is not None:
+        return f"global batch of exactly {search.goal.global_batch:,}"
+    limit = search.workload.max_global_batch
+    if limit is None:
+        return "no limit on the global batch is known: large ones may train worse"
+    return (
+        f"global batch up to {limit:,}, as the reference recipe trains well "
+        "(change with --global-batch)"
+    )
+
+
+def _prices(search: Search) -> str:
+    dates = [p.priced_on for p in search.found.places if p.price_state == "fresh" and p.priced_on]
+    kind = "on-demand and spot" if search.goal.allow_spot else "on-demand"
+    if not dates:
+        return f"{kind} prices"
+    fresh = plural(len(dates), "price")
+    return f"{kind}, {fresh} seen between {min(dates)} and {max(dates)}, in USD before tax"
+
+
+def _own_links(search: Search, best: int) -> str:
+    if search.candidates.num_devices[best] == 1:
+        return ""
+    return "; ".join(place_of(search, best).links.assumptions)

@@ -1,0 +1,234 @@
+"""The candidate table: every (place, nodes, sharding, configuration, batch, microbatches) as a row.
+
+The table is enumerated in arrays. A row is kept if its batch fits the memory at the stated chance
+and the global batch it makes is allowed; of each place, node count, sharding and configuration only
+the largest few such batches are kept in training, since smaller ones are slower per sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.parallel import Sharding, sharded_memory_bytes
+from paceline.plan.forecasts import Forecast
+from paceline.trace.graph import FloatArray
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+#: What data-parallel ranks can split, by code. ZeRO-1 communicates like ZeRO-2 and needs more
+#: memory, so it never wins and is left out.
+SHARDINGS: tuple[Sharding, ...] = ("none", "zero2", "zero3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlaceTable:
+    """What the search needs to know of places, (num_places,) each.
+
+    Attributes:
+        device: Row of the device in the forecast.
+        devices_per_node: Devices of one machine.
+        usd_per_hour: Price of one machine; NaN if unknown.
+        memory_bytes: Usable memory of one device.
+        tdp_w: Rated power of one device; NaN if unknown.
+        has_device_link: Whether devices of a machine can exchange gradients.
+        has_node_link: Whether several machines can work together.
+        is_ranked: Whether the price is fresh enough to be ranked.
+    """
+
+    device: IntArray
+    devices_per_node: IntArray
+    usd_per_hour: FloatArray
+    memory_bytes: FloatArray
+    tdp_w: FloatArray
+    has_device_link: BoolArray
+    has_node_link: BoolArray
+    is_ranked: BoolArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CandidateTable:
+    """Candidates, (num_candidates,) each.
+
+    Attributes:
+        place: Row of the place.
+        num_nodes: Machines.
+        num_devices: Devices of all machines.
+        sharding: Index into `SHARDINGS`.
+        configuration: Row of the configuration in the forecast.
+        batch: Index into the forecast's batch sizes.
+        microbatches: Gradient-accumulation steps.
+        memory_mid_bytes: Peak memory of one device, median.
+    """
+
+    place: IntArray
+    num_nodes: IntArray
+    num_devices: IntArray
+    sharding: IntArray
+    configuration: IntArray
+    batch: IntArray
+    microbatches: IntArray
+    memory_mid_bytes: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def take(self, rows: npt.ArrayLike) -> CandidateTable:
+        """The candidates at these rows, in this order."""
+        index = np.asarray(rows)
+        return CandidateTable(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRule:
+    """Which batches are candidates.
+
+    Attributes:
+        max_global_batch: Most items per optimizer step; None without a limit.
+        exact_global_batch: Exactly so many, reached by accumulation; None if free.
+        num_largest: Batches kept per place, nodes, sharding and configuration.
+        accumulates: Whether gradients may be accumulated up to the limit.
+        memory_z: Standard deviations of log memory that must still fit.
+    """
+
+    max_global_batch: int | None
+    exact_global_batch: int | None
+    num_largest: int
+    accumulates: bool
+    memory_z: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rows:
+    """(place, nodes, sharding, configuration) combinations, (num_rows,) each."""
+
+    place: IntArray
+    num_nodes: IntArray
+    sharding: IntArray
+    configuration: IntArray
+
+
+def enumerate_candidates(
+    places: PlaceTable,
+    forecast: Forecast,
+    rule: BatchRule,
+    *,
+    node_counts: Sequence[int],
+    max_devices: int,
+    is_training: bool,
+) -> CandidateTable:
+    """All candidates that fit and are allowed.
+
+    Args:
+        places: Where.
+        forecast: Of one device each.
+        rule: Which batches.
+        node_counts: Machine counts to try, rising from 1.
+        max_devices: Most devices of one candidate.
+        is_training: Training shards state and reduces gradients; inference runs replicas.
+    """
+    rows = _rows(places, forecast, node_counts, max_devices, is_training=is_training)
+    ranks = rows.num_nodes * places.devices_per_node[rows.place]
+    memory, fits = _memory(rows, ranks, places, forecast, rule.memory_z)
+    global_batch = ranks[:, None] * forecast.batch[None, :].astype(np.int64)
+    allowed = fits & _batch_allowed(global_batch, rule)
+    kept = allowed & (_rank_from_largest(allowed) <= rule.num_largest)
+    row, batch = np.nonzero(kept)
+    single = CandidateTable(
+        place=rows.place[row],
+        num_nodes=rows.num_nodes[row],
+        num_devices=ranks[row],
+        sharding=rows.sharding[row],
+        configuration=rows.configuration[row],
+        batch=batch,
+        microbatches=_exact_microbatches(global_batch[row, batch], rule),
+        memory_mid_bytes=memory[row, batch],
+    )
+    return _with_accumulation(single, global_batch[row, batch], rule)
+
+
+def _rows(
+    places: PlaceTable,
+    forecast: Forecast,
+    node_counts: Sequence[int],
+    max_devices: int,
+    *,
+    is_training: bool,
+) -> _Rows:
+    counts = np.asarray(node_counts, dtype=np.int64)
+    ranks = places.devices_per_node[:, None] * counts[None, :]
+    reachable = (counts[None, :] == 1) | places.has_node_link[:, None]
+    reachable &= (places.devices_per_node[:, None] == 1) | places.has_device_link[:, None]
+    is_place = (ranks <= max_devices) & (reachable if is_training else np.True_)
+    is_predicted = np.asarray(np.isfinite(forecast.step_s).any(axis=2)).T[places.device]
+    num_shardings = len(SHARDINGS) if is_training else 1
+    is_sharded = np.arange(num_shardings)[None, None, :] > 0
+    is_row = is_place[:, :, None] & ((ranks[:, :, None] > 1) | ~is_sharded)
+    place, node, sharding, configuration = np.nonzero(
+        is_row[..., None] & is_predicted[:, None, None, :]
+    )
+    return _Rows(
+        place=place, num_nodes=counts[node], sharding=sharding, configuration=configuration
+    )
+
+
+def _memory(
+    rows: _Rows, ranks: IntArray, places: PlaceTable, forecast: Forecast, memory_z: float
+) -> tuple[FloatArray, BoolArray]:
+    """Median peak per device and whether it fits at the stated chance, (num_rows, P)."""
+    device = places.device[rows.place]
+    whole = forecast.memory_mid_bytes[rows.configuration, device]
+    margin = np.exp(memory_z * forecast.memory_log_sigma[rows.configuration, device])
+    memory = np.empty_like(whole)
+    for code, sharding in enumerate(SHARDINGS):
+        chosen = rows.sharding == code
+        configuration = rows.configuration[chosen]
+        memory[chosen] = sharded_memory_bytes(
+            memory_bytes=whole[chosen],
+            parameter_bytes=forecast.parameter_bytes[configuration][:, None],
+            gradient_bytes=forecast.gradient_bytes[configuration][:, None],
+            optimizer_state_bytes=forecast.optimizer_state_bytes[configuration][:, None],
+            num_ranks=ranks[chosen][:, None],
+            sharding=sharding,
+        )
+    capacity = places.memory_bytes[rows.place][:, None]
+    is_known = np.isfinite(forecast.step_s[rows.configuration, device])
+    return memory, is_known & (memory * margin <= capacity)
+
+
+def _batch_allowed(global_batch: IntArray, rule: BatchRule) -> BoolArray:
+    if rule.exact_global_batch is not None:
+        return np.asarray(rule.exact_global_batch % global_batch == 0)
+    if rule.max_global_batch is not None:
+        return global_batch <= rule.max_global_batch
+    return np.ones(global_batch.shape, dtype=bool)
+
+
+def _rank_from_largest(allowed: BoolArray) -> IntArray:
+    """1 for the largest allowed batch of a row, 2 for the next, and so on."""
+    return np.cumsum(allowed[:, ::-1], axis=1, dtype=np.int64)[:, ::-1]
+
+
+def _exact_microbatches(global_batch: IntArray, rule: BatchRule) -> IntArray:
+    if rule.exact_global_batch is None:
+        return np.ones_like(global_batch)
+    return rule.exact_global_batch // global_batch
+
+
+def _with_accumulation(
+    single: CandidateTable, global_batch: IntArray, rule: BatchRule
+) -> CandidateTable:
+    """The same candidates, and beside them those that accumulate up to the limit."""
+    if not rule.accumulates or rule.max_global_batch is None:
+        return single
+    possible = rule.max_global_batch // global_batch
+    microbatches = 2 ** np.floor(np.log2(np.maximum(possible, 1))).astype(np.int64)
+    more = np.flatnonzero((microbatches > 1) & (single.num_devices > 1))
+    both = single.take(np.concatenate([np.arange(len(single)), more]))
+    counts = np.concatenate([single.microbatches, microbatches[more]])
+    columns = {f.name: getattr(both, f.name) for f in fields(both)}
+    return CandidateTable(**{**columns, "microbatches": counts})

@@ -1,0 +1,54 @@
+"""Chances of log-normal quantities: time and money have a median and a spread, not one value."""
+
+from __future__ import annotations
+
+import math
+
+
+def normal_cdf(z: float) -> float:
+    """Chance that a standard normal variable stays below ``z``.
+
+    >>> round(normal_cdf(1.2815515655446004), 6)
+    0.9
+    """
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
+
+
+def normal_quantile(chance: float) -> float:
+    """The ``z`` below which a standard normal variable stays with ``chance``; by bisection.
+
+    >>> round(normal_quantile(0.95), 6)
+    1.644854
+    """
+    low, high = -40.0, 40.0
+    while high - low > 1e-13:
+        middle = 0.5 * (low + high)
+        if normal_cdf(middle) < chance:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)
+
+
+def chance_below(limit: float, *, median: float, log_sigma: float) -> float:
+    """Chance that a log-normal quantity stays within ``limit``.
+
+    >>> chance_below(2.0, median=2.0, log_sigma=0.3)
+    0.5
+    """
+    if log_sigma <= 0.0 or median <= 0.0:
+        return 1.0 if median <= limit else 0.0
+    return normal_cdf(math.log(limit / median) / log_sigma)
+
+
+def chance_words(chance: float) -> str:
+    """A chance as people say it.
+
+    >>> chance_words(0.71), chance_words(0.999), chance_words(0.004)
+    ('7 of 10 cases', '99 of 100 cases', 'fewer than 1 of 100 cases')
+    """
+    if chance < 0.01:
+        return "fewer than 1 of 100 cases"
+    if chance < 0.05 or chance > 0.95:
+        return f"{min(99, round(100 * chance))} of 100 cases"
+    return f"{max(1, min(9, round(10 * chance)))} of 10 cases"

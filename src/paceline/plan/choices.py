@@ -1,0 +1,240 @@
+"""A candidate row as a complete, printable choice."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from paceline.dtypes import find_precision
+from paceline.parallel import Strategy
+from paceline.parallel.strategy import Schedule
+from paceline.plan.amounts import is_generation
+from paceline.plan.candidates import SHARDINGS
+from paceline.plan.chance import chance_below, normal_cdf
+from paceline.plan.places import Place
+from paceline.plan.search import Search
+from paceline.plan.selection import standard_margin
+from paceline.planfile import Interval, PlannedChoice, PlannedPlace
+from paceline.predict import Bound
+from paceline.units import HOUR_S
+
+#: Communication that adds more than this share of a step is what holds it back.
+_COMMUNICATION_BOUND_FRAC = 0.2
+_Z_80 = 1.2815515655446004
+
+
+def planned_choice(
+    search: Search, row: int, *, reason: str, label: str = "", remark: str = ""
+) -> PlannedChoice:
+    """The choice at a row of the candidate table with all its figures and intervals.
+
+    Args:
+        search: Where the row comes from.
+        row: Of the candidate table.
+        reason: Why it stands where it stands.
+        label: Such as ``cheapest``.
+        remark: Short note behind the row.
+    """
+    candidates, evaluation, forecast = search.candidates, search.evaluation, search.forecast
+    place = search.found.places[candidates.place[row]]
+    cell = cell_of(search, row)
+    configuration = forecast.configurations[cell[0]]
+    step = step_interval(search, row)
+    usd_per_s = float(evaluation.usd_per_hour[row]) / HOUR_S
+    num_steps = int(evaluation.num_steps[row])
+    global_batch = int(evaluation.global_batch[row])
+    samples_per_step = global_batch * search.job.amount.samples_per_item
+    rate = Interval(
+        low=samples_per_step / step.high,
+        mid=float(evaluation.samples_per_s[row]),
+        high=samples_per_step / step.low,
+    )
+    is_training = search.workload.task == "train"
+    return PlannedChoice(
+        place=planned_place(search, row),
+        strategy=str(strategy_of(search, row)),
+        batch_per_device=int(forecast.batch[cell[2]]) * int(candidates.microbatches[row]),
+        microbatches=int(candidates.microbatches[row]),
+        global_batch=global_batch,
+        precision=configuration.precision,
+        compiler=configuration.compiler,
+        checkpointing=configuration.checkpointing,
+        channels_last=configuration.channels_last,
+        stack=place.stack,
+        step_s=step,
+        samples_per_s=rate,
+        time_s=_scaled(step, num_steps) if num_steps else None,
+        cost_usd=_scaled(step, num_steps * usd_per_s) if num_steps else None,
+        usd_per_million_samples=Interval(
+            low=1e6 * usd_per_s / rate.high,
+            mid=float(evaluation.usd_per_million[row]),
+            high=1e6 * usd_per_s / rate.low,
+        ),
+        energy_j_per_sample=_known(float(evaluation.energy_j_per_sample[row])),
+        power_w=_mean_power_w(search, row),
+        memory_bytes=_memory_interval(search, row),
+        memory_capacity_bytes=float(search.places.memory_bytes[candidates.place[row]]),
+        parallel_efficiency_frac=float(evaluation.efficiency_frac[row]),
+        latency_s=None if is_training else _spread(float(evaluation.latency_s[row]), search, row),
+        ttft_s=_spread(float(evaluation.ttft_s[row]), search, row)
+        if is_generation(search.workload)
+        else None,
+        chance_time=_chance_of(search, row, ("--deadline", "--latency", "--ttft")),
+        chance_cost=_chance_of(search, row, ("--budget",)),
+        chance_memory=_chance_to_fit(search, row),
+        bound=bound_word(search, row),
+        reason=reason,
+        meets_goal=bool(search.is_feasible[row]),
+        label=label,
+        remark=remark,
+        num_devices=int(candidates.num_devices[row]),
+        optimizer_steps=num_steps if is_training and num_steps else None,
+        exposed_communication_s=float(evaluation.exposed_s[row]),
+        mfu_frac=mfu_frac(search, row),
+    )
+
+
+def cell_of(search: Search, row: int) -> tuple[int, int, int]:
+    """Configuration, device and batch of a candidate, as an index into the forecast."""
+    candidates = search.candidates
+    device = search.places.device[candidates.place[row]]
+    return int(candidates.configuration[row]), int(device), int(candidates.batch[row])
+
+
+def place_of(search: Search, row: int) -> Place:
+    """The place of a candidate."""
+    return search.found.places[int(search.candidates.place[row])]
+
+
+def strategy_of(search: Search, row: int) -> Strategy:
+    """The strategy of a candidate."""
+    candidates = search.candidates
+    num_devices = int(candidates.num_devices[row])
+    return Strategy.from_degrees(
+        dp=num_devices,
+        sharding=SHARDINGS[candidates.sharding[row]] if num_devices > 1 else "none",
+        schedule=Schedule(num_microbatches=int(candidates.microbatches[row])),
+    )
+
+
+def planned_place(search: Search, row: int) -> PlannedPlace:
+    """Where a candidate runs, at the price of all its machines."""
+    place = place_of(search, row)
+    offer = place.offer
+    link = place.links.device
+    return PlannedPlace(
+        offer=offer.name,
+        cloud=offer.cloud,
+        instance_type=offer.instance_type,
+        region=offer.region,
+        is_spot=place.is_spot,
+        usd_per_hour=float(search.evaluation.usd_per_hour[row]),
+        priced_on=place.priced_on.isoformat() if place.priced_on else None,
+        source=offer.source.text,
+        device=place.device.name,
+        num_nodes=int(search.candidates.num_nodes[row]),
+        devices_per_node=float(offer.num_devices),
+        num_vcpus_per_node=offer.num_vcpus,
+        host_memory_bytes_per_node=offer.host_memory_bytes,
+        interconnect=link.name if link else offer.interconnect,
+        network_bytes_per_s=offer.network_bytes_per_s,
+        interruption_frac_per_month=offer.interruption_frac_per_month if place.is_spot else None,
+    )
+
+
+def step_interval(search: Search, row: int) -> Interval:
+    """80 % interval of the step: compute and communication are taken to err together.
+
+    On one device without accumulation it is the prediction's own interval, to the bit.
+    """
+    forecast = search.forecast
+    cell = cell_of(search, row)
+    mid = float(forecast.step_s[cell])
+    low, high = float(forecast.low_s[cell]), float(forecast.high_s[cell])
+    microbatches = int(search.candidates.microbatches[row])
+    exposed = float(search.evaluation.exposed_s[row])
+    return Interval(
+        low=microbatches * low + exposed * (low / mid),
+        mid=float(search.evaluation.step_s[row]),
+        high=microbatches * high + exposed * (high / mid),
+    )
+
+
+def bound_word(search: Search, row: int) -> str:
+    """What holds a candidate back, as a word."""
+    step, exposed = search.evaluation.step_s[row], search.evaluation.exposed_s[row]
+    if exposed > _COMMUNICATION_BOUND_FRAC * step:
+        return "communication"
+    return Bound(int(search.forecast.bound[cell_of(search, row)])).name.lower()
+
+
+def mfu_frac(search: Search, row: int) -> float | None:
+    """FLOP of the step over what the devices' dense peak allows; None where none is known."""
+    configuration, _, batch = cell_of(search, row)
+    device = place_of(search, row).device
+    precision = find_precision(search.forecast.configurations[configuration].precision)
+    keys = (precision.peak_key, *precision.fallback_peak_keys)
+    peak = next((device.peak_flop_per_s[k] for k in keys if k in device.peak_flop_per_s), None)
+    if peak is None:
+        return None
+    flop = float(search.forecast.flop[configuration, batch]) * int(
+        search.candidates.microbatches[row]
+    )
+    return flop / float(search.evaluation.step_s[row]) / peak
+
+
+def _scaled(interval: Interval, factor: float) -> Interval:
+    return Interval(
+        low=interval.low * factor, mid=interval.mid * factor, high=interval.high * factor
+    )
+
+
+def _spread(median: float, search: Search, row: int) -> Interval:
+    factor = math.exp(_Z_80 * float(search.evaluation.log_sigma[row]))
+    return Interval(low=median / factor, mid=median, high=median * factor)
+
+
+def _memory_interval(search: Search, row: int) -> Interval:
+    """Sharding takes a known amount away; the rest keeps its spread."""
+    cell = cell_of(search, row)
+    forecast = search.forecast
+    whole, mid = (
+        float(forecast.memory_mid_bytes[cell]),
+        float(search.candidates.memory_mid_bytes[row]),
+    )
+    if whole == mid:
+        low, high = float(forecast.memory_low_bytes[cell]), float(forecast.memory_high_bytes[cell])
+        return Interval(low=low, mid=mid, high=high)
+    return Interval(
+        low=mid * float(forecast.memory_low_bytes[cell]) / whole,
+        mid=mid,
+        high=mid * float(forecast.memory_high_bytes[cell]) / whole,
+    )
+
+
+def _chance_to_fit(search: Search, row: int) -> float:
+    return chance_below(
+        float(search.places.memory_bytes[search.candidates.place[row]]),
+        median=float(search.candidates.memory_mid_bytes[row]),
+        log_sigma=float(search.forecast.memory_log_sigma[cell_of(search, row)]),
+    )
+
+
+def _chance_of(search: Search, row: int, options: tuple[str, ...]) -> float | None:
+    """Chance of meeting the tightest of the stated constraints."""
+    stated = [c for c in search.constraints if c.option in options]
+    if not stated:
+        return None
+    rows = np.array([row])
+    return min(normal_cdf(float(standard_margin(search, c, rows)[0])) for c in stated)
+
+
+def _mean_power_w(search: Search, row: int) -> float | None:
+    cell = cell_of(search, row)
+    per_device = float(search.forecast.energy_j[cell] / search.forecast.step_s[cell])
+    return _known(per_device * int(search.candidates.num_devices[row]))
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,105 @@
+"""Which configurations of a model are worth predicting on which devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.catalog.entities import Device
+from paceline.plan.goal import Goal
+from paceline.trace.costs import Checkpointing, Compiler, Configuration, Platform
+from paceline.trace.workload import Task
+
+#: Half-width precisions that keep the usual quality of training and inference, best first, and
+#: full-width ones.
+_HALF_PRECISIONS = ("bf16", "fp16")
+_FULL_PRECISIONS = ("tf32", "fp32")
+
+#: Below so many parameters autocast's extra casts can cost more than narrow arithmetic saves, so
+#: full width competes.
+_SMALL_MODEL_PARAMETERS = 20_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSupport:
+    """What software a device can use.
+
+    Attributes:
+        device: Which.
+        platform: Whose kernels it runs.
+        precisions: Usable with the newest framework release.
+        compilers: Likewise.
+    """
+
+    device: Device
+    platform: Platform
+    precisions: frozenset[str]
+    compilers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredDevices:
+    """A configuration with the devices on which it is predicted.
+
+    Attributes:
+        configuration: How the model is run.
+        rows: Indices into the list of devices, rising.
+    """
+
+    configuration: Configuration
+    rows: tuple[int, ...]
+
+
+def choose_configurations(
+    supports: Sequence[DeviceSupport],
+    goal: Goal,
+    *,
+    task: Task,
+    num_parameters: int,
+    checkpointing: Checkpointing = "none",
+) -> tuple[ConfiguredDevices, ...]:
+    """Configurations in a stable order, each with the devices that can use it.
+
+    Args:
+        supports: Devices in the order of the forecast's rows.
+        goal: Its precisions, compilers and pins narrow the choice.
+        task: Half weights in inference, autocast in training.
+        num_parameters: Small models also compete in full width.
+        checkpointing: What is recomputed, for all of them.
+    """
+    rows: dict[Configuration, list[int]] = {}
+    for row, support in enumerate(supports):
+        precisions = _precisions(support, goal, is_small=num_parameters < _SMALL_MODEL_PARAMETERS)
+        for precision in precisions:
+            for compiler in _compilers(support, goal):
+                configuration = Configuration(
+                    precision=precision,
+                    compiler=compiler,
+                    checkpointing=checkpointing,
+                    platform=support.platform,
+                )
+                rows.setdefault(configuration, []).append(row)
+    return tuple(
+        ConfiguredDevices(configuration=configuration, rows=tuple(indices))
+        for configuration, indices in rows.items()
+    )
+
+
+def _precisions(support: DeviceSupport, goal: Goal, *, is_small: bool) -> tuple[str, ...]:
+    pinned = goal.pins.get("precision")
+    accepted = (pinned,) if pinned else goal.precisions
+    if accepted:
+        return tuple(p for p in accepted if p in support.precisions)
+    half = [p for p in _HALF_PRECISIONS if p in support.precisions][:1]
+    full = [p for p in _FULL_PRECISIONS if p in support.precisions][:1]
+    return tuple(half + full) if is_small or not half else tuple(half)
+
+
+def _compilers(support: DeviceSupport, goal: Goal) -> tuple[Compiler, ...]:
+    known: Mapping[str, Compiler] = {
+        "eager": "eager", "compiled": "compiled", "xla": "xla", "tensorrt": "tensorrt",
+    }  # fmt: skip
+    accepted = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers
+    if support.platform == "xla":
+        return ("xla",)
+    return tuple(known[c] for c in accepted if c in support.compilers)

@@ -1,0 +1,260 @@
+"""Figures of all candidates at once: step, throughput, time, cost, energy; and which goals hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.parallel import LinkTable, data_parallel_step
+from paceline.plan.candidates import SHARDINGS, BoolArray, CandidateTable, IntArray, PlaceTable
+from paceline.plan.chance import normal_quantile
+from paceline.plan.forecasts import Forecast
+from paceline.plan.goal import Goal
+from paceline.trace.graph import FloatArray
+from paceline.units import HOUR_S
+
+#: Candidates whose communication is computed at once, which bounds working memory.
+_CHUNK = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """The work in the search's own terms.
+
+    Attributes:
+        items_per_epoch: Batch items per epoch; None if only rates are asked for.
+        num_epochs: Passes over them.
+        samples_per_item: Samples (in the workload's unit) that one batch item counts for.
+        samples_per_s: Throughput that must be served without end; None without.
+    """
+
+    items_per_epoch: int | None
+    num_epochs: float
+    samples_per_item: float
+    samples_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evaluation:
+    """Medians of all candidates, (num_candidates,) each.
+
+    Attributes:
+        step_s: Optimizer step with accumulation and communication, or one batch of inference.
+        exposed_s: Of it, what communication adds.
+        efficiency_frac: Throughput against so many single devices.
+        log_sigma: Standard deviation of log time and log cost.
+        global_batch: Items per optimizer step, or in flight on all devices.
+        samples_per_s: Of all devices.
+        num_steps: Steps of the whole job; 0 if only rates are asked for.
+        time_s: To done; NaN if only rates are asked for.
+        usd_per_hour: Of all machines; NaN without a price.
+        cost_usd: To done; NaN as above.
+        usd_per_million: Per million samples.
+        latency_s: Per output token, or of one batch.
+        ttft_s: To the first token; NaN where it does not apply.
+        energy_j_per_sample: Device energy; NaN if the power is unknown.
+        power_w: Rated power of all devices; NaN if unknown.
+        pareto_time: What stands for time on the Pareto front.
+        pareto_cost: What stands for cost there.
+    """
+
+    step_s: FloatArray
+    exposed_s: FloatArray
+    efficiency_frac: FloatArray
+    log_sigma: FloatArray
+    global_batch: IntArray
+    samples_per_s: FloatArray
+    num_steps: IntArray
+    time_s: FloatArray
+    usd_per_hour: FloatArray
+    cost_usd: FloatArray
+    usd_per_million: FloatArray
+    latency_s: FloatArray
+    ttft_s: FloatArray
+    energy_j_per_sample: FloatArray
+    power_w: FloatArray
+    pareto_time: FloatArray
+    pareto_cost: FloatArray
+
+
+def evaluate(
+    candidates: CandidateTable,
+    places: PlaceTable,
+    forecast: Forecast,
+    amount: Amount,
+    device_link: LinkTable,
+    node_link: LinkTable,
+) -> Evaluation:
+    """Gather predictions, add communication, and turn steps into time, money and energy.
+
+    Args:
+        candidates: What to evaluate.
+        places: Where they run.
+        forecast: Of one device each.
+        amount: The work.
+        device_link: Link inside a machine, one row per place.
+        node_link: Link between machines, one row per place.
+    """
+    cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
+    batch = forecast.batch[candidates.batch].astype(np.int64)
+    step_s, exposed_s, efficiency = _steps(candidates, places, forecast, device_link, node_link)
+    global_batch = candidates.num_devices * batch * candidates.microbatches
+    samples_per_s = global_batch * amount.samples_per_item / step_s
+    usd_per_hour = candidates.num_nodes * places.usd_per_hour[candidates.place]
+    num_steps = count_steps(global_batch, amount)
+    time_s = np.where(num_steps > 0, num_steps * step_s, np.nan)
+    cost_usd = time_s * usd_per_hour / HOUR_S
+    usd_per_million = usd_per_hour / HOUR_S / samples_per_s * 1e6
+    latency_s = forecast.latency_s[cell]
+    pareto = _pareto_axes(amount, time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour,
+                          latency_s)  # fmt: skip
+    return Evaluation(
+        step_s=step_s,
+        exposed_s=exposed_s,
+        efficiency_frac=efficiency,
+        log_sigma=forecast.log_sigma[cell],
+        global_batch=global_batch,
+        samples_per_s=samples_per_s,
+        num_steps=num_steps,
+        time_s=time_s,
+        usd_per_hour=usd_per_hour,
+        cost_usd=cost_usd,
+        usd_per_million=usd_per_million,
+        latency_s=latency_s,
+        ttft_s=forecast.ttft_s[cell],
+        energy_j_per_sample=forecast.energy_j[cell] / (batch * amount.samples_per_item),
+        power_w=candidates.num_devices * places.tdp_w[candidates.place],
+        pareto_time=pareto[0],
+        pareto_cost=pareto[1],
+    )
+
+
+def count_steps(global_batch: IntArray, amount: Amount) -> IntArray:
+    """Steps of the whole job, exactly: the last, partial batch of an epoch is a step of its own.
+
+    A fraction of an epoch is rounded up to whole steps. Without an amount of work there are none.
+    """
+    if amount.items_per_epoch is None:
+        return np.zeros_like(global_batch)
+    per_epoch = -(-amount.items_per_epoch // global_batch)
+    return np.asarray(np.ceil(per_epoch * amount.num_epochs - 1e-9), dtype=np.int64)
+
+
+def _pareto_axes(
+    amount: Amount,
+    time_s: FloatArray,
+    cost_usd: FloatArray,
+    samples_per_s: FloatArray,
+    usd_per_million: FloatArray,
+    usd_per_hour: FloatArray,
+    latency_s: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Time and cost of the job.
+
+    Of a served stream, latency and the price per hour; of a rate, seconds and dollars per sample.
+    """
+    if amount.samples_per_s is not None:
+        return latency_s, usd_per_hour
+    if amount.items_per_epoch is not None:
+        return time_s, cost_usd
+    return 1.0 / samples_per_s, usd_per_million
+
+
+def _steps(
+    candidates: CandidateTable,
+    places: PlaceTable,
+    forecast: Forecast,
+    device_link: LinkTable,
+    node_link: LinkTable,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Step, what communication adds to it, and efficiency.
+
+    Microbatches before the last one reduce nothing (``no_sync``), so only the last one's backward
+    hides communication.
+    """
+    cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
+    alone_s = candidates.microbatches * forecast.step_s[cell]
+    exposed_s = np.zeros_like(alone_s)
+    reduces = (candidates.num_devices > 1) & (forecast.gradient_bytes[candidates.configuration] > 0)
+    for code, sharding in enumerate(SHARDINGS):
+        chosen = np.flatnonzero(reduces & (candidates.sharding == code))
+        for start in range(0, len(chosen), _CHUNK):
+            rows = chosen[start : start + _CHUNK]
+            place = candidates.place[rows]
+            configuration = candidates.configuration[rows]
+            exposed_s[rows] = data_parallel_step(
+                mid_s=alone_s[rows],
+                backward_s=forecast.backward_s[tuple(index[rows] for index in cell)],
+                gradient_bytes=forecast.gradient_bytes[configuration],
+                num_ranks=candidates.num_devices[rows],
+                ranks_per_node=places.devices_per_node[place],
+                device_link=device_link.take(place),
+                node_link=node_link.take(place),
+                sharding=sharding,
+                parameter_bytes=forecast.parameter_bytes[configuration],
+            ).exposed_communication_s
+    step_s = alone_s + exposed_s
+    return step_s, exposed_s, alone_s / step_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Constraint:
+    """One constraint over all candidates.
+
+    Attributes:
+        kind: What a candidate that fails it does, as words: ``misses the deadline`` …
+        option: The option that states it.
+        limit: In SI units.
+        value: What must not pass the limit, at the stated chance, (num_candidates,).
+    """
+
+    kind: str
+    option: str
+    limit: float
+    value: FloatArray
+
+    @property
+    def is_met(self) -> BoolArray:
+        """Whether it holds at the stated chance; what is unknown does not, (num_candidates,)."""
+        return np.asarray(self.value <= self.limit)
+
+
+def constraints(evaluation: Evaluation, goal: Goal, amount: Amount) -> tuple[Constraint, ...]:
+    """The constraints that the goal states, each at its chance."""
+    spread = np.exp(normal_quantile(goal.confidence) * evaluation.log_sigma)
+    demand = max(goal.min_samples_per_s or 0.0, amount.samples_per_s or 0.0)
+    slowest_s = 1.0 / demand if demand else None
+    served = "--throughput" if goal.min_samples_per_s else "--rps"
+    limits = (
+        ("misses the deadline", "--deadline", goal.deadline_s, evaluation.time_s * spread),
+        ("over the budget", "--budget", goal.budget_usd, evaluation.cost_usd * spread),
+        ("too high a latency", "--latency", goal.latency_s, evaluation.latency_s * spread),
+        ("first token too late", "--ttft", goal.ttft_s, evaluation.ttft_s * spread),
+        ("too low a throughput", served, slowest_s, spread / evaluation.samples_per_s),
+        ("over the power limit", "--power-limit", goal.power_limit_w, evaluation.power_w),
+    )
+    return tuple(
+        Constraint(kind=kind, option=option, limit=limit, value=value)
+        for kind, option, limit, value in limits
+        if limit is not None
+    )
+
+
+def objective_values(evaluation: Evaluation, goal: Goal) -> FloatArray:
+    """What is to be small: cost, time, energy, or cost per throughput."""
+    by_name: Mapping[str, FloatArray] = {
+        "cost": evaluation.pareto_cost,
+        "time": evaluation.pareto_time,
+        "energy": evaluation.energy_j_per_sample,
+        "performance-per-usd": evaluation.usd_per_million,
+    }
+    return by_name[objective_name(goal)]
+
+
+def objective_name(goal: Goal) -> str:
+    """The objective with ``auto`` resolved: time under a budget alone, else cost."""
+    if goal.objective != "auto":
+        return goal.objective
+    return "time" if goal.budget_usd is not None and goal.deadline_s is None else "cost"

@@ -1,0 +1,256 @@
+"""Predictions of one batch on one device, for all configurations, devices and batch sizes at once.
+
+Shape legend: C configurations, D devices, P batch sizes. NaN stands where a configuration is not
+used on a device or a device's facts do not suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.catalog.entities import Device
+from paceline.plan.configurations import ConfiguredDevices
+from paceline.plan.goal import Work
+from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
+from paceline.trace import lower
+from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.graph import FloatArray
+from paceline.trace.workload import Pass, Workload
+
+#: The 95 % bound of memory lies so many standard deviations above the median.
+_Z_95 = 1.6448536269514722
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Forecast:
+    """What one batch asks of one device.
+
+    Attributes:
+        configurations: C of them.
+        batch: Batch sizes, rising, (P,).
+        step_s: Median time of one batch: a training step, an inference, a whole generation,
+            (C, D, P), as all below unless said otherwise.
+        low_s: Lower end of its 80 % interval.
+        high_s: Upper end.
+        backward_s: Of it, the backward part that communication can hide behind.
+        log_sigma: Standard deviation of log time.
+        latency_s: Time per output token of a generation, else ``step_s``.
+        ttft_s: Time to first token; NaN where it does not apply.
+        energy_j: Device energy of one batch.
+        memory_low_bytes: Peak memory of the process, lower end of its 80 % interval.
+        memory_mid_bytes: Median.
+        memory_high_bytes: Bound that holds at 95 %.
+        bound: ``Bound`` code, int8.
+        flop: Of one batch, (C, P).
+        gradient_bytes: As reduced between ranks, (C,).
+        parameter_bytes: As stored on the device, (C,).
+        optimizer_state_bytes: Including master weights, (C,).
+    """
+
+    configurations: tuple[Configuration, ...]
+    batch: FloatArray
+    step_s: FloatArray
+    low_s: FloatArray
+    high_s: FloatArray
+    backward_s: FloatArray
+    log_sigma: FloatArray
+    latency_s: FloatArray
+    ttft_s: FloatArray
+    energy_j: FloatArray
+    memory_low_bytes: FloatArray
+    memory_mid_bytes: FloatArray
+    memory_high_bytes: FloatArray
+    bound: npt.NDArray[np.int8]
+    flop: FloatArray
+    gradient_bytes: FloatArray
+    parameter_bytes: FloatArray
+    optimizer_state_bytes: FloatArray
+
+    @property
+    def memory_log_sigma(self) -> FloatArray:
+        """Standard deviation of log peak memory, (C, D, P)."""
+        return np.log(self.memory_high_bytes / self.memory_mid_bytes) / _Z_95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Cell:
+    """One configuration on its devices; shapes (rows, P), else as in `Forecast`."""
+
+    step_s: FloatArray
+    low_s: FloatArray
+    high_s: FloatArray
+    backward_s: FloatArray
+    log_sigma: FloatArray
+    latency_s: FloatArray
+    ttft_s: FloatArray
+    energy_j: FloatArray
+    memory_low_bytes: FloatArray
+    memory_mid_bytes: FloatArray
+    memory_high_bytes: FloatArray
+    bound: FloatArray
+    flop: FloatArray
+
+
+def forecast(
+    workload: Workload,
+    configured: Sequence[ConfiguredDevices],
+    devices: Sequence[Device],
+    batch: FloatArray,
+    work: Work,
+    *,
+    seq: int,
+    calibration: Calibration,
+) -> Forecast:
+    """Predict everything that candidates are gathered from.
+
+    Args:
+        workload: The passes.
+        configured: C configurations with the devices that use them.
+        devices: D devices.
+        batch: P batch sizes.
+        work: Prompt and output lengths of a generation.
+        seq: Sequence length of the other passes.
+        calibration: Of the predictor.
+    """
+    lowered = [
+        {p.name: lower(p.graph, c.configuration) for p in workload.passes} for c in configured
+    ]
+    cells = [
+        _cell(workload, passes, [devices[r] for r in c.rows], batch, work, seq, calibration)
+        for passes, c in zip(lowered, configured, strict=True)
+    ]
+    first = [next(iter(passes.values())) for passes in lowered]
+    rows = [np.array(c.rows, dtype=np.int64) for c in configured]
+    scattered = {
+        f.name: _scatter([getattr(cell, f.name) for cell in cells], rows, len(devices), len(batch))
+        for f in fields(_Cell)
+        if f.name not in ("flop", "bound")
+    }
+    bound = _scatter([cell.bound for cell in cells], rows, len(devices), len(batch))
+    return Forecast(
+        configurations=tuple(c.configuration for c in configured),
+        batch=batch,
+        bound=np.nan_to_num(bound, nan=0.0).astype(np.int8),
+        flop=np.array([cell.flop for cell in cells]).reshape(-1, len(batch)),
+        gradient_bytes=np.array([p.gradient_bytes for p in first]),
+        parameter_bytes=np.array([p.parameter_bytes for p in first]),
+        optimizer_state_bytes=np.array([p.optimizer_state_bytes for p in first]),
+        **scattered,
+    )
+
+
+def _scatter(
+    values: Sequence[FloatArray], rows: Sequence[npt.NDArray[np.int64]], num_devices: int, size: int
+) -> FloatArray:
+    """Rows put back among all devices, (C, D, P), NaN elsewhere."""
+    whole = np.full((len(values), num_devices, size), np.nan)
+    for configuration, (value, index) in enumerate(zip(values, rows, strict=True)):
+        whole[configuration, index] = value
+    return whole
+
+
+def _cell(
+    workload: Workload,
+    lowered: Mapping[str, LoweredPass],
+    devices: Sequence[Device],
+    batch: FloatArray,
+    work: Work,
+    seq: int,
+    calibration: Calibration,
+) -> _Cell:
+    table = DeviceTable.from_devices(devices)
+
+    def predict(name: str, length: float) -> StepPrediction:
+        points = Points(batch=batch, seq=np.full(len(batch), float(length)))
+        return predict_pass(lowered[name], table, points, calibration=calibration)
+
+    if "decode" in lowered:
+        prompt, output = work.prompt_tokens, work.output_tokens
+        # Decode is affine in the past length, so its mean over the answer is at the mean length.
+        return _generation_cell(
+            predict("prefill", prompt),
+            predict("decode", prompt + (output - 1) / 2),
+            predict("decode", prompt + output),
+            output,
+        )
+    predictions = [(p, predict(p.name, seq)) for p in workload.passes if p.runs_on == "device"]
+    return _sum_cell(predictions)
+
+
+def _sum_cell(predictions: Sequence[tuple[Pass, StepPrediction]]) -> _Cell:
+    """Passes one after the other; the largest peak counts, and the longest pass binds."""
+    if len(predictions) == 1 and predictions[0][0].repeats == 1.0:
+        return _from_step(predictions[0][1])
+    repeats = np.array([p.repeats for p, _ in predictions])
+
+    def stacked(name: str) -> FloatArray:
+        return np.stack([getattr(x, name) for _, x in predictions]).astype(np.float64)
+
+    def total(name: str) -> FloatArray:
+        return np.tensordot(repeats, stacked(name), axes=1)
+
+    pass_s = repeats[:, None, None] * stacked("mid_s")
+    step_s = pass_s.sum(axis=0)
+    longest = pass_s.argmax(axis=0)[None]
+    return _Cell(
+        step_s=step_s,
+        low_s=total("low_s"),
+        high_s=total("high_s"),
+        backward_s=total("backward_s"),
+        log_sigma=(pass_s * stacked("log_sigma")).sum(axis=0) / step_s,
+        latency_s=step_s,
+        ttft_s=np.full_like(step_s, np.nan),
+        energy_j=total("energy_j"),
+        memory_low_bytes=stacked("memory_low_bytes").max(axis=0),
+        memory_mid_bytes=stacked("memory_mid_bytes").max(axis=0),
+        memory_high_bytes=stacked("memory_high_bytes").max(axis=0),
+        bound=np.take_along_axis(stacked("bound"), longest, axis=0)[0],
+        flop=np.tensordot(repeats, np.stack([x.flop for _, x in predictions]), axes=1),
+    )
+
+
+def _from_step(step: StepPrediction) -> _Cell:
+    """One pass as it is, to the bit."""
+    return _Cell(
+        step_s=step.mid_s,
+        low_s=step.low_s,
+        high_s=step.high_s,
+        backward_s=step.backward_s,
+        log_sigma=step.log_sigma,
+        latency_s=step.mid_s,
+        ttft_s=np.full_like(step.mid_s, np.nan),
+        energy_j=step.energy_j,
+        memory_low_bytes=step.memory_low_bytes,
+        memory_mid_bytes=step.memory_mid_bytes,
+        memory_high_bytes=step.memory_high_bytes,
+        bound=step.bound.astype(np.float64),
+        flop=step.flop,
+    )
+
+
+def _generation_cell(
+    prefill: StepPrediction, decode: StepPrediction, last: StepPrediction, num_outputs: int
+) -> _Cell:
+    """A prompt read once and an answer written token by token, all requests of a batch together."""
+    step_s = prefill.mid_s + num_outputs * decode.mid_s
+    decode_frac = num_outputs * decode.mid_s / step_s
+    is_mostly_decode = decode_frac > 0.5
+    return _Cell(
+        step_s=step_s,
+        low_s=prefill.low_s + num_outputs * decode.low_s,
+        high_s=prefill.high_s + num_outputs * decode.high_s,
+        backward_s=np.zeros_like(step_s),
+        log_sigma=decode_frac * decode.log_sigma + (1.0 - decode_frac) * prefill.log_sigma,
+        latency_s=decode.mid_s,
+        ttft_s=prefill.mid_s,
+        energy_j=prefill.energy_j + num_outputs * decode.energy_j,
+        memory_low_bytes=np.maximum(prefill.memory_low_bytes, last.memory_low_bytes),
+        memory_mid_bytes=np.maximum(prefill.memory_mid_bytes, last.memory_mid_bytes),
+        memory_high_bytes=np.maximum(prefill.memory_high_bytes, last.memory_high_bytes),
+        bound=np.where(is_mostly_decode, decode.bound, prefill.bound).astype(np.float64),
+        flop=prefill.flop + num_outputs * decode.flop,
+    )

@@ -1,0 +1,123 @@
+"""Goals that nothing keeps: which constraint kills what, and the nearest that would work."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from paceline.errors import DoesNotFitError, NoOfferError
+from paceline.plan.evaluation import Constraint
+from paceline.plan.places import PlaceSearch
+from paceline.plan.search import Search
+from paceline.plan.wording import (
+    candidate_name,
+    cost_text,
+    cost_value_text,
+    duration_up,
+    rounded_up,
+    speed_text,
+)
+from paceline.units import format_bytes
+
+
+def check_possible(search: Search) -> None:
+    """Pass if something is feasible.
+
+    Raises:
+        NoOfferError: No offer is left, or none keeps the goal.
+        DoesNotFitError: Nothing that is left has the memory.
+    """
+    if search.is_feasible.any():
+        return
+    if not search.found.places:
+        raise _nothing_left(search.found)
+    if not len(search.candidates) or not search.is_certain.any():
+        raise _nothing_fits(search)
+    if not search.is_ranked.any():
+        raise NoOfferError(
+            "no offer that is left has a price",
+            hint="add your own offer and price with --facts FILE, or loosen the filters",
+        )
+    raise _no_goal_kept(search)
+
+
+def _nothing_left(found: PlaceSearch) -> NoOfferError:
+    counts = Counter(r.reason if r.kind == "filtered" else r.kind for r in found.rejections)
+    causes = ", ".join(f"{count} {reason}" for reason, count in counts.most_common(4))
+    filtered = [r for r, _ in counts.most_common() if r.startswith("excluded by")]
+    hint = f"loosen {filtered[0].removeprefix('excluded by ')}" if filtered else "add an offer"
+    return NoOfferError(
+        f"no offer is left: {causes or 'the catalogue has none'}",
+        hint=f"{hint}; `paceline offers --all` lists them",
+    )
+
+
+def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
+    memory = search.forecast.memory_mid_bytes
+    if not np.isfinite(search.forecast.step_s).any():
+        return NoOfferError(
+            "none of the devices that are left can be predicted: facts are missing",
+            hint="try other devices, or give the missing facts with --facts FILE",
+        )
+    if len(search.candidates):
+        return NoOfferError(
+            "the devices that are left are predicted too loosely to rank (wider than half to "
+            "double)",
+            hint="name a device that was measured, such as --device a100, or measure on yours",
+        )
+    least = float(np.nanmin(memory))
+    largest = max(search.devices, key=lambda d: d.memory_bytes or 0.0)
+    batch = int(search.forecast.batch[0])
+    capacity = format_bytes(largest.memory_bytes or 0.0)
+    return DoesNotFitError(
+        f"{search.workload.title} does not fit: at batch {batch} it needs "
+        f"{format_bytes(least)}, and the largest device that is left, {largest.name}, has "
+        f"{capacity}; sharding over up to {search.goal.max_devices} devices does not help enough",
+        hint="try --max-devices above that, --precision int4 for inference, or a smaller sequence",
+    )
+
+
+def _no_goal_kept(search: Search) -> NoOfferError:
+    ranked = search.is_ranked
+    total = int(ranked.sum())
+    kills = "; ".join(
+        f"{c.option} excludes {int((ranked & ~c.is_met).sum()):,} of {total:,} candidates"
+        for c in search.constraints
+    )
+    nearest = nearest_row(search)
+    loosened = " ".join(
+        f"{c.option} {_limit_text(search, c, float(c.value[nearest]))}"
+        for c in search.constraints
+        if not c.is_met[nearest]
+    )
+    return NoOfferError(
+        f"no offer keeps the goal at a chance of {search.goal.confidence:.0%}: {kills}",
+        hint=f"nearest is {candidate_name(search, nearest)} at {cost_text(search, nearest)} and "
+        f"{speed_text(search, nearest)}; it keeps {loosened}",
+    )
+
+
+def nearest_row(search: Search) -> int:
+    """Ranked candidate whose constraints need the least loosening, in total of logs."""
+    excess = sum(
+        (np.log(np.maximum(_known(c.value) / c.limit, 1.0)) for c in search.constraints),
+        start=np.zeros(len(search.candidates)),
+    )
+    rows = np.flatnonzero(search.is_ranked)
+    order = np.lexsort((search.objective[rows], excess[rows]))
+    return int(rows[order[0]])
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.nan_to_num(values, nan=np.inf, posinf=1e300))
+
+
+def _limit_text(search: Search, constraint: Constraint, limit: float) -> str:
+    if constraint.option in ("--deadline", "--latency", "--ttft"):
+        return duration_up(limit).replace(" ", "")
+    if constraint.option == "--budget":
+        return cost_value_text(search, rounded_up(limit)).replace(" ", "").lower()
+    if constraint.option == "--power-limit":
+        return f"{rounded_up(limit):g}W"
+    return f"{1.0 / limit * 0.999:.3g}"

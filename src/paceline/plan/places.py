@@ -1,0 +1,241 @@
+"""Where a job could run: offers with their device, software, links and price, or why not.
+
+A place whose price is missing or old is still evaluated, so that the plan can say at which price
+it would win, but it is not ranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Literal
+
+from paceline.catalog import find_devices, is_alive, offer_links, unranked_reason
+from paceline.catalog.entities import Catalog, Device, Offer, OfferLinks
+from paceline.plan.goal import Goal
+from paceline.plan.support import platform_of
+from paceline.planfile import PlannedStack
+from paceline.stack import newest_stack, why_unsupported
+
+_NOT_LOWERED = "its platform is not among those that are predicted"
+
+PriceState = Literal["fresh", "stale price", "no price", "perhaps not sold"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An offer that can run the job.
+
+    Attributes:
+        offer: What is rented.
+        device: What is inside.
+        stack: The newest software with kernels for it.
+        links: Between devices, nodes, and host and device.
+        is_spot: Whether the interruptible price is meant.
+        usd_per_hour: Price of one machine; None if unknown.
+        priced_on: Day of that price; None if undated.
+        price_state: Whether the price may be ranked.
+        price_remark: Why not, in words; empty if it may.
+    """
+
+    offer: Offer
+    device: Device
+    stack: PlannedStack
+    links: OfferLinks
+    is_spot: bool
+    usd_per_hour: float | None
+    priced_on: date | None
+    price_state: PriceState
+    price_remark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """An offer that is not evaluated at all.
+
+    Attributes:
+        offer: Which.
+        kind: Why, as a word that groups.
+        reason: Why, as a sentence.
+    """
+
+    offer: Offer
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSearch:
+    """All places and all rejections, and whether old prices had to be ranked.
+
+    Attributes:
+        places: To be evaluated.
+        rejections: Not to be.
+        ranks_stale_prices: True if no fresh price was left.
+    """
+
+    places: tuple[Place, ...]
+    rejections: tuple[Rejection, ...]
+    ranks_stale_prices: bool
+
+
+def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
+    """Go through the offers once.
+
+    Args:
+        catalog: What exists.
+        goal: Its filters apply here.
+        today: The day prices are judged on.
+
+    Raises:
+        UnknownNameError: A device of the goal is not in the catalogue.
+    """
+    devices = {device.name: device for device in catalog.devices}
+    wanted = {d.name for name in goal.devices for d in find_devices(catalog, name)}
+    support = _Support()
+    places: list[Place] = []
+    rejections: list[Rejection] = []
+    for offer in catalog.offers:
+        device = devices.get(offer.device_name or "")
+        rejection = _filtered(offer, device, goal, wanted) or _unusable(
+            offer, device, support, today
+        )
+        if rejection is not None:
+            rejections.append(rejection)
+        elif device is not None:
+            places.extend(_places_of(catalog, offer, device, support, goal, today))
+    ranked_stale = not any(place.price_state == "fresh" for place in places)
+    if ranked_stale:
+        places = [_as_ranked(place) for place in places]
+    return PlaceSearch(
+        places=tuple(places), rejections=tuple(rejections), ranks_stale_prices=ranked_stale
+    )
+
+
+class _Support:
+    """Software per device, asked once each."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[str, tuple[PlannedStack | None, str | None]] = {}
+
+    def of(self, device: Device) -> tuple[PlannedStack | None, str | None]:
+        if device.name not in self._stacks:
+            stack = newest_stack(device)
+            is_lowered = stack is not None and platform_of(stack) is not None
+            why = None if is_lowered else why_unsupported(device) or _NOT_LOWERED
+            self._stacks[device.name] = (stack, why)
+        return self._stacks[device.name]
+
+
+def _filtered(
+    offer: Offer, device: Device | None, goal: Goal, wanted: set[str]
+) -> Rejection | None:
+    pinned = goal.pins.get("offer")
+    if pinned is not None:
+        return None if matches(offer, pinned) else _reject(offer, "filtered", "not pinned")
+    if device is None:
+        return None
+    failed = [
+        option
+        for option, given, accepted in (
+            ("--vendor", goal.vendors, _is_one(device.vendor, goal.vendors)),
+            ("--cloud", goal.clouds, _is_one(offer.cloud, goal.clouds)),
+            ("--region", goal.regions, _begins(offer.region, goal.regions)),
+            (
+                "--device-class",
+                goal.device_classes,
+                _is_one(device.device_class, goal.device_classes),
+            ),
+            ("--device", goal.devices, device.name in wanted),
+            ("--max-devices", (goal.max_devices,), offer.num_devices <= goal.max_devices),
+        )
+        if given and not accepted
+    ]
+    if failed:
+        return _reject(offer, "filtered", f"excluded by {', '.join(failed)}")
+    if goal.in_datacenter and device.device_class in ("consumer", "laptop"):
+        return _reject(
+            offer, "licence", "the driver licence of consumer cards excludes data centres"
+        )
+    return None
+
+
+def _unusable(
+    offer: Offer, device: Device | None, support: _Support, today: date
+) -> Rejection | None:
+    if not is_alive(offer, today) and offer.status != "unknown":
+        return _reject(offer, "no longer sold", unranked_reason(offer, today) or "no longer sold")
+    if device is None:
+        return _reject(
+            offer, "unknown device", f"`{offer.accelerator}` is no one device of the catalogue"
+        )
+    if offer.num_devices < 1 or offer.num_devices % 1:
+        return _reject(
+            offer, "device slice", f"it holds {offer.num_devices:g} of a device: not predicted"
+        )
+    why = support.of(device)[1]
+    return None if why is None else _reject(offer, "no framework", why)
+
+
+def _places_of(
+    catalog: Catalog, offer: Offer, device: Device, support: _Support, goal: Goal, today: date
+) -> Iterable[Place]:
+    stack = support.of(device)[0]
+    assert stack is not None
+    prices = [(offer, False)]
+    if goal.allow_spot and offer.spot_usd_per_hour is not None:
+        prices.append((_at_spot_price(offer), True))
+    for priced, is_spot in prices:
+        state, remark = _price_state(priced, today, is_pinned="offer" in goal.pins)
+        yield Place(
+            offer=offer,
+            device=device,
+            stack=stack,
+            links=offer_links(catalog, offer),
+            is_spot=is_spot,
+            usd_per_hour=priced.usd_per_hour,
+            priced_on=priced.priced_on,
+            price_state=state,
+            price_remark=remark,
+        )
+
+
+def _at_spot_price(offer: Offer) -> Offer:
+    return replace(offer, usd_per_hour=offer.spot_usd_per_hour, priced_on=offer.spot_on)
+
+
+def _price_state(offer: Offer, today: date, *, is_pinned: bool) -> tuple[PriceState, str]:
+    remark = unranked_reason(offer, today)
+    if offer.usd_per_hour is None:
+        return "no price", "no price known"
+    if remark is None or is_pinned:
+        return "fresh", remark or ""
+    return ("stale price" if is_alive(offer, today) else "perhaps not sold"), remark
+
+
+def _as_ranked(place: Place) -> Place:
+    return replace(place, price_state="fresh") if place.usd_per_hour is not None else place
+
+
+def matches(offer: Offer, name: str) -> bool:
+    """Whether a user's ``name`` means this offer: its key, instance type or accelerator."""
+    wanted = _squeezed(name)
+    names = (offer.name, offer.instance_type, offer.device_name or "", offer.accelerator)
+    return any(_squeezed(known) == wanted for known in names)
+
+
+def _squeezed(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum() or c in "./-")
+
+
+def _is_one(name: str, accepted: tuple[str, ...]) -> bool:
+    return name.lower() in {a.lower() for a in accepted}
+
+
+def _begins(name: str, accepted: tuple[str, ...]) -> bool:
+    return any(name.lower().startswith(a.lower()) for a in accepted)
+
+
+def _reject(offer: Offer, kind: str, reason: str) -> Rejection:
+    return Rejection(offer=offer, kind=kind, reason=reason)

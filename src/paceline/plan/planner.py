@@ -1,0 +1,217 @@
+"""`make_plan`: from a model and a goal to a ranked plan that explains itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from importlib.metadata import version
+
+from paceline.catalog import find_devices
+from paceline.catalog.entities import Catalog
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.plan.amounts import is_generation
+from paceline.plan.assumptions import assumptions, goal_text
+from paceline.plan.choices import planned_choice
+from paceline.plan.evaluation import objective_name
+from paceline.plan.explain import failure_text, turns, why
+from paceline.plan.goal import Goal, Work
+from paceline.plan.impossible import check_possible
+from paceline.plan.options import format_goal
+from paceline.plan.places import matches
+from paceline.plan.rejected import fates, rejected_groups, why_not_sentences
+from paceline.plan.scaling import knee_sentence, scaling_curve
+from paceline.plan.search import Search, SearchOptions, run_search
+from paceline.plan.selection import Selection, select
+from paceline.plan.wording import cost_text, speed_text
+from paceline.planfile import SCHEMA_VERSION, PlanFile, PlannedChoice, PlannedWorkload
+from paceline.predict import Calibration
+from paceline.trace.workload import Workload
+
+_LABELS = {
+    "cost": ("cheapest", "fastest"),
+    "time": ("fastest", "cheapest"),
+    "energy": ("least energy", "fastest"),
+    "performance-per-usd": ("cheapest per sample", "fastest"),
+}
+
+
+def make_plan(
+    workload: Workload | Mapping[str, Workload],
+    goal: Goal,
+    work: Work,
+    catalog: Catalog,
+    *,
+    today: date,
+    options: SearchOptions | None = None,
+    calibration: Calibration | None = None,
+) -> PlanFile:
+    """Rank complete plans.
+
+    Args:
+        workload: The model with its task; or a mapping with one workload, by name.
+        goal: Constraints and objective.
+        work: How much is to be done; empty means the reference job.
+        catalog: Devices and offers.
+        today: The day prices are judged on.
+        options: How far to search.
+        calibration: Of the predictor; the built-in one if None.
+
+    Raises:
+        NoOfferError: No offer keeps the goal; the message says which constraint excludes what.
+        DoesNotFitError: The job fits on nothing that is left.
+        UnknownNameError: A device of the goal is not in the catalogue.
+    """
+    search = run_search(
+        _only(workload),
+        goal,
+        work,
+        catalog,
+        today=today,
+        options=options or SearchOptions(),
+        calibration=calibration,
+    )
+    check_possible(search)
+    selection = select(search)
+    curve = scaling_curve(search, selection.best)
+    return PlanFile(
+        schema_version=SCHEMA_VERSION,
+        paceline_version=version("paceline"),
+        catalog_version=catalog.version,
+        calibration=search.calibration.name,
+        created_on=today.isoformat(),
+        assumptions=assumptions(search, selection),
+        workload=_planned_workload(search),
+        goal=format_goal(goal),
+        choices=_choices(search, selection),
+        rejected=rejected_groups(fates(search, selection.best)),
+        turns=turns(search, selection),
+        goal_text=goal_text(search),
+        why=why(search, selection),
+        scaling=curve,
+        knee=knee_sentence(search, curve),
+        next_commands=_next_commands(search, selection),
+        num_candidates=len(search.candidates),
+    )
+
+
+def why_not(
+    workload: Workload | Mapping[str, Workload],
+    goal: Goal,
+    work: Work,
+    catalog: Catalog,
+    name: str,
+    *,
+    today: date,
+    options: SearchOptions | None = None,
+    calibration: Calibration | None = None,
+) -> tuple[str, ...]:
+    """Why a device or offer is not the first choice, one sentence each.
+
+    Args:
+        workload: As in `make_plan`, as the rest.
+        goal: Constraints and objective.
+        work: How much is to be done.
+        catalog: Devices and offers.
+        name: Device, family, offer or instance type.
+        today: The day prices are judged on.
+        options: How far to search.
+        calibration: Of the predictor.
+
+    Raises:
+        UnknownNameError: Neither a device nor an offer has that name.
+        NoOfferError: Nothing keeps the goal at all.
+    """
+    names = _offers_named(catalog, name)
+    search = run_search(
+        _only(workload),
+        goal,
+        work,
+        catalog,
+        today=today,
+        options=options or SearchOptions(),
+        calibration=calibration,
+    )
+    check_possible(search)
+    sentences = why_not_sentences(search, select(search).best, names)
+    return sentences or (f"no offer in the catalogue holds `{name}`",)
+
+
+def _only(workload: Workload | Mapping[str, Workload]) -> Workload:
+    if isinstance(workload, Workload):
+        return workload
+    if len(workload) != 1:
+        raise InvalidInputError(
+            f"{len(workload)} workloads given; a plan is for one job",
+            hint="plan each of them, or use the pool for several jobs",
+        )
+    return next(iter(workload.values()))
+
+
+def _offers_named(catalog: Catalog, name: str) -> set[str]:
+    by_offer = {offer.name for offer in catalog.offers if matches(offer, name)}
+    if by_offer:
+        return by_offer
+    try:
+        devices = {device.name for device in find_devices(catalog, name)}
+    except UnknownNameError as error:
+        raise UnknownNameError(
+            f"no device or offer named `{name}` in the catalogue", hint=error.hint
+        ) from None
+    return {offer.name for offer in catalog.offers if offer.device_name in devices}
+
+
+def _planned_workload(search: Search) -> PlannedWorkload:
+    workload, work, job = search.workload, search.work, search.job
+    generates = is_generation(workload)
+    return PlannedWorkload(
+        model=workload.name,
+        title=workload.title,
+        task=workload.task,
+        sample_unit=workload.sample_unit,
+        seq=search.seq,
+        num_parameters=workload.num_parameters,
+        num_samples=job.num_samples,
+        num_epochs=job.num_epochs,
+        optimizer=workload.optimizer,
+        input_description=workload.input_description,
+        job=job.text,
+        prompt_tokens=work.prompt_tokens if generates else None,
+        output_tokens=work.output_tokens if generates else None,
+        concurrency=work.concurrency if generates else None,
+        requests_per_s=work.requests_per_s,
+    )
+
+
+def _choices(search: Search, selection: Selection) -> tuple[PlannedChoice, ...]:
+    first, last = _LABELS[objective_name(search.goal)]
+    others = [row for row in selection.listed if row not in selection.near_misses]
+    labels = {others[-1]: last, others[0]: first}
+    return tuple(
+        planned_choice(
+            search,
+            row,
+            reason=_reason(search, selection, row),
+            label=labels.get(row, ""),
+            remark=failure_text(search, row),
+        )
+        for row in selection.listed
+    )
+
+
+def _reason(search: Search, selection: Selection, row: int) -> str:
+    if row == selection.best:
+        return why(search, selection)[0]
+    if row in selection.near_misses:
+        return f"better, but {failure_text(search, row)}"
+    return (
+        f"{speed_text(search, row)} for {cost_text(search, row)}: nothing on offer is both "
+        "faster and cheaper"
+    )
+
+
+def _next_commands(search: Search, selection: Selection) -> tuple[str, ...]:
+    commands = ["paceline deploy plan.yaml --to skypilot"]
+    if selection.runner_up is not None:
+        place = search.found.places[search.candidates.place[selection.runner_up]]
+        commands.append(f'paceline plan {search.workload.name} … --why-not "{place.device.name}"')
+    return tuple(commands)

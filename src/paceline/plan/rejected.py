@@ -1,0 +1,282 @@
+"""What stands below the line: grouped by reason, and one by one for ``--why-not``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.plan.candidates import BoolArray
+from paceline.plan.evaluation import objective_name
+from paceline.plan.pareto import Index
+from paceline.plan.places import Place
+from paceline.plan.search import Search
+from paceline.plan.selection import best_of
+from paceline.plan.wording import cloud_title, plural
+from paceline.planfile import RejectedChoice
+from paceline.trace.graph import FloatArray
+from paceline.units import HOUR_S, format_bytes, format_usd
+
+#: Names given in a group.
+_NUM_EXAMPLES = 3
+
+#: Groups in the order they are printed, with their noun.
+_NOUNS = {
+    "stale price": "older price",
+    "no price": "offer without a known price",
+    "perhaps not sold": "offer not known to be still sold",
+    "does not fit": "offer whose devices are too small",
+    "misses the deadline": "offer missing the deadline",
+    "over the budget": "offer over the budget",
+    "too high a latency": "offer with too high a latency",
+    "first token too late": "offer with a first token too late",
+    "too low a throughput": "offer with too low a throughput",
+    "over the power limit": "offer over the power limit",
+    "no framework": "offer of devices that no framework release supports",
+    "not predicted": "offer of devices that cannot be predicted",
+    "too uncertain": "offer of devices predicted too loosely to rank",
+    "device slice": "offer of a part of a device",
+    "licence": "offer of consumer cards, whose licence excludes data centres",
+    "unknown device": "offer whose device is not told apart",
+    "no longer sold": "offer no longer sold",
+    "filtered": "offer excluded by the filters",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What became of an offer.
+
+    Attributes:
+        name: ``Offer.name``, with ``spot`` where that price is meant.
+        device: ``Device.name`` or the provider's word for it.
+        kind: Why it is below the line.
+        reason: As a sentence.
+        wins_below_usd_per_hour: Price of one machine at which it would be first.
+        usd_per_hour: Price that is known, old or not.
+    """
+
+    name: str
+    device: str
+    kind: str
+    reason: str
+    wins_below_usd_per_hour: float | None = None
+    usd_per_hour: float | None = None
+
+
+def fates(search: Search, best: int | None) -> tuple[Fate, ...]:
+    """Every offer that is below the line, in catalogue order of its kind."""
+    early = [
+        Fate(
+            name=r.offer.name,
+            device=r.offer.device_name or r.offer.accelerator,
+            kind=r.kind,
+            reason=r.reason,
+        )
+        for r in search.found.rejections
+    ]
+    bests = _best_per_place(search)
+    late = [
+        fate
+        for index, place in enumerate(search.found.places)
+        if (fate := _fate_of(search, index, place, int(bests[index]), best)) is not None
+    ]
+    return (*late, *early)
+
+
+def rejected_groups(all_fates: Sequence[Fate]) -> tuple[RejectedChoice, ...]:
+    """One line per reason."""
+    groups: dict[str, list[Fate]] = {kind: [] for kind in _NOUNS}
+    for fate in all_fates:
+        groups.setdefault(fate.kind, []).append(fate)
+    return tuple(_group(kind, members) for kind, members in groups.items() if members)
+
+
+def _group(kind: str, members: Sequence[Fate]) -> RejectedChoice:
+    nearest = _nearest(members)
+    devices = list(dict.fromkeys(fate.device for fate in members))
+    examples = ", ".join(devices[:_NUM_EXAMPLES]) + (" …" if len(devices) > _NUM_EXAMPLES else "")
+    reason = examples if nearest is None else f"{nearest.name} is nearest to winning"
+    if nearest is not None and nearest.usd_per_hour is not None:
+        reason += f" (last seen at {format_usd(nearest.usd_per_hour)} USD/h)"
+    reasons = {fate.reason for fate in members}
+    if nearest is None and len(reasons) == 1 and kind not in ("filtered", "does not fit"):
+        reason = f"{examples}: {members[0].reason}"
+    return RejectedChoice(
+        name=_group_name(kind, len(members)),
+        reason=reason,
+        kind=kind,
+        num_rejected=len(members),
+        wins_below_usd_per_hour=nearest.wins_below_usd_per_hour if nearest else None,
+    )
+
+
+def _group_name(kind: str, count: int) -> str:
+    noun = _NOUNS.get(kind, f"offer: {kind}")
+    head, space, rest = noun.partition(" ")
+    if count == 1:
+        return f"1 {noun}"
+    if kind == "stale price":
+        return plural(count, noun)
+    return f"{count} {head}s{space}{rest}"
+
+
+def _nearest(members: Iterable[Fate]) -> Fate | None:
+    """The one whose known price is nearest to the price at which it wins, else any that can win."""
+    able = [fate for fate in members if fate.wins_below_usd_per_hour is not None]
+    if not able:
+        return None
+    return max(able, key=_nearness)
+
+
+def _nearness(fate: Fate) -> tuple[bool, float]:
+    assert fate.wins_below_usd_per_hour is not None
+    if fate.usd_per_hour is None:
+        return False, fate.wins_below_usd_per_hour
+    return True, fate.wins_below_usd_per_hour / fate.usd_per_hour
+
+
+def _best_per_place(search: Search) -> Index:
+    """Row of the best candidate of each place: feasible if it has one; -1 if it has none."""
+    place = search.candidates.place
+    bests = np.full(len(search.found.places), -1, dtype=np.int64)
+    failed = sum((~c.is_met for c in search.constraints), start=np.zeros(len(place), dtype=int))
+    order = np.lexsort((np.nan_to_num(search.objective, nan=np.inf), failed))
+    bests[place[order[::-1]]] = order[::-1]
+    return bests
+
+
+def _fate_of(search: Search, index: int, place: Place, row: int, best: int | None) -> Fate | None:
+    """Why a place has no feasible candidate; None if it has one."""
+    if row >= 0 and search.is_feasible[row]:
+        return None
+    kind, reason = _why_not_ranked(search, index, place, row)
+    is_unpriced = place.price_state != "fresh" and row >= 0
+    return Fate(
+        name=place.offer.name + (" spot" if place.is_spot else ""),
+        device=place.device.name,
+        kind=kind,
+        reason=reason,
+        usd_per_hour=place.usd_per_hour,
+        wins_below_usd_per_hour=winning_price(search, index, best) if is_unpriced else None,
+    )
+
+
+def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple[str, str]:
+    device = int(search.places.device[index])
+    if not np.isfinite(search.forecast.step_s[:, device]).any():
+        return (
+            "not predicted",
+            f"facts of {place.device.name} that the prediction needs are unknown",
+        )
+    if row < 0:
+        least = np.nanmin(search.forecast.memory_mid_bytes[:, device])
+        capacity = search.places.memory_bytes[index]
+        if least > capacity:
+            return "does not fit", f"needs {format_bytes(least)} of {format_bytes(capacity)}"
+        return "does not fit", "fits only with less margin, or at a batch that is not allowed"
+    if place.price_state != "fresh":
+        return place.price_state, place.price_remark
+    if not search.is_certain[row]:
+        return "too uncertain", "its 80 % interval is wider than half to double"
+    for constraint in search.constraints:
+        if not constraint.is_met[row]:
+            return constraint.kind, f"{constraint.kind} ({constraint.option})"
+    return "not predicted", "its figures are not finite"
+
+
+def winning_price(search: Search, index: int, best: int | None) -> float | None:
+    """Price of one machine below which a place would be first; None if no price would do.
+
+    Costs are proportional to the price. Constraints other than the budget must hold anyway.
+    """
+    if best is None:
+        return None
+    rows = np.flatnonzero((search.candidates.place == index) & _meets_unpriced(search))
+    if not len(rows):
+        return None
+    objective = objective_name(search.goal)
+    if objective == "energy":
+        return None
+    per_price = cost_per_price(search, rows)
+    if objective == "time":
+        return _buys_time(search, rows, per_price, best)
+    if objective == "performance-per-usd":
+        per_price = per_sample_price(search, rows)
+    return float(search.objective[best] / per_price.min())
+
+
+def cost_per_price(search: Search, rows: Index) -> FloatArray:
+    """Cost, as the Pareto front counts it, per dollar an hour for one machine."""
+    num_nodes = search.candidates.num_nodes[rows].astype(np.float64)
+    amount = search.job.amount
+    if amount.samples_per_s is not None:
+        return num_nodes
+    if amount.items_per_epoch is not None:
+        return np.asarray(num_nodes * search.evaluation.time_s[rows] / HOUR_S)
+    return per_sample_price(search, rows)
+
+
+def per_sample_price(search: Search, rows: Index) -> FloatArray:
+    """Cost of a million samples per dollar an hour for one machine."""
+    per_million_s = 1e6 / search.evaluation.samples_per_s[rows]
+    return np.asarray(search.candidates.num_nodes[rows] * per_million_s / HOUR_S)
+
+
+def _buys_time(search: Search, rows: Index, per_price: FloatArray, best: int) -> float | None:
+    """Price at which something faster than the first choice comes into the budget."""
+    faster = search.evaluation.pareto_time[rows] < search.evaluation.pareto_time[best]
+    if search.goal.budget_usd is None or not faster.any():
+        return None
+    prices = search.goal.budget_usd / (per_price * search.spread[rows])
+    return float(prices[faster].max())
+
+
+def _meets_unpriced(search: Search) -> BoolArray:
+    others = [c.is_met for c in search.constraints if c.option != "--budget"]
+    return np.asarray(np.logical_and.reduce([search.is_certain, *others]), dtype=np.bool_)
+
+
+def why_not_sentences(search: Search, best: int, names: set[str]) -> tuple[str, ...]:
+    """Why none of these offers is first, one sentence each, the nearest to winning first.
+
+    Args:
+        search: What was seen.
+        best: Row of the first choice.
+        names: ``Offer.name`` of those asked for.
+    """
+    from paceline.plan.explain import failure_text
+    from paceline.plan.wording import candidate_name, cost_text, objective_text, speed_text
+
+    wanted = np.array([p.offer.name in names for p in search.found.places], dtype=bool)
+    mask = wanted[search.candidates.place] if len(wanted) else np.zeros(0, dtype=bool)
+    sentences: list[str] = []
+    feasible = best_of(search, search.is_feasible & mask)
+    ranked = best_of(search, search.is_ranked & mask)
+    if feasible is not None:
+        share = float(search.objective[feasible] / search.objective[best] - 1.0)
+        sentences.append(
+            f"{candidate_name(search, feasible)} keeps the goal at {cost_text(search, feasible)} "
+            f"and {speed_text(search, feasible)}; {candidate_name(search, best)} is better by "
+            f"{100 * share:.0f} %"
+            if feasible != best
+            else f"{candidate_name(search, best)} is the first choice"
+        )
+    elif ranked is not None:
+        sentences.append(
+            f"{candidate_name(search, ranked)} at {objective_text(search, ranked)} "
+            f"{failure_text(search, ranked)}"
+        )
+    sentences.extend(
+        _fate_sentence(fate)
+        for fate in fates(search, best)
+        if fate.name.removesuffix(" spot") in names
+    )
+    return tuple(dict.fromkeys(sentences))
+
+
+def _fate_sentence(fate: Fate) -> str:
+    price = fate.wins_below_usd_per_hour
+    wins = "" if price is None else f"; it would win below {format_usd(price)} USD/h"
+    return f"{cloud_title(fate.name)} ({fate.device}): {fate.reason}{wins}"

@@ -1,0 +1,67 @@
+"""The scaling curve of the first choice's device, and the knee where more devices stop paying."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.plan.choices import bound_word
+from paceline.plan.pareto import knee_index
+from paceline.plan.search import Search
+from paceline.plan.wording import plural
+from paceline.planfile import ScalingPoint
+from paceline.units import format_percent
+
+_REASONS = {
+    "communication": "communication between devices is exposed",
+    "launch": "the share of the batch left to each device no longer fills it",
+}
+
+
+def scaling_curve(search: Search, best: int) -> tuple[ScalingPoint, ...]:
+    """Best throughput by number of devices, over all ranked offers of the first choice's device.
+
+    Efficiency is against so many times the best single device.
+    """
+    candidates, evaluation = search.candidates, search.evaluation
+    device = search.places.device[candidates.place]
+    mask = search.is_ranked & (device == device[best])
+    rows = np.flatnonzero(mask)
+    order = np.lexsort((-evaluation.samples_per_s[rows], candidates.num_devices[rows]))
+    counts, first = np.unique(candidates.num_devices[rows][order], return_index=True)
+    tops = rows[order[first]]
+    per_device = evaluation.samples_per_s[tops] / counts
+    return tuple(
+        ScalingPoint(
+            num_devices=int(count),
+            offer=search.found.places[candidates.place[row]].offer.name,
+            samples_per_s=float(evaluation.samples_per_s[row]),
+            efficiency_frac=float(rate / per_device[0]),
+            usd_per_million_samples=float(evaluation.usd_per_million[row]),
+            bound=bound_word(search, int(row)),
+        )
+        for count, row, rate in zip(counts, tops, per_device, strict=True)
+    )
+
+
+def knee_sentence(search: Search, curve: tuple[ScalingPoint, ...]) -> str:
+    """Where more devices stop paying and why; empty for a curve of one point."""
+    if len(curve) < 2:
+        return ""
+    counts = np.array([point.num_devices for point in curve], dtype=np.float64)
+    knee = knee_index(counts, np.array([point.samples_per_s for point in curve]))
+    point = curve[knee]
+    words = (
+        f"{plural(point.num_devices, 'GPU')} ({format_percent(point.efficiency_frac)} efficient)"
+    )
+    if knee == len(curve) - 1:
+        return f"none up to {words}; no larger count was tried"
+    beyond = curve[knee + 1]
+    reason = _REASONS.get(beyond.bound, _batch_reason(search, beyond.num_devices))
+    return f"{words}; beyond it {reason}"
+
+
+def _batch_reason(search: Search, num_devices: int) -> str:
+    limit = search.goal.global_batch or search.workload.max_global_batch
+    if limit is None:
+        return "each device adds less"
+    return f"the global batch limit of {limit:,} leaves {limit // num_devices} to each device"

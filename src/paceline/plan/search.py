@@ -1,0 +1,292 @@
+"""The search: places × nodes × sharding × configuration × batch, evaluated in arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+
+from paceline.catalog.entities import Catalog, Device
+from paceline.errors import InvalidInputError
+from paceline.parallel import LinkTable
+from paceline.plan.amounts import Job, is_generation, resolve_job
+from paceline.plan.candidates import (
+    BatchRule,
+    BoolArray,
+    CandidateTable,
+    PlaceTable,
+    enumerate_candidates,
+)
+from paceline.plan.chance import normal_quantile
+from paceline.plan.configurations import choose_configurations
+from paceline.plan.evaluation import Constraint, Evaluation, constraints, evaluate, objective_values
+from paceline.plan.forecasts import Forecast, forecast
+from paceline.plan.goal import Goal, Work
+from paceline.plan.places import Place, PlaceSearch, find_places
+from paceline.plan.support import device_support, platform_of
+from paceline.predict import Calibration, builtin_calibration
+from paceline.trace.graph import FloatArray
+from paceline.trace.workload import Workload
+
+#: An 80 % interval wider than half to double is an abstention.
+_WIDEST_LOG_SIGMA = math.log(2.0) / 1.2815515655446004
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """How far the search goes.
+
+    Attributes:
+        seq: Sequence length; None takes the workload's.
+        max_batch: Largest batch per device that is tried.
+        num_largest_batches: Batches kept per place, count, sharding and configuration in training.
+        accumulates: Whether gradient accumulation is tried between devices.
+        max_choices: Choices listed.
+    """
+
+    seq: int | None = None
+    max_batch: int = 2048
+    num_largest_batches: int = 4
+    accumulates: bool = True
+    max_choices: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Search:
+    """Everything the search saw; the plan and its explanations are read from it.
+
+    Attributes:
+        workload: What is run.
+        goal: What is wanted.
+        work: As the user gave it.
+        job: As it was resolved.
+        options: How far it went.
+        seq: Sequence length used.
+        today: The day prices are judged on.
+        found: Places and rejections.
+        devices: Devices, by row of the forecast.
+        forecast: Predictions of one device each.
+        places: Places as arrays.
+        candidates: Everything that fits.
+        evaluation: Its figures.
+        constraints: What the goal demands.
+        spread: Factor between a median and its value at the stated chance, (num_candidates,).
+        is_certain: Finite figures, and an interval narrow enough to be an answer, likewise.
+        is_ranked: Certain, with a fresh price, likewise.
+        is_feasible: Ranked, and every constraint met, (num_candidates,).
+        objective: What is to be small, (num_candidates,).
+        calibration: Of the predictor.
+    """
+
+    workload: Workload
+    goal: Goal
+    work: Work
+    job: Job
+    options: SearchOptions
+    seq: int
+    today: date
+    found: PlaceSearch
+    devices: tuple[Device, ...]
+    forecast: Forecast
+    places: PlaceTable
+    candidates: CandidateTable
+    evaluation: Evaluation
+    constraints: tuple[Constraint, ...]
+    spread: FloatArray
+    is_certain: BoolArray
+    is_ranked: BoolArray
+    is_feasible: BoolArray
+    objective: FloatArray
+    calibration: Calibration
+
+
+def run_search(
+    workload: Workload,
+    goal: Goal,
+    work: Work,
+    catalog: Catalog,
+    *,
+    today: date,
+    options: SearchOptions,
+    calibration: Calibration | None = None,
+) -> Search:
+    """Evaluate every candidate.
+
+    Args:
+        workload: The model with its task.
+        goal: Constraints and objective.
+        work: How much is to be done.
+        catalog: Devices and offers.
+        today: The day prices are judged on.
+        options: How far to go.
+        calibration: Of the predictor; the built-in one if None.
+    """
+    calibration = calibration or builtin_calibration()
+    seq = options.seq or workload.default_seq
+    job = resolve_job(workload, work, seq=seq)
+    found = find_places(catalog, goal, today=today)
+    devices = tuple({p.device.name: p.device for p in found.places}.values())
+    predictions = _forecast(workload, goal, work, found, devices, options, seq, calibration)
+    places = _place_table(found.places, devices)
+    candidates = _restrict(
+        enumerate_candidates(
+            places,
+            predictions,
+            _batch_rule(workload, goal, options),
+            node_counts=_node_counts(workload, goal),
+            max_devices=goal.max_devices,
+            is_training=workload.task == "train",
+        ),
+        goal,
+    )
+    links = [place.links for place in found.places]
+    evaluation = evaluate(
+        candidates,
+        places,
+        predictions,
+        job.amount,
+        LinkTable.from_links([link.device for link in links]),
+        LinkTable.from_links([link.node for link in links]),
+    )
+    stated = constraints(evaluation, goal, job.amount)
+    is_certain = np.isfinite(evaluation.step_s) & (evaluation.log_sigma <= _WIDEST_LOG_SIGMA)
+    is_ranked = places.is_ranked[candidates.place] & is_certain
+    is_ranked &= np.isfinite(evaluation.pareto_cost)
+    is_feasible = np.logical_and.reduce([is_ranked, *(c.is_met for c in stated)])
+    return Search(
+        workload=workload,
+        goal=goal,
+        work=work,
+        job=job,
+        options=options,
+        seq=seq,
+        today=today,
+        found=found,
+        devices=devices,
+        forecast=predictions,
+        places=places,
+        candidates=candidates,
+        evaluation=evaluation,
+        constraints=stated,
+        spread=np.exp(normal_quantile(goal.confidence) * evaluation.log_sigma),
+        is_certain=is_certain,
+        is_ranked=is_ranked,
+        is_feasible=is_feasible,
+        objective=objective_values(evaluation, goal),
+        calibration=calibration,
+    )
+
+
+def batch_ladder(max_batch: int) -> FloatArray:
+    """Powers of two and one and a half times them, up to a limit.
+
+    >>> batch_ladder(8).tolist()
+    [1.0, 2.0, 3.0, 4.0, 6.0, 8.0]
+    """
+    powers = 2 ** np.arange(0, 31, dtype=np.int64)
+    ladder = np.unique(np.concatenate([powers, 3 * powers]))
+    return ladder[ladder <= max_batch].astype(np.float64)
+
+
+def _forecast(
+    workload: Workload,
+    goal: Goal,
+    work: Work,
+    found: PlaceSearch,
+    devices: Sequence[Device],
+    options: SearchOptions,
+    seq: int,
+    calibration: Calibration,
+) -> Forecast:
+    stacks = {place.device.name: place.stack for place in found.places}
+    supports = [device_support(d, platform_of(stacks[d.name]) or "cuda") for d in devices]
+    configured = choose_configurations(
+        supports, goal, task=workload.task, num_parameters=workload.num_parameters
+    )
+    batch = _batches(workload, goal, work, options)
+    first = forecast(workload, configured, devices, batch, work, seq=seq, calibration=calibration)
+    return first
+
+
+def _batches(workload: Workload, goal: Goal, work: Work, options: SearchOptions) -> FloatArray:
+    """Batch sizes worth predicting.
+
+    Requests that arrive one by one, as a latency goal without a rate means, run at the stated
+    concurrency and no other.
+    """
+    if "batch" in goal.pins:
+        return np.array([_whole(goal.pins["batch"])], dtype=np.float64)
+    is_interactive = goal.latency_s is not None or goal.ttft_s is not None
+    is_stated = is_interactive and work.requests_per_s is None and is_generation(workload)
+    if workload.task == "infer" and is_stated:
+        return np.array([work.concurrency], dtype=np.float64)
+    limit = goal.global_batch or workload.max_global_batch or options.max_batch
+    return batch_ladder(min(options.max_batch, limit))
+
+
+def _batch_rule(workload: Workload, goal: Goal, options: SearchOptions) -> BatchRule:
+    is_training = workload.task == "train"
+    return BatchRule(
+        max_global_batch=workload.max_global_batch if is_training else None,
+        exact_global_batch=goal.global_batch if is_training else None,
+        num_largest=options.num_largest_batches if is_training else options.max_batch,
+        accumulates=options.accumulates and is_training and goal.global_batch is None,
+        memory_z=normal_quantile(goal.memory_confidence),
+    )
+
+
+def _node_counts(workload: Workload, goal: Goal) -> tuple[int, ...]:
+    """Machine counts: powers of two where ranks work together, finer where they only serve."""
+    if "nodes" in goal.pins:
+        return (_whole(goal.pins["nodes"]),)
+    powers = [2**i for i in range(31) if 2**i <= goal.max_devices]
+    if workload.task == "train":
+        return tuple(powers)
+    finer = {n for p in powers for n in (p, p + p // 4, p + p // 2, p + 3 * p // 4)}
+    return tuple(sorted(n for n in finer if n <= goal.max_devices))
+
+
+def _place_table(places: Sequence[Place], devices: Sequence[Device]) -> PlaceTable:
+    row = {device.name: index for index, device in enumerate(devices)}
+
+    def column(values: Sequence[float | None]) -> FloatArray:
+        return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+    return PlaceTable(
+        device=np.array([row[p.device.name] for p in places], dtype=np.int64),
+        devices_per_node=np.array([int(p.offer.num_devices) for p in places], dtype=np.int64),
+        usd_per_hour=column([p.usd_per_hour for p in places]),
+        memory_bytes=np.nan_to_num(column([p.device.memory_bytes for p in places]), nan=0.0),
+        tdp_w=column([p.device.tdp_w for p in places]),
+        has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
+        has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
+        is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),
+    )
+
+
+def _restrict(candidates: CandidateTable, goal: Goal) -> CandidateTable:
+    """Only the pinned strategy, if one is pinned."""
+    if "strategy" not in goal.pins:
+        return candidates
+    from paceline.parallel import Strategy
+    from paceline.plan.candidates import SHARDINGS
+
+    pinned = Strategy.parse(goal.pins["strategy"])
+    if pinned.num_ranks != pinned.size("dp") or pinned.sharding not in SHARDINGS:
+        raise InvalidInputError(
+            f"`{pinned}` is not among the strategies that are searched",
+            hint="pin plain or sharded data parallel: dp8, dp8+zero2, dp8+zero3",
+        )
+    kept = (candidates.num_devices == pinned.num_ranks) & (
+        candidates.sharding == SHARDINGS.index(pinned.sharding)
+    )
+    return candidates.take(np.flatnonzero(kept))
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidInputError(f"`{text}` is not a count", hint="pin a whole number above zero")
+    return int(text)

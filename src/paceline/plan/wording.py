@@ -1,0 +1,94 @@
+"""Names and figures of candidates as sentences say them."""
+
+from __future__ import annotations
+
+import math
+
+from paceline.plan.choices import place_of
+from paceline.plan.evaluation import objective_name
+from paceline.plan.search import Search
+from paceline.units import format_count, format_duration, format_significant, format_usd
+
+
+def candidate_name(search: Search, row: int) -> str:
+    """Who rents out how many of what, such as ``Lambda 8×H100 SXM5 80GB``."""
+    place = place_of(search, row)
+    spot = " spot" if place.is_spot else ""
+    num_nodes = int(search.candidates.num_nodes[row])
+    nodes = f" in {num_nodes} machines" if num_nodes > 1 else ""
+    count = int(search.candidates.num_devices[row])
+    return f"{cloud_title(place.offer.cloud)} {count}×{place.device.name}{spot}{nodes}"
+
+
+def cloud_title(cloud: str) -> str:
+    """A provider as it writes itself, as far as capitals go."""
+    return cloud.upper() if len(cloud) <= 3 else cloud[:1].upper() + cloud[1:]
+
+
+def cost_text(search: Search, row: int) -> str:
+    """What stands for cost, with its unit."""
+    return cost_value_text(search, float(search.evaluation.pareto_cost[row]))
+
+
+def cost_value_text(search: Search, cost: float) -> str:
+    """A cost with its unit: of the job, per hour of serving, or per million samples."""
+    if search.job.amount.samples_per_s is not None:
+        return f"{format_usd(cost)} USD/h"
+    if search.job.amount.items_per_epoch is not None:
+        return f"{format_usd(cost)} USD"
+    return f"{format_usd(cost)} USD per million {search.workload.sample_unit}"
+
+
+def speed_text(search: Search, row: int) -> str:
+    """What stands for time, with its unit."""
+    evaluation = search.evaluation
+    if search.job.amount.samples_per_s is not None:
+        return f"{format_duration(float(evaluation.latency_s[row]))} latency"
+    if search.job.amount.items_per_epoch is not None:
+        return format_duration(float(evaluation.time_s[row]))
+    rate = format_count(float(evaluation.samples_per_s[row]))
+    return f"{rate} {search.workload.sample_unit}/s"
+
+
+def objective_text(search: Search, row: int) -> str:
+    """The objective's value with its unit."""
+    objective = objective_name(search.goal)
+    if objective == "time":
+        return speed_text(search, row)
+    if objective == "energy":
+        joules = float(search.evaluation.energy_j_per_sample[row])
+        return f"{format_significant(joules)} J per {search.workload.sample_unit.rstrip('s')}"
+    if objective == "performance-per-usd":
+        usd = float(search.evaluation.usd_per_million[row])
+        return f"{format_usd(usd)} USD per million {search.workload.sample_unit}"
+    return cost_text(search, row)
+
+
+def rounded_up(value: float, digits: int = 3) -> float:
+    """The next number with so many digits that is not smaller.
+
+    >>> rounded_up(26.31), rounded_up(1200.0)
+    (26.4, 1200.0)
+    """
+    if value <= 0 or not math.isfinite(value):
+        return value
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return float(f"{math.ceil(value / unit - 1e-9) * unit:.12g}")
+
+
+def duration_up(seconds: float) -> str:
+    """A duration rounded up, so that a statement about it stays true."""
+    for unit_s in (86_400.0 * 2, 3_600.0, 60.0, 1.0, 1e-3, 1e-6):
+        if seconds >= unit_s:
+            base = 86_400.0 if unit_s > 86_400.0 else unit_s
+            return format_duration(rounded_up(seconds / base) * base)
+    return format_duration(seconds)
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "price"), plural(14, "older price")
+    ('1 price', '14 older prices')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
