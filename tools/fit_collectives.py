@@ -137,10 +137,10 @@ def network_rows(kind: str, *, top_frac: float, latency_s: float, source: str) -
     """Links between nodes, from their specification alone.
 
     A step costs the wire latency and 5 us of proxy threads on both sides; the pipeline fills in
-    40 us and four latencies; small messages run at a quarter of the rate.
+    40 us and four latencies; small messages use one network card of eight at a quarter of its rate.
     """
     step_s = latency_s + 5e-6
-    eff = curve(top_frac, fill_s=40e-6 + 4 * latency_s, small_frac=0.25)
+    eff = curve(top_frac, fill_s=40e-6 + 4 * latency_s, small_frac=1 / 32)
     for name in ALL:
         steps = 2 if name == "all_reduce" else 1
         yield from (row(kind, name, n, steps * (n - 1) * step_s, steps * step_s, eff, source)
