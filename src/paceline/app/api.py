@@ -16,8 +16,10 @@ from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
     from paceline.app.goal_options import PlanOptions
+    from paceline.app.scaling import Scaling
+    from paceline.app.traces import Trace
     from paceline.catalog import Device, Offer
-    from paceline.plan import PredictionGrid
+    from paceline.plan.grid import PredictionGrid
     from paceline.planfile import PlanFile
 
 Known = TypeVar("Known")
@@ -142,6 +144,119 @@ def predict(
             facts=tuple(facts),
         ),
         load(model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python),
+    )
+
+
+def trace(
+    model: object,
+    *,
+    device: str | None = None,
+    batch: int = 32,
+    task: str = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    precision: str | None = None,
+    compiler: str = "eager",
+    top: int = 10,
+    save: Path | None = None,
+) -> Trace:
+    """Trace a model and take its passes apart: FLOP, bytes, largest ops, memory at the peak.
+
+    Args:
+        model: As in `plan`.
+        device: Ranks ops by their time on this device; by FLOP if None.
+        batch: Items per step.
+        task: ``train`` or ``infer``.
+        seq: Sequence length; the workload's own if None.
+        image_size: Pixels of the square input image; the workload's own if None.
+        optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
+        python: The Python that has the model's framework; found if None.
+        precision: Name in ``dtypes.PRECISIONS``; ``bf16`` if None.
+        compiler: ``eager`` or ``compiled``.
+        top: How many ops to list.
+        save: File to write the traced model to, so that it can be shared without its code.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    from paceline.app.traces import break_down_workload
+    from paceline.trace import save_workload
+
+    workload = load(
+        model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python
+    )
+    if save is not None:
+        save_workload(workload, save)
+    return break_down_workload(
+        workload,
+        device=device,
+        batch=batch,
+        seq=seq,
+        precision=precision or "bf16",
+        compiler=compiler,
+        top=top,
+    )
+
+
+def scale(
+    model: object,
+    *,
+    device: str | None = None,
+    offer: str | None = None,
+    counts: Sequence[int] = (1, 2, 4, 8, 16, 32, 64),
+    batch: int | None = None,
+    global_batch: int | None = None,
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    precision: str | None = None,
+    compiler: str = "eager",
+    as_of: str | date | None = None,
+    facts: Sequence[Path] = (),
+) -> Scaling:
+    """Predict training on more and more devices, and where more stop paying.
+
+    Args:
+        model: As in `plan`.
+        device: On the largest machines for rent with this device.
+        offer: On these machines.
+        counts: Numbers of devices.
+        batch: Items per device (weak scaling); the smallest that keeps a device busy if None.
+        global_batch: Items per step in all (strong scaling).
+        seq: Sequence length; the workload's own if None.
+        image_size: Pixels of the square input image; the workload's own if None.
+        optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
+        python: The Python that has the model's framework; found if None.
+        precision: Name in ``dtypes.PRECISIONS``; ``bf16`` if None.
+        compiler: ``eager`` or ``compiled``.
+        as_of: Day on which prices are judged; today if None.
+        facts: Files with your own devices and offers.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    from paceline.app.scaling import ScalingQuestion, scale_workload
+
+    workload = load(
+        model, task="train", seq=seq, image_size=image_size, optimizer=optimizer, python=python
+    )
+    return scale_workload(
+        workload,
+        ScalingQuestion(
+            device=device,
+            offer=offer,
+            counts=tuple(counts),
+            batch_per_device=batch,
+            global_batch=global_batch,
+            precision=precision or "bf16",
+            compiler=compiler,
+            seq=seq,
+            facts=tuple(facts),
+            today=read_day(as_of),
+        ),
     )
 
 

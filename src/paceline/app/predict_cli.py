@@ -11,7 +11,7 @@ from paceline.app.api import predict as predict_model
 from paceline.app.output import Answer, say
 
 if TYPE_CHECKING:
-    from paceline.plan import PredictionGrid
+    from paceline.plan.grid import PredictionGrid
 
 
 def register(app: typer.Typer) -> None:

@@ -17,14 +17,8 @@ from paceline.catalog import (
     parse_device_count,
 )
 from paceline.errors import InvalidInputError
-from paceline.plan import (
-    MAX_DEVICES_PER_MACHINE,
-    GridCell,
-    PredictionGrid,
-    parse_goal,
-    parse_work,
-    predict_grid,
-)
+from paceline.plan import parse_goal, parse_work
+from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell, PredictionGrid, predict_grid
 from paceline.trace import Workload
 
 #: Batches tried where the user names none.

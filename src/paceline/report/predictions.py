@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from paceline.plan import GridCell, PredictionGrid
+from paceline.plan.grid import GridCell, PredictionGrid
 from paceline.report.figures import ABSENT, duration_range, memory_share, number_range
 from paceline.report.plans import labelled
 from paceline.report.tables import Column, Table, markdown_table, text_table

@@ -1,0 +1,79 @@
+"""``paceline scale``: what each further device adds, and where more stop paying."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from paceline.app import options as common
+from paceline.app.api import scale as scale_model
+from paceline.app.output import Answer, say
+from paceline.app.scaling import Scaling
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("scale")(scale)
+
+
+def scale(
+    model: common.Model,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="On the largest machines with this device.")
+    ] = None,
+    offer: Annotated[str | None, typer.Option(metavar="NAME", help="On these machines.")] = None,
+    counts: Annotated[
+        str, typer.Option(metavar="1,2,4,8", help="Device counts, commas between.")
+    ] = "1,2,4,8,16,32,64",
+    batch: Annotated[int | None, typer.Option(help="Items per device (weak scaling).")] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(help="Items per step in all (strong scaling).")
+    ] = None,
+    seq: common.Seq = None,
+    image_size: common.ImageSize = None,
+    optimizer: common.Optimizer = None,
+    python: common.Python = None,
+    precision: common.Precision = None,
+    compiler: common.Compiler = "eager",
+    as_of: Annotated[
+        str | None, typer.Option(metavar="2026-11-20", help="Judge prices as of this day.")
+    ] = None,
+    facts: common.Facts = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Show throughput, efficiency, time and cost of training on more and more devices."""
+    wanted = common.form_of(form, is_json=is_json)
+    found = scale_model(
+        model,
+        device=device,
+        offer=offer,
+        counts=common.whole_numbers(counts, "device count"),
+        batch=batch,
+        global_batch=global_batch,
+        seq=seq,
+        image_size=image_size,
+        optimizer=optimizer,
+        python=python,
+        precision=precision,
+        compiler=compiler or "eager",
+        as_of=as_of,
+        facts=facts or (),
+    )
+    say(_answer(found), wanted, output)
+
+
+def _answer(found: Scaling) -> Answer:
+    from paceline.report.scaling import scaling_markdown, scaling_text
+
+    title = f"{found.title} · training · {found.device}"
+    return Answer(
+        kind="scaling",
+        value=found,
+        text=lambda width: scaling_text(
+            title, found.assumptions, found.curve, found.sample_unit, width=width
+        ),
+        markdown=lambda: scaling_markdown(title, found.assumptions, found.curve, found.sample_unit),
+    )

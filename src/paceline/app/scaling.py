@@ -1,0 +1,169 @@
+"""What a user asks about scaling, made into a cluster, device counts and a batch rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from paceline.app.progress import progress
+from paceline.catalog import (
+    Catalog,
+    Device,
+    Offer,
+    filter_offers,
+    find_device,
+    find_offer,
+    load_catalog,
+    offer_links,
+)
+from paceline.catalog import OfferFilter as _OfferFilter
+from paceline.dtypes import find_precision
+from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
+from paceline.parallel import ScalingCurve, scaling_curve
+from paceline.parallel.scaling import BatchRule, Cluster
+from paceline.plan.amounts import resolve_job
+from paceline.plan.goal import Work
+from paceline.plan.support import platform_of
+from paceline.stack import newest_stack, why_unsupported
+from paceline.trace import Configuration, Workload, lower
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """The scaling curve of a training job on machines of one kind.
+
+    Attributes:
+        model: As typed.
+        title: As printed.
+        device: ``Device.name``.
+        offer: ``Offer.name`` of the machines.
+        sample_unit: What a batch item is counted in, or ``items``.
+        assumptions: Printed first, one sentence each.
+        curve: One point per count, and the knee.
+    """
+
+    model: str
+    title: str
+    device: str
+    offer: str
+    sample_unit: str
+    assumptions: tuple[str, ...]
+    curve: ScalingCurve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingQuestion:
+    """On what and how a training job is to be scaled; see `paceline.app.api.scale`."""
+
+    device: str | None
+    offer: str | None
+    counts: tuple[int, ...]
+    batch_per_device: int | None
+    global_batch: int | None
+    precision: str
+    compiler: str
+    seq: int | None
+    facts: tuple[Path, ...]
+    today: date
+
+
+def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
+    """Answer the question.
+
+    Raises:
+        NoOfferError: Nobody offers that device at a usable price.
+        DoesNotFitError: The job works on none of the counts.
+    """
+    catalog = load_catalog(question.facts)
+    offer = _offer(catalog, question)
+    device = _device_of(catalog, offer)
+    links = offer_links(catalog, offer)
+    num_devices = int(offer.num_devices)
+    cluster = Cluster(
+        device=device,
+        devices_per_node=num_devices,
+        device_link=links.device,
+        node_link=links.node,
+        usd_per_device_hour=None
+        if offer.usd_per_hour is None
+        else offer.usd_per_hour / num_devices,
+    )
+    rule = BatchRule(
+        global_batch=question.global_batch,
+        batch_per_device=question.batch_per_device,
+        max_global_batch=None if question.global_batch else workload.max_global_batch,
+    )
+    seq = question.seq or workload.default_seq
+    job = resolve_job(workload, Work(), seq=seq)
+    items = job.amount.items_per_epoch
+    with progress("scaling"):
+        curve = scaling_curve(
+            lower(workload.passes[0].graph, _configuration(device, question)),
+            cluster,
+            counts=question.counts,
+            batch=rule,
+            seq=seq,
+            num_items=None if items is None else items * job.amount.num_epochs,
+        )
+    return Scaling(
+        model=workload.name,
+        title=workload.title,
+        device=device.name,
+        offer=offer.name,
+        sample_unit=workload.sample_unit if job.amount.samples_per_item == 1 else "items",
+        assumptions=(*_assumptions(offer, job.assumption, question), *links.assumptions),
+        curve=curve,
+    )
+
+
+def _offer(catalog: Catalog, question: ScalingQuestion) -> Offer:
+    if question.offer is not None:
+        return find_offer(catalog, question.offer)
+    if question.device is None:
+        raise InvalidInputError(
+            "neither a device nor an offer is named", hint="add --device h100 or --offer NAME"
+        )
+    device = find_device(catalog, question.device)
+    offers = filter_offers(catalog, _OfferFilter(device=device.name), today=question.today)
+    whole = [offer for offer in offers if offer.num_devices >= 1 and offer.usd_per_hour]
+    if not whole:
+        raise NoOfferError(
+            f"no fresh offer holds a {device.name}",
+            hint="name an older one with --offer, or your own with --facts",
+        )
+    return min(whole, key=_size_then_price)
+
+
+def _size_then_price(offer: Offer) -> tuple[float, float]:
+    """Machines with most devices first, of those the cheapest device."""
+    return -offer.num_devices, (offer.usd_per_hour or 0.0) / offer.num_devices
+
+
+def _device_of(catalog: Catalog, offer: Offer) -> Device:
+    if offer.device_name is None or offer.num_devices < 1:
+        raise MissingFactError(
+            f"which device `{offer.name}` holds is not known",
+            hint="name another offer, or write your own facts with --facts",
+        )
+    return find_device(catalog, offer.device_name)
+
+
+def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
+    find_precision(question.precision)
+    stack = newest_stack(device)
+    platform = platform_of(stack) if stack else None
+    if platform is None:
+        raise InvalidInputError(
+            f"no framework runs on {device.name}: {why_unsupported(device) or 'none is known'}",
+            hint="name another device",
+        )
+    compiler = "compiled" if question.compiler == "compiled" else "eager"
+    return Configuration(precision=question.precision, compiler=compiler, platform=platform)
+
+
+def _assumptions(offer: Offer, job: str, question: ScalingQuestion) -> Sequence[str]:
+    price = "" if offer.usd_per_hour is None else f", {offer.usd_per_hour:g} USD/h each"
+    machines = f"machines {offer.name} with {offer.num_devices:g} devices{price}"
+    return [note for note in (job, machines, f"{question.precision} {question.compiler}") if note]

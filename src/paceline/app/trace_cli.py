@@ -1,0 +1,72 @@
+"""``paceline trace``: what a model asks for, op by op."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.app import options as common
+from paceline.app.api import trace as trace_model
+from paceline.app.output import Answer, say
+from paceline.app.traces import Trace
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("trace")(trace)
+
+
+def trace(
+    model: common.Model,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Rank ops by their time on this device.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Items per step.")] = 32,
+    task: common.Task = "train",
+    seq: common.Seq = None,
+    image_size: common.ImageSize = None,
+    optimizer: common.Optimizer = None,
+    python: common.Python = None,
+    precision: common.Precision = None,
+    compiler: common.Compiler = "eager",
+    top: Annotated[int, typer.Option(help="How many ops to list.")] = 10,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Write the traced model to this file, to be shared without its code."),
+    ] = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Show parameters, FLOP, bytes, the largest ops and why, and memory at its peak."""
+    wanted = common.form_of(form, is_json=is_json)
+    traced = trace_model(
+        model,
+        device=device,
+        batch=batch,
+        task=task,
+        seq=seq,
+        image_size=image_size,
+        optimizer=optimizer,
+        python=python,
+        precision=precision,
+        compiler=compiler or "eager",
+        top=top,
+        save=save,
+    )
+    say(_answer(traced), wanted, output)
+
+
+def _answer(traced: Trace) -> Answer:
+    from paceline.report.traces import breakdown_markdown, breakdown_text
+
+    task = "training" if traced.task == "train" else "inference"
+    title = f"{traced.title} · {task} · {traced.precision} {traced.compiler}"
+    return Answer(
+        kind="trace",
+        value=traced,
+        text=lambda width: breakdown_text(title, traced.passes, width=width),
+        markdown=lambda: breakdown_markdown(title, traced.passes),
+    )

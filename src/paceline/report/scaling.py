@@ -1,0 +1,75 @@
+"""A scaling curve as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.parallel import ScalingCurve
+from paceline.report.figures import ABSENT
+from paceline.report.plans import labelled
+from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.units import (
+    format_bytes,
+    format_duration,
+    format_percent,
+    format_significant,
+    format_usd,
+)
+
+
+def scaling_text(
+    title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str, *, width: int = 100
+) -> str:
+    """The curve as text, with the knee and the counts that do not work."""
+    blocks = (
+        "\n".join((title, *labelled("assumed", assumptions, width))),
+        text_table(scaling_table(curve, unit), width=width),
+        "\n".join((*labelled("knee", (curve.reason,), width), *_rejected(curve, width))),
+    )
+    return "\n\n".join(blocks)
+
+
+def scaling_markdown(title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str) -> str:
+    """The curve as Markdown."""
+    notes = "\n".join(f"- {note}" for note in assumptions)
+    return "\n\n".join(
+        (f"# {title}", notes, markdown_table(scaling_table(curve, unit)), curve.reason)
+    )
+
+
+def scaling_table(curve: ScalingCurve, unit: str) -> Table:
+    """One row per device count; the knee carries a remark."""
+    return Table(
+        columns=(
+            Column(title="devices", is_number=True),
+            Column(title="strategy", drop_order=4),
+            Column(title="batch", is_number=True),
+            Column(title=f"{unit}/s", is_number=True),
+            Column(title="efficiency", is_number=True),
+            Column(title="time", is_number=True),
+            Column(title="cost USD", is_number=True),
+            Column(title="memory", is_number=True, drop_order=2),
+            Column(title="exposed comm.", is_number=True, drop_order=1),
+            Column(title="lost to", drop_order=3),
+        ),
+        rows=tuple(
+            (
+                str(point.count),
+                point.strategy,
+                str(point.global_batch),
+                format_significant(point.items_per_s),
+                format_percent(point.efficiency_frac),
+                ABSENT if point.time_s is None else format_duration(point.time_s),
+                ABSENT if point.cost_usd is None else format_usd(point.cost_usd),
+                format_bytes(point.memory_bytes),
+                format_duration(point.exposed_communication_s),
+                str(point.limit),
+            )
+            for point in curve.points
+        ),
+    )
+
+
+def _rejected(curve: ScalingCurve, width: int) -> list[str]:
+    notes = [f"{count} devices: {reason}" for count, reason in curve.rejected]
+    return labelled("left out", notes, width)
