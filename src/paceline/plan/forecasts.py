@@ -143,6 +143,17 @@ def forecast(
     )
 
 
+def join_forecasts(first: Forecast, second: Forecast) -> Forecast:
+    """The configurations of both, for the same devices and batch sizes."""
+    joined = {
+        f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
+        for f in fields(Forecast)
+        if f.name not in ("configurations", "batch")
+    }
+    configurations = first.configurations + second.configurations
+    return Forecast(configurations=configurations, batch=first.batch, **joined)
+
+
 def _scatter(
     values: Sequence[FloatArray], rows: Sequence[npt.NDArray[np.int64]], num_devices: int, size: int
 ) -> FloatArray:

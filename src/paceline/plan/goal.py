@@ -123,7 +123,7 @@ class Scenario:
         work: How much is to be done.
         seq: Sequence length; None takes the workload's.
         title: What the file is about, in the user's words.
-        machines_file: File with the user's own devices, offers and machines; None without.
+        facts_file: File with the user's own devices, offers and machines; None without.
     """
 
     model: str
@@ -132,7 +132,7 @@ class Scenario:
     work: Work = field(default_factory=Work)
     seq: int | None = None
     title: str = ""
-    machines_file: str | None = None
+    facts_file: str | None = None
 
 
 def _check_positive(value: Goal | Work, names: tuple[str, ...]) -> None:

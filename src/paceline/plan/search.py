@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
@@ -23,7 +23,7 @@ from paceline.plan.candidates import (
 from paceline.plan.chance import normal_quantile
 from paceline.plan.configurations import choose_configurations
 from paceline.plan.evaluation import Constraint, Evaluation, constraints, evaluate, objective_values
-from paceline.plan.forecasts import Forecast, forecast
+from paceline.plan.forecasts import Forecast, forecast, join_forecasts
 from paceline.plan.goal import Goal, Work
 from paceline.plan.places import Place, PlaceSearch, find_places
 from paceline.plan.support import device_support, platform_of
@@ -33,6 +33,9 @@ from paceline.trace.workload import Workload
 
 #: An 80 % interval wider than half to double is an abstention.
 _WIDEST_LOG_SIGMA = math.log(2.0) / 1.2815515655446004
+
+#: Where fewer items than this fit a device, recomputing activations is tried too.
+_ROOMY_BATCH = 16.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +210,29 @@ def _forecast(
         supports, goal, task=workload.task, num_parameters=workload.num_parameters
     )
     batch = _batches(workload, goal, work, options)
-    first = forecast(workload, configured, devices, batch, work, seq=seq, calibration=calibration)
-    return first
+    plain = forecast(workload, configured, devices, batch, work, seq=seq, calibration=calibration)
+    tight = _tight_devices(plain, devices, goal) if workload.task == "train" else frozenset()
+    recomputed = tuple(
+        replace(c, configuration=replace(c.configuration, checkpointing="full"), rows=rows)
+        for c in configured
+        if (rows := tuple(r for r in c.rows if r in tight))
+    )
+    if not recomputed:
+        return plain
+    more = forecast(workload, recomputed, devices, batch, work, seq=seq, calibration=calibration)
+    return join_forecasts(plain, more)
+
+
+def _tight_devices(plain: Forecast, devices: Sequence[Device], goal: Goal) -> frozenset[int]:
+    """Rows of devices on which so few items fit that recomputing activations competes."""
+    capacity = np.array([device.memory_bytes or 0.0 for device in devices])
+    needed = plain.memory_mid_bytes * np.exp(
+        normal_quantile(goal.memory_confidence) * plain.memory_log_sigma
+    )
+    fits = (needed <= capacity[None, :, None]).any(axis=0)
+    largest = np.max(np.where(fits, plain.batch[None, :], 0.0), axis=1, initial=0.0)
+    roomy = min(_ROOMY_BATCH, plain.batch[-1])
+    return frozenset(np.flatnonzero(largest < roomy).tolist())
 
 
 def _batches(workload: Workload, goal: Goal, work: Work, options: SearchOptions) -> FloatArray:
