@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paceline.catalog import Machine, find_device, load_catalog
+from paceline.plan.fitting import cards_that_fit, why_card_does_not_fit
+
+CATALOG = load_catalog()
+DESKTOP = Machine(
+    name="desktop",
+    device_name=None,
+    num_devices=0,
+    power_supply_w=650,
+    num_free_slots=1,
+    has_airflow_for_passive=False,
+)
+
+
+def reasons(name: str, machine: Machine = DESKTOP, num_cards: int = 1) -> str:
+    device = find_device(CATALOG, name)
+    return " ".join(why_card_does_not_fit(CATALOG, machine, device, num_cards))
+
+
+def test_each_reason_is_told() -> None:
+    assert "supply" in reasons("rtx 4090")
+    assert "double slots" in reasons("rtx 4090")
+    assert "airflow" in reasons("a10")
+    assert "no PCIe card" in reasons("h100")
+    assert reasons("rtx 4060") == ""
+
+
+def test_cards_already_inside_draw_power_too() -> None:
+    full = replace(DESKTOP, device_name="GeForce RTX 3090", num_devices=1, num_free_slots=2)
+    assert reasons("rtx 4060") == ""
+    assert "supply" in reasons("rtx 4060", full)
+
+
+def test_unknown_facts_forbid_nothing() -> None:
+    assert reasons("rtx 4090", Machine(name="box", device_name=None, num_devices=0)) == ""
+
+
+def test_a_bigger_supply_never_excludes_a_card() -> None:
+    small = {d.name for d in cards_that_fit(CATALOG, DESKTOP)}
+    large = {d.name for d in cards_that_fit(CATALOG, replace(DESKTOP, power_supply_w=1600))}
+    assert small < large
+    assert "GeForce RTX 4060" in small
