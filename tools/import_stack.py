@@ -198,7 +198,7 @@ def _gpus(tables: dict[str, list[Row]]) -> tuple[tuple[str, ...], list[Row]]:
     rows = [
         {
             "name": r["gpu"], "vendor": r["vendor"], "device_class": r["class"],
-            "platform": "jetson" if r["class"] == "jetson" else "cuda",
+            "platform": "jetson" if _needs_jetpack_wheels(r) else "cuda",
             "system": "linux-aarch64" if _sits_on_arm(r) else "linux-x86_64",
             "architecture": r["architecture"], "code": r["compute_capability"],
             "source": r["source"], "read_on": READ_ON,
@@ -216,6 +216,11 @@ def _gpus(tables: dict[str, list[Row]]) -> tuple[tuple[str, ...], list[Row]]:
             for name in _split_names(row["gpu"])
         ]  # fmt: skip
     return fields, rows
+
+
+def _needs_jetpack_wheels(row: Row) -> bool:
+    """Jetsons before Thor; from Thor on they run the ordinary Arm builds."""
+    return row["class"] == "jetson" and row["architecture"] != "Blackwell"
 
 
 def _sits_on_arm(row: Row) -> bool:

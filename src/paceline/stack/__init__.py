@@ -1,5 +1,33 @@
 """Which software works on which device: rules and facts in, combinations or conflicts out."""
 
-from paceline.stack.devices import newest_stack, usable_precisions, why_unsupported
+from paceline.stack.devices import newest_stack, target_of, usable_precisions, why_unsupported
+from paceline.stack.queries import (
+    Constraints,
+    Explanation,
+    ImageChoice,
+    check,
+    combination_rows,
+    explain,
+    images_side_by_side,
+    resolve,
+)
+from paceline.stack.resolver import Combination, Conflict, Reason, Resolution
 
-__all__ = ["newest_stack", "usable_precisions", "why_unsupported"]
+__all__ = [
+    "Combination",
+    "Conflict",
+    "Constraints",
+    "Explanation",
+    "ImageChoice",
+    "Reason",
+    "Resolution",
+    "check",
+    "combination_rows",
+    "explain",
+    "images_side_by_side",
+    "newest_stack",
+    "resolve",
+    "target_of",
+    "usable_precisions",
+    "why_unsupported",
+]

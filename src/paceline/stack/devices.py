@@ -40,14 +40,7 @@ def usable_precisions(device: Device) -> frozenset[str]:
 
 def target_of(device: Device) -> DeviceTarget | None:
     """How software addresses ``device``; None where the tables do not say."""
-    name = device.name.lower()
-    code = device.compute_capability
-    for row in load_tables().name_targets:
-        if row.kind == device.kind and row.name_has in name:
-            if row.target.code or code is None:
-                return row.target if row.target.code else None
-            return _with_code(row.target, code)
-    return None
+    return _target(device.kind, device.name, device.compute_capability)
 
 
 def planned_stack(combination: Combination) -> PlannedStack:
@@ -67,6 +60,18 @@ def facts_of(target: DeviceTarget, framework: str | None) -> Facts:
     return Facts(
         platform=target.platform, device=target.code, framework=framework, system=target.system
     )
+
+
+@lru_cache(maxsize=2048)
+def _target(kind: str, name: str, code: str | None) -> DeviceTarget | None:
+    """The first row about such a device; a row without a code takes the device's own."""
+    words = name.lower()
+    for row in load_tables().name_targets:
+        if row.kind == kind and row.name_has in words:
+            if row.target.code:
+                return row.target
+            return None if code is None else _with_code(row.target, code)
+    return None
 
 
 def _with_code(target: DeviceTarget, code: str) -> DeviceTarget:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -216,13 +217,10 @@ def _cover(
     if not left:
         return (_nothing_selected(names, killers),)
     while left:
-        counts: dict[Reason, int] = {}
-        for found in left:
-            for reason in {_reason(v) for v in found}:
-                counts[reason] = counts.get(reason, 0) + 1
-        best = max(counts, key=lambda reason: (counts[reason], reason.rule))
-        reasons.append(best)
-        left = [found for found in left if best not in {_reason(v) for v in found}]
+        counts = Counter(rule for found in left for rule in dict.fromkeys(v.rule for v in found))
+        best = max(counts, key=lambda rule: counts[rule])
+        reasons.append(next(_reason(v) for found in left for v in found if v.rule == best))
+        left = [found for found in left if all(v.rule != best for v in found)]
     return tuple(reasons)
 
 

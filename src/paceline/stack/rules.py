@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from paceline.stack.tables import Build, Kernels, Rule, Tables
@@ -122,13 +122,19 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
     _check_driver_window(verdict)
     _check_python(build, facts, verdict)
     return Judgement(
-        violations=tuple(verdict.violations),
+        violations=_specific_first(verdict.violations, tables),
         min_driver=max((f[0] for f in verdict.floors), key=version_key, default=None),
         below_driver=min((c[0] for c in verdict.ceilings), key=version_key, default=None),
         pythons=verdict.pythons,
         runs_by=runs_by[0] if runs_by else "",
         rules=tuple(verdict.applied),
     )
+
+
+def _specific_first(violations: list[Violation], tables: Tables) -> tuple[Violation, ...]:
+    """That code is missing is true whenever the toolkit is too old or too new: say it last."""
+    general = {rule.name for rule in tables.rules if rule.subject == "runs"}
+    return tuple(sorted(violations, key=lambda violation: violation.rule in general))
 
 
 def _selection(build: Build, facts: Facts) -> Iterator[Violation]:
@@ -259,6 +265,8 @@ def _require(
 ) -> None:
     """Check the subject of a rule that applies, or note the bound it puts on a free one."""
     fields = _selector_fields(rule)
+    if rule.subject == "runs" and _ways_to_run(build, replace(facts, system=None), tables):
+        fields |= {"system"}
     if rule.subject == "driver":
         _require_driver(rule, build, facts, tables, fields, verdict)
     elif rule.subject == "python":
@@ -292,21 +300,28 @@ def _require_driver(
     fields: frozenset[str],
     verdict: _Verdict,
 ) -> None:
-    symbol, bound = _driver_bound(rule, build, facts, tables)
+    symbol, bound = _driver_bound(rule, build, facts.system, tables)
     if bound is None:
         return
+    if bound != _driver_bound(rule, build, None, tables)[1]:
+        fields |= {"system"}
     side = verdict.floors if symbol == ">=" else verdict.ceilings
     side.append((bound, fields, rule))
     if facts.driver is not None and not parse_range(symbol + bound).contains(facts.driver):
         verdict.violations.append(_broken(rule, fields | {"driver"}))
 
 
-def _driver_bound(rule: Rule, build: Build, facts: Facts, tables: Tables) -> tuple[str, str | None]:
-    if rule.allowed == "toolkit":
-        family = "windows" if (facts.system or "").startswith("windows") else "linux"
-        return ">=", tables.toolkit_drivers.get((build.platform_version or "", family))
-    symbol = ">=" if rule.allowed.startswith(">=") else "<"
-    return symbol, rule.allowed.removeprefix(symbol)
+def _driver_bound(
+    rule: Rule, build: Build, system: str | None, tables: Tables
+) -> tuple[str, str | None]:
+    """Which side of which driver a rule demands; no bound where the toolkit's is not known."""
+    if rule.allowed != "toolkit":
+        symbol = ">=" if rule.allowed.startswith(">=") else "<"
+        return symbol, rule.allowed.removeprefix(symbol)
+    families = ("linux", "windows") if system is None else (system.partition("-")[0],)
+    bounds = [tables.toolkit_drivers.get((build.platform_version or "", f)) for f in families]
+    known = [bound for bound in bounds if bound is not None]
+    return ">=", min(known, key=version_key) if len(known) == len(bounds) else None
 
 
 def _check_driver_window(verdict: _Verdict) -> None:

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from paceline.catalog import find_device, load_catalog
+from paceline.dtypes import PRECISIONS
+from paceline.stack import newest_stack, target_of, usable_precisions, why_unsupported
+
+CATALOG = load_catalog()
+
+
+@pytest.mark.parametrize("device", CATALOG.devices, ids=lambda device: device.name)
+def test_a_device_has_a_stack_or_a_reason_never_both(device) -> None:
+    stack, reason = newest_stack(device), why_unsupported(device)
+    assert (stack is None) != (reason is None)
+    assert usable_precisions(device) <= set(PRECISIONS)
+
+
+@pytest.mark.parametrize(
+    ("name", "platform"),
+    [
+        ("A100 SXM4 40GB", "cuda"),
+        ("Tesla V100 SXM2 16GB", "cuda"),
+        ("Instinct MI300X", "rocm"),
+        ("TPU v5e (per chip)", "tpu"),
+        ("AWS Graviton4", "cpu"),
+        ("Jetson AGX Orin 64GB", "jetson"),
+    ],
+)
+def test_each_kind_of_device_has_its_platform(name: str, platform: str) -> None:
+    stack = newest_stack(find_device(CATALOG, name))
+    assert stack is not None
+    assert stack.platform == platform
+
+
+def test_older_gpus_get_older_releases() -> None:
+    names = ("Tesla K80 (one of two GPUs)", "Tesla V100 SXM2 16GB", "H100 SXM5 80GB")
+    stacks = [newest_stack(find_device(CATALOG, name)) for name in names]
+    toolkits = [float(stack.platform_version) for stack in stacks]
+    assert toolkits == sorted(toolkits)
+
+
+def test_a_fermi_card_is_told_that_no_build_holds_code_for_it() -> None:
+    reason = why_unsupported(find_device(CATALOG, "GeForce GTX 580"))
+    assert reason is not None
+    assert "machine code" in reason
+
+
+def test_precisions_grow_with_the_generation() -> None:
+    names = ("Tesla K80 (one of two GPUs)", "Tesla V100 SXM2 16GB", "Tesla T4", "A100 SXM4 40GB",
+             "H100 SXM5 80GB")  # fmt: skip
+    sets = [usable_precisions(find_device(CATALOG, name)) for name in names]
+    assert all(older <= newer for older, newer in itertools.pairwise(sets))
+    assert "fp8" in sets[-1]
+    assert "bf16" not in sets[1]
+
+
+def test_superchips_sit_in_arm_machines() -> None:
+    target = target_of(find_device(CATALOG, "GH200 96GB"))
+    assert target is not None
+    assert target.system == "linux-aarch64"
+
+
+def test_a_gpu_in_the_name_tables_agrees_with_the_catalogue() -> None:
+    """Two roads to one number: the stack's own GPU list and the catalogue's capability."""
+    from paceline.stack.tables import load_tables
+
+    codes = {gpu.name: gpu.target.code for gpu in load_tables().gpus if gpu.vendor == "NVIDIA"}
+    both = [d for d in CATALOG.devices if d.name in codes and d.compute_capability]
+    assert len(both) > 20
+    assert all(codes[d.name] == d.compute_capability for d in both)

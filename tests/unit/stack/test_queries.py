@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import InvalidInputError, StackConflictError, UnknownNameError
+from paceline.stack import (
+    Constraints,
+    check,
+    combination_rows,
+    explain,
+    images_side_by_side,
+    resolve,
+)
+
+SIDE_BY_SIDE = ("11.8", "12.6", "13")
+
+
+def test_a_host_with_driver_580_starts_three_cuda_images_side_by_side() -> None:
+    images = images_side_by_side(SIDE_BY_SIDE, Constraints(gpu="A100", driver="580"))
+    tags = [image.image for image in images]
+    assert [tag.split(":")[1].rsplit(".", 1)[0][:4] for tag in tags if tag] == [
+        "11.8",
+        "12.6",
+        "13.0",
+    ]
+    assert all(image.source for image in images)
+
+
+def test_a_k80_is_told_why_it_gets_none_of_them() -> None:
+    images = images_side_by_side(SIDE_BY_SIDE, Constraints(gpu="K80", driver="580"))
+    assert all(image.image is None for image in images)
+    rules = [{reason.rule for reason in image.reasons} for image in images]
+    assert all("driver-last-kepler" in named for named in rules)
+    assert "cuda12-drop" in rules[1]
+    assert "cuda13-drop" in rules[2]
+
+
+def test_a_k80_with_its_own_last_driver_still_gets_cuda_11() -> None:
+    images = images_side_by_side(("11.4", "12.6"), Constraints(gpu="K80", driver="470"))
+    assert images[0].image is not None
+    assert images[1].image is None
+
+
+def test_a_branch_means_its_newest_driver() -> None:
+    exact = Constraints(gpu="H100", driver="580.65.06", framework="torch")
+    branch = Constraints(gpu="H100", driver="580", framework="torch")
+    assert resolve(exact) == resolve(branch)
+
+
+def test_the_driver_floor_is_that_of_the_cuda_major_and_not_of_the_toolkit() -> None:
+    found = check(Constraints(gpu="A100", framework="torch", release="2.8", cuda="12.8"))
+    assert found.min_driver == "525.60.13"
+
+
+def test_an_explanation_carries_rules_with_sources() -> None:
+    answer = explain(Constraints(gpu="RTX 5090", framework="torch"))
+    assert answer.combination is not None
+    assert {"gpu-driver-blackwell", "driver-floor-cuda13"} <= {rule.rule for rule in answer.rules}
+    assert all(rule.source for rule in answer.rules)
+    assert answer.conflicts == ()
+
+
+def test_a_conflict_is_printed_with_constraints_rule_and_source() -> None:
+    with pytest.raises(StackConflictError) as caught:
+        check(Constraints(gpu="V100", cuda="13", framework="torch"))
+    message = str(caught.value)
+    assert "device 7.0" in message
+    assert "CUDA 13 supports compute capability 7.5" in message
+    assert "astral-sh/uv#14742" in message
+
+
+@pytest.mark.parametrize(
+    "name", ["rtx 4090", "RTX4090", "4090", "NVIDIA GeForce RTX 4090", "8.9", "sm_89"]
+)
+def test_a_gpu_is_found_by_any_of_its_names(name: str) -> None:
+    by_name = resolve(Constraints(gpu=name, framework="torch"), max_combinations=1)
+    by_capability = resolve(Constraints(gpu="8.9", framework="torch"), max_combinations=1)
+    assert by_name == by_capability
+
+
+def test_an_unknown_gpu_is_an_error_with_near_names() -> None:
+    with pytest.raises(UnknownNameError, match="no GPU named `RTX 4900`") as caught:
+        resolve(Constraints(gpu="RTX 4900"))
+    assert "RTX 4090" in caught.value.hint or "RTX 4000" in caught.value.hint
+
+
+def test_a_name_of_several_architectures_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="several GPUs"):
+        resolve(Constraints(gpu="RTX"))
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        Constraints(driver="new"),
+        Constraints(cuda="12.x"),
+        Constraints(cuda="12.6", rocm="6.4"),
+        Constraints(python="py310"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(constraints: Constraints) -> None:
+    with pytest.raises(InvalidInputError):
+        resolve(constraints)
+
+
+@pytest.mark.parametrize(
+    "constraints", [Constraints(framework="pytorch"), Constraints(system="dos")]
+)
+def test_unknown_words_are_refused(constraints: Constraints) -> None:
+    with pytest.raises(UnknownNameError):
+        resolve(constraints)
+
+
+def test_rows_are_cells_of_one_table() -> None:
+    rows = combination_rows(resolve(Constraints(gpu="A100", framework="torch")))
+    assert {len(row) for row in rows} == {6}
