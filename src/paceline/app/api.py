@@ -6,7 +6,7 @@ frozen dataclasses in SI units; `paceline.to_dict` and `paceline.to_json` turn t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
@@ -17,6 +17,7 @@ from paceline.errors import InvalidInputError, UnknownNameError
 if TYPE_CHECKING:
     from paceline.app.goal_options import PlanOptions
     from paceline.app.scaling import Scaling
+    from paceline.app.scoring import ScoreSummary
     from paceline.app.traces import Trace
     from paceline.catalog import Device, Offer
     from paceline.plan.grid import PredictionGrid
@@ -258,6 +259,33 @@ def scale(
             today=read_day(as_of),
         ),
     )
+
+
+def score(
+    rows: Path,
+    out: Path,
+    *,
+    python: str | None = None,
+    facts: Sequence[Path] = (),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> ScoreSummary:
+    """Predict every row of a table of measurements from its input columns alone.
+
+    Args:
+        rows: The table (CSV).
+        out: Where one line of predictions per row goes (CSV).
+        python: The Python that has torch, for models that must be traced; found if None.
+        facts: Files with your own devices.
+        on_progress: Called with one line per model.
+
+    Raises:
+        InvalidInputError: A table that cannot be read, or an answer that cannot be written.
+    """
+    from paceline.app.scoring import score_rows
+    from paceline.catalog import load_catalog
+
+    catalog = load_catalog(tuple(facts))
+    return score_rows(rows, out, catalog=catalog, python=python, on_progress=on_progress)
 
 
 def devices(

@@ -8,7 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
-from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions, option_texts
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
+from paceline.app.option_table import option_texts
 from paceline.app.progress import progress
 from paceline.errors import InvalidInputError, UnknownNameError
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.app import options as common
-from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, takes
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS
 from paceline.app.inquiry import inquire
+from paceline.app.option_table import takes
 from paceline.app.output import Answer, say
 
 if TYPE_CHECKING:

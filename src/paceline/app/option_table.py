@@ -1,0 +1,87 @@
+"""Options said once as data: from a table of them a verb gets its command line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+Verb = TypeVar("Verb", bound=Callable[..., None])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextOption:
+    """One option of a verb.
+
+    Attributes:
+        name: As typed, without dashes.
+        help: What a user is told.
+        example: Value shown in the help; empty for a flag.
+        key: Name under which the answer is looked up, where that differs.
+        is_repeatable: Whether it may be given several times.
+    """
+
+    name: str
+    help: str
+    example: str = ""
+    key: str = ""
+    is_repeatable: bool = False
+
+    @property
+    def parameter(self) -> str:
+        """Name as a Python parameter."""
+        return self.name.replace("-", "_")
+
+
+def option_texts(values: Mapping[str, Any], known: tuple[TextOption, ...]) -> dict[str, str]:
+    """The options of ``known`` that are set, as text under their keys.
+
+    >>> option_texts({"spot": True, "cloud": None}, (TextOption(name="spot", help="."),))
+    {'spot': 'yes'}
+    """
+    texts = {o.key or o.name: _text(values.get(o.parameter)) for o in known}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def takes(*options: TextOption) -> Callable[[Verb], Verb]:
+    """Give a verb that ends in ``**values`` a command-line option for each of ``options``."""
+
+    def decorate(verb: Verb) -> Verb:
+        signature = inspect.signature(verb, eval_str=True)
+        kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        extra = [_parameter(option) for option in options]
+        verb.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*(p.replace(kind=p.KEYWORD_ONLY) for p in kept), *extra]
+        )
+        return verb
+
+    return decorate
+
+
+def _parameter(option: TextOption) -> inspect.Parameter:
+    import typer
+
+    flag = f"--{option.name}"
+    if not option.example:
+        annotation: Any = Annotated[bool, typer.Option(flag, help=option.help)]
+        return _keyword(option.parameter, annotation, default=False)
+    described = typer.Option(flag, metavar=option.example, help=option.help)
+    if option.is_repeatable:
+        return _keyword(option.parameter, Annotated[list[str] | None, described], default=None)
+    return _keyword(option.parameter, Annotated[str | None, described], default=None)
+
+
+def _keyword(name: str, annotation: Any, *, default: object) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _text(value: object) -> str | None:
+    if value is None or value is False:
+        return None
+    if value is True:
+        return "yes"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value)) or None
+    return str(value)

@@ -1,0 +1,50 @@
+"""``paceline score``: predict a table of published measurements from its inputs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.app import options as common
+from paceline.app.api import score as score_rows
+from paceline.app.output import Answer, say
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("score")(score)
+
+
+def score(
+    rows: Annotated[Path, typer.Argument(metavar="ROWS.csv", help="Table with input columns.")],
+    out: Annotated[Path, typer.Option(metavar="PRED.csv", help="Where the answers go.")],
+    python: common.Python = None,
+    facts: common.Facts = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+) -> None:
+    """Write low, mid and high of step time, throughput and memory per row, or why not.
+
+    Only input columns are read (model, task, precision, device, count, batch and the like), never
+    a measured one. docs/how-to/score.md lists them.
+    """
+    wanted = common.form_of(form, is_json=is_json)
+    summary = score_rows(
+        rows,
+        out,
+        python=python,
+        facts=facts or (),
+        on_progress=lambda line: print(line, file=sys.stderr),
+    )
+    abstained = "\n".join(f"  {count:>6}  {reason}" for reason, count in summary.abstentions[:12])
+    text = f"{summary.num_predicted} of {summary.num_rows} rows predicted, written to {out}"
+    if abstained:
+        text += f"\nabstained:\n{abstained}"
+    say(
+        Answer(kind="score", value=summary, text=lambda _: text, markdown=lambda: text),
+        wanted,
+        None,
+    )

@@ -1,0 +1,122 @@
+"""``paceline stack``: which software works together on a device."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from paceline.app import options as common
+from paceline.app.option_table import TextOption, takes
+from paceline.app.output import Answer, say
+from paceline.report import stacks as report
+from paceline.report.tables import markdown_table, text_table
+from paceline.stack import Constraints, check, explain, images_side_by_side, resolve
+
+_HOST = (
+    TextOption(name="gpu", example="3090", help="Product, sm_86, an LLVM target, or cpu."),
+    TextOption(name="driver", example="550", help="Driver release, or its branch."),
+)
+_CONSTRAINTS = (
+    *_HOST,
+    TextOption(name="cuda", example="12.4", help="CUDA release or line."),
+    TextOption(name="rocm", example="6.4", help="ROCm release or line."),
+    TextOption(name="python", example="3.12", help="Python minor version."),
+    TextOption(name="framework", example="torch", help="torch, tensorflow, jax or cuda."),
+    TextOption(name="release", example="2.9", help="Framework release or line."),
+    TextOption(name="compiler", example="compiled", help="eager or compiled."),
+    TextOption(name="system", example="linux-x86_64", help="Or linux-aarch64, windows, macos."),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb with its three questions and the images."""
+    group = typer.Typer(
+        help="Which driver, CUDA or ROCm, Python and framework work together, and why not.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command("resolve")(resolve_stack)
+    group.command("explain")(explain_stack)
+    group.command("check")(check_stack)
+    group.command("images")(choose_images)
+    app.add_typer(group, name="stack")
+
+
+@takes(*_CONSTRAINTS)
+def resolve_stack(
+    num: Annotated[int, typer.Option("--num", help="How many combinations to list.")] = 6,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+    **constraints: str | None,
+) -> None:
+    """List the newest combinations that work, or the smallest contradictions."""
+    wanted = common.form_of(form, is_json=is_json)
+    found = resolve(Constraints(**constraints), max_combinations=max(1, num))
+    answer = Answer(
+        kind="stack_resolution",
+        value=found,
+        text=lambda width: report.resolution_text(found, width=width),
+        markdown=lambda: report.resolution_markdown(found),
+    )
+    say(answer, wanted, output)
+
+
+@takes(*_CONSTRAINTS)
+def explain_stack(
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+    **constraints: str | None,
+) -> None:
+    """Show the newest combination with every rule that bears on it and its source."""
+    wanted = common.form_of(form, is_json=is_json)
+    found = explain(Constraints(**constraints))
+    answer = Answer(
+        kind="stack_explanation",
+        value=found,
+        text=lambda width: report.explanation_text(found, width=width),
+        markdown=lambda: report.explanation_text(found),
+    )
+    say(answer, wanted, output)
+
+
+@takes(*_CONSTRAINTS)
+def check_stack(
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+    **constraints: str | None,
+) -> None:
+    """Exit with status 0 and the combination if these work together, else 6 and the reason."""
+    wanted = common.form_of(form, is_json=is_json)
+    found = check(Constraints(**constraints))
+    answer = Answer(
+        kind="stack_combination",
+        value=found,
+        text=lambda _: report.combination_text(found),
+        markdown=lambda: report.combination_text(found),
+    )
+    say(answer, wanted, output)
+
+
+@takes(*_HOST)
+def choose_images(
+    toolkits: Annotated[list[str], typer.Argument(metavar="CUDA...", help="CUDA lines: 11.8 12.4")],
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+    **host: str | None,
+) -> None:
+    """Choose a container image per CUDA line, all to run side by side on one host."""
+    wanted = common.form_of(form, is_json=is_json)
+    found = images_side_by_side(toolkits, Constraints(**host))
+    table = report.image_table(found)
+    answer = Answer(
+        kind="stack_images",
+        value=found,
+        text=lambda width: text_table(table, width=width),
+        markdown=lambda: markdown_table(table),
+    )
+    say(answer, wanted, output)

@@ -1,0 +1,82 @@
+"""Software combinations, and why there are none, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.report.plans import labelled
+from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.stack import (
+    Combination,
+    Conflict,
+    Explanation,
+    ImageChoice,
+    Reason,
+    Resolution,
+    combination_rows,
+)
+
+_TITLES = ("software", "build", "platform", "Python", "driver", "status")
+
+
+def resolution_text(resolution: Resolution, *, width: int = 100) -> str:
+    """Combinations newest first, or the smallest contradictions."""
+    if resolution.combinations:
+        return text_table(combination_table(resolution), width=width)
+    return "\n\n".join(_conflict_text(conflict, width) for conflict in resolution.conflicts)
+
+
+def resolution_markdown(resolution: Resolution) -> str:
+    """The same as Markdown."""
+    if resolution.combinations:
+        return markdown_table(combination_table(resolution))
+    return "\n\n".join(_conflict_text(conflict, 100) for conflict in resolution.conflicts)
+
+
+def explanation_text(explanation: Explanation, *, width: int = 100) -> str:
+    """The newest combination with every rule that bears on it."""
+    blocks = [combination_text(explanation.combination)] if explanation.combination else []
+    blocks += [_conflict_text(conflict, width) for conflict in explanation.conflicts]
+    blocks += ["\n".join(_reason_lines("rules", explanation.rules, width))]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def combination_text(combination: Combination) -> str:
+    """One combination, line by line."""
+    row = combination_rows(Resolution(combinations=(combination,), conflicts=()))[0]
+    facts = [*zip(_TITLES, row, strict=True), *combination.companions]
+    facts.append(("source", combination.source))
+    return "\n".join(f"{name:<14}{value}" for name, value in facts if value)
+
+
+def combination_table(resolution: Resolution) -> Table:
+    """One row per combination."""
+    return Table(
+        columns=tuple(Column(title=title) for title in _TITLES),
+        rows=combination_rows(resolution),
+    )
+
+
+def image_table(choices: Sequence[ImageChoice]) -> Table:
+    """One row per wanted toolkit."""
+    return Table(
+        columns=(
+            Column(title="CUDA"),
+            Column(title="image", min_width=30),
+            Column(title="why not"),
+        ),
+        rows=tuple(
+            (c.toolkit, c.image or "–", "; ".join(reason.text for reason in c.reasons))
+            for c in choices
+        ),
+    )
+
+
+def _conflict_text(conflict: Conflict, width: int) -> str:
+    named = " with ".join(f"{name} {value}" for name, value in conflict.constraints)
+    lines = labelled("nothing works", (f"{named}",), width)
+    return "\n".join((*lines, *_reason_lines("because", conflict.reasons, width)))
+
+
+def _reason_lines(label: str, reasons: Sequence[Reason], width: int) -> list[str]:
+    return labelled(label, (f"{r.text} ({r.source})" for r in reasons), width)
