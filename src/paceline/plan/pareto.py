@@ -1,4 +1,4 @@
-"""Pareto fronts of two quantities that should both be small, and the knee of a scaling curve."""
+"""Pareto fronts of two quantities that should both be small."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ import numpy.typing as npt
 from paceline.trace.graph import FloatArray
 
 Index = npt.NDArray[np.int64]
-
-#: A doubling of devices that buys less than this speed-up is past the knee: more than a quarter
-#: of what is added is lost.
-KNEE_SPEED_UP_PER_DOUBLING = 1.5
 
 
 def pareto_front(cost: FloatArray, duration: FloatArray) -> Index:
@@ -50,22 +46,3 @@ def thin_front(front: Index, duration: FloatArray, *, max_items: int) -> Index:
     nearest = np.abs(log_duration[None, :] - wanted[:, None]).argmin(axis=1)
     thinned: Index = front[np.unique(nearest)]
     return thinned
-
-
-def knee_index(num_devices: FloatArray, samples_per_s: FloatArray) -> int:
-    """The last point up to which each step still pays.
-
-    A step from ``n`` to ``k n`` devices pays if it speeds up by at least
-    ``KNEE_SPEED_UP_PER_DOUBLING ** log2(k)``.
-
-    Args:
-        num_devices: Rising, (num_points,).
-        samples_per_s: Throughput at each, (num_points,).
-
-    >>> knee_index(np.array([1.0, 2.0, 4.0, 8.0]), np.array([1.0, 1.9, 3.6, 4.0]))
-    2
-    """
-    growth = np.log2(num_devices[1:] / num_devices[:-1])
-    pays = samples_per_s[1:] / samples_per_s[:-1] >= KNEE_SPEED_UP_PER_DOUBLING**growth
-    stops = np.flatnonzero(~pays)
-    return int(stops[0]) if len(stops) else len(num_devices) - 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from paceline.parallel.knee import knee
 from paceline.plan.choices import bound_word
-from paceline.plan.pareto import knee_index
 from paceline.plan.search import Search
 from paceline.plan.wording import plural
 from paceline.planfile import ScalingPoint
@@ -47,17 +47,15 @@ def knee_sentence(search: Search, curve: tuple[ScalingPoint, ...]) -> str:
     """Where more devices stop paying and why; empty for a curve of one point."""
     if len(curve) < 2:
         return ""
-    counts = np.array([point.num_devices for point in curve], dtype=np.float64)
-    knee = knee_index(counts, np.array([point.samples_per_s for point in curve]))
-    point = curve[knee]
-    words = (
-        f"{plural(point.num_devices, 'GPU')} ({format_percent(point.efficiency_frac)} efficient)"
-    )
-    if knee == len(curve) - 1:
+    found = knee([point.num_devices for point in curve], [p.samples_per_s for p in curve])
+    efficient = format_percent(found.efficiency_frac)
+    words = f"{plural(found.count, 'device')} ({efficient} efficient)"
+    if found.next_marginal_frac is None:
         return f"none up to {words}; no larger count was tried"
-    beyond = curve[knee + 1]
+    beyond = next(point for point in curve if point.num_devices > found.count)
     reason = _REASONS.get(beyond.bound, _batch_reason(search, beyond.num_devices))
-    return f"{words}; beyond it {reason}"
+    share = format_percent(max(found.next_marginal_frac, 0.0))
+    return f"{words}; beyond it a further device adds {share} of the first one's work: {reason}"
 
 
 def _batch_reason(search: Search, num_devices: int) -> str:
