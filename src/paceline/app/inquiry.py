@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, get_args
 
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.app.option_table import option_texts
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from paceline.plan import Goal, Work
     from paceline.planfile import PlanFile
     from paceline.trace import Workload
+    from paceline.trace.costs import Compiler
 
 Task = Literal["train", "infer"]
+Word = TypeVar("Word")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,12 +112,18 @@ def read_task(text: str) -> Task:
     Raises:
         UnknownNameError: Neither ``train`` nor ``infer``.
     """
-    if text == "train":
-        return "train"
-    if text == "infer":
-        return "infer"
-    known = ("train", "infer")
-    raise UnknownNameError.from_name("task", text, known, command="paceline plan --help")
+    return _read_word(text, get_args(Task), "task")
+
+
+def read_compiler(text: str) -> Compiler:
+    """The compiler of that name.
+
+    Raises:
+        UnknownNameError: No such compiler.
+    """
+    from paceline.trace.costs import Compiler
+
+    return _read_word(text, get_args(Compiler), "compiler")
 
 
 def read_day(day: str | date | None) -> date:
@@ -130,3 +138,10 @@ def read_day(day: str | date | None) -> date:
         return day if isinstance(day, date) else date.fromisoformat(day)
     except ValueError:
         raise InvalidInputError(f"`{day}` is not a day", hint="write it like 2026-11-20") from None
+
+
+def _read_word(text: str, known: tuple[Word, ...], what: str) -> Word:
+    for word in known:
+        if word == text:
+            return word
+    raise UnknownNameError.from_name(what, text, map(str, known), command="paceline predict --help")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from paceline.app.inquiry import read_compiler
 from paceline.app.progress import progress
 from paceline.catalog import (
     Catalog,
@@ -159,7 +160,7 @@ def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
             f"no framework runs on {device.name}: {why_unsupported(device) or 'none is known'}",
             hint="name another device",
         )
-    compiler = "compiled" if question.compiler == "compiled" else "eager"
+    compiler = read_compiler(question.compiler)
     return Configuration(precision=question.precision, compiler=compiler, platform=platform)
 
 

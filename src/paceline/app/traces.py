@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline.app.inquiry import read_compiler
 from paceline.catalog import find_device, load_catalog
 from paceline.dtypes import find_precision
-from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.errors import InvalidInputError
 from paceline.plan.support import platform_of
 from paceline.predict import DeviceTable
 from paceline.predict.breakdown import PassBreakdown, break_down
 from paceline.stack import newest_stack, why_unsupported
 from paceline.trace import Configuration, Workload, lower
-
-_COMPILERS = ("eager", "compiled", "xla", "tensorrt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +86,9 @@ def _configured(
     name: str | None, precision: str, compiler: str
 ) -> tuple[Configuration, DeviceTable | None]:
     find_precision(precision)
-    if compiler not in _COMPILERS:
-        raise UnknownNameError.from_name(
-            "compiler", compiler, _COMPILERS, command="paceline trace --help"
-        )
+    mode = read_compiler(compiler)
     if name is None:
-        return Configuration(precision=precision, compiler=compiler), None
+        return Configuration(precision=precision, compiler=mode), None
     device = find_device(load_catalog(), name)
     stack = newest_stack(device)
     platform = platform_of(stack) if stack else None
@@ -101,5 +97,5 @@ def _configured(
             f"no framework runs on {device.name}: {why_unsupported(device) or 'none is known'}",
             hint="leave --device out, or name another",
         )
-    configuration = Configuration(precision=precision, compiler=compiler, platform=platform)
+    configuration = Configuration(precision=precision, compiler=mode, platform=platform)
     return configuration, DeviceTable.from_devices((device,))

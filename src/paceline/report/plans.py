@@ -52,11 +52,19 @@ def place_name(place: PlannedPlace) -> str:
     return f"{place.cloud} {count:g}×{place.device}{spot}{nodes}"
 
 
-def how(choice: PlannedChoice) -> str:
-    """The configuration in a few words, such as ``8×256 · bf16 compiled``."""
+def how(choice: PlannedChoice, *, names_precision: bool = True) -> str:
+    """The configuration in a few words, such as ``8×256 · bf16 compiled``.
+
+    Args:
+        choice: What is described.
+        names_precision: Left out where all choices have the same and it is said elsewhere.
+    """
     per_device = str(choice.batch_per_device)
     batch = f"{choice.num_devices}×{per_device}" if choice.num_devices > 1 else per_device
-    parts = [batch, f"{choice.precision} {choice.compiler}"]
+    precision = f"{choice.precision} " if names_precision else ""
+    parts = [batch, f"{precision}{choice.compiler}"]
+    if choice.microbatches > 1:
+        parts.append(f"accumulate {choice.microbatches}")
     if choice.strategy not in ("", "dp1", f"dp{choice.num_devices}"):
         parts.append(choice.strategy)
     if choice.checkpointing != "none":
@@ -66,7 +74,11 @@ def how(choice: PlannedChoice) -> str:
 
 def choice_table(choices: Sequence[PlannedChoice]) -> Table:
     """One row per choice; columns that no choice fills are left out."""
-    cells = [_choice_cells(rank, choice) for rank, choice in enumerate(choices, start=1)]
+    is_mixed = len({choice.precision for choice in choices}) > 1
+    cells = [
+        (*_choice_cells(rank, choice), how(choice, names_precision=is_mixed))
+        for rank, choice in enumerate(choices, start=1)
+    ]
     kept = [
         i
         for i, column in enumerate(_CHOICE_COLUMNS)
@@ -109,7 +121,6 @@ def _choice_cells(rank: int, choice: PlannedChoice) -> tuple[str, ...]:
         ABSENT if has_work else format_usd(choice.usd_per_million_samples.mid),
         chance(choice.chance_time),
         memory_share(choice.memory_bytes, choice.memory_capacity_bytes),
-        how(choice),
     )
 
 

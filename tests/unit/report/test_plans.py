@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.planfile import Interval, PlanFile
+from paceline.report.figures import chance, memory_share
+from paceline.report.markdown import plan_markdown
+from paceline.report.plans import how, place_name, plan_text
+from paceline.report.tables import display_width
+
+
+def test_a_plan_reads_from_assumptions_to_the_next_command(plan: PlanFile) -> None:
+    assert (
+        plan_text(plan, width=120)
+        == """\
+ResNet-50 · training · 1,281,167 images × 90 epochs · 25.6 M parameters
+assumed: the reference job: 1,281,167 images × 90 epochs
+         224×224, SGD, the input is fed from local NVMe
+goal: done within 24 h (chance ≥ 80 %), cheapest first
+
+#  offer                      USD/h  time                cost USD  in time    memory  batch · how
+1  Lambda 1×A100 SXM4 40GB     1.29  15.1 h (14–17)  19.5 (18–21)   > 99 %  22/40 GB  512 · compiled
+2  RunPod 1×GeForce RTX 4090   0.44  22.8 h (21–25)  19.5 (18–21)     71 %  22/40 GB  512 · compiled
+   ↳ too unsure for 24 h
+3  Lambda 8×H100 SXM5 80GB     23.9  15.1 h (14–17)  19.5 (18–21)   > 99 %  22/40 GB  8×512 · compiled
+   ↳ fastest
+
+why: the cheapest of 312 that meet the deadline
+turns: a deadline of 27 h makes the RTX 4090 win at 10.0 USD
+below the line: Vast 1×H100: priced 14 months ago; would win below 0.61 USD/h
+                AWS p2: no framework supports the K80 any more
+
+next: paceline deploy plan.yaml --to skypilot"""
+    )
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_plan_fits_its_width(plan: PlanFile, width: int) -> None:
+    lines = plan_text(plan, width=width).splitlines()
+    assert max(map(display_width, lines)) <= width
+
+
+def test_a_narrow_plan_keeps_offer_price_time_and_cost(plan: PlanFile) -> None:
+    header = plan_text(plan, width=80).splitlines()[5]
+    assert [word in header for word in ("offer", "USD/h", "time", "cost USD")] == [True] * 4
+
+
+def test_columns_without_a_figure_are_left_out(plan: PlanFile) -> None:
+    rates = tuple(replace(c, time_s=None, cost_usd=None, chance_time=None) for c in plan.choices)
+    header = plan_text(replace(plan, choices=rates), width=140).splitlines()[5]
+    assert "samples/s" in header
+    assert "cost USD" not in header
+    assert "in time" not in header
+
+
+def test_several_devices_show_batches_times_devices(plan: PlanFile) -> None:
+    assert how(plan.choices[2]).startswith("8×512")
+    assert place_name(plan.choices[2].place) == "Lambda 8×H100 SXM5 80GB"
+
+
+def test_a_purchase_request_states_price_day_source_and_risks(plan: PlanFile) -> None:
+    text = plan_markdown(plan)
+    for needed in ("2026-10-03", "the provider's price page", "## Risks", "## Sensitivity",
+                   "## Assumptions", "19.5 (18–21) USD"):  # fmt: skip
+        assert needed in text
+
+
+def test_a_spot_proposal_warns_of_withdrawal(plan: PlanFile) -> None:
+    first = plan.choices[0]
+    spot = replace(first, place=replace(first.place, is_spot=True))
+    text = plan_markdown(replace(plan, choices=(spot,)))
+    assert "can be withdrawn" in text
+    assert "how often is not published" in text
+
+
+def test_chances_are_never_rounded_up_to_certainty() -> None:
+    assert chance(0.999999) == "> 99 %"
+    assert chance(0.0) == "< 1 %"
+
+
+def test_memory_is_shown_at_its_upper_bound() -> None:
+    assert memory_share(Interval(low=1e9, mid=2e9, high=39e9), 40e9) == "39/40 GB"
