@@ -1,0 +1,119 @@
+"""Where a cheaper, slower place is enough: a CPU, the machine one owns, a smaller card.
+
+Two questions. A service: below which request rate does the cheap place cost less than the fast
+one? A job: below which amount of work is the near place done sooner, or cheaper, counting
+transfers and set-up?
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from paceline.units import HOUR_S
+
+_MAX_MACHINES = 10_000
+#: A rate just above what some machines sustain needs one more; rounding of floats does not.
+_JUST_ABOVE, _ROUNDING = 1e-6, 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPlace:
+    """A machine that answers requests.
+
+    Attributes:
+        name: As printed.
+        requests_per_s: What one machine sustains within the latency limit.
+        latency_s: Of one request.
+        usd_per_hour: Of one machine, always on; for an owned one what it costs per hour.
+    """
+
+    name: str
+    requests_per_s: float
+    latency_s: float
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlace:
+    """A machine that does a job.
+
+    Attributes:
+        name: As printed.
+        s_per_sample: Time of one sample.
+        setup_s: Before the first sample: renting, booting, copying the data.
+        usd_per_hour: While it is set up and works.
+        setup_usd: Paid once, such as traffic.
+    """
+
+    name: str
+    s_per_sample: float
+    setup_s: float
+    usd_per_hour: float
+    setup_usd: float = 0.0
+
+
+def serving_usd_per_month(place: ServingPlace, requests_per_s: float) -> float:
+    """Monthly cost of the machines needed for a rate; at least one is always on."""
+    num_machines = max(1, math.ceil(requests_per_s / place.requests_per_s - _ROUNDING))
+    return num_machines * place.usd_per_hour * 365.25 * 24 / 12
+
+
+def cheapest_serving(
+    places: Sequence[ServingPlace], requests_per_s: float, *, latency_limit_s: float = math.inf
+) -> ServingPlace | None:
+    """The cheapest place that answers in time; of equals the faster; None if none is in time."""
+    in_time = [p for p in places if p.latency_s <= latency_limit_s]
+    if not in_time:
+        return None
+    return min(in_time, key=lambda p: (serving_usd_per_month(p, requests_per_s), p.latency_s))
+
+
+def serving_crossover_requests_per_s(first: ServingPlace, second: ServingPlace) -> float | None:
+    """Largest rate up to which ``first`` costs no more than ``second``, machines being whole.
+
+    Below it the first place is enough. The cost of either is a staircase, so the answer is a step
+    of one of them: the last rate before ``first`` becomes dearer for the first time.
+
+    Returns:
+        Requests per second; None if ``first`` is dearer from the start, infinity if it is not
+        dearer for any number of machines up to ten thousand.
+    """
+    if first.usd_per_hour > second.usd_per_hour:
+        return None
+    steps = np.arange(1, _MAX_MACHINES)
+    rates = steps * first.requests_per_s * (1 + _JUST_ABOVE)
+    first_usd = (steps + 1) * first.usd_per_hour
+    second_usd = np.ceil(rates / second.requests_per_s - _ROUNDING) * second.usd_per_hour
+    dearer = np.flatnonzero(first_usd > second_usd)
+    return float(steps[dearer[0]] * first.requests_per_s) if dearer.size else math.inf
+
+
+def job_time_s(place: JobPlace, num_samples: float) -> float:
+    """From the wish to the result, set-up included."""
+    return place.setup_s + num_samples * place.s_per_sample
+
+
+def job_usd(place: JobPlace, num_samples: float) -> float:
+    """Cost of the job, set-up included."""
+    return place.setup_usd + job_time_s(place, num_samples) / HOUR_S * place.usd_per_hour
+
+
+def job_crossover_samples(
+    near: JobPlace, far: JobPlace, *, by: Literal["time", "cost"]
+) -> float | None:
+    """Amount of work up to which the near place is at least as good.
+
+    Returns:
+        Samples; zero if the far place is better from the start, None if it never gets better.
+    """
+    measure: Callable[[JobPlace, float], float] = job_time_s if by == "time" else job_usd
+    start = measure(far, 0.0) - measure(near, 0.0)
+    slope = (measure(near, 1.0) - measure(near, 0.0)) - (measure(far, 1.0) - measure(far, 0.0))
+    if slope <= 0:
+        return None if start >= 0 else 0.0
+    return max(0.0, start / slope)
