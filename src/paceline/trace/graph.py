@@ -174,6 +174,7 @@ class StorageTable:
         death: Op after which it is gone; num_ops means it outlives the pass, int32.
         is_saved: Whether it was kept for the backward pass, bool.
         is_trainable: For parameters: whether it receives gradients, bool.
+        is_wide: Whether it stays FP32 when the pass runs under autocast, bool.
     """
 
     elements: FloatArray
@@ -183,6 +184,7 @@ class StorageTable:
     death: npt.NDArray[np.int32]
     is_saved: npt.NDArray[np.bool_]
     is_trainable: npt.NDArray[np.bool_]
+    is_wide: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,0 +1,175 @@
+"""Activation checkpointing as a rewrite: keep what enters a block, compute the rest again.
+
+A block is a repeated child of a container: the modules whose path ends in a number, outermost
+first (``layers.7``, ``encoder.layer.11``, ``layer1.0``). ``block`` and ``full`` mean the same:
+the output of every block is kept, everything inside it is computed again just before its backward
+pass (`torch.utils.checkpoint` around each block, Megatron's full recomputation of one layer).
+
+Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.trace.costs import Checkpointing
+from paceline.trace.graph import IntArray, OpKind, Owner, Phase
+from paceline.trace.program import (
+    OUTLIVES,
+    Accesses,
+    BoolArray,
+    Program,
+    Stores,
+    join_accesses,
+    join_ops,
+    join_stores,
+    take,
+    take_stores,
+)
+
+_BLOCK = re.compile(r"^(.*?(?:^|[._])\d+)(?:\.|$)")
+
+
+def checkpointed(program: Program, how: Checkpointing) -> Program:
+    """``program`` with activations of its blocks computed again in the backward pass."""
+    if how == "none" or not np.isfinite(program.first_backward()):
+        return program
+    block = _block_of_op(program)
+    if how == "selective":
+        block = np.where(program.ops.kind == OpKind.SOFTMAX, block, -1)
+    if (block < 0).all():
+        return program
+    is_forward = program.ops.position < program.first_backward()
+    dropped = _dropped(program, block, is_forward)
+    return _recomputed(program, block, is_forward, dropped).ordered()
+
+
+def _block_of_op(program: Program) -> IntArray:
+    """Number of the block of each op; -1 outside blocks."""
+    names: dict[str, int] = {}
+    numbers = np.full(max(len(program.modules), 1), -1)
+    for index, path in enumerate(program.modules):
+        match = _BLOCK.match(path)
+        if match:
+            numbers[index] = names.setdefault(match.group(1), len(names))
+    block: IntArray = numbers[program.ops.module]
+    return block
+
+
+def _dropped(program: Program, block: IntArray, is_forward: BoolArray) -> BoolArray:
+    """Activations that only their own block reads in the forward pass, and backward needs."""
+    stores = program.stores
+    home = _home(program, block, is_forward)
+    reads = program.reads
+    leaves = is_forward[reads.op] & (block[reads.op] != home[reads.storage])
+    is_output = np.zeros(len(stores), dtype=bool)
+    is_output[reads.storage[leaves]] = True
+    death = program.position_of(stores.death)
+    needed = (death >= program.first_backward()) & (stores.death != OUTLIVES)
+    return (home >= 0) & ~is_output & needed
+
+
+def _home(program: Program, block: IntArray, is_forward: BoolArray) -> IntArray:
+    """Block in whose forward pass each activation is born; -1 for all others."""
+    stores = program.stores
+    inside = np.clip(stores.birth, 0, len(program.ops) - 1)
+    is_born = (stores.birth >= 0) & (stores.owner == Owner.ACTIVATION) & is_forward[inside]
+    return np.where(is_born, block[inside], -1)
+
+
+def _recomputed(
+    program: Program, block: IntArray, is_forward: BoolArray, dropped: BoolArray
+) -> Program:
+    repeated = _repeated_ops(program, block, is_forward, dropped)
+    num_ops, num_stores = len(program.ops), len(program.stores)
+    twin_op = np.full(num_ops, -1)
+    twin_op[repeated] = num_ops + np.arange(len(repeated))
+    home = _home(program, block, is_forward)
+    copied = np.flatnonzero((home >= 0) & (twin_op[np.maximum(program.stores.birth, 0)] >= 0))
+    twin_store = np.full(num_stores, -1)
+    twin_store[copied] = num_stores + np.arange(len(copied))
+    first_life = _last_forward_use(program, is_forward)
+    stores = _with_twins(program, twin_op, copied, dropped, first_life)
+    ops = replace(
+        take(program.ops, repeated),
+        position=_recompute_position(program, block, repeated),
+        phase=np.full(len(repeated), int(Phase.RECOMPUTE)),
+    )
+    is_late = ~is_forward[program.reads.op] & dropped[program.reads.storage]
+    storage = np.where(is_late, twin_store[program.reads.storage], program.reads.storage)
+    return replace(
+        program,
+        ops=join_ops(program.ops, ops),
+        reads=join_accesses(
+            replace(program.reads, storage=storage),
+            _twins(program.reads, twin_op, twin_store),
+        ),
+        writes=join_accesses(program.writes, _twins(program.writes, twin_op, twin_store)),
+        stores=stores,
+    )
+
+
+def _repeated_ops(
+    program: Program, block: IntArray, is_forward: BoolArray, dropped: BoolArray
+) -> IntArray:
+    """Forward ops of blocks, up to the last that makes something the backward pass needs."""
+    births = program.stores.birth[dropped]
+    last = np.full(int(block.max()) + 1, -np.inf)
+    np.maximum.at(last, block[births], program.ops.position[births])
+    in_block = is_forward & (block >= 0)
+    position = program.ops.position
+    return np.flatnonzero(in_block & (position <= last[np.maximum(block, 0)]))
+
+
+def _recompute_position(program: Program, block: IntArray, repeated: IntArray) -> np.ndarray:
+    """Just before the first backward op of the block, in forward order."""
+    position = program.ops.position
+    is_backward = (program.ops.phase == Phase.BACKWARD) & (block >= 0)
+    first = np.full(int(block.max()) + 1, np.inf)
+    np.minimum.at(first, block[is_backward], position[is_backward])
+    span = float(position.max()) + 2.0
+    anchor = np.where(np.isfinite(first[block[repeated]]), first[block[repeated]], span)
+    start: np.ndarray = anchor - 0.5 + 0.4 * position[repeated] / span
+    return start
+
+
+def _last_forward_use(program: Program, is_forward: BoolArray) -> IntArray:
+    early = program.ops.position < program.first_backward()
+    reads, writes = early[program.reads.op], early[program.writes.op]
+    op = np.concatenate((program.reads.op[reads], program.writes.op[writes]))
+    storage = np.concatenate((program.reads.storage[reads], program.writes.storage[writes]))
+    order = np.argsort(program.ops.position[op], kind="stable")
+    last = np.full(len(program.stores), -1)
+    last[storage[order]] = op[order]
+    return last
+
+
+def _with_twins(
+    program: Program, twin_op: IntArray, copied: IntArray, dropped: BoolArray, first_life: IntArray
+) -> Stores:
+    stores = program.stores
+    death = np.where(dropped, first_life, stores.death)
+    twins = take_stores(stores, copied)
+    last = first_life[copied]
+    repeated_last = twin_op[np.maximum(last, 0)]
+    fallback = twin_op[twins.birth]
+    inner_death = np.where((last >= 0) & (repeated_last >= 0), repeated_last, fallback)
+    twins = replace(
+        twins,
+        birth=twin_op[twins.birth],
+        death=np.where(dropped[copied], twins.death, inner_death),
+    )
+    return join_stores(replace(stores, death=death), twins)
+
+
+def _twins(accesses: Accesses, twin_op: IntArray, twin_store: IntArray) -> Accesses:
+    rows = np.flatnonzero(twin_op[accesses.op] >= 0)
+    storage = accesses.storage[rows]
+    return Accesses(
+        op=twin_op[accesses.op[rows]],
+        storage=np.where(twin_store[storage] >= 0, twin_store[storage], storage),
+        elements=accesses.elements[rows],
+    )

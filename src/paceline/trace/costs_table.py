@@ -1,0 +1,117 @@
+"""Distinct ops of a program with their counts: what predicting its time needs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from paceline.dtypes import DType, Precision
+from paceline.trace.autocast import NARROW_KINDS
+from paceline.trace.costs import Configuration, CostTable
+from paceline.trace.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
+from paceline.trace.optable import read_table, variants
+from paceline.trace.optimizer import optimizer_by_variant
+from paceline.trace.program import Accesses, Program
+
+_FOREACH_TENSORS = 30
+
+
+def cost_table(program: Program, configuration: Configuration, precision: Precision) -> CostTable:
+    """Costs of an ordered program.
+
+    Args:
+        program: What runs, in order.
+        configuration: Platform and kernels.
+        precision: Gives the format of matrix products.
+    """
+    ops = program.ops
+    read, write = _moved(program, program.reads), _moved(program, program.writes)
+    is_weight = program.stores.owner[program.reads.storage] == Owner.PARAMETER
+    weight = _moved(program, program.reads, keep=is_weight)
+    dims = program.dims[ops.dims]
+    kernels = num_kernels(program, configuration)
+    is_product = np.isin(ops.kind, NARROW_KINDS)
+    matmul_dtype = np.where(is_product, int(precision.matmul_dtype), int(DType.FP32))
+    numbers = np.concatenate(
+        (ops.flop, read, write, weight, dims.reshape(len(ops), NUM_DIMS * NUM_MONOMIALS)), axis=1
+    )
+    codes = np.stack((ops.kind, ops.variant, ops.phase, matmul_dtype), axis=1)
+    first, order, count = _distinct(np.concatenate((codes, kernels[:, None], numbers), axis=1))
+    return CostTable(
+        kind=ops.kind[first].astype(np.int16),
+        variant=ops.variant[first].astype(np.int16),
+        phase=ops.phase[first].astype(np.int8),
+        matmul_dtype=matmul_dtype[first].astype(np.int8),
+        count=count.astype(np.float64),
+        num_kernels=kernels[first],
+        flop=ops.flop[first],
+        read_bytes=read[first],
+        write_bytes=write[first],
+        dims=dims[first],
+        weight_bytes=weight[first],
+        order=order.astype(np.int32),
+        module=ops.module.astype(np.int32),
+        modules=program.modules,
+    )
+
+
+def num_kernels(program: Program, configuration: Configuration) -> FloatArray:
+    """Kernels that each op launches, (num_ops,)."""
+    table = _kernel_counts()[configuration.platform]
+    ops = program.ops
+    kernels = table[ops.kind, np.minimum(ops.variant, table.shape[1] - 1)]
+    for row in np.flatnonzero(ops.kind == OpKind.OPTIMIZER).tolist():
+        num_tensors = float(program.dims[ops.dims[row], 1, 0])
+        kernels[row] = _optimizer_kernels(int(ops.variant[row]), num_tensors, configuration)
+    return kernels
+
+
+def _optimizer_kernels(variant: int, num_tensors: float, configuration: Configuration) -> float:
+    rule = optimizer_by_variant(variant)
+    if configuration.optimizer_kernel == "plain":
+        return num_tensors * rule.plain_kernels_per_tensor
+    chunks = float(np.ceil(num_tensors / _FOREACH_TENSORS))
+    return chunks if configuration.optimizer_kernel == "fused" else chunks * rule.foreach_kernels
+
+
+@cache
+def _kernel_counts() -> dict[str, FloatArray]:
+    """Per platform, kernels by (kind, variant); a kind's plain row holds for all its variants."""
+    rows = read_table("kernels.csv")
+    width = 1 + max(variants().values())
+    counts = {}
+    for platform in ("cuda", "rocm", "cpu", "xla"):
+        table = np.ones((len(OpKind), width))
+        for row in rows:
+            kind = OpKind[row["kind"]]
+            variant = variants()[row["kind"], row["variant"]] if row["variant"] else slice(None)
+            table[kind, variant] = float(row[platform])
+        counts[platform] = table
+    return counts
+
+
+def _moved(program: Program, accesses: Accesses, keep: np.ndarray | None = None) -> FloatArray:
+    """Bytes per op, (num_ops, 9)."""
+    num_bytes = accesses.elements * program.stores.element_bytes[accesses.storage][:, None]
+    if keep is not None:
+        num_bytes = num_bytes * keep[:, None]
+    moved = np.zeros((len(program.ops), NUM_MONOMIALS))
+    for index in np.flatnonzero(num_bytes.any(axis=0)):
+        moved[:, index] = np.bincount(accesses.op, num_bytes[:, index], len(program.ops))
+    return moved
+
+
+def _distinct(rows: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
+    """First row of each distinct one, the distinct row of each row, and counts.
+
+    Rows are compared by a 64-bit hash of their bits (multiply and add modulo 2⁶⁴).
+    """
+    bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)
+    bits ^= bits >> np.uint64(29)
+    factors = np.random.default_rng(0).integers(1, 2**63, bits.shape[1], dtype=np.uint64)
+    hashes = (bits * (2 * factors + 1)).sum(axis=1, dtype=np.uint64)
+    _, first, index, count = np.unique(
+        hashes, return_index=True, return_inverse=True, return_counts=True
+    )
+    return first, index, count

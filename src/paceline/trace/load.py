@@ -1,0 +1,160 @@
+"""From what a user types to a workload: the zoo, a file, or a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.trace.build import build_graph
+from paceline.trace.graph import Graph
+from paceline.trace.optimizer import with_optimizer
+from paceline.trace.raw import parse_pass
+from paceline.trace.store import read_workload
+from paceline.trace.worker import run_worker
+from paceline.trace.workload import Pass, Task, Workload
+from paceline.trace.zoo_facts import SampleUnit, zoo_facts
+
+_UNITS: dict[str, SampleUnit] = {
+    "image": "images", "features": "samples", "text": "sequences", "language": "tokens",
+}  # fmt: skip
+_DEFAULT_OPTIMIZER = "adamw"
+_DEFAULT_SEQ = 512
+_TOKEN_BYTES = 8.0
+_FP32_BYTES = 4.0
+
+
+def zoo_names() -> tuple[str, ...]:
+    """Names of the shipped models."""
+    return tuple(sorted(zoo_facts()))
+
+
+def load_workload(
+    entry: str,
+    *,
+    task: Task = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Workload:
+    """The workload that ``entry`` names.
+
+    Args:
+        entry: A zoo name, ``torchvision:NAME``, ``transformer:layers=…,hidden=…``,
+            ``package.module:function``, or the path of a workload file.
+        task: Training or inference.
+        seq: Sequence length to use when none is given later.
+        image_size: Side of the input image, where the model takes another than its usual one.
+        optimizer: Replaces the recipe's.
+        python: Interpreter that has the framework.
+        on_progress: Called with what a slow load is doing.
+
+    Raises:
+        UnknownNameError: No such model.
+        InvalidInputError: A file, size or request that cannot be used.
+        WorkerError: The user's code failed.
+    """
+    _check_sizes(seq, image_size)
+    facts = zoo_facts().get(entry)
+    if facts is not None and image_size is None and optimizer in (None, facts.optimizer):
+        workload = read_workload(_zoo_file(entry, task))
+    elif entry.endswith(".npz"):
+        workload = read_workload(Path(entry))
+    else:
+        workload = trace_workload(
+            entry, task=task, image_size=image_size, optimizer=optimizer, python=python,
+            on_progress=on_progress,
+        )  # fmt: skip
+    return workload if seq is None else _at_length(workload, seq)
+
+
+def trace_workload(
+    entry: str,
+    *,
+    task: Task = "train",
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Workload:
+    """Trace ``entry`` in a worker, also if the zoo has it. Arguments as of `load_workload`."""
+    if entry not in zoo_facts() and ":" not in entry:
+        raise UnknownNameError.from_name("model", entry, zoo_facts(), command="paceline models")
+    request = {"entry": entry, "task": task, "image_size": image_size}
+    report = run_worker(request, python=python, on_progress=on_progress)
+    facts = zoo_facts().get(entry)
+    chosen = optimizer or (facts.optimizer if facts else _DEFAULT_OPTIMIZER)
+    return workload_from_report(report, entry=entry, task=task, optimizer=chosen)
+
+
+def workload_from_report(
+    report: dict[str, Any], *, entry: str, task: Task, optimizer: str
+) -> Workload:
+    """The workload that a worker's report describes."""
+    facts, kind = zoo_facts().get(entry), str(report["kind"])
+    passes = tuple(
+        Pass(name=one["name"], graph=_graph(one, entry, task, optimizer))
+        for one in report["passes"]
+    )
+    has_seq = any(one.graph.variables[1] for one in passes)
+    default_seq = (facts.default_seq if facts else _DEFAULT_SEQ) if has_seq else 1
+    return Workload(
+        name=entry,
+        title=facts.title if facts else entry,
+        task=task,
+        passes=passes,
+        sample_unit=facts.sample_unit if facts else _UNITS[kind],
+        default_seq=default_seq,
+        sample_bytes=_sample_bytes(report, default_seq),
+        num_parameters=int(report["num_parameters"]),
+        optimizer=optimizer if task == "train" else None,
+        input_description=str(report["input"]),
+        max_global_batch=facts.max_global_batch if facts and task == "train" else None,
+        reference_job=facts.jobs.get(task) if facts else None,
+        source=facts.source if facts else f"traced from `{entry}` with torch {report['torch']}",
+    )
+
+
+def _graph(reported: dict[str, Any], entry: str, task: Task, optimizer: str) -> Graph:
+    graph = build_graph(parse_pass(reported), name=f"{entry}/{reported['name']}")
+    return with_optimizer(graph, optimizer) if task == "train" else graph
+
+
+def _sample_bytes(report: dict[str, Any], seq: int) -> float:
+    """Host-to-device bytes of one item: FP32 images or 8-byte tokens, and the label."""
+    shape = report["input_shape"]
+    if shape is None:
+        return _TOKEN_BYTES * seq
+    elements = 1.0
+    for extent in shape:
+        elements *= extent
+    return _FP32_BYTES * elements + _TOKEN_BYTES
+
+
+def _at_length(workload: Workload, seq: int) -> Workload:
+    if workload.default_seq == 1:
+        return workload
+    scale = seq / workload.default_seq
+    return replace(workload, default_seq=seq, sample_bytes=workload.sample_bytes * scale)
+
+
+def _zoo_file(name: str, task: Task) -> Path:
+    path = Path(str(files("paceline.trace").joinpath("zoo", f"{name}-{task}.npz")))
+    if not path.exists():
+        raise InvalidInputError(
+            f"the zoo has no `{task}` graph of `{name}`", hint="choose another task or model"
+        )
+    return path
+
+
+def _check_sizes(seq: int | None, image_size: int | None) -> None:
+    for what, value in (("sequence length", seq), ("image size", image_size)):
+        if value is not None and value < 1:
+            raise InvalidInputError(
+                f"a {what} of {value} is not above zero", hint=f"give a {what} of 1 or more"
+            )

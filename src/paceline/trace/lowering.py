@@ -1,0 +1,77 @@
+"""Lower a graph: what one pass costs, run in one configuration."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision
+from paceline.errors import InvalidInputError
+from paceline.trace.autocast import autocast, narrowed
+from paceline.trace.checkpointing import checkpointed
+from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.costs_table import cost_table
+from paceline.trace.graph import FloatArray, Graph, Owner, Phase
+from paceline.trace.memory_table import memory_table
+from paceline.trace.program import Program
+
+
+def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
+    """Costs and memory of ``graph`` in ``configuration``.
+
+    Raises:
+        UnknownNameError: No such precision.
+        InvalidInputError: The precision cannot train.
+    """
+    precision = find_precision(configuration.precision)
+    program = Program.from_graph(graph)
+    is_training = bool((program.ops.phase == Phase.BACKWARD).any())
+    program = _at_precision(program, precision, is_training=is_training)
+    if configuration.checkpointing != "none":
+        program = checkpointed(program, configuration.checkpointing)
+    return _lowered(program, graph.name, configuration, precision)
+
+
+def _at_precision(program: Program, precision: Precision, *, is_training: bool) -> Program:
+    activation_bytes = ELEMENT_BYTES[precision.activation_dtype]
+    if precision.activation_dtype == DType.FP32:
+        return program
+    if not is_training:
+        return narrowed(program, element_bytes=activation_bytes)
+    if not precision.is_trainable:
+        raise InvalidInputError(
+            f"nothing is trained in `{precision.name}`", hint="train in bf16, fp16, tf32 or fp32"
+        )
+    return autocast(program, element_bytes=activation_bytes)
+
+
+def _lowered(
+    program: Program, name: str, configuration: Configuration, precision: Precision
+) -> LoweredPass:
+    stores = program.stores
+    num_bytes = stores.num_bytes()[:, 0]
+    is_parameter = stores.owner == Owner.PARAMETER
+    is_state = np.isin(stores.owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
+    elements = stores.elements[:, 0]
+    return LoweredPass(
+        name=name,
+        configuration=configuration,
+        costs=cost_table(program, configuration, precision),
+        memory=memory_table(program),
+        num_parameters=int(elements[is_parameter].sum()),
+        num_trainable_parameters=int(elements[is_parameter & stores.is_trainable].sum()),
+        gradient_bytes=float(num_bytes[stores.owner == Owner.GRADIENT].sum()),
+        parameter_bytes=float(num_bytes[is_parameter].sum()),
+        optimizer_state_bytes=float(num_bytes[is_state].sum()),
+        gradient_ready=_gradient_ready(program),
+    )
+
+
+def _gradient_ready(program: Program) -> FloatArray:
+    """(op that writes it last in the backward pass, bytes) of each gradient, in that order."""
+    stores, writes = program.stores, program.writes
+    is_gradient = stores.owner[writes.storage] == Owner.GRADIENT
+    last = np.full(len(stores), -1)
+    np.maximum.at(last, writes.storage[is_gradient], writes.op[is_gradient])
+    gradients = np.flatnonzero((stores.owner == Owner.GRADIENT) & (last >= 0))
+    order = gradients[np.argsort(last[gradients], kind="stable")]
+    return np.stack((last[order].astype(np.float64), stores.num_bytes()[order, 0]), axis=1)

@@ -1,0 +1,102 @@
+"""Live bytes over a pass, and the few moments that can be its peak."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.trace.costs import MemoryTable
+from paceline.trace.graph import NUM_MONOMIALS, FloatArray, IntArray, Owner, monomials
+from paceline.trace.program import OUTLIVES, Program
+
+_NUM_OWNERS = len(Owner)
+_NUM_LARGEST = 8
+#: Points at which the peak is looked for: every batch and length up to 32, then in steps of 19 %.
+_GRID = np.unique(np.concatenate((np.arange(1, 33), np.round(2 ** np.arange(5, 21, 0.25)))))
+_BATCHES = monomials(_GRID, 1.0)
+#: What may be sharded or offloaded away when the peak is asked for: nothing, or some of these.
+_REMOVED: tuple[tuple[Owner, ...], ...] = (
+    (),
+    (Owner.GRADIENT,),
+    (Owner.PARAMETER, Owner.GRADIENT, Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT),
+)
+
+
+def live_bytes(program: Program) -> tuple[FloatArray, FloatArray]:
+    """Bytes alive during each op, by owner, and the number of storages alive.
+
+    Args:
+        program: Ordered, so that ops are numbered as they run.
+
+    Returns:
+        Bytes, (num_ops, num_owners, 9), and counts, (num_ops,).
+    """
+    stores, num_ops = program.stores, len(program.ops)
+    start = np.clip(stores.birth, 0, num_ops)
+    end = np.where(stores.death == OUTLIVES, num_ops, np.clip(stores.death + 1, 0, num_ops))
+    end = np.maximum(end, start)
+    num_bytes = stores.num_bytes()
+    cell = np.concatenate((start, end)) * _NUM_OWNERS + np.tile(stores.owner, 2)
+    size = (num_ops + 1) * _NUM_OWNERS
+    live = np.empty((num_ops + 1, _NUM_OWNERS, NUM_MONOMIALS))
+    for index in range(NUM_MONOMIALS):
+        column = num_bytes[:, index]
+        changes = np.bincount(cell, np.concatenate((column, -column)), size)
+        live[:, :, index] = np.cumsum(changes.reshape(num_ops + 1, _NUM_OWNERS), axis=0)
+    count = np.cumsum(np.bincount(start, minlength=num_ops + 1)
+                      - np.bincount(end, minlength=num_ops + 1))  # fmt: skip
+    return live[:num_ops], count[:num_ops].astype(np.float64)
+
+
+def memory_table(program: Program) -> MemoryTable:
+    """The candidate peaks of an ordered program."""
+    by_owner, num_allocations = live_bytes(program)
+    num_bytes = program.stores.num_bytes()
+    rows = _possible_peaks(by_owner)
+    return MemoryTable(
+        by_owner=by_owner[rows],
+        op=rows.astype(np.int32),
+        largest_bytes=num_bytes[_largest(num_bytes)],
+        num_allocations=num_allocations[rows],
+    )
+
+
+def _possible_peaks(by_owner: FloatArray) -> IntArray:
+    """Moments that are the maximum at some point, whatever is sharded away."""
+    found = [np.zeros(0, dtype=np.int64)]
+    for removed in _REMOVED:
+        kept = [owner for owner in Owner if owner not in removed]
+        total = by_owner[:, kept].sum(axis=1)
+        candidates = _local_maxima(total)
+        found.append(candidates[_maxima_on_grid(total[candidates])])
+    return np.unique(np.concatenate(found))
+
+
+def _local_maxima(total: FloatArray) -> IntArray:
+    """Drop moments next to one that is nowhere smaller."""
+    change = np.diff(total, axis=0)
+    rises, falls = (change >= 0).all(axis=1), (change <= 0).all(axis=1)
+    keep = np.ones(len(total), dtype=bool)
+    keep[:-1] &= ~rises
+    keep[1:] &= ~(falls & ~rises)
+    return np.flatnonzero(keep)
+
+
+def _maxima_on_grid(total: FloatArray) -> IntArray:
+    seq_columns = total[:, [2, 3, 4, 5, 7, 8]].any()
+    grid = _plane() if seq_columns else _BATCHES
+    used = total.any(axis=0)
+    return np.unique(np.argmax(total[:, used] @ grid[:, used].T, axis=0))
+
+
+def _plane() -> FloatArray:
+    coarse = _GRID[::3]
+    batch, seq = np.meshgrid(coarse, coarse)
+    return monomials(batch.ravel(), seq.ravel())
+
+
+def _largest(num_bytes: FloatArray) -> IntArray:
+    """The storages that are largest at small and at large points."""
+    probes = monomials([1, 64, 1, 64], [1, 1, 2048, 2048])
+    at_probes = num_bytes @ probes.T
+    top = np.argsort(-at_probes, axis=0, kind="stable")[:_NUM_LARGEST]
+    return np.unique(top)

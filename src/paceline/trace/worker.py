@@ -1,0 +1,196 @@
+"""Run a trace worker in the Python that has the framework, and read what it reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
+
+_WORKER = Path(__file__).parent / "workers" / "torch_worker.py"
+_TIMEOUT_S = 600.0
+_NUM_LAST_LINES = 12
+
+
+def find_python(python: str | None = None) -> str:
+    """The interpreter that has torch: the one named, else this one, else the active environment's.
+
+    Raises:
+        InvalidInputError: A named interpreter does not exist, or none has torch.
+    """
+    if python is not None:
+        if not Path(python).exists():
+            raise InvalidInputError(
+                f"no Python at `{python}`", hint="give the path of an interpreter that has torch"
+            )
+        return python
+    if find_spec("torch") is not None:
+        return sys.executable
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        candidate = Path(os.environ.get(variable, "/nonexistent")) / "bin" / "python"
+        if candidate.exists() and str(candidate) != sys.executable:
+            return str(candidate)
+    raise InvalidInputError(
+        "this Python has no torch, and no other environment is active",
+        hint="activate the environment that has torch, or name its Python with --python PATH",
+    )
+
+
+def run_worker(
+    request: Mapping[str, Any],
+    *,
+    python: str | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Trace in a worker process.
+
+    Args:
+        request: What to trace (``entry``, ``task`` and settings).
+        python: Interpreter to use; found if not given.
+        timeout_s: When to give up.
+        on_progress: Called with what the worker says it is doing.
+
+    Returns:
+        The worker's report.
+
+    Raises:
+        InvalidInputError: No Python with torch, or the request cannot be met as it stands.
+        UnknownNameError: No such model.
+        WorkerError: The user's code raised, or the worker died, hung or reported garbage.
+    """
+    interpreter = find_python(python)
+    with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
+        result = Path(folder) / "trace.json"
+        full = {**request, "output": str(result), "directory": os.getcwd()}
+        event, talk = _converse(interpreter, full, timeout_s, on_progress)
+        if event.get("event") == "error":
+            raise _reported_error(event, str(request["entry"]), interpreter)
+        return _load(result, event, interpreter, talk)
+
+
+def _converse(
+    interpreter: str,
+    request: Mapping[str, Any],
+    timeout_s: float,
+    on_progress: Callable[[str], None],
+) -> tuple[dict[str, Any], str]:
+    """The worker's last event, and what it wrote to standard error."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as talk:
+        process = subprocess.Popen(
+            [interpreter, "-u", str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=talk,
+            text=True,
+            errors="replace",
+        )
+        timer = threading.Timer(timeout_s, process.kill)
+        timer.start()
+        try:
+            event = _listen(process, json.dumps(dict(request)), on_progress)
+        finally:
+            timed_out = not timer.is_alive()
+            timer.cancel()
+            process.kill()
+            process.wait()
+        talk.seek(0)
+        lines = talk.read().splitlines()[-_NUM_LAST_LINES:]
+    if event is None:
+        raise _silent_death(interpreter, process.returncode, timed_out, timeout_s, "\n".join(lines))
+    return event, "\n".join(lines)
+
+
+def _listen(
+    process: subprocess.Popen[str], request: str, on_progress: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """The first closing event; None if the worker ends without one."""
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(request + "\n")
+        process.stdin.close()
+    except BrokenPipeError:
+        return None
+    for line in process.stdout:
+        event = _parse_event(line)
+        if event.get("event") == "progress":
+            on_progress(str(event.get("message", "")))
+        elif event.get("event") in ("done", "error"):
+            return event
+    return None
+
+
+def _parse_event(line: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _silent_death(
+    interpreter: str, status: int, timed_out: bool, timeout_s: float, talk: str
+) -> WorkerError:
+    if timed_out:
+        return WorkerError(
+            f"tracing took longer than {timeout_s:g} s in `{interpreter}`",
+            hint="trace a smaller input, or build the model without loading data or weights",
+            details=talk,
+        )
+    return WorkerError(
+        f"the trace worker in `{interpreter}` ended (status {status}) without a result",
+        hint="its last lines are above; run the function in that Python to see why",
+        details=talk,
+    )
+
+
+def _load(result: Path, event: Mapping[str, Any], interpreter: str, talk: str) -> dict[str, Any]:
+    try:
+        report = json.loads(result.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        report = None
+    if not isinstance(report, dict) or report.get("protocol") != event.get("protocol"):
+        raise WorkerError(
+            f"the trace worker in `{interpreter}` left no readable result",
+            hint="its last lines are above; run the function in that Python to see why",
+            details=talk,
+        )
+    return report
+
+
+def _reported_error(
+    event: Mapping[str, Any], entry: str, interpreter: str
+) -> InvalidInputError | UnknownNameError | WorkerError:
+    kind, message = event.get("kind"), str(event.get("message", ""))
+    if kind == "unknown-model":
+        names = json.loads(message)
+        return UnknownNameError.from_name(
+            "model", names["name"], names["known"], command="paceline trace --help"
+        )
+    if kind == "raised":
+        return WorkerError(
+            f"`{entry}` failed in `{interpreter}`: {message}",
+            hint="the traceback above is your model's own; correct it, or its inputs",
+            details=str(event.get("details", "")),
+        )
+    return InvalidInputError(f"`{entry}`: {message}", hint=_HINTS.get(str(kind), _HINTS[""]))
+
+
+_HINTS: Mapping[str, str] = {
+    "": "see `paceline trace --help`",
+    "no-torch": "name a Python that has torch with --python PATH",
+    "no-module": "run paceline in the folder of the module, or install it in that Python",
+    "no-function": "name a function of the module as `module:function`",
+    "no-model": "the function must return an nn.Module, or a workload with a model and inputs",
+    "no-inputs": "return an object with `model` and `inputs` (a function of batch and length)",
+    "varies": "its step must do the same operations at every batch size and length",
+    "bad-request": "see `paceline trace --help`",
+}

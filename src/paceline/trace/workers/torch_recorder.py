@@ -1,0 +1,420 @@
+"""Record what a PyTorch step asks for, op by op, on meta tensors.
+
+Standard library and torch only; runs in the Python that has torch (2.4 or newer).
+
+Every operator that reaches the dispatcher is one row, except that a few functions whose
+decomposition differs between a CPU and an accelerator (attention, recurrent layers, dropout)
+are replaced by stand-ins which save for backward what the accelerator's kernel saves.
+"""
+
+import bisect
+import contextlib
+import weakref
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+FORWARD, LOSS, BACKWARD = 0, 1, 2
+OWNERS = {"parameter": 0, "gradient": 1, "activation": 3, "input": 4, "buffer": 6, "kv_cache": 7}
+
+_MOVES_NOTHING = frozenset(
+    "aten::" + name
+    for name in (
+        "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view",
+        "_reshape_alias", "lift_fresh", "set_", "resize_", "is_same_size",
+    )
+)  # fmt: skip
+#: Attributes that shapes do not tell, by operator: positions of integer or boolean arguments.
+_ATTRIBUTES = {
+    "aten::convolution": (6, 8),
+    "aten::_convolution": (6, 8),
+    "aten::convolution_backward": (7, 10),
+    "aten::_softmax": (1,),
+    "aten::_log_softmax": (1,),
+    "aten::_softmax_backward_data": (2,),
+    "aten::_log_softmax_backward_data": (2,),
+    "aten::native_group_norm": (6,),
+    "aten::native_group_norm_backward": (8,),
+}
+
+
+class Recorder(TorchDispatchMode):
+    """The rows of one traced pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.ops = []
+        self.name_index = {}
+        self.tensor_storage = []
+        self.tensor_dtype = []
+        self.tensor_ndim = []
+        self.dims = []
+        self.births = []
+        self.deaths = []
+        self.owners = []
+        self.storage_dtype = []
+        self.storage_bytes = []
+        self.trainable = []
+        self.dtype_index = {}
+        self.module_index = 0
+        self.phase = LOSS
+        self._is_paused = False
+        self._row_of_storage = {}
+        self._references = {}
+        self._func_info = {}
+        self._sequence = [-1]
+        self._sequence_module = [0]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self._is_paused:
+            return func(*args, **kwargs)
+        info = self._func_info.get(func)
+        if info is None:
+            info = self._func_info[func] = _describe(func)
+        name, moves_nothing, is_composite, attributes = info
+        if is_composite:
+            result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        if moves_nothing:
+            return result
+        outputs = _tensors((result,))
+        if outputs:
+            inputs = _tensors(args)
+            if kwargs:
+                inputs += _tensors(kwargs.values())
+            self.record(name, inputs, outputs, [_scalar(args, i) for i in attributes])
+        return result
+
+    def record(self, name, inputs, outputs, attributes):
+        """Append one op."""
+        node = torch._C._current_autograd_node()
+        phase, module = self.phase, self.module_index
+        if node is not None:
+            phase, module = BACKWARD, self._module_of(node)
+        index = self.name_index.setdefault(name, len(self.name_index))
+        self.ops.append(
+            (
+                index,
+                phase,
+                module,
+                [self._tensor(t, -1) for t in inputs],
+                [self._tensor(t, len(self.ops)) for t in outputs],
+                attributes,
+            )
+        )
+
+    def own(self, tensor, owner, trainable=False):
+        """Declare a tensor that exists before the pass."""
+        row = self._storage(tensor, -1)
+        self.owners[row] = OWNERS[owner]
+        self.trainable[row] = int(trainable)
+        return row
+
+    def own_model(self, model):
+        """Declare every parameter and buffer of ``model``."""
+        for parameter in model.parameters():
+            self.own(parameter, "parameter", parameter.requires_grad)
+        for buffer in model.buffers():
+            self.own(buffer, "buffer")
+
+    def enter_module(self, index):
+        """Ops from here on belong to module ``index``."""
+        self.module_index = index
+        self._sequence.append(torch._C._autograd._get_sequence_nr())
+        self._sequence_module.append(index)
+
+    def own_gradients(self, model):
+        """Declare the gradients that the backward pass has left."""
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                row = self._row_of_storage.get(parameter.grad.untyped_storage()._cdata)
+                if row is not None and self.owners[row] == OWNERS["activation"]:
+                    self.owners[row] = OWNERS["gradient"]
+
+    @contextlib.contextmanager
+    def paused(self):
+        """Record nothing inside."""
+        self._is_paused, before = True, self._is_paused
+        try:
+            yield
+        finally:
+            self._is_paused = before
+
+    def close(self):
+        """Forget what is still alive: it outlives the pass."""
+        self._references.clear()
+
+    def _module_of(self, node):
+        number = node._sequence_nr()
+        return self._sequence_module[bisect.bisect_right(self._sequence, number) - 1]
+
+    def _tensor(self, tensor, birth):
+        self.tensor_storage.append(self._storage(tensor, birth))
+        self.tensor_dtype.append(self._dtype(tensor.dtype))
+        shape = tensor.shape
+        self.tensor_ndim.append(len(shape))
+        self.dims.extend(shape)
+        return len(self.tensor_storage) - 1
+
+    def _dtype(self, dtype):
+        return self.dtype_index.setdefault(str(dtype).replace("torch.", ""), len(self.dtype_index))
+
+    def _storage(self, tensor, birth):
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        row = self._row_of_storage.get(key)
+        if row is None:
+            row = len(self.births)
+            self.births.append(birth)
+            self.deaths.append(None)
+            self.owners.append(OWNERS["activation"])
+            self.trainable.append(0)
+            self.storage_dtype.append(self._dtype(tensor.dtype))
+            self.storage_bytes.append(storage.nbytes())
+            self._row_of_storage[key] = row
+            self._references[row] = weakref.ref(storage, self._on_death(row, key))
+        return row
+
+    def _on_death(self, row, key):
+        def forget(_reference):
+            if self._row_of_storage.get(key) == row:
+                del self._row_of_storage[key]
+            self.deaths[row] = len(self.ops) - 1
+
+        return forget
+
+    def topology(self):
+        """What must not change with batch or sequence length."""
+        return {
+            "names": list(self.name_index),
+            "dtypes": list(self.dtype_index),
+            "ops": [list(op) for op in self.ops],
+            "tensor_storage": self.tensor_storage,
+            "tensor_dtype": self.tensor_dtype,
+            "tensor_ndim": self.tensor_ndim,
+            "birth": self.births,
+            "death": [len(self.ops) if d is None else d for d in self.deaths],
+            "owner": self.owners,
+            "trainable": self.trainable,
+            "storage_dtype": self.storage_dtype,
+        }
+
+    def numbers(self):
+        """What may change with batch or sequence length."""
+        return {"dims": self.dims, "bytes": self.storage_bytes}
+
+
+class ModuleTracker:
+    """Tell a recorder which module is running, through global module hooks."""
+
+    def __init__(self, recorder, index_of):
+        self._recorder = recorder
+        self._index_of = index_of
+        self._stack = [(0, LOSS)]
+
+    def __enter__(self):
+        from torch.nn.modules import module
+
+        self._handles = [
+            module.register_module_forward_pre_hook(self._before),
+            module.register_module_forward_hook(self._after, always_call=True),
+        ]
+        return self
+
+    def __exit__(self, *exception):
+        for handle in self._handles:
+            handle.remove()
+
+    def _before(self, module, _inputs):
+        index = self._index_of.get(id(module), self._stack[-1][0])
+        phase = FORWARD if id(module) in self._index_of else self._stack[-1][1]
+        self._stack.append((index, phase))
+        self._apply()
+
+    def _after(self, _module, _inputs, _output):
+        self._stack.pop()
+        self._apply()
+
+    def _apply(self):
+        index, self._recorder.phase = self._stack[-1]
+        self._recorder.enter_module(index)
+
+
+class Canonical(TorchFunctionMode):
+    """Replace functions whose CPU decomposition is not what an accelerator runs."""
+
+    def __init__(self, recorder):
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        stand_in = _STAND_INS.get(func)
+        if stand_in is not None:
+            result = stand_in(self._recorder, *args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return func(*args, **kwargs)
+
+
+class _Attention(torch.autograd.Function):
+    """Scaled-dot-product attention that saves what a flash kernel saves."""
+
+    @staticmethod
+    def forward(ctx, recorder, query, key, value, mask, dropout_p, is_causal):
+        with recorder.paused():
+            output = _like_transposed(query, value.shape[-1])
+            lse = torch.empty(query.shape[:-1], dtype=torch.float32, device=query.device)
+        ctx.recorder, ctx.attributes = recorder, [int(is_causal), int(dropout_p > 0)]
+        inputs = [query, key, value] + ([] if mask is None else [mask])
+        recorder.record("paceline::attention", inputs, [output, lse], ctx.attributes)
+        ctx.save_for_backward(*(inputs + [output, lse]))
+        ctx.has_mask = mask is not None
+        return output
+
+    @staticmethod
+    def backward(ctx, grad):
+        saved = ctx.saved_tensors
+        with ctx.recorder.paused():
+            grads = [_like_transposed(t, t.shape[-1]) for t in saved[:3]]
+            if ctx.has_mask and ctx.needs_input_grad[4]:
+                grads.append(torch.empty_like(saved[3]))
+        ctx.recorder.record(
+            "paceline::attention_backward", list(saved[:3]) + [grad] + list(saved[3:]), grads,
+            ctx.attributes,
+        )  # fmt: skip
+        mask_grad = grads[3] if len(grads) > 3 else None
+        return (None, grads[0], grads[1], grads[2], mask_grad, None, None)
+
+
+def _like_transposed(tensor, head_size):
+    """Uninitialised (batch, heads, length, head size) laid out as (batch, length, heads, …)."""
+    shape = tuple(tensor.shape[:-1]) + (head_size,)
+    if len(shape) < 3:
+        return torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
+    swapped = shape[:-3] + (shape[-2], shape[-3], shape[-1])
+    return torch.empty(swapped, dtype=tensor.dtype, device=tensor.device).transpose(-2, -3)
+
+
+def _attention(
+    recorder, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+    enable_gqa=False,
+):  # fmt: skip
+    if not query.is_meta:
+        return NotImplemented
+    return _Attention.apply(recorder, query, key, value, attn_mask, dropout_p, is_causal)
+
+
+def _dropout(recorder, input, p=0.5, training=True, inplace=False):
+    if not training or p == 0 or inplace or not input.is_meta:
+        return NotImplemented
+    return torch.native_dropout(input, p, True)[0]
+
+
+def _dropout_c(recorder, input, p, train):
+    return _dropout(recorder, input, p, train)
+
+
+class _Recurrent(torch.autograd.Function):
+    """All layers and time steps of a recurrent network as one op each way (as cuDNN does)."""
+
+    @staticmethod
+    def forward(ctx, recorder, spec, data, *rest):
+        gates, num_layers, num_directions, hidden, output_shape, num_states, is_training = spec
+        rows = 1
+        for extent in output_shape[:-1]:
+            rows *= extent
+        with recorder.paused():
+            output = data.new_empty(output_shape)
+            states = [torch.empty_like(s) for s in rest[:num_states]]
+            width = num_layers * num_directions * hidden * (gates + 2)
+            reserve = data.new_empty((rows, width)) if is_training else data.new_empty((0, width))
+        ctx.recorder, ctx.num_states = recorder, num_states
+        ctx.attributes = [gates, num_layers, num_directions, hidden]
+        inputs = [data] + list(rest)
+        recorder.record("paceline::recurrent", inputs, [output, reserve] + states, ctx.attributes)
+        ctx.save_for_backward(*(inputs + [output, reserve]))
+        return (output,) + tuple(states)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        saved = ctx.saved_tensors
+        needed = ctx.needs_input_grad[2:]
+        with ctx.recorder.paused():
+            results = [torch.empty_like(t) if n else None for t, n in zip(saved, needed)]
+        inputs = list(saved) + [g for g in grads if g is not None]
+        outputs = [r for r in results if r is not None]
+        ctx.recorder.record("paceline::recurrent_backward", inputs, outputs, ctx.attributes)
+        return (None, None) + tuple(results)
+
+
+def _recurrent(gates, has_cell):
+    def stand_in(recorder, data, *arguments):
+        if not data.is_meta:
+            return NotImplemented
+        is_packed = (
+            isinstance(arguments[0], torch.Tensor) and isinstance(arguments[2], bool) is False
+        )
+        is_packed = is_packed and arguments[0].dtype == torch.int64
+        if is_packed:
+            _, states, weights, _, num_layers, _, training, bidirectional = arguments[:8]
+        else:
+            states, weights, _, num_layers, _, training, bidirectional = arguments[:7]
+        states = list(states) if has_cell else [states]
+        hidden = weights[1].shape[1]
+        num_directions = 2 if bidirectional else 1
+        width = states[0].shape[-1] * num_directions
+        shape = tuple(data.shape[:-1]) + (width,)
+        spec = (gates, num_layers, num_directions, hidden, shape, len(states), training)
+        return _Recurrent.apply(recorder, spec, data, *(states + list(weights)))
+
+    return stand_in
+
+
+_STAND_INS = {
+    torch.nn.functional.scaled_dot_product_attention: _attention,
+    torch.nn.functional.dropout: _dropout,
+    torch.dropout: _dropout_c,
+    torch.lstm: _recurrent(4, True),
+    torch.gru: _recurrent(3, False),
+    torch.rnn_tanh: _recurrent(1, False),
+    torch.rnn_relu: _recurrent(1, False),
+}
+
+
+def _describe(func):
+    name = func._schema.name
+    returns = func._schema.returns
+    is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+    is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+        func.name(), "CompositeImplicitAutograd"
+    )
+    if torch.Tag.pointwise in func.tags:
+        tag = "pointwise"
+    elif getattr(torch.Tag, "reduction", None) in func.tags:
+        tag = "reduction"
+    else:
+        tag = ""
+    attributes = _ATTRIBUTES.get(name, ())
+    return name + "|" + tag, is_view or name in _MOVES_NOTHING, is_composite, attributes
+
+
+def _tensors(values):
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _tensors(value)
+    return found
+
+
+def _scalar(args, position):
+    value = args[position] if position < len(args) else 0
+    if isinstance(value, (list, tuple)):
+        return sum(int(bool(v)) << i for i, v in enumerate(value))
+    return int(value)
