@@ -1,0 +1,122 @@
+"""Peak device memory of a process, for all points at once.
+
+Tier one, here, takes the live bytes at the moments that can be the peak and adds what the caching
+allocator, the libraries and the driver add. Tier two (`paceline.predict.allocator`) replays one
+pass allocation by allocation; tier one's upper bound is never below it.
+
+Three figures are easily confused: *allocated* (live tensors, rounded), *reserved* (the segments
+that the allocator holds) and *process* (reserved, workspaces and the driver's context: what
+``nvidia-smi`` shows). `peak_memory_bytes` gives the last, as that is what must fit.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from paceline.predict.prediction import Points
+from paceline.trace.costs import MemoryTable, Platform
+from paceline.trace.graph import FloatArray, monomials
+
+_CHUNK_POINTS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessMemory:
+    """What a platform adds to live tensors.
+
+    Attributes:
+        context_low_bytes: Driver context and loaded kernels, lower end of the 80 % interval.
+        context_mid_bytes: Median.
+        context_high_bytes: Bound that holds at a chance of 95 %.
+        workspace_bytes: Workspaces of the matrix libraries, allocated once.
+        fragmentation_mid_frac: Reserved over allocated, above one, median.
+        fragmentation_high_frac: The same, bound.
+        round_bytes: Granularity of an allocation.
+    """
+
+    context_low_bytes: float
+    context_mid_bytes: float
+    context_high_bytes: float
+    workspace_bytes: float
+    fragmentation_mid_frac: float
+    fragmentation_high_frac: float
+    round_bytes: float
+
+
+@cache
+def process_memory(platform: Platform) -> ProcessMemory:
+    """The constants of a platform, from ``data/process_memory.csv``."""
+    text = files("paceline.predict").joinpath("data", "process_memory.csv").read_text("utf-8")
+    rows = {row["platform"]: row for row in csv.DictReader(text.splitlines())}
+    names = ProcessMemory.__dataclass_fields__
+    return ProcessMemory(**{name: float(rows[platform][name]) for name in names})
+
+
+def peak_allocated_bytes(memory: MemoryTable, points: Points, *, platform: Platform) -> FloatArray:
+    """Peak of live tensors, each rounded up to the allocator's granularity on average.
+
+    Args:
+        memory: Candidate moments of a lowered pass.
+        points: Where to evaluate, P of them.
+        platform: Whose allocator.
+
+    Returns:
+        What ``torch.cuda.max_memory_allocated`` shows, without workspaces; (P,).
+    """
+    live, count = _at_peak(memory, points)
+    return live + 0.5 * process_memory(platform).round_bytes * count
+
+
+def peak_memory_bytes(
+    memory: MemoryTable, points: Points, *, platform: Platform
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Peak memory of the process.
+
+    Args:
+        memory: Candidate moments of a lowered pass.
+        points: Where to evaluate, P of them.
+        platform: Whose allocator, libraries and driver.
+
+    Returns:
+        Lower end of the 80 % interval, median, and the bound that holds at a chance of 95 %, each
+        (P,).
+    """
+    added = process_memory(platform)
+    live, count = _at_peak(memory, points)
+    rounding = added.round_bytes * count
+    mid = (live + 0.5 * rounding) * (1 + added.fragmentation_mid_frac) + added.workspace_bytes
+    high = (live + rounding) * (1 + added.fragmentation_high_frac) + added.workspace_bytes
+    return (
+        live + added.context_low_bytes,
+        mid + added.context_mid_bytes,
+        high + added.context_high_bytes,
+    )
+
+
+def _at_peak(memory: MemoryTable, points: Points) -> tuple[FloatArray, FloatArray]:
+    """Live bytes at the peak, and how many allocations are alive then; (P,) each."""
+    total = memory.by_owner.sum(axis=1)
+    used = np.flatnonzero(total.any(axis=0))
+    live = np.empty(len(points.batch))
+    count = np.empty(len(points.batch))
+    for start in range(0, len(points.batch), _CHUNK_POINTS):
+        part = slice(start, start + _CHUNK_POINTS)
+        at_points = monomials(points.batch[part], points.seq[part])[:, used] @ total[:, used].T
+        moment = at_points.argmax(axis=1)
+        live[part] = at_points[np.arange(len(moment)), moment]
+        count[part] = memory.num_allocations[moment]
+    return live, count
+
+
+def peak_by_owner_bytes(memory: MemoryTable, points: Points) -> FloatArray:
+    """Live bytes at the peak by ``Owner``, (num_owners, P); they sum to the live peak."""
+    total = memory.by_owner.sum(axis=1)
+    terms = monomials(points.batch, points.seq)
+    moment = (terms @ total.T).argmax(axis=1)
+    by_owner: FloatArray = np.einsum("pon,pn->op", memory.by_owner[moment], terms)
+    return by_owner
