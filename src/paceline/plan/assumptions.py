@@ -86,8 +86,8 @@ def _configuration(search: Search, best: int) -> str:
     parts = [
         workload.input_description,
         f"{width} autocast" if workload.task == "train" and width in ("BF16", "FP16") else width,
-        workload.optimizer.upper() if workload.optimizer else "",
-        f"{stack.framework} {stack.framework_version}, eager or compiled",
+        workload.optimizer or "",
+        f"{stack.framework} {stack.framework_version} {configuration.compiler}",
     ]
     return ", ".join(part for part in parts if part)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.catalog.entities import Device
@@ -15,9 +15,11 @@ from paceline.trace.workload import Task
 _HALF_PRECISIONS = ("bf16", "fp16")
 _FULL_PRECISIONS = ("tf32", "fp32")
 
+_FASTEST_FIRST: tuple[Compiler, ...] = ("compiled", "xla", "eager")
+
 #: Below so many parameters autocast's extra casts can cost more than narrow arithmetic saves, so
 #: full width competes.
-_SMALL_MODEL_PARAMETERS = 20_000_000
+_SMALL_MODEL_PARAMETERS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +98,7 @@ def _precisions(support: DeviceSupport, goal: Goal, *, is_small: bool) -> tuple[
 
 
 def _compilers(support: DeviceSupport, goal: Goal) -> tuple[Compiler, ...]:
-    known: Mapping[str, Compiler] = {
-        "eager": "eager", "compiled": "compiled", "xla": "xla", "tensorrt": "tensorrt",
-    }  # fmt: skip
+    """Accepted compilers; unless stated, one only, since no prediction is slower compiled."""
     accepted = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers
-    if support.platform == "xla":
-        return ("xla",)
-    return tuple(known[c] for c in accepted if c in support.compilers)
+    usable = tuple(c for c in _FASTEST_FIRST if c in support.compilers)
+    return tuple(c for c in usable if c in accepted) if accepted else usable[:1]

@@ -40,7 +40,7 @@ class Goal:
         memory_confidence: Chance at which the job must fit.
         objective: What is best; ``auto`` is time under a budget alone, else cost.
         precisions: Accepted precisions; empty takes those that keep the usual quality.
-        compilers: Accepted compilers.
+        compilers: Accepted compilers; empty takes the fastest that the device can use.
         global_batch: Exact items per optimizer step; None allows any up to the workload's limit.
         max_price_age_days: Older prices are shown below the line.
         pins: What is fixed beforehand, see `PIN_KEYS`.
@@ -64,7 +64,7 @@ class Goal:
     memory_confidence: float = 0.9
     objective: Objective = "auto"
     precisions: tuple[str, ...] = ()
-    compilers: tuple[str, ...] = ("eager", "compiled")
+    compilers: tuple[str, ...] = ()
     global_batch: int | None = None
     max_price_age_days: int = 365
     pins: Mapping[str, str] = field(default_factory=dict)

@@ -225,7 +225,8 @@ def _forecast(
 
 def _tight_devices(plain: Forecast, devices: Sequence[Device], goal: Goal) -> frozenset[int]:
     """Rows of devices on which so few items fit that recomputing activations competes."""
-    capacity = np.array([device.memory_bytes or 0.0 for device in devices])
+    is_cpu = np.array([device.kind == "cpu" for device in devices])
+    capacity = np.where(is_cpu, np.inf, [device.memory_bytes or 0.0 for device in devices])
     needed = plain.memory_mid_bytes * np.exp(
         normal_quantile(goal.memory_confidence) * plain.memory_log_sigma
     )
@@ -283,12 +284,18 @@ def _place_table(places: Sequence[Place], devices: Sequence[Device]) -> PlaceTab
         device=np.array([row[p.device.name] for p in places], dtype=np.int64),
         devices_per_node=np.array([int(p.offer.num_devices) for p in places], dtype=np.int64),
         usd_per_hour=column([p.usd_per_hour for p in places]),
-        memory_bytes=np.nan_to_num(column([p.device.memory_bytes for p in places]), nan=0.0),
+        memory_bytes=np.nan_to_num(column([_memory_bytes(p) for p in places]), nan=0.0),
         tdp_w=column([p.device.tdp_w for p in places]),
         has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
         has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
         is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),
     )
+
+
+def _memory_bytes(place: Place) -> float | None:
+    """Memory the job may fill: of the device, or of the machine where the CPU is the device."""
+    is_cpu = place.device.kind == "cpu"
+    return place.offer.host_memory_bytes if is_cpu else place.device.memory_bytes
 
 
 def _restrict(candidates: CandidateTable, goal: Goal) -> CandidateTable:
