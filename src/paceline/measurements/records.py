@@ -80,6 +80,8 @@ class Record:
         utilization_frac: Mean share of time in which the device ran something.
         throttle_reasons: What held clocks back, comma separated; empty where nothing did.
         is_shared: Whether other processes used the device meanwhile.
+        sweep: Key of the sweep it belongs to, with the number of its run; empty outside of one.
+        cell: Canonical key of the cell, equal in every run of the same measurement.
         reason: Why it did not end ``ok``; the worker's last line.
         note: Whatever else a reader must know.
         schema_version: Layout of this line.
@@ -137,6 +139,8 @@ class Record:
     utilization_frac: float | None = None
     throttle_reasons: str = ""
     is_shared: bool | None = None
+    sweep: str = ""
+    cell: str = ""
     reason: str = ""
     note: str = ""
     schema_version: int = SCHEMA_VERSION

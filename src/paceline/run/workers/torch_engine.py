@@ -198,9 +198,7 @@ def build(torch, request, ranks):
         run = torch.nn.parallel.DistributedDataParallel(
             run, device_ids=[ranks.local_rank] if ranks.is_cuda else None
         )
-    return Subject(
-        torch, model, run, kind, inputs, optimizer, request["precision"], ranks.is_cuda
-    )
+    return Subject(torch, model, run, kind, inputs, optimizer, request["precision"], ranks.is_cuda)
 
 
 def make_model(torch, request):

@@ -1,0 +1,389 @@
+"""Measure a Keras 3 model on TensorFlow, JAX or PyTorch, whichever KERAS_BACKEND names.
+
+Standard library, keras and its backend only.
+"""
+
+import os
+import sys
+import time
+
+from engine import (
+    RequestError,
+    main,
+    peak_resident_bytes,
+    sample_inputs,
+    time_steps,
+    unsupported,
+)
+
+
+def serve(request, progress):
+    """Build, time, and describe one cell."""
+    name = os.environ.get("KERAS_BACKEND", "tensorflow")
+    prepare = {"tensorflow": _prepare_tensorflow, "jax": _prepare_jax, "torch": _prepare_torch}[
+        name
+    ]
+    try:
+        prepare(request)
+        import keras
+    except ImportError as error:
+        raise RequestError("no-framework", "this Python lacks %s: %s" % (name, error)) from None
+    backend = {"tensorflow": TensorFlowBackend, "jax": JaxBackend, "torch": TorchBackend}[name]()
+    if request["action"] == "hello":
+        return describe(backend)
+    unsupported(request, precision=("fp32", "bf16", "fp16"), compiler=backend.compilers)
+    if request["precision"] != "fp32":
+        dtype = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}[request["precision"]]
+        keras.mixed_precision.set_global_policy(dtype)
+    return measure(keras, backend, request, progress)
+
+
+def describe(backend):
+    """What this Python can run on."""
+    import keras
+
+    return {
+        "framework": backend.name,
+        "framework_version": backend.version(),
+        "python_version": sys.version.split()[0],
+        "platform": backend.platform(),
+        "platform_version": None,
+        "devices": backend.devices(),
+        "note": "keras %s" % keras.__version__,
+    }
+
+
+def measure(keras, backend, request, progress):
+    """Time one cell."""
+    import numpy
+
+    progress(stage="building")
+    keras.utils.set_random_seed(0)
+    model, kind, shape = make_model(request)
+    batch = request["batch"] * request["num_devices"]
+    buffer, full = sample_inputs(kind, shape, batch, request["seq"], 1000)
+    dtype = numpy.int64 if kind == "text" else numpy.float32
+    inputs = numpy.frombuffer(buffer, dtype=dtype).reshape(full)
+    inputs = inputs.astype(numpy.int32) if kind == "text" else inputs
+    targets = numpy.zeros((batch,), dtype=numpy.int32)
+    progress(stage="compiling")
+    started = time.perf_counter()
+    step, synchronize = backend.step(keras, model, inputs, targets, request)
+    step()
+    synchronize()
+    compile_s = time.perf_counter() - started
+    answer = dict(describe(backend), **time_steps(step, synchronize, request["timing"], progress))
+    answer["compile_s"] = None if request["compiler"] == "eager" else compile_s
+    answer["num_parameters"] = sum(int(numpy.prod(w.shape)) for w in model.trainable_weights)
+    answer["sample_unit"] = "images" if kind == "image" else "samples"
+    answer["resident_bytes"] = peak_resident_bytes()
+    answer["num_threads"] = request.get("threads")
+    return answer
+
+
+def make_model(request):
+    """Model, what one item of it is, and the shape of an item."""
+    import keras_models
+
+    name = request["entry"].partition(":")[2] or request["entry"]
+    if name not in keras_models.ZOO:
+        known = ", ".join(sorted(keras_models.ZOO))
+        raise RequestError(
+            "unsupported", "no Keras definition of `%s`; there are %s" % (name, known)
+        )
+    builder, kind, shape = keras_models.ZOO[name]
+    return builder(), kind, shape
+
+
+def _prepare_tensorflow(request):
+    threads = request.get("threads")
+    if threads:
+        os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)
+        os.environ["TF_NUM_INTEROP_THREADS"] = "1"
+    import tensorflow
+
+    if threads:
+        tensorflow.config.threading.set_intra_op_parallelism_threads(threads)
+        tensorflow.config.threading.set_inter_op_parallelism_threads(1)
+    if request.get("num_devices", 1) > 1 and request.get("device") == "cpu":
+        cpus = tensorflow.config.list_physical_devices("CPU")
+        logical = [tensorflow.config.LogicalDeviceConfiguration()] * request["num_devices"]
+        tensorflow.config.set_logical_device_configuration(cpus[0], logical)
+
+
+def _prepare_jax(request):
+    flags = []
+    if request.get("threads") == 1:
+        flags.append("--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+    if request.get("num_devices", 1) > 1 and request.get("device") == "cpu":
+        flags.append("--xla_force_host_platform_device_count=%d" % request["num_devices"])
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", "")] + flags).strip()  # noqa: RUF005
+    import jax  # noqa: F401
+
+
+def _prepare_torch(request):
+    import torch
+
+    if request.get("threads"):
+        torch.set_num_threads(request["threads"])
+
+
+class TensorFlowBackend(object):
+    """Eager, as a graph, or through XLA; several devices by MirroredStrategy."""
+
+    name = "tensorflow"
+    compilers = ("compiled", "xla", "eager")
+
+    def version(self):
+        """Exact release."""
+        import tensorflow
+
+        return tensorflow.__version__
+
+    def platform(self):
+        """What it runs on."""
+        return "cuda" if self.devices() else "cpu"
+
+    def devices(self):
+        """Names of the GPUs."""
+        import tensorflow
+
+        gpus = tensorflow.config.list_physical_devices("GPU")
+        details = tensorflow.config.experimental.get_device_details
+        return [details(gpu).get("device_name", gpu.name) for gpu in gpus]
+
+    def step(self, keras, model, inputs, targets, request):
+        """The callable that is timed, and one that waits for it."""
+        import tensorflow as tf
+
+        if request["num_devices"] > 1:
+            return self._mirrored(keras, inputs, targets, request)
+        run = self._function(keras, model, request)
+        x, y = tf.constant(inputs), tf.constant(targets)
+        return self._driven(lambda: run(x, y))
+
+    def _mirrored(self, keras, inputs, targets, request):
+        import tensorflow as tf
+
+        if request["compiler"] == "eager":
+            raise RequestError("unsupported", "MirroredStrategy needs a graph")
+        kind = "GPU" if request["device"] == "cuda" else "CPU"
+        names = ["%s:%d" % (kind, i) for i in range(request["num_devices"])]
+        strategy = tf.distribute.MirroredStrategy(names)
+        with strategy.scope():
+            model, _, _ = make_model(request)
+            run = self._function(keras, model, dict(request, compiler="none"))
+        count = request["batch"]
+        shares = [slice(i * count, (i + 1) * count) for i in range(request["num_devices"])]
+
+        def share(array):
+            def value(context):
+                return tf.constant(array[shares[context.replica_id_in_sync_group]])
+
+            return strategy.experimental_distribute_values_from_function(value)
+
+        x, y = share(inputs), share(targets)
+        together = tf.function(lambda: strategy.run(run, args=(x, y)), autograph=False)
+        return self._driven(lambda: strategy.experimental_local_results(together())[0])
+
+    def _driven(self, call):
+        held = [None]
+
+        def step():
+            held[0] = call()
+
+        def synchronize():
+            if held[0] is not None:
+                held[0].numpy()
+
+        return step, synchronize
+
+    def _function(self, keras, model, request):
+        import tensorflow as tf
+
+        mode = request["mode"]
+        optimizer = make_optimizer(keras, request)
+        if mode == "step":
+            optimizer.build(model.trainable_variables)
+
+        def forward(x, y):
+            return tf.reduce_sum(tf.cast(model(x, training=False), tf.float32))
+
+        def train(x, y):
+            with tf.GradientTape() as tape:
+                logits = tf.cast(model(x, training=True), tf.float32)
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+                loss = tf.reduce_mean(losses)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            if mode == "step":
+                optimizer.apply(gradients, model.trainable_variables)
+                return loss
+            # Every gradient has to reach the result, or the graph would prune its computation.
+            return loss + tf.add_n(
+                [0.0 * tf.reduce_sum(tf.convert_to_tensor(g)) for g in gradients]
+            )
+
+        function = forward if mode == "forward" else train
+        if request["compiler"] in ("eager", "none"):
+            return function
+        return tf.function(function, jit_compile=request["compiler"] == "xla", autograph=False)
+
+
+class JaxBackend(object):
+    """Through XLA; several devices by sharding the batch."""
+
+    name = "jax"
+    compilers = ("xla",)
+
+    def version(self):
+        """Exact release."""
+        import jax
+
+        return jax.__version__
+
+    def platform(self):
+        """What it runs on."""
+        import jax
+
+        return {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
+
+    def devices(self):
+        """Names of the accelerators."""
+        import jax
+
+        return [d.device_kind for d in jax.devices() if d.platform != "cpu"]
+
+    def step(self, keras, model, inputs, targets, request):
+        """The callable that is timed, and one that waits for it."""
+        import jax
+
+        optimizer = make_optimizer(keras, request)
+        optimizer.build(model.trainable_variables)
+        state = tuple(
+            [v.value for v in group]
+            for group in (
+                model.trainable_variables,
+                model.non_trainable_variables,
+                optimizer.variables,
+            )
+        )
+        state, batch = self._placed(state, (inputs, targets), request["num_devices"])
+        run = jax.jit(self._function(model, optimizer, request["mode"]))
+        held = [state, None]
+
+        def step():
+            held[0], held[1] = run(held[0], batch)
+
+        def synchronize():
+            jax.block_until_ready(held)
+
+        return step, synchronize
+
+    def _placed(self, state, batch, num_devices):
+        import jax
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+        if num_devices > len(jax.devices()):
+            raise RequestError("unsupported", "fewer than %d devices are visible" % num_devices)
+        mesh = Mesh(jax.devices()[:num_devices], ("data",))
+        whole = NamedSharding(mesh, PartitionSpec())
+        split = NamedSharding(mesh, PartitionSpec("data"))
+        return jax.device_put(state, whole), jax.device_put(batch, split)
+
+    def _function(self, model, optimizer, mode):
+        import jax
+        import jax.numpy as jnp
+
+        def loss(trainable, other, x, y):
+            logits, other = model.stateless_call(trainable, other, x, training=True)
+            chosen = jnp.take_along_axis(
+                jax.nn.log_softmax(logits.astype(jnp.float32)), y[:, None], axis=1
+            )
+            return -chosen.mean(), other
+
+        def forward(state, batch):
+            logits, _ = model.stateless_call(state[0], state[1], batch[0], training=False)
+            return state, logits
+
+        def both(state, batch):
+            (value, _), gradients = jax.value_and_grad(loss, has_aux=True)(
+                state[0], state[1], *batch
+            )
+            return state, (value, gradients)
+
+        def step(state, batch):
+            (value, other), gradients = jax.value_and_grad(loss, has_aux=True)(
+                state[0], state[1], *batch
+            )
+            trainable, slots = optimizer.stateless_apply(state[2], gradients, state[0])
+            return (trainable, other, slots), value
+
+        return {"forward": forward, "forward-backward": both, "step": step}[mode]
+
+
+class TorchBackend(object):
+    """Eager, or through torch.compile."""
+
+    name = "keras-torch"
+    compilers = ("eager", "compiled")
+
+    def version(self):
+        """Exact release."""
+        import torch
+
+        return torch.__version__
+
+    def platform(self):
+        """What it runs on."""
+        import torch
+
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def devices(self):
+        """Names of the GPUs."""
+        import torch
+
+        return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+
+    def step(self, keras, model, inputs, targets, request):
+        """The callable that is timed, and one that waits for it."""
+        import torch
+
+        if request["num_devices"] > 1:
+            raise RequestError("unsupported", "measure several devices with the torch stack")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        x, y = torch.tensor(inputs, device=device), torch.tensor(targets, device=device).long()
+        run = torch.compile(model) if request["compiler"] == "compiled" else model
+        optimizer = make_optimizer(keras, request)
+        optimizer.build(model.trainable_variables)
+
+        def forward():
+            with torch.no_grad():
+                return run(x, training=False)
+
+        def both():
+            model.zero_grad()
+            torch.nn.functional.cross_entropy(run(x, training=True).float(), y).backward()
+
+        def step():
+            both()
+            gradients = [v.value.grad for v in model.trainable_variables]
+            with torch.no_grad():
+                optimizer.apply(gradients, model.trainable_variables)
+
+        wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+        return {"forward": forward, "forward-backward": both, "step": step}[request["mode"]], wait
+
+
+def make_optimizer(keras, request):
+    """The optimizer of the request, at the learning rate that changes nothing."""
+    kinds = {
+        "sgd": lambda: keras.optimizers.SGD(0.0, momentum=0.9),
+        "adam": lambda: keras.optimizers.Adam(0.0),
+        "adamw": lambda: keras.optimizers.AdamW(0.0),
+    }
+    return kinds[request.get("optimizer") or "sgd"]()
+
+
+if __name__ == "__main__":
+    main(serve)

@@ -1,0 +1,272 @@
+"""Measure an exported ONNX model in ONNX Runtime, OpenVINO, TVM or TensorRT.
+
+Standard library, NumPy and whichever of the four this Python has. The model file and the outputs
+of the framework that exported it come with the request, so every engine's numbers are checked.
+"""
+
+import sys
+import time
+
+from engine import (
+    RequestError,
+    main,
+    peak_resident_bytes,
+    sample_inputs,
+    time_steps,
+    unsupported,
+)
+
+
+def serve(request, progress):
+    """Load, time, and describe one cell."""
+    engines = {
+        "onnxruntime": OnnxRuntime,
+        "openvino": OpenVino,
+        "tvm": Tvm,
+        "tensorrt": TensorRt,
+    }
+    try:
+        engine = engines[request["framework"]]()
+    except ImportError as error:
+        text = "this Python has no %s (%s)" % (request["framework"], error)
+        raise RequestError("no-framework", text) from None
+    if request["action"] == "hello":
+        return describe(engine)
+    unsupported(
+        request, precision=("fp32",), compiler=engine.compilers, mode=("forward",), num_devices=(1,)
+    )
+    return measure(engine, request, progress)
+
+
+def describe(engine):
+    """What this Python can run on."""
+    return {
+        "framework": engine.name,
+        "framework_version": engine.version(),
+        "python_version": sys.version.split()[0],
+        "platform": engine.platform(),
+        "platform_version": None,
+        "devices": engine.devices(),
+    }
+
+
+def measure(engine, request, progress):
+    """Time one cell."""
+    import numpy
+
+    kind = request["kind"]
+    buffer, full = sample_inputs(kind, request["shape"], request["batch"], request["seq"], 1000)
+    dtype = numpy.int64 if kind in ("text", "language") else numpy.float32
+    inputs = numpy.frombuffer(buffer, dtype=dtype).reshape(full)
+    progress(stage="compiling")
+    started = time.perf_counter()
+    run, synchronize = engine.load(request, inputs)
+    first = numpy.asarray(run())
+    compile_s = time.perf_counter() - started
+    answer = dict(describe(engine), **time_steps(run, synchronize, request["timing"], progress))
+    answer["compile_s"] = None if request["compiler"] == "eager" else compile_s
+    answer["num_parameters"] = None
+    answer["sample_unit"] = {"image": "images", "language": "tokens"}.get(kind, "samples")
+    answer["resident_bytes"] = peak_resident_bytes()
+    answer["num_threads"] = request.get("threads")
+    answer["outputs"] = [float(value) for value in first.reshape(-1)[:64]]
+    return answer
+
+
+class OnnxRuntime(object):
+    """Graph optimisations off (``eager``) or all on."""
+
+    name = "onnxruntime"
+    compilers = ("compiled", "eager")
+
+    def __init__(self):
+        import onnxruntime
+
+        self.library = onnxruntime
+
+    def version(self):
+        """Exact release."""
+        return self.library.__version__
+
+    def platform(self):
+        """What it runs on."""
+        return "cuda" if self.devices() else "cpu"
+
+    def devices(self):
+        """Providers beyond the CPU."""
+        return [p for p in self.library.get_available_providers() if p.startswith("CUDA")]
+
+    def load(self, request, inputs):
+        """The callable that is timed, and one that waits for it."""
+        library = self.library
+        options = library.SessionOptions()
+        if request.get("threads"):
+            options.intra_op_num_threads = request["threads"]
+            options.inter_op_num_threads = 1
+        level = library.GraphOptimizationLevel
+        is_plain = request["compiler"] == "eager"
+        options.graph_optimization_level = (
+            level.ORT_DISABLE_ALL if is_plain else level.ORT_ENABLE_ALL
+        )
+        wanted = "CUDAExecutionProvider" if request["device"] == "cuda" else "CPUExecutionProvider"
+        session = library.InferenceSession(request["onnx"], options, providers=[wanted])
+        if session.get_providers()[0] != wanted:
+            raise RequestError("unsupported", "ONNX Runtime could not load %s" % wanted)
+        feed = {session.get_inputs()[0].name: inputs}
+        return lambda: session.run(None, feed)[0], lambda: None
+
+
+class OpenVino(object):
+    """Always compiled."""
+
+    name = "openvino"
+    compilers = ("compiled",)
+
+    def __init__(self):
+        import openvino
+
+        self.library = openvino
+
+    def version(self):
+        """Exact release."""
+        return self.library.__version__.split("-")[0]
+
+    def platform(self):
+        """What it runs on."""
+        return "cpu"
+
+    def devices(self):
+        """Devices beyond the CPU."""
+        return [d for d in self.library.Core().available_devices if d != "CPU"]
+
+    def load(self, request, inputs):
+        """The callable that is timed, and one that waits for it."""
+        settings = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        if request.get("threads"):
+            settings["INFERENCE_NUM_THREADS"] = request["threads"]
+        compiled = self.library.Core().compile_model(request["onnx"], "CPU", settings)
+        job = compiled.create_infer_request()
+        job.set_input_tensor(self.library.Tensor(inputs))
+
+        def run():
+            job.infer()
+            return job.get_output_tensor().data
+
+        return run, lambda: None
+
+
+class Tvm(object):
+    """Imported into Relax and compiled with its standard pipeline, untuned."""
+
+    name = "tvm"
+    compilers = ("compiled",)
+
+    def __init__(self):
+        import tvm
+
+        self.library = tvm
+
+    def version(self):
+        """Exact release."""
+        return self.library.__version__
+
+    def platform(self):
+        """What it runs on."""
+        return "cpu"
+
+    def devices(self):
+        """Devices beyond the CPU."""
+        return []
+
+    def load(self, request, inputs):
+        """The callable that is timed, and one that waits for it."""
+        import onnx
+        from tvm import relax
+        from tvm.relax.frontend.onnx import from_onnx
+
+        tvm = self.library
+        module = from_onnx(onnx.load(request["onnx"]), keep_params_in_input=False)
+        with tvm.transform.PassContext(opt_level=3):
+            built = relax.build(module, target=_tvm_target(tvm))
+        machine = relax.VirtualMachine(built, tvm.cpu())
+        argument = tvm.runtime.tensor(inputs)
+
+        def run():
+            result = machine["main"](argument)
+            return (result if hasattr(result, "numpy") else result[0]).numpy()
+
+        return run, lambda: None
+
+
+def _tvm_target(tvm):
+    """This processor's instruction set, where the release can be told of it."""
+    try:
+        return tvm.target.Target.from_device(tvm.cpu())
+    except (ValueError, RuntimeError, AttributeError):
+        return tvm.target.Target("llvm")
+
+
+class TensorRt(object):
+    """An engine built from the ONNX file, on the first GPU."""
+
+    name = "tensorrt"
+    compilers = ("tensorrt",)
+
+    def __init__(self):
+        import tensorrt
+
+        self.library = tensorrt
+
+    def version(self):
+        """Exact release."""
+        return self.library.__version__
+
+    def platform(self):
+        """What it runs on."""
+        return "cuda"
+
+    def devices(self):
+        """GPUs are told by the driver, not by TensorRT."""
+        return []
+
+    def load(self, request, inputs):
+        """The callable that is timed, and one that waits for it."""
+        import numpy
+        from cuda.bindings import runtime
+
+        library = self.library
+        logger = library.Logger(library.Logger.WARNING)
+        builder = library.Builder(logger)
+        network = builder.create_network(0)
+        parser = library.OnnxParser(network, logger)
+        if not parser.parse_from_file(request["onnx"]):
+            raise RequestError("unsupported", "TensorRT: %s" % parser.get_error(0))
+        plan = builder.build_serialized_network(network, builder.create_builder_config())
+        engine = library.Runtime(logger).deserialize_cuda_engine(plan)
+        context = engine.create_execution_context()
+        names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
+        output = numpy.empty(tuple(engine.get_tensor_shape(names[1])), dtype=numpy.float32)
+        _, on_device = runtime.cudaMalloc(inputs.nbytes)
+        _, out_device = runtime.cudaMalloc(output.nbytes)
+        to_device = runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
+        runtime.cudaMemcpy(on_device, inputs.ctypes.data, inputs.nbytes, to_device)
+        context.set_tensor_address(names[0], on_device)
+        context.set_tensor_address(names[1], out_device)
+        _, stream = runtime.cudaStreamCreate()
+
+        def run():
+            context.execute_async_v3(int(stream))
+            return output
+
+        def synchronize():
+            runtime.cudaStreamSynchronize(stream)
+
+        run()
+        synchronize()
+        to_host = runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        runtime.cudaMemcpy(output.ctypes.data, out_device, output.nbytes, to_host)
+        return run, synchronize
+
+
+if __name__ == "__main__":
+    main(serve)
