@@ -11,8 +11,8 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
 
-from paceline.app.inquiry import inquire, load, read_day
-from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.app.inquiry import inquire, load, read_day, read_word
+from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from paceline.app.goal_options import PlanOptions
@@ -393,10 +393,7 @@ def offers(
 def _one_of(text: str | None, known: tuple[Known, ...], what: str) -> Known | None:
     if text is None:
         return None
-    for name in known:
-        if name == text:
-            return name
-    raise UnknownNameError.from_name(what, text, map(str, known), command="paceline devices --help")
+    return read_word(text, known, what, command="paceline devices --help")
 
 
 def _not_empty(found: tuple[Known, ...], what: str, command: str) -> tuple[Known, ...]:

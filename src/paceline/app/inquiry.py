@@ -95,7 +95,12 @@ def load(
     """The traced model, with a line of progress where that takes longer than a moment."""
     from paceline.trace import load_workload
 
-    with progress(f"tracing {model if isinstance(model, str) else type(model).__name__}"):
+    if not isinstance(model, str):
+        raise InvalidInputError(
+            f"a model is named by a text, not by a {type(model).__name__}",
+            hint="name a function that returns it: package.module:function",
+        )
+    with progress(f"tracing {model}"):
         return load_workload(
             model,
             task=read_task(task),
@@ -112,7 +117,7 @@ def read_task(text: str) -> Task:
     Raises:
         UnknownNameError: Neither ``train`` nor ``infer``.
     """
-    return _read_word(text, get_args(Task), "task")
+    return read_word(text, get_args(Task), "task", command="paceline plan --help")
 
 
 def read_compiler(text: str) -> Compiler:
@@ -123,7 +128,7 @@ def read_compiler(text: str) -> Compiler:
     """
     from paceline.trace.costs import Compiler
 
-    return _read_word(text, get_args(Compiler), "compiler")
+    return read_word(text, get_args(Compiler), "compiler", command="paceline predict --help")
 
 
 def read_day(day: str | date | None) -> date:
@@ -140,8 +145,13 @@ def read_day(day: str | date | None) -> date:
         raise InvalidInputError(f"`{day}` is not a day", hint="write it like 2026-11-20") from None
 
 
-def _read_word(text: str, known: tuple[Word, ...], what: str) -> Word:
+def read_word(text: str, known: tuple[Word, ...], what: str, *, command: str) -> Word:
+    """The one of ``known`` that ``text`` says.
+
+    Raises:
+        UnknownNameError: None of them; ``command`` tells which there are.
+    """
     for word in known:
         if word == text:
             return word
-    raise UnknownNameError.from_name(what, text, map(str, known), command="paceline predict --help")
+    raise UnknownNameError.from_name(what, text, map(str, known), command=command)

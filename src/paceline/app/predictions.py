@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
+from paceline.app.inquiry import read_compiler
 from paceline.app.progress import progress
 from paceline.catalog import (
     Catalog,
@@ -85,6 +86,8 @@ def predict_question(question: Question, workload: Workload) -> PredictionGrid:
 
 
 def _goal_options(question: Question) -> dict[str, str]:
+    for compiler in question.compiler.split(","):
+        read_compiler(compiler.strip())
     precision = {"precision": question.precision} if question.precision else {}
     return {"compiler": question.compiler, **precision}
 
@@ -110,7 +113,8 @@ def _named(catalog: Catalog, question: Question) -> _Where:
         for note in _variant_note(catalog, name, device)
     ]
     counts = sorted({count for _, count in parsed})
-    return _Where(devices=tuple(dict.fromkeys(devices)), counts=tuple(counts), notes=tuple(notes))
+    distinct = {device.name: device for device in devices}
+    return _Where(devices=tuple(distinct.values()), counts=tuple(counts), notes=tuple(notes))
 
 
 def _variant_note(catalog: Catalog, name: str, device: Device) -> Iterator[str]:

@@ -60,7 +60,7 @@ class GridCell:
         efficiency_frac: Throughput against so many single devices.
         energy_j_per_sample: Device energy; None if the power is unknown.
         memory_bytes: Peak on one device: low, median, 95 % bound.
-        memory_capacity_bytes: What one device has.
+        memory_capacity_bytes: What one device has; infinite for a CPU, whose machine is not said.
         chance_memory: Chance to fit.
         bound: What holds it back, as a word.
         reason: Why there is no figure; empty where there is one.
@@ -273,7 +273,7 @@ def _place_table(places: Sequence[_GridPlace]) -> PlaceTable:
         device=np.array([p.row for p in places], dtype=np.int64),
         devices_per_node=np.array([p.count for p in places], dtype=np.int64),
         usd_per_hour=unpriced,
-        memory_bytes=np.array([p.device.memory_bytes or 0.0 for p in places]),
+        memory_bytes=np.array([_capacity_bytes(p.device) for p in places]),
         tdp_w=np.array([np.nan if p.device.tdp_w is None else p.device.tdp_w for p in places]),
         has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
         has_node_link=np.zeros(len(places), dtype=bool),
@@ -304,7 +304,7 @@ def _cells(
 def _cell(workload: Workload, place: _GridPlace, grid: _Grid, row: int) -> GridCell:
     index = _index(place, grid, row)
     configuration = grid.predictions.configurations[index[0]]
-    capacity = place.device.memory_bytes or 0.0
+    capacity = _capacity_bytes(place.device)
     memory = _memory(grid.predictions, index)
     reason = _why_no_figure(place, grid, row, memory, capacity)
     figures = _figures(workload, grid, row) if not reason else _NO_FIGURES
@@ -420,9 +420,17 @@ def _supported(
         if platform is None:
             reason = why_unsupported(device) or "no framework release is known to run on it"
             unanswered.append(UnansweredDevice(device=device.name, reason=reason))
+        elif device.memory_bytes is None and device.kind != "cpu":
+            reason = "the size of its memory is unknown"
+            unanswered.append(UnansweredDevice(device=device.name, reason=reason))
         else:
             supports.append(device_support(device, platform))
     return tuple(supports), tuple(unanswered)
+
+
+def _capacity_bytes(device: Device) -> float:
+    """What one device has; a CPU takes the memory of its machine, which is not said here."""
+    return device.memory_bytes or math.inf
 
 
 def _silent(name: str, goal: Goal) -> UnansweredDevice:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from paceline.planfile import Interval
 from paceline.units import (
     duration_scale,
@@ -51,6 +53,8 @@ def memory_share(used: Interval, capacity_bytes: float) -> str:
     '22/40 GB'
     """
     gb = format_significant(used.high / 1e9, 2)
+    if math.isinf(capacity_bytes):
+        return f"{gb} GB"
     return f"{gb}/{format_significant(capacity_bytes / 1e9, 2)} GB"
 
 

@@ -12,7 +12,8 @@ from paceline.report.tables import Column, Table, markdown_table, text_table
 from paceline.units import format_count, format_significant
 
 _NUM_RANKED_SHOWN = 25
-_NUM_REASONS_SHOWN = 4
+_NUM_REASONS_SHOWN = 3
+_NUM_NAMES_SHOWN = 3
 _STATUS_WORDS = {"out of memory": "OOM", "abstained": "?"}
 
 
@@ -184,25 +185,24 @@ def _reasons(cells: Sequence[GridCell]) -> list[str]:
 
 
 def _unanswered(grid: PredictionGrid, width: int) -> str:
+    """Devices without an answer, by reason, the most frequent first."""
     by_reason: dict[str, list[str]] = {}
     for silent in grid.unanswered:
-        by_reason.setdefault(silent.reason, []).append(silent.device)
-    sentences = [_group(reason, names) for reason, names in by_reason.items()]
-    shown = sentences[:_NUM_REASONS_SHOWN]
-    if len(sentences) > len(shown):
-        hidden = len(grid.unanswered) - sum(
-            len(names) for names in list(by_reason.values())[: len(shown)]
-        )
-        shown.append(f"{hidden} more devices (all with --json)")
-    return "\n".join(labelled("no answer", shown, width))
+        reason = silent.reason.replace(silent.device, "it")
+        by_reason.setdefault(reason, []).append(silent.device)
+    groups = sorted(by_reason.items(), key=lambda group: -len(group[1]))
+    sentences = [_group(reason, names) for reason, names in groups[:_NUM_REASONS_SHOWN]]
+    hidden = sum(len(names) for _, names in groups[_NUM_REASONS_SHOWN:])
+    if hidden:
+        sentences.append(f"{hidden} more devices (all with --json)")
+    return "\n".join(labelled("no answer", sentences, width))
 
 
 def _group(reason: str, names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return f"{names[0]}: {reason}"
-    return (
-        f"{len(names)} devices ({names[0]}, {names[1]}{', …' if len(names) > 2 else ''}): {reason}"
-    )
+    shown = ", ".join(names[:_NUM_NAMES_SHOWN])
+    if len(names) <= _NUM_NAMES_SHOWN:
+        return f"{shown}: {reason}"
+    return f"{len(names)} devices ({shown}, …): {reason}"
 
 
 def _ranked(cells: Sequence[GridCell]) -> list[GridCell]:

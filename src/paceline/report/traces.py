@@ -29,8 +29,8 @@ def op_table(ops: Sequence[OpShare]) -> Table:
     has_time = any(op.device_s is not None for op in ops)
     plain = (
         Column(title="op", min_width=16),
-        Column(title="phase", drop_order=2),
-        Column(title="shape", min_width=18, drop_order=1),
+        Column(title="phase", drop_order=1),
+        Column(title="shape", min_width=12, drop_order=2),
         Column(title="count", is_number=True),
         Column(title="FLOP", is_number=True),
         Column(title="bytes", is_number=True),
@@ -38,7 +38,8 @@ def op_table(ops: Sequence[OpShare]) -> Table:
     timed = (
         Column(title="time", is_number=True),
         Column(title="share", is_number=True),
-        Column(title="limited by"),
+        Column(title="limit"),
+        Column(title="reached", is_number=True),
     )
     return Table(
         columns=(*plain, *timed) if has_time else plain,
@@ -110,6 +111,6 @@ def _shape(op: OpShare) -> str:
 
 def _time_cells(op: OpShare) -> tuple[str, ...]:
     if op.device_s is None or op.time_frac is None:
-        return (ABSENT, ABSENT, ABSENT)
-    reached = "" if op.bound_frac is None else f" ({format_percent(op.bound_frac)} of bound)"
-    return (format_duration(op.device_s), format_percent(op.time_frac), f"{op.limit}{reached}")
+        return (ABSENT,) * 4
+    reached = ABSENT if op.bound_frac is None else format_percent(min(op.bound_frac, 1.0))
+    return (format_duration(op.device_s), format_percent(op.time_frac), str(op.limit), reached)
