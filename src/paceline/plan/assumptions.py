@@ -84,12 +84,20 @@ def _configuration(search: Search, best: int) -> str:
     workload, stack = search.workload, place_of(search, best).stack
     width = configuration.precision.upper()
     parts = [
-        workload.input_description,
+        _input_text(search),
         f"{width} autocast" if workload.task == "train" and width in ("BF16", "FP16") else width,
         workload.optimizer or "",
         f"{stack.framework} {stack.framework_version} {configuration.compiler}",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _input_text(search: Search) -> str:
+    """Image size as the workload says it; tokens with their number."""
+    description = search.workload.input_description
+    if description != "tokens" or is_generation(search.workload):
+        return "" if description == "tokens" else description
+    return f"sequences of {search.seq:,} tokens"
 
 
 def _batch(search: Search) -> str:

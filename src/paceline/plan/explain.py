@@ -25,6 +25,9 @@ from paceline.plan.wording import (
 )
 from paceline.units import format_percent, format_usd
 
+#: Prices nearer than this are called the same.
+_SAME_PRICE_FACTOR = 1.005
+
 _BOUND_WORDS = {
     "compute": "held back by arithmetic",
     "bandwidth": "held back by memory bandwidth",
@@ -84,16 +87,16 @@ def looser_limit(search: Search, constraint: Constraint, best: int) -> tuple[flo
 
 
 def break_even_usd_per_hour(search: Search, selection: Selection) -> float | None:
-    """Price of one machine of the first choice at which the runner-up is as good.
+    """Price of one machine of the first choice at which the next offer is as good.
 
     None where the objective is not money, or nobody else is there.
     """
-    if selection.runner_up is None or objective_name(search.goal) in ("time", "energy"):
+    if selection.next_offer is None or objective_name(search.goal) in ("time", "energy"):
         return None
     price = place_of(search, selection.best).usd_per_hour
     if not price:
         return None
-    ratio = search.objective[selection.runner_up] / search.objective[selection.best]
+    ratio = search.objective[selection.next_offer] / search.objective[selection.best]
     return float(price * ratio)
 
 
@@ -102,7 +105,9 @@ def _why_first(search: Search, best: int) -> str:
     mfu = mfu_frac(search, best)
     configuration = search.forecast.configurations[cell_of(search, best)[0]]
     share = (
-        f" at {format_percent(mfu)} of the {configuration.precision.upper()} peak" if mfu else ""
+        f" at {format_percent(mfu)} of the {configuration.precision.upper()} peak"
+        if mfu and word == "compute"
+        else ""
     )
     superlative = {
         "cost": "the cheapest",
@@ -157,13 +162,14 @@ def _tighter(search: Search, constraint: Constraint, best: int) -> str:
 
 def _break_even(search: Search, selection: Selection) -> str:
     price = break_even_usd_per_hour(search, selection)
-    if price is None or selection.runner_up is None:
-        return ""
     now = place_of(search, selection.best).usd_per_hour
-    assert now is not None
+    if price is None or selection.next_offer is None or now is None:
+        return ""
+    if price < _SAME_PRICE_FACTOR * now:
+        return f"{candidate_name(search, selection.next_offer)} costs the same elsewhere"
     return (
         f"it stays first until its price passes {format_usd(price)} USD/h per machine "
-        f"(now {format_usd(now)}); then {candidate_name(search, selection.runner_up)} wins"
+        f"(now {format_usd(now)}); then {candidate_name(search, selection.next_offer)} wins"
     )
 
 

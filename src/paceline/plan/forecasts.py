@@ -16,6 +16,7 @@ from paceline.catalog.entities import Device
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
+from paceline.predict.memory import peak_memory_bytes
 from paceline.trace import lower
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import FloatArray
@@ -77,6 +78,25 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BatchWindow:
+    """Which batches can be candidates, known before time is predicted.
+
+    Attributes:
+        least_bytes: Memory of the smallest place of each device, (D,).
+        most_bytes: Of the largest, (D,).
+        memory_z: Standard deviations of log memory that must still fit.
+        num_largest: Batches kept per candidate; None keeps the small ones too.
+        least_batch: Largest batch allowed on the most devices at once.
+    """
+
+    least_bytes: FloatArray
+    most_bytes: FloatArray
+    memory_z: float
+    num_largest: int | None
+    least_batch: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Cell:
     """One configuration on its devices; shapes (rows, P), else as in `Forecast`."""
 
@@ -104,6 +124,7 @@ def forecast(
     *,
     seq: int,
     calibration: Calibration,
+    window: BatchWindow | None = None,
 ) -> Forecast:
     """Predict everything that candidates are gathered from.
 
@@ -115,27 +136,40 @@ def forecast(
         work: Prompt and output lengths of a generation.
         seq: Sequence length of the other passes.
         calibration: Of the predictor.
+        window: Batches that can be candidates at all; None predicts them all.
     """
     lowered = [
         {p.name: lower(p.graph, c.configuration) for p in workload.passes} for c in configured
     ]
-    cells = [
-        _cell(workload, passes, [devices[r] for r in c.rows], batch, work, seq, calibration)
+    parts = [
+        slice(0, len(batch))
+        if window is None
+        else _useful_batches(passes, c.rows, batch, work, seq, window)
         for passes, c in zip(lowered, configured, strict=True)
+    ]
+    cells = [
+        _cell(workload, passes, [devices[r] for r in c.rows], batch[part], work, seq, calibration)
+        for passes, c, part in zip(lowered, configured, parts, strict=True)
     ]
     first = [next(iter(passes.values())) for passes in lowered]
     rows = [np.array(c.rows, dtype=np.int64) for c in configured]
+    shape = (len(devices), len(batch))
     scattered = {
-        f.name: _scatter([getattr(cell, f.name) for cell in cells], rows, len(devices), len(batch))
+        f.name: _scatter(
+            [getattr(c, f.name) for c in cells], rows, parts, (len(devices), len(batch))
+        )
         for f in fields(_Cell)
-        if f.name not in ("flop", "bound")
+        if f.name != "flop"
     }
-    bound = _scatter([cell.bound for cell in cells], rows, len(devices), len(batch))
+    bound = np.nan_to_num(scattered.pop("bound"), nan=0.0).astype(np.int8)
+    flop = np.full((len(cells), len(batch)), np.nan)
+    for row, (cell, part) in enumerate(zip(cells, parts, strict=True)):
+        flop[row, part] = cell.flop
     return Forecast(
         configurations=tuple(c.configuration for c in configured),
         batch=batch,
-        bound=np.nan_to_num(bound, nan=0.0).astype(np.int8),
-        flop=np.array([cell.flop for cell in cells]).reshape(-1, len(batch)),
+        bound=bound,
+        flop=flop,
         gradient_bytes=np.array([p.gradient_bytes for p in first]),
         parameter_bytes=np.array([p.parameter_bytes for p in first]),
         optimizer_state_bytes=np.array([p.optimizer_state_bytes for p in first]),
@@ -155,13 +189,48 @@ def join_forecasts(first: Forecast, second: Forecast) -> Forecast:
 
 
 def _scatter(
-    values: Sequence[FloatArray], rows: Sequence[npt.NDArray[np.int64]], num_devices: int, size: int
+    values: Sequence[FloatArray],
+    rows: Sequence[npt.NDArray[np.int64]],
+    parts: Sequence[slice],
+    shape: tuple[int, int],
 ) -> FloatArray:
-    """Rows put back among all devices, (C, D, P), NaN elsewhere."""
-    whole = np.full((len(values), num_devices, size), np.nan)
-    for configuration, (value, index) in enumerate(zip(values, rows, strict=True)):
-        whole[configuration, index] = value
+    """Rows put back among all devices and batches, (C, D, P), NaN elsewhere."""
+    whole = np.full((len(values), *shape), np.nan)
+    for configuration, (value, index, part) in enumerate(zip(values, rows, parts, strict=True)):
+        whole[configuration, index, part] = value
     return whole
+
+
+def _useful_batches(
+    lowered: Mapping[str, LoweredPass],
+    rows: tuple[int, ...],
+    batch: FloatArray,
+    work: Work,
+    seq: int,
+    window: BatchWindow,
+) -> slice:
+    """Batches from the smallest that can be among a row's largest to the largest that can fit.
+
+    The upper end lets ranks share all state; the lower end takes the smallest device at the chance
+    that counts.
+    """
+    passes = list(lowered.values())
+    length = work.prompt_tokens + work.output_tokens if "decode" in lowered else seq
+    points = Points(batch=batch, seq=np.full(len(batch), float(length)))
+    bounds = [
+        peak_memory_bytes(p.memory, points, platform=p.configuration.platform) for p in passes
+    ]
+    mid = np.max([b[1] for b in bounds], axis=0)
+    high = np.max([b[2] for b in bounds], axis=0)
+    margin = (high / mid) ** (window.memory_z / _Z_95)
+    shared = passes[0].gradient_bytes + passes[0].optimizer_state_bytes + passes[0].parameter_bytes
+    fits_somewhere = mid - shared <= window.most_bytes[list(rows)].max()
+    end = max(int(fits_somewhere.sum()), 1)
+    if window.num_largest is None:
+        return slice(0, end)
+    fits_everywhere = mid * margin <= window.least_bytes[list(rows)].min()
+    fits_everywhere &= batch <= window.least_batch
+    return slice(max(int(fits_everywhere.sum()) - window.num_largest, 0), end)
 
 
 def _cell(

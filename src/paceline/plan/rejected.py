@@ -171,8 +171,8 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
             f"facts of {place.device.name} that the prediction needs are unknown",
         )
     if row < 0:
-        least = np.nanmin(search.forecast.memory_mid_bytes[:, device])
-        capacity = search.places.memory_bytes[index]
+        least = float(np.nanmin(search.forecast.memory_mid_bytes[:, device]))
+        capacity = float(search.places.memory_bytes[index])
         if least > capacity:
             return "does not fit", f"needs {format_bytes(least)} of {format_bytes(capacity)}"
         return "does not fit", "fits only with less margin, or at a batch that is not allowed"

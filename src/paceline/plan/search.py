@@ -22,8 +22,15 @@ from paceline.plan.candidates import (
 )
 from paceline.plan.chance import normal_quantile
 from paceline.plan.configurations import choose_configurations
-from paceline.plan.evaluation import Constraint, Evaluation, constraints, evaluate, objective_values
-from paceline.plan.forecasts import Forecast, forecast, join_forecasts
+from paceline.plan.evaluation import (
+    Constraint,
+    Evaluation,
+    constraints,
+    evaluate,
+    objective_name,
+    objective_values,
+)
+from paceline.plan.forecasts import BatchWindow, Forecast, forecast, join_forecasts
 from paceline.plan.goal import Goal, Work
 from paceline.plan.places import Place, PlaceSearch, find_places
 from paceline.plan.support import device_support, platform_of
@@ -139,7 +146,7 @@ def run_search(
             places,
             predictions,
             _batch_rule(workload, goal, options),
-            node_counts=_node_counts(workload, goal),
+            node_counts=_node_counts(workload, goal, work),
             max_devices=goal.max_devices,
             is_training=workload.task == "train",
         ),
@@ -210,7 +217,10 @@ def _forecast(
         supports, goal, task=workload.task, num_parameters=workload.num_parameters
     )
     batch = _batches(workload, goal, work, options)
-    plain = forecast(workload, configured, devices, batch, work, seq=seq, calibration=calibration)
+    window = _window(workload, goal, found, devices, options)
+    plain = forecast(
+        workload, configured, devices, batch, work, seq=seq, calibration=calibration, window=window
+    )
     tight = _tight_devices(plain, devices, goal) if workload.task == "train" else frozenset()
     recomputed = tuple(
         replace(c, configuration=replace(c.configuration, checkpointing="full"), rows=rows)
@@ -219,8 +229,31 @@ def _forecast(
     )
     if not recomputed:
         return plain
-    more = forecast(workload, recomputed, devices, batch, work, seq=seq, calibration=calibration)
+    more = forecast(
+        workload, recomputed, devices, batch, work, seq=seq, calibration=calibration, window=window
+    )
     return join_forecasts(plain, more)
+
+
+def _window(
+    workload: Workload,
+    goal: Goal,
+    found: PlaceSearch,
+    devices: Sequence[Device],
+    options: SearchOptions,
+) -> BatchWindow:
+    memory: dict[str, list[float]] = {device.name: [] for device in devices}
+    for place in found.places:
+        memory[place.device.name].append(_memory_bytes(place) or 0.0)
+    limit = workload.max_global_batch or options.max_batch
+    is_free = workload.task == "train" and goal.global_batch is None and "batch" not in goal.pins
+    return BatchWindow(
+        least_bytes=np.array([min(memory[d.name]) for d in devices]),
+        most_bytes=np.array([max(memory[d.name]) for d in devices]),
+        memory_z=normal_quantile(goal.memory_confidence),
+        num_largest=options.num_largest_batches if is_free else None,
+        least_batch=max(limit // goal.max_devices, 1),
+    )
 
 
 def _tight_devices(plain: Forecast, devices: Sequence[Device], goal: Goal) -> frozenset[int]:
@@ -263,15 +296,23 @@ def _batch_rule(workload: Workload, goal: Goal, options: SearchOptions) -> Batch
     )
 
 
-def _node_counts(workload: Workload, goal: Goal) -> tuple[int, ...]:
+def _node_counts(workload: Workload, goal: Goal, work: Work) -> tuple[int, ...]:
     """Machine counts: powers of two where ranks work together, finer where they only serve."""
     if "nodes" in goal.pins:
         return (_whole(goal.pins["nodes"]),)
     powers = [2**i for i in range(31) if 2**i <= goal.max_devices]
     if workload.task == "train":
         return tuple(powers)
+    if not _needs_replicas(goal, work):
+        return (1,)
     finer = {n for p in powers for n in (p, p + p // 4, p + p // 2, p + 3 * p // 4)}
     return tuple(sorted(n for n in finer if n <= goal.max_devices))
+
+
+def _needs_replicas(goal: Goal, work: Work) -> bool:
+    """Whether several machines could be better than one: only if speed is asked for."""
+    limits = (goal.deadline_s, goal.min_samples_per_s, work.requests_per_s)
+    return any(limits) or objective_name(goal) == "time"
 
 
 def _place_table(places: Sequence[Place], devices: Sequence[Device]) -> PlaceTable:

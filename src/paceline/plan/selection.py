@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,13 +30,15 @@ class Selection:
         best: The first choice.
         listed: Every choice, best first; nothing on it is dominated.
         near_misses: Those of ``listed`` that are better but do not keep the goal.
-        runner_up: Best candidate of another offer; None if there is none.
+        runner_up: Best candidate of another cloud or device; None if there is none.
+        next_offer: Best candidate of another offer, perhaps of the same cloud and device.
     """
 
     best: int
     listed: tuple[int, ...]
     near_misses: tuple[int, ...]
     runner_up: int | None
+    next_offer: int | None
 
 
 def select(search: Search) -> Selection:
@@ -46,10 +49,15 @@ def select(search: Search) -> Selection:
     near = near_miss(search, best)
     room = search.options.max_choices - (near is not None)
     shown = thin_front(_distinct(front, search), second_axis(search), max_items=room)
+    places = search.found.places
     near_misses = () if near is None else (near,)
     listed = (best, *near_misses, *(int(row) for row in shown if row != best))
     return Selection(
-        best=best, listed=listed, near_misses=near_misses, runner_up=runner_up(search, best)
+        best=best,
+        listed=listed,
+        near_misses=near_misses,
+        runner_up=_best_other(search, best, [(p.offer.cloud, p.device.name) for p in places]),
+        next_offer=_best_other(search, best, [p.offer.name for p in places]),
     )
 
 
@@ -69,11 +77,11 @@ def best_of(search: Search, mask: BoolArray) -> int | None:
     return int(rows[order[0]])
 
 
-def runner_up(search: Search, best: int) -> int | None:
-    """Best feasible candidate of another offer."""
-    names = np.array([place.offer.name for place in search.found.places])
-    place = search.candidates.place
-    return best_of(search, search.is_feasible & (names[place] != names[place[best]]))
+def _best_other(search: Search, best: int, keys: Sequence[object]) -> int | None:
+    """Best feasible candidate of a place whose key is not that of the best's place."""
+    own = keys[int(search.candidates.place[best])]
+    is_other = np.array([key != own for key in keys], dtype=bool)
+    return best_of(search, search.is_feasible & is_other[search.candidates.place])
 
 
 def near_miss(search: Search, best: int) -> int | None:
