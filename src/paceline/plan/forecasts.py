@@ -155,9 +155,7 @@ def forecast(
     rows = [np.array(c.rows, dtype=np.int64) for c in configured]
     shape = (len(devices), len(batch))
     scattered = {
-        f.name: _scatter(
-            [getattr(c, f.name) for c in cells], rows, parts, (len(devices), len(batch))
-        )
+        f.name: _scatter([getattr(c, f.name) for c in cells], rows, parts, shape)
         for f in fields(_Cell)
         if f.name != "flop"
     }
