@@ -1,0 +1,190 @@
+"""Weights that tensor parallel can split in any op graph: column and row pairs, found by data flow.
+
+A weight split by columns (its outputs) makes an activation split along its features. What is split
+flows through ops that treat features independently (heads, activations, dropout) until a weight
+takes it in along its rows (its inputs): that pair needs one reduction at its end and one at its
+beginning in backward. Where split data meets an op that needs all features, the columns that made
+it stay whole.
+
+Sources:
+    Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
+    Parallelism", arXiv 1909.08053, section 3 (pairs, heads, vocabulary); Krizhevsky, "One weird
+    trick for parallelizing convolutional neural networks", arXiv 1404.5997 (dense layers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from paceline.trace.graph import FloatArray, Graph, OpKind, Owner, Phase, monomials
+
+#: Ops that treat features independently, so that split data flows through them.
+_PASSING = frozenset(
+    {
+        OpKind.ELEMENTWISE, OpKind.DROPOUT, OpKind.COPY, OpKind.CAST, OpKind.INDEX, OpKind.POOL,
+        OpKind.ATTENTION, OpKind.CROSS_ENTROPY, OpKind.INTERPOLATE, OpKind.MATMUL,
+    }
+)  # fmt: skip
+#: Ops that pass it on unless they work across the very features that are split.
+_ALONG_COLUMNS = frozenset({OpKind.NORM, OpKind.SOFTMAX, OpKind.REDUCE})
+_WEIGHTED = frozenset({OpKind.MATMUL, OpKind.CONV})
+#: Tables shorter than this (positions, token types) are not worth splitting by rows.
+_MIN_VOCABULARY_ROWS = 4096
+#: Distinct primes at which shape numbers are compared.
+_PROBE = (7.0, 131.0)
+
+
+class Role(IntEnum):
+    """How a weight is split."""
+
+    COLUMN = 0
+    ROW = 1
+    VOCABULARY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OpView:
+    """One op with its storages apart.
+
+    Attributes:
+        index: Row in the op table.
+        kind: What it is.
+        phase: Part of the step.
+        module: Module index.
+        dims: Shape numbers at the probe.
+        parameters: Parameter storages read, with elements touched.
+        inputs: Other storages read, with elements touched.
+        outputs: Storages written.
+    """
+
+    index: int
+    kind: OpKind
+    phase: Phase
+    module: int
+    dims: tuple[float, ...]
+    parameters: tuple[tuple[int, float], ...]
+    inputs: tuple[tuple[int, float], ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def weight(self) -> int | None:
+        """The matrix or filter that a product reads; None for other ops."""
+        if self.kind not in _WEIGHTED or not self.parameters:
+            return None
+        return max(self.parameters, key=lambda entry: entry[1])[0]
+
+
+def view_ops(graph: Graph) -> list[OpView]:
+    """Every op of a graph, in execution order."""
+    point = monomials(*_PROBE)[0]
+    elements = (graph.tensors.elements @ point).tolist()
+    storage, owner = graph.tensors.storage.tolist(), graph.storages.owner.tolist()
+    dims = (graph.ops.dims @ point).tolist()
+    starts, ends = graph.ops.input_start.tolist(), graph.ops.output_start.tolist()
+    reads, writes = graph.ops.input_tensor.tolist(), graph.ops.output_tensor.tolist()
+    views = []
+    for index, (kind, phase, module) in enumerate(
+        zip(graph.ops.kind, graph.ops.phase, graph.ops.module, strict=True)
+    ):
+        read = [(storage[t], elements[t]) for t in reads[starts[index] : starts[index + 1]]]
+        views.append(
+            OpView(
+                index=index,
+                kind=OpKind(kind),
+                phase=Phase(phase),
+                module=int(module),
+                dims=tuple(dims[index]),
+                parameters=tuple(e for e in read if owner[e[0]] == Owner.PARAMETER),
+                inputs=tuple(e for e in read if owner[e[0]] != Owner.PARAMETER),
+                outputs=tuple(storage[t] for t in writes[ends[index] : ends[index + 1]]),
+            )
+        )
+    return views
+
+
+def find_roles(views: list[OpView], degree: int) -> Mapping[int, Role]:
+    """Role of every weight that can be split ``degree`` ways, by storage.
+
+    Args:
+        views: All ops of the graph.
+        degree: Ranks that share a weight.
+    """
+    forward = [op for op in views if op.phase in (Phase.FORWARD, Phase.LOSS)]
+    denied: set[int] = set()
+    while True:
+        follow = _Follow(degree, frozenset(denied))
+        for op in forward:
+            follow.step(op)
+        newly_denied = (follow.conflicts | follow.unclosed()) - denied
+        if not newly_denied:
+            return follow.roles
+        denied |= newly_denied
+
+
+class _Follow:
+    """Data being followed through the forward ops, under a set of weights that stay whole."""
+
+    def __init__(self, degree: int, denied: frozenset[int]) -> None:
+        self.degree = degree
+        self.denied = denied
+        self.roles: dict[int, Role] = {}
+        self.makers: dict[int, frozenset[int]] = {}
+        self.features: dict[int, float] = {}
+        self.closed: set[int] = set()
+        self.conflicts: set[int] = set()
+
+    def step(self, op: OpView) -> None:
+        """Follow data through one op."""
+        makers = frozenset[int]().union(*(self.makers.get(s, frozenset()) for s, _ in op.inputs))
+        if op.weight is not None:
+            self._meet_weight(op, op.weight, makers)
+        elif op.kind == OpKind.EMBEDDING and op.parameters:
+            self._meet_table(op)
+        elif makers and self._passes(op, makers):
+            self.makers.update(dict.fromkeys(op.outputs, makers))
+            if op.kind == OpKind.CROSS_ENTROPY:
+                self.closed |= makers
+        elif makers:
+            self.conflicts |= makers
+
+    def unclosed(self) -> set[int]:
+        """Columns whose split output never met a row or the loss."""
+        columns = {w for w, role in self.roles.items() if role == Role.COLUMN}
+        return columns - self.closed
+
+    def _meet_weight(self, op: OpView, weight: int, makers: frozenset[int]) -> None:
+        outputs = op.dims[2] if op.kind == OpKind.MATMUL else op.dims[4]
+        is_grouped = op.kind == OpKind.CONV and op.dims[9] > 1
+        if makers and (is_grouped or self.roles.get(weight) == Role.COLUMN):
+            self.conflicts |= makers
+        elif makers:
+            self.roles[weight] = Role.ROW
+            self.closed |= makers
+        elif not is_grouped and weight not in self.denied and outputs >= 2 * self.degree:
+            self.roles[weight] = Role.COLUMN
+            self.features[weight] = outputs
+            self.makers.update(dict.fromkeys(op.outputs, frozenset({weight})))
+
+    def _meet_table(self, op: OpView) -> None:
+        table, elements = op.parameters[0]
+        if elements / op.dims[1] >= _MIN_VOCABULARY_ROWS and table not in self.denied:
+            self.roles[table] = Role.VOCABULARY
+            self.closed.add(table)
+
+    def _passes(self, op: OpView, makers: frozenset[int]) -> bool:
+        split = max(n for s, n in op.inputs if s in self.makers)
+        whole = max((n for s, n in op.inputs if s not in self.makers), default=0.0)
+        if whole >= split / 2:
+            return False
+        if op.kind in _ALONG_COLUMNS and op.phase != Phase.LOSS:
+            return all(op.dims[1] != self.features[maker] for maker in makers)
+        return op.kind in _PASSING or op.kind in _ALONG_COLUMNS
+
+
+def evaluate(coefficients: FloatArray) -> FloatArray:
+    """Polynomials at the probe."""
+    return np.asarray(coefficients @ monomials(*_PROBE)[0])

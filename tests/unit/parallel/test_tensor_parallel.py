@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from paceline.errors import InvalidInputError
+from paceline.parallel.links import COLLECTIVES
+from paceline.parallel.split_roles import Role, find_roles, view_ops
+from paceline.parallel.tensor_parallel import split_graph
+from paceline.trace import Configuration, Graph, load_workload, lower, monomials
+
+TRANSFORMERS = ("bert-base", "gpt2", "llama-3-8b")
+
+
+@cache
+def graph_of(name: str) -> Graph:
+    return load_workload(name).passes[0].graph
+
+
+def roles_by_module(name: str) -> dict[str, Role]:
+    graph = graph_of(name)
+    views = view_ops(graph)
+    roles = find_roles(views, 2)
+    named: dict[str, Role] = {}
+    for op in views:
+        for storage, _ in op.parameters:
+            if storage in roles and op.phase == 0:
+                named.setdefault(graph.modules[op.module], roles[storage])
+    return named
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_transformers_split_as_megatron_does(name) -> None:
+    roles = roles_by_module(name)
+    columns = {"attention.q", "attention.k", "attention.v", "ffn.up", "ffn.gate"}
+    for module, role in roles.items():
+        if module.startswith("layers."):
+            expected = Role.COLUMN if module.split(".", 2)[2] in columns else Role.ROW
+            assert role == expected, module
+
+
+def test_alexnet_dense_layers_are_a_pair() -> None:
+    roles = roles_by_module("alexnet")
+    assert roles["classifier.4"] == Role.COLUMN
+    assert roles["classifier.6"] == Role.ROW
+
+
+def test_residual_streams_stay_whole() -> None:
+    roles = roles_by_module("resnet50")
+    assert roles["layer1.1.conv1"] == Role.COLUMN
+    assert roles["layer1.1.conv2"] == Role.ROW
+    assert "layer1.1.conv3" not in roles
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+@pytest.mark.parametrize("degree", [2, 4])
+def test_ranks_share_the_work_of_a_transformer_evenly(name, degree) -> None:
+    point = monomials(4, 128)[0]
+    whole = lower(graph_of(name), Configuration())
+    part = lower(split_graph(graph_of(name), degree).graph, Configuration())
+    flop = [(low.costs.count @ low.costs.flop) @ point for low in (whole, part)]
+    assert flop[1] * degree == pytest.approx(flop[0], rel=2e-3)
+    assert part.gradient_bytes / whole.gradient_bytes == pytest.approx(1 / degree, rel=0.03)
+    assert part.optimizer_state_bytes / whole.optimizer_state_bytes == pytest.approx(
+        part.gradient_bytes / whole.gradient_bytes
+    )
+
+
+def test_llama_reduces_twice_forward_and_twice_backward_per_layer() -> None:
+    """Shoeybi et al. 2019, section 3: two all-reduces in each direction; table and loss once."""
+    split = split_graph(graph_of("llama-3-8b"), 8)
+    calls = split.collectives
+    layers, embedding, head, loss = 32 * 4, 1, 1, 3
+    assert len(calls.op) == layers + embedding + head + loss
+    message = calls.elements[np.isnan(calls.element_bytes)] @ monomials(2, 1024)[0]
+    assert set(message) == {2 * 1024 * 4096.0}
+
+
+def test_sequence_parallel_moves_the_same_bytes_and_one_gather_more() -> None:
+    plain = split_graph(graph_of("llama-3-8b"), 8).collectives
+    sequence = split_graph(graph_of("llama-3-8b"), 8, sequence_parallel=True).collectives
+    num_reductions = int(np.isnan(plain.element_bytes).sum())
+    counts = {COLLECTIVES[k]: int((sequence.name == k).sum()) for k in range(5)}
+    assert counts["reduce_scatter"] == num_reductions
+    assert counts["all_gather"] == num_reductions + 2 * 32 + 1
+
+
+@pytest.mark.parametrize("name", ["bert-base", "llama-3-8b", "resnet50"])
+def test_sequence_parallel_keeps_less_and_nothing_grows(name) -> None:
+    point = monomials(4, 256)[0]
+    plain, sequence = (
+        lower(split_graph(graph_of(name), 4, sequence_parallel=flag).graph, Configuration())
+        for flag in (False, True)
+    )
+    peaks = [(low.memory.by_owner @ point).sum(axis=1).max() for low in (plain, sequence)]
+    assert peaks[1] < peaks[0]
+
+
+def test_one_rank_is_the_graph_itself() -> None:
+    split = split_graph(graph_of("gpt2"), 1)
+    assert split.graph is graph_of("gpt2")
+    assert len(split.collectives.op) == 0
+
+
+def test_degrees_that_do_not_divide_say_so() -> None:
+    with pytest.raises(InvalidInputError, match="12 attention heads") as caught:
+        split_graph(graph_of("gpt2"), 5)
+    assert "divides" in caught.value.hint
