@@ -121,7 +121,8 @@ def _bound_features(bounds: Bounds) -> tuple[Array, Array, Array]:
 
 
 def _log(x: npt.NDArray[np.floating[Any]]) -> Array:
-    return np.log10(np.maximum(x, 1e-6), dtype=np.float32)
+    log: Array = np.log10(np.maximum(x, 1e-6), dtype=np.float32)
+    return log
 
 
 def _stack(columns: Sequence[Array]) -> Array:

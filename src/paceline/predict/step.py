@@ -16,6 +16,7 @@ from paceline.predict.features import Array
 from paceline.predict.host import dispatch_s
 from paceline.predict.intervals import knowledge_of, log_sigma
 from paceline.predict.kernels import RowTimes, evaluate_shapes, row_times
+from paceline.predict.memory import peak_memory_bytes
 from paceline.predict.power import mean_power_w
 from paceline.predict.prediction import Bound, Points, StepPrediction
 from paceline.predict.timeline import step_end_s
@@ -168,8 +169,6 @@ def _prediction(
     )
     utilisation = np.minimum(times.roofline_s / np.maximum(mid_s, 1e-12), 1.0)
     power_w = mean_power_w(devices, utilisation, calibration)
-    from paceline.predict.memory import peak_memory_bytes
-
     memory = peak_memory_bytes(lowered.memory, points, platform=lowered.configuration.platform)
     low_b, mid_b, high_b = (np.broadcast_to(m, mid_s.shape) for m in memory)
     return StepPrediction(
@@ -208,7 +207,8 @@ def _copy_s(
     input_m9 = lowered.memory.by_owner[:, Owner.INPUT]
     input_p = (monomials(points.batch, points.seq) @ input_m9.T).max(axis=1, initial=0.0)
     rate = devices.host_bytes_per_s * calibration.constant("host", "link_efficiency_frac")
-    return input_p / rate[:, None]
+    copy_s: FloatArray = input_p / rate[:, None]
+    return copy_s
 
 
 def _bound(times: _Times, mid_s: FloatArray) -> npt.NDArray[np.int8]:

@@ -93,7 +93,7 @@ def _framework(row: Row) -> dict[str, str]:
 
 
 def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
-    compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}  # type: ignore[misc]
+    compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}
     checkpointing: Checkpointing = "block" if _CHECKPOINTING.search(row.flags) else "none"
     return Configuration(
         precision=_precision(row.precision),

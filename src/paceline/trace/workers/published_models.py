@@ -19,6 +19,9 @@ def __getattr__(name):
 
 
 def _timm_model(name):
+    import torch_models
+
+    torch_models.import_torchvision()
     import timm
 
     return timm.create_model(name, pretrained=False)
@@ -62,7 +65,7 @@ class _InceptionBlock(nn.Module):
         self.three = nn.Sequential(
             _conv_bn(inputs, three[0], 1), _conv_bn(three[0], three[1], 3, stride, 1)
         )
-        self.double = nn.Sequential(
+        self.double_three = nn.Sequential(
             _conv_bn(inputs, double[0], 1), _conv_bn(double[0], double[1], 3, 1, 1),
             _conv_bn(double[1], double[1], 3, stride, 1),
         )  # fmt: skip
@@ -70,7 +73,7 @@ class _InceptionBlock(nn.Module):
         self.project = _conv_bn(inputs, pool, 1) if pool else nn.Identity()
 
     def forward(self, x):
-        parts = [self.three(x), self.double(x), self.project(self.pool(x))]
+        parts = [self.three(x), self.double_three(x), self.project(self.pool(x))]
         if self.one is not None:
             parts.insert(0, self.one(x))
         import torch

@@ -1,0 +1,101 @@
+"""The step of a job on several devices, from the step of one."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from paceline.app.scoring.rows import Row
+from paceline.catalog import Catalog, Device, Offer, OfferLinks, Source, offer_links
+from paceline.parallel import LinkTable, Sharding, data_parallel_step
+from paceline.predict import StepPrediction
+from paceline.trace.costs import LoweredPass
+
+if TYPE_CHECKING:
+    from paceline.app.scoring.predictions import Cell
+
+_OTHER_DEGREES = re.compile(
+    r"\b(tp|pp|cp|ep|tensor_parallel|pipeline_parallel)=([2-9]|\d{2,})", re.I
+)
+_SHARDED = re.compile(r"fsdp|full_shard|zero-?3", re.IGNORECASE)
+_HALF_SHARDED = re.compile(r"shard_grad_op|zero", re.IGNORECASE)
+_FABRIC = re.compile(r"nv-?link|nv-?switch|nvl\d+|xgmi|infinity", re.IGNORECASE)
+
+
+def scale_out(
+    cell: Cell,
+    lowered: LoweredPass,
+    catalog: Catalog,
+    prediction: StepPrediction,
+    place: tuple[int, int],
+) -> tuple[float | None, str]:
+    """Seconds of one step of the whole job, or None and why not.
+
+    Microbatches before the last run without communication.
+    """
+    alone_s = float(prediction.mid_s[place]) * cell.job.grad_accumulation
+    num_devices = int(cell.row.num_gpus or 1)
+    if num_devices <= 1 or cell.job.task == "infer":
+        return (alone_s, "") if num_devices <= 1 else _inference(cell.row, alone_s)
+    if match := _OTHER_DEGREES.search(cell.row.parallelism):
+        return None, f"{match.group(0)} in its parallelism is not predicted from a published row"
+    num_nodes = max(int(cell.row.num_nodes or 1), 1)
+    links = _links(catalog, cell.device, cell.row, math.ceil(num_devices / num_nodes))
+    step = data_parallel_step(
+        mid_s=alone_s,
+        backward_s=float(prediction.backward_s[place]),
+        gradient_bytes=lowered.gradient_bytes,
+        parameter_bytes=lowered.parameter_bytes,
+        num_ranks=num_devices,
+        ranks_per_node=math.ceil(num_devices / num_nodes),
+        device_link=LinkTable.from_links([links.device]),
+        node_link=LinkTable.from_links([links.node]),
+        sharding=_sharding(cell.row.parallelism),
+    )
+    total_s = float(step.mid_s[0])
+    if not math.isfinite(total_s):
+        return None, "the link between its devices or nodes is unknown"
+    return total_s, ""
+
+
+def _inference(row: Row, alone_s: float) -> tuple[float | None, str]:
+    """Replicas do not talk; anything else splits the model."""
+    if row.parallelism.lower() in ("", "none") or row.parallelism.lower().startswith("dp"):
+        return alone_s, ""
+    return None, f"the parallelism `{row.parallelism}` is not predicted from a published row"
+
+
+def _sharding(parallelism: str) -> Sharding:
+    if "SHARD_GRAD_OP" in parallelism:
+        return "zero2"
+    if _SHARDED.search(parallelism):
+        return "zero3"
+    return "zero1" if _HALF_SHARDED.search(parallelism) else "none"
+
+
+def _links(catalog: Catalog, device: Device, row: Row, per_node: int) -> OfferLinks:
+    """Links of a machine such as the row describes."""
+    fabric = bool(_FABRIC.search(row.interconnect)) or "SXM" in device.form_factor
+    machine = Offer(
+        name=row.gpu,
+        cloud="published row",
+        instance_type="",
+        device_name=device.name,
+        accelerator=row.gpu,
+        num_devices=per_node,
+        num_vcpus=None,
+        host_memory_bytes=None,
+        interconnect="nvlink" if fabric and device.fabric else "pcie",
+        network_bytes_per_s=None,
+        has_rdma=True,
+        usd_per_hour=None,
+        spot_usd_per_hour=None,
+        region="",
+        priced_on=None,
+        spot_on=None,
+        interruption_frac_per_month=None,
+        is_retired=False,
+        source=Source(text="the scored table"),
+    )
+    return offer_links(catalog, machine)

@@ -1,0 +1,146 @@
+"""From jobs to answers: one vectorised prediction per model and configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from paceline.app.scoring.answers import Answer
+from paceline.app.scoring.many_devices import scale_out
+from paceline.app.scoring.names import Job
+from paceline.app.scoring.rows import Row
+from paceline.app.scoring.units import items_to_unit
+from paceline.app.scoring.workloads import WorkloadKey, cached_workload
+from paceline.catalog import Catalog, Device
+from paceline.errors import PacelineError
+from paceline.predict import (
+    Calibration,
+    DeviceTable,
+    Knowledge,
+    Points,
+    StepPrediction,
+    abstentions,
+    predict_pass,
+)
+from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.lowering import lower
+from paceline.trace.workload import Pass, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A row with what it runs and where.
+
+    Attributes:
+        index: Position of the row in its table.
+        row: The row.
+        job: What it runs.
+        device: Where.
+    """
+
+    index: int
+    row: Row
+    job: Job
+    device: Device
+
+
+#: Cells of one group share a traced model, a configuration and a framework.
+GroupKey = tuple[WorkloadKey, Configuration, str]
+
+
+def group_key(job: Job) -> GroupKey:
+    """What `answer_group` can predict in one call."""
+    key = WorkloadKey(
+        entry=job.entry, task=job.task, image_size=job.image_size, optimizer=job.optimizer
+    )
+    return key, job.configuration, job.framework
+
+
+def answer_group(
+    key: GroupKey,
+    cells: Sequence[Cell],
+    catalog: Catalog,
+    *,
+    cache_folder: Path | None,
+    python: str | None,
+    calibration: Calibration,
+) -> list[Answer]:
+    """Answers to cells that share a key, in their order."""
+    workload_key, configuration, framework = key
+    try:
+        workload = cached_workload(workload_key, cache_folder=cache_folder, python=python)
+        one = _scored_pass(workload)
+        lowered = lower(one.graph, configuration)
+    except PacelineError as error:
+        return [Answer(entry=workload_key.entry, reason=str(error)) for _ in cells]
+    devices = list({cell.device.name: cell.device for cell in cells}.values())
+    sizes = [(cell.job.batch_per_gpu, _seq(cell, workload)) for cell in cells]
+    distinct = sorted(set(sizes))
+    table = DeviceTable.from_devices(devices)
+    points = Points(
+        batch=np.array([b for b, _ in distinct]), seq=np.array([float(s) for _, s in distinct])
+    )
+    prediction = predict_pass(lowered, table, points, calibration=calibration, framework=framework)
+    reasons = dict(zip(table.names, abstentions(lowered, table), strict=True))
+    where = {device.name: number for number, device in enumerate(devices)}
+    return [
+        _answer(
+            cell, workload, lowered, catalog, prediction,
+            (where[cell.device.name], distinct.index(size)), reasons[cell.device.name],
+        )
+        for cell, size in zip(cells, sizes, strict=True)
+    ]  # fmt: skip
+
+
+def _scored_pass(workload: Workload) -> Pass:
+    """The pass that tables time: the step, the forward, or one decode of generation."""
+    by_name = {one.name: one for one in workload.passes}
+    return by_name.get("decode", workload.passes[0])
+
+
+def _seq(cell: Cell, workload: Workload) -> int:
+    return cell.job.seq or workload.default_seq
+
+
+def _answer(
+    cell: Cell, workload: Workload, lowered: LoweredPass, catalog: Catalog,
+    prediction: StepPrediction, place: tuple[int, int], reason: str | None,
+) -> Answer:  # fmt: skip
+    entry, device = cell.job.entry, cell.device
+    if reason is not None:
+        return Answer(entry=entry, device=device.name, reason=reason)
+    mid_s, why_not = scale_out(cell, lowered, catalog, prediction, place)
+    if mid_s is None:
+        return Answer(entry=entry, device=device.name, reason=why_not)
+    spread = prediction.high_s[place] / prediction.mid_s[place]
+    items = cell.job.batch_per_gpu * cell.job.grad_accumulation * max(cell.row.num_gpus or 1, 1)
+    per_item, unit = items_to_unit(cell.row, workload, _seq(cell, workload))
+    rate = None if per_item is None else items * per_item / mid_s
+    high_bytes = float(prediction.memory_high_bytes[place])
+    return Answer(
+        entry=entry,
+        device=device.name,
+        case=Knowledge(int(prediction.knowledge[place[0]])).name.lower(),
+        step_low_s=mid_s / spread,
+        step_mid_s=mid_s,
+        step_high_s=mid_s * spread,
+        throughput_low=None if rate is None else rate / spread,
+        throughput_mid=rate,
+        throughput_high=None if rate is None else rate * spread,
+        throughput_unit=unit,
+        memory_low_bytes=float(prediction.memory_low_bytes[place]),
+        memory_mid_bytes=float(prediction.memory_mid_bytes[place]),
+        memory_high_bytes=high_bytes,
+        fits=_fits(high_bytes, device),
+        power_w=float(prediction.power_w[place]),
+        roofline_s=float(prediction.roofline_s[place]),
+    )
+
+
+def _fits(high_bytes: float, device: Device) -> str:
+    if device.memory_bytes is None:
+        return ""
+    return "yes" if high_bytes <= device.memory_bytes else "no"

@@ -1,0 +1,29 @@
+"""Throughput in the unit that a row asks for."""
+
+from __future__ import annotations
+
+from paceline.app.scoring.rows import Row
+from paceline.trace.workload import Workload
+
+_ITEMS = frozenset(
+    {"", "img/s", "images/s", "seq/s", "samples/s", "sentences/s", "items/s", "imgs/s"}
+)
+
+
+def items_to_unit(row: Row, workload: Workload, seq: int) -> tuple[float | None, str]:
+    """Units per batch item, and the unit; None where a row's unit cannot be derived.
+
+    Args:
+        row: Its ``unit`` is what is wanted; a trailing ``/GPU`` counts one device's share.
+        workload: Tells generation from the rest.
+        seq: Tokens per item.
+    """
+    unit = row.unit
+    plain = unit.removesuffix("/GPU").strip()
+    share = 1.0 / max(row.num_gpus or 1.0, 1.0) if plain != unit else 1.0
+    if plain in _ITEMS:
+        return share, unit or f"{workload.sample_unit}/s"
+    if plain.startswith("tok/s"):
+        generates = any(one.name == "decode" for one in workload.passes)
+        return share * (1.0 if generates else float(seq)), unit
+    return None, ""

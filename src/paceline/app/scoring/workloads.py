@@ -1,0 +1,108 @@
+"""Workloads by entry, traced once and kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from paceline.errors import InvalidInputError, PacelineError
+from paceline.trace import load_workload, read_workload, save_workload
+from paceline.trace.workload import Task, Workload
+
+#: Front ends whose releases change what is traced.
+_TRACED_WITH = ("torch", "torchvision", "timm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadKey:
+    """What a traced workload depends on.
+
+    Attributes:
+        entry: Model as typed.
+        task: Training or inference.
+        image_size: Side of the input; None takes the model's default.
+        optimizer: None takes the model's default.
+    """
+
+    entry: str
+    task: Task
+    image_size: int | None
+    optimizer: str | None
+
+
+def default_cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/paceline/workloads``, or the same under ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "paceline" / "workloads"
+
+
+def cached_workload(
+    key: WorkloadKey, *, cache_folder: Path | None = None, python: str | None = None
+) -> Workload:
+    """The workload of ``key``, from the cache if it is there.
+
+    A failure is kept too, so that one bad model costs one worker and not one per row.
+
+    Raises:
+        PacelineError: The model is unknown, or cannot be traced here.
+    """
+    folder = cache_folder or default_cache_folder()
+    path = folder / f"{_digest(key)}.npz"
+    failure = path.with_suffix(".failed")
+    if path.exists():
+        return read_workload(path)
+    if failure.exists():
+        raise InvalidInputError(
+            failure.read_text(encoding="utf-8"), hint=f"delete `{failure}` to try again"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        workload = load_workload(
+            worker_entry(key.entry),
+            task=key.task,
+            image_size=key.image_size,
+            optimizer=key.optimizer,
+            python=python,
+        )
+    except PacelineError as error:
+        failure.write_text(str(error), encoding="utf-8")
+        raise
+    _write(workload, path)
+    return workload
+
+
+def worker_entry(entry: str) -> str:
+    """``entry`` as the trace worker knows it.
+
+    ``timm:NAME`` and ``published:NAME`` are functions of a module beside the worker.
+
+    >>> worker_entry("timm:resnet18"), worker_entry("resnet50")
+    ('published_models:timm__resnet18', 'resnet50')
+    """
+    scheme, _, name = entry.partition(":")
+    if scheme in ("timm", "published"):
+        return f"published_models:{scheme}__{name}"
+    return entry
+
+
+def _write(workload: Workload, path: Path) -> None:
+    """Write aside and rename, so that two processes never read a half-written file."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    save_workload(workload, partial)
+    partial.replace(path)
+
+
+def _digest(key: WorkloadKey) -> str:
+    facts = [key.entry, key.task, str(key.image_size), str(key.optimizer)]
+    facts += [f"{name}={_version(name)}" for name in ("paceline", *_TRACED_WITH)]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:24]
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "absent"
