@@ -99,7 +99,7 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
     for offer in catalog.offers:
         device = devices.get(offer.device_name or "")
         rejection = _filtered(offer, device, goal, wanted) or _unusable(
-            offer, device, support, today
+            offer, device, support, today, is_pinned="offer" in goal.pins
         )
         if rejection is not None:
             rejections.append(rejection)
@@ -162,9 +162,9 @@ def _filtered(
 
 
 def _unusable(
-    offer: Offer, device: Device | None, support: _Support, today: date
+    offer: Offer, device: Device | None, support: _Support, today: date, *, is_pinned: bool
 ) -> Rejection | None:
-    if not is_alive(offer, today) and offer.status != "unknown":
+    if not is_pinned and not is_alive(offer, today) and offer.status != "unknown":
         return _reject(offer, "no longer sold", unranked_reason(offer, today) or "no longer sold")
     if device is None:
         return _reject(
