@@ -175,7 +175,8 @@ def _shortened_deaths(before: Program, after: Program) -> IntArray:
     death, last = before.stores.death, before.last_use()
     count = len(before.stores)
     remaining = after.last_use()[:count]
-    changed = np.flatnonzero((death == last) & (last >= 0) & (remaining != last))
+    is_held = before.stores.owner != Owner.ACTIVATION
+    changed = np.flatnonzero((death == last) & (last >= 0) & (remaining != last) & ~is_held)
     shortened = death.copy()
     shortened[changed] = remaining[changed]
     return shortened

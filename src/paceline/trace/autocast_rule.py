@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -61,4 +63,4 @@ def _storage_lists(raw: RawPass, side: str) -> list[list[int]]:
     ragged = raw.inputs if side == "inputs" else raw.outputs
     storages = raw.tensor_storage[ragged.values].tolist()
     bounds = ragged.start.tolist()
-    return [storages[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [storages[a:b] for a, b in pairwise(bounds)]

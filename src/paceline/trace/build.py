@@ -10,7 +10,6 @@ import numpy.typing as npt
 from paceline.trace import polynomial
 from paceline.trace.autocast_rule import wide_storages
 from paceline.trace.graph import (
-    FloatArray,
     Graph,
     IntArray,
     OpKind,
@@ -21,34 +20,40 @@ from paceline.trace.graph import (
     TensorTable,
 )
 from paceline.trace.optable import OpRule, find_rule
+from paceline.trace.optimizer import named_optimizer, with_states
 from paceline.trace.raw import Ragged, RawPass
 from paceline.trace.shapes import op_dims, op_flop
 
 _INPUT, _WEIGHT, _BIAS = 0, 1, 2
 
 
-def build_graph(raw: RawPass, *, name: str) -> Graph:
-    """The graph of one traced pass, without its optimizer.
+def build_graph(raw: RawPass, *, name: str, optimizer: str) -> Graph:
+    """The graph of one traced pass.
 
     Args:
         raw: What the worker saw.
         name: Name of the graph, such as ``resnet50/step``.
+        optimizer: Of the updates that leave it open.
+
+    Raises:
+        UnknownNameError: No such optimizer.
+        InvalidInputError: A tensor grows faster than a second power.
     """
     raw, part = _split_convolution_backward(raw)
-    rules = [find_rule(n) for n in raw.op_names]
+    rules = [find_rule(named_optimizer(n, optimizer)) for n in raw.op_names]
     kind = _kinds(raw, rules, part)
     dims = op_dims(raw, kind, rules, part)
     is_wide = wide_storages(raw, rules)
     ops = OpTable(
         kind=kind.astype(np.int16),
         variant=np.array([r.variant for r in rules], dtype=np.int16)[raw.op_name],
-        phase=raw.phase.astype(np.int8),
+        phase=np.where(kind == OpKind.OPTIMIZER, Phase.OPTIMIZER, raw.phase).astype(np.int8),
         module=raw.module.astype(np.int32),
         flop=op_flop(kind, dims),
         dims=dims,
         **_references(raw, rules),
     )
-    return Graph(
+    graph = Graph(
         name=name,
         variables=raw.variables,
         modules=raw.modules,
@@ -56,6 +61,7 @@ def build_graph(raw: RawPass, *, name: str) -> Graph:
         tensors=_tensors(raw),
         storages=_storages(raw, is_wide),
     )
+    return with_states(graph)
 
 
 def _references(raw: RawPass, rules: list[OpRule]) -> dict[str, npt.NDArray[np.int32]]:

@@ -69,7 +69,7 @@ def _dropped(program: Program, block: IntArray, is_forward: BoolArray) -> BoolAr
     is_output[reads.storage[leaves]] = True
     death = program.position_of(stores.death)
     needed = (death >= program.first_backward()) & (stores.death != OUTLIVES)
-    return (home >= 0) & ~is_output & needed
+    return np.asarray((home >= 0) & ~is_output & needed)
 
 
 def _home(program: Program, block: IntArray, is_forward: BoolArray) -> IntArray:

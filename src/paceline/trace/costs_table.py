@@ -60,7 +60,7 @@ def num_kernels(program: Program, configuration: Configuration) -> FloatArray:
     """Kernels that each op launches, (num_ops,)."""
     table = _kernel_counts()[configuration.platform]
     ops = program.ops
-    kernels = table[ops.kind, np.minimum(ops.variant, table.shape[1] - 1)]
+    kernels: FloatArray = table[ops.kind, np.minimum(ops.variant, table.shape[1] - 1)]
     for row in np.flatnonzero(ops.kind == OpKind.OPTIMIZER).tolist():
         num_tensors = float(program.dims[ops.dims[row], 1, 0])
         kernels[row] = _optimizer_kernels(int(ops.variant[row]), num_tensors, configuration)

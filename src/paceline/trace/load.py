@@ -10,8 +10,8 @@ from typing import Any
 
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.trace.build import build_graph
-from paceline.trace.graph import Graph
-from paceline.trace.optimizer import with_optimizer
+from paceline.trace.in_process import report_of_object
+from paceline.trace.optimizer import find_optimizer
 from paceline.trace.raw import parse_pass
 from paceline.trace.store import read_workload
 from paceline.trace.worker import run_worker
@@ -33,7 +33,7 @@ def zoo_names() -> tuple[str, ...]:
 
 
 def load_workload(
-    entry: str,
+    entry: object,
     *,
     task: Task = "train",
     seq: int | None = None,
@@ -46,7 +46,8 @@ def load_workload(
 
     Args:
         entry: A zoo name, ``torchvision:NAME``, ``transformer:layers=…,hidden=…``,
-            ``package.module:function``, or the path of a workload file.
+            ``timm:NAME``, ``package.module:function``, the path of a workload file, or an
+            ``nn.Module`` (or an object with a ``model`` and ``inputs``) of this process.
         task: Training or inference.
         seq: Sequence length to use when none is given later.
         image_size: Side of the input image, where the model takes another than its usual one.
@@ -60,8 +61,9 @@ def load_workload(
         WorkerError: The user's code failed.
     """
     _check_sizes(seq, image_size)
-    facts = zoo_facts().get(entry)
-    if facts is not None and image_size is None and optimizer in (None, facts.optimizer):
+    if not isinstance(entry, str):
+        workload = trace_object(entry, task=task, image_size=image_size, optimizer=optimizer)
+    elif _is_in_zoo(entry, optimizer) and image_size is None:
         workload = read_workload(_zoo_file(entry, task))
     elif entry.endswith(".npz"):
         workload = read_workload(Path(entry))
@@ -85,11 +87,24 @@ def trace_workload(
     """Trace ``entry`` in a worker, also if the zoo has it. Arguments as of `load_workload`."""
     if entry not in zoo_facts() and ":" not in entry:
         raise UnknownNameError.from_name("model", entry, zoo_facts(), command="paceline models")
+    facts = zoo_facts().get(entry)
+    chosen = find_optimizer(optimizer or (facts.optimizer if facts else _DEFAULT_OPTIMIZER)).name
     request = {"entry": entry, "task": task, "image_size": image_size}
     report = run_worker(request, python=python, on_progress=on_progress)
-    facts = zoo_facts().get(entry)
-    chosen = optimizer or (facts.optimizer if facts else _DEFAULT_OPTIMIZER)
     return workload_from_report(report, entry=entry, task=task, optimizer=chosen)
+
+
+def trace_object(
+    model: object,
+    *,
+    task: Task = "train",
+    image_size: int | None = None,
+    optimizer: str | None = None,
+) -> Workload:
+    """Trace a model that this process holds. Arguments as of `load_workload`."""
+    chosen = find_optimizer(optimizer or _DEFAULT_OPTIMIZER).name
+    report = report_of_object(model, task=task, image_size=image_size)
+    return workload_from_report(report, entry=type(model).__name__, task=task, optimizer=chosen)
 
 
 def workload_from_report(
@@ -97,10 +112,7 @@ def workload_from_report(
 ) -> Workload:
     """The workload that a worker's report describes."""
     facts, kind = zoo_facts().get(entry), str(report["kind"])
-    passes = tuple(
-        Pass(name=one["name"], graph=_graph(one, entry, task, optimizer))
-        for one in report["passes"]
-    )
+    passes = tuple(_pass(one, entry, optimizer) for one in report["passes"])
     has_seq = any(one.graph.variables[1] for one in passes)
     default_seq = (facts.default_seq if facts else _DEFAULT_SEQ) if has_seq else 1
     return Workload(
@@ -120,9 +132,14 @@ def workload_from_report(
     )
 
 
-def _graph(reported: dict[str, Any], entry: str, task: Task, optimizer: str) -> Graph:
-    graph = build_graph(parse_pass(reported), name=f"{entry}/{reported['name']}")
-    return with_optimizer(graph, optimizer) if task == "train" else graph
+def _pass(reported: dict[str, Any], entry: str, optimizer: str) -> Pass:
+    name = f"{entry}/{reported['name']}"
+    return Pass(
+        name=str(reported["name"]),
+        graph=build_graph(parse_pass(reported), name=name, optimizer=optimizer),
+        repeats=float(reported["repeats"]),
+        runs_on="host" if reported["runs_on"] == "host" else "device",
+    )
 
 
 def _sample_bytes(report: dict[str, Any], seq: int) -> float:
@@ -134,6 +151,11 @@ def _sample_bytes(report: dict[str, Any], seq: int) -> float:
     for extent in shape:
         elements *= extent
     return _FP32_BYTES * elements + _TOKEN_BYTES
+
+
+def _is_in_zoo(entry: str, optimizer: str | None) -> bool:
+    facts = zoo_facts().get(entry)
+    return facts is not None and optimizer in (None, facts.optimizer)
 
 
 def _at_length(workload: Workload, seq: int) -> Workload:

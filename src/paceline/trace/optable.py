@@ -14,6 +14,10 @@ from paceline.trace.graph import OpKind
 AutocastClass = Literal["narrow", "wide", "promote", "first"]
 
 
+#: The worker's name of an optimizer step; the optimizer stands in the place of the tag.
+UPDATE = "paceline::optimizer"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRule:
     """How one operator of a framework is read.
@@ -54,6 +58,11 @@ def find_rule(name_and_tag: str) -> OpRule:
     'ELEMENTWISE'
     """
     name, _, tag = name_and_tag.partition("|")
+    if name == UPDATE:
+        variant = variants()["OPTIMIZER", tag]
+        return OpRule(
+            kind=OpKind.OPTIMIZER, variant=variant, autocast="wide", first=0, written_only=False
+        )
     rule = _rules().get(name) or _rules().get(name.removesuffix("_"))
     if rule is not None:
         return rule

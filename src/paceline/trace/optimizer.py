@@ -1,6 +1,6 @@
-"""Append an optimizer to a traced training step.
+"""What optimizers keep: the state of each update in a traced step.
 
-The update is one op over all trainable parameters; how many kernels it launches is the lowering's
+An update is one op over all its parameters; how many kernels it launches is the lowering's
 business. State is kept per element in the formats of ``data/optimizers.csv``.
 """
 
@@ -8,25 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.dtypes import DType
 from paceline.errors import UnknownNameError
-from paceline.trace import polynomial
-from paceline.trace.graph import (
-    NUM_DIMS,
-    NUM_MONOMIALS,
-    Graph,
-    IntArray,
-    OpKind,
-    OpTable,
-    Owner,
-    Phase,
-    StorageTable,
-    TensorTable,
-)
-from paceline.trace.optable import read_table, variants
+from paceline.trace.graph import Graph, IntArray, OpKind, Owner, StorageTable, TensorTable
+from paceline.trace.optable import UPDATE, read_table, variants
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,42 +79,67 @@ def optimizer_by_variant(variant: int) -> OptimizerRule:
     return next(rule for rule in _rules().values() if rule.variant == variant)
 
 
-def with_optimizer(graph: Graph, name: str) -> Graph:
-    """``graph`` with one update of every trainable parameter that has a gradient.
+def named_optimizer(op_name: str, default: str) -> str:
+    """The worker's name of an op, with ``default`` for an update whose optimizer it leaves open.
 
     Raises:
         UnknownNameError: No such optimizer.
+
+    >>> named_optimizer("paceline::optimizer|", "sgd")
+    'paceline::optimizer|sgd'
     """
-    rule = find_optimizer(name)
-    storages = graph.storages
-    gradients = np.flatnonzero(storages.owner == Owner.GRADIENT)
-    parameters = np.flatnonzero((storages.owner == Owner.PARAMETER) & storages.is_trainable)
-    num_ops, num_storages = len(graph.ops.kind), len(storages.dtype)
-    states = num_storages + np.arange(len(parameters) * rule.states_per_element)
-    stored = _with_states(storages, parameters, rule, num_ops)
-    read = np.concatenate((parameters, gradients, states))
-    written = np.concatenate((parameters, states))
-    touched = np.concatenate((read, written))
-    first = len(graph.tensors.storage)
-    tensors = TensorTable(
-        storage=np.concatenate((graph.tensors.storage, touched)).astype(np.int32),
-        elements=np.concatenate((graph.tensors.elements, stored.elements[touched])),
-        dtype=np.concatenate((graph.tensors.dtype, stored.dtype[touched])).astype(np.int8),
-    )
-    ops = _with_update(graph.ops, rule, stored, parameters, (first, len(read), len(written)))
-    return replace(graph, ops=ops, tensors=tensors, storages=stored)
+    name, _, optimizer = op_name.partition("|")
+    if name != UPDATE:
+        return op_name
+    return f"{UPDATE}|{find_optimizer(optimizer or default).name}"
 
 
-def _with_states(
-    storages: StorageTable, parameters: IntArray, rule: OptimizerRule, num_ops: int
-) -> StorageTable:
+def with_states(graph: Graph) -> Graph:
+    """``graph`` with the state that each of its optimizer ops keeps, reads and writes."""
+    for op in np.flatnonzero(graph.ops.kind == OpKind.OPTIMIZER).tolist():
+        graph = _with_states_of(graph, op)
+    return graph
+
+
+def _with_states_of(graph: Graph, op: int) -> Graph:
+    rule = optimizer_by_variant(int(graph.ops.variant[op]))
+    first, last = graph.ops.output_start[op : op + 2]
+    parameters = graph.tensors.storage[graph.ops.output_tensor[first:last]].astype(np.int64)
     rows = np.tile(parameters, rule.states_per_element)
-    count = len(rows)
-    death = storages.death.copy()
-    death[death >= num_ops] = num_ops + 1
-    death[storages.owner == Owner.GRADIENT] = num_ops + 1
+    storages = _with_state_storages(graph.storages, rows, rule, len(graph.ops.kind))
+    states = len(graph.storages.dtype) + np.arange(len(rows))
+    new_tensors = len(graph.tensors.storage) + np.arange(len(rows))
+    tensors = TensorTable(
+        storage=np.concatenate((graph.tensors.storage, states)).astype(np.int32),
+        elements=np.concatenate((graph.tensors.elements, storages.elements[states])),
+        dtype=np.concatenate((graph.tensors.dtype, storages.dtype[states])).astype(np.int8),
+    )
+    dims = graph.ops.dims.copy()
+    dims[op] = 0.0
+    dims[op, :3, 0] = storages.elements[parameters, 0].sum(), len(parameters), len(rows)
+    input_start, input_tensor = _inserted(
+        graph.ops.input_start, graph.ops.input_tensor, op, new_tensors
+    )
+    output_start, output_tensor = _inserted(
+        graph.ops.output_start, graph.ops.output_tensor, op, new_tensors
+    )
+    ops = replace(
+        graph.ops,
+        dims=dims,
+        input_start=input_start,
+        input_tensor=input_tensor,
+        output_start=output_start,
+        output_tensor=output_tensor,
+    )
+    return replace(graph, ops=ops, tensors=tensors, storages=storages)
 
-    def joined(array: np.ndarray, value: object) -> np.ndarray:
+
+def _with_state_storages(
+    storages: StorageTable, rows: IntArray, rule: OptimizerRule, num_ops: int
+) -> StorageTable:
+    count = len(rows)
+
+    def joined(array: npt.NDArray[_Scalar], value: int) -> npt.NDArray[_Scalar]:
         return np.concatenate((array, np.full(count, value, dtype=array.dtype)))
 
     return StorageTable(
@@ -130,38 +147,17 @@ def _with_states(
         dtype=joined(storages.dtype, rule.state_dtype),
         owner=joined(storages.owner, Owner.OPTIMIZER_STATE),
         birth=joined(storages.birth, -1),
-        death=joined(death, num_ops + 1),
-        is_saved=joined(storages.is_saved, False),
-        is_trainable=joined(storages.is_trainable, False),
-        is_wide=joined(storages.is_wide, True),
+        death=joined(storages.death, num_ops),
+        is_saved=joined(storages.is_saved, 0),
+        is_trainable=joined(storages.is_trainable, 0),
+        is_wide=joined(storages.is_wide, 1),
     )
 
 
-def _with_update(
-    ops: OpTable,
-    rule: OptimizerRule,
-    storages: StorageTable,
-    parameters: IntArray,
-    tensor_range: tuple[int, int, int],
-) -> OpTable:
-    first, num_read, num_written = tensor_range
-    dims = np.zeros((1, NUM_DIMS, NUM_MONOMIALS))
-    dims[0, 0, 0] = storages.elements[parameters, 0].sum()
-    dims[0, 1, 0] = len(parameters)
-    dims[0, 2, 0] = len(parameters) * rule.states_per_element
-    read = np.arange(first, first + num_read)
-    written = np.arange(first + num_read, first + num_read + num_written)
-    return OpTable(
-        kind=np.append(ops.kind, np.int16(OpKind.OPTIMIZER)),
-        variant=np.append(ops.variant, np.int16(rule.variant)),
-        phase=np.append(ops.phase, np.int8(Phase.OPTIMIZER)),
-        module=np.append(ops.module, np.int32(0)),
-        flop=np.concatenate((ops.flop, polynomial.constant(np.zeros(1)))),
-        dims=np.concatenate((ops.dims, dims)),
-        input_start=np.append(ops.input_start, ops.input_start[-1] + num_read).astype(np.int32),
-        input_tensor=np.concatenate((ops.input_tensor, read)).astype(np.int32),
-        output_start=np.append(ops.output_start, ops.output_start[-1] + num_written).astype(
-            np.int32
-        ),
-        output_tensor=np.concatenate((ops.output_tensor, written)).astype(np.int32),
-    )
+def _inserted(
+    start: npt.NDArray[np.int32], tensor: npt.NDArray[np.int32], op: int, new: IntArray
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Row pointers and tensors with ``new`` appended to one op's."""
+    moved = start.copy()
+    moved[op + 1 :] += len(new)
+    return moved, np.insert(tensor, start[op + 1], new).astype(np.int32)

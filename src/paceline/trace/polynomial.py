@@ -8,6 +8,7 @@ of a rectangle give its coefficients and a point outside the rectangle proves th
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
 from paceline.trace.graph import EXPONENTS, NUM_MONOMIALS, FloatArray, monomials
@@ -129,8 +130,10 @@ def _fit_single(at_points: FloatArray, values: FloatArray) -> FloatArray:
     return rows
 
 
-def _agrees(rows: FloatArray, at_points: FloatArray, values: FloatArray) -> np.ndarray:
-    return np.all(np.abs(at_points @ rows.T - values) <= _TOLERANCE * (1 + np.abs(values)), axis=0)
+def _agrees(rows: FloatArray, at_points: FloatArray, values: FloatArray) -> npt.NDArray[np.bool_]:
+    error = np.abs(at_points @ rows.T - values)
+    agrees: npt.NDArray[np.bool_] = np.all(error <= _TOLERANCE * (1 + np.abs(values)), axis=0)
+    return agrees
 
 
 def _cleaned(rows: FloatArray) -> FloatArray:
@@ -141,7 +144,7 @@ def _cleaned(rows: FloatArray) -> FloatArray:
     return cleaned
 
 
-def _product_table() -> tuple[FloatArray, np.ndarray]:
+def _product_table() -> tuple[FloatArray, npt.NDArray[np.bool_]]:
     table = np.zeros((NUM_MONOMIALS, NUM_MONOMIALS, NUM_MONOMIALS))
     for i, (a, b) in enumerate(EXPONENTS):
         for j, (c, d) in enumerate(EXPONENTS):
@@ -149,7 +152,7 @@ def _product_table() -> tuple[FloatArray, np.ndarray]:
             if target is not None:
                 table[i, j, target] = 1.0
     flat = table.reshape(-1, NUM_MONOMIALS)
-    return flat, ~flat.any(axis=1)
+    return flat, np.asarray(~flat.any(axis=1))
 
 
 _PRODUCT, _OVERFLOWS = _product_table()

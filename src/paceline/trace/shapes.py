@@ -147,7 +147,8 @@ def _general(raw: RawPass, rows: IntArray, kind: IntArray) -> FloatArray:
 
 
 def _matmul_flop(dims: FloatArray) -> FloatArray:
-    return 2 * polynomial.product(dims[:, :4])
+    flop: FloatArray = 2 * polynomial.product(dims[:, :4])
+    return flop
 
 
 def _conv_flop(dims: FloatArray) -> FloatArray:
@@ -171,7 +172,8 @@ def _recurrent_flop(dims: FloatArray) -> FloatArray:
     steps = polynomial.multiply(dims[:, 0], dims[:, 1])
     width, hidden, layers, directions, gates = dims[:, 2:7, 0].T
     inner = width + hidden + (layers - 1) * (directions * hidden + hidden)
-    return steps * (2 * gates * hidden * directions * inner)[:, None]
+    flop: FloatArray = steps * (2 * gates * hidden * directions * inner)[:, None]
+    return flop
 
 
 def _recurrent_backward_flop(dims: FloatArray) -> FloatArray:

@@ -73,7 +73,7 @@ def run_worker(
         full = {**request, "output": str(result), "directory": os.getcwd()}
         event, talk = _converse(interpreter, full, timeout_s, on_progress)
         if event.get("event") == "error":
-            raise _reported_error(event, str(request["entry"]), interpreter)
+            raise reported_error(event, str(request["entry"]), interpreter)
         return _load(result, event, interpreter, talk)
 
 
@@ -113,7 +113,8 @@ def _listen(
     process: subprocess.Popen[str], request: str, on_progress: Callable[[str], None]
 ) -> dict[str, Any] | None:
     """The first closing event; None if the worker ends without one."""
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
         process.stdin.write(request + "\n")
         process.stdin.close()
@@ -166,9 +167,10 @@ def _load(result: Path, event: Mapping[str, Any], interpreter: str, talk: str) -
     return report
 
 
-def _reported_error(
+def reported_error(
     event: Mapping[str, Any], entry: str, interpreter: str
 ) -> InvalidInputError | UnknownNameError | WorkerError:
+    """The error that a worker's closing event stands for."""
     kind, message = event.get("kind"), str(event.get("message", ""))
     if kind == "unknown-model":
         names = json.loads(message)

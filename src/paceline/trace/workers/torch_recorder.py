@@ -127,13 +127,36 @@ class Recorder(TorchDispatchMode):
         self._sequence.append(torch._C._autograd._get_sequence_nr())
         self._sequence_module.append(index)
 
-    def own_gradients(self, model):
-        """Declare the gradients that the backward pass has left."""
-        for parameter in model.parameters():
-            if parameter.grad is not None:
-                row = self._row_of_storage.get(parameter.grad.untyped_storage()._cdata)
-                if row is not None and self.owners[row] == OWNERS["activation"]:
-                    self.owners[row] = OWNERS["gradient"]
+    def optimizer_step(self, name, parameters):
+        """Record one update of ``parameters``; an empty name means the job's optimizer."""
+        updated = [p for p in parameters if p.grad is not None]
+        gradients = [p.grad for p in updated]
+        for gradient in gradients:
+            row = self._storage(gradient, -1)
+            if self.owners[row] == OWNERS["activation"]:
+                self.owners[row] = OWNERS["gradient"]
+        if updated:
+            self.record("paceline::optimizer|" + name, updated + gradients, updated, [])
+
+    @contextlib.contextmanager
+    def replaced_steps(self, optimizers):
+        """Inside, ``step`` of each optimizer is recorded as one op."""
+        for optimizer in optimizers:
+            optimizer.step = self._recorded_step(optimizer)
+        try:
+            yield
+        finally:
+            for optimizer in optimizers:
+                del optimizer.step
+
+    def _recorded_step(self, optimizer):
+        def step(closure=None):
+            result = None if closure is None else closure()
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            self.optimizer_step(_optimizer_name(optimizer), parameters)
+            return result
+
+        return step
 
     @contextlib.contextmanager
     def paused(self):
@@ -270,9 +293,9 @@ class _Attention(torch.autograd.Function):
             output = _like_transposed(query, value.shape[-1])
             lse = torch.empty(query.shape[:-1], dtype=torch.float32, device=query.device)
         ctx.recorder, ctx.attributes = recorder, [int(is_causal), int(dropout_p > 0)]
-        inputs = [query, key, value] + ([] if mask is None else [mask])
+        inputs = [query, key, value] if mask is None else [query, key, value, mask]
         recorder.record("paceline::attention", inputs, [output, lse], ctx.attributes)
-        ctx.save_for_backward(*(inputs + [output, lse]))
+        ctx.save_for_backward(*([*inputs, output, lse]))
         ctx.has_mask = mask is not None
         return output
 
@@ -284,7 +307,7 @@ class _Attention(torch.autograd.Function):
             if ctx.has_mask and ctx.needs_input_grad[4]:
                 grads.append(torch.empty_like(saved[3]))
         ctx.recorder.record(
-            "paceline::attention_backward", list(saved[:3]) + [grad] + list(saved[3:]), grads,
+            "paceline::attention_backward", [*list(saved[:3]), grad, *list(saved[3:])], grads,
             ctx.attributes,
         )  # fmt: skip
         mask_grad = grads[3] if len(grads) > 3 else None
@@ -293,10 +316,10 @@ class _Attention(torch.autograd.Function):
 
 def _like_transposed(tensor, head_size):
     """Uninitialised (batch, heads, length, head size) laid out as (batch, length, heads, …)."""
-    shape = tuple(tensor.shape[:-1]) + (head_size,)
+    shape = (*tuple(tensor.shape[:-1]), head_size)
     if len(shape) < 3:
         return torch.empty(shape, dtype=tensor.dtype, device=tensor.device)
-    swapped = shape[:-3] + (shape[-2], shape[-3], shape[-1])
+    swapped = (*shape[:-3], shape[-2], shape[-3], shape[-1])
     return torch.empty(swapped, dtype=tensor.dtype, device=tensor.device).transpose(-2, -3)
 
 
@@ -335,21 +358,21 @@ class _Recurrent(torch.autograd.Function):
             reserve = data.new_empty((rows, width)) if is_training else data.new_empty((0, width))
         ctx.recorder, ctx.num_states = recorder, num_states
         ctx.attributes = [gates, num_layers, num_directions, hidden]
-        inputs = [data] + list(rest)
-        recorder.record("paceline::recurrent", inputs, [output, reserve] + states, ctx.attributes)
-        ctx.save_for_backward(*(inputs + [output, reserve]))
-        return (output,) + tuple(states)
+        inputs = [data, *list(rest)]
+        recorder.record("paceline::recurrent", inputs, [output, reserve, *states], ctx.attributes)
+        ctx.save_for_backward(*([*inputs, output, reserve]))
+        return (output, *tuple(states))
 
     @staticmethod
     def backward(ctx, *grads):
         saved = ctx.saved_tensors
         needed = ctx.needs_input_grad[2:]
         with ctx.recorder.paused():
-            results = [torch.empty_like(t) if n else None for t, n in zip(saved, needed)]
+            results = [torch.empty_like(t) if n else None for t, n in zip(saved, needed)]  # noqa: B905
         inputs = list(saved) + [g for g in grads if g is not None]
         outputs = [r for r in results if r is not None]
         ctx.recorder.record("paceline::recurrent_backward", inputs, outputs, ctx.attributes)
-        return (None, None) + tuple(results)
+        return (None, None, *tuple(results))
 
 
 def _recurrent(gates, has_cell):
@@ -368,7 +391,7 @@ def _recurrent(gates, has_cell):
         hidden = weights[1].shape[1]
         num_directions = 2 if bidirectional else 1
         width = states[0].shape[-1] * num_directions
-        shape = tuple(data.shape[:-1]) + (width,)
+        shape = (*tuple(data.shape[:-1]), width)
         spec = (gates, num_layers, num_directions, hidden, shape, len(states), training)
         return _Recurrent.apply(recorder, spec, data, *(states + list(weights)))
 
@@ -384,6 +407,12 @@ _STAND_INS = {
     torch.rnn_tanh: _recurrent(1, False),
     torch.rnn_relu: _recurrent(1, False),
 }
+
+
+def _optimizer_name(optimizer):
+    name = type(optimizer).__name__.lower()
+    has_momentum = any(group.get("momentum") for group in optimizer.param_groups)
+    return name + "-momentum" if name == "sgd" and has_momentum else name
 
 
 def _describe(func):

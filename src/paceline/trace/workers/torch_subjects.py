@@ -1,0 +1,365 @@
+"""From an entry's name to a model that can be traced on meta tensors.
+
+Standard library and torch (and the model library that the entry names) only.
+"""
+
+import contextlib
+import copy
+import importlib
+import inspect
+import json
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+import torch_models
+
+
+class RequestError(Exception):
+    """The request cannot be met; the message is for the user."""
+
+    def __init__(self, kind, message):
+        super().__init__(message)
+        self.kind = kind
+
+
+class Subject:
+    """A model, what a batch of its inputs is, and what its passes do.
+
+    Attributes:
+        model: On the meta device.
+        kind: ``image``, ``features``, ``text`` (one answer per sequence) or ``language``.
+        shape: Shape of one item of image or features; None for tokens.
+        has_seq: Whether inputs have a length.
+        optimizers: PyTorch optimizers whose steps the passes call themselves.
+        optimizer: Name of the optimizer to append, where the passes call none.
+    """
+
+    def __init__(self, model, kind, shape=None, has_seq=None):
+        self.model = model
+        self.kind = kind
+        self.shape = shape
+        self.has_seq = kind in ("text", "language") if has_seq is None else has_seq
+        self.optimizers = ()
+        self.optimizer = ""
+
+    def passes(self, task):
+        """(name, repeats, where it runs, function of recorder and inputs) of a task."""
+        if task == "train":
+            return [("step", 1.0, "device", self._step)]
+        if self.kind == "language" and isinstance(self.model, torch_models.Transformer):
+            return [("prefill", 1.0, "device", None), ("decode", 1.0, "device", None)]
+        return [("forward", 1.0, "device", self._forward)]
+
+    def input_description(self):
+        """As printed."""
+        return "tokens" if self.shape is None else "×".join(str(n) for n in self.shape[1:])
+
+    def inputs(self, batch, seq):
+        """Uninitialised inputs: a tensor, a tuple of positional or a dict of named ones."""
+        if self.shape is None:
+            return torch.empty((batch, seq), dtype=torch.int64, device="meta")
+        return torch.empty((batch, *tuple(self.shape)), device="meta")
+
+    def loss(self, output, inputs):
+        """Mean cross-entropy of every tensor of scores, auxiliary ones at a weight of 0.3."""
+        if hasattr(output, "loss") and isinstance(output.loss, torch.Tensor):
+            return output.loss
+        total = None
+        for logits in floating_tensors(output):
+            logits = logits.reshape(-1, logits.shape[-1])
+            target = torch.empty((logits.shape[0],), dtype=torch.int64, device="meta")
+            term = F.cross_entropy(logits, target)
+            total = term if total is None else total + 0.3 * term
+        if total is None:
+            raise RequestError("no-output", "its forward returns no tensor to take a loss of")
+        return total
+
+    def call(self, inputs):
+        """The model on its inputs."""
+        if isinstance(inputs, dict):
+            return self.model(**inputs)
+        if isinstance(inputs, (tuple, list)):
+            return self.model(*inputs)
+        return self.model(inputs)
+
+    def _step(self, recorder, inputs):
+        output = self.call(inputs)
+        loss = self.loss(output, inputs)
+        loss.backward()
+        recorder.optimizer_step(self.optimizer, self.model.parameters())
+
+    def _forward(self, _recorder, inputs):
+        self.call(inputs)
+
+
+class UserSubject(Subject):
+    """What a user's function returned: an object with a model, inputs, and perhaps its own step."""
+
+    def __init__(self, workload, kind, shape):
+        inputs = getattr(workload, "inputs", None)
+        has_seq = None if inputs is None else _num_arguments(inputs) > 1
+        super().__init__(workload.model, kind, shape, has_seq)
+        self._workload = workload
+        given = getattr(workload, "optimizer", None)
+        many = getattr(workload, "optimizers", None) or ()
+        optimizers = list(many.values()) if isinstance(many, dict) else list(many)
+        if isinstance(given, str):
+            self.optimizer = given
+        elif given is not None:
+            optimizers.append(given)
+        self.optimizers = tuple(optimizers)
+
+    def inputs(self, batch, seq):
+        make = getattr(self._workload, "inputs", None)
+        if make is None:
+            return super().inputs(batch, seq)
+        with torch.device("meta"):
+            made = make(batch, seq) if self.has_seq else make(batch)
+        return on_meta(made)
+
+    def loss(self, output, inputs):
+        own = getattr(self._workload, "loss", None)
+        return super().loss(output, inputs) if own is None else own(output, inputs)
+
+    def passes(self, task):
+        phases = getattr(self._workload, "phases", None)
+        if phases is not None and task == "train":
+            return [self._phase(*phase) for phase in phases]
+        step = getattr(self._workload, "step", None)
+        if step is not None and task == "train":
+            return [self._phase("step", 1.0, step)]
+        return super().passes(task)
+
+    def _phase(self, name, repeats, step, runs_on="device"):
+        def run(recorder, inputs):
+            with recorder.replaced_steps(self.optimizers):
+                step(self.model, inputs)
+            if not self.optimizers:
+                recorder.optimizer_step(self.optimizer, self.model.parameters())
+
+        return name, float(repeats), runs_on, run
+
+
+def build_subject(request):
+    """The model that an entry names."""
+    entry = request["entry"]
+    if entry in torch_models.ZOO:
+        builder, kind, settings = torch_models.ZOO[entry]
+        return Subject(build(builder), kind, settings.get("shape"))
+    scheme, _, rest = entry.partition(":")
+    make = {
+        "torchvision": _torchvision_subject,
+        "timm": _timm_subject,
+        "transformer": _transformer_subject,
+    }.get(scheme)
+    return make(rest, request) if make else _user_subject(entry, request)
+
+
+def subject_of(made, request, entry):
+    """The subject of what a function returned."""
+    model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
+    if not isinstance(model, torch.nn.Module):
+        kind = type(made).__name__
+        raise RequestError("no-model", "`%s` returned %s, not a model" % (entry, kind))
+    if made is model and not hasattr(model, "inputs"):
+        return Subject(model, *_guess_inputs(model, request))
+    if made is model:
+        made = _WithModel(model)
+    kind, shape = ("features", None) if hasattr(made, "inputs") else _guess_inputs(model, request)
+    kind = getattr(made, "kind", kind)
+    return UserSubject(made, kind, shape)
+
+
+class _WithModel:
+    """A model that brings its own inputs, seen as a workload."""
+
+    def __init__(self, model):
+        self.model = model
+        for name in ("inputs", "loss", "optimizer", "step"):
+            if callable(getattr(model, name, None)):
+                setattr(self, name, getattr(model, name))
+
+
+def _torchvision_subject(name, request):
+    torchvision = torch_models.import_torchvision()
+    names = torchvision.models.list_models(module=torchvision.models)
+    if name not in names:
+        raise RequestError("unknown-model", json.dumps({"name": name, "known": names}))
+    size = request.get("image_size") or _native_size(torchvision, name)
+    return Subject(build(torch_models.torchvision_classifier(name)), "image", (3, size, size))
+
+
+def _native_size(torchvision, name):
+    weights = list(torchvision.models.get_model_weights(name))
+    crop = weights[0].transforms.keywords.get("crop_size", 224) if weights else 224
+    return crop[0] if isinstance(crop, (list, tuple)) else crop
+
+
+def _timm_subject(name, request):
+    torch_models.import_torchvision()
+    import timm
+
+    if not timm.is_model(name):
+        raise RequestError("unknown-model", json.dumps({"name": name, "known": timm.list_models()}))
+    asked = request.get("image_size")
+    model = _timm_model(timm, name, asked)
+    shape = model.default_cfg.get("input_size", (3, 224, 224))
+    return Subject(model, "image", (shape[0], asked, asked) if asked else tuple(shape))
+
+
+def _timm_model(timm, name, image_size):
+    """The model at that size; one without positions or windows takes any and knows no setting."""
+    if image_size:
+        try:
+            return build(lambda: timm.create_model(name, pretrained=False, img_size=image_size))
+        except TypeError as error:
+            if "img_size" not in str(error):
+                raise
+    return build(lambda: timm.create_model(name, pretrained=False))
+
+
+def _transformer_subject(text, _request):
+    given = {}
+    for part in filter(None, text.split(",")):
+        key, _, value = part.partition("=")
+        given[key.strip()] = _number(value.strip())
+    try:
+        model = build(lambda: torch_models.transformer(**given))
+    except (ValueError, TypeError) as error:
+        raise RequestError("bad-request", str(error)) from error
+    return Subject(model, "text" if given.get("classes") else "language")
+
+
+def _number(text):
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _user_subject(entry, request):
+    module_name, _, function_name = entry.partition(":")
+    sys.path.insert(0, request.get("directory") or os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name + ".").startswith(error.name + "."):
+            raise RequestError("no-module", "no module named `%s`" % module_name) from error
+        raise
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        message = "`%s` has no function `%s`" % (module_name, function_name)
+        raise RequestError("no-function", message)
+    return subject_of(build(function), request, entry)
+
+
+def _guess_inputs(model, request):
+    """(kind, shape of one item), from the first layer that tells."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            size = request.get("image_size") or 224
+            return "image", (module.in_channels, size, size)
+        if isinstance(module, torch.nn.Embedding):
+            return "text", None
+        if isinstance(module, torch.nn.Linear):
+            return "features", (module.in_features,)
+    raise RequestError("no-inputs", "the inputs of the model cannot be guessed from its layers")
+
+
+def build(function):
+    """Call ``function`` on meta; else with each parameter moved to meta as it is registered.
+
+    The second way serves models that read small tensors back while they are built.
+    """
+    try:
+        with torch.device("meta"):
+            made = function()
+    except Exception as first:
+        try:
+            with _parameters_on_meta():
+                made = function()
+        except Exception as second:
+            raise second from first
+    model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
+    if isinstance(model, torch.nn.Module):
+        model.to("meta")
+    return made
+
+
+def on_meta_twin(made):
+    """A copy of a model, or of an object that holds one, with its tensors on meta."""
+    model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
+    if not isinstance(model, torch.nn.Module):
+        return made
+    twin = _module_twin(model)
+    if made is model:
+        return twin
+    shallow = copy.copy(made)
+    shallow.model = twin
+    return shallow
+
+
+def _module_twin(model):
+    memo = {}
+    for parameter in model.parameters():
+        twin = torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+        memo[id(parameter)] = twin
+    for buffer in model.buffers():
+        memo[id(buffer)] = buffer.detach().to("meta")
+    return copy.deepcopy(model, memo)
+
+
+@contextlib.contextmanager
+def _parameters_on_meta():
+    register = torch.nn.Module.register_parameter
+
+    def moved(self, name, parameter):
+        register(self, name, parameter)
+        if parameter is not None and type(parameter) is torch.nn.Parameter:
+            self._parameters[name] = torch.nn.Parameter(
+                parameter.detach().to("meta"), parameter.requires_grad
+            )
+
+    torch.nn.Module.register_parameter = moved
+    try:
+        yield
+    finally:
+        torch.nn.Module.register_parameter = register
+
+
+def on_meta(value):
+    """The same structure with every tensor on meta."""
+    if isinstance(value, torch.Tensor):
+        return value if value.is_meta else value.to("meta")
+    if isinstance(value, dict):
+        return {k: on_meta(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(on_meta(v) for v in value)
+    return value
+
+
+def tensors_in(value):
+    """Every tensor of a nested structure."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in tensors_in(v)]
+    return []
+
+
+def floating_tensors(output):
+    """Differentiable tensors of a model's output, those of a dataclass-like one by ``logits``."""
+    if hasattr(output, "logits"):
+        output = output.logits
+    return [t for t in tensors_in(output) if t.is_floating_point() and t.requires_grad]
+
+
+def _num_arguments(function):
+    parameters = inspect.signature(function).parameters.values()
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
