@@ -55,4 +55,3 @@ def _workers_importable() -> Iterator[None]:
         yield
     finally:
         sys.path.remove(_WORKERS)
-

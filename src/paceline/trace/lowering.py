@@ -10,6 +10,7 @@ from paceline.trace.autocast import autocast, narrowed
 from paceline.trace.checkpointing import checkpointed
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.costs_table import cost_table
+from paceline.trace.fusion import fused
 from paceline.trace.graph import FloatArray, Graph, Owner, Phase
 from paceline.trace.memory_table import memory_table
 from paceline.trace.program import Program
@@ -28,6 +29,7 @@ def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
     program = _at_precision(program, precision, is_training=is_training)
     if configuration.checkpointing != "none":
         program = checkpointed(program, configuration.checkpointing)
+    program = fused(program, configuration.compiler)
     return _lowered(program, graph.name, configuration, precision)
 
 
