@@ -1,0 +1,209 @@
+"""``paceline measure``, ``doctor``, ``compare`` and ``stacks``: the truth on this machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from paceline.app import options as common
+from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.output import Answer, say
+
+StoreFolder = Annotated[Path | None, Option(help="Folder of measurements; PACELINE_STORE.")]
+
+
+def register(app: Commands) -> None:
+    """Add the verbs."""
+    app.command("measure")(measure)
+    app.command("doctor")(doctor)
+    app.command("compare")(compare)
+    stacks = app.group("stacks", "Isolated, pinned environments to measure in.")
+    stacks.command("list")(stacks_list)
+    stacks.command("create")(stacks_create)
+    stacks.command("check")(stacks_check)
+    stacks.command("remove")(stacks_remove)
+
+
+def measure(
+    models: Annotated[list[str], Argument(metavar="MODEL", help="As in `predict`.")],
+    batch: Annotated[
+        str, Option(metavar="1,4,16|max", help="Items per device, or the largest that fits.")
+    ] = "1,4,16",
+    devices: Annotated[str, Option(metavar="1,2", help="Devices, or CPU processes.")] = "1",
+    mode: Annotated[str, Option(help="step, forward-backward, forward; commas.")] = "step",
+    precision: Annotated[str, Option(help="fp32, tf32, bf16, fp16; commas.")] = "fp32",
+    compiler: Annotated[
+        str, Option(help="eager, compiled, xla, or usual: as people run it; commas.")
+    ] = "usual",
+    stack: Annotated[
+        str | None, Option(help="Stacks, commas between; this Python's torch without.")
+    ] = None,
+    python: common.Python = None,
+    device: Annotated[str, Option(help="cpu, gpu, or auto.")] = "auto",
+    threads: Annotated[int | None, Option(help="CPU threads of each process.")] = None,
+    seq: Annotated[int, Option(help="Sequence length of texts.")] = 128,
+    image_size: common.ImageSize = None,
+    optimizer: Annotated[str, Option(help="sgd, adam or adamw.")] = "sgd",
+    channels_last: Annotated[bool, Option(help="Images in NHWC (PyTorch).")] = False,
+    timeout: Annotated[str, Option(help="Longest time of one cell.")] = "10min",
+    memory: Annotated[str | None, Option(help="Cap of main memory of one cell.")] = None,
+    seconds: Annotated[float, Option(help="Shortest time to sample a cell.")] = 1.0,
+    profile: Annotated[
+        Path | None, Option(help="Folder for a Chrome trace of every cell (PyTorch).")
+    ] = None,
+    html: Annotated[Path | None, Option(help="Write a report that opens offline.")] = None,
+    store: StoreFolder = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Measure models on this machine: batch against devices, precision, compiler and stack.
+
+    Each cell runs in a process of its own; running out of memory, crashing and hanging are values
+    of the table. Ctrl-C keeps what was measured, and the same command goes on from there.
+    """
+    from paceline.app import measuring
+
+    wanted = common.form_of(form, is_json=is_json)
+    request = measuring.MeasureRequest(
+        models=tuple(models),
+        batches=None if batch == "max" else common.whole_numbers(batch, "batch"),
+        devices=common.whole_numbers(devices, "number of devices"),
+        modes=common_words(mode),
+        precisions=common_words(precision),
+        compilers=common_words(compiler),
+        stacks=common_words(stack or ""),
+        python=python,
+        device=device,
+        num_threads=threads,
+        seq=seq,
+        image_size=image_size,
+        optimizer=optimizer,
+        channels_last=channels_last,
+        timeout=timeout,
+        memory=memory,
+        min_sample_s=seconds,
+        profile=profile,
+        store=store,
+    )
+    rows = measuring.measure(request, talk=measuring.Talker(sys.stderr))
+    say(_measured_answer(rows), wanted, output)
+    if html is not None:
+        measuring.write_html(rows, html)
+
+
+def doctor(
+    log: Annotated[
+        Path | None, Argument(metavar="[LOG]", help="Output of a failed run; - for stdin.")
+    ] = None,
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Say what this machine has, and what is wrong with it or with a failed run's output."""
+    from paceline.app import measuring
+    from paceline.report import machines
+
+    report = measuring.examine(log)
+    answer = Answer(
+        kind="doctor",
+        value=report,
+        text=lambda width: machines.doctor_text(report.facts, report.machine, report.findings),
+        markdown=lambda: machines.doctor_text(report.facts, report.machine, report.findings),
+    )
+    say(answer, "json" if is_json else "text", output)
+
+
+def compare(
+    before: Annotated[Path, Argument(metavar="BEFORE", help="Store folder or .jsonl file.")],
+    after: Annotated[Path, Argument(metavar="AFTER", help="Store folder or .jsonl file.")],
+    tolerance: Annotated[
+        float, Option(help="Change of the median that does not matter, as a fraction.")
+    ] = 0.05,
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Judge two sets of measurements cell by cell; status 5 if anything got slower."""
+    from paceline.app import measuring
+    from paceline.measurements.compare import require_no_regression
+    from paceline.report.measurements import comparison_text
+
+    comparisons = measuring.compare_files(before, after, tolerance_frac=tolerance)
+    answer = Answer(
+        kind="comparison",
+        value=comparisons,
+        text=lambda width: comparison_text(comparisons, width=width),
+        markdown=lambda: comparison_text(comparisons),
+    )
+    say(answer, "json" if is_json else "text", output)
+    require_no_regression(comparisons)
+
+
+def stacks_list(is_json: common.Json = False) -> None:
+    """Stacks that exist and stacks that can be created."""
+    from paceline.report.machines import stacks_text
+    from paceline.run.stacks import list_stacks, stack_specs, stacks_folder
+
+    created = list_stacks(stacks_folder())
+    answer = Answer(
+        kind="stacks",
+        value=created,
+        text=lambda width: stacks_text(created, tuple(stack_specs().values()), stacks_folder()),
+        markdown=lambda: stacks_text(created, tuple(stack_specs().values()), stacks_folder()),
+    )
+    say(answer, "json" if is_json else "text", None)
+
+
+def stacks_create(
+    names: Annotated[list[str], Argument(metavar="NAME[==VERSION]...", help="See `list`.")],
+) -> None:
+    """Make stacks with pip as you have configured it; those that exist are left as they are."""
+    from paceline.run.stacks import create_stack, find_spec, stacks_folder
+
+    for spec in [find_spec(name) for name in names]:
+        stack = create_stack(spec, stacks_folder(), talk=lambda text: print(text, file=sys.stderr))
+        print(f"{stack.spec.name}: {stack.spec.package} {stack.spec.version} in {stack.python}")
+
+
+def stacks_check(
+    names: Annotated[
+        list[str] | None, Argument(metavar="[NAME]...", help="All that exist without.")
+    ] = None,
+) -> None:
+    """Start each stack's engine and say what it finds; status 2 if one does not work."""
+    from paceline.app import measuring
+
+    for line in measuring.check_stacks(tuple(names or ())):
+        print(line)
+
+
+def stacks_remove(
+    names: Annotated[list[str], Argument(metavar="NAME...", help="See `list`.")],
+) -> None:
+    """Delete stacks."""
+    from paceline.run.stacks import remove_stack, stacks_folder
+
+    for name in names:
+        was_there = remove_stack(name, stacks_folder())
+        print(f"{name}: {'removed' if was_there else 'was not there'}")
+
+
+def common_words(text: str) -> tuple[str, ...]:
+    """Words with commas between.
+
+    >>> common_words("torch, jax")
+    ('torch', 'jax')
+    """
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _measured_answer(rows: object) -> Answer:
+    from paceline.report import measurements as report
+
+    assert isinstance(rows, tuple)
+    return Answer(
+        kind="measurements",
+        value=rows,
+        text=lambda width: report.measured_text(rows, width=width),
+        markdown=lambda: report.measured_markdown(rows),
+    )

@@ -1,0 +1,359 @@
+"""What the measuring verbs do: ask the machine, the stacks and the store, and join the answers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO, get_args
+
+from paceline.catalog import load_catalog
+from paceline.catalog.entities import Machine
+from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
+from paceline.measurements.compare import CellComparison
+from paceline.measurements.compare import compare as compare_records
+from paceline.measurements.ledger import LedgerRow
+from paceline.measurements.records import Record
+from paceline.measurements.store import Store, default_store_folder, read_segment
+from paceline.run.cells import Cell, Mode, Sweep, sweep_cells
+from paceline.run.doctor import Finding, diagnose_machine, diagnose_output
+from paceline.run.facts import HostFacts
+from paceline.run.largest import search_largest
+from paceline.run.measure import (
+    EXPORTER,
+    ONNX_FRAMEWORKS,
+    QUICK_TIMING,
+    Notice,
+    Place,
+    Settings,
+    fingerprint,
+    measure_cells,
+)
+from paceline.run.nvml import open_nvml
+from paceline.run.probe import probe_host, probe_machine
+from paceline.run.sensors import Sensors
+from paceline.run.stacks import (
+    Stack,
+    default_stack,
+    find_stack,
+    list_stacks,
+    own_python,
+    stack_specs,
+    stacks_folder,
+)
+from paceline.run.worker import Limits, run_worker
+from paceline.units import format_duration, parse_bytes, parse_duration_s
+
+_MEMORY_SHARE = 0.85
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest:
+    """What a user asked to measure, as typed.
+
+    Attributes:
+        models: Models.
+        batches: Items per device; None to search for the largest.
+        devices: Numbers of devices.
+        modes: What one step is.
+        precisions: Names.
+        compilers: Names, or ``usual``.
+        stacks: Names; empty for the PyTorch at hand.
+        python: A Python that has PyTorch.
+        device: ``cpu``, ``gpu``, ``auto``.
+        num_threads: CPU threads of each process; shared evenly if None.
+        seq: Sequence length.
+        image_size: Side of the square input.
+        optimizer: Name.
+        channels_last: Layout.
+        timeout: Longest time of one cell.
+        memory: Cap of main memory of one cell; most of what is free if None.
+        min_sample_s: Shortest time to sample a cell.
+        profile: Folder for traces.
+        store: Folder of measurements.
+    """
+
+    models: tuple[str, ...]
+    batches: tuple[int, ...] | None
+    devices: tuple[int, ...]
+    modes: tuple[str, ...]
+    precisions: tuple[str, ...]
+    compilers: tuple[str, ...]
+    stacks: tuple[str, ...]
+    python: str | None
+    device: str
+    num_threads: int | None
+    seq: int
+    image_size: int | None
+    optimizer: str
+    channels_last: bool
+    timeout: str
+    memory: str | None
+    min_sample_s: float
+    profile: Path | None
+    store: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """What ``paceline doctor`` found.
+
+    Attributes:
+        facts: What the machine says about itself.
+        machine: What the catalogue makes of it.
+        findings: What is wrong, with proof and remedy.
+    """
+
+    facts: HostFacts
+    machine: Machine
+    findings: tuple[Finding, ...]
+
+
+class Talker:
+    """Progress on stderr: a line that renews itself on a terminal, one line per cell elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+
+    def __call__(self, notice: Notice) -> None:
+        """Say where the sweep is."""
+        if self._is_terminal:
+            end = "\n" if notice.stage == "done" else ""
+            print(f"\r\x1b[K{_notice_text(notice)}", end=end, file=self._stream, flush=True)
+        elif notice.stage == "done":
+            print(_notice_text(notice), file=self._stream, flush=True)
+
+
+def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple[LedgerRow, ...]:
+    """Measure a sweep and put predictions beside it.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    facts = probe_host()
+    machine = probe_machine(load_catalog(), facts=facts)
+    settings = _settings(request, facts)
+    gpus = range(max(request.devices)) if settings.device == "cuda" else ()
+    sensors = Sensors(open_nvml(), gpus)
+    place = Place(facts=facts, machine=machine, fingerprint=fingerprint(), sensors=sensors)
+    stacks = _stacks(request)
+    with Store(request.store or default_store_folder()) as store:
+        records = tuple(_measure(request, stacks, place, store, settings, talk))
+    return tuple(LedgerRow(record=record) for record in records)
+
+
+def write_html(rows: Sequence[LedgerRow], path: Path) -> None:
+    """Write the report page and say so."""
+    from paceline.report.html import measurements_page
+
+    path.write_text(measurements_page(rows), encoding="utf-8")
+    print(f"{path} written", file=sys.stderr)
+
+
+def examine(log: Path | None) -> Examination:
+    """Diagnose this machine, and the output of a failed run if one is given.
+
+    Raises:
+        InvalidInputError: The log cannot be read.
+    """
+    facts = probe_host()
+    machine = probe_machine(load_catalog(), facts=facts)
+    findings = diagnose_machine(facts, _environment())
+    if log is not None:
+        findings += diagnose_output(_log_text(log), facts)
+    return Examination(facts=facts, machine=machine, findings=findings)
+
+
+def compare_files(
+    before: Path, after: Path, *, tolerance_frac: float
+) -> tuple[CellComparison, ...]:
+    """Compare two stores or segment files.
+
+    Raises:
+        InvalidInputError: One of them holds no records.
+    """
+    return compare_records(read_records(before), read_records(after), tolerance_frac=tolerance_frac)
+
+
+def read_records(path: Path) -> tuple[Record, ...]:
+    """Records of a store folder or of one segment file.
+
+    Raises:
+        InvalidInputError: There are none.
+    """
+    if path.is_dir():
+        records = Store(path).read().records
+    elif path.is_file():
+        records = tuple(record for record in read_segment(path) if record is not None)
+    else:
+        records = ()
+    if not records:
+        raise InvalidInputError(
+            f"`{path}` holds no measurements", hint="name a store folder or a .jsonl file"
+        )
+    return records
+
+
+def check_stacks(names: Sequence[str]) -> Iterator[str]:
+    """One line per stack that works.
+
+    Raises:
+        WorkerError: One does not.
+    """
+    folder = stacks_folder()
+    stacks = [find_stack(name, folder) for name in names] or list_stacks(folder)
+    for stack in stacks:
+        request = {"action": "hello", "framework": stack.spec.framework, "paths": []}
+        result = run_worker(
+            stack.command(),
+            request,
+            limits=Limits(timeout_s=120.0),
+            environment=stack.spec.environment,
+        )
+        if result.ending != "ok":
+            raise WorkerError(
+                f"the stack `{stack.spec.name}` does not work: {result.reason}",
+                hint=f"`paceline stacks remove {stack.spec.name}`, then create it again",
+                details=result.details,
+            )
+        devices = ", ".join(result.answer["devices"]) or result.answer["platform"]
+        yield f"{stack.spec.name}: {result.answer['framework_version']} on {devices}"
+
+
+def _measure(
+    request: MeasureRequest,
+    stacks: dict[str, Stack],
+    place: Place,
+    store: Store,
+    settings: Settings,
+    talk: Callable[[Notice], None],
+) -> Iterator[Record]:
+    sweep = Sweep(
+        workloads=request.models,
+        batches=request.batches or (),
+        devices=request.devices,
+        precisions=request.precisions,
+        compilers=request.compilers,
+        modes=_modes(request.modes),
+        seq=request.seq,
+        image_size=request.image_size,
+        optimizer=request.optimizer,
+        channels_last=request.channels_last,
+    )
+    cells = sweep_cells(sweep, [stack for name, stack in stacks.items() if name != EXPORTER])
+    if request.batches is not None:
+        yield from measure_cells(cells, stacks, place, store, settings, talk=talk)
+        return
+    for cell in cells:
+
+        def attempt(wanted: Cell) -> Record:
+            return next(measure_cells([wanted], stacks, place, store, settings, talk=talk))
+
+        yield from search_largest(cell, attempt)
+
+
+def _settings(request: MeasureRequest, facts: HostFacts) -> Settings:
+    device = _device(request.device, facts)
+    processes = max(request.devices)
+    if device == "cuda" and processes > len(facts.gpus):
+        raise InvalidInputError(
+            f"{processes} devices asked for, {len(facts.gpus)} GPUs are here",
+            hint="lower --devices, or measure processes with --device cpu",
+        )
+    share = 1 if device == "cuda" else processes
+    free_bytes = _MEMORY_SHARE * _free_memory_bytes(facts)
+    return Settings(
+        timeout_s=parse_duration_s(request.timeout),
+        memory_bytes=parse_bytes(request.memory) if request.memory else free_bytes,
+        num_threads=request.num_threads or max(1, facts.num_threads // share),
+        device=device,
+        timing={
+            **QUICK_TIMING,
+            "min_s": request.min_sample_s,
+            "max_s": 20.0 * request.min_sample_s,
+            "max_warmup_s": 10.0 * request.min_sample_s,
+        },
+        profile_folder=_made(request.profile),
+        user_folder=Path.cwd(),
+    )
+
+
+def _device(name: str, facts: HostFacts) -> str:
+    if name not in ("auto", "cpu", "gpu"):
+        raise UnknownNameError.from_name(
+            "kind of device", name, ("auto", "cpu", "gpu"), command="paceline measure --help"
+        )
+    has_gpu = any(gpu.vendor in ("NVIDIA", "AMD") for gpu in facts.gpus)
+    if name == "gpu" and not has_gpu:
+        raise InvalidInputError(
+            "no GPU with a driver is here", hint="`paceline doctor` says what this machine has"
+        )
+    return "cpu" if name == "cpu" or not has_gpu else "cuda"
+
+
+def _free_memory_bytes(facts: HostFacts) -> float:
+    try:
+        text = Path("/proc/meminfo").read_text()
+        free = next(line for line in text.splitlines() if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return facts.host_memory_bytes
+    return min(facts.host_memory_bytes, int(free.split()[1]) * 1024.0)
+
+
+def _made(folder: Path | None) -> Path | None:
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _stacks(request: MeasureRequest) -> dict[str, Stack]:
+    folder = stacks_folder()
+    if request.python:
+        found = [own_python(stack_specs()["torch"], Path(request.python))]
+    elif request.stacks:
+        found = [find_stack(name, folder) for name in request.stacks]
+    else:
+        found = [default_stack(folder)]
+    stacks = {stack.spec.name: stack for stack in found}
+    if any(stack.spec.framework in ONNX_FRAMEWORKS for stack in found):
+        stacks[EXPORTER] = find_stack("torch", folder)
+    return stacks
+
+
+def _modes(names: Sequence[str]) -> tuple[Mode, ...]:
+    for name in names:
+        if name not in get_args(Mode):
+            raise UnknownNameError.from_name(
+                "mode", name, get_args(Mode), command="paceline measure --help"
+            )
+    return names  # type: ignore[return-value]
+
+
+def _environment() -> tuple[str, ...]:
+    return tuple(os.environ)
+
+
+def _log_text(log: Path) -> str:
+    if str(log) == "-":
+        return sys.stdin.read()
+    try:
+        return log.read_text(errors="replace")
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read `{log}`: {error.strerror}", hint="name a file, or - for stdin"
+        ) from None
+
+
+def _notice_text(notice: Notice) -> str:
+    from paceline.report.measurements import step_text
+
+    head = f"[{notice.number}/{notice.num_cells}] {notice.cell.key}"
+    if notice.record is None:
+        body = notice.stage
+    else:
+        body = step_text(notice.record) + (" ms/step" if notice.record.median_s else "")
+    left = "" if not notice.left_s else f" · about {format_duration(notice.left_s, 2)} left"
+    return f"{head} · {body}{left}"

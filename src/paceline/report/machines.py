@@ -1,0 +1,55 @@
+"""This machine, what is wrong with it, and its stacks, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from paceline.catalog.entities import Machine
+from paceline.report.tables import Column, Table, text_table
+from paceline.run.doctor import Finding, fact_text
+from paceline.run.facts import HostFacts
+from paceline.run.probe import describe_machine
+from paceline.run.stacks import Stack, StackSpec
+
+_FACTS = (
+    "cpu_name", "cpu_flags", "host_memory_bytes", "shm_bytes", "gpus", "nvidia_driver",
+    "cuda_driver", "rocm", "opencl_platforms", "container_engines", "container", "hypervisor",
+    "os_name",
+)  # fmt: skip
+
+
+def doctor_text(facts: HostFacts, machine: Machine, findings: Sequence[Finding]) -> str:
+    """What the machine has, then each finding with its proof and one command."""
+    lines = [f"This machine: {describe_machine(machine)}"]
+    lines += [f"  {fact_text(name, facts)}" for name in _FACTS]
+    lines += ["", _verdict(findings)]
+    for number, finding in enumerate(findings, start=1):
+        lines += [f"{number:>2} {finding.cause}"]
+        lines += [f"     proof   {line}" for line in finding.proof]
+        lines += [f"     remedy  {finding.remedy}"]
+    return "\n".join(lines)
+
+
+def stacks_text(created: Sequence[Stack], specs: Sequence[StackSpec], folder: Path) -> str:
+    """Stacks that exist, and those that could."""
+    columns = (
+        Column(title="stack"), Column(title="package"), Column(title="version"),
+        Column(title="compilers"), Column(title="created"),
+    )  # fmt: skip
+    by_name = {stack.spec.name: stack for stack in created}
+    all_specs = {spec.name: spec for spec in (*specs, *(stack.spec for stack in created))}
+    rows = tuple(_stack_row(spec, by_name.get(name)) for name, spec in all_specs.items())
+    return f"{text_table(Table(columns=columns, rows=rows))}\n\nin {folder}"
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return "Nothing wrong was found. `paceline doctor LOG` reads the output of a failed run."
+    return f"{len(findings)} found, the most specific first:"
+
+
+def _stack_row(spec: StackSpec, stack: Stack | None) -> tuple[str, ...]:
+    needs = f" (needs {spec.needs})" if spec.needs else ""
+    created = stack.created_on.partition("T")[0] if stack else f"no{needs}"
+    return spec.name, spec.package, spec.version, ", ".join(spec.compilers), created

@@ -1,0 +1,209 @@
+"""Measured cells as tables: batch against devices, OOM as a value, the prediction beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from paceline.measurements.compare import CellComparison
+from paceline.measurements.ledger import LedgerRow
+from paceline.measurements.records import Record
+from paceline.measurements.statistics import relative_spread
+from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.units import format_bytes, format_duration, format_percent, format_significant
+
+_OUTCOME_WORDS = {
+    "out-of-memory": "OOM", "timeout": "time-out", "failed": "failed", "skipped": "skipped",
+}  # fmt: skip
+
+
+def measured_text(rows: Sequence[LedgerRow], *, width: int = 100) -> str:
+    """Tables of a sweep, one per model and setting, then why cells have no time."""
+    parts = []
+    for title, group in _series(rows).items():
+        parts.append(f"{title}\n{text_table(_series_table(group), width=width)}")
+    reasons = _reasons(row.record for row in rows)
+    return "\n\n".join((*parts, reasons) if reasons else parts)
+
+
+def measured_markdown(rows: Sequence[LedgerRow]) -> str:
+    """Tables of a sweep as Markdown."""
+    parts = []
+    for title, group in _series(rows).items():
+        parts.append(f"### {title}\n\n{markdown_table(_series_table(group))}")
+    reasons = _reasons(row.record for row in rows)
+    return "\n\n".join((*parts, reasons) if reasons else parts)
+
+
+def stacks_text(records: Sequence[Record], *, width: int = 100) -> str:
+    """Every software stack on the same cells, fastest first, and what compiling costs and gains."""
+    return text_table(stacks_table(records), width=width)
+
+
+def stacks_table(records: Sequence[Record]) -> Table:
+    """One row per stack, compiler and cell; cells in order, fastest first within each."""
+    columns = (
+        Column(title="model"), Column(title="batch", is_number=True), Column(title="stack"),
+        Column(title="compiler"), Column(title="ms/step", is_number=True),
+        Column(title="per s", is_number=True), Column(title="compile s", is_number=True),
+        Column(title="pays after", is_number=True), Column(title="difference", is_number=True),
+    )  # fmt: skip
+    ordered = sorted(records, key=lambda r: (r.workload, r.batch_per_device, r.median_s or 1e9))
+    eager = {_software_cell(r): r for r in records if r.compiler == "eager" and r.median_s}
+    return Table(columns=columns, rows=tuple(_stack_row(record, eager) for record in ordered))
+
+
+def comparison_text(comparisons: Iterable[CellComparison], *, width: int = 100) -> str:
+    """Before and after, cell by cell, with the interval of the ratio and the verdict."""
+    columns = (
+        Column(title="cell", min_width=24), Column(title="before ms", is_number=True),
+        Column(title="after ms", is_number=True), Column(title="ratio", is_number=True),
+        Column(title="90 % interval", is_number=True), Column(title="verdict"),
+    )  # fmt: skip
+    rows = tuple(_comparison_row(comparison) for comparison in comparisons)
+    return text_table(Table(columns=columns, rows=rows), width=width)
+
+
+def step_text(record: Record) -> str:
+    """Step time of a record, or the word for how it ended."""
+    if record.median_s is None:
+        return _OUTCOME_WORDS.get(record.outcome, record.outcome)
+    return format_significant(1e3 * record.median_s)
+
+
+def pays_after_steps(compiled: Record, eager: Record | None) -> float | None:
+    """Steps after which compiling has saved the time it took; None if it never does."""
+    if eager is None or compiled.compile_s is None:
+        return None
+    if eager.median_s is None or compiled.median_s is None:
+        return None
+    saved_s = eager.median_s - compiled.median_s
+    return compiled.compile_s / saved_s if saved_s > 0 else None
+
+
+def _series(rows: Sequence[LedgerRow]) -> Mapping[str, list[LedgerRow]]:
+    """Rows by what they have in common, in order of appearance."""
+    found: dict[str, list[LedgerRow]] = {}
+    for row in rows:
+        found.setdefault(_series_title(row.record), []).append(row)
+    return found
+
+
+def _series_title(record: Record) -> str:
+    words = {"step": "training step", "forward-backward": "forward and backward"}
+    task = words.get(record.mode, "inference")
+    parts = (task, record.precision or "", record.compiler or "", record.stack.partition("/")[0])
+    threads = f"{record.num_threads} threads" if (record.num_threads or 1) > 1 else "1 thread"
+    return (
+        f"{record.workload} · {' · '.join(p for p in parts if p)} · {record.device_name}, {threads}"
+    )
+
+
+def _series_table(rows: Sequence[LedgerRow]) -> Table:
+    has_prediction = any(row.predicted_s is not None for row in rows)
+    columns = [
+        Column(title="batch", is_number=True), Column(title="devices", is_number=True),
+        Column(title="ms/step", is_number=True), Column(title="± %", is_number=True, drop_order=3),
+        Column(title=f"{_unit(rows)}/s", is_number=True),
+        Column(title="speed-up", is_number=True), Column(title="memory", is_number=True),
+        Column(title="busy", is_number=True, drop_order=2),
+        Column(title="J/step", is_number=True, drop_order=1),
+    ]  # fmt: skip
+    if has_prediction:
+        columns += [
+            Column(title="predicted ms", is_number=True), Column(title="error", is_number=True),
+        ]  # fmt: skip
+    single = {
+        row.record.batch_per_device: row.record.samples_per_s
+        for row in rows
+        if row.record.num_devices == 1
+    }
+    cells = tuple(_series_row(row, single, has_prediction=has_prediction) for row in rows)
+    return Table(columns=tuple(columns), rows=cells)
+
+
+def _unit(rows: Sequence[LedgerRow]) -> str:
+    return next((r.record.sample_unit for r in rows if r.record.sample_unit), "samples")
+
+
+def _series_row(
+    row: LedgerRow, single: Mapping[float | None, float | None], *, has_prediction: bool
+) -> tuple[str, ...]:
+    record = row.record
+    cells = [
+        f"{record.batch_per_device:.0f}",
+        str(record.num_devices),
+        step_text(record),
+        f"{50 * relative_spread(record.samples_s):.1f}" if len(record.samples_s) > 1 else "",
+        format_significant(record.samples_per_s) if record.samples_per_s else "",
+        _speed_up(record, single.get(record.batch_per_device)),
+        format_bytes(record.process_bytes) if record.process_bytes else "",
+        format_percent(record.utilization_frac) if record.utilization_frac is not None else "",
+        format_significant(record.energy_j) if record.energy_j is not None else "",
+    ]
+    if has_prediction:
+        cells += [_milliseconds(row.predicted_s), _signed_percent(row.error_frac)]
+    return tuple(cells)
+
+
+def _speed_up(record: Record, single_per_s: float | None) -> str:
+    if record.num_devices == 1 or not single_per_s or not record.samples_per_s:
+        return ""
+    return f"{record.samples_per_s / single_per_s:.2f}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else format_significant(1e3 * seconds)
+
+
+def _signed_percent(frac: float | None) -> str:
+    return "" if frac is None else f"{100 * frac:+.0f} %"
+
+
+def _reasons(records: Iterable[Record]) -> str:
+    lines = []
+    for record in records:
+        if record.outcome != "ok":
+            lines.append(f"  {step_text(record):<9} {record.cell}: {record.reason}")
+        elif record.is_steady is False:
+            lines.append(f"  unsteady  {record.cell}: its warm-up had not settled")
+    return "\n".join(lines)
+
+
+def _software_cell(record: Record) -> tuple[object, ...]:
+    return (
+        record.workload, record.framework, record.mode, record.precision,
+        record.batch_per_device, record.num_devices,
+    )  # fmt: skip
+
+
+def _stack_row(record: Record, eager: Mapping[tuple[object, ...], Record]) -> tuple[str, ...]:
+    steps = pays_after_steps(record, eager.get(_software_cell(record)))
+    return (
+        record.workload,
+        f"{record.batch_per_device:.0f}",
+        record.stack.partition("/")[0],
+        record.compiler or "",
+        step_text(record),
+        format_significant(record.samples_per_s) if record.samples_per_s else "",
+        "" if record.compile_s is None else format_significant(record.compile_s),
+        "" if steps is None else f"{steps:,.0f} steps",
+        "" if record.numerical_difference is None else f"{record.numerical_difference:.0e}",
+    )
+
+
+def _comparison_row(comparison: CellComparison) -> tuple[str, ...]:
+    ratio = comparison.ratio
+    return (
+        comparison.cell,
+        step_text(comparison.before) if comparison.before else "",
+        step_text(comparison.after) if comparison.after else "",
+        f"{ratio.mid:.3f}" if ratio else "",
+        f"{ratio.low:.3f}–{ratio.high:.3f}" if ratio else "",
+        comparison.verdict,
+    )
+
+
+def total_time_text(records: Iterable[Record]) -> str:
+    """How long the measured steps took together, for the last line of a sweep."""
+    spent_s = sum(sum(r.samples_s) * r.steps_per_sample for r in records)
+    return format_duration(spent_s)
