@@ -16,7 +16,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paceline.app.api import devices, offers, plan, predict, scale, score, trace, why_not
+    from paceline.app.api import (
+        devices,
+        models,
+        offers,
+        plan,
+        predict,
+        scale,
+        score,
+        trace,
+        why_not,
+    )
     from paceline.app.output import to_dict, to_json
     from paceline.errors import (
         DoesNotFitError,
@@ -45,6 +55,7 @@ __all__ = [
     "WorkerError",
     "__version__",
     "devices",
+    "models",
     "offers",
     "plan",
     "predict",
@@ -64,7 +75,7 @@ _HOME = {
     "write_plan": "paceline.plan",
     "to_dict": "paceline.app.output",
     "to_json": "paceline.app.output",
-    **dict.fromkeys(("devices", "offers", "scale", "score", "why_not"), _API),
+    **dict.fromkeys(("devices", "models", "offers", "scale", "score", "why_not"), _API),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "paceline.errors"),
 }
 #: Rooms whose name is also a verb.

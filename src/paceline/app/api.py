@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from paceline.catalog import Device, Offer
     from paceline.plan.grid import PredictionGrid
     from paceline.planfile import PlanFile
+    from paceline.trace.zoo_facts import ZooFacts
 
 Known = TypeVar("Known")
 
@@ -286,6 +287,13 @@ def score(
 
     catalog = load_catalog(tuple(facts))
     return score_rows(rows, out, catalog=catalog, python=python, on_progress=on_progress)
+
+
+def models() -> dict[str, ZooFacts]:
+    """The models that need no framework, by name, with their reference jobs."""
+    from paceline.trace.zoo_facts import zoo_facts
+
+    return zoo_facts()
 
 
 def devices(

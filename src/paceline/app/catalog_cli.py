@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from paceline.app import options as common
 from paceline.app.api import devices as find_devices
 from paceline.app.api import offers as find_offers
+from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, say
 from paceline.catalog import Device, Offer
 from paceline.report.catalogs import device_page, device_table, offer_table
 from paceline.report.tables import markdown_table, text_table
 
-_Vendor = Annotated[str | None, typer.Option(help="NVIDIA, AMD, Google, …")]
+_Vendor = Annotated[str | None, Option(help="NVIDIA, AMD, Google, …")]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Add the verbs."""
     app.command("devices")(devices)
     app.command("offers")(offers)
@@ -25,14 +24,14 @@ def register(app: typer.Typer) -> None:
 
 def devices(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A device, a family, a vendor or a part.")
+        str | None, Argument(metavar="NAME", help="A device, a family, a vendor or a part.")
     ] = None,
     vendor: _Vendor = None,
-    architecture: Annotated[str | None, typer.Option(help="Ampere, CDNA3, …")] = None,
-    kind: Annotated[str | None, typer.Option(help="gpu, tpu, npu or cpu.")] = None,
-    device_class: Annotated[str | None, typer.Option(help="datacenter, consumer, …")] = None,
-    min_memory: Annotated[str | None, typer.Option(metavar="24GB", help="At least.")] = None,
-    max_power: Annotated[str | None, typer.Option(metavar="300W", help="At most.")] = None,
+    architecture: Annotated[str | None, Option(help="Ampere, CDNA3, …")] = None,
+    kind: Annotated[str | None, Option(help="gpu, tpu, npu or cpu.")] = None,
+    device_class: Annotated[str | None, Option(help="datacenter, consumer, …")] = None,
+    min_memory: Annotated[str | None, Option(metavar="24GB", help="At least.")] = None,
+    max_power: Annotated[str | None, Option(metavar="300W", help="At most.")] = None,
     facts: common.Facts = None,
     form: common.Format = "text",
     is_json: common.Json = False,
@@ -53,24 +52,22 @@ def devices(
 
 
 def offers(
-    device: Annotated[
-        str | None, typer.Argument(metavar="[DEVICE]", help="A device or a family.")
-    ] = None,
-    cloud: Annotated[str | None, typer.Option(help="Provider.")] = None,
-    region: Annotated[str | None, typer.Option(help="Region, or its beginning.")] = None,
-    min_devices: Annotated[float | None, typer.Option(help="Devices in the machine.")] = None,
+    device: Annotated[str | None, Argument(metavar="DEVICE", help="A device or a family.")] = None,
+    cloud: Annotated[str | None, Option(help="Provider.")] = None,
+    region: Annotated[str | None, Option(help="Region, or its beginning.")] = None,
+    min_devices: Annotated[float | None, Option(help="Devices in the machine.")] = None,
     min_memory: Annotated[
-        str | None, typer.Option(metavar="24GB", help="Memory of each device, at least.")
+        str | None, Option(metavar="24GB", help="Memory of each device, at least.")
     ] = None,
     max_price: Annotated[
-        str | None, typer.Option(metavar="2usd", help="Per hour and machine, at most.")
+        str | None, Option(metavar="2usd", help="Per hour and machine, at most.")
     ] = None,
-    spot: Annotated[bool, typer.Option("--spot", help="Only with an interruptible price.")] = False,
+    spot: Annotated[bool, Option(help="Only with an interruptible price.")] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Also retired ones and prices older than a year.")
+        bool, Option(help="Also retired ones and prices older than a year.", flags=("--all",))
     ] = False,
     as_of: Annotated[
-        str | None, typer.Option(metavar="2026-11-20", help="Judge prices as of this day.")
+        str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
     ] = None,
     facts: common.Facts = None,
     form: common.Format = "text",

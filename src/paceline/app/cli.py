@@ -6,12 +6,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
 
-from paceline.errors import InvalidInputError, PacelineError, UnknownNameError, WorkerError
-
-if TYPE_CHECKING:
-    import typer
+from paceline.app.command_line import Commands, run
+from paceline.errors import PacelineError, UnknownNameError, WorkerError
 
 #: Where each verb lives. Only the module of the verb that was typed is imported.
 VERBS: Mapping[str, str] = {
@@ -22,12 +19,11 @@ VERBS: Mapping[str, str] = {
     "devices": "paceline.app.catalog_cli",
     "offers": "paceline.app.catalog_cli",
     "stack": "paceline.app.stack_cli",
-    "deploy": "paceline.app.deploy_cli",
     "doctor": "paceline.app.measure_cli",
     "measure": "paceline.app.measure_cli",
     "compare": "paceline.app.measure_cli",
-    "report": "paceline.app.measure_cli",
-    "calibrate": "paceline.app.measure_cli",
+    "stacks": "paceline.app.measure_cli",
+    "models": "paceline.app.models_cli",
     "score": "paceline.app.score_cli",
 }
 
@@ -44,9 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        status = _run(arguments)
+        _run(arguments)
         sys.stdout.flush()
-        return status
+        return 0
     except PacelineError as error:
         _print_error(error)
         return error.exit_code
@@ -59,69 +55,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _BROKEN_PIPE
 
 
-def build_app(verbs: Sequence[str] | None = None) -> typer.Typer:
+def build_commands(verbs: Sequence[str] | None = None) -> Commands:
     """The command line with the given verbs, or with all of them."""
-    import typer
-
-    app = typer.Typer(
-        help=_HELP,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    )
-    # A callback keeps typer from promoting a lone command to the whole program.
-    app.callback()(_root)
+    commands = Commands(_HELP)
     wanted = VERBS if verbs is None else verbs
     for module in dict.fromkeys(VERBS[verb] for verb in wanted):
-        import_module(module).register(app)
-    return app
+        import_module(module).register(commands)
+    return commands
 
 
-def _root() -> None:
-    """Know which accelerator a deep-learning job needs before anything is rented."""
-
-
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str]) -> None:
     if not arguments:
         from paceline.app.home import home_text
 
         print(home_text())
-        return 0
+        return
     verb = arguments[0]
     if verb in ("--version", "-V"):
         from paceline import __version__
 
         print(f"paceline {__version__}")
-        return 0
-    if verb.startswith("-"):
-        return _invoke(arguments, None)
-    if verb not in VERBS:
+        return
+    wanted = (verb,) if verb in VERBS else None
+    if wanted is None and not verb.startswith("-"):
         raise UnknownNameError.from_name("command", verb, VERBS, command="paceline --help")
-    return _invoke(arguments, (verb,))
-
-
-def _invoke(arguments: list[str], verbs: Sequence[str] | None) -> int:
-    import typer
-
-    try:
-        status = typer.main.get_command(build_app(verbs)).main(
-            arguments, prog_name="paceline", standalone_mode=False
-        )
-    except typer.Abort:
-        raise KeyboardInterrupt from None
-    except typer.TyperException as error:
-        raise _usage_error(error, arguments[0]) from None
-    return status if isinstance(status, int) else 0
-
-
-def _usage_error(error: Exception, verb: str) -> InvalidInputError:
-    form = getattr(error, "format_message", None)
-    text = (form() if form else str(error)).strip().rstrip(".")
-    command = "paceline" if verb.startswith("-") else f"paceline {verb}"
-    return InvalidInputError(
-        text[:1].lower() + text[1:], hint=f"`{command} --help` lists what it takes"
-    )
+    run(build_commands(wanted), arguments, program="paceline")
 
 
 def _print_error(error: PacelineError) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-Verb = TypeVar("Verb", bound=Callable[..., None])
+from paceline.app.command_line import Option, Verb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +49,16 @@ def takes(*options: TextOption) -> Callable[[Verb], Verb]:
 
     def decorate(verb: Verb) -> Verb:
         signature = inspect.signature(verb, eval_str=True)
-        kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        extra = [_parameter(option) for option in options]
+        own = [
+            parameter.replace(kind=parameter.KEYWORD_ONLY)
+            for parameter in signature.parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        required = [parameter for parameter in own if parameter.default is parameter.empty]
+        optional = [parameter for parameter in own if parameter.default is not parameter.empty]
+        table = [_parameter(option) for option in options]
         verb.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[*(p.replace(kind=p.KEYWORD_ONLY) for p in kept), *extra]
+            parameters=[*required, *table, *optional]
         )
         return verb
 
@@ -60,13 +66,11 @@ def takes(*options: TextOption) -> Callable[[Verb], Verb]:
 
 
 def _parameter(option: TextOption) -> inspect.Parameter:
-    import typer
-
-    flag = f"--{option.name}"
+    flags = (f"--{option.name}",)
     if not option.example:
-        annotation: Any = Annotated[bool, typer.Option(flag, help=option.help)]
+        annotation: Any = Annotated[bool, Option(help=option.help, flags=flags)]
         return _keyword(option.parameter, annotation, default=False)
-    described = typer.Option(flag, metavar=option.example, help=option.help)
+    described = Option(help=option.help, metavar=option.example, flags=flags)
     if option.is_repeatable:
         return _keyword(option.parameter, Annotated[list[str] | None, described], default=None)
     return _keyword(option.parameter, Annotated[str | None, described], default=None)

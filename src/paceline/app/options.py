@@ -5,43 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, get_args
 
-import typer
-
+from paceline.app.command_line import Argument, Option
 from paceline.app.output import Form
 from paceline.errors import InvalidInputError, UnknownNameError
 
 Model = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="MODEL",
         help="A zoo name (resnet50, gpt2, …), torchvision:NAME, package.module:function, "
         "or a file written by `paceline trace --save`.",
     ),
 ]
-Task = Annotated[str, typer.Option("--task", help="train or infer.")]
-Seq = Annotated[int | None, typer.Option("--seq", help="Sequence length in tokens.")]
-ImageSize = Annotated[
-    int | None, typer.Option("--image-size", help="Pixels of the square input image.")
-]
-Optimizer = Annotated[str | None, typer.Option("--optimizer", help="sgd, adam or adamw.")]
+Task = Annotated[str, Option(help="train or infer.")]
+Seq = Annotated[int | None, Option(help="Sequence length in tokens.")]
+ImageSize = Annotated[int | None, Option(help="Pixels of the square input image.")]
+Optimizer = Annotated[str | None, Option(help="sgd, adam or adamw.")]
 Python = Annotated[
     str | None,
-    typer.Option("--python", help="The Python that has the model's framework."),
+    Option(help="The Python that has the model's framework."),
 ]
 Devices = Annotated[
     str | None,
-    typer.Option("--device", metavar="A,B", help="Devices or families, commas between."),
+    Option(metavar="A,B", help="Devices or families, commas between."),
 ]
 Facts = Annotated[
     list[Path] | None,
-    typer.Option("--facts", help="File with your own devices, offers and machines; repeatable."),
+    Option(help="File with your own devices, offers and machines; repeatable."),
 ]
-Precision = Annotated[str | None, typer.Option("--precision", help="bf16, fp16, tf32, fp32, …")]
-Compiler = Annotated[str | None, typer.Option("--compiler", help="eager or compiled.")]
-Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
-Format = Annotated[str, typer.Option("--format", help="text, md or json.")]
+Precision = Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …")]
+Compiler = Annotated[str | None, Option(help="eager or compiled.")]
+Json = Annotated[bool, Option(help="Answer as JSON.", flags=("--json",))]
+Format = Annotated[str, Option(help="text, md or json.", flags=("--format",))]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write the answer to this file.")
+    Path | None,
+    Option(
+        help="Write the answer to this file.",
+        flags=(
+            "--output",
+            "-o",
+        ),
+    ),
 ]
 
 

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from paceline.app import options as common
+from paceline.app.command_line import Commands, Option
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS
 from paceline.app.inquiry import inquire
 from paceline.app.option_table import takes
@@ -22,7 +21,7 @@ _PLAN_FILE = Path("plan.yaml")
 _FIRST_WORDS = "# A plan of paceline"
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Add the verb."""
     app.command("plan")(plan)
 
@@ -37,15 +36,22 @@ def plan(
     python: common.Python = None,
     facts: common.Facts = None,
     as_of: Annotated[
-        str | None, typer.Option(metavar="2026-11-20", help="Judge prices as of this day.")
+        str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
     ] = None,
     why_not: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Say why this device or offer is not first.")
+        str | None, Option(metavar="NAME", help="Say why this device or offer is not first.")
     ] = None,
     form: common.Format = "text",
     is_json: common.Json = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Plan file to write instead of plan.yaml.")
+        Path | None,
+        Option(
+            help="Plan file to write instead of plan.yaml.",
+            flags=(
+                "--output",
+                "-o",
+            ),
+        ),
     ] = None,
     **values: Any,
 ) -> None:

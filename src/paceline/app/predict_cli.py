@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from paceline.app import options as common
 from paceline.app.api import predict as predict_model
+from paceline.app.command_line import Commands, Option
 from paceline.app.output import Answer, say
 
 if TYPE_CHECKING:
     from paceline.plan.grid import PredictionGrid
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Add the verb."""
     app.command("predict")(predict)
 
@@ -23,10 +22,10 @@ def predict(
     model: common.Model,
     device: common.Devices = None,
     batch: Annotated[
-        str | None, typer.Option(metavar="1,8,32", help="Items per device, commas between.")
+        str | None, Option(metavar="1,8,32", help="Items per device, commas between.")
     ] = None,
     devices: Annotated[
-        str | None, typer.Option(metavar="1,2,4,8", help="Device counts, commas between.")
+        str | None, Option(metavar="1,2,4,8", help="Device counts, commas between.")
     ] = None,
     task: common.Task = "train",
     seq: common.Seq = None,
@@ -35,8 +34,8 @@ def predict(
     python: common.Python = None,
     precision: common.Precision = None,
     compiler: common.Compiler = "eager",
-    prompt_tokens: Annotated[int, typer.Option(help="Tokens in, of one request.")] = 512,
-    output_tokens: Annotated[int, typer.Option(help="Tokens out, of one request.")] = 128,
+    prompt_tokens: Annotated[int, Option(help="Tokens in, of one request.")] = 512,
+    output_tokens: Annotated[int, Option(help="Tokens out, of one request.")] = 128,
     facts: common.Facts = None,
     form: common.Format = "text",
     is_json: common.Json = False,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from paceline.app import options as common
 from paceline.app.api import scale as scale_model
+from paceline.app.command_line import Commands, Option
 from paceline.app.output import Answer, say
 from paceline.app.scaling import Scaling
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Add the verb."""
     app.command("scale")(scale)
 
@@ -20,15 +19,15 @@ def register(app: typer.Typer) -> None:
 def scale(
     model: common.Model,
     device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="On the largest machines with this device.")
+        str | None, Option(metavar="NAME", help="On the largest machines with this device.")
     ] = None,
-    offer: Annotated[str | None, typer.Option(metavar="NAME", help="On these machines.")] = None,
+    offer: Annotated[str | None, Option(metavar="NAME", help="On these machines.")] = None,
     counts: Annotated[
-        str, typer.Option(metavar="1,2,4,8", help="Device counts, commas between.")
+        str, Option(metavar="1,2,4,8", help="Device counts, commas between.")
     ] = "1,2,4,8,16,32,64",
-    batch: Annotated[int | None, typer.Option(help="Items per device (weak scaling).")] = None,
+    batch: Annotated[int | None, Option(help="Items per device (weak scaling).")] = None,
     global_batch: Annotated[
-        int | None, typer.Option(help="Items per step in all (strong scaling).")
+        int | None, Option(help="Items per step in all (strong scaling).")
     ] = None,
     seq: common.Seq = None,
     image_size: common.ImageSize = None,
@@ -37,7 +36,7 @@ def scale(
     precision: common.Precision = None,
     compiler: common.Compiler = "eager",
     as_of: Annotated[
-        str | None, typer.Option(metavar="2026-11-20", help="Judge prices as of this day.")
+        str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
     ] = None,
     facts: common.Facts = None,
     form: common.Format = "text",

@@ -6,21 +6,20 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from paceline.app import options as common
 from paceline.app.api import score as score_rows
+from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, say
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Add the verb."""
     app.command("score")(score)
 
 
 def score(
-    rows: Annotated[Path, typer.Argument(metavar="ROWS.csv", help="Table with input columns.")],
-    out: Annotated[Path, typer.Option(metavar="PRED.csv", help="Where the answers go.")],
+    rows: Annotated[Path, Argument(metavar="ROWS.csv", help="Table with input columns.")],
+    out: Annotated[Path, Option(metavar="PRED.csv", help="Where the answers go.")],
     python: common.Python = None,
     facts: common.Facts = None,
     form: common.Format = "text",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from paceline.app import options as common
+from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.option_table import TextOption, takes
 from paceline.app.output import Answer, say
 from paceline.report import stacks as report
@@ -29,23 +28,20 @@ _CONSTRAINTS = (
 )
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Add the verb with its three questions and the images."""
-    group = typer.Typer(
-        help="Which driver, CUDA or ROCm, Python and framework work together, and why not.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
+    group = app.group(
+        "stack", "Which driver, CUDA or ROCm, Python and framework work together, and why not."
     )
     group.command("resolve")(resolve_stack)
     group.command("explain")(explain_stack)
     group.command("check")(check_stack)
     group.command("images")(choose_images)
-    app.add_typer(group, name="stack")
 
 
 @takes(*_CONSTRAINTS)
 def resolve_stack(
-    num: Annotated[int, typer.Option("--num", help="How many combinations to list.")] = 6,
+    num: Annotated[int, Option(help="How many combinations to list.")] = 6,
     form: common.Format = "text",
     is_json: common.Json = False,
     output: common.Output = None,
@@ -103,7 +99,7 @@ def check_stack(
 
 @takes(*_HOST)
 def choose_images(
-    toolkits: Annotated[list[str], typer.Argument(metavar="CUDA...", help="CUDA lines: 11.8 12.4")],
+    toolkits: Annotated[list[str], Argument(metavar="CUDA", help="CUDA lines: 11.8 12.4")],
     form: common.Format = "text",
     is_json: common.Json = False,
     output: common.Output = None,

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from paceline.app import options as common
 from paceline.app.api import trace as trace_model
+from paceline.app.command_line import Commands, Option
 from paceline.app.output import Answer, say
 from paceline.app.traces import Trace
 
 
-def register(app: typer.Typer) -> None:
+def register(app: Commands) -> None:
     """Add the verb."""
     app.command("trace")(trace)
 
@@ -21,9 +20,9 @@ def register(app: typer.Typer) -> None:
 def trace(
     model: common.Model,
     device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Rank ops by their time on this device.")
+        str | None, Option(metavar="NAME", help="Rank ops by their time on this device.")
     ] = None,
-    batch: Annotated[int, typer.Option(help="Items per step.")] = 32,
+    batch: Annotated[int, Option(help="Items per step.")] = 32,
     task: common.Task = "train",
     seq: common.Seq = None,
     image_size: common.ImageSize = None,
@@ -31,10 +30,10 @@ def trace(
     python: common.Python = None,
     precision: common.Precision = None,
     compiler: common.Compiler = "eager",
-    top: Annotated[int, typer.Option(help="How many ops to list.")] = 10,
+    top: Annotated[int, Option(help="How many ops to list.")] = 10,
     save: Annotated[
         Path | None,
-        typer.Option(help="Write the traced model to this file, to be shared without its code."),
+        Option(help="Write the traced model to this file, to be shared without its code."),
     ] = None,
     form: common.Format = "text",
     is_json: common.Json = False,

@@ -1,0 +1,256 @@
+"""Measure speed and memory against their targets, and write benchmarks/speed.md.
+
+One core for everything that is timed in this process: the number of threads of the linear algebra
+library is set to one before NumPy is imported. Whole processes are timed from outside, each
+figure being the median of several runs after one that fills the file cache.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
+import argparse
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+
+from paceline.catalog import load_catalog
+from paceline.plan import Goal, SearchOptions, Work
+from paceline.plan.search import run_search
+from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
+from paceline.trace import Configuration, load_workload, lower
+
+TABLE = Path(__file__).parent / "speed.md"
+NUM_RUNS = 7
+#: Calculon's exhaustive search on one such core (its own example, re-run), candidates per second.
+CALCULON_PER_S = 609
+WORKER_FOLDER = Path(__file__).parent.parent / "src" / "paceline" / "trace" / "workers"
+TRACE_SCRIPT = """
+import json, resource, sys, time
+sys.path.insert(0, {folder!r})
+import torch, torch_worker
+request = {{"entry": {entry!r}, "task": "train", "image_size": None}}
+if {imports!r}:
+    import torch_models
+    torch_models.import_torchvision()
+started = time.perf_counter()
+torch_worker.serve(request, lambda text: None)
+print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+LLAMA_70B = "transformer:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,gated=1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One line of the table; ``is_rate`` says whether more is better."""
+
+    name: str
+    value: float
+    target: float
+    unit: str
+    is_rate: bool = False
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.value >= self.target if self.is_rate else self.value <= self.target
+
+
+def whole_process(*arguments: str) -> tuple[float, float]:
+    """Median wall seconds and largest resident bytes of a process, after one warming run."""
+    seconds, resident = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for run in range(NUM_RUNS + 1):
+            started = time.perf_counter()
+            pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, *arguments],
+                {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+                file_actions=_quiet(folder),
+            )
+            _, status, usage = os.wait4(pid, 0)
+            if status:
+                raise SystemExit(f"{arguments} ended with status {status}")
+            if run:
+                seconds.append(time.perf_counter() - started)
+                resident.append(usage.ru_maxrss * 1024)
+    return statistics.median(seconds), max(resident)
+
+
+def _quiet(folder: str) -> list[tuple[object, ...]]:
+    flags = os.O_WRONLY | os.O_CREAT
+    return [(os.POSIX_SPAWN_OPEN, 1, f"{folder}/out", flags, 0o600),
+            (os.POSIX_SPAWN_OPEN, 2, f"{folder}/err", flags, 0o600)]  # fmt: skip
+
+
+def process_figures() -> list[Figure]:
+    plan_file = str(Path(tempfile.gettempdir()) / "paceline-speed-plan.yaml")
+    plan_s, plan_bytes = whole_process("-m", "paceline", "plan", "resnet50", "-o", plan_file)
+    import_s, _ = whole_process("-c", "import paceline")
+    bare_s, _ = whole_process("-c", "pass")
+    return [
+        Figure(name="`paceline plan resnet50`, whole process", value=plan_s, target=1.0, unit="s"),
+        Figure(name="its memory", value=plan_bytes / 1e6, target=200, unit="MB"),
+        Figure(
+            name="`import paceline`, whole process",
+            value=import_s,
+            target=0.15,
+            unit="s",
+            note=f"an empty Python process takes {bare_s:.3f} s",
+        ),
+    ]
+
+
+def predictions_per_s() -> Figure:
+    """Distinct (device, batch, precision) steps per second, lowering included."""
+    workload = load_workload("resnet50")
+    catalog = load_catalog()
+    fitting = [d for d in catalog.devices if d.memory_bytes and d.memory_bytes_per_s and d.num_sms]
+    devices = DeviceTable.from_devices(fitting)
+    batches = np.arange(1.0, 33.0)
+    points = Points(batch=batches, seq=np.ones(len(batches)))
+    precisions = ("bf16", "fp16", "fp32")
+    calibration = builtin_calibration()
+
+    def predict_all() -> None:
+        for precision in precisions:
+            lowered = lower(workload.passes[0].graph, Configuration(precision=precision))
+            predict_pass(lowered, devices, points, calibration=calibration)
+
+    num_predictions = len(fitting) * len(batches) * len(precisions)
+    return Figure(
+        name="predictions of the ResNet-50 training step, per second and core",
+        value=num_predictions / median_s(predict_all),
+        target=5_000,
+        unit="1/s",
+        is_rate=True,
+        note=f"{len(fitting)} devices × {len(batches)} batches × {len(precisions)} precisions",
+    )
+
+
+def candidates_per_s() -> list[Figure]:
+    """Candidates of a whole search, from offers to a ranking, per second."""
+    catalog, workload, today = load_catalog(), load_workload("resnet50"), date(2026, 11, 20)
+    options = SearchOptions(num_largest_batches=32)
+    goal = Goal(max_devices=1024)
+
+    def search() -> int:
+        found = run_search(workload, goal, Work(), catalog, today=today, options=options)
+        return len(found.candidates)
+
+    num_candidates = search()
+    rate = num_candidates / median_s(search)
+    note = f"{num_candidates:,} candidates, forecasts included; Calculon {CALCULON_PER_S}/s"
+    return [
+        Figure(
+            name="(offer, count, strategy, batch) candidates ranked, per second and core",
+            value=rate,
+            target=100_000,
+            unit="1/s",
+            is_rate=True,
+            note=note,
+        )
+    ]
+
+
+def tracing_figures() -> list[Figure]:
+    resnet_s, _ = traced("torchvision:resnet50")
+    llama_s, llama_bytes = traced(LLAMA_70B)
+    return [
+        Figure(
+            name="tracing a ResNet-50 training step, after imports",
+            value=resnet_s,
+            target=1.0,
+            unit="s",
+        ),
+        Figure(
+            name="tracing a Llama-3-70B training step, after imports",
+            value=llama_s,
+            target=10.0,
+            unit="s",
+        ),
+        Figure(name="its memory, torch included", value=llama_bytes / 1e6, target=2_000, unit="MB"),
+    ]
+
+
+def traced(entry: str) -> tuple[float, float]:
+    """Median seconds and largest resident bytes of tracing in fresh processes."""
+    import subprocess
+
+    script = TRACE_SCRIPT.format(
+        folder=str(WORKER_FOLDER), entry=entry, imports=entry.startswith("torchvision")
+    )
+    runs = []
+    for _ in range(3):
+        ended = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        )
+        runs.append(tuple(map(float, ended.stdout.split()[-2:])))
+    return statistics.median(s for s, _ in runs), max(b for _, b in runs)
+
+
+def median_s(work: Callable[[], object]) -> float:
+    work()
+    seconds = []
+    for _ in range(NUM_RUNS):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
+
+
+def table(figures: list[Figure]) -> str:
+    rows = [
+        f"| {f.name} | {_shown(f.value)} {f.unit} | {'≥' if f.is_rate else '≤'} "
+        f"{_shown(f.target)} {f.unit} | {'yes' if f.holds else '**no**'} | {f.note} |"
+        for f in figures
+    ]
+    return "\n".join((
+        "# Speed",
+        "",
+        f"Measured on {date.today()} by `make bench`: {_cpu()}, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}; medians of {NUM_RUNS} runs, "
+        "one thread.",
+        "",
+        "| what | measured | target | holds | note |",
+        "|---|--:|--:|---|---|",
+        *rows,
+        "",
+    ))  # fmt: skip
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--print-only", action="store_true", help="leave speed.md as it is")
+    arguments = parser.parse_args()
+    figures = [*process_figures(), predictions_per_s(), *candidates_per_s(), *tracing_figures()]
+    text = table(figures)
+    print(text)
+    if not arguments.print_only:
+        TABLE.write_text(text, encoding="utf-8")
+    return 0 if all(figure.holds for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""``paceline models``: the zoo, whose models are planned without any framework."""
+
+from __future__ import annotations
+
+from paceline.app import options as common
+from paceline.app.api import models as zoo_models
+from paceline.app.command_line import Commands
+from paceline.app.output import Answer, say
+from paceline.report.models import model_table
+from paceline.report.tables import markdown_table, text_table
+
+
+def register(app: Commands) -> None:
+    """Add the verb."""
+    app.command("models")(models)
+
+
+def models(
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """List the models that need no framework, with their reference jobs.
+
+    Others are named as torchvision:NAME, package.module:function, or by a file that
+    `paceline trace --save` wrote.
+    """
+    wanted = common.form_of(form, is_json=is_json)
+    found = zoo_models()
+    table = model_table(found)
+    answer = Answer(
+        kind="models",
+        value=found,
+        text=lambda width: text_table(table, width=width),
+        markdown=lambda: markdown_table(table),
+    )
+    say(answer, wanted, output)

@@ -1,0 +1,117 @@
+"""Write the generated pages of docs/reference; a test fails if that would change a byte.
+
+The command-line reference comes from the help of every verb, the API reference from signatures and
+docstrings, the catalogue pages from the data files.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import paceline
+from paceline.app import api, output
+from paceline.app.cli import build_commands
+from paceline.app.command_line import Commands, commands_help, verb_help
+from paceline.catalog import load_catalog
+from paceline.report.catalogs import device_table, offer_table
+from paceline.report.tables import markdown_table
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+
+
+def pages() -> Mapping[str, str]:
+    """Text of every generated page by its file name."""
+    return {
+        "cli.md": cli_page(),
+        "api.md": api_page(),
+        "devices.md": devices_page(),
+        "offers.md": offers_page(),
+    }
+
+
+def cli_page() -> str:
+    sections = [
+        "# Command line",
+        "Written by `make docs` from the program itself. Exit status: 0 done, 2 a mistake in what "
+        "was asked, 3 does not fit, 4 no offer, 5 a regression, 6 software that contradicts "
+        "itself, 130 interrupted.",
+    ]
+    for program, text in help_texts(build_commands(), "paceline"):
+        sections += [f"## {program}", f"```text\n{text}\n```"]
+    return "\n\n".join(sections) + "\n"
+
+
+def help_texts(commands: Commands, program: str) -> Iterator[tuple[str, str]]:
+    """Every command with its help, those with verbs of their own first."""
+    yield program, commands_help(commands, program)
+    for name, verb in commands.verbs.items():
+        path = f"{program} {name}"
+        if isinstance(verb, Commands):
+            yield from help_texts(verb, path)
+        else:
+            yield path, verb_help(verb, path)
+
+
+def api_page() -> str:
+    sections = ["# Python API", "Written by `make docs` from signatures and docstrings."]
+    for name in paceline.__all__:
+        if name.startswith("_"):
+            continue
+        value = getattr(api, name, None) or getattr(output, name, None) or getattr(paceline, name)
+        sections += [f"## paceline.{name}", f"```python\n{_heading(name, value)}\n```"]
+        sections.append(f"```text\n{inspect.getdoc(value)}\n```")
+    return "\n\n".join(sections) + "\n"
+
+
+def _heading(name: str, value: Any) -> str:
+    if inspect.isclass(value):
+        return f"class {name}({value.__mro__[1].__name__})"
+    signature = inspect.signature(value)
+    parameters = ",\n    ".join(map(str, _with_star(signature)))
+    return f"def {name}(\n    {parameters},\n) -> {signature.return_annotation}"
+
+
+def _with_star(signature: inspect.Signature) -> Iterator[object]:
+    """Parameters with the star that makes the rest keywords."""
+    is_starred = False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_starred:
+            is_starred = True
+            yield "*"
+        yield parameter
+
+
+def devices_page() -> str:
+    catalog = load_catalog()
+    table = markdown_table(device_table(catalog.devices))
+    return (
+        f"# Devices\n\nWritten by `make docs` from the catalogue of {catalog.version}. Rates are "
+        "dense. A dash is a fact that is not known. `paceline devices NAME` shows one with its "
+        f"sources.\n\n{table}\n"
+    )
+
+
+def offers_page() -> str:
+    catalog = load_catalog()
+    table = markdown_table(offer_table(catalog.offers))
+    return (
+        f"# Offers\n\nWritten by `make docs` from the catalogue of {catalog.version}. Prices are "
+        "US dollars per hour and machine, on demand and spot; only those seen within a year of "
+        f"the day of planning are ranked.\n\n{table}\n"
+    )
+
+
+def main() -> int:
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+        print(f"{REFERENCE.name}/{name}: {text.count(chr(10))} lines")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
