@@ -27,9 +27,21 @@ ATTENTION_FEATURES: tuple[str, ...] = (
     "log_bound_us", "log_intensity_over_ridge", "log_bytes_over_l2", "log_q_len", "log_kv_len",
     "log_group", "log_head_size", "log_waves", "wave_fill", "causal",
 )  # fmt: skip
+SETTING_FEATURES: tuple[str, ...] = (
+    "is_compiled", "is_channels_last", "is_tensorflow", "is_old_framework",
+)  # fmt: skip
+CONV_FEATURES: tuple[str, ...] = (
+    *PRODUCT_FEATURES, "log_kernel_area", "log_stride", "log_channels_per_group",
+    "log_gathered_over_moved", "is_depthwise", "is_backward_input", "is_backward_weight",
+    *SETTING_FEATURES,
+)  # fmt: skip
+STREAM_FLAGS: tuple[str, ...] = (
+    "is_norm", "is_softmax", "is_backward", "is_pool", "is_copy", "is_indexed", "is_optimizer",
+    "is_reduction",
+)  # fmt: skip
 STREAM_FEATURES: tuple[str, ...] = (
     "log_bound_us", "log_bytes_over_l2", "log_rows_per_sm", "log_columns", "operands",
-    "is_norm", "is_softmax", "is_backward",
+    *STREAM_FLAGS, *SETTING_FEATURES,
 )  # fmt: skip
 
 
@@ -52,10 +64,74 @@ class Bounds:
         """The larger of both."""
         return np.maximum(self.compute_s, self.memory_s)
 
+    def rows(self, rows: npt.NDArray[np.intp]) -> Bounds:
+        """The bounds of some rows of the last axis."""
+        return Bounds(
+            compute_s=self.compute_s[..., rows],
+            memory_s=self.memory_s[..., rows],
+            bytes_over_l2=self.bytes_over_l2[..., rows],
+        )
 
-def product_features(
-    bounds: Bounds, dims: tuple[Array, Array, Array, Array], num_sms: Array
-) -> Array:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a framework runs a graph, as 0 or 1 each (or arrays of them when fitting).
+
+    Attributes:
+        is_compiled: Fused by a compiler.
+        is_channels_last: Images stored channels last.
+        is_tensorflow: Kernels chosen by TensorFlow.
+        is_old_framework: Kernels chosen by MXNet or older frameworks.
+    """
+
+    is_compiled: Array
+    is_channels_last: Array
+    is_tensorflow: Array
+    is_old_framework: Array
+
+    def flags(self) -> tuple[Array, ...]:
+        """In the order of ``SETTING_FEATURES``."""
+        return (
+            self.is_compiled, self.is_channels_last, self.is_tensorflow, self.is_old_framework,
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, *, compiler: str, is_channels_last: bool, framework: str) -> Settings:
+        """Settings of one job."""
+
+        def flag(condition: bool) -> Array:
+            return np.asarray(condition, dtype=np.float32)
+
+        return cls(
+            is_compiled=flag(compiler != "eager"),
+            is_channels_last=flag(is_channels_last),
+            is_tensorflow=flag(framework == "tensorflow"),
+            is_old_framework=flag(framework in ("mxnet", "legacy")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvShape:
+    """What a convolution's implicit product does not show.
+
+    Attributes:
+        kernel_area: Height times width of the filter.
+        stride: Input over output side.
+        channels_per_group: Input channels that one output channel sees.
+        gathered_over_moved: Bytes of the implicit product over bytes really moved.
+        is_backward_input: 0 or 1.
+        is_backward_weight: 0 or 1.
+    """
+
+    kernel_area: Array
+    stride: Array
+    channels_per_group: Array
+    gathered_over_moved: Array
+    is_backward_input: Array
+    is_backward_weight: Array
+
+
+def product_features(bounds: Bounds, dims: tuple[Array, ...], num_sms: Array) -> Array:
     """Features of ``batch`` products of (m × k) by (k × n).
 
     Args:
@@ -98,21 +174,56 @@ def attention_features(bounds: Bounds, dims: tuple[Array, ...], num_sms: Array) 
     )  # fmt: skip
 
 
+def conv_features(
+    bounds: Bounds, conv: ConvShape, product: tuple[Array, ...], num_sms: Array, settings: Settings
+) -> Array:
+    """Features of convolutions as implicit matrix products.
+
+    Args:
+        bounds: Bounds of the launch.
+        conv: What the product does not show.
+        product: batch, m, n, k of the product.
+        num_sms: Multiprocessors of the device.
+        settings: How the framework runs it.
+    """
+    as_product = product_features(bounds, product, num_sms)
+    extra = _stack(
+        (
+            _log(conv.kernel_area), _log(conv.stride), _log(conv.channels_per_group),
+            _log(conv.gathered_over_moved),
+            (conv.channels_per_group <= 1).astype(np.float32),
+            conv.is_backward_input, conv.is_backward_weight, *settings.flags(),
+        )
+    )  # fmt: skip
+    shape = np.broadcast_shapes(as_product.shape[:-1], extra.shape[:-1])
+    width = as_product.shape[-1]
+    joined = np.empty((*shape, width + extra.shape[-1]), dtype=np.float32)
+    joined[..., :width] = as_product
+    joined[..., width:] = extra
+    return joined
+
+
 def stream_features(
-    bounds: Bounds, dims: tuple[Array, Array, Array], flags: tuple[Array, Array, Array],
-    num_sms: Array,
+    bounds: Bounds, dims: tuple[Array, ...], flags: tuple[Array, ...], num_sms: Array,
+    settings: Settings,
 ) -> Array:  # fmt: skip
     """Features of ops that stream through memory.
 
     Args:
         bounds: Bounds of the launch.
         dims: rows, columns, operands.
-        flags: is_norm, is_softmax, is_backward as 0 or 1.
+        flags: 0 or 1 in the order of ``STREAM_FLAGS``.
         num_sms: Multiprocessors of the device.
+        settings: How the framework runs it.
     """
     rows, columns, operands = dims
     log_bound, _, log_l2 = _bound_features(bounds)
-    return _stack((log_bound, log_l2, _log(rows / num_sms), _log(columns), operands, *flags))
+    return _stack(
+        (
+            log_bound, log_l2, _log(rows / num_sms), _log(columns), operands, *flags,
+            *settings.flags(),
+        )
+    )  # fmt: skip
 
 
 def _bound_features(bounds: Bounds) -> tuple[Array, Array, Array]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import DType
-from paceline.predict.features import Array
+from paceline.predict.features import Array, ConvShape
 from paceline.trace.costs import CostTable
 from paceline.trace.graph import FloatArray, OpKind
 
@@ -32,14 +32,19 @@ class Group(IntEnum):
     @property
     def is_product(self) -> bool:
         """Whether its shapes are those of a matrix product."""
-        return self <= Group.CONV_TENSOR
+        return self in (Group.PRODUCT_VECTOR, Group.PRODUCT_TENSOR)
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether its shapes are those of a convolution."""
+        return self in (Group.CONV_VECTOR, Group.CONV_TENSOR)
 
 
 _MODEL: dict[Group, str] = {
     Group.PRODUCT_VECTOR: "product_vector",
     Group.PRODUCT_TENSOR: "product_tensor",
-    Group.CONV_VECTOR: "product_vector",
-    Group.CONV_TENSOR: "product_tensor",
+    Group.CONV_VECTOR: "conv_vector",
+    Group.CONV_TENSOR: "conv_tensor",
     Group.ATTENTION: "attention",
     Group.ATTENTION_BACKWARD: "attention",
     Group.STREAM: "stream",
@@ -51,6 +56,13 @@ _NORMS = (OpKind.NORM, OpKind.NORM_BACKWARD)
 _SOFTMAXES = (
     OpKind.SOFTMAX, OpKind.SOFTMAX_BACKWARD, OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD,
 )  # fmt: skip
+_POOLS = (
+    OpKind.POOL, OpKind.POOL_BACKWARD, OpKind.INTERPOLATE, OpKind.INTERPOLATE_BACKWARD,
+)  # fmt: skip
+_COPIES = (OpKind.COPY, OpKind.CAST)
+_INDEXED = (OpKind.EMBEDDING, OpKind.EMBEDDING_BACKWARD, OpKind.INDEX, OpKind.SORT)
+_UPDATES = (OpKind.OPTIMIZER,)
+_REDUCTIONS = (OpKind.REDUCE,)
 _REDUCING = (*_NORMS, *_SOFTMAXES, OpKind.REDUCE)
 #: Columns given to elements whose layout does not matter.
 PLAIN_COLUMNS = np.float32(1024.0)
@@ -71,7 +83,7 @@ def groups_of_rows(costs: CostTable) -> npt.NDArray[np.int8]:
     return group
 
 
-def product_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, Array, Array, Array]:
+def product_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, ...]:
     """batch, m, n, k of matrix products, of convolutions as implicit products, and of cells.
 
     Args:
@@ -149,9 +161,31 @@ def stream_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, Array,
     return np.maximum(rows, 1), np.maximum(columns, 1), operands
 
 
-def stream_flags(kind: npt.NDArray[np.int16]) -> tuple[Array, Array, Array]:
-    """is_norm, is_softmax and is_backward of each row as 0 or 1, (num_rows,)."""
-    norm, softmax, backward = (
-        np.isin(kind, kinds).astype(np.float32) for kinds in (_NORMS, _SOFTMAXES, _BACKWARD)
+def stream_flags(kind: npt.NDArray[np.int16]) -> tuple[Array, ...]:
+    """``STREAM_FLAGS`` of each row as 0 or 1, each (num_rows,)."""
+    sets = (_NORMS, _SOFTMAXES, _BACKWARD, _POOLS, _COPIES, _INDEXED, _UPDATES, _REDUCTIONS)
+    return tuple(np.isin(kind, kinds).astype(np.float32) for kinds in sets)
+
+
+def conv_shape(
+    kind: npt.NDArray[np.int16], dims: Array, product: tuple[Array, ...], bytes_moved: Array
+) -> ConvShape:
+    """What the implicit product of convolutions does not show.
+
+    Args:
+        kind: ``OpKind``, (num_rows,).
+        dims: Shape numbers, (num_points, num_rows, NUM_DIMS).
+        product: batch, m, n, k of the implicit product, (num_points, num_rows).
+        bytes_moved: Device-memory bytes, (num_points, num_rows).
+    """
+    _, c, h, w, _, r, s, out_h, out_w, groups = np.moveaxis(dims, -1, 0)
+    batch, m, n, k = product
+    gathered = batch * (m * k + k * n + m * n)
+    return ConvShape(
+        kernel_area=np.maximum(r * s, 1),
+        stride=np.sqrt(np.maximum(h * w, 1) / np.maximum(out_h * out_w, 1)),
+        channels_per_group=np.maximum(c, 1) / np.maximum(groups, 1),
+        gathered_over_moved=gathered / np.maximum(bytes_moved, 1),
+        is_backward_input=(kind == OpKind.CONV_BACKWARD_INPUT).astype(np.float32),
+        is_backward_weight=(kind == OpKind.CONV_BACKWARD_WEIGHT).astype(np.float32),
     )
-    return norm, softmax, backward

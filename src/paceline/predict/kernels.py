@@ -5,6 +5,7 @@ Shape legend: D devices, P points, R rows of the cost table.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +17,15 @@ from paceline.predict.devices import DeviceTable, dtype_peaks, matrix_peaks
 from paceline.predict.features import (
     Array,
     Bounds,
+    Settings,
     attention_features,
+    conv_features,
     product_features,
     stream_features,
 )
 from paceline.predict.groups import (
     Group,
+    conv_shape,
     groups_of_rows,
     product_dims,
     sequential_launches,
@@ -82,7 +86,12 @@ def evaluate_shapes(costs: CostTable, points: Points) -> RowShapes:
 
 
 def row_times(
-    lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, calibration: Calibration
+    lowered: LoweredPass,
+    shapes: RowShapes,
+    devices: DeviceTable,
+    calibration: Calibration,
+    *,
+    framework: str = "torch",
 ) -> RowTimes:
     """Time of one occurrence of each row on each device at each point.
 
@@ -91,21 +100,42 @@ def row_times(
         shapes: Its cost table at the points.
         devices: Where it would run; a missing fact gives NaN.
         calibration: Slowdowns.
+        framework: Whose kernels run.
     """
     costs = lowered.costs
-    peak_dr = row_peaks(lowered, devices, calibration)
-    bounds = _bounds(shapes, devices, peak_dr)
-    group_r = groups_of_rows(costs)
+    bounds = row_bounds(shapes, devices, row_peaks(lowered, devices, calibration))
     slowdown = np.zeros(bounds.compute_s.shape, dtype=np.float32)
-    for group in np.unique(group_r):
-        rows = np.flatnonzero(group_r == group)
-        slowdown[..., rows] = _group_slowdown(
-            Group(group), costs, rows, shapes, bounds, devices, calibration
-        )
+    for rows, model, features in grouped_features(lowered, shapes, bounds, devices, framework):
+        learned = calibration.models[model].log10_slowdown(features)
+        slowdown[..., rows] = learned + _kind_offset(costs.kind[rows], calibration)
+    generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
+    slowdown = np.where(devices.is_gpu[:, None, None] > 0, slowdown, generic)
     busy = bounds.roofline_s * np.power(np.float32(10), slowdown)
     gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
     device_s = (busy + gap_s.astype(np.float32)) * shapes.launches
     return RowTimes(device_s=device_s, bounds=bounds)
+
+
+def _kind_offset(kind: npt.NDArray[np.int16], calibration: Calibration) -> Array:
+    offsets = calibration.constants["kind_log10"]
+    return np.array([offsets.get(OpKind(k).name, 0.0) for k in kind], dtype=np.float32)
+
+
+def grouped_features(
+    lowered: LoweredPass, shapes: RowShapes, bounds: Bounds, devices: DeviceTable, framework: str
+) -> Iterator[tuple[npt.NDArray[np.intp], str, Array]]:
+    """For each efficiency model: the rows it serves, its name, their features (D, P, rows, F)."""
+    configuration = lowered.configuration
+    settings = Settings.of(
+        compiler=configuration.compiler,
+        is_channels_last=configuration.channels_last,
+        framework=framework,
+    )
+    group_r = groups_of_rows(lowered.costs)
+    for number in np.unique(group_r):
+        group, rows = Group(number), np.flatnonzero(group_r == number)
+        kind = lowered.costs.kind[rows]
+        yield rows, group.model, _features(group, kind, rows, shapes, bounds, devices, settings)
 
 
 def row_peaks(lowered: LoweredPass, devices: DeviceTable, calibration: Calibration) -> FloatArray:
@@ -123,7 +153,8 @@ def row_peaks(lowered: LoweredPass, devices: DeviceTable, calibration: Calibrati
     return peak_dr * sustained_clock_frac(devices, peak_dr, calibration)
 
 
-def _bounds(shapes: RowShapes, devices: DeviceTable, peak_dr: FloatArray) -> Bounds:
+def row_bounds(shapes: RowShapes, devices: DeviceTable, peak_dr: FloatArray) -> Bounds:
+    """Physical bounds of every row, (D, P, R)."""
     peak = peak_dr[:, None, :].astype(np.float32)
     bandwidth = devices.memory_bytes_per_s[:, None, None].astype(np.float32)
     compute = np.where(shapes.flop > 0, shapes.flop / peak, np.float32(0))
@@ -135,37 +166,20 @@ def _bounds(shapes: RowShapes, devices: DeviceTable, peak_dr: FloatArray) -> Bou
     )
 
 
-def _group_slowdown(
-    group: Group, costs: CostTable, rows: npt.NDArray[np.intp], shapes: RowShapes,
-    all_bounds: Bounds, devices: DeviceTable, calibration: Calibration,
+def _features(
+    group: Group, kind: npt.NDArray[np.int16], rows: npt.NDArray[np.intp], shapes: RowShapes,
+    all_bounds: Bounds, devices: DeviceTable, settings: Settings,
 ) -> Array:  # fmt: skip
-    """Log10 of time over roofline for the rows of one group, (D, P, rows)."""
-    bounds = Bounds(
-        compute_s=all_bounds.compute_s[..., rows],
-        memory_s=all_bounds.memory_s[..., rows],
-        bytes_over_l2=all_bounds.bytes_over_l2[..., rows],
-    )
-    features = _group_features(group, costs, rows, shapes, bounds, devices)
-    learned = calibration.models[group.model].log10_slowdown(features)
-    kind_offset = np.array(
-        [calibration.constants["kind_log10"].get(OpKind(k).name, 0.0) for k in costs.kind[rows]],
-        dtype=np.float32,
-    )
-    generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
-    is_gpu = devices.is_gpu[:, None, None] > 0
-    return np.where(is_gpu, learned + kind_offset, generic)
-
-
-def _group_features(
-    group: Group, costs: CostTable, rows: npt.NDArray[np.intp], shapes: RowShapes,
-    bounds: Bounds, devices: DeviceTable,
-) -> Array:  # fmt: skip
+    bounds = all_bounds.rows(rows)
     num_sms = devices.num_sms[:, None, None].astype(np.float32)
     dims = shapes.dims[:, rows]
     if group.is_product:
-        return product_features(bounds, product_dims(costs.kind[rows], dims), num_sms)
+        return product_features(bounds, product_dims(kind, dims), num_sms)
+    if group.is_convolution:
+        product = product_dims(kind, dims)
+        conv = conv_shape(kind, dims, product, shapes.moved_bytes[:, rows])
+        return conv_features(bounds, conv, product, num_sms, settings)
     if group in (Group.ATTENTION, Group.ATTENTION_BACKWARD):
         columns = tuple(dims[..., i] for i in range(7))
         return attention_features(bounds, columns, num_sms)
-    kind = costs.kind[rows]
-    return stream_features(bounds, stream_dims(kind, dims), stream_flags(kind), num_sms)
+    return stream_features(bounds, stream_dims(kind, dims), stream_flags(kind), num_sms, settings)

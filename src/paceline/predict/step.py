@@ -67,7 +67,7 @@ def predict_pass(
     """
     calibration = calibration or builtin_calibration()
     host_n = dispatch_s(lowered, framework, calibration)
-    times = _all_times(lowered, devices, points, host_n, calibration)
+    times = _all_times(lowered, devices, points, host_n, calibration, framework)
     return _prediction(lowered, devices, points, times, host_n, calibration)
 
 
@@ -98,14 +98,16 @@ def abstentions(lowered: LoweredPass, devices: DeviceTable) -> tuple[str | None,
 
 def _all_times(
     lowered: LoweredPass, devices: DeviceTable, points: Points, host_n: Array,
-    calibration: Calibration,
+    calibration: Calibration, framework: str,
 ) -> _Times:  # fmt: skip
     """`_times_of` in chunks of points, so that working memory stays bounded."""
     num_points = len(points.batch)
     widest = max(len(lowered.costs.order), 16 * len(lowered.costs.kind), 1)
     size = max(1, _CHUNK_ELEMENTS * 16 // (widest * max(len(devices), 1)))
     parts = [
-        _times_of(lowered, devices, _slice(points, slice(i, i + size)), host_n, calibration)
+        _times_of(
+            lowered, devices, _slice(points, slice(i, i + size)), host_n, calibration, framework
+        )
         for i in range(0, num_points, size)
     ]
     if len(parts) == 1:
@@ -120,11 +122,11 @@ def _slice(points: Points, part: slice) -> Points:
 
 def _times_of(
     lowered: LoweredPass, devices: DeviceTable, points: Points, host_n: Array,
-    calibration: Calibration,
+    calibration: Calibration, framework: str,
 ) -> _Times:  # fmt: skip
     costs = lowered.costs
     shapes = evaluate_shapes(costs, points)
-    rows = row_times(lowered, shapes, devices, calibration)
+    rows = row_times(lowered, shapes, devices, calibration, framework=framework)
     shift = np.array([calibration.device_log_shift.get(n, 0.0) for n in devices.names])
     device_dpr = rows.device_s * np.exp(shift, dtype=np.float32)[:, None, None]
     total = device_dpr * costs.count.astype(np.float32)

@@ -77,13 +77,13 @@ def cached_workload(
 def worker_entry(entry: str) -> str:
     """``entry`` as the trace worker knows it.
 
-    ``timm:NAME`` and ``published:NAME`` are functions of a module beside the worker.
+    ``published:NAME`` is a function of a module beside the worker.
 
-    >>> worker_entry("timm:resnet18"), worker_entry("resnet50")
-    ('published_models:timm__resnet18', 'resnet50')
+    >>> worker_entry("published:inception_bn"), worker_entry("timm:resnet18")
+    ('published_models:published__inception_bn', 'timm:resnet18')
     """
     scheme, _, name = entry.partition(":")
-    if scheme in ("timm", "published"):
+    if scheme == "published":
         return f"published_models:{scheme}__{name}"
     return entry
 
