@@ -1,5 +1,4 @@
-"""What a compiler fuses: chains of cheap ops become one kernel, and what passes between them
-is never written.
+"""What a compiler fuses: chains of cheap ops become one kernel.
 
 Ops between two products (matrix products, convolutions, attention …) that hand each other their
 results are one kernel. Its reads are what comes from outside, its writes what is still needed

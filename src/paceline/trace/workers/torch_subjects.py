@@ -355,7 +355,7 @@ def tensors_in(value):
 
 def floating_tensors(output):
     """Differentiable tensors of a model's output, those of a dataclass-like one by ``logits``."""
-    if hasattr(output, "logits"):
+    if hasattr(output, "logits") and not isinstance(output, tuple):
         output = output.logits
     return [t for t in tensors_in(output) if t.is_floating_point() and t.requires_grad]
 

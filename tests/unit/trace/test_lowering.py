@@ -1,0 +1,142 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.trace import Configuration, OpKind, Owner, Phase, load_workload, lower, monomials
+
+MODELS = ["resnet50", "gpt2", "lstm", "bert-base", "mnist-cnn"]
+
+
+def lowered(name="resnet50", task="train", which=0, **settings):
+    graph = load_workload(name, task=task).passes[which].graph
+    return lower(graph, Configuration(**settings))
+
+
+def flop(one, batch=4, seq=64):
+    return float(one.costs.count @ (one.costs.flop @ monomials(batch, seq)[0]))
+
+
+def moved_bytes(one, batch=4, seq=64):
+    columns = one.costs.read_bytes + one.costs.write_bytes
+    return float(one.costs.count @ (columns @ monomials(batch, seq)[0]))
+
+
+def peak(one, batch=4, seq=64):
+    return float((one.memory.by_owner.sum(axis=1) @ monomials(batch, seq)[0]).max())
+
+
+def num_kernels(one):
+    return float(one.costs.count @ one.costs.num_kernels)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_counts_and_order_agree(name):
+    costs = lowered(name).costs
+    assert np.array_equal(np.bincount(costs.order), costs.count)
+    rows = [
+        (costs.kind[i], costs.phase[i], *costs.flop[i], *costs.read_bytes[i], *costs.write_bytes[i],
+         *costs.weight_bytes[i], *costs.dims[i].ravel(), costs.num_kernels[i], costs.variant[i])
+        for i in range(len(costs.kind))
+    ]  # fmt: skip
+    assert len(set(rows)) == len(rows)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fp32_lowering_loses_no_arithmetic(name):
+    graph = load_workload(name).passes[0].graph
+    whole = float((graph.ops.flop @ monomials(4, 64)[0]).sum())
+    assert flop(lowered(name, precision="fp32")) == pytest.approx(whole, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_autocast_changes_bytes_and_not_arithmetic(name):
+    wide, narrow = lowered(name, precision="fp32"), lowered(name, precision="bf16")
+    assert flop(narrow) == pytest.approx(flop(wide), rel=1e-12)
+    assert narrow.parameter_bytes == wide.parameter_bytes
+    assert narrow.gradient_bytes == wide.gradient_bytes
+    assert (narrow.costs.kind == OpKind.CAST).sum() > (wide.costs.kind == OpKind.CAST).sum()
+
+
+def test_autocast_halves_the_activations_of_a_convolutional_network():
+    wide, narrow = lowered(precision="fp32"), lowered(precision="bf16")
+    at = monomials(64, 1)[0]
+    activations = [
+        float((m.memory.by_owner[:, Owner.ACTIVATION] @ at).max()) for m in (wide, narrow)
+    ]
+    assert activations[1] / activations[0] == pytest.approx(0.5, abs=0.08)
+
+
+def test_half_weights_halve_the_bytes_of_inference():
+    """All but the eight-byte indices that the one max pooling writes, 64 × 56 × 56 per image."""
+    wide, narrow = (lowered(task="infer", precision=p) for p in ("fp32", "bf16"))
+    indices = 4 * 64 * 56 * 56 * 8
+    assert narrow.parameter_bytes == wide.parameter_bytes / 2
+    halved = (moved_bytes(wide) - indices) / 2 + indices
+    assert moved_bytes(narrow) == pytest.approx(halved, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_state_and_gradients_are_those_of_the_optimizer(name):
+    one = lowered(name)
+    states = {"resnet50": 1}.get(name, 2)
+    assert one.optimizer_state_bytes == 4 * states * one.num_trainable_parameters
+    assert one.gradient_bytes == 4 * one.num_trainable_parameters
+    assert one.gradient_ready[:, 1].sum() == one.gradient_bytes
+    assert (np.diff(one.gradient_ready[:, 0]) >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt2", "bert-base"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_checkpointing_trades_memory_for_one_more_forward(name, precision):
+    kept = lowered(name, precision=precision)
+    again = lowered(name, precision=precision, checkpointing="full")
+    assert peak(again, 16, 512) < peak(kept, 16, 512)
+    phases = np.isin(kept.costs.phase, (Phase.FORWARD, Phase.LOSS))
+    forward = float(kept.costs.count[phases] @ (kept.costs.flop[phases] @ monomials(4, 64)[0]))
+    assert flop(kept) < flop(again) <= flop(kept) + forward
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("compiler", ["compiled", "xla", "tensorrt"])
+def test_fusion_saves_kernels_and_bytes_and_no_arithmetic(name, compiler):
+    eager, fused = lowered(name), lowered(name, compiler=compiler)
+    assert flop(fused) == pytest.approx(flop(eager), rel=1e-12)
+    assert num_kernels(fused) < num_kernels(eager)
+    assert moved_bytes(fused) < moved_bytes(eager)
+    assert peak(fused) <= peak(eager) * 1.01
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_memory_grows_with_the_batch(name):
+    one = lowered(name)
+    peaks = [peak(one, batch) for batch in (1, 2, 8, 64)]
+    assert peaks == sorted(peaks)
+    assert peaks[0] >= one.parameter_bytes + one.optimizer_state_bytes
+
+
+def test_optimizer_kernels_shrink_from_plain_to_foreach_to_fused():
+    counts = [num_kernels(lowered(optimizer_kernel=k)) for k in ("plain", "foreach", "fused")]
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_inference_has_neither_gradients_nor_state():
+    one = lowered(task="infer")
+    assert (one.gradient_bytes, one.optimizer_state_bytes, len(one.gradient_ready)) == (0, 0, 0)
+
+
+def test_a_precision_that_cannot_train_is_refused():
+    with pytest.raises(InvalidInputError, match="int8"):
+        lowered(precision="int8")
+    with pytest.raises(UnknownNameError):
+        lowered(precision="fp17")
+
+
+def test_lowering_changes_nothing():
+    graph = load_workload("resnet50").passes[0].graph
+    before = {f.name: getattr(graph.storages, f.name).copy()
+              for f in dataclasses.fields(graph.storages)}  # fmt: skip
+    lower(graph, Configuration(checkpointing="full", compiler="compiled"))
+    for name, array in before.items():
+        assert np.array_equal(array, getattr(graph.storages, name))

@@ -1,0 +1,86 @@
+"""The shipped graphs: published parameter counts and published arithmetic."""
+
+import numpy as np
+import pytest
+
+from paceline.trace import Owner, Phase, load_workload, monomials, zoo_names
+from paceline.trace.zoo_facts import zoo_facts
+
+FORWARD_BACKWARD = (Phase.FORWARD, Phase.LOSS, Phase.BACKWARD)
+
+
+def flop_at(graph, batch, seq, *phases):
+    rows = np.isin(graph.ops.phase, phases) if phases else slice(None)
+    return float((graph.ops.flop[rows] @ monomials(batch, seq).T).sum())
+
+
+@pytest.mark.parametrize("name", zoo_names())
+def test_parameters_are_the_published_ones(name):
+    facts = zoo_facts()[name]
+    for task in facts.jobs:
+        assert load_workload(name, task=task).num_parameters == facts.parameters
+
+
+@pytest.mark.parametrize("name", zoo_names())
+def test_every_parameter_has_a_storage_and_in_training_a_gradient_of_its_size(name):
+    graph = load_workload(name).passes[0].graph
+    owner, elements = graph.storages.owner, graph.storages.elements
+    num_parameters = elements[owner == Owner.PARAMETER].sum()
+    assert num_parameters == zoo_facts()[name].parameters
+    assert elements[owner == Owner.GRADIENT].sum() == num_parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "gmac"),
+    # torchvision 0.28, `_ops` of the weights' metadata, billions of multiply-adds
+    [("resnet50", 4.089), ("vgg16", 15.47), ("alexnet", 0.714), ("googlenet", 1.498)],
+)
+def test_forward_arithmetic_is_torchvisions(name, gmac):
+    graph = load_workload(name, task="infer").passes[0].graph
+    assert flop_at(graph, 1, 1) / 2e9 == pytest.approx(gmac, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "llama-3-70b"])
+def test_a_training_token_costs_six_flop_per_parameter_and_the_attention_term(name):
+    """Kaplan et al. 2020; PaLM appendix B: 6 N D + 12 L H Q T per token.
+
+    N counts the parameters that multiply: not the positions, and the vocabulary once. Flash
+    attention computes the scores again in the backward pass: 14 in the place of 12.
+    """
+    graph = load_workload(name).passes[0].graph
+    seq = 1024
+    shape = {"gpt2": (12, 768, 50257, 1024), "llama-3-8b": (32, 4096, 128256, 0),
+             "llama-3-70b": (80, 8192, 128256, 0)}[name]  # fmt: skip
+    layers, hidden, vocabulary, positions = shape
+    unused = positions * hidden if name == "gpt2" else vocabulary * hidden
+    matmul_parameters = zoo_facts()[name].parameters - unused
+    expected = 6 * matmul_parameters + 14 * layers * hidden * seq
+    assert flop_at(graph, 1, seq, *FORWARD_BACKWARD) / seq == pytest.approx(expected, rel=0.03)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b"])
+def test_decoding_reads_every_weight_once_and_prefill_of_one_token_costs_the_same(name):
+    prefill, decode = (p.graph for p in load_workload(name, task="infer").passes)
+    assert flop_at(prefill, 4, 1) == pytest.approx(flop_at(decode, 4, 1), rel=1e-9)
+    assert decode.variables == ("batch", "past")
+
+
+def test_the_key_value_cache_of_llama_3_8b():
+    """2 × 32 layers × 8 heads × 128 per token."""
+    decode = load_workload("llama-3-8b", task="infer").passes[1].graph
+    cache = decode.storages.elements[decode.storages.owner == Owner.KV_CACHE]
+    assert (cache @ monomials(3, 100).T).sum() == 3 * 100 * 2 * 32 * 8 * 128
+
+
+@pytest.mark.parametrize("name", ["resnet50", "vgg16", "bert-base", "gpt2"])
+def test_backward_is_two_forwards_less_the_first_layers_input_gradient(name):
+    graph = load_workload(name).passes[0].graph
+    ratio = flop_at(graph, 2, 64, Phase.BACKWARD) / flop_at(graph, 2, 64, Phase.FORWARD)
+    assert 1.9 < ratio <= 2.1
+
+
+@pytest.mark.parametrize("name", zoo_names())
+def test_reference_jobs_say_where_they_come_from(name):
+    for task, job in zoo_facts()[name].jobs.items():
+        assert job.source
+        assert load_workload(name, task=task).reference_job == job
