@@ -1,0 +1,322 @@
+"""A model as a row of blocks and what each costs one rank: the grain of pipelines and search.
+
+Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.parallel.collectives import RankGroup, collective_s
+from paceline.parallel.links import COLLECTIVES, LinkTable
+from paceline.parallel.rank_program import (
+    Recipe,
+    home_op,
+    is_weight_copy,
+    rank_program,
+)
+from paceline.parallel.tensor_parallel import CollectiveTable, split_graph
+from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
+from paceline.predict.host import dispatch_s
+from paceline.predict.kernels import evaluate_shapes, row_times
+from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.costs_table import cost_table
+from paceline.trace.graph import (
+    EXPONENTS,
+    FloatArray,
+    Graph,
+    IntArray,
+    Owner,
+    Phase,
+    monomials,
+)
+from paceline.trace.memory_table import memory_table
+from paceline.trace.program import Program
+
+#: A repeated child of a container: the path up to its first number (``layers.7``, ``layer1.0``).
+_BLOCK = re.compile(r"^(.*?(?:^|[._])\d+)(?:\.|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockCosts:
+    """One microbatch on one rank of a tensor group, block by block.
+
+    Attributes:
+        names: Module path of each block.
+        points: Microbatch sizes and sequence lengths.
+        forward_s: Forward with its tensor-parallel communication, (num_points, num_blocks).
+        backward_s: Backward likewise, recomputation included, same shape.
+        tensor_s: Of both, tensor-parallel communication, same shape.
+        parameters: Parameters that the rank keeps, (num_blocks,).
+        saved_bytes: Activations kept for backward, (num_points, num_blocks).
+        boundary_bytes: What the next block needs of this one and those before, same shape.
+        transient_bytes: Beyond parameters, states and saved activations, at the peak,
+            (num_points,).
+    """
+
+    names: tuple[str, ...]
+    points: Points
+    forward_s: FloatArray
+    backward_s: FloatArray
+    tensor_s: FloatArray
+    parameters: FloatArray
+    saved_bytes: FloatArray
+    boundary_bytes: FloatArray
+    transient_bytes: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorGroup:
+    """How the ranks of a tensor group are joined.
+
+    Attributes:
+        degree: Ranks.
+        ranks_per_node: Of them, in one node.
+        device_link: One row.
+        node_link: One row.
+        sequence_parallel: Whether activations between pairs are split along the sequence.
+    """
+
+    degree: int
+    ranks_per_node: int
+    device_link: LinkTable
+    node_link: LinkTable
+    sequence_parallel: bool
+
+
+def block_costs(
+    graph: Graph,
+    configuration: Configuration,
+    device: DeviceTable,
+    points: Points,
+    group: TensorGroup,
+    *,
+    recipe: Recipe = "autocast",
+    calibration: Calibration | None = None,
+    framework: str = "torch",
+) -> BlockCosts:
+    """Evaluate one microbatch of a training step, block by block.
+
+    Args:
+        graph: The training step.
+        configuration: How a rank runs it.
+        device: A table of one device.
+        points: Microbatch sizes.
+        group: Ranks that share every block.
+        recipe: How weights are kept.
+        calibration: Of the predictor; the built-in one by default.
+        framework: Whose host dispatch applies.
+
+    Raises:
+        InvalidInputError: The graph cannot be split so many ways.
+    """
+    calibration = calibration or builtin_calibration()
+    split = split_graph(graph, group.degree, sequence_parallel=group.sequence_parallel)
+    program = rank_program(split.graph, configuration, recipe)
+    block, names = blocks_of_ops(program.modules, program.ops.module, program.ops.phase)
+    lowered = _lowered(program, graph.name, configuration)
+    busy_s = _op_s(lowered, device, points, calibration)
+    host_s = dispatch_s(lowered, framework, calibration).astype(np.float64)
+    is_forward = np.isin(program.ops.phase, (Phase.FORWARD, Phase.LOSS))
+    is_backward = np.isin(program.ops.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
+    num_blocks = len(names)
+    tensor_s = _tensor_s(split.graph, split.collectives, names, configuration, points, group)
+    compute = [
+        np.maximum(
+            _per_block(busy_s, block, part, num_blocks),
+            _per_block(host_s[None], block, part, num_blocks),
+        )
+        for part in (is_forward, is_backward)
+    ]
+    memory = _memory(program, block, num_blocks, points)
+    return BlockCosts(
+        names=names,
+        points=points,
+        forward_s=compute[0] + tensor_s[0],
+        backward_s=compute[1] + tensor_s[1],
+        tensor_s=tensor_s[0] + tensor_s[1],
+        parameters=memory.parameters,
+        saved_bytes=memory.saved,
+        boundary_bytes=memory.boundary,
+        transient_bytes=memory.activation_peak - memory.saved.sum(axis=1),
+    )
+
+
+def blocks_of_ops(
+    modules: Sequence[str], op_module: IntArray, op_phase: IntArray
+) -> tuple[IntArray, tuple[str, ...]]:
+    """Block of each op, and the blocks' names in the order data flows.
+
+    An op outside all modules belongs to the block of the op before it.
+    """
+    keys = [match.group(1) if (match := _BLOCK.match(path)) else path for path in modules]
+    is_forward = op_phase == Phase.FORWARD
+    flow = (keys[m] for m in op_module[is_forward].tolist())
+    names = tuple(dict.fromkeys(key for key in flow if key)) or ("",)
+    number = {name: index for index, name in enumerate(names)}
+    own = np.array([number.get(key, -1) for key in keys], dtype=np.int64)[op_module]
+    known = np.maximum.accumulate(np.where(own >= 0, np.arange(len(own)), -1))
+    first = int(np.argmax(own >= 0)) if (own >= 0).any() else 0
+    return np.asarray(own[np.where(known >= 0, known, first)].clip(0)), names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Memory:
+    parameters: FloatArray
+    saved: FloatArray
+    boundary: FloatArray
+    activation_peak: FloatArray
+
+
+def _memory(program: Program, block: IntArray, num_blocks: int, points: Points) -> _Memory:
+    stores, powers = program.stores, monomials(points.batch, points.seq)
+    home = block[home_op(program)]
+    is_parameter = stores.owner == Owner.PARAMETER
+    is_activation = (stores.owner == Owner.ACTIVATION) & ~is_weight_copy(program)
+    start, num_bytes = program.first_backward(), stores.num_bytes()
+    birth, death = program.position_of(stores.birth), program.position_of(stores.death)
+    is_saved = is_activation & (birth < start) & (death >= start)
+    return _Memory(
+        parameters=np.bincount(
+            home[is_parameter], stores.elements[is_parameter, 0], num_blocks
+        ).astype(np.float64),
+        saved=_sum_stores(powers, num_bytes, is_saved, home, num_blocks),
+        boundary=_boundary(program, block, num_blocks, powers),
+        activation_peak=_peak(powers, num_bytes[is_activation], birth[is_activation],
+                              death[is_activation], len(program.ops)),
+    )  # fmt: skip
+
+
+def _peak(
+    powers: FloatArray, num_bytes: FloatArray, birth: FloatArray, death: FloatArray, num_ops: int
+) -> FloatArray:
+    """Largest sum of live bytes over the pass, (num_points,)."""
+    change = np.zeros((num_ops + 2, num_bytes.shape[1]))
+    np.add.at(change, np.clip(birth, 0, num_ops).astype(np.int64), num_bytes)
+    np.add.at(change, np.clip(death + 1, 0, num_ops + 1).astype(np.int64), -num_bytes)
+    used = np.flatnonzero(change.any(axis=0))
+    live = np.cumsum(change[:, used], axis=0) @ powers[:, used].T
+    return np.asarray(live[:-1].max(axis=0))
+
+
+def _sum_stores(
+    powers: FloatArray, num_bytes: FloatArray, chosen: np.ndarray, home: IntArray, num_blocks: int
+) -> FloatArray:
+    total = np.zeros((num_blocks, num_bytes.shape[1]))
+    np.add.at(total, home[chosen], num_bytes[chosen])
+    return np.asarray(powers @ total.T)
+
+
+def _boundary(program: Program, block: IntArray, num_blocks: int, powers: FloatArray) -> FloatArray:
+    """Bytes that cross from each block to later ones in forward, (num_points, num_blocks)."""
+    stores = program.stores
+    forward = program.ops.position < program.first_backward()
+    born = np.where(stores.birth >= 0, block[np.maximum(stores.birth, 0)], num_blocks)
+    last = np.full(len(stores), -1)
+    reads = forward[program.reads.op]
+    np.maximum.at(last, program.reads.storage[reads], block[program.reads.op[reads]])
+    crossing = (last > born) & (stores.owner == Owner.ACTIVATION) & ~is_weight_copy(program)
+    crossing &= stores.elements[:, 1:].any(axis=1) & (
+        stores.elements[:, 1] + stores.elements[:, 3] > 0
+    )
+    steps = np.zeros((num_blocks + 1, stores.elements.shape[1]))
+    num_bytes = stores.num_bytes()
+    np.add.at(steps, born[crossing], num_bytes[crossing])
+    np.add.at(steps, last[crossing], -num_bytes[crossing])
+    crossed: FloatArray = powers @ np.cumsum(steps, axis=0)[:num_blocks].T
+    return crossed
+
+
+def _follows_batch(elements: FloatArray) -> np.ndarray:
+    """Storages whose size grows with the batch; the others (masks, tables) are made again."""
+    powers = [row for row, (batch, _) in enumerate(EXPONENTS) if batch]
+    return np.asarray(elements[:, powers].any(axis=1))
+
+
+def _lowered(program: Program, name: str, configuration: Configuration) -> LoweredPass:
+    """The costs of a rank's program, in the form that `predict` reads."""
+    precision = find_precision(configuration.precision)
+    return LoweredPass(
+        name=name,
+        configuration=configuration,
+        costs=cost_table(program, configuration, precision),
+        memory=memory_table(program),
+        num_parameters=0,
+        num_trainable_parameters=0,
+        gradient_bytes=0.0,
+        parameter_bytes=0.0,
+        optimizer_state_bytes=0.0,
+        gradient_ready=np.zeros((0, 2)),
+    )
+
+
+def _op_s(
+    lowered: LoweredPass, device: DeviceTable, points: Points, calibration: Calibration
+) -> FloatArray:
+    """Device time of each op in execution order, (num_points, num_ops)."""
+    rows = row_times(lowered, evaluate_shapes(lowered.costs, points), device, calibration)
+    shift = calibration.device_log_shift.get(device.names[0], 0.0)
+    ordered: FloatArray = rows.device_s[0].astype(np.float64)[:, lowered.costs.order]
+    return ordered * float(np.exp(shift))
+
+
+def _per_block(
+    seconds: FloatArray, block: IntArray, chosen: np.ndarray, num_blocks: int
+) -> FloatArray:
+    return np.array([np.bincount(block[chosen], row[chosen], num_blocks) for row in seconds])
+
+
+def _tensor_s(
+    graph: Graph,
+    calls: CollectiveTable,
+    names: tuple[str, ...],
+    configuration: Configuration,
+    points: Points,
+    group: TensorGroup,
+) -> tuple[FloatArray, FloatArray]:
+    """Seconds of tensor-parallel communication in forward and backward, (num_points, num_blocks).
+
+    It stands between ops that need its result, so nothing hides it. Recomputing a block repeats
+    the calls of its forward.
+    """
+    shape = (len(points.batch), len(names))
+    if not len(calls.op):
+        return np.zeros(shape), np.zeros(shape)
+    own, _ = blocks_of_ops(
+        graph.modules, graph.ops.module.astype(np.int64), graph.ops.phase.astype(np.int64)
+    )
+    seconds = _call_s(calls, configuration, points, group)
+    is_forward = np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
+    forward, backward = (
+        _per_block(seconds, own[calls.op], part, len(names)) for part in (is_forward, ~is_forward)
+    )
+    if configuration.checkpointing in ("block", "full"):
+        repeated = np.array([_BLOCK.match(name) is not None for name in names])
+        backward = backward + forward * repeated
+    return forward, backward
+
+
+def _call_s(
+    calls: CollectiveTable, configuration: Configuration, points: Points, group: TensorGroup
+) -> FloatArray:
+    """Seconds of each call, (num_points, num_calls); equal calls are evaluated once."""
+    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
+    num_bytes = np.where(np.isnan(calls.element_bytes), width, calls.element_bytes)
+    keys = np.column_stack([calls.name, calls.elements * num_bytes[:, None]])
+    distinct, index = np.unique(keys, axis=0, return_inverse=True)
+    messages = monomials(points.batch, points.seq) @ distinct[:, 1:].T
+    one = np.zeros(len(points.batch), dtype=np.int64)
+    ranks = RankGroup.of(
+        np.full(len(one), float(group.degree)), group.ranks_per_node,
+        group.device_link.take(one), group.node_link.take(one),
+    )  # fmt: skip
+    seconds = [
+        collective_s(COLLECTIVES[int(name)], messages[:, row], ranks)
+        for row, name in enumerate(distinct[:, 0])
+    ]
+    return np.stack(seconds, axis=1)[:, index.ravel()]

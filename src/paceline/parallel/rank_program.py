@@ -1,0 +1,101 @@
+"""What one rank runs, at the precision of a training recipe, before it is cut into stages.
+
+Two recipes keep weights differently. *Autocast* keeps FP32 parameters and casts a narrow copy per
+pass. *Half weights* (Megatron-LM, FSDP2's mixed precision, DeepSpeed) computes on 16-bit parameters
+and keeps FP32 master weights and gradients with the optimizer.
+
+Source: Rajbhandari et al., "ZeRO", SC 2020, section 3.1 (16 bytes per parameter with 16-bit
+gradients; Megatron-LM accumulates them in FP32, which makes 18).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
+from paceline.trace.autocast import autocast, narrowed
+from paceline.trace.checkpointing import checkpointed
+from paceline.trace.costs import Configuration
+from paceline.trace.graph import Graph, IntArray, OpKind, Owner
+from paceline.trace.program import Program
+
+Recipe = Literal["autocast", "half-weights"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateBytes:
+    """Bytes per parameter of a recipe with Adam.
+
+    Attributes:
+        weight: Parameters as forward and backward read them, narrow copies included.
+        gathered: Parameters as ZeRO-3 gathers them.
+        gradient: Gradients as they are kept.
+        reduced: Gradients as they are sent.
+        optimizer: Optimizer state with master weights.
+        update: Device-memory traffic of the update.
+    """
+
+    weight: float
+    gathered: float
+    gradient: float
+    reduced: float
+    optimizer: float
+    update: float
+
+
+def state_bytes(recipe: Recipe, configuration: Configuration) -> StateBytes:
+    """What a recipe keeps and moves per parameter, with an optimizer of two FP32 moments."""
+    precision = find_precision(configuration.precision)
+    width = ELEMENT_BYTES[precision.weight_dtype]
+    if recipe == "half-weights" and width < 4:
+        return StateBytes(
+            weight=width, gathered=width, gradient=4, reduced=4, optimizer=12, update=28 + width
+        )
+    copy = width if width < 4 else 0.0
+    return StateBytes(weight=4 + copy, gathered=4, gradient=4, reduced=4, optimizer=8, update=28)
+
+
+def rank_program(graph: Graph, configuration: Configuration, recipe: Recipe) -> Program:
+    """The ops and storages of a rank, in order, at the recipe's precision."""
+    program = Program.from_graph(graph)
+    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
+    if width < ELEMENT_BYTES[DType.FP32]:
+        change = narrowed if recipe == "half-weights" else autocast
+        program = change(program, element_bytes=width)
+    if configuration.checkpointing != "none":
+        program = checkpointed(program, configuration.checkpointing)
+    if recipe == "half-weights":
+        program = _with_wide_states(program)
+    return program.ordered()
+
+
+def home_op(program: Program) -> IntArray:
+    """Op whose module a storage belongs to: where it is born, or first read if it is older."""
+    home = np.where(program.stores.birth >= 0, program.stores.birth, len(program.ops))
+    np.minimum.at(home, program.reads.storage, program.reads.op)
+    np.minimum.at(home, program.writes.storage, program.writes.op)
+    inside = np.where(program.stores.birth >= 0, program.stores.birth, home)
+    return np.asarray(np.minimum(inside, len(program.ops) - 1), dtype=np.int64)
+
+
+def is_weight_copy(program: Program) -> np.ndarray:
+    """Storages that hold a narrow copy of a parameter, (num_storages,)."""
+    is_cast = program.ops.kind == OpKind.CAST
+    of_parameter = program.stores.owner[program.reads.storage] == Owner.PARAMETER
+    casting = np.zeros(len(program.ops), dtype=np.bool_)
+    casting[program.reads.op[of_parameter]] = True
+    casting &= is_cast
+    copies = np.zeros(len(program.stores), dtype=np.bool_)
+    copies[program.writes.storage[casting[program.writes.op]]] = True
+    return copies
+
+
+def _with_wide_states(program: Program) -> Program:
+    """Gradients and optimizer state in FP32, whatever the weights are kept in."""
+    stores = program.stores
+    wide = np.isin(stores.owner, (Owner.GRADIENT, Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
+    width = np.where(wide, ELEMENT_BYTES[DType.FP32], stores.element_bytes)
+    return replace(program, stores=replace(stores, element_bytes=width))

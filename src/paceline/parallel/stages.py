@@ -1,0 +1,92 @@
+"""Cutting a row of blocks into pipeline stages."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.errors import InvalidInputError
+from paceline.trace.graph import FloatArray
+
+IndexArray = npt.NDArray[np.int64]
+
+#: Halvings of the bottleneck's interval; 40 leave less than one part in 10^12.
+_HALVINGS = 40
+
+
+def balanced_cuts(block_cost: FloatArray, num_stages: int) -> IndexArray:
+    """First block of each stage, so that the dearest stage is as cheap as it can be.
+
+    The bottleneck is found by bisection: a limit is feasible if filling stages greedily up to it
+    takes no more than ``num_stages`` of them. Stages are never empty.
+
+    Args:
+        block_cost: Cost of each block, (num_blocks,).
+        num_stages: Contiguous stages.
+
+    Returns:
+        Rising block indices starting with 0, (num_stages,).
+
+    Raises:
+        InvalidInputError: More stages than blocks.
+
+    >>> balanced_cuts(np.array([1.0, 1.0, 1.0, 3.0]), 2).tolist()
+    [0, 3]
+    """
+    num_blocks = len(block_cost)
+    if num_stages > num_blocks:
+        raise InvalidInputError(
+            f"{num_stages} pipeline stages are more than the model's {num_blocks} blocks",
+            hint=f"use at most {num_blocks} stages (degree × chunks)",
+        )
+    before = np.concatenate([[0.0], np.cumsum(block_cost)])
+    low, high = float(max(block_cost.max(), before[-1] / num_stages)), float(before[-1])
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if len(_greedy_cuts(before, middle)) <= num_stages:
+            high = middle
+        else:
+            low = middle
+    return _split_further(_greedy_cuts(before, high * (1 + 1e-12)), num_blocks, num_stages)
+
+
+def even_cuts(names: tuple[str, ...], num_stages: int) -> IndexArray:
+    """First block of each stage with as many numbered layers in each, as Megatron-LM cuts.
+
+    What comes before the first layer goes to the first stage, what follows to the last.
+
+    Raises:
+        InvalidInputError: The layers do not divide.
+    """
+    layers = np.flatnonzero([name[-1:].isdigit() for name in names])
+    if not len(layers) or len(layers) % num_stages:
+        raise InvalidInputError(
+            f"{len(layers)} layers do not divide into {num_stages} equal stages",
+            hint="choose a pipeline degree that divides the number of layers",
+        )
+    starts = layers[:: len(layers) // num_stages].copy()
+    starts[0] = 0
+    return np.asarray(starts, dtype=np.int64)
+
+
+def per_stage(values: FloatArray, cuts: IndexArray) -> FloatArray:
+    """Sums over the blocks of each stage, (..., num_stages)."""
+    return np.asarray(np.add.reduceat(values, cuts, axis=-1))
+
+
+def _greedy_cuts(before: FloatArray, limit: float) -> list[int]:
+    cuts, start, num_blocks = [0], 0, len(before) - 1
+    while True:
+        start = int(np.searchsorted(before, before[start] + limit * (1 + 1e-12), side="right")) - 1
+        if start >= num_blocks or len(cuts) > num_blocks:
+            return cuts
+        cuts.append(start)
+
+
+def _split_further(cuts: list[int], num_blocks: int, num_stages: int) -> IndexArray:
+    """Cut again where a stage has more than one block, until there are enough stages."""
+    chosen = set(cuts)
+    spare = (block for block in range(num_blocks - 1, 0, -1) if block not in chosen)
+    while len(chosen) < num_stages:
+        chosen.add(next(spare))
+    return np.array(sorted(chosen), dtype=np.int64)
