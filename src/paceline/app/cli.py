@@ -19,6 +19,7 @@ VERBS: Mapping[str, str] = {
     "devices": "paceline.app.catalog_cli",
     "offers": "paceline.app.catalog_cli",
     "stack": "paceline.app.stack_cli",
+    "deploy": "paceline.app.deploy_cli",
     "doctor": "paceline.app.measure_cli",
     "measure": "paceline.app.measure_cli",
     "compare": "paceline.app.measure_cli",

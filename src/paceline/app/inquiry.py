@@ -95,12 +95,7 @@ def load(
     """The traced model, with a line of progress where that takes longer than a moment."""
     from paceline.trace import load_workload
 
-    if not isinstance(model, str):
-        raise InvalidInputError(
-            f"a model is named by a text, not by a {type(model).__name__}",
-            hint="name a function that returns it: package.module:function",
-        )
-    with progress(f"tracing {model}"):
+    with progress(f"tracing {model if isinstance(model, str) else type(model).__name__}"):
         return load_workload(
             model,
             task=read_task(task),

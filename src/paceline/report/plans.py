@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from paceline.planfile import PlanFile, PlannedChoice, PlannedPlace, PlannedWorkload, RejectedChoice
 from paceline.report.figures import (
@@ -15,6 +14,7 @@ from paceline.report.figures import (
     usd_range,
 )
 from paceline.report.tables import Column, Table, text_table
+from paceline.report.texts import labelled
 from paceline.units import format_count, format_usd
 
 _NUM_CHOICES_SHOWN = 8
@@ -168,22 +168,3 @@ def _rejection(choice: RejectedChoice) -> str:
 
 def _next(commands: Sequence[str]) -> str:
     return "next: " + " · ".join(commands) if commands else ""
-
-
-def labelled(label: str, sentences: Iterable[str], width: int) -> list[str]:
-    """Sentences one below the other, wrapped, behind a label that is printed once.
-
-    >>> labelled("turns", ("one", "two"), 80)
-    ['turns: one', '       two']
-    """
-    lines: list[str] = []
-    for sentence in filter(None, sentences):
-        head = f"{label}: " if not lines else " " * (len(label) + 2)
-        lines += textwrap.wrap(
-            sentence,
-            width,
-            initial_indent=head,
-            subsequent_indent=" " * (len(label) + 4),
-            break_on_hyphens=False,
-        )
-    return lines

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from paceline.plan.grid import GridCell, PredictionGrid
 from paceline.report.figures import ABSENT, duration_range, memory_share, number_range
-from paceline.report.plans import labelled
 from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.report.texts import labelled
 from paceline.units import format_count, format_significant
 
 _NUM_RANKED_SHOWN = 25

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from paceline.parallel import ScalingCurve
 from paceline.report.figures import ABSENT
-from paceline.report.plans import labelled
 from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.report.texts import labelled
 from paceline.units import (
     format_bytes,
     format_duration,

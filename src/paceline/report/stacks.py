@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.report.plans import labelled
 from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.report.texts import labelled
 from paceline.stack import (
     Combination,
     Conflict,

@@ -1,0 +1,188 @@
+"""``paceline deploy``: launch files for a plan."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from paceline.app import options as common
+from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.output import Answer, say
+from paceline.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from paceline.deploy import Deployment, DeploySettings
+
+
+def register(app: Commands) -> None:
+    """Add the verb."""
+    app.command("deploy")(deploy)
+
+
+def deploy(
+    plan: Annotated[
+        Path | None, Argument("PLAN", "Plan file, as `paceline plan` wrote it.")
+    ] = None,
+    to: Annotated[str | None, Option("Where to launch; --list shows all.", "TARGET")] = None,
+    command: Annotated[
+        str | None, Option("Training script with its arguments, quoted.", "'python train.py'")
+    ] = None,
+    purpose: Annotated[str, Option("train, measure or serve.")] = "train",
+    choice: Annotated[int, Option("Which choice of the plan, 1 being the first.")] = 1,
+    name: Annotated[str | None, Option("Job name.")] = None,
+    image: Annotated[str | None, Option("Container image instead of the published one.")] = None,
+    data: Annotated[str | None, Option("Path, claim, bucket or URL of the training data.")] = None,
+    checkpoints: Annotated[str | None, Option("Where checkpoints go.")] = None,
+    variant: Annotated[str, Option("gke-gpu or gke-tpu on Kubernetes.")] = "",
+    settings: Annotated[
+        list[str] | None, Option("A fact of the target; repeatable.", "KEY=VALUE", ("--set",))
+    ] = None,
+    is_list: Annotated[
+        bool, Option("List the targets and what they take.", "", ("--list",))
+    ] = False,
+    dry_run: Annotated[bool, Option("Print the files instead of writing them.")] = False,
+    force: Annotated[bool, Option("Replace files that are there and differ.")] = False,
+    folder: Annotated[
+        Path | None,
+        Option("Where the files go; deploy-TARGET if left out.", flags=("--folder", "-o")),
+    ] = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+) -> None:
+    """Write launch files for a plan and print the one command that starts the job."""
+    wanted = common.form_of(form, is_json=is_json)
+    if is_list:
+        say(_targets_answer(), wanted, None)
+        return
+    if plan is None or to is None:
+        raise InvalidInputError(
+            "a plan and a target are needed",
+            hint="write it like paceline deploy plan.yaml --to slurm; `paceline deploy --list`",
+        )
+    chosen = _settings(
+        command=command,
+        purpose=purpose,
+        choice=choice,
+        name=name,
+        image=image,
+        data=data,
+        checkpoints=checkpoints,
+        variant=variant,
+        options=settings or [],
+    )
+    made = _deployment(plan, to, chosen)
+    target_folder = folder or Path(f"deploy-{made.target}")
+    if not dry_run:
+        _write(made, target_folder, can_replace=force)
+    say(_answer(made, target_folder, shows_files=dry_run), wanted, None)
+
+
+def _settings(
+    *,
+    command: str | None,
+    purpose: str,
+    choice: int,
+    name: str | None,
+    image: str | None,
+    data: str | None,
+    checkpoints: str | None,
+    variant: str,
+    options: list[str],
+) -> DeploySettings:
+    from typing import get_args
+
+    from paceline.app.inquiry import read_word
+    from paceline.deploy import DeploySettings
+    from paceline.deploy.settings import Purpose
+
+    if choice < 1:
+        raise InvalidInputError(f"there is no choice {choice}", hint="the first is --choice 1")
+    return DeploySettings(
+        command=_words(command),
+        purpose=read_word(purpose, get_args(Purpose), "purpose", command="paceline deploy --help"),
+        choice=choice - 1,
+        name=name,
+        image=image,
+        data=data,
+        checkpoints=checkpoints,
+        variant=variant,
+        options=_pairs(options),
+    )
+
+
+def _deployment(plan: Path, target: str, settings: DeploySettings) -> Deployment:
+    from paceline.deploy import deploy as make_deployment
+    from paceline.plan import read_plan
+
+    found = read_plan(plan)
+    if settings.choice >= len(found.choices):
+        raise InvalidInputError(
+            f"the plan has no choice {settings.choice + 1}",
+            hint=f"it has {len(found.choices)}",
+        )
+    return make_deployment(found, target, settings)
+
+
+def _words(command: str | None) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command or ""))
+    except ValueError as error:
+        raise InvalidInputError(
+            f"the command cannot be split into words: {error}", hint="check its quotes"
+        ) from None
+
+
+def _pairs(options: list[str]) -> dict[str, str]:
+    pairs = [option.partition("=") for option in options]
+    for key, _, value in pairs:
+        if not key or not value:
+            raise InvalidInputError(f"`{key}` sets nothing", hint="write --set partition=gpu")
+    return {key: value for key, _, value in pairs}
+
+
+def _write(made: Deployment, folder: Path, *, can_replace: bool) -> None:
+    for file in made.files:
+        path = folder / file.path
+        if not can_replace and path.exists() and path.read_text(encoding="utf-8") != file.text:
+            raise InvalidInputError(
+                f"`{path}` is there and differs", hint="choose another --folder, or add --force"
+            )
+    try:
+        for file in made.files:
+            path = folder / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(file.text, encoding="utf-8")
+            print(f"{path} written", file=sys.stderr)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write to `{folder}`: {error.strerror}", hint="choose another --folder"
+        ) from None
+
+
+def _answer(made: Deployment, folder: Path, *, shows_files: bool) -> Answer:
+    from paceline.app.deployments import deployment_text
+
+    where = None if shows_files else str(folder)
+    return Answer(
+        kind="deployment",
+        value=made,
+        text=lambda width: deployment_text(made, folder=where, width=width),
+        markdown=lambda: deployment_text(made, folder=where),
+    )
+
+
+def _targets_answer() -> Answer:
+    from paceline.app.deployments import target_table
+    from paceline.deploy import targets
+    from paceline.report.tables import markdown_table, text_table
+
+    found = targets()
+    table = target_table(found)
+    return Answer(
+        kind="targets",
+        value=found,
+        text=lambda width: text_table(table, width=width),
+        markdown=lambda: markdown_table(table),
+    )

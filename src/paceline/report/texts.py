@@ -1,0 +1,25 @@
+"""Sentences on a terminal: wrapped, behind a label that is printed once."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+
+def labelled(label: str, sentences: Iterable[str], width: int) -> list[str]:
+    """Sentences one below the other, wrapped, behind a label that is printed once.
+
+    >>> labelled("turns", ("one", "two"), 80)
+    ['turns: one', '       two']
+    """
+    lines: list[str] = []
+    for sentence in filter(None, sentences):
+        head = f"{label}: " if not lines else " " * (len(label) + 2)
+        lines += textwrap.wrap(
+            sentence,
+            width,
+            initial_indent=head,
+            subsequent_indent=" " * (len(label) + 4),
+            break_on_hyphens=False,
+        )
+    return lines
