@@ -106,6 +106,7 @@ def data_parallel_step(
     parameter_bytes: npt.ArrayLike = 0.0,
     gradient_sync: GradientSync = "all_reduce",
     profile: GradientProfile | None = None,
+    node_share_frac: npt.ArrayLike = 1.0,
 ) -> DataParallelStep:
     """Step time of data-parallel training at a constant batch per device.
 
@@ -125,8 +126,11 @@ def data_parallel_step(
             (single-process).
         gradient_sync: How gradients meet.
         profile: When gradients become ready; uniform by default.
+        node_share_frac: Share of the node's network that these ranks have for themselves.
     """
-    group = RankGroup.of(num_ranks, ranks_per_node, device_link, node_link)
+    group = RankGroup.of(
+        num_ranks, ranks_per_node, device_link, node_link, node_share_frac=node_share_frac
+    )
     shape = group.num_ranks.shape
     alone_s, backward, gradients, parameters = (
         np.broadcast_to(np.asarray(x, dtype=np.float64), shape)

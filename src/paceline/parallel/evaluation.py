@@ -1,0 +1,365 @@
+"""Complete strategies evaluated in arrays: step time, its parts, and memory of the fullest rank.
+
+Shapes: one element per strategy unless said otherwise; stages padded to the longest pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.parallel.blocks import BlockCosts
+from paceline.parallel.collectives import RankGroup, send_recv_s
+from paceline.parallel.data_parallel import FSDP_BLOCKS, data_parallel_step
+from paceline.parallel.links import LinkTable
+from paceline.parallel.pipeline import in_flight, pipeline_s
+from paceline.parallel.rank_program import StateBytes
+from paceline.parallel.stages import balanced_cuts, even_cuts, per_stage
+from paceline.parallel.strategy import Schedule, ScheduleKind, Sharding, Strategy
+from paceline.predict.memory import process_memory
+from paceline.trace.costs import Checkpointing, Platform
+from paceline.trace.graph import FloatArray
+
+IndexArray = npt.NDArray[np.int64]
+SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
+KINDS: tuple[ScheduleKind, ...] = get_args(ScheduleKind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Variant:
+    """One way to run the blocks, shared by many strategies.
+
+    Attributes:
+        tensor_degree: Ranks that share each block.
+        sequence_parallel: Whether they split the sequence between pairs.
+        checkpointing: What is recomputed.
+        costs: Blocks on one rank.
+    """
+
+    tensor_degree: int
+    sequence_parallel: bool
+    checkpointing: Checkpointing
+    costs: BlockCosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fabric:
+    """The cluster as strategies see it.
+
+    Attributes:
+        devices_per_node: Devices of a node.
+        device_link: One row.
+        node_link: One row.
+        memory_bytes_per_s: Device-memory bandwidth, for the optimizer's update.
+        platform: Whose allocator and context count.
+        overlaps_gradients: Whether gradients are reduced during backward.
+        cuts_evenly: Whether stages get equal numbers of layers, as Megatron-LM cuts, instead of
+            equal cost.
+    """
+
+    devices_per_node: int
+    device_link: LinkTable
+    node_link: LinkTable
+    memory_bytes_per_s: float
+    platform: Platform = "cuda"
+    overlaps_gradients: bool = True
+    cuts_evenly: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StrategyTable:
+    """Strategies as columns, int64 (num_strategies,) each.
+
+    Attributes:
+        variant: Row of the variants.
+        dp: Data-parallel ranks.
+        pp: Pipeline ranks.
+        chunks: Chunks per pipeline rank.
+        kind: Index into `KINDS`.
+        microbatches: Microbatches per step.
+        point: Row of the variants' microbatch sizes.
+        sharding: Index into `SHARDINGS`.
+    """
+
+    variant: IndexArray
+    dp: IndexArray
+    pp: IndexArray
+    chunks: IndexArray
+    kind: IndexArray
+    microbatches: IndexArray
+    point: IndexArray
+    sharding: IndexArray
+
+    def __len__(self) -> int:
+        """Number of strategies."""
+        return len(self.variant)
+
+    def take(self, rows: npt.ArrayLike) -> StrategyTable:
+        """Some rows, in this order."""
+        index = np.asarray(rows)
+        return StrategyTable(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+    def strategy(self, row: int, variants: Sequence[Variant]) -> Strategy:
+        """One row as a Strategy."""
+        variant = variants[int(self.variant[row])]
+        dp, kind = int(self.dp[row]), KINDS[int(self.kind[row])]
+        return Strategy.from_degrees(
+            dp=dp,
+            tp=variant.tensor_degree,
+            pp=int(self.pp[row]),
+            schedule=Schedule(
+                kind=kind,
+                num_microbatches=int(self.microbatches[row]),
+                num_chunks=int(self.chunks[row]),
+            ),
+            sharding=SHARDINGS[int(self.sharding[row])] if dp > 1 else "none",
+            recompute=variant.checkpointing,
+            sequence_parallel=variant.sequence_parallel,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StrategyEvaluation:
+    """What strategies cost, (num_strategies,) each.
+
+    Attributes:
+        step_s: One optimizer step.
+        bubble_s: Of it, waiting in the pipeline on the busiest rank.
+        tensor_s: Of it, tensor-parallel communication on the busiest rank.
+        exposed_s: Of it, data-parallel communication that nothing hides.
+        update_s: Of it, the optimizer.
+        allocated_bytes: Peak of live tensors on the fullest rank.
+        memory_bytes: Peak of its process, the bound that holds at a chance of 95 %.
+    """
+
+    step_s: FloatArray
+    bubble_s: FloatArray
+    tensor_s: FloatArray
+    exposed_s: FloatArray
+    update_s: FloatArray
+    allocated_bytes: FloatArray
+    memory_bytes: FloatArray
+
+
+def evaluate_strategies(
+    table: StrategyTable, variants: Sequence[Variant], fabric: Fabric, state: StateBytes
+) -> StrategyEvaluation:
+    """Evaluate every row of a table.
+
+    Ranks are laid out in the usual order, pipeline outermost and tensor innermost.
+
+    Args:
+        table: Strategies.
+        variants: What their ``variant`` points into.
+        fabric: The cluster.
+        state: Bytes per parameter of the training recipe.
+    """
+    pipelines, of_row = _pipelines(table, variants, fabric)
+    tensor_degree = np.array([v.tensor_degree for v in variants])[table.variant]
+    state_bytes = _state_bytes(table, state)
+    held = pipelines.parameters[of_row] * state_bytes[:, None] + pipelines.activations[of_row]
+    allocated = held.max(axis=1) + pipelines.transient[of_row]
+    update_s = _update_s(table, pipelines.parameters[of_row].max(axis=1), fabric, state)
+    exposed_s = _exposed_s(table, pipelines, of_row, tensor_degree, fabric, state)
+    step_s = pipelines.seconds[of_row] + update_s + exposed_s
+    return StrategyEvaluation(
+        step_s=step_s,
+        bubble_s=pipelines.bubble[of_row],
+        tensor_s=pipelines.tensor[of_row],
+        exposed_s=exposed_s,
+        update_s=update_s,
+        allocated_bytes=allocated,
+        memory_bytes=_process_bytes(allocated, fabric.platform),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pipelines:
+    """Distinct pipelines of a table; (num_pipelines,) or (num_pipelines, num_ranks)."""
+
+    seconds: FloatArray
+    bubble: FloatArray
+    tensor: FloatArray
+    backward: FloatArray
+    forward: FloatArray
+    transient: FloatArray
+    parameters: FloatArray
+    activations: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Layout:
+    """Blocks cut into virtual stages; (num_stages,) each, and the message between them."""
+
+    forward: FloatArray
+    backward: FloatArray
+    tensor: FloatArray
+    parameters: FloatArray
+    saved: FloatArray
+    message_bytes: float
+    transient_bytes: float
+
+
+def _pipelines(
+    table: StrategyTable, variants: Sequence[Variant], fabric: Fabric
+) -> tuple[_Pipelines, IndexArray]:
+    """Distinct pipelines, each evaluated once, and the pipeline of every row."""
+    degree = np.array([v.tensor_degree for v in variants])[table.variant]
+    crosses = degree * table.dp * table.pp > fabric.devices_per_node
+    columns = (table.pp, table.chunks, table.kind, table.microbatches, table.variant, table.point)
+    keys, of_row = np.unique(np.column_stack([*columns, crosses]), axis=0, return_inverse=True)
+    layouts = _layouts(keys, variants, fabric)
+    hop_s = _hop_s(keys, layouts, fabric)
+    width = int(table.pp.max(initial=1))
+    found = _empty_pipelines(len(keys), width)
+    same_shape = np.unique(keys[:, :4], axis=0, return_inverse=True)
+    for group, shape in enumerate(same_shape[0]):
+        rows = np.flatnonzero(same_shape[1].ravel() == group)
+        _fill(found, rows, shape, [layouts[row] for row in rows], hop_s[rows])
+    return found, np.asarray(of_row.ravel(), dtype=np.int64)
+
+
+def _empty_pipelines(count: int, width: int) -> _Pipelines:
+    wide = {"parameters", "activations"}
+    return _Pipelines(
+        **{
+            f.name: np.zeros((count, width) if f.name in wide else count)
+            for f in fields(_Pipelines)
+        }
+    )
+
+
+def _fill(
+    found: _Pipelines, rows: IndexArray, shape: IndexArray, layouts: list[_Layout],
+    hop_s: FloatArray,
+) -> None:  # fmt: skip
+    """Evaluate pipelines of one shape and write them into their rows."""
+    pp, chunks, kind, microbatches = (int(x) for x in shape)
+    schedule = Schedule(kind=KINDS[kind], num_microbatches=microbatches, num_chunks=chunks)
+    forward = np.stack([one.forward for one in layouts]) + hop_s[:, None]
+    backward = np.stack([one.backward for one in layouts]) + hop_s[:, None]
+    seconds = pipeline_s(schedule, forward, backward)
+    busy = microbatches * _per_rank(forward + backward, chunks).max(axis=1)
+    found.seconds[rows] = seconds
+    found.bubble[rows] = seconds - busy
+    tensor = np.stack([one.tensor for one in layouts])
+    found.tensor[rows] = microbatches * _per_rank(tensor, chunks).max(axis=1)
+    found.forward[rows] = _per_rank(forward, chunks).max(axis=1)
+    found.backward[rows] = _per_rank(backward, chunks).max(axis=1)
+    found.transient[rows] = [one.transient_bytes for one in layouts]
+    parameters = np.stack([one.parameters for one in layouts])
+    saved = np.stack([one.saved for one in layouts])
+    found.parameters[rows, :pp] = _per_rank(parameters, chunks)
+    found.activations[rows, :pp] = _per_rank(saved, chunks) * in_flight(schedule, num_ranks=pp)
+
+
+def _per_rank(stages: FloatArray, chunks: int) -> FloatArray:
+    """Sums over the chunks of each rank, (num_pipelines, num_ranks)."""
+    num_ranks = stages.shape[1] // chunks
+    return np.asarray(stages.reshape(len(stages), chunks, num_ranks).sum(axis=1))
+
+
+def _layouts(keys: IndexArray, variants: Sequence[Variant], fabric: Fabric) -> list[_Layout]:
+    """The cut of each pipeline; equal cuts are made once."""
+    made: dict[tuple[int, int, int], _Layout] = {}
+    for pp, chunks, _, _, variant, point, _ in keys.tolist():
+        key = (pp * chunks, variant, point)
+        if key not in made:
+            made[key] = _layout(variants[variant].costs, pp * chunks, point, fabric)
+    return [made[(k[0] * k[1], k[4], k[5])] for k in keys.tolist()]
+
+
+def _layout(costs: BlockCosts, num_stages: int, point: int, fabric: Fabric) -> _Layout:
+    work = costs.forward_s[point] + costs.backward_s[point]
+    cuts = (
+        even_cuts(costs.names, num_stages)
+        if fabric.cuts_evenly and num_stages > 1
+        else balanced_cuts(work, num_stages)
+    )
+    return _Layout(
+        forward=per_stage(costs.forward_s[point], cuts),
+        backward=per_stage(costs.backward_s[point], cuts),
+        tensor=per_stage(costs.tensor_s[point], cuts),
+        parameters=per_stage(costs.parameters, cuts),
+        saved=per_stage(costs.saved_bytes[point], cuts),
+        message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)),
+        transient_bytes=float(costs.transient_bytes[point]),
+    )
+
+
+def _hop_s(keys: IndexArray, layouts: list[_Layout], fabric: Fabric) -> FloatArray:
+    """Time of a message between stages, which sender and receiver both spend.
+
+    Between nodes all ranks of a node send at once, so each has its share of the network.
+    """
+    size = np.array([one.message_bytes for one in layouts])
+    one_row = np.zeros(len(keys), dtype=np.int64)
+    crosses = keys[:, 6].astype(np.bool_)
+    pair = RankGroup.of(
+        2.0, np.where(crosses, 1.0, 2.0), fabric.device_link.take(one_row),
+        fabric.node_link.take(one_row),
+        node_share_frac=np.where(crosses, 1.0 / fabric.devices_per_node, 1.0),
+    )  # fmt: skip
+    return np.where(keys[:, 0] > 1, send_recv_s(size, pair), 0.0)
+
+
+def _state_bytes(table: StrategyTable, state: StateBytes) -> FloatArray:
+    """Bytes a rank keeps per parameter it owns, by what data-parallel ranks split."""
+    share = 1.0 / table.dp
+    gathered = np.minimum(1.0, share + 2.0 / FSDP_BLOCKS)
+    weight = state.weight * np.where(table.sharding >= 3, gathered, 1.0)
+    gradient = state.gradient * np.where(table.sharding >= 2, share, 1.0)
+    optimizer = state.optimizer * np.where(table.sharding >= 1, share, 1.0)
+    return np.asarray(weight + gradient + optimizer)
+
+
+def _update_s(
+    table: StrategyTable, parameters: FloatArray, fabric: Fabric, state: StateBytes
+) -> FloatArray:
+    share = np.where(table.sharding >= 1, 1.0 / table.dp, 1.0)
+    return np.asarray(parameters * share * state.update / fabric.memory_bytes_per_s)
+
+
+def _exposed_s(
+    table: StrategyTable, pipelines: _Pipelines, of_row: IndexArray, tensor_degree: IndexArray,
+    fabric: Fabric, state: StateBytes,
+) -> FloatArray:  # fmt: skip
+    """Data-parallel communication that nothing hides."""
+    exposed_s = np.zeros(len(table))
+    parameters = pipelines.parameters[of_row].max(axis=1)
+    forward, backward = pipelines.forward[of_row], pipelines.backward[of_row]
+    hides = backward if fabric.overlaps_gradients else np.zeros_like(backward)
+    for code, sharding in enumerate(SHARDINGS):
+        rows = np.flatnonzero((table.sharding == code) & (table.dp > 1))
+        if not len(rows):
+            continue
+        one_row = np.zeros(len(rows), dtype=np.int64)
+        degree = tensor_degree[rows]
+        rounds = table.microbatches[rows] if sharding == "zero3" else 1
+        exposed_s[rows] = (
+            rounds
+            * data_parallel_step(
+                mid_s=forward[rows] + backward[rows],
+                backward_s=hides[rows],
+                gradient_bytes=parameters[rows] * state.reduced,
+                num_ranks=table.dp[rows],
+                ranks_per_node=np.maximum(fabric.devices_per_node // degree, 1),
+                device_link=fabric.device_link.take(one_row),
+                node_link=fabric.node_link.take(one_row),
+                sharding=sharding,
+                parameter_bytes=parameters[rows] * state.gathered,
+                node_share_frac=1.0 / np.minimum(degree, fabric.devices_per_node),
+            ).exposed_communication_s
+        )
+    return exposed_s
+
+
+def _process_bytes(allocated: FloatArray, platform: Platform) -> FloatArray:
+    """Upper bound of the process, from its live tensors."""
+    added = process_memory(platform)
+    reserved = allocated * (1.0 + added.fragmentation_high_frac)
+    return np.asarray(reserved + added.workspace_bytes + added.context_high_bytes)
