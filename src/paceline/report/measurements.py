@@ -19,19 +19,23 @@ _OUTCOME_WORDS = {
 def measured_text(rows: Sequence[LedgerRow], *, width: int = 100) -> str:
     """Tables of a sweep, one per model and setting, then why cells have no time."""
     parts = []
-    for title, group in _series(rows).items():
-        parts.append(f"{title}\n{text_table(_series_table(group), width=width)}")
-    reasons = _reasons(row.record for row in rows)
+    for title, group in series(rows).items():
+        parts.append(f"{title}\n{text_table(series_table(group), width=width)}")
+    reasons = "\n".join(reason_lines(row.record for row in rows))
     return "\n\n".join((*parts, reasons) if reasons else parts)
 
 
 def measured_markdown(rows: Sequence[LedgerRow]) -> str:
     """Tables of a sweep as Markdown."""
     parts = []
-    for title, group in _series(rows).items():
-        parts.append(f"### {title}\n\n{markdown_table(_series_table(group))}")
-    reasons = _reasons(row.record for row in rows)
+    for title, group in series(rows).items():
+        parts.append(f"### {title}\n\n{markdown_table(series_table(group))}")
+    reasons = "\n".join(reason_lines(row.record for row in rows))
     return "\n\n".join((*parts, reasons) if reasons else parts)
+
+
+#: What stands in a table where a cell has no time.
+FAILED_WORDS = frozenset(_OUTCOME_WORDS.values())
 
 
 def stacks_text(records: Sequence[Record], *, width: int = 100) -> str:
@@ -80,7 +84,7 @@ def pays_after_steps(compiled: Record, eager: Record | None) -> float | None:
     return compiled.compile_s / saved_s if saved_s > 0 else None
 
 
-def _series(rows: Sequence[LedgerRow]) -> Mapping[str, list[LedgerRow]]:
+def series(rows: Sequence[LedgerRow]) -> Mapping[str, list[LedgerRow]]:
     """Rows by what they have in common, in order of appearance."""
     found: dict[str, list[LedgerRow]] = {}
     for row in rows:
@@ -98,7 +102,8 @@ def _series_title(record: Record) -> str:
     )
 
 
-def _series_table(rows: Sequence[LedgerRow]) -> Table:
+def series_table(rows: Sequence[LedgerRow]) -> Table:
+    """Cells of one model and setting, a row each."""
     has_prediction = any(row.predicted_s is not None for row in rows)
     columns = [
         Column(title="batch", is_number=True), Column(title="devices", is_number=True),
@@ -159,14 +164,15 @@ def _signed_percent(frac: float | None) -> str:
     return "" if frac is None else f"{100 * frac:+.0f} %"
 
 
-def _reasons(records: Iterable[Record]) -> str:
+def reason_lines(records: Iterable[Record]) -> list[str]:
+    """Why cells have no time, or one to be careful with; one line each."""
     lines = []
     for record in records:
         if record.outcome != "ok":
             lines.append(f"  {step_text(record):<9} {record.cell}: {record.reason}")
         elif record.is_steady is False:
             lines.append(f"  unsteady  {record.cell}: its warm-up had not settled")
-    return "\n".join(lines)
+    return lines
 
 
 def _software_cell(record: Record) -> tuple[object, ...]:
