@@ -16,7 +16,6 @@ from paceline.catalog.freshness import is_alive, is_fresh, is_rankable, unranked
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, find_devices, find_offer, parse_device_count
 from paceline.catalog.offer_links import machine_links, offer_links
-from paceline.catalog.shares import offered_device, share_of_device
 
 __all__ = [
     "Catalog",
@@ -41,8 +40,6 @@ __all__ = [
     "load_catalog",
     "machine_links",
     "offer_links",
-    "offered_device",
     "parse_device_count",
-    "share_of_device",
     "unranked_reason",
 ]
