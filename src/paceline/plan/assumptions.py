@@ -5,6 +5,7 @@ from __future__ import annotations
 from paceline.plan.amounts import is_generation
 from paceline.plan.choices import cell_of, place_of
 from paceline.plan.evaluation import objective_name
+from paceline.plan.place_table import place_terms
 from paceline.plan.search import Search
 from paceline.plan.selection import Selection
 from paceline.plan.wording import cost_value_text, plural
@@ -27,6 +28,8 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _configuration(search, selection.best),
         _batch(search),
         _prices(search),
+        _setup(search),
+        _spot(search, selection.best),
         _own_links(search, selection.best),
         "the input side is assumed to keep up (data read from local NVMe)",
     )
@@ -121,6 +124,29 @@ def _prices(search: Search) -> str:
         return f"{kind} prices"
     fresh = plural(len(dates), "price")
     return f"{kind}, {fresh} seen between {min(dates)} and {max(dates)}, in USD before tax"
+
+
+def _setup(search: Search) -> str:
+    if search.job.amount.items_per_epoch is None:
+        return ""
+    minutes = format_duration(search.options.setup_s)
+    return f"{minutes} to set up a rented machine, paid; storage and traffic not counted"
+
+
+def _spot(search: Search, best: int) -> str:
+    place = place_of(search, best)
+    if not place.is_spot:
+        return ""
+    low, _, high = place_terms(place, today=search.today).interruption_frac_per_month
+    stretch = float(search.evaluation.run_s[best]) / float(
+        search.evaluation.num_steps[best] * search.evaluation.step_s[best]
+    )
+    return (
+        f"spot: {format_percent(low)} to {format_percent(high)} of machines are taken back a "
+        f"month; restarts, lost work and saving add {format_percent(stretch - 1.0)} to the run"
+        if search.evaluation.num_steps[best]
+        else "spot machines can be taken back at any time"
+    )
 
 
 def _own_links(search: Search, best: int) -> str:

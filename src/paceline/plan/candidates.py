@@ -15,39 +15,12 @@ import numpy.typing as npt
 
 from paceline.parallel import Sharding, sharded_memory_bytes
 from paceline.plan.forecasts import Forecast
+from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
 from paceline.trace.graph import FloatArray
-
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 #: What data-parallel ranks can split, by code. ZeRO-1 communicates like ZeRO-2 and needs more
 #: memory, so it never wins and is left out.
 SHARDINGS: tuple[Sharding, ...] = ("none", "zero2", "zero3")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlaceTable:
-    """What the search needs to know of places, (num_places,) each.
-
-    Attributes:
-        device: Row of the device in the forecast.
-        devices_per_node: Devices of one machine.
-        usd_per_hour: Price of one machine; NaN if unknown.
-        memory_bytes: Usable memory of one device.
-        tdp_w: Rated power of one device; NaN if unknown.
-        has_device_link: Whether devices of a machine can exchange gradients.
-        has_node_link: Whether several machines can work together.
-        is_ranked: Whether the price is fresh enough to be ranked.
-    """
-
-    device: IntArray
-    devices_per_node: IntArray
-    usd_per_hour: FloatArray
-    memory_bytes: FloatArray
-    tdp_w: FloatArray
-    has_device_link: BoolArray
-    has_node_link: BoolArray
-    is_ranked: BoolArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

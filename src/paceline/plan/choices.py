@@ -12,12 +12,12 @@ from paceline.parallel.strategy import Schedule
 from paceline.plan.amounts import is_generation
 from paceline.plan.candidates import SHARDINGS
 from paceline.plan.chance import chance_below, normal_cdf
+from paceline.plan.place_table import num_devices
 from paceline.plan.places import Place
 from paceline.plan.search import Search
 from paceline.plan.selection import standard_margin
 from paceline.planfile import Interval, PlannedChoice, PlannedPlace
 from paceline.predict import Bound
-from paceline.units import HOUR_S
 
 #: Communication that adds more than this share of a step is what holds it back.
 _COMMUNICATION_BOUND_FRAC = 0.2
@@ -41,7 +41,6 @@ def planned_choice(
     cell = cell_of(search, row)
     configuration = forecast.configurations[cell[0]]
     step = step_interval(search, row)
-    usd_per_s = float(evaluation.usd_per_hour[row]) / HOUR_S
     num_steps = int(evaluation.num_steps[row])
     global_batch = int(evaluation.global_batch[row])
     samples_per_step = global_batch * search.job.amount.samples_per_item
@@ -51,6 +50,7 @@ def planned_choice(
         high=samples_per_step / step.low,
     )
     is_training = search.workload.task == "train"
+    log_sigma = float(evaluation.log_sigma[row])
     return PlannedChoice(
         place=planned_place(search, row),
         strategy=str(strategy_of(search, row)),
@@ -64,20 +64,18 @@ def planned_choice(
         stack=place.stack,
         step_s=step,
         samples_per_s=rate,
-        time_s=_scaled(step, num_steps) if num_steps else None,
-        cost_usd=_scaled(step, num_steps * usd_per_s) if num_steps else None,
-        usd_per_million_samples=Interval(
-            low=1e6 * usd_per_s / rate.high,
-            mid=float(evaluation.usd_per_million[row]),
-            high=1e6 * usd_per_s / rate.low,
+        time_s=_time_interval(search, row) if num_steps else None,
+        cost_usd=_cost_interval(search, row) if num_steps else None,
+        usd_per_million_samples=_spread(
+            float(evaluation.usd_per_million[row]), float(evaluation.cost_log_sigma[row])
         ),
         energy_j_per_sample=_known(float(evaluation.energy_j_per_sample[row])),
         power_w=_mean_power_w(search, row),
         memory_bytes=_memory_interval(search, row),
         memory_capacity_bytes=float(search.places.memory_bytes[candidates.place[row]]),
         parallel_efficiency_frac=float(evaluation.efficiency_frac[row]),
-        latency_s=None if is_training else _spread(float(evaluation.latency_s[row]), search, row),
-        ttft_s=_spread(float(evaluation.ttft_s[row]), search, row)
+        latency_s=None if is_training else _spread(float(evaluation.latency_s[row]), log_sigma),
+        ttft_s=_spread(float(evaluation.ttft_s[row]), log_sigma)
         if is_generation(search.workload)
         else None,
         chance_time=_chance_of(search, row, ("--deadline", "--latency", "--ttft")),
@@ -132,9 +130,9 @@ def planned_place(search: Search, row: int) -> PlannedPlace:
         usd_per_hour=float(search.evaluation.usd_per_hour[row]),
         priced_on=place.priced_on.isoformat() if place.priced_on else None,
         source=offer.source.text,
-        device=place.device.name,
+        device=offer.device_name or place.device.name,
         num_nodes=int(search.candidates.num_nodes[row]),
-        devices_per_node=float(offer.num_devices),
+        devices_per_node=float(num_devices(place)),
         num_vcpus_per_node=offer.num_vcpus,
         host_memory_bytes_per_node=offer.host_memory_bytes,
         interconnect=link.name if link else offer.interconnect,
@@ -184,14 +182,29 @@ def mfu_frac(search: Search, row: int) -> float | None:
     return flop / float(search.evaluation.step_s[row]) / peak
 
 
-def _scaled(interval: Interval, factor: float) -> Interval:
+def _time_interval(search: Search, row: int) -> Interval:
+    """Set-up is certain, the run as uncertain as its step."""
+    evaluation = search.evaluation
+    mid, run = float(evaluation.time_s[row]), float(evaluation.run_s[row])
+    step = step_interval(search, row)
     return Interval(
-        low=interval.low * factor, mid=interval.mid * factor, high=interval.high * factor
+        low=mid - run + run * (step.low / step.mid),
+        mid=mid,
+        high=mid - run + run * (step.high / step.mid),
     )
 
 
-def _spread(median: float, search: Search, row: int) -> Interval:
-    factor = math.exp(_Z_80 * float(search.evaluation.log_sigma[row]))
+def _cost_interval(search: Search, row: int) -> Interval:
+    """The age of the price adds to the spread of the run."""
+    evaluation = search.evaluation
+    mid = float(evaluation.cost_usd[row])
+    run = mid * float(evaluation.run_s[row] / evaluation.time_s[row])
+    spread = _spread(run, float(evaluation.cost_log_sigma[row]))
+    return Interval(low=mid - run + spread.low, mid=mid, high=mid - run + spread.high)
+
+
+def _spread(median: float, log_sigma: float) -> Interval:
+    factor = math.exp(_Z_80 * log_sigma)
     return Interval(low=median / factor, mid=median, high=median * factor)
 
 
@@ -227,7 +240,7 @@ def _chance_of(search: Search, row: int, options: tuple[str, ...]) -> float | No
     if not stated:
         return None
     rows = np.array([row])
-    return min(normal_cdf(float(standard_margin(search, c, rows)[0])) for c in stated)
+    return min(normal_cdf(float(standard_margin(c, rows)[0])) for c in stated)
 
 
 def _mean_power_w(search: Search, row: int) -> float | None:

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.parallel import LinkTable, data_parallel_step
-from paceline.plan.candidates import SHARDINGS, BoolArray, CandidateTable, IntArray, PlaceTable
+from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import normal_quantile
 from paceline.plan.forecasts import Forecast
 from paceline.plan.goal import Goal
+from paceline.plan.interruption import Checkpointing, interrupted_run, interruptions_per_s
+from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
 from paceline.trace.graph import FloatArray
 from paceline.units import HOUR_S
+
+#: Long enough that the first and last interval between saves do not count.
+_LONG_JOB_S = 90 * 86_400.0
+_NO_CHECKPOINT = Checkpointing(save_s=0.0, restart_s=0.0)
 
 #: Candidates whose communication is computed at once, which bounds working memory.
 _CHUNK = 16_384
@@ -44,14 +50,17 @@ class Evaluation:
         step_s: Optimizer step with accumulation and communication, or one batch of inference.
         exposed_s: Of it, what communication adds.
         efficiency_frac: Throughput against so many single devices.
-        log_sigma: Standard deviation of log time and log cost.
+        log_sigma: Standard deviation of log step time.
+        cost_log_sigma: Of log cost, which adds the age of the price.
         global_batch: Items per optimizer step, or in flight on all devices.
         samples_per_s: Of all devices.
         num_steps: Steps of the whole job; 0 if only rates are asked for.
-        time_s: To done; NaN if only rates are asked for.
+        time_s: To done, set-up and interruptions included; NaN if only rates are asked for.
+        run_s: Of it, what scales with the step.
+        billed_s: Paid time of each machine; NaN likewise.
         usd_per_hour: Of all machines; NaN without a price.
         cost_usd: To done; NaN as above.
-        usd_per_million: Per million samples.
+        usd_per_million: Per million samples, without set-up.
         latency_s: Per output token, or of one batch.
         ttft_s: To the first token; NaN where it does not apply.
         energy_j_per_sample: Device energy; NaN if the power is unknown.
@@ -64,10 +73,13 @@ class Evaluation:
     exposed_s: FloatArray
     efficiency_frac: FloatArray
     log_sigma: FloatArray
+    cost_log_sigma: FloatArray
     global_batch: IntArray
     samples_per_s: FloatArray
     num_steps: IntArray
     time_s: FloatArray
+    run_s: FloatArray
+    billed_s: FloatArray
     usd_per_hour: FloatArray
     cost_usd: FloatArray
     usd_per_million: FloatArray
@@ -86,6 +98,7 @@ def evaluate(
     amount: Amount,
     device_link: LinkTable,
     node_link: LinkTable,
+    checkpointing: Checkpointing = _NO_CHECKPOINT,
 ) -> Evaluation:
     """Gather predictions, add communication, and turn steps into time, money and energy.
 
@@ -96,29 +109,34 @@ def evaluate(
         amount: The work.
         device_link: Link inside a machine, one row per place.
         node_link: Link between machines, one row per place.
+        checkpointing: What saving and restarting costs where machines can be taken back.
     """
     cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
     batch = forecast.batch[candidates.batch].astype(np.int64)
     step_s, exposed_s, efficiency = _steps(candidates, places, forecast, device_link, node_link)
     global_batch = candidates.num_devices * batch * candidates.microbatches
     samples_per_s = global_batch * amount.samples_per_item / step_s
-    usd_per_hour = candidates.num_nodes * places.usd_per_hour[candidates.place]
     num_steps = count_steps(global_batch, amount)
-    time_s = np.where(num_steps > 0, num_steps * step_s, np.nan)
-    cost_usd = time_s * usd_per_hour / HOUR_S
-    usd_per_million = usd_per_hour / HOUR_S / samples_per_s * 1e6
-    latency_s = forecast.latency_s[cell]
-    pareto = _pareto_axes(amount, time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour,
-                          latency_s)  # fmt: skip
+    bill = _bill(candidates, places, num_steps, step_s, checkpointing)
+    usd_per_hour = candidates.num_nodes * places.usd_per_hour[candidates.place]
+    cost_usd = bill.billed_s * usd_per_hour / HOUR_S
+    usd_per_million = bill.paid_frac * usd_per_hour / HOUR_S / samples_per_s * 1e6
+    latency_s, log_sigma = forecast.latency_s[cell], forecast.log_sigma[cell]
+    pareto = _pareto_axes(
+        amount, bill.time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour, latency_s
+    )
     return Evaluation(
         step_s=step_s,
         exposed_s=exposed_s,
         efficiency_frac=efficiency,
-        log_sigma=forecast.log_sigma[cell],
+        log_sigma=log_sigma,
+        cost_log_sigma=np.hypot(log_sigma, places.price_log_sigma[candidates.place]),
         global_batch=global_batch,
         samples_per_s=samples_per_s,
         num_steps=num_steps,
-        time_s=time_s,
+        time_s=bill.time_s,
+        run_s=bill.run_s,
+        billed_s=bill.billed_s,
         usd_per_hour=usd_per_hour,
         cost_usd=cost_usd,
         usd_per_million=usd_per_million,
@@ -129,6 +147,60 @@ def evaluate(
         pareto_time=pareto[0],
         pareto_cost=pareto[1],
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Bill:
+    """Time as it passes and as it is paid, (num_candidates,) each; NaN without work."""
+
+    time_s: FloatArray
+    run_s: FloatArray
+    billed_s: FloatArray
+    paid_frac: FloatArray
+
+
+def _bill(
+    candidates: CandidateTable,
+    places: PlaceTable,
+    num_steps: IntArray,
+    step_s: FloatArray,
+    checkpointing: Checkpointing,
+) -> _Bill:
+    """Set-up, then steps stretched by interruptions, rounded up to what the provider bills."""
+    place = candidates.place
+    paid_frac, num_per_s = _stretch(candidates, places, checkpointing)
+    work_s = np.where(num_steps > 0, num_steps * step_s, np.nan)
+    paid_s = places.setup_s[place] + work_s * paid_frac
+    waits_s = work_s * num_per_s * places.wait_s[place]
+    granularity_s = places.granularity_s[place]
+    billed_s = np.ceil(np.round(paid_s / granularity_s, 9)) * granularity_s
+    return _Bill(
+        time_s=paid_s + waits_s,
+        run_s=work_s * paid_frac + waits_s,
+        billed_s=np.maximum(billed_s, places.minimum_s[place]),
+        paid_frac=paid_frac,
+    )
+
+
+def _stretch(
+    candidates: CandidateTable, places: PlaceTable, checkpointing: Checkpointing
+) -> tuple[FloatArray, FloatArray]:
+    """Paid time and number of interruptions per second of work, of a job much longer than a save.
+
+    Only a few distinct rates exist, so the formula is asked once for each.
+    """
+    frac = places.interruption_frac_per_month[candidates.place]
+    pairs, inverse = np.unique(np.stack([frac, candidates.num_nodes]), axis=1, return_inverse=True)
+    runs = [
+        interrupted_run(_LONG_JOB_S, checkpointing, interruptions_per_s(f, int(n)))
+        if f > 0
+        else None
+        for f, n in pairs.T.tolist()
+    ]
+    paid = np.array([r.paid_s / _LONG_JOB_S if r else 1.0 for r in runs] or [1.0])
+    events = np.array([r.num_interruptions / _LONG_JOB_S if r else 0.0 for r in runs] or [0.0])
+    rows = inverse.reshape(-1)
+    return paid[rows], events[rows]
 
 
 def count_steps(global_batch: IntArray, amount: Amount) -> IntArray:
@@ -203,16 +275,24 @@ def _steps(
 class Constraint:
     """One constraint over all candidates.
 
+    The quantity is a fixed part and a log-normal one.
+
     Attributes:
         kind: What a candidate that fails it does, as words: ``misses the deadline`` …
         option: The option that states it.
         limit: In SI units.
-        value: What must not pass the limit, at the stated chance, (num_candidates,).
+        fixed: The part without spread, (num_candidates,), as the rest.
+        median: Median of the log-normal part.
+        log_sigma: Standard deviation of its logarithm.
+        value: What must not pass the limit, at the stated chance.
     """
 
     kind: str
     option: str
     limit: float
+    fixed: FloatArray
+    median: FloatArray
+    log_sigma: FloatArray
     value: FloatArray
 
     @property
@@ -223,21 +303,34 @@ class Constraint:
 
 def constraints(evaluation: Evaluation, goal: Goal, amount: Amount) -> tuple[Constraint, ...]:
     """The constraints that the goal states, each at its chance."""
-    spread = np.exp(normal_quantile(goal.confidence) * evaluation.log_sigma)
+    e = evaluation
+    none = np.zeros_like(e.log_sigma)
+    run_usd = e.cost_usd * e.run_s / e.time_s
     demand = max(goal.min_samples_per_s or 0.0, amount.samples_per_s or 0.0)
     slowest_s = 1.0 / demand if demand else None
     served = "--throughput" if goal.min_samples_per_s else "--rps"
+    z = normal_quantile(goal.confidence)
     limits = (
-        ("misses the deadline", "--deadline", goal.deadline_s, evaluation.time_s * spread),
-        ("over the budget", "--budget", goal.budget_usd, evaluation.cost_usd * spread),
-        ("too high a latency", "--latency", goal.latency_s, evaluation.latency_s * spread),
-        ("first token too late", "--ttft", goal.ttft_s, evaluation.ttft_s * spread),
-        ("too low a throughput", served, slowest_s, spread / evaluation.samples_per_s),
-        ("over the power limit", "--power-limit", goal.power_limit_w, evaluation.power_w),
-    )
+        ("misses the deadline", "--deadline", goal.deadline_s, e.time_s - e.run_s, e.run_s,
+         e.log_sigma),
+        ("over the budget", "--budget", goal.budget_usd, e.cost_usd - run_usd, run_usd,
+         e.cost_log_sigma),
+        ("too high a latency", "--latency", goal.latency_s, none, e.latency_s, e.log_sigma),
+        ("first token too late", "--ttft", goal.ttft_s, none, e.ttft_s, e.log_sigma),
+        ("too low a throughput", served, slowest_s, none, 1.0 / e.samples_per_s, e.log_sigma),
+        ("over the power limit", "--power-limit", goal.power_limit_w, none, e.power_w, none),
+    )  # fmt: skip
     return tuple(
-        Constraint(kind=kind, option=option, limit=limit, value=value)
-        for kind, option, limit, value in limits
+        Constraint(
+            kind=kind,
+            option=option,
+            limit=limit,
+            fixed=fixed,
+            median=median,
+            log_sigma=sigma,
+            value=fixed + median * np.exp(z * sigma),
+        )
+        for kind, option, limit, fixed, median, sigma in limits
         if limit is not None
     )
 

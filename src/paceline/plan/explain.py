@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.plan.candidates import BoolArray
 from paceline.plan.chance import chance_words, normal_cdf
 from paceline.plan.choices import bound_word, cell_of, mfu_frac, place_of
 from paceline.plan.evaluation import Constraint, objective_name
+from paceline.plan.place_table import BoolArray
 from paceline.plan.search import Search
 from paceline.plan.selection import Selection, best_of, standard_margin
 from paceline.plan.wording import (
@@ -60,16 +60,16 @@ def turns(search: Search, selection: Selection) -> tuple[str, ...]:
     return tuple(sentence for sentence in found if sentence)
 
 
-def fail_chance(search: Search, constraint: Constraint, row: int) -> float:
+def fail_chance(constraint: Constraint, row: int) -> float:
     """Chance that a candidate breaks a constraint."""
-    return 1.0 - normal_cdf(float(standard_margin(search, constraint, np.array([row]))[0]))
+    return 1.0 - normal_cdf(float(standard_margin(constraint, np.array([row]))[0]))
 
 
 def failure_text(search: Search, row: int) -> str:
     """Which constraint a candidate fails, and in how many cases; empty if none."""
     for constraint in search.constraints:
         if not constraint.is_met[row]:
-            chance = fail_chance(search, constraint, row)
+            chance = fail_chance(constraint, row)
             return f"{constraint.kind} in {chance_words(chance)}"
     return ""
 

@@ -18,12 +18,13 @@ from paceline.catalog import OfferLinks, machine_links
 from paceline.catalog.entities import Catalog, Device, Machine
 from paceline.parallel import LinkTable
 from paceline.plan.amounts import is_generation, resolve_job
-from paceline.plan.candidates import CandidateTable, PlaceTable
+from paceline.plan.candidates import CandidateTable
 from paceline.plan.chance import chance_below, normal_quantile
 from paceline.plan.configurations import DeviceSupport, choose_configurations
 from paceline.plan.evaluation import Amount, Evaluation, evaluate
 from paceline.plan.forecasts import Forecast, forecast
 from paceline.plan.goal import Goal, Work
+from paceline.plan.place_table import PlaceTable
 from paceline.plan.support import device_support, platform_of
 from paceline.planfile import Interval
 from paceline.predict import Bound, Calibration, builtin_calibration
@@ -268,16 +269,12 @@ def _choose(
 
 
 def _place_table(places: Sequence[_GridPlace]) -> PlaceTable:
-    unpriced = np.full(len(places), np.nan)
-    return PlaceTable(
+    return PlaceTable.unpriced(
         device=np.array([p.row for p in places], dtype=np.int64),
         devices_per_node=np.array([p.count for p in places], dtype=np.int64),
-        usd_per_hour=unpriced,
         memory_bytes=np.array([_capacity_bytes(p.device) for p in places]),
         tdp_w=np.array([np.nan if p.device.tdp_w is None else p.device.tdp_w for p in places]),
         has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
-        has_node_link=np.zeros(len(places), dtype=bool),
-        is_ranked=np.zeros(len(places), dtype=bool),
     )
 
 

@@ -6,7 +6,7 @@ it would win, but it is not ranked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
@@ -14,6 +14,7 @@ from typing import Literal
 from paceline.catalog import find_devices, is_alive, offer_links, unranked_reason
 from paceline.catalog.entities import Catalog, Device, Offer, OfferLinks
 from paceline.plan.goal import Goal
+from paceline.plan.own_machines import OwnedOffer, cpu_share, owned_offers
 from paceline.plan.support import platform_of
 from paceline.planfile import PlannedStack
 from paceline.stack import newest_stack, why_unsupported
@@ -37,6 +38,7 @@ class Place:
         priced_on: Day of that price; None if undated.
         price_state: Whether the price may be ranked.
         price_remark: Why not, in words; empty if it may.
+        is_owned: Whether it is the user's own machine, which costs its electricity.
     """
 
     offer: Offer
@@ -48,6 +50,7 @@ class Place:
     priced_on: date | None
     price_state: PriceState
     price_remark: str
+    is_owned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,7 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
     places: list[Place] = []
     rejections: list[Rejection] = []
     for offer in catalog.offers:
-        device = devices.get(offer.device_name or "")
+        device = _device_of(offer, devices)
         rejection = _filtered(offer, device, goal, wanted) or _unusable(
             offer, device, support, today, is_pinned="offer" in goal.pins
         )
@@ -105,11 +108,42 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
             rejections.append(rejection)
         elif device is not None:
             places.extend(_places_of(catalog, offer, device, support, goal, today))
-    ranked_stale = not any(place.price_state == "fresh" for place in places)
+    for owned in owned_offers(catalog, today=today):
+        device = _device_of(owned.offer, devices)
+        rejection = _filtered(owned.offer, device, goal, wanted) or _unusable(
+            owned.offer, device, support, today, is_pinned=False
+        )
+        if rejection is not None:
+            rejections.append(rejection)
+        elif device is not None:
+            places.append(_owned_place(owned, device, support))
+    ranked_stale = not any(p.price_state == "fresh" and not p.is_owned for p in places)
     if ranked_stale:
         places = [_as_ranked(place) for place in places]
     return PlaceSearch(
         places=tuple(places), rejections=tuple(rejections), ranks_stale_prices=ranked_stale
+    )
+
+
+def _device_of(offer: Offer, devices: Mapping[str, Device]) -> Device | None:
+    device = devices.get(offer.device_name or "")
+    return cpu_share(device, offer) if device is not None and device.kind == "cpu" else device
+
+
+def _owned_place(owned: OwnedOffer, device: Device, support: _Support) -> Place:
+    stack = support.of(device)[0]
+    assert stack is not None
+    return Place(
+        offer=owned.offer,
+        device=device,
+        stack=stack,
+        links=owned.links,
+        is_spot=False,
+        usd_per_hour=owned.offer.usd_per_hour,
+        priced_on=None,
+        price_state="fresh",
+        price_remark="",
+        is_owned=True,
     )
 
 
@@ -170,7 +204,7 @@ def _unusable(
         return _reject(
             offer, "unknown device", f"`{offer.accelerator}` is no one device of the catalogue"
         )
-    if offer.num_devices < 1 or offer.num_devices % 1:
+    if device.kind != "cpu" and (offer.num_devices < 1 or offer.num_devices % 1):
         return _reject(
             offer, "device slice", f"it holds {offer.num_devices:g} of a device: not predicted"
         )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.plan.candidates import BoolArray
+from paceline.plan.chance import normal_quantile
 from paceline.plan.evaluation import objective_name
 from paceline.plan.pareto import Index
+from paceline.plan.place_table import BoolArray
 from paceline.plan.places import Place
 from paceline.plan.search import Search
 from paceline.plan.selection import best_of
@@ -214,14 +215,16 @@ def cost_per_price(search: Search, rows: Index) -> FloatArray:
     if amount.samples_per_s is not None:
         return num_nodes
     if amount.items_per_epoch is not None:
-        return np.asarray(num_nodes * search.evaluation.time_s[rows] / HOUR_S)
+        return np.asarray(num_nodes * search.evaluation.billed_s[rows] / HOUR_S)
     return per_sample_price(search, rows)
 
 
 def per_sample_price(search: Search, rows: Index) -> FloatArray:
     """Cost of a million samples per dollar an hour for one machine."""
-    per_million_s = 1e6 / search.evaluation.samples_per_s[rows]
-    return np.asarray(search.candidates.num_nodes[rows] * per_million_s / HOUR_S)
+    usd_per_price = search.evaluation.usd_per_million[rows] / search.evaluation.usd_per_hour[rows]
+    per_million_s = 1e6 / search.evaluation.samples_per_s[rows] / HOUR_S
+    known = np.where(np.isfinite(usd_per_price), usd_per_price, per_million_s)
+    return np.asarray(search.candidates.num_nodes[rows] * known)
 
 
 def _buys_time(search: Search, rows: Index, per_price: FloatArray, best: int) -> float | None:
@@ -229,7 +232,11 @@ def _buys_time(search: Search, rows: Index, per_price: FloatArray, best: int) ->
     faster = search.evaluation.pareto_time[rows] < search.evaluation.pareto_time[best]
     if search.goal.budget_usd is None or not faster.any():
         return None
-    prices = search.goal.budget_usd / (per_price * search.spread[rows])
+    fixed_frac = 1.0 - search.evaluation.run_s[rows] / search.evaluation.time_s[rows]
+    spread = np.exp(
+        normal_quantile(search.goal.confidence) * search.evaluation.cost_log_sigma[rows]
+    )
+    prices = search.goal.budget_usd / (per_price * (fixed_frac + (1.0 - fixed_frac) * spread))
     return float(prices[faster].max())
 
 

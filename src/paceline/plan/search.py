@@ -15,9 +15,7 @@ from paceline.parallel import LinkTable
 from paceline.plan.amounts import Job, is_generation, resolve_job
 from paceline.plan.candidates import (
     BatchRule,
-    BoolArray,
     CandidateTable,
-    PlaceTable,
     enumerate_candidates,
 )
 from paceline.plan.chance import normal_quantile
@@ -32,7 +30,9 @@ from paceline.plan.evaluation import (
 )
 from paceline.plan.forecasts import BatchWindow, Forecast, forecast, join_forecasts
 from paceline.plan.goal import Goal, Work
-from paceline.plan.places import Place, PlaceSearch, find_places
+from paceline.plan.interruption import Checkpointing
+from paceline.plan.place_table import BoolArray, PlaceTable, place_memory_bytes, place_table
+from paceline.plan.places import PlaceSearch, find_places
 from paceline.plan.support import device_support, platform_of
 from paceline.predict import Calibration, builtin_calibration
 from paceline.trace.graph import FloatArray
@@ -55,6 +55,8 @@ class SearchOptions:
         num_largest_batches: Batches kept per place, count, sharding and configuration in training.
         accumulates: Whether gradient accumulation is tried between devices.
         max_choices: Choices listed.
+        setup_s: Paid time of a rented machine before work begins: booting, images, fetching data.
+        checkpoint_bytes_per_s: Rate at which state is saved where machines can be taken back.
     """
 
     seq: int | None = None
@@ -62,6 +64,8 @@ class SearchOptions:
     num_largest_batches: int = 4
     accumulates: bool = True
     max_choices: int = 8
+    setup_s: float = 600.0
+    checkpoint_bytes_per_s: float = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,8 +87,8 @@ class Search:
         candidates: Everything that fits.
         evaluation: Its figures.
         constraints: What the goal demands.
-        spread: Factor between a median and its value at the stated chance, (num_candidates,).
-        is_certain: Finite figures, and an interval narrow enough to be an answer, likewise.
+        is_certain: Finite figures, and an interval narrow enough to be an answer,
+            (num_candidates,).
         is_ranked: Certain, with a fresh price, likewise.
         is_feasible: Ranked, and every constraint met, (num_candidates,).
         objective: What is to be small, (num_candidates,).
@@ -105,7 +109,6 @@ class Search:
     candidates: CandidateTable
     evaluation: Evaluation
     constraints: tuple[Constraint, ...]
-    spread: FloatArray
     is_certain: BoolArray
     is_ranked: BoolArray
     is_feasible: BoolArray
@@ -140,7 +143,7 @@ def run_search(
     found = find_places(catalog, goal, today=today)
     devices = tuple({p.device.name: p.device for p in found.places}.values())
     predictions = _forecast(workload, goal, work, found, devices, options, seq, calibration)
-    places = _place_table(found.places, devices)
+    places = place_table(found.places, devices, today=today, setup_s=options.setup_s)
     candidates = _restrict(
         enumerate_candidates(
             places,
@@ -160,6 +163,7 @@ def run_search(
         job.amount,
         LinkTable.from_links([link.device for link in links]),
         LinkTable.from_links([link.node for link in links]),
+        _checkpointing(predictions, options),
     )
     stated = constraints(evaluation, goal, job.amount)
     is_certain = np.isfinite(evaluation.step_s) & (evaluation.log_sigma <= _WIDEST_LOG_SIGMA)
@@ -181,7 +185,6 @@ def run_search(
         candidates=candidates,
         evaluation=evaluation,
         constraints=stated,
-        spread=np.exp(normal_quantile(goal.confidence) * evaluation.log_sigma),
         is_certain=is_certain,
         is_ranked=is_ranked,
         is_feasible=is_feasible,
@@ -244,7 +247,7 @@ def _window(
 ) -> BatchWindow:
     memory: dict[str, list[float]] = {device.name: [] for device in devices}
     for place in found.places:
-        memory[place.device.name].append(_memory_bytes(place) or 0.0)
+        memory[place.device.name].append(place_memory_bytes(place) or 0.0)
     limit = workload.max_global_batch or options.max_batch
     is_free = workload.task == "train" and goal.global_batch is None and "batch" not in goal.pins
     return BatchWindow(
@@ -315,28 +318,11 @@ def _needs_replicas(goal: Goal, work: Work) -> bool:
     return any(limits) or objective_name(goal) == "time"
 
 
-def _place_table(places: Sequence[Place], devices: Sequence[Device]) -> PlaceTable:
-    row = {device.name: index for index, device in enumerate(devices)}
-
-    def column(values: Sequence[float | None]) -> FloatArray:
-        return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
-
-    return PlaceTable(
-        device=np.array([row[p.device.name] for p in places], dtype=np.int64),
-        devices_per_node=np.array([int(p.offer.num_devices) for p in places], dtype=np.int64),
-        usd_per_hour=column([p.usd_per_hour for p in places]),
-        memory_bytes=np.nan_to_num(column([_memory_bytes(p) for p in places]), nan=0.0),
-        tdp_w=column([p.device.tdp_w for p in places]),
-        has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
-        has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
-        is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),
-    )
-
-
-def _memory_bytes(place: Place) -> float | None:
-    """Memory the job may fill: of the device, or of the machine where the CPU is the device."""
-    is_cpu = place.device.kind == "cpu"
-    return place.offer.host_memory_bytes if is_cpu else place.device.memory_bytes
+def _checkpointing(predictions: Forecast, options: SearchOptions) -> Checkpointing:
+    """What saving the state costs on machines that can be taken back."""
+    state = predictions.parameter_bytes + predictions.optimizer_state_bytes
+    save_s = float(state.max(initial=0.0)) / options.checkpoint_bytes_per_s
+    return Checkpointing(save_s=max(save_s, 1.0), restart_s=options.setup_s)
 
 
 def _restrict(candidates: CandidateTable, goal: Goal) -> CandidateTable:

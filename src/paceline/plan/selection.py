@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.plan.candidates import BoolArray
-from paceline.plan.chance import normal_cdf, normal_quantile
+from paceline.plan.chance import normal_cdf
 from paceline.plan.evaluation import Constraint, objective_name
 from paceline.plan.pareto import Index, pareto_front, thin_front
+from paceline.plan.place_table import BoolArray
 from paceline.plan.search import Search
 from paceline.trace.graph import FloatArray
 
@@ -56,7 +56,7 @@ def select(search: Search) -> Selection:
         best=best,
         listed=listed,
         near_misses=near_misses,
-        runner_up=_best_other(search, best, [(p.offer.cloud, p.device.name) for p in places]),
+        runner_up=_best_other(search, best, [(p.offer.cloud, p.offer.device_name) for p in places]),
         next_offer=_best_other(search, best, [p.offer.name for p in places]),
     )
 
@@ -98,21 +98,19 @@ def near_miss(search: Search, best: int) -> int | None:
     rows = np.flatnonzero(mask)
     if not len(rows):
         return None
-    z = np.min([standard_margin(search, c, rows) for c in search.constraints], axis=0)
+    z = np.min([standard_margin(c, rows) for c in search.constraints], axis=0)
     likeliest = int(rows[z.argmax()])
     return likeliest if normal_cdf(float(z.max())) >= _NEAR_MISS_CHANCE else None
 
 
-def standard_margin(search: Search, constraint: Constraint, rows: Index) -> FloatArray:
-    """Standard deviations of log value between the median and the limit, (num_rows,).
+def standard_margin(constraint: Constraint, rows: Index) -> FloatArray:
+    """Standard deviations between the median and the limit, (num_rows,).
 
-    A limit on rated power has no spread: it is kept or it is not.
+    A quantity without spread keeps its limit by any number of them, or fails it by as many.
     """
-    value = constraint.value[rows]
-    if constraint.option == "--power-limit":
-        return np.where(value <= constraint.limit, np.inf, -np.inf)
-    sigma = np.maximum(search.evaluation.log_sigma[rows], 1e-12)
-    margin = np.log(constraint.limit / value) / sigma + normal_quantile(search.goal.confidence)
+    room = np.maximum(constraint.limit - constraint.fixed[rows], 1e-300)
+    sigma = np.maximum(constraint.log_sigma[rows], 1e-12)
+    margin = np.log(room / constraint.median[rows]) / sigma
     return np.asarray(np.nan_to_num(margin, nan=-np.inf), dtype=np.float64)
 
 

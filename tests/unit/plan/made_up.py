@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from paceline.catalog.entities import Link, Source
 from paceline.parallel import LinkTable
-from paceline.plan.candidates import PlaceTable
 from paceline.plan.forecasts import Forecast
+from paceline.plan.place_table import PlaceTable
 from paceline.trace.costs import Configuration
 
 LINK = Link(
@@ -63,18 +65,28 @@ def made_forecast(
 
 
 def made_places(
-    *, devices_per_node=(1,), usd_per_hour=(1.0,), memory_bytes=(80e9,), device=(0,), linked=True
+    *,
+    devices_per_node=(1,),
+    usd_per_hour=(1.0,),
+    memory_bytes=(80e9,),
+    device=(0,),
+    linked=True,
+    **terms,
 ) -> PlaceTable:
     num = len(devices_per_node)
-    return PlaceTable(
+    unpriced = PlaceTable.unpriced(
         device=np.array(device, dtype=np.int64),
         devices_per_node=np.array(devices_per_node, dtype=np.int64),
-        usd_per_hour=np.array(usd_per_hour, dtype=np.float64),
         memory_bytes=np.array(memory_bytes, dtype=np.float64),
         tdp_w=np.full(num, 300.0),
         has_device_link=np.full(num, linked),
+    )
+    return replace(
+        unpriced,
+        usd_per_hour=np.array(usd_per_hour, dtype=np.float64),
         has_node_link=np.full(num, linked),
         is_ranked=np.ones(num, dtype=bool),
+        **terms,
     )
 
 

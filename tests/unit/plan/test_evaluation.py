@@ -13,21 +13,25 @@ from made_up import made_forecast, made_links, made_places
 from paceline.plan.candidates import BatchRule, enumerate_candidates
 from paceline.plan.evaluation import Amount, constraints, count_steps, evaluate
 from paceline.plan.goal import Goal
+from paceline.plan.interruption import Checkpointing
+from paceline.plan.price import JobDemand, RentalTerms, price_job
 
 RULE = BatchRule(
     max_global_batch=64, exact_global_batch=None, num_largest=99, accumulates=True, memory_z=1.28
 )
+NONE = Checkpointing(save_s=0.0, restart_s=0.0)
 JOB = Amount(items_per_epoch=1000, num_epochs=3.0, samples_per_item=1.0)
 
 
-def evaluated(amount=JOB, *, places=None, node_counts=(1, 2, 4), **forecast):
+def evaluated(amount=JOB, *, places=None, node_counts=(1, 2, 4), checkpointing=NONE, **forecast):
     places = places or made_places()
     made = made_forecast(**forecast)
     candidates = enumerate_candidates(
         places, made, RULE, node_counts=node_counts, max_devices=64, is_training=True
     )
     links = made_links(len(places.device))
-    return candidates, made, evaluate(candidates, places, made, amount, links, links)
+    figures = evaluate(candidates, places, made, amount, links, links, checkpointing)
+    return candidates, made, figures
 
 
 def test_one_device_takes_its_forecast_to_the_bit():
@@ -39,7 +43,7 @@ def test_one_device_takes_its_forecast_to_the_bit():
         batch = int(made.batch[candidates.batch[row]])
         assert figures.num_steps[row] == 3 * math.ceil(1000 / batch)
         assert figures.time_s[row] == figures.num_steps[row] * step
-        assert figures.cost_usd[row] == figures.time_s[row] * 1.0 / 3600.0
+        assert figures.cost_usd[row] == math.ceil(round(figures.time_s[row], 9)) / 3600.0
 
 
 @given(st.integers(1, 10**9), st.integers(1, 100_000), st.integers(1, 300))
@@ -73,10 +77,51 @@ def test_accumulation_spreads_communication_over_more_samples():
 def test_cost_is_price_times_time_for_all_machines():
     places = made_places(devices_per_node=(8,), usd_per_hour=(24.0,))
     candidates, _, figures = evaluated(places=places)
-    expected = figures.time_s * candidates.num_nodes * 24.0 / 3600.0
-    assert np.allclose(figures.cost_usd, expected, rtol=1e-15)
-    assert np.allclose(figures.usd_per_million * 3000 / 1e6 * figures.global_batch
-                       * figures.num_steps / 3000, figures.cost_usd, rtol=1e-12)  # fmt: skip
+    whole_s = np.ceil(np.round(figures.time_s, 9))
+    assert np.allclose(figures.cost_usd, whole_s * candidates.num_nodes * 24 / 3600, rtol=1e-15)
+
+
+def test_the_cost_of_a_million_is_the_rate_s_share_of_the_price():
+    _, _, figures = evaluated()
+    hours = 1e6 / figures.samples_per_s / 3600
+    assert np.allclose(figures.usd_per_million, hours * figures.usd_per_hour, rtol=1e-12)
+
+
+def test_set_up_is_paid_and_counted_once():
+    _, _, without = evaluated()
+    places = made_places(setup_s=np.array([300.0]))
+    _, _, with_setup = evaluated(places=places)
+    assert np.allclose(with_setup.time_s, without.time_s + 300.0, rtol=1e-12)
+    assert np.allclose(with_setup.run_s, without.run_s, rtol=1e-12)
+    assert np.allclose(with_setup.cost_usd - without.cost_usd, 300 * without.usd_per_hour / 3600)
+
+
+def test_a_minimum_rental_is_paid_in_full():
+    _, _, figures = evaluated(places=made_places(minimum_s=np.array([86_400.0])))
+    assert np.allclose(figures.cost_usd, 24 * figures.usd_per_hour, rtol=1e-12)
+
+
+def test_a_spot_job_costs_what_the_price_of_a_job_says():
+    frac = 0.3
+    places = made_places(
+        interruption_frac_per_month=np.array([frac]), wait_s=np.array([600.0]),
+        setup_s=np.array([600.0]),
+    )  # fmt: skip
+    saving = Checkpointing(save_s=20.0, restart_s=600.0)
+    amount = Amount(items_per_epoch=10_000_000, num_epochs=3.0, samples_per_item=1.0)
+    candidates, _, figures = evaluated(amount, places=places, checkpointing=saving)
+    for row in range(len(candidates)):
+        nodes = int(candidates.num_nodes[row])
+        work_s = float(figures.num_steps[row] * figures.step_s[row])
+        price = price_job(
+            JobDemand(run_s=work_s, num_nodes=nodes, setup_s=600.0, checkpointing=saving),
+            RentalTerms(
+                term="spot", usd_per_hour=1.0, wait_s=600.0,
+                interruption_frac_per_month=(frac, frac, frac),
+            ),
+        )  # fmt: skip
+        assert math.isclose(figures.cost_usd[row], price.total_usd.mid, rel_tol=0.005)
+        assert math.isclose(figures.time_s[row], price.wall_s, rel_tol=0.005)
 
 
 def test_without_an_amount_there_are_rates_only():

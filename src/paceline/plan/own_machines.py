@@ -1,0 +1,108 @@
+"""The user's own machines and shares of CPUs as offers, so that they compete on equal terms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import date
+
+from paceline.catalog import machine_links
+from paceline.catalog.entities import Catalog, Device, Machine, Offer, OfferLinks, Source
+from paceline.catalog.tables import read_rows
+from paceline.plan.ownership import electricity_usd_per_kwh
+
+#: An owned machine is taken to stand where electricity costs the world's mean.
+ELECTRICITY_REGION = "World"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedOffer:
+    """A machine that is already paid for, at the price of its electricity.
+
+    Attributes:
+        offer: As if it were rented.
+        links: Between its devices.
+    """
+
+    offer: Offer
+    links: OfferLinks
+
+
+def owned_offers(catalog: Catalog, *, today: date) -> Iterable[OwnedOffer]:
+    """Each owned machine by its accelerators, and again by its processor where that is known."""
+    devices = {device.name: device for device in catalog.devices}
+    for machine in catalog.machines:
+        links = machine_links(catalog, machine)
+        for name, count in (
+            (machine.device_name, machine.num_devices),
+            (machine.cpu_device_name, 1),
+        ):
+            if name in devices and count > 0:
+                yield OwnedOffer(
+                    offer=_owned_offer(machine, devices[name], count, today), links=links
+                )
+
+
+def electricity_usd_per_hour(device: Device, num_devices: int) -> float:
+    """Electricity of a machine under load: its devices at rated power, and the rest of it.
+
+    A CPU's own power is part of the rest. An unknown rated power counts as none beyond that.
+    """
+    accelerators_w = 0.0 if device.kind == "cpu" else (device.tdp_w or 0.0) * num_devices
+    return (
+        (host_power_w() + accelerators_w) / 1e3 * electricity_usd_per_kwh(ELECTRICITY_REGION).value
+    )
+
+
+def host_power_w() -> float:
+    """Power of a workstation without its accelerators, from the shipped assumptions."""
+    rows = (row for row in read_rows("machine_assumptions.csv") if row["name"] == "host_power_w")
+    return float(next(rows)["value"])
+
+
+def cpu_share(device: Device, offer: Offer) -> Device:
+    """The part of a processor that an offer holds, as a device of its own.
+
+    Arithmetic, bandwidth, cores and power are taken to be shared out in proportion.
+    """
+    share = offer.num_devices
+    if share == 1:
+        return device
+    cores = f"{offer.num_vcpus} vCPU" if offer.num_vcpus else f"{share:g} of it"
+    return replace(
+        device,
+        name=f"{device.name} ({cores})",
+        num_sms=None if device.num_sms is None else max(1, round(device.num_sms * share)),
+        peak_flop_per_s={key: peak * share for key, peak in device.peak_flop_per_s.items()},
+        memory_bytes_per_s=_times(device.memory_bytes_per_s, share),
+        tdp_w=_times(device.tdp_w, share),
+    )
+
+
+def _times(fact: float | None, share: float) -> float | None:
+    return None if fact is None else fact * share
+
+
+def _owned_offer(machine: Machine, device: Device, count: int, today: date) -> Offer:
+    electricity = electricity_usd_per_kwh(ELECTRICITY_REGION)
+    return Offer(
+        name=machine.name,
+        cloud="own",
+        instance_type="own machine",
+        device_name=device.name,
+        accelerator=device.name,
+        num_devices=count,
+        num_vcpus=machine.num_cores,
+        host_memory_bytes=machine.host_memory_bytes,
+        interconnect=machine.interconnect or "",
+        network_bytes_per_s=None,
+        has_rdma=False,
+        usd_per_hour=electricity_usd_per_hour(device, count),
+        spot_usd_per_hour=None,
+        region="own",
+        priced_on=today,
+        spot_on=None,
+        interruption_frac_per_month=None,
+        is_retired=False,
+        source=Source(text=f"electricity at {electricity.value} USD/kWh: {electricity.source}"),
+    )

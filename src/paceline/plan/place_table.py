@@ -1,0 +1,138 @@
+"""Places as arrays: what the search needs to know of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.catalog.entities import Device
+from paceline.plan.places import Place
+from paceline.plan.price import RentalTerms, rental_terms
+from paceline.trace.graph import FloatArray
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlaceTable:
+    """Columns of (num_places,) each.
+
+    Attributes:
+        device: Row of the device in the forecast.
+        devices_per_node: Devices of one machine.
+        usd_per_hour: Price of one machine; NaN if unknown.
+        memory_bytes: Usable memory of one device.
+        tdp_w: Rated power of one device; NaN if unknown.
+        has_device_link: Whether devices of a machine can exchange gradients.
+        has_node_link: Whether several machines can work together.
+        is_ranked: Whether the price is fresh enough to be ranked.
+        setup_s: Paid time before work begins; none on an owned machine.
+        granularity_s: Paid time is rounded up to a multiple of it.
+        minimum_s: Least paid time.
+        price_log_sigma: Standard deviation of log price, from its age.
+        interruption_frac_per_month: Chance that one machine is taken back; 0 on demand.
+        wait_s: Unpaid wait for a new machine after that.
+    """
+
+    device: IntArray
+    devices_per_node: IntArray
+    usd_per_hour: FloatArray
+    memory_bytes: FloatArray
+    tdp_w: FloatArray
+    has_device_link: BoolArray
+    has_node_link: BoolArray
+    is_ranked: BoolArray
+    setup_s: FloatArray
+    granularity_s: FloatArray
+    minimum_s: FloatArray
+    price_log_sigma: FloatArray
+    interruption_frac_per_month: FloatArray
+    wait_s: FloatArray
+
+    @classmethod
+    def unpriced(
+        cls,
+        *,
+        device: IntArray,
+        devices_per_node: IntArray,
+        memory_bytes: FloatArray,
+        tdp_w: FloatArray,
+        has_device_link: BoolArray,
+    ) -> PlaceTable:
+        """Single machines that are not for rent: no price, no set-up, no interruption."""
+        num = len(device)
+        zeros = np.zeros(num)
+        return cls(
+            device=device,
+            devices_per_node=devices_per_node,
+            usd_per_hour=np.full(num, np.nan),
+            memory_bytes=memory_bytes,
+            tdp_w=tdp_w,
+            has_device_link=has_device_link,
+            has_node_link=np.zeros(num, dtype=bool),
+            is_ranked=np.zeros(num, dtype=bool),
+            setup_s=zeros,
+            granularity_s=np.ones(num),
+            minimum_s=zeros,
+            price_log_sigma=zeros,
+            interruption_frac_per_month=zeros,
+            wait_s=zeros,
+        )
+
+
+def place_table(
+    places: Sequence[Place], devices: Sequence[Device], *, today: date, setup_s: float
+) -> PlaceTable:
+    """The columns of some places.
+
+    Args:
+        places: In the order of the rows.
+        devices: In the order of the forecast's rows.
+        today: The day on which the age of a price counts.
+        setup_s: Of a rented machine.
+    """
+    row = {device.name: index for index, device in enumerate(devices)}
+    terms = [place_terms(place, today=today) for place in places]
+
+    def column(values: Sequence[float | None]) -> FloatArray:
+        return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+    return PlaceTable(
+        device=np.array([row[p.device.name] for p in places], dtype=np.int64),
+        devices_per_node=np.array([num_devices(p) for p in places], dtype=np.int64),
+        usd_per_hour=column([p.usd_per_hour for p in places]),
+        memory_bytes=np.nan_to_num(column([place_memory_bytes(p) for p in places]), nan=0.0),
+        tdp_w=column([p.device.tdp_w for p in places]),
+        has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
+        has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
+        is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),
+        setup_s=column([0.0 if p.is_owned else setup_s for p in places]),
+        granularity_s=column([t.granularity_s for t in terms]),
+        minimum_s=column([t.minimum_s for t in terms]),
+        price_log_sigma=column([t.price_log_sigma for t in terms]),
+        interruption_frac_per_month=column([t.interruption_frac_per_month[1] for t in terms]),
+        wait_s=column([t.wait_s for t in terms]),
+    )
+
+
+def num_devices(place: Place) -> int:
+    """Devices of one machine; the processors of a CPU offer count as one."""
+    return 1 if place.device.kind == "cpu" else int(place.offer.num_devices)
+
+
+def place_memory_bytes(place: Place) -> float | None:
+    """Memory the job may fill: of the device, or of the machine where the CPU is the device."""
+    is_cpu = place.device.kind == "cpu"
+    return place.offer.host_memory_bytes if is_cpu else place.device.memory_bytes
+
+
+def place_terms(place: Place, *, today: date) -> RentalTerms:
+    """How the time of a place is paid; a place without a price is paid by the second."""
+    if place.is_owned or place.usd_per_hour is None:
+        return RentalTerms(term="on-demand", usd_per_hour=place.usd_per_hour or 0.0)
+    return rental_terms(place.offer, term="spot" if place.is_spot else "on-demand", today=today)
