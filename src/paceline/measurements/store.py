@@ -61,8 +61,7 @@ class Store:
             raise _unwritable(self.folder, error) from None
         start = file.tell()
         try:
-            file.write(line)
-            file.flush()
+            _write_all(file, line)
             os.fsync(file.fileno())
         except OSError as error:
             self._undo(start)
@@ -138,6 +137,13 @@ def _read_line(line: bytes) -> Record | None:
         return record_from_line(line.decode())
     except (InvalidInputError, UnicodeDecodeError):
         return None
+
+
+def _write_all(file: IO[bytes], line: bytes) -> None:
+    """Write every byte: a disk that fills up takes a part and fails only at the next attempt."""
+    rest = line
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _unwritable(folder: Path, error: OSError) -> InvalidInputError:

@@ -1,0 +1,109 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.errors import RegressionError
+from paceline.measurements.compare import compare, require_no_regression
+from paceline.measurements.ledger import LedgerRow, summarize_ledger
+from paceline.measurements.records import Record
+from paceline.measurements.statistics import median_interval, median_ratio, relative_spread
+
+TIMES = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=40)
+
+
+def record(samples, **changes):
+    base = Record(
+        kind="step",
+        outcome="ok" if len(samples) else "failed",
+        recorded_at="2026-11-20T12:00:00+00:00",
+        source="test",
+        workload="resnet18",
+        device_name="d",
+        cell="resnet18/b8",
+        samples_s=tuple(samples),
+    )
+    return replace(base, **changes)
+
+
+def noisy(center, seed, count=40):
+    return np.random.default_rng(seed).lognormal(np.log(center), 0.02, count).tolist()
+
+
+@given(TIMES)
+def test_a_median_lies_in_its_interval_and_the_interval_in_the_samples(samples):
+    interval = median_interval(samples)
+    assert min(samples) <= interval.low <= interval.mid <= interval.high <= max(samples)
+
+
+@given(TIMES, st.floats(0.1, 10.0))
+def test_ratio_scales_with_its_numerator(samples, factor):
+    scaled = median_ratio([factor * s for s in samples], samples)
+    assert scaled.mid == pytest.approx(factor)
+
+
+def test_the_interval_covers_the_true_median_as_often_as_it_says():
+    hits = 0
+    for seed in range(200):
+        interval = median_interval(noisy(1.0, seed), confidence=0.9)
+        hits += interval.low <= 1.0 <= interval.high
+    assert 0.82 <= hits / 200 <= 0.97
+
+
+def test_spread_of_equal_samples_is_zero():
+    assert relative_spread([2.0, 2.0, 2.0]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"), [(1.0, "same"), (1.2, "slower"), (0.8, "faster"), (1.05, "unsure")]
+)
+def test_verdicts(after, verdict):
+    (row,) = compare([record(noisy(1.0, 1))], [record(noisy(after, 2))])
+    assert row.verdict == verdict
+
+
+def test_a_cell_that_no_longer_runs_broke_and_one_that_runs_again_is_mended():
+    (broke,) = compare([record([1.0, 1.0])], [record([])])
+    (mended,) = compare([record([])], [record([1.0, 1.0])])
+    assert (broke.verdict, mended.verdict) == ("broke", "mended")
+
+
+def test_cells_of_one_side_only_are_listed():
+    rows = compare([record([1.0])], [record([1.0], cell="other")])
+    assert [row.verdict for row in rows] == ["only-before", "only-after"]
+
+
+def test_of_several_runs_the_newest_counts():
+    old = record(noisy(9.0, 3), recorded_at="2026-11-19T00:00:00+00:00")
+    (row,) = compare([old, record(noisy(1.0, 1))], [record(noisy(1.0, 2))])
+    assert row.verdict == "same"
+
+
+def test_only_regressions_fail_and_the_worst_is_named():
+    fine = compare([record(noisy(1.0, 1))], [record(noisy(0.5, 2))])
+    require_no_regression(fine)
+    bad = compare([record(noisy(1.0, 1))], [record(noisy(1.5, 2))])
+    with pytest.raises(RegressionError, match=r"resnet18/b8: 1\.5") as raised:
+        require_no_regression(bad)
+    assert raised.value.exit_code == 5
+
+
+def test_exchanging_the_sides_mirrors_the_verdict():
+    a, b = [record(noisy(1.0, 1))], [record(noisy(1.4, 2))]
+    assert {compare(a, b)[0].verdict, compare(b, a)[0].verdict} == {"slower", "faster"}
+
+
+def test_ledger_summary_counts_only_pairs():
+    rows = [
+        LedgerRow(record=record([1.0]), predicted_s=1.1, predicted_low_s=0.9, predicted_high_s=1.3),
+        LedgerRow(record=record([1.0]), predicted_s=0.7, predicted_low_s=0.6, predicted_high_s=0.8),
+        LedgerRow(record=record([])),
+    ]
+    summary = summarize_ledger(rows)
+    assert summary is not None
+    assert summary.num_rows == 2
+    assert summary.median_error_frac == pytest.approx(0.2)
+    assert summary.coverage_frac == 0.5
+    assert summarize_ledger([rows[2]]) is None
