@@ -1,0 +1,59 @@
+"""JobSet: all pods of the job restart together when one is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.deploy import kubernetes as k8s
+from paceline.deploy import launch
+from paceline.deploy.documents import without_none, yaml_text
+from paceline.deploy.facts import api_version, sizing
+from paceline.deploy.files import DeployFile, Deployment
+from paceline.deploy.job import Job, assumptions_of
+from paceline.deploy.settings import DeploySettings
+
+_GROUP = "node"
+
+
+def jobset(job: Job, settings: DeploySettings) -> Deployment:
+    """``jobset.yaml``: one replicated job whose pods find each other by name."""
+    job = k8s.for_cluster(job, settings)
+    needs = ("the JobSet controller in the cluster", *k8s.cluster_needs(job, settings))
+    host = f"{job.name}-{_GROUP}-0-0.{job.name}"
+    meeting = launch.Meeting(rank_variable="JOB_COMPLETION_INDEX", host=host)
+    document = {
+        "apiVersion": api_version("jobset"),
+        "kind": "JobSet",
+        "metadata": k8s.metadata(job, settings),
+        "spec": {
+            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+            "failurePolicy": {"maxRestarts": _max_restarts()},
+            "replicatedJobs": [_replicated_job(job, settings, meeting)],
+        },
+    }
+    text = yaml_text([document], comments=launch.header(job, needs))
+    return Deployment(
+        target="jobset",
+        files=(DeployFile(path="jobset.yaml", text=text),),
+        command="kubectl apply -f jobset.yaml",
+        needs=needs,
+        assumptions=assumptions_of(job, settings),
+    )
+
+
+def _replicated_job(job: Job, settings: DeploySettings, meeting: launch.Meeting) -> dict[str, Any]:
+    spec = {
+        "completionMode": "Indexed",
+        "completions": job.num_nodes,
+        "parallelism": job.num_nodes,
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": k8s.deadline_s(job),
+        "podFailurePolicy": k8s.failure_policy(),
+        "podReplacementPolicy": "Failed",
+        "template": k8s.pod_template(job, settings, meeting),
+    }
+    return {"name": _GROUP, "replicas": 1, "template": {"spec": without_none(spec)}}
+
+
+def _max_restarts() -> int:
+    return int(sizing()["rendezvous"]["max_restarts"])

@@ -1,0 +1,35 @@
+"""A shell script that starts the job with torchrun, on one machine or on each of several."""
+
+from __future__ import annotations
+
+from paceline.deploy import launch, shell
+from paceline.deploy.files import DeployFile, Deployment
+from paceline.deploy.job import Job, assumptions_of
+from paceline.deploy.settings import DeploySettings
+
+_NODE_RANK = "NODE_RANK"
+_HEAD = "HEAD_ADDRESS"
+
+
+def torchrun(job: Job, settings: DeploySettings) -> Deployment:
+    """``launch.sh``: the same file on every machine."""
+    needs = launch.place_needs(job) + launch.driver_need(job)
+    lines = ["#!/bin/sh"]
+    if job.num_nodes > 1:
+        needs.append(f"{_HEAD}: address of machine 0, reachable on port {job.port}")
+        needs.append(f"{_NODE_RANK}: 0 to {job.num_nodes - 1}, the number of this machine")
+    lines += [f"# {line}" for line in launch.header(job, needs)]
+    lines += ["set -eu", *launch.place_lines(job)]
+    if job.num_nodes > 1:
+        lines.append(shell.require(_HEAD, "address of machine 0"))
+        lines.append(shell.require(_NODE_RANK, "number of this machine, from 0"))
+    lines += launch.environment_lines(job)
+    meeting = launch.Meeting(rank_variable=_NODE_RANK, host=shell.Variable(_HEAD))
+    lines += launch.script_lines(job, meeting)
+    return Deployment(
+        target="torchrun",
+        files=(DeployFile(path="launch.sh", text="\n".join(lines) + "\n"),),
+        command="sh launch.sh",
+        needs=tuple(needs),
+        assumptions=assumptions_of(job, settings),
+    )

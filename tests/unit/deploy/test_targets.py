@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from paceline.deploy import DeploySettings, deploy, measurements, targets
+from paceline.errors import InvalidInputError, MissingFactError, PacelineError, UnknownNameError
+
+from . import plans
+from .settings_of_targets import PLANS, settings_for
+
+NASTY = ("train.py", "two words", "$(touch pwned)", "it's", 'say "hi"', "a\nb", "${HOME}", "`id`")
+SECRET = "s3cr3t-t0ken"
+YAML_TARGETS = [name for name in PLANS if name not in {"torchrun", "slurm", "apptainer"}]
+
+
+@pytest.mark.parametrize("target", PLANS)
+def test_each_target_writes_files_and_one_command(target: str) -> None:
+    written = deploy(PLANS[target](), target, settings_for(target))
+    assert written.files
+    assert written.command
+    assert "\n" not in written.command
+    assert all(file.text.endswith("\n") for file in written.files)
+
+
+@pytest.mark.parametrize("target", PLANS)
+def test_what_is_needed_stands_at_the_top_of_the_first_file(target: str) -> None:
+    written = deploy(PLANS[target](), target, settings_for(target))
+    first = written.files[0].text
+    if first.startswith("{"):
+        return
+    head = first[: first.find("\n\n") if "\n\n" in first else None]
+    assert all(need in head for need in written.needs[:3])
+
+
+@pytest.mark.parametrize("target", PLANS)
+def test_files_are_the_same_every_time(target: str) -> None:
+    first, second = (deploy(PLANS[target](), target, settings_for(target)) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("target", PLANS)
+def test_hostile_words_never_leave_their_place(target: str, tmp_path: Path) -> None:
+    """Every shell text runs with the launcher faked, and the script is given its exact words."""
+    settings = settings_for(target, command=NASTY)
+    if settings.purpose != "train":
+        return
+    written = deploy(PLANS[target](), target, settings)
+    for script in _shell_texts(target, written):
+        assert _words_of_script(script, tmp_path) == list(NASTY)
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize("target", PLANS)
+def test_a_hostile_plan_cannot_leave_a_comment(target: str) -> None:
+    plan = PLANS[target]()
+    title = "ResNet\n#SBATCH --wrap=evil\nRUN evil\n%post\nevil: true"
+    hostile = plans.plan(*plan.choices, workload=plans.workload(title=title))
+    written = deploy(hostile, target, settings_for(target))
+    for file in written.files:
+        assert not re.search(r"^\s*(RUN evil|#SBATCH --wrap|%post\nevil|evil)", file.text, re.M)
+
+
+@pytest.mark.parametrize("target", YAML_TARGETS)
+def test_places_go_in_as_data(target: str) -> None:
+    settings = settings_for(target, data="/a b/$(id)/x", checkpoints="/c'd\": {}/&e")
+    try:
+        written = deploy(PLANS[target](), target, settings)
+    except PacelineError:
+        return  # The target refuses what is no location of its own; that is safe too.
+    for file in written.files:
+        if file.path.endswith((".yaml", ".yml")):
+            assert list(yaml.safe_load_all(file.text))
+        if file.path.endswith(".json"):
+            assert json.loads(file.text)
+
+
+@pytest.mark.parametrize("target", PLANS)
+def test_no_secret_of_the_environment_is_written(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "WANDB_API_KEY", "AZURE_CLIENT_SECRET"):
+        monkeypatch.setenv(name, SECRET)
+    written = deploy(PLANS[target](), target, settings_for(target))
+    assert all(SECRET not in file.text for file in written.files)
+
+
+def test_every_target_is_tested() -> None:
+    assert {target.name for target in targets()} == set(PLANS)
+
+
+def test_an_unknown_target_names_its_neighbours() -> None:
+    with pytest.raises(UnknownNameError, match="no target named `slrm`") as caught:
+        deploy(plans.plan(), "slrm", plans.training())
+    assert "slurm" in caught.value.hint
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="no option `partitoin`") as caught:
+        deploy(plans.plan(), "slurm", plans.training(options={"partitoin": "gpu"}))
+    assert "partition" in caught.value.hint
+
+
+def test_a_directive_takes_no_shell_text() -> None:
+    with pytest.raises(InvalidInputError, match="cannot hold"):
+        deploy(plans.plan(), "slurm", plans.training(options={"account": "a b; rm -rf /"}))
+
+
+def test_a_cluster_needs_an_image_that_holds_the_code() -> None:
+    with pytest.raises(MissingFactError, match="image that holds your code") as caught:
+        deploy(plans.plan(), "kubernetes", plans.training(image=None))
+    assert "--image" in caught.value.hint
+
+
+def test_a_tpu_slice_sets_nodes_and_chips_itself() -> None:
+    settings = plans.training(variant="gke-tpu")
+    text = deploy(plans.tpu(16), "jobset", settings).files[0].text
+    spec = yaml.safe_load(text)["spec"]["replicatedJobs"][0]["template"]["spec"]
+    pod = spec["template"]["spec"]
+    assert (
+        spec["completions"] * int(pod["containers"][0]["resources"]["limits"]["google.com/tpu"])
+        == 16
+    )
+    assert pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "4x4"
+
+
+def test_a_slice_that_does_not_exist_is_a_missing_fact() -> None:
+    with pytest.raises(MissingFactError, match="slice of 7 chips"):
+        deploy(plans.tpu(7), "jobset", plans.training(variant="gke-tpu"))
+
+
+def test_measurements_go_to_the_first_offers_each_once() -> None:
+    offers = [plans.choice(place=plans.place(offer=f"aws/{n}")) for n in ("a", "a", "b", "c", "d")]
+    written = measurements(plans.plan(*offers), "skypilot", DeploySettings(), num_offers=3)
+    names = [yaml.safe_load(one.files[0].text)["name"] for one in written]
+    assert names == [f"measure-resnet50-aws-{n}" for n in "abc"]
+    assert all("rsync" in one.command for one in written)
+
+
+def _shell_texts(target: str, written) -> list[str]:
+    """Every text of the deployment that a shell will read and that starts the ranks."""
+    first = written.files[0].text
+    if target in {"torchrun", "slurm", "apptainer"}:
+        return [first]
+    if target == "docker":
+        words = json.loads(re.search(r"^CMD (.*)$", first, re.M).group(1))
+        return [words[2]]
+    if target == "skypilot":
+        return [yaml.safe_load(first)["run"]]
+    return [text.replace("$$", "$") for text in _pod_scripts(list(yaml.safe_load_all(first)))]
+
+
+def _pod_scripts(value) -> list[str]:
+    if isinstance(value, dict):
+        found = value.get("command")
+        mine = [found[2]] if isinstance(found, list) and found[:2] == ["sh", "-c"] else []
+        return mine + [text for item in value.values() for text in _pod_scripts(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _pod_scripts(item)]
+    return []
+
+
+_FAKE = """
+cd "$1"; shift
+record() { printf '%s\\1' "$@" > words; }
+for name in torchrun python scontrol scancel; do eval "$name() { :; }"; done
+exec() { "$@"; }
+torchrun() { record "$@"; }
+python() { record "$@"; }
+apptainer() { record "$@"; }
+srun() { while [ "$1" != sh ]; do shift; done; eval "$3"; }
+export DATA_DIR=d CHECKPOINT_DIR=c HEAD_ADDRESS=h NODE_RANK=0 SLURM_JOB_NODELIST=n SLURM_JOB_ID=1
+export SLURM_NODEID=0 JOB_COMPLETION_INDEX=0 SKYPILOT_NODE_RANK=0 SKYPILOT_NODE_IPS=1.2.3.4
+"""
+
+
+def _words_of_script(script: str, folder: Path) -> list[str]:
+    """The words from ``train.py`` on that the faked launcher was given."""
+    (folder / "words").unlink(missing_ok=True)
+    whole = _FAKE + script
+    subprocess.run(["bash", "-c", whole, "bash", str(folder)], check=False, capture_output=True)
+    words = (folder / "words").read_bytes().decode().split("\1")[:-1]
+    return words[words.index("train.py") :]
