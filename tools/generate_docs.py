@@ -7,7 +7,12 @@ docstrings, the catalogue pages from the data files.
 from __future__ import annotations
 
 import inspect
+import os
+import re
+import shlex
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +25,14 @@ from paceline.catalog import load_catalog
 from paceline.report.catalogs import device_table, offer_table
 from paceline.report.tables import markdown_table
 
-REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+PAGES_WITH_OUTPUT = (ROOT / "README.md", ROOT / "docs" / "tutorial.md")
+
+#: A comment with a command, and the fenced block that shows its output.
+_BLOCK = re.compile(r"(<!-- run: (paceline[^\n]*?) -->\n```text\n).*?\n```", re.DOTALL)
+#: Prices are judged on this day in the examples, so that they do not age.
+_DAY = "--as-of 2026-11-20"
 
 
 def pages() -> Mapping[str, str]:
@@ -58,9 +70,8 @@ def help_texts(commands: Commands, program: str) -> Iterator[tuple[str, str]]:
 
 def api_page() -> str:
     sections = ["# Python API", "Written by `make docs` from signatures and docstrings."]
-    for name in paceline.__all__:
-        if name.startswith("_"):
-            continue
+    names = (name for name in paceline.__all__ if not name.startswith("_"))
+    for name in sorted(names, key=lambda name: (name[0].isupper(), name)):
         value = getattr(api, name, None) or getattr(output, name, None) or getattr(paceline, name)
         sections += [f"## paceline.{name}", f"```python\n{_heading(name, value)}\n```"]
         sections.append(f"```text\n{inspect.getdoc(value)}\n```")
@@ -105,8 +116,56 @@ def offers_page() -> str:
     )
 
 
+def with_fresh_outputs(text: str) -> str:
+    """A page in which every block below ``<!-- run: … -->`` holds what that command prints."""
+    return _BLOCK.sub(lambda block: f"{block[1]}{output_of(block[2])}\n```", text)
+
+
+def commands_shown(text: str) -> list[str]:
+    """Commands whose output a page shows."""
+    return [block[2] for block in _BLOCK.finditer(text)]
+
+
+def output_of(command: str) -> str:
+    """The command as a reader would type it, and what it prints."""
+    ended = subprocess.run(
+        [sys.executable, "-m", *shlex.split(f"{command} {_DAY if ' plan ' in command else ''}")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tempfile.gettempdir(),
+        env={**os.environ, "COLUMNS": "100"},
+    )
+    return f"$ {command}\n{ended.stdout}{ended.stderr if ended.returncode else ''}".rstrip()
+
+
+def with_fresh_lists(index: str) -> str:
+    """The index with one link per explanation and decision, by their titles."""
+    for folder in ("explanation", "decisions"):
+        links = "\n".join(
+            f"- [{_title(page)}]({folder}/{page.name})"
+            for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+        )
+        index = re.sub(
+            rf"(<!-- {folder} -->\n).*?(<!-- end -->)",
+            lambda found, links=links: f"{found[1]}{links}\n{found[2]}",
+            index,
+            count=1,
+            flags=re.DOTALL,
+        )
+    return index
+
+
+def _title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
 def main() -> int:
     REFERENCE.mkdir(parents=True, exist_ok=True)
+    for page in PAGES_WITH_OUTPUT:
+        page.write_text(with_fresh_outputs(page.read_text(encoding="utf-8")), encoding="utf-8")
+    index = ROOT / "docs" / "index.md"
+    index.write_text(with_fresh_lists(index.read_text(encoding="utf-8")), encoding="utf-8")
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
         print(f"{REFERENCE.name}/{name}: {text.count(chr(10))} lines")

@@ -268,7 +268,7 @@ def score(
     *,
     python: str | None = None,
     facts: Sequence[Path] = (),
-    on_progress: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> ScoreSummary:
     """Predict every row of a table of measurements from its input columns alone.
 
@@ -277,7 +277,7 @@ def score(
         out: Where one line of predictions per row goes (CSV).
         python: The Python that has torch, for models that must be traced; found if None.
         facts: Files with your own devices.
-        on_progress: Called with one line per model.
+        on_progress: Called with one line per model; silent if None.
 
     Raises:
         InvalidInputError: A table that cannot be read, or an answer that cannot be written.
@@ -286,7 +286,8 @@ def score(
     from paceline.catalog import load_catalog
 
     catalog = load_catalog(tuple(facts))
-    return score_rows(rows, out, catalog=catalog, python=python, on_progress=on_progress)
+    tell = on_progress or (lambda _: None)
+    return score_rows(rows, out, catalog=catalog, python=python, on_progress=tell)
 
 
 def models() -> dict[str, ZooFacts]:

@@ -41,6 +41,7 @@ class PlanOptions(TypedDict, total=False):
     compiler: str
     global_batch: str | int
     max_price_age_days: str | int
+    data: str
     pin: str | list[str]
 
 
@@ -94,6 +95,11 @@ GOAL_OPTIONS = (
     TextOption(name="compiler", example="eager", help="Accepted compilers."),
     TextOption(name="global-batch", example="256", help="Items per optimizer step, exactly."),
     TextOption(name="max-price-age-days", example="365", help="Older prices stand below the line."),
+    TextOption(
+        name="data",
+        example="imagenet",
+        help="How samples lie on disk: a known data set, or ready if nothing is to be decoded.",
+    ),
     TextOption(
         name="pin",
         example="offer=NAME",

@@ -304,7 +304,7 @@ def _cell(workload: Workload, place: _GridPlace, grid: _Grid, row: int) -> GridC
     capacity = _capacity_bytes(place.device)
     memory = _memory(grid.predictions, index)
     reason = _why_no_figure(place, grid, row, memory, capacity)
-    figures = _figures(workload, grid, row) if not reason else _NO_FIGURES
+    figures = _figures(workload, grid, index, row) if not reason else _NO_FIGURES
     return GridCell(
         device=place.device.name,
         num_devices=place.count,
@@ -346,17 +346,35 @@ _NO_FIGURES = _Figures(
 )
 
 
-def _figures(workload: Workload, grid: _Grid, row: int) -> _Figures:
+def _figures(workload: Workload, grid: _Grid, index: tuple[int, int, int], row: int) -> _Figures:
     figures = grid.evaluation
+    step = _step_interval(grid, index, row)
+    samples_per_step = float(figures.samples_per_s[row]) * step.mid
     spread = math.exp(_Z_80 * float(figures.log_sigma[row]))
     is_inference = workload.task == "infer"
     return _Figures(
-        step_s=_around(figures.step_s[row], spread),
-        samples_per_s=_around(figures.samples_per_s[row], spread),
+        step_s=step,
+        samples_per_s=Interval(
+            low=samples_per_step / step.high,
+            mid=float(figures.samples_per_s[row]),
+            high=samples_per_step / step.low,
+        ),
         latency_s=_around(figures.latency_s[row], spread) if is_inference else None,
         ttft_s=_around(figures.ttft_s[row], spread) if is_inference else None,
         efficiency_frac=float(figures.efficiency_frac[row]),
         energy_j_per_sample=_known(figures.energy_j_per_sample[row]),
+    )
+
+
+def _step_interval(grid: _Grid, index: tuple[int, int, int], row: int) -> Interval:
+    """The forecast's own interval; communication is as uncertain as the rest."""
+    mid = float(grid.predictions.step_s[index])
+    low, high = float(grid.predictions.low_s[index]), float(grid.predictions.high_s[index])
+    exposed = float(grid.evaluation.exposed_s[row])
+    return Interval(
+        low=low + exposed * (low / mid),
+        mid=float(grid.evaluation.step_s[row]),
+        high=high + exposed * (high / mid),
     )
 
 

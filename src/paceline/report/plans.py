@@ -18,7 +18,7 @@ from paceline.report.texts import labelled
 from paceline.units import format_count, format_usd
 
 _NUM_CHOICES_SHOWN = 8
-_NUM_REJECTED_SHOWN = 5
+_NUM_REJECTED_SHOWN = 4
 
 
 def plan_text(plan: PlanFile, *, width: int = 100) -> str:
@@ -49,11 +49,12 @@ def place_name(place: PlannedPlace) -> str:
     count = place.devices_per_node * place.num_nodes
     spot = " spot" if place.is_spot else ""
     nodes = f" ({place.num_nodes} nodes)" if place.num_nodes > 1 else ""
-    return f"{place.cloud} {count:g}×{place.device}{spot}{nodes}"
+    device = place.device.removeprefix("GeForce ")
+    return f"{place.cloud} {count:g}×{device}{spot}{nodes}"
 
 
 def how(choice: PlannedChoice, *, names_precision: bool = True) -> str:
-    """The configuration in a few words, such as ``8×256 · bf16 compiled``.
+    """The configuration in a few words, such as ``8×256 bf16 compiled``.
 
     Args:
         choice: What is described.
@@ -62,7 +63,7 @@ def how(choice: PlannedChoice, *, names_precision: bool = True) -> str:
     per_device = str(choice.batch_per_device)
     batch = f"{choice.num_devices}×{per_device}" if choice.num_devices > 1 else per_device
     precision = f"{choice.precision} " if names_precision else ""
-    parts = [batch, f"{precision}{choice.compiler}"]
+    parts = [f"{batch} {precision}{choice.compiler}"]
     if choice.microbatches > 1:
         parts.append(f"accumulate {choice.microbatches}")
     if choice.strategy not in ("", "dp1", f"dp{choice.num_devices}"):
@@ -87,7 +88,7 @@ def choice_table(choices: Sequence[PlannedChoice]) -> Table:
     return Table(
         columns=tuple(_CHOICE_COLUMNS[i] for i in kept),
         rows=tuple(tuple(row[i] for i in kept) for row in cells),
-        remarks=tuple(_remark(choice) for choice in choices),
+        remarks=tuple(_remark(rank, choice) for rank, choice in enumerate(choices)),
     )
 
 
@@ -103,7 +104,7 @@ _CHOICE_COLUMNS = (
     Column(title="USD/M", is_number=True, drop_order=6),
     Column(title="in time", is_number=True, drop_order=2),
     Column(title="memory", is_number=True, drop_order=1),
-    Column(title="batch · how", drop_order=4, min_width=15),
+    Column(title="batch, how", drop_order=4, min_width=15),
 )
 
 
@@ -124,8 +125,9 @@ def _choice_cells(rank: int, choice: PlannedChoice) -> tuple[str, ...]:
     )
 
 
-def _remark(choice: PlannedChoice) -> str:
-    return " · ".join(note for note in (choice.label, choice.remark) if note)
+def _remark(rank: int, choice: PlannedChoice) -> str:
+    label = choice.label if rank else ""
+    return " · ".join(note for note in (label, choice.remark) if note)
 
 
 def _opening(plan: PlanFile, width: int) -> list[str]:

@@ -1,0 +1,157 @@
+"""The public surface: its names, that verbs stay callable, and that it mirrors the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import date
+
+import pytest
+
+import paceline
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
+from paceline.plan.options import goal_option_names, work_option_names
+
+
+def test_exported_names() -> None:
+    assert paceline.__all__ == [
+        "DoesNotFitError",
+        "InvalidInputError",
+        "MissingFactError",
+        "NoOfferError",
+        "PacelineError",
+        "RegressionError",
+        "StackConflictError",
+        "UnknownNameError",
+        "WorkerError",
+        "__version__",
+        "devices",
+        "models",
+        "offers",
+        "plan",
+        "predict",
+        "read_plan",
+        "scale",
+        "score",
+        "to_dict",
+        "to_json",
+        "trace",
+        "why_not",
+        "write_plan",
+    ]
+
+
+@pytest.mark.parametrize("name", paceline.__all__)
+def test_every_exported_name_is_there_and_documented(name: str) -> None:
+    value = getattr(paceline, name)
+    assert name.startswith("_") or value.__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="frobnicate"):
+        _ = paceline.frobnicate  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("verb", ["plan", "predict", "trace"])
+def test_a_verb_is_callable_before_and_after_its_room_is_imported(verb: str) -> None:
+    script = (
+        f"import paceline\n"
+        f"assert callable(paceline.{verb})\n"
+        f"import paceline.{verb} as room\n"
+        f"from paceline.{verb} import __all__ as names\n"
+        f"assert callable(paceline.{verb}) and callable(room)\n"
+        f"assert getattr(paceline.{verb}, names[0]) is getattr(room, names[0])\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_importing_paceline_loads_neither_numpy_nor_a_framework() -> None:
+    script = (
+        "import sys, paceline\n"
+        "heavy = {'numpy', 'torch', 'pydantic', 'yaml', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_plan_needs_no_framework_and_no_validation_library() -> None:
+    script = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "import paceline\n"
+        "paceline.plan('resnet50', deadline='24h', as_of='2026-11-20')\n"
+        "heavy = {'pydantic', 'pandas', 'scipy', 'sklearn', 'jax', 'tensorflow'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_options_are_those_that_the_planner_reads() -> None:
+    assert {o.key or o.name for o in GOAL_OPTIONS} == set(goal_option_names())
+    assert {o.key or o.name for o in WORK_OPTIONS} == set(work_option_names())
+
+
+def test_the_api_takes_the_options_of_the_command_line() -> None:
+    options = {option.parameter for option in (*GOAL_OPTIONS, *WORK_OPTIONS)}
+    assert set(PlanOptions.__annotations__) == options
+
+
+def test_a_plan_from_python_is_the_plan_of_the_command_line() -> None:
+    first, second = (
+        paceline.plan("resnet50", deadline=deadline, as_of=date(2026, 11, 20))
+        for deadline in ("24h", "1440min")
+    )
+    assert paceline.to_dict(first) == paceline.to_dict(second)
+    assert first.choices[0].place.usd_per_hour > 0
+
+
+def test_a_plan_as_json_has_the_names_of_the_dataclasses() -> None:
+    found = paceline.plan("resnet50", deadline="24h", as_of="2026-11-20")
+    answer = json.loads(paceline.to_json(found, kind="plan"))
+    assert answer["kind"] == "plan"
+    assert answer["schema_version"] == found.schema_version
+    assert answer["choices"][0]["cost_usd"]["mid"] == found.choices[0].cost_usd.mid
+
+
+def test_a_prediction_agrees_with_the_plan_to_the_bit() -> None:
+    found = paceline.plan("resnet50", deadline="7d", device="a100", max_devices=1, cloud="lambda")
+    choice = found.choices[0]
+    grid = paceline.predict(
+        "resnet50",
+        device=choice.place.device,
+        batch=(choice.batch_per_device,),
+        precision=choice.precision,
+        compiler=choice.compiler,
+    )
+    (cell,) = grid.cells
+    assert cell.step_s == choice.step_s
+    assert cell.memory_bytes == choice.memory_bytes
+
+
+def test_why_not_answers_in_sentences() -> None:
+    reasons = paceline.why_not("resnet50", "H100", deadline="24h", as_of="2026-11-20")
+    assert reasons
+    assert all(isinstance(reason, str) and reason for reason in reasons)
+
+
+def test_numbers_and_flags_are_options_too() -> None:
+    found = paceline.plan(
+        "resnet50", samples=50_000, epochs=2, max_devices=1, spot=True, as_of="2026-11-20"
+    )
+    assert found.workload.num_samples == 50_000
+    assert all(choice.num_devices == 1 for choice in found.choices)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    area_m2: float
+    when: date
+    parts: tuple[str, ...]
+
+
+def test_plain_data_keeps_names_and_turns_what_json_lacks_into_none() -> None:
+    shape = _Shape(area_m2=float("nan"), when=date(2026, 11, 20), parts=("a",))
+    assert paceline.to_dict(shape) == {"area_m2": None, "when": "2026-11-20", "parts": ["a"]}
+    assert json.loads(paceline.to_json((shape,)))["rows"][0]["parts"] == ["a"]

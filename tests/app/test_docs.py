@@ -1,0 +1,67 @@
+"""Pages cannot drift from the program."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import paceline
+from paceline.app.cli import VERBS
+
+_ROOT = Path(__file__).parents[2]
+_PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")])
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs", _ROOT / "tools" / "generate_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["cli.md", "api.md", "devices.md", "offers.md"])
+def test_generating_a_page_again_changes_nothing(generator: ModuleType, name: str) -> None:
+    committed = (_ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+    assert generator.pages()[name] == committed, "run `make docs`"
+
+
+def test_the_index_lists_every_explanation_and_decision(generator: ModuleType) -> None:
+    index = (_ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert generator.with_fresh_lists(index) == index, "run `make docs`"
+
+
+def test_every_verb_is_in_the_readme_or_the_tutorial() -> None:
+    told = (_ROOT / "README.md").read_text() + (_ROOT / "docs" / "tutorial.md").read_text()
+    assert [verb for verb in VERBS if f"paceline {verb}" not in told] == []
+
+
+def test_every_export_is_in_the_api_reference() -> None:
+    page = (_ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    public = [name for name in paceline.__all__ if not name.startswith("_")]
+    assert [name for name in public if f"## paceline.{name}\n" not in page] == []
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_shown_outputs_begin_with_what_the_command_still_prints(
+    generator: ModuleType, page: str
+) -> None:
+    text = (_ROOT / page).read_text(encoding="utf-8")
+    assert generator.commands_shown(text)
+    for command in generator.commands_shown(text):
+        shown = re.search(re.escape(f"$ {command}\n") + r"(.*)", text)
+        assert shown is not None, "run `make docs`"
+        fresh = generator.output_of(command).splitlines()[1]
+        assert fresh.split()[:2] == shown[1].split()[:2], "run `make docs`"
