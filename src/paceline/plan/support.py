@@ -14,7 +14,9 @@ from paceline.stack.devices import target_of
 from paceline.stack.rules import code_in
 from paceline.trace.costs import Platform
 
-_PLATFORMS: dict[str, Platform] = {"cuda": "cuda", "rocm": "rocm", "cpu": "cpu", "tpu": "xla"}
+_PLATFORMS: dict[str, Platform] = {
+    "cuda": "cuda", "jetson": "cuda", "rocm": "rocm", "cpu": "cpu", "tpu": "xla",
+}  # fmt: skip
 
 
 def platform_of(stack: PlannedStack) -> Platform | None:
