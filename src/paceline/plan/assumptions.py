@@ -9,7 +9,7 @@ from paceline.plan.place_table import place_terms
 from paceline.plan.search import Search
 from paceline.plan.selection import Selection
 from paceline.plan.wording import cost_value_text, plural
-from paceline.units import format_duration, format_percent
+from paceline.units import format_bytes, format_duration, format_percent
 
 _OBJECTIVES = {
     "cost": "cheapest first",
@@ -31,7 +31,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _setup(search),
         _spot(search, selection.best),
         _own_links(search, selection.best),
-        "the input side is assumed to keep up (data read from local NVMe)",
+        _input_side(search),
     )
     return tuple(sentence for sentence in found if sentence)
 
@@ -124,6 +124,19 @@ def _prices(search: Search) -> str:
         return f"{kind} prices"
     fresh = plural(len(dates), "price")
     return f"{kind}, {fresh} seen between {min(dates)} and {max(dates)}, in USD before tax"
+
+
+def _input_side(search: Search) -> str:
+    stored = search.stored
+    if search.workload.task == "infer":
+        return "requests are taken to arrive ready for the device"
+    if stored is None:
+        return "the input side is taken to keep up (say how samples are stored with --data)"
+    return (
+        f"input: {stored.encoding.upper()} of {stored.width}×{stored.height}, "
+        f"{format_bytes(stored.disk_bytes)} each, read from local NVMe and decoded on the "
+        "machine's virtual CPUs (change with --data; `ready` needs no decoding)"
+    )
 
 
 def _setup(search: Search) -> str:

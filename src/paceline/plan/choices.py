@@ -25,7 +25,13 @@ _Z_80 = 1.2815515655446004
 
 
 def planned_choice(
-    search: Search, row: int, *, reason: str, label: str = "", remark: str = ""
+    search: Search,
+    row: int,
+    *,
+    reason: str,
+    label: str = "",
+    remark: str = "",
+    notes: tuple[str, ...] = (),
 ) -> PlannedChoice:
     """The choice at a row of the candidate table with all its figures and intervals.
 
@@ -35,6 +41,7 @@ def planned_choice(
         reason: Why it stands where it stands.
         label: Such as ``cheapest``.
         remark: Short note behind the row.
+        notes: What else a person must know.
     """
     candidates, evaluation, forecast = search.candidates, search.evaluation, search.forecast
     place = search.found.places[candidates.place[row]]
@@ -86,6 +93,7 @@ def planned_choice(
         meets_goal=bool(search.is_feasible[row]),
         label=label,
         remark=remark,
+        notes=notes,
         num_devices=int(candidates.num_devices[row]),
         optimizer_steps=num_steps if is_training and num_steps else None,
         exposed_communication_s=float(evaluation.exposed_s[row]),
@@ -144,7 +152,8 @@ def planned_place(search: Search, row: int) -> PlannedPlace:
 def step_interval(search: Search, row: int) -> Interval:
     """80 % interval of the step: compute and communication are taken to err together.
 
-    On one device without accumulation it is the prediction's own interval, to the bit.
+    On one device without accumulation it is the prediction's own interval, to the bit. A step that
+    waits for input takes as long as the input at least.
     """
     forecast = search.forecast
     cell = cell_of(search, row)
@@ -152,16 +161,19 @@ def step_interval(search: Search, row: int) -> Interval:
     low, high = float(forecast.low_s[cell]), float(forecast.high_s[cell])
     microbatches = int(search.candidates.microbatches[row])
     exposed = float(search.evaluation.exposed_s[row])
+    input_s = float(search.evaluation.step_s[row]) if search.evaluation.starved_s[row] > 0 else 0.0
     return Interval(
-        low=microbatches * low + exposed * (low / mid),
+        low=max(microbatches * low + exposed * (low / mid), input_s),
         mid=float(search.evaluation.step_s[row]),
-        high=microbatches * high + exposed * (high / mid),
+        high=max(microbatches * high + exposed * (high / mid), input_s),
     )
 
 
 def bound_word(search: Search, row: int) -> str:
     """What holds a candidate back, as a word."""
     step, exposed = search.evaluation.step_s[row], search.evaluation.exposed_s[row]
+    if search.evaluation.starved_s[row] > 0:
+        return "input"
     if exposed > _COMMUNICATION_BOUND_FRAC * step:
         return "communication"
     return Bound(int(search.forecast.bound[cell_of(search, row)])).name.lower()

@@ -47,8 +47,10 @@ class Evaluation:
     """Medians of all candidates, (num_candidates,) each.
 
     Attributes:
-        step_s: Optimizer step with accumulation and communication, or one batch of inference.
+        step_s: Optimizer step with accumulation, communication and waiting for input, or one
+            batch of inference.
         exposed_s: Of it, what communication adds.
+        starved_s: Of it, waiting for input.
         efficiency_frac: Throughput against so many single devices.
         log_sigma: Standard deviation of log step time.
         cost_log_sigma: Of log cost, which adds the age of the price.
@@ -71,6 +73,7 @@ class Evaluation:
 
     step_s: FloatArray
     exposed_s: FloatArray
+    starved_s: FloatArray
     efficiency_frac: FloatArray
     log_sigma: FloatArray
     cost_log_sigma: FloatArray
@@ -113,8 +116,12 @@ def evaluate(
     """
     cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
     batch = forecast.batch[candidates.batch].astype(np.int64)
-    step_s, exposed_s, efficiency = _steps(candidates, places, forecast, device_link, node_link)
+    alone_s, exposed_s = _steps(candidates, places, forecast, device_link, node_link)
     global_batch = candidates.num_devices * batch * candidates.microbatches
+    machine_rate = places.input_samples_per_s[candidates.place]
+    input_s = global_batch / candidates.num_nodes / machine_rate
+    starved_s = np.maximum(input_s - (alone_s + exposed_s), 0.0)
+    step_s = alone_s + exposed_s + starved_s
     samples_per_s = global_batch * amount.samples_per_item / step_s
     num_steps = count_steps(global_batch, amount)
     bill = _bill(candidates, places, num_steps, step_s, checkpointing)
@@ -128,7 +135,8 @@ def evaluate(
     return Evaluation(
         step_s=step_s,
         exposed_s=exposed_s,
-        efficiency_frac=efficiency,
+        starved_s=starved_s,
+        efficiency_frac=alone_s / step_s,
         log_sigma=log_sigma,
         cost_log_sigma=np.hypot(log_sigma, places.price_log_sigma[candidates.place]),
         global_batch=global_batch,
@@ -240,8 +248,8 @@ def _steps(
     forecast: Forecast,
     device_link: LinkTable,
     node_link: LinkTable,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Step, what communication adds to it, and efficiency.
+) -> tuple[FloatArray, FloatArray]:
+    """Step without communication, and what communication adds to it.
 
     Microbatches before the last one reduce nothing (``no_sync``), so only the last one's backward
     hides communication.
@@ -267,8 +275,7 @@ def _steps(
                 sharding=sharding,
                 parameter_bytes=forecast.parameter_bytes[configuration],
             ).exposed_communication_s
-    step_s = alone_s + exposed_s
-    return step_s, exposed_s, alone_s / step_s
+    return alone_s, exposed_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

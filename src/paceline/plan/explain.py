@@ -11,6 +11,7 @@ import numpy as np
 from paceline.plan.chance import chance_words, normal_cdf
 from paceline.plan.choices import bound_word, cell_of, mfu_frac, place_of
 from paceline.plan.evaluation import Constraint, objective_name
+from paceline.plan.notes import input_note
 from paceline.plan.place_table import BoolArray
 from paceline.plan.search import Search
 from paceline.plan.selection import Selection, best_of, standard_margin
@@ -45,6 +46,9 @@ def why(search: Search, selection: Selection) -> tuple[str, ...]:
     sentences += [_why_near_miss(search, row) for row in selection.near_misses]
     if selection.runner_up is not None:
         sentences.append(_why_runner_up(search, selection.best, selection.runner_up))
+    note = input_note(search, selection.best)
+    if note:
+        sentences.append(note)
     return tuple(sentences)
 
 

@@ -43,6 +43,8 @@ class Goal:
         compilers: Accepted compilers; empty takes the fastest that the device can use.
         global_batch: Exact items per optimizer step; None allows any up to the workload's limit.
         max_price_age_days: Older prices are shown below the line.
+        data: How samples lie on disk: a well-known data set such as ``imagenet``, or ``ready`` if
+            they need no work on the host; None takes the reference job's, else ``ready``.
         pins: What is fixed beforehand, see `PIN_KEYS`.
     """
 
@@ -67,6 +69,7 @@ class Goal:
     compilers: tuple[str, ...] = ()
     global_batch: int | None = None
     max_price_age_days: int = 365
+    data: str | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -141,6 +141,7 @@ _GOAL_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "compiler": ("compilers", _parse_names),
     "global-batch": ("global_batch", _parse_whole),
     "max-price-age-days": ("max_price_age_days", _parse_whole),
+    "data": ("data", str),
     "pin": ("pins", _parse_pins),
 }
 

@@ -37,6 +37,8 @@ class PlaceTable:
         price_log_sigma: Standard deviation of log price, from its age.
         interruption_frac_per_month: Chance that one machine is taken back; 0 on demand.
         wait_s: Unpaid wait for a new machine after that.
+        input_samples_per_s: What one machine's input side delivers to all its devices; infinite
+            where it is taken to keep up.
     """
 
     device: IntArray
@@ -53,6 +55,7 @@ class PlaceTable:
     price_log_sigma: FloatArray
     interruption_frac_per_month: FloatArray
     wait_s: FloatArray
+    input_samples_per_s: FloatArray
 
     @classmethod
     def unpriced(
@@ -82,17 +85,24 @@ class PlaceTable:
             price_log_sigma=zeros,
             interruption_frac_per_month=zeros,
             wait_s=zeros,
+            input_samples_per_s=np.full(num, np.inf),
         )
 
 
 def place_table(
-    places: Sequence[Place], devices: Sequence[Device], *, today: date, setup_s: float
+    places: Sequence[Place],
+    devices: Sequence[Device],
+    input_samples_per_s: Sequence[float],
+    *,
+    today: date,
+    setup_s: float,
 ) -> PlaceTable:
     """The columns of some places.
 
     Args:
         places: In the order of the rows.
         devices: In the order of the forecast's rows.
+        input_samples_per_s: What the input side of each place delivers.
         today: The day on which the age of a price counts.
         setup_s: Of a rented machine.
     """
@@ -117,6 +127,7 @@ def place_table(
         price_log_sigma=column([t.price_log_sigma for t in terms]),
         interruption_frac_per_month=column([t.interruption_frac_per_month[1] for t in terms]),
         wait_s=column([t.wait_s for t in terms]),
+        input_samples_per_s=column(input_samples_per_s),
     )
 
 

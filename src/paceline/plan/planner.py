@@ -16,9 +16,11 @@ from paceline.plan.evaluation import objective_name
 from paceline.plan.explain import failure_text, turns, why
 from paceline.plan.goal import Goal, Work
 from paceline.plan.impossible import check_possible
+from paceline.plan.notes import choice_notes
 from paceline.plan.options import format_goal
 from paceline.plan.places import matches
 from paceline.plan.rejected import fates, rejected_groups, why_not_sentences
+from paceline.plan.rent_or_buy import rent_or_buy_sentence
 from paceline.plan.scaling import knee_sentence, scaling_curve
 from paceline.plan.search import Search, SearchOptions, run_search
 from paceline.plan.selection import Selection, select
@@ -89,6 +91,7 @@ def make_plan(
         why=why(search, selection),
         scaling=curve,
         knee=knee_sentence(search, curve),
+        rent_or_buy=rent_or_buy_sentence(search, selection.best),
         next_commands=_next_commands(search, selection),
         num_candidates=len(search.candidates),
     )
@@ -193,6 +196,7 @@ def _choices(search: Search, selection: Selection) -> tuple[PlannedChoice, ...]:
             reason=_reason(search, selection, row),
             label=labels.get(row, ""),
             remark=failure_text(search, row),
+            notes=choice_notes(search, row),
         )
         for row in selection.listed
     )

@@ -12,6 +12,7 @@ from paceline.planfile import ScalingPoint
 from paceline.units import format_percent
 
 _REASONS = {
+    "input": "the machine feeds no more",
     "communication": "communication between devices is exposed",
     "launch": "the share of the batch left to each device no longer fills it",
 }

@@ -30,11 +30,13 @@ from paceline.plan.evaluation import (
 )
 from paceline.plan.forecasts import BatchWindow, Forecast, forecast, join_forecasts
 from paceline.plan.goal import Goal, Work
+from paceline.plan.input_side import input_format, place_input_samples_per_s
 from paceline.plan.interruption import Checkpointing
 from paceline.plan.place_table import BoolArray, PlaceTable, place_memory_bytes, place_table
 from paceline.plan.places import PlaceSearch, find_places
 from paceline.plan.support import device_support, platform_of
 from paceline.predict import Calibration, builtin_calibration
+from paceline.predict.input import SampleFormat
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
 
@@ -80,6 +82,7 @@ class Search:
         options: How far it went.
         seq: Sequence length used.
         today: The day prices are judged on.
+        stored: How samples lie on disk; None where the input is taken to keep up.
         found: Places and rejections.
         devices: Devices, by row of the forecast.
         forecast: Predictions of one device each.
@@ -102,6 +105,7 @@ class Search:
     options: SearchOptions
     seq: int
     today: date
+    stored: SampleFormat | None
     found: PlaceSearch
     devices: tuple[Device, ...]
     forecast: Forecast
@@ -140,10 +144,14 @@ def run_search(
     calibration = calibration or builtin_calibration()
     seq = options.seq or workload.default_seq
     job = resolve_job(workload, work, seq=seq)
+    stored = input_format(workload, goal, work)
     found = find_places(catalog, goal, today=today)
+    fed = [
+        place_input_samples_per_s(p, workload, stored) if stored else math.inf for p in found.places
+    ]
     devices = tuple({p.device.name: p.device for p in found.places}.values())
     predictions = _forecast(workload, goal, work, found, devices, options, seq, calibration)
-    places = place_table(found.places, devices, today=today, setup_s=options.setup_s)
+    places = place_table(found.places, devices, fed, today=today, setup_s=options.setup_s)
     candidates = _restrict(
         enumerate_candidates(
             places,
@@ -178,6 +186,7 @@ def run_search(
         options=options,
         seq=seq,
         today=today,
+        stored=stored,
         found=found,
         devices=devices,
         forecast=predictions,

@@ -108,7 +108,7 @@ def test_adding_an_offer_never_worsens_the_best(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_plan_and_predict_agree_to_the_bit(name):
     devices = {device.name: device for device in catalog().devices}
-    for choice in planned(name, max_devices=1).choices:
+    for choice in planned(name, max_devices=1, data="ready").choices:
         configuration = Configuration(
             precision=choice.precision,
             compiler=choice.compiler,
@@ -282,6 +282,16 @@ def test_every_number_of_the_constraints_is_kept_by_the_choices_that_meet_the_go
             assert choice.num_devices * devices[choice.place.device].tdp_w <= 2000.0
         assert choice.chance_memory >= 0.9
         assert choice.memory_bytes.mid < choice.memory_capacity_bytes
+
+
+def test_a_machine_never_trains_faster_than_its_input_side_delivers():
+    for choice in planned("alexnet").choices:
+        ready = planned("alexnet", data="ready", pins={"offer": choice.place.offer}).choices
+        assert choice.samples_per_s.mid <= 1.0001 * max(c.samples_per_s.mid for c in ready)
+    starved = [c for c in planned("alexnet", objective="time").choices if c.bound == "input"]
+    assert starved
+    for choice in starved:
+        assert any("feeds" in note for note in choice.notes)
 
 
 def test_why_not_answers_for_devices_families_and_offers():
