@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import hashlib
 import platform
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -347,7 +348,7 @@ def build_record(
         source=SOURCE,
         workload=cell.workload,
         task="train" if is_training else "infer",
-        device_name=_device_name(place, settings),
+        device_name=device_name(place, settings),
         num_devices=cell.num_devices,
         strategy=f"dp{cell.num_devices}" if cell.num_devices > 1 else "",
         stack=_stack_text(stack, version, answer.get("python_version")),
@@ -402,7 +403,8 @@ def _stack_text(stack: Stack, version: str, python_version: str | None) -> str:
     return f"{software}/py{python_version}" if python_version else software
 
 
-def _device_name(place: Place, settings: Settings) -> str:
+def device_name(place: Place, settings: Settings) -> str:
+    """What a record calls the device: the catalogue's name, else the driver's or the kernel's."""
     if settings.device == "cuda":
         return place.machine.device_name or place.facts.gpus[0].name
     return place.machine.cpu_device_name or place.facts.cpu_name
@@ -412,7 +414,7 @@ def _samples_per_s(cell: Cell, samples_s: Sequence[float], unit: str | None) -> 
     if not samples_s:
         return None
     items = cell.batch_per_device * cell.num_devices * (cell.seq if unit == "tokens" else 1)
-    return items / sorted(samples_s)[len(samples_s) // 2]
+    return items / statistics.median(samples_s)
 
 
 def _sensed(
@@ -428,7 +430,7 @@ def _sensed(
     )
     if summary is None or not samples_s:
         return {"process_bytes": result.answer.get("resident_bytes")}
-    num_steps = summary.window_s / sorted(samples_s)[len(samples_s) // 2]
+    num_steps = summary.window_s / statistics.median(samples_s)
     gpus = place.facts.gpus
     is_cpu = settings.device == "cpu"
     resident_bytes = result.answer.get("resident_bytes") or summary.peak_resident_bytes

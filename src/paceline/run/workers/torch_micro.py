@@ -1,0 +1,123 @@
+"""The machine's own ceilings through PyTorch: matrix products, memory, copies, all-reduce.
+
+Standard library and torch only.
+"""
+
+import os
+import sys
+
+from engine import RequestError, main, time_steps
+
+
+def serve(request, progress):
+    """Run every micro-benchmark that this device has."""
+    try:
+        import torch
+    except ImportError as error:
+        raise RequestError("no-framework", "this Python has no torch (%s)" % error) from None
+    if request.get("threads"):
+        torch.set_num_threads(request["threads"])
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        results = all_reduces(torch, request, progress)
+    else:
+        results = list(alone(torch, request, progress))
+    return {
+        "framework": "torch",
+        "framework_version": torch.__version__,
+        "python_version": sys.version.split()[0],
+        "platform_version": torch.version.hip or torch.version.cuda,
+        "results": results,
+    }
+
+
+def alone(torch, request, progress):
+    """Everything that one device can do by itself."""
+    device = request["device"]
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    for dtype in request["dtypes"]:
+        for size in request["matmul_sizes"]:
+            yield matmul(torch, device, wait, dtype, size, request, progress)
+    yield memory(torch, device, wait, request, progress)
+    yield launch(torch, device, wait, request, progress)
+    if device == "cuda":
+        for is_pinned in (True, False):
+            yield copy(torch, wait, is_pinned, request, progress)
+
+
+def matmul(torch, device, wait, dtype, size, request, progress):
+    """A square matrix product; TF32 only where it is asked for by name."""
+    kinds = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+    kinds.update(fp16=torch.float16, fp64=torch.float64)
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    a = torch.rand(size, size, device=device).to(kinds[dtype])
+    b = torch.rand(size, size, device=device).to(kinds[dtype])
+    out = torch.empty_like(a)
+    timing = time_steps(lambda: torch.mm(a, b, out=out), wait, request["timing"], progress)
+    return dict(timing, name="MATMUL", dtype=dtype, shape=[1, size, size, size],
+                flop=2 * size**3, moved_bytes=3 * size * size * a.element_size())  # fmt: skip
+
+
+def memory(torch, device, wait, request, progress):
+    """A triad: two streams read, one written."""
+    count = request["memory_elements"]
+    a, b = torch.rand(count, device=device), torch.rand(count, device=device)
+    out = torch.empty_like(a)
+    step = lambda: torch.add(a, b, alpha=3.0, out=out)  # noqa: E731
+    timing = time_steps(step, wait, request["timing"], progress)
+    return dict(timing, name="ELEMENTWISE", dtype="fp32", shape=[count, 1, 3],
+                flop=2 * count, moved_bytes=12 * count)  # fmt: skip
+
+
+def launch(torch, device, wait, request, progress):
+    """An op with next to nothing to do: what dispatching one costs."""
+    a = torch.zeros(16, device=device)
+    out = torch.empty_like(a)
+    step = lambda: torch.add(a, a, out=out)  # noqa: E731
+    timing = time_steps(step, wait, request["timing"], progress)
+    return dict(timing, name="ELEMENTWISE", dtype="fp32", shape=[16, 1, 2],
+                flop=16, moved_bytes=192)  # fmt: skip
+
+
+def copy(torch, wait, is_pinned, request, progress):
+    """Host to device, from pinned or from pageable memory."""
+    count = request["memory_elements"]
+    host = torch.empty(count, pin_memory=is_pinned)
+    device = torch.empty(count, device="cuda")
+    step = lambda: device.copy_(host, non_blocking=is_pinned)  # noqa: E731
+    timing = time_steps(step, wait, request["timing"], progress)
+    kind = "pinned" if is_pinned else "pageable"
+    return dict(timing, name="HOST_COPY", dtype="fp32", shape=[count, 1, 1], note=kind,
+                flop=0, moved_bytes=4 * count)  # fmt: skip
+
+
+def all_reduces(torch, request, progress):
+    """All-reduce over all ranks, message by message; rank 0 decides when to stop."""
+    is_cuda = request["device"] == "cuda"
+    rank = int(os.environ["LOCAL_RANK"])
+    distributed = torch.distributed
+    if is_cuda:
+        torch.cuda.set_device(rank)
+    distributed.init_process_group("nccl" if is_cuda else "gloo")
+    wait = torch.cuda.synchronize if is_cuda else lambda: None
+    place = torch.device("cuda", rank) if is_cuda else torch.device("cpu")
+
+    def agree(value):
+        tensor = torch.tensor([float(value)], device=place)
+        distributed.broadcast(tensor, 0)
+        return int(tensor.item())
+
+    results = []
+    for num_bytes in request["message_bytes"]:
+        message = torch.zeros(num_bytes // 4, device=place)
+        step = lambda m=message: distributed.all_reduce(m)  # noqa: E731
+        timing = time_steps(step, wait, request["timing"], progress, agree)
+        results.append(
+            dict(timing, name="ALL_REDUCE", dtype="fp32", shape=[num_bytes],
+                 flop=0, moved_bytes=num_bytes)
+        )  # fmt: skip
+    distributed.destroy_process_group()
+    return results
+
+
+if __name__ == "__main__":
+    main(serve)
