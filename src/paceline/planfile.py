@@ -254,6 +254,7 @@ class TracedFigure:
         inputs: Names of the figures it was made from.
         origin: ``source`` for a fact that was read, ``assumption``, or ``computed``.
         source: Where a fact was read, or the assumption in words.
+        number: The value in SI units; None where it is no number.
     """
 
     name: str
@@ -262,6 +263,7 @@ class TracedFigure:
     inputs: tuple[str, ...]
     origin: Literal["source", "assumption", "computed"]
     source: str
+    number: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from paceline.plan.assumptions import assumptions, goal_text
 from paceline.plan.choices import planned_choice
 from paceline.plan.evaluation import objective_name
 from paceline.plan.explain import failure_text, turns, why
+from paceline.plan.explanation import explanation
 from paceline.plan.goal import Goal, Work
 from paceline.plan.impossible import check_possible
 from paceline.plan.notes import choice_notes
@@ -94,6 +95,7 @@ def make_plan(
         rent_or_buy=rent_or_buy_sentence(search, selection.best),
         next_commands=_next_commands(search, selection),
         num_candidates=len(search.candidates),
+        explanation=explanation(search, selection.best),
     )
 
 
