@@ -11,11 +11,16 @@ from sklearn.neural_network import MLPRegressor
 
 from paceline.predict.calibration import EfficiencyModel
 from paceline.predict.features import (
+    STREAM_FLAGS,
     Bounds,
+    Settings,
     attention_features,
+    conv_features,
     product_features,
     stream_features,
 )
+from paceline.predict.groups import conv_shape, product_dims
+from paceline.trace.graph import OpKind
 
 _CACHE_CREDIT_LOG10 = -0.5
 _LARGEST_SLOWDOWN_LOG10 = 2.5
@@ -42,11 +47,25 @@ def features_of(rows: pd.DataFrame, group: str) -> np.ndarray:
     if group == "attention":
         names = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal")
         return attention_features(bounds, columns(*names), num_sms)
-    dims, flags = (
-        columns("rows", "columns", "operands"),
-        columns("is_norm", "is_softmax", "is_backward"),
-    )
-    return stream_features(bounds, dims, flags, num_sms)
+    settings = Settings.of(compiler="eager", is_channels_last=False, framework="torch")
+    if group.startswith("conv"):
+        return _conv_features(rows, bounds, num_sms, settings)
+    zero = np.zeros(len(rows), np.float32)
+    flags = (*columns("is_norm", "is_softmax"), *(zero for _ in STREAM_FLAGS[2:]))
+    dims = columns("rows", "columns", "operands")
+    return stream_features(bounds, dims, flags, num_sms, settings)
+
+
+def _conv_features(
+    rows: pd.DataFrame, bounds: Bounds, num_sms: np.ndarray, settings: Settings
+) -> np.ndarray:
+    names = ("n", "c", "h", "w", "k", "r", "s", "out_h", "out_w", "groups")
+    dims = np.stack([rows[name].to_numpy(np.float32) for name in names], axis=-1)[None]
+    kind = np.full(len(rows), OpKind.CONV, np.int16)
+    product = product_dims(kind, dims)
+    moved = rows.moved_bytes.to_numpy(np.float32)[None]
+    conv = conv_shape(kind, dims, product, moved)
+    return conv_features(bounds, conv, product, num_sms, settings)[0]
 
 
 def fit_network(

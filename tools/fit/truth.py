@@ -97,6 +97,25 @@ def neusight_streams(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
     return joined.assign(peak=joined.peak_fp32)
 
 
+def neusight_convolutions(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
+    """FP32 3×3 convolutions, channels first."""
+    d = _neusight(folder)
+    d = d[d.op == "conv"]
+    side = np.floor((d.conv_hw + 2 * d.conv_pad - d.conv_ks) / d.conv_stride) + 1
+    out = pd.DataFrame({
+        "n": d.B, "c": d.conv_cin, "h": d.conv_hw, "w": d.conv_hw, "k": d.conv_cout,
+        "r": d.conv_ks, "s": d.conv_ks, "out_h": side, "out_w": side, "groups": 1.0,
+        "time_s": d.latency_ms * 1e-3, "source_name": d.device, "split": d.split, "op": "conv",
+    }).astype({"n": float})  # fmt: skip
+    area = out.r * out.s * out.c * out.k
+    rows = out.join(facts, on="source_name")
+    return rows.assign(
+        flop=2 * out.n * out.out_h * out.out_w * area,
+        moved_bytes=4 * (out.n * (out.c * out.h * out.w + out.k * out.out_h * out.out_w) + area),
+        peak=rows.peak_fp32,
+    )
+
+
 def aic_attention(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
     """BF16 attention, prefill and decode, without sliding windows."""
     parts = []

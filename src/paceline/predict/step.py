@@ -30,6 +30,17 @@ _CHUNK_ELEMENTS = 400_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Question:
+    """What is asked of one pass, with the host's time for each op in execution order, (N,)."""
+
+    lowered: LoweredPass
+    devices: DeviceTable
+    calibration: Calibration
+    framework: str
+    host_n: Array
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Times:
     """Sums over a step, all (D, P)."""
 
@@ -66,9 +77,14 @@ def predict_pass(
         Arrays of (D, P).
     """
     calibration = calibration or builtin_calibration()
-    host_n = dispatch_s(lowered, framework, calibration)
-    times = _all_times(lowered, devices, points, host_n, calibration, framework)
-    return _prediction(lowered, devices, points, times, host_n, calibration)
+    question = _Question(
+        lowered=lowered,
+        devices=devices,
+        calibration=calibration,
+        framework=framework,
+        host_n=dispatch_s(lowered, framework, calibration),
+    )
+    return _prediction(question, points, _all_times(question, points))
 
 
 def abstentions(lowered: LoweredPass, devices: DeviceTable) -> tuple[str | None, ...]:
@@ -96,20 +112,13 @@ def abstentions(lowered: LoweredPass, devices: DeviceTable) -> tuple[str | None,
     return tuple(reasons)
 
 
-def _all_times(
-    lowered: LoweredPass, devices: DeviceTable, points: Points, host_n: Array,
-    calibration: Calibration, framework: str,
-) -> _Times:  # fmt: skip
+def _all_times(asked: _Question, points: Points) -> _Times:
     """`_times_of` in chunks of points, so that working memory stays bounded."""
-    num_points = len(points.batch)
-    widest = max(len(lowered.costs.order), 16 * len(lowered.costs.kind), 1)
-    size = max(1, _CHUNK_ELEMENTS * 16 // (widest * max(len(devices), 1)))
-    parts = [
-        _times_of(
-            lowered, devices, _slice(points, slice(i, i + size)), host_n, calibration, framework
-        )
-        for i in range(0, num_points, size)
-    ]
+    costs = asked.lowered.costs
+    widest = max(len(costs.order), 16 * len(costs.kind), 1)
+    size = max(1, _CHUNK_ELEMENTS * 16 // (widest * max(len(asked.devices), 1)))
+    chunks = [_slice(points, slice(i, i + size)) for i in range(0, len(points.batch), size)]
+    parts = [_times_of(asked, chunk) for chunk in chunks]
     if len(parts) == 1:
         return parts[0]
     fields = [f.name for f in dataclasses.fields(_Times)]
@@ -120,14 +129,11 @@ def _slice(points: Points, part: slice) -> Points:
     return Points(batch=points.batch[part], seq=points.seq[part])
 
 
-def _times_of(
-    lowered: LoweredPass, devices: DeviceTable, points: Points, host_n: Array,
-    calibration: Calibration, framework: str,
-) -> _Times:  # fmt: skip
-    costs = lowered.costs
+def _times_of(asked: _Question, points: Points) -> _Times:
+    costs, calibration = asked.lowered.costs, asked.calibration
     shapes = evaluate_shapes(costs, points)
-    rows = row_times(lowered, shapes, devices, calibration, framework=framework)
-    shift = np.array([calibration.device_log_shift.get(n, 0.0) for n in devices.names])
+    rows = row_times(asked.lowered, shapes, asked.devices, calibration, framework=asked.framework)
+    shift = np.array([calibration.device_log_shift.get(n, 0.0) for n in asked.devices.names])
     device_dpr = rows.device_s * np.exp(shift, dtype=np.float32)[:, None, None]
     total = device_dpr * costs.count.astype(np.float32)
     backward = np.isin(costs.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
@@ -136,7 +142,7 @@ def _times_of(
     compute_s = _sum(np.where(compute_bound, total, 0))
     return _Times(
         device_s=busy,
-        end_s=step_end_s(host_n, device_dpr[..., costs.order]).astype(np.float64),
+        end_s=step_end_s(asked.host_n, device_dpr[..., costs.order]).astype(np.float64),
         backward_s=_sum(total[..., backward]),
         compute_bound_s=compute_s,
         bandwidth_bound_s=busy - compute_s,
@@ -159,12 +165,11 @@ def _sum(values: Array) -> FloatArray:
     return total
 
 
-def _prediction(
-    lowered: LoweredPass, devices: DeviceTable, points: Points, times: _Times, host_n: Array,
-    calibration: Calibration,
-) -> StepPrediction:  # fmt: skip
-    host_total_s = float(host_n.sum(dtype=np.float64))
-    mid_s = np.maximum(times.end_s, host_total_s) + calibration.constant("host", "step_s")
+def _prediction(asked: _Question, points: Points, times: _Times) -> StepPrediction:
+    lowered, devices, calibration = asked.lowered, asked.devices, asked.calibration
+    host_total_s = float(asked.host_n.sum(dtype=np.float64))
+    fixed_s = float(calibration.constants["host"]["step_s"][asked.framework])
+    mid_s = np.maximum(times.end_s, host_total_s) + fixed_s
     knowledge = knowledge_of(devices, calibration)
     sigma = log_sigma(
         knowledge, times.unmeasured_s / np.maximum(times.device_s, 1e-12), calibration

@@ -85,7 +85,7 @@ def read_rows(path: Path) -> tuple[Row, ...]:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=False)
             _check_columns(path, reader.fieldnames)
-            rows = tuple(_row(values) for values in reader)
+            rows = tuple(parse_row(values) for values in reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInputError(
             f"`{path}` cannot be read as a table: {error}",
@@ -105,7 +105,9 @@ def _check_columns(path: Path, found: object) -> None:
         )
 
 
-def _row(values: Mapping[str, str | None]) -> Row:
+def parse_row(values: Mapping[str, str | None]) -> Row:
+    """The inputs of one line of a table; a cell that is no finite number is unknown."""
+
     def text(name: str) -> str:
         return (values.get(name) or "").strip()
 

@@ -74,6 +74,11 @@ def cached_workload(
     return workload
 
 
+def is_cached(key: WorkloadKey, *, cache_folder: Path | None = None) -> bool:
+    """Whether `cached_workload` would answer without a worker."""
+    return ((cache_folder or default_cache_folder()) / f"{_digest(key)}.npz").exists()
+
+
 def worker_entry(entry: str) -> str:
     """``entry`` as the trace worker knows it.
 

@@ -1,0 +1,27 @@
+"""Which published tables are fitted, and how much each counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from fit.steps import Steps
+
+STEP_TABLES: tuple[str, ...] = (
+    "lambda_tensorflow_benchmark",
+    "lambda_deeplearning_benchmark",
+    "lambda_deeplearning_benchmark_v0",
+    "mxnet_perf",
+    "nvidia_deeplearningexamples",
+    "timm",
+)
+#: Tables whose input pipeline may hold a step back count half.
+_REAL_INPUT = frozenset(STEP_TABLES[1:3] + STEP_TABLES[4:5])
+
+
+def step_weights(steps: Steps) -> np.ndarray:
+    """Each table, device and task counts with the root of its number of rows."""
+    frame = pd.DataFrame({"source": steps.source, "device": steps.device, "task": steps.task})
+    size = frame.groupby(["source", "device", "task"]).source.transform("size").to_numpy(float)
+    weight = size**-0.5 * np.where(frame.source.isin(_REAL_INPUT), 0.5, 1.0)
+    return weight / weight.mean()

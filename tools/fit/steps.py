@@ -1,0 +1,224 @@
+"""Published whole-step measurements as sums over ops: what convolutions are fitted through."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from paceline.app.scoring.devices import resolve_device
+from paceline.app.scoring.names import UnresolvedRowError, resolve_job
+from paceline.app.scoring.predictions import GroupKey, group_key
+from paceline.app.scoring.rows import Row, parse_row
+from paceline.app.scoring.workloads import cached_workload, is_cached
+from paceline.catalog import Catalog
+from paceline.errors import PacelineError
+from paceline.predict.calibration import Calibration
+from paceline.predict.devices import DeviceTable
+from paceline.predict.kernels import (
+    evaluate_shapes,
+    grouped_features,
+    row_bounds,
+    row_peaks,
+)
+from paceline.predict.prediction import Points
+from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import Phase
+from paceline.trace.lowering import lower
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One published row: its inputs, its step time and where it came from."""
+
+    row: Row
+    step_s: float
+    source: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpRows:
+    """Op rows of one efficiency model, over all steps.
+
+    Attributes:
+        features: (num_rows, num_features).
+        bound_s: Roofline of one launch.
+        launches: Launches in the whole step.
+        step: Which step each row belongs to.
+    """
+
+    features: np.ndarray
+    bound_s: np.ndarray
+    launches: np.ndarray
+    step: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steps:
+    """Steps with their op rows. Arrays are (num_steps,).
+
+    Attributes:
+        rows: By efficiency model.
+        step_s: Measured.
+        forward_kernels: Kernels launched outside the backward pass.
+        backward_kernels: Kernels launched by it.
+        framework: Index into ``FRAMEWORKS``.
+        is_compiled: 0 or 1.
+        device: ``Device.name``.
+        source: Name of the table.
+        entry: Model.
+        task: Training or inference.
+        index: Row in the source table.
+        measured: The published rows.
+    """
+
+    rows: dict[str, OpRows]
+    step_s: np.ndarray
+    forward_kernels: np.ndarray
+    backward_kernels: np.ndarray
+    framework: np.ndarray
+    is_compiled: np.ndarray
+    device: np.ndarray
+    source: np.ndarray
+    entry: np.ndarray
+    task: np.ndarray
+    index: np.ndarray
+
+
+FRAMEWORKS = ("torch", "tensorflow", "mxnet", "legacy", "vllm")
+
+
+def read_measured(folder: Path, tables: Sequence[str]) -> list[Measured]:
+    """Single-device rows of quality A of some tables, with their step times."""
+    measured = []
+    for table in tables:
+        with (folder / "e2e" / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+            for index, values in enumerate(csv.DictReader(file)):
+                if values["quality"] != "A" or values["n_gpus"] not in ("1", "1.0"):
+                    continue
+                row = parse_row(values)
+                step_s = _step_s(values, row)
+                if step_s is not None and not row.gpu.startswith("CPU"):
+                    measured.append(Measured(row=row, step_s=step_s, source=table, index=index))
+    return measured
+
+
+def _step_s(values: dict[str, str], row: Row) -> float | None:
+    """Seconds of one step: items over throughput, where throughput counts items."""
+    items_per_s = values["throughput"]
+    counts_items = values["unit"] in ("img/s", "seq/s", "samples/s")
+    if counts_items and items_per_s and row.batch_per_gpu:
+        return row.batch_per_gpu / float(items_per_s)
+    return float(values["step_time_ms"]) / 1e3 if values["step_time_ms"] else None
+
+
+def build_steps(
+    measured: Sequence[Measured],
+    catalog: Catalog,
+    calibration: Calibration,
+    cache_folder: Path,
+    *,
+    only_cached: bool = True,
+) -> Steps:
+    """Lower every measured row and lay its op rows out flat."""
+    groups: dict[GroupKey, list[tuple[Measured, str, float, int | None]]] = defaultdict(list)
+    devices = {}
+    for one in measured:
+        try:
+            job = resolve_job(one.row)
+            device = resolve_device(catalog, one.row.gpu, one.row.gpu_memory_gb, 1)
+        except (UnresolvedRowError, PacelineError):
+            continue
+        devices[device.name] = device
+        key = group_key(job)
+        if only_cached and not is_cached(key[0], cache_folder=cache_folder):
+            continue
+        groups[key].append((one, device.name, job.batch_per_gpu, job.seq))
+    builder = _Builder(calibration)
+    for key, cells in groups.items():
+        try:
+            workload = cached_workload(key[0], cache_folder=cache_folder)
+            lowered = lower(workload.passes[0].graph, key[1])
+        except PacelineError:
+            continue
+        points = sorted({(c[1], c[2], c[3] or workload.default_seq) for c in cells})
+        for name in sorted({p[0] for p in points}):
+            here = [(b, s) for d, b, s in points if d == name]
+            mine = [c for c in cells if c[1] == name]
+            wanted = [here.index((c[2], c[3] or workload.default_seq)) for c in mine]
+            builder.add(lowered, key, devices[name], here, [c[0] for c in mine], wanted)
+    return builder.build()
+
+
+class _Builder:
+    """Collects flat arrays, one group of steps after another."""
+
+    def __init__(self, calibration: Calibration) -> None:
+        self._calibration = calibration
+        self._parts: dict[str, list[OpRows]] = defaultdict(list)
+        self._columns: dict[str, list[np.ndarray]] = defaultdict(list)
+        self._count = 0
+
+    def add(self, lowered: LoweredPass, key: GroupKey, device, points, measured, wanted) -> None:
+        table = DeviceTable.from_devices([device])
+        where = Points(
+            batch=np.array([b for b, _ in points], float),
+            seq=np.array([s for _, s in points], float),
+        )
+        shapes = evaluate_shapes(lowered.costs, where)
+        bounds = row_bounds(shapes, table, row_peaks(lowered, table, self._calibration))
+        if np.isnan(bounds.roofline_s).any():
+            return
+        costs, picked = lowered.costs, np.array(wanted)
+        for rows, model, features in grouped_features(lowered, shapes, bounds, table, key[2]):
+            size = (len(points), len(rows))
+            shape = (1, *size, features.shape[-1])
+            features = np.broadcast_to(features, shape)[0][picked]
+            bound = np.broadcast_to(bounds.roofline_s[0][:, rows], size)[picked]
+            launches = (shapes.launches[:, rows] * costs.count[rows])[picked]
+            step = np.repeat(np.arange(len(picked)) + self._count, len(rows))
+            self._parts[model].append(
+                OpRows(
+                    features=features.reshape(-1, features.shape[-1]),
+                    bound_s=bound.reshape(-1),
+                    launches=launches.reshape(-1),
+                    step=step,
+                )
+            )
+        kernels = costs.num_kernels * costs.count * shapes.launches[0]
+        backward = costs.phase == Phase.BACKWARD
+        n = len(picked)
+        self._put(
+            step_s=[m.step_s for m in measured],
+            forward_kernels=[kernels[~backward].sum()] * n,
+            backward_kernels=[kernels[backward].sum()] * n,
+            framework=[FRAMEWORKS.index(key[2])] * n,
+            is_compiled=[float(key[1].compiler != "eager")] * n,
+            device=[device.name] * n,
+            source=[m.source for m in measured],
+            entry=[key[0].entry] * n,
+            task=[key[0].task] * n,
+            index=[m.index for m in measured],
+        )
+        self._count += n
+
+    def _put(self, **columns) -> None:
+        for name, values in columns.items():
+            self._columns[name].append(np.array(values))
+
+    def build(self) -> Steps:
+        rows = {
+            model: OpRows(
+                **{
+                    f: np.concatenate([getattr(p, f) for p in parts])
+                    for f in ("features", "bound_s", "launches", "step")
+                }
+            )
+            for model, parts in self._parts.items()
+        }
+        return Steps(rows=rows, **{n: np.concatenate(v) for n, v in self._columns.items()})
