@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 
@@ -85,14 +86,7 @@ def _converse(
 ) -> tuple[dict[str, Any], str]:
     """The worker's last event, and what it wrote to standard error."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as talk:
-        process = subprocess.Popen(
-            [interpreter, "-u", str(_WORKER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=talk,
-            text=True,
-            errors="replace",
-        )
+        process = _start(interpreter, talk)
         timer = threading.Timer(timeout_s, process.kill)
         timer.start()
         try:
@@ -102,11 +96,37 @@ def _converse(
             timer.cancel()
             process.kill()
             process.wait()
+            _close_pipes(process)
         talk.seek(0)
         lines = talk.read().splitlines()[-_NUM_LAST_LINES:]
     if event is None:
         raise _silent_death(interpreter, process.returncode, timed_out, timeout_s, "\n".join(lines))
     return event, "\n".join(lines)
+
+
+def _start(interpreter: str, talk: IO[str]) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            [interpreter, "-u", str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=talk,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise InvalidInputError(
+            f"`{interpreter}` cannot be run: {error.strerror}",
+            hint="give the path of an interpreter that has torch with --python PATH",
+        ) from None
+
+
+def _close_pipes(process: subprocess.Popen[str]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            # What was written to a worker that has died cannot be flushed any more.
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 def _listen(

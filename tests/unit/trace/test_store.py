@@ -100,16 +100,18 @@ def test_pickled_arrays_are_refused(written, tmp_path):
         np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
         return buffer.getvalue()
 
-    with pytest.raises(InvalidInputError, match="pickle|Object"):
+    with pytest.raises(InvalidInputError, match=r"pickle|Object"):
         read_workload(rewritten(written, tmp_path / "pickle.npz", change))
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
     path = tmp_path / "bomb.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        with archive.open("workload.json", "w") as member:
-            for _ in range(600):
-                member.write(b"\0" * 2**20)
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("workload.json", "w") as member,
+    ):
+        for _ in range(600):
+            member.write(b"\0" * 2**20)
     with pytest.raises(InvalidInputError, match="512 MiB"):
         read_workload(path)
 

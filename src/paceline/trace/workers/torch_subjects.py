@@ -187,8 +187,21 @@ def _torchvision_subject(name, request):
     names = torchvision.models.list_models(module=torchvision.models)
     if name not in names:
         raise RequestError("unknown-model", json.dumps({"name": name, "known": names}))
-    size = request.get("image_size") or _native_size(torchvision, name)
-    return Subject(build(torch_models.torchvision_classifier(name)), "image", (3, size, size))
+    asked = request.get("image_size")
+    model = build(lambda: _torchvision_model(torchvision, name, asked))
+    size = asked or getattr(model, "image_size", None) or _native_size(torchvision, name)
+    return Subject(model, "image", (3, size, size))
+
+
+def _torchvision_model(torchvision, name, image_size):
+    """Vision transformers are built for one image size; the others take any."""
+    builder = torchvision.models.get_model_builder(name)
+    if image_size:
+        try:
+            return builder(weights=None, image_size=image_size)
+        except TypeError:
+            pass
+    return builder(weights=None)
 
 
 def _native_size(torchvision, name):
