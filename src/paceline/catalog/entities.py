@@ -103,6 +103,11 @@ class Device:
     checked_fields: tuple[str, ...] = ()
     usable_memory_bytes: float | None = None
 
+    @property
+    def capacity_bytes(self) -> float | None:
+        """Memory that software can fill: as reported, else as marketed."""
+        return self.usable_memory_bytes or self.memory_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
