@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, get_args
 
+from paceline.app.foresight import ledger_of, local_model
 from paceline.catalog import load_catalog
 from paceline.catalog.entities import Machine
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
@@ -141,8 +142,21 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
     place = Place(facts=facts, machine=machine, fingerprint=fingerprint(), sensors=sensors)
     stacks = _stacks(request)
     with Store(request.store or default_store_folder()) as store:
+        before = store.read().records
+        model = None
+        if torch := next((s for s in stacks.values() if s.spec.framework == "torch"), None):
+            known = [record for record in before if record.kind == "step"]
+            model = local_model(
+                place,
+                settings,
+                store,
+                torch,
+                num_devices=max(request.devices),
+                known=known,
+                talk=lambda text: print(text, file=sys.stderr),
+            )
         records = tuple(_measure(request, stacks, place, store, settings, talk))
-    return tuple(LedgerRow(record=record) for record in records)
+    return ledger_of(records, model)
 
 
 def write_html(rows: Sequence[LedgerRow], path: Path) -> None:

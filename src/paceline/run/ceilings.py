@@ -14,6 +14,8 @@ from paceline.run.measure import Place, Settings, device_name
 from paceline.run.stacks import Stack
 from paceline.run.worker import WORKERS, Limits, run_worker
 
+SOURCE = "paceline ceilings"
+
 _TIMING: Mapping[str, float] = {
     "min_samples": 10, "max_samples": 500, "min_s": 0.3, "max_s": 3.0, "max_warmup_s": 1.0,
     "min_sample_s": 0.005,
@@ -166,7 +168,7 @@ def _record(
         kind=kind,
         outcome="ok",
         recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        source="paceline ceilings",
+        source=SOURCE,
         workload=row["name"],
         device_name=device_name(place, settings),
         num_devices=num_devices,
@@ -203,7 +205,8 @@ def _ceiling(record: Record) -> Ceiling | None:
     through = "" if record.framework == "torch" else f" through {record.framework}"
     if record.workload == "MATMUL":
         flop = 2 * record.shape[1] * record.shape[2] * record.shape[3]
-        name = f"matrix product {record.precision}{through}"
+        beside = f" with {record.num_devices} at once" if record.num_devices > 1 else ""
+        name = f"matrix product {record.precision}{through}{beside}"
         return Ceiling(name=name, rate=flop / seconds, unit="FLOP/s", record=record)
     if record.workload == "ALL_REDUCE":
         # Bus bandwidth, so that rings of different sizes compare: 2 (n - 1) / n of the message.

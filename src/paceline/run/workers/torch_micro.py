@@ -18,7 +18,7 @@ def serve(request, progress):
     if request.get("threads"):
         torch.set_num_threads(request["threads"])
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        results = all_reduces(torch, request, progress)
+        results = list(together(torch, request, progress))
     else:
         results = list(alone(torch, request, progress))
     return {
@@ -36,7 +36,7 @@ def alone(torch, request, progress):
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     for dtype in request["dtypes"]:
         for size in request["matmul_sizes"]:
-            yield matmul(torch, device, wait, dtype, size, request, progress)
+            yield matmul(torch, device, wait, dtype, size, request, progress, None)
     yield memory(torch, device, wait, request, progress)
     yield launch(torch, device, wait, request, progress)
     if device == "cuda":
@@ -44,7 +44,7 @@ def alone(torch, request, progress):
             yield copy(torch, wait, is_pinned, request, progress)
 
 
-def matmul(torch, device, wait, dtype, size, request, progress):
+def matmul(torch, device, wait, dtype, size, request, progress, agree):
     """A square matrix product; TF32 only where it is asked for by name."""
     kinds = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
     kinds.update(fp16=torch.float16, fp64=torch.float64)
@@ -52,7 +52,8 @@ def matmul(torch, device, wait, dtype, size, request, progress):
     a = torch.rand(size, size, device=device).to(kinds[dtype])
     b = torch.rand(size, size, device=device).to(kinds[dtype])
     out = torch.empty_like(a)
-    timing = time_steps(lambda: torch.mm(a, b, out=out), wait, request["timing"], progress)
+    step = lambda: torch.mm(a, b, out=out)  # noqa: E731
+    timing = time_steps(step, wait, request["timing"], progress, agree)
     return dict(timing, name="MATMUL", dtype=dtype, shape=[1, size, size, size],
                 flop=2 * size**3, moved_bytes=3 * size * size * a.element_size())  # fmt: skip
 
@@ -90,8 +91,8 @@ def copy(torch, wait, is_pinned, request, progress):
                 flop=0, moved_bytes=4 * count)  # fmt: skip
 
 
-def all_reduces(torch, request, progress):
-    """All-reduce over all ranks, message by message; rank 0 decides when to stop."""
+def together(torch, request, progress):
+    """A product on all ranks at once, then all-reduce by message; rank 0 decides when to stop."""
     is_cuda = request["device"] == "cuda"
     rank = int(os.environ["LOCAL_RANK"])
     distributed = torch.distributed
@@ -106,17 +107,15 @@ def all_reduces(torch, request, progress):
         distributed.broadcast(tensor, 0)
         return int(tensor.item())
 
-    results = []
+    size = request["matmul_sizes"][-1]
+    yield matmul(torch, place, wait, "fp32", size, request, progress, agree)
     for num_bytes in request["message_bytes"]:
         message = torch.zeros(num_bytes // 4, device=place)
         step = lambda m=message: distributed.all_reduce(m)  # noqa: E731
         timing = time_steps(step, wait, request["timing"], progress, agree)
-        results.append(
-            dict(timing, name="ALL_REDUCE", dtype="fp32", shape=[num_bytes],
-                 flop=0, moved_bytes=num_bytes)
-        )  # fmt: skip
+        yield dict(timing, name="ALL_REDUCE", dtype="fp32", shape=[num_bytes],
+                   flop=0, moved_bytes=num_bytes)  # fmt: skip
     distributed.destroy_process_group()
-    return results
 
 
 if __name__ == "__main__":

@@ -1,0 +1,174 @@
+"""Predictions to stand beside what is measured on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+
+from paceline.app.inquiry import load
+from paceline.errors import PacelineError
+from paceline.measurements.ledger import LedgerRow
+from paceline.measurements.records import Record
+from paceline.measurements.store import Store
+from paceline.run.ceilings import SOURCE as CEILINGS
+from paceline.run.ceilings import measure_ceilings, summarize_ceilings
+from paceline.run.local import (
+    LocalModel,
+    StepWork,
+    fit_local,
+    predict_local,
+    start_model,
+    step_work,
+)
+from paceline.run.measure import SOURCE as STEPS
+from paceline.run.measure import Place, Settings
+from paceline.run.stacks import Stack
+from paceline.trace import Configuration, LoweredPass, Phase, Workload, lower
+
+Talk = Callable[[str], None]
+
+
+def ledger_of(records: Sequence[Record], model: LocalModel | None) -> tuple[LedgerRow, ...]:
+    """Each record with what ``model`` says about it, where it can say anything."""
+    return tuple(_ledger_row(record, model) for record in records)
+
+
+def local_model(
+    place: Place,
+    settings: Settings,
+    store: Store,
+    stack: Stack,
+    *,
+    num_devices: int,
+    known: Sequence[Record],
+    talk: Talk = lambda text: None,
+) -> LocalModel | None:
+    """The model of this machine from its ceilings and from measured steps; None off the CPU.
+
+    Ceilings that the store lacks are measured first and kept there.
+
+    Args:
+        place: Where.
+        settings: How; threads must be those of the steps.
+        store: Measurements of before.
+        stack: PyTorch.
+        num_devices: Most processes that will run at once.
+        known: Measured steps to be calibrated on.
+        talk: Told when something has to be measured first.
+    """
+    if settings.device != "cpu":
+        return None
+    ceilings = _ceiling_records(store, place, settings, num_devices)
+    if not ceilings:
+        talk("measuring this machine's ceilings first (once, some 20 s)")
+        for record in measure_ceilings(stack, place, settings, num_devices=num_devices):
+            store.append(record)
+        ceilings = _ceiling_records(store, place, settings, num_devices)
+    model = start_model(summarize_ceilings(ceilings))
+    if model is None:
+        return None
+    return fit_local(model, _pairs(_comparable(known, place, settings)))
+
+
+def _ceiling_records(
+    store: Store, place: Place, settings: Settings, num_devices: int
+) -> list[Record]:
+    """Ceilings of this machine at these threads, if all numbers of processes are there."""
+    found = [
+        record
+        for record in store.read().records
+        if record.source == CEILINGS
+        and record.framework == "torch"
+        and record.machine == place.fingerprint
+        and record.num_threads == settings.num_threads
+    ]
+    has_all = {1, num_devices} <= {record.num_devices for record in found}
+    return found if has_all else []
+
+
+def _comparable(records: Iterable[Record], place: Place, settings: Settings) -> list[Record]:
+    return [
+        record
+        for record in records
+        if record.source == STEPS
+        and record.machine == place.fingerprint
+        and record.num_threads == settings.num_threads
+        and record.num_devices == 1
+        and record.median_s is not None
+        and _is_plain(record)
+    ]
+
+
+def _is_plain(record: Record) -> bool:
+    """What the local model was made for: PyTorch, op by op, in FP32."""
+    return (record.framework, record.compiler, record.precision) == ("torch", "eager", "fp32")
+
+
+def _pairs(records: Iterable[Record]) -> list[tuple[StepWork, float]]:
+    pairs = []
+    for record in records:
+        work = _work(record)
+        if work is not None and record.median_s is not None:
+            pairs.append((work, record.median_s))
+    return pairs
+
+
+def _ledger_row(record: Record, model: LocalModel | None) -> LedgerRow:
+    work = _work(record) if model is not None and _is_plain(record) else None
+    if model is None or work is None:
+        return LedgerRow(record=record)
+    step = predict_local(model, work, num_devices=record.num_devices)
+    if step is None:
+        return LedgerRow(record=record)
+    return LedgerRow(
+        record=record,
+        predicted_s=step.mid_s,
+        predicted_low_s=step.low_s,
+        predicted_high_s=step.high_s,
+        calibration=model.name,
+    )
+
+
+def _work(record: Record) -> StepWork | None:
+    """What the record's step asks for; None for a model that cannot be traced here."""
+    optimizer = record.optimizer or "sgd"
+    lowered = _lowered(record.workload, record.task, record.mode, optimizer, record.image_size)
+    if lowered is None or record.batch_per_device is None:
+        return None
+    return step_work(lowered, batch=int(record.batch_per_device), seq=int(record.seq or 128))
+
+
+@cache
+def _lowered(
+    workload: str, task: str, mode: str, optimizer: str, image_size: float | None
+) -> LoweredPass | None:
+    traced = _traced(workload, task, optimizer, image_size)
+    if traced is None:
+        return None
+    configuration = Configuration(precision="fp32", platform="cpu", channels_last=False)
+    lowered = lower(traced.passes[0].graph, configuration)
+    return _without_update(lowered) if mode == "forward-backward" else lowered
+
+
+def _traced(workload: str, task: str, optimizer: str, image_size: float | None) -> Workload | None:
+    """The workload as `measure` understands its name: torchvision needs no prefix there."""
+    for entry in (workload, f"torchvision:{workload}"):
+        try:
+            return load(
+                entry,
+                task=task,
+                seq=None,
+                image_size=None if image_size is None else int(image_size),
+                optimizer=optimizer if task == "train" else None,
+                python=None,
+            )
+        except PacelineError:
+            # Measured all the same: the prediction beside it is a courtesy.
+            continue
+    return None
+
+
+def _without_update(lowered: LoweredPass) -> LoweredPass:
+    keeps = lowered.costs.phase != int(Phase.OPTIMIZER)
+    return replace(lowered, costs=replace(lowered.costs, count=lowered.costs.count * keeps))
