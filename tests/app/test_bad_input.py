@@ -1,0 +1,489 @@
+"""Broken and hostile input: one clear message with a hint, status 2, and never a traceback."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import paceline
+from paceline.app.cli import main
+from paceline.errors import PacelineError, WorkerError
+from paceline.trace.worker import run_worker
+
+_EXAMPLES = settings(max_examples=60)
+_AS_OF = ("--as-of", "2026-11-20")
+
+
+class Outcome:
+    """What a command left behind."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    def assert_helpful(self) -> None:
+        lines = self.err.strip().splitlines()
+        assert self.status == 2, self.err
+        assert self.out == ""
+        assert "Traceback" not in lines[-2] + lines[-1]
+        assert lines[-2].startswith("error: "), self.err
+        assert lines[-1].startswith("hint: "), self.err
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    def run_command(*arguments: str) -> Outcome:
+        status = main(arguments)
+        captured = capsys.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return run_command
+
+
+def assert_refused(call: Callable[[], object]) -> None:
+    """The call succeeds or raises an error with a message and a hint; nothing else."""
+    try:
+        call()
+    except PacelineError as error:
+        message, hint = str(error), error.hint
+    else:
+        return
+    assert message
+    assert hint
+    assert "\n" not in hint
+
+
+# Plan files -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plan_text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("plan") / "plan.yaml"
+    paceline.write_plan(paceline.plan("resnet50", deadline="24h", as_of="2026-11-20"), path)
+    return path.read_text(encoding="utf-8")
+
+
+_HOSTILE_YAML = {
+    "empty": "",
+    "a list": "- 1\n- 2\n",
+    "a word": "hello",
+    "not YAML": "a: [1, 2\nb: }",
+    "tabs": "a:\t\t- x\n\t- y",
+    "two documents": "a: 1\n---\nb: 2\n",
+    "python object": "a: !!python/object/apply:os.system ['true']\n",
+    "billion laughs": "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n",
+    "recursion": "a: &a [*a]\n",
+    "depth": "a: " + "[" * 500 + "]" * 500,
+    "many digits": "schema_version: " + "9" * 100_000,
+    "newer version": "schema_version: 99\n",
+    "control characters": "a: \x00\x01\n",
+    "a date": "2026-11-20",
+    "a number key": "1: 2\n",
+    "a merge key": "<<: {a: 1}\n",
+    "same key twice": "schema_version: 1\nschema_version: 1\n",
+}
+
+
+@pytest.mark.parametrize("text", _HOSTILE_YAML.values(), ids=_HOSTILE_YAML)
+@pytest.mark.parametrize("kind", ["plan", "facts"])
+def test_hostile_yaml(run: Callable[..., Outcome], tmp_path: Path, text: str, kind: str) -> None:
+    path = tmp_path / "input.yaml"
+    path.write_text(text, encoding="utf-8")
+    if kind == "plan":
+        run("deploy", str(path), "--to", "torchrun").assert_helpful()
+    elif text:
+        run("devices", "a100", "--facts", str(path)).assert_helpful()
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe\x00", b"\x00" * 100, os.urandom(64) + b"\xff", b"a: 1\n" * 10**6]
+)
+def test_files_that_are_no_text(
+    run: Callable[..., Outcome], tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "input.yaml"
+    path.write_bytes(content)
+    run("deploy", str(path), "--to", "torchrun").assert_helpful()
+    run("devices", "a100", "--facts", str(path)).assert_helpful()
+
+
+def test_a_folder_is_no_file(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    run("deploy", str(tmp_path), "--to", "torchrun").assert_helpful()
+    run("devices", "a100", "--facts", str(tmp_path)).assert_helpful()
+    run("score", str(tmp_path), "--out", str(tmp_path / "x.csv")).assert_helpful()
+
+
+_SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.just([]),
+    st.just({}), st.sampled_from([-1, 0, 1e308, float("nan"), "24h", "dp8", "../../etc/passwd"]),
+)  # fmt: skip
+
+
+@_EXAMPLES
+@given(data=st.data())
+def test_a_plan_file_with_one_value_changed(
+    plan_text: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    plan = yaml.safe_load(plan_text)
+    _change_one_value(plan, data)
+    path = tmp_path_factory.mktemp("plan") / "plan.yaml"
+    path.write_text(yaml.safe_dump(plan), encoding="utf-8")
+    assert_refused(lambda: paceline.read_plan(path))
+
+
+def _change_one_value(node: object, data: st.DataObject) -> None:
+    while True:
+        assert isinstance(node, (dict, list))
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        key = data.draw(st.sampled_from(keys))
+        child = node[key]
+        if isinstance(child, (dict, list)) and child and data.draw(st.booleans()):
+            node = child
+            continue
+        node[key] = data.draw(_SCALARS)
+        return
+
+
+@_EXAMPLES
+@given(start=st.integers(0, 20_000), length=st.integers(0, 50), filler=st.text(max_size=10))
+def test_a_plan_file_with_a_piece_cut_out(
+    plan_text: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    start: int,
+    length: int,
+    filler: str,
+) -> None:
+    path = tmp_path_factory.mktemp("plan") / "plan.yaml"
+    damaged = plan_text[:start] + filler + plan_text[start + length :]
+    path.write_text(damaged, encoding="utf-8", errors="replace")
+    assert_refused(lambda: paceline.read_plan(path))
+
+
+_DOCUMENTS = st.recursive(
+    _SCALARS,
+    lambda children: st.one_of(
+        st.lists(children, max_size=3),
+        st.dictionaries(
+            st.sampled_from(
+                [
+                    "devices",
+                    "offers",
+                    "machines",
+                    "name",
+                    "device",
+                    "memory_bytes",
+                    "usd_per_hour",
+                    "peak_flop_per_s",
+                    "num_devices",
+                    "priced_on",
+                    "schema_version",
+                ]
+            ),
+            children,
+            max_size=4,
+        ),
+    ),
+    max_leaves=10,
+)
+
+
+@_EXAMPLES
+@given(document=_DOCUMENTS)
+def test_facts_of_any_shape(tmp_path_factory: pytest.TempPathFactory, document: object) -> None:
+    path = tmp_path_factory.mktemp("facts") / "facts.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert_refused(lambda: paceline.devices("a100", facts=[path]))
+
+
+@_EXAMPLES
+@given(text=st.text(max_size=200))
+def test_facts_of_any_text_as_toml(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("facts") / "facts.toml"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    assert_refused(lambda: paceline.devices("a100", facts=[path]))
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+_HOSTILE_CSV = {
+    "empty": b"",
+    "no columns": b"\n\n",
+    "other columns": b"a,b\n1,2\n",
+    "NUL": b"model,gpu\n\x00,\x00\n",
+    "not UTF-8": b"model,gpu\n\xff\xfe,a100\n",
+    "one huge cell": b"model,gpu\n" + b"x" * 300_000 + b",a100\n",
+    "open quote": b'model,gpu\n"resnet50,a100\n',
+}
+
+
+@pytest.mark.parametrize("content", _HOSTILE_CSV.values(), ids=_HOSTILE_CSV)
+def test_hostile_tables(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    assert_refused(lambda: paceline.score(path, tmp_path / "out.csv"))
+
+
+_ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["resnet50", "gpt2", "", "nothing", "../../x", "resnet50;rm"]),
+        st.sampled_from(["A100", "", "NVIDIA A100-SXM4-80GB", "abacus"]),
+        st.sampled_from(["train", "infer", "", "dream"]),
+        st.sampled_from(["fp16", "TF32/FP32", "", "fp3"]),
+        st.sampled_from(["1", "64", "0", "-3", "1e99", "nan", "", "many"]),
+        st.sampled_from(["1", "8", "0", "-1", "", "0.5"]),
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=30)
+@given(rows=_ROWS)
+def test_rows_of_nonsense_are_answered_or_abstained_from(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, ...]]
+) -> None:
+    folder = tmp_path_factory.mktemp("rows")
+    header = "model,gpu,task,precision,batch_per_gpu,n_gpus"
+    (folder / "rows.csv").write_text("\n".join([header, *map(",".join, rows)]) + "\n")
+    assert_refused(lambda: paceline.score(folder / "rows.csv", folder / "out.csv"))
+
+
+# Workload files ---------------------------------------------------------------------------------
+
+
+def _zip(members: dict[str, bytes], *, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def _npy(array: np.ndarray, *, allow_pickle: bool = False) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=allow_pickle)
+    return buffer.getvalue()
+
+
+class _Boom:
+    """Would set an environment variable if a pickle of it were loaded."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (os.putenv, ("PACELINE_BOOM", "1"))
+
+
+def _hostile_workloads() -> dict[str, bytes]:
+    huge = (
+        b"\x93NUMPY\x01\x00v\x00"
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999, 99), }"
+    )
+    return {
+        "empty": b"",
+        "text": b"hello",
+        "empty zip": _zip({}),
+        "zip of text": _zip({"a.npy": b"hello", "workload.json": b"{}"}),
+        "a pickle": pickle.dumps(_Boom()),
+        "pickled array": _zip({"flop.npy": _npy(np.array([_Boom()], object), allow_pickle=True)}),
+        "zip bomb": _zip({"workload.json": b"0" * 300_000_000}),
+        "bomb of arrays": _zip({f"a{i}.npy": bytes(30_000_000) for i in range(20)}),
+        "a shape that lies": _zip({"flop.npy": huge + b" " * 40 + b"\n"}),
+        "nested zip": _zip({"workload.json": _zip({"x": b"0" * 10_000_000})}),
+        "a path that climbs": _zip({"../../../tmp/x.npy": b"x", "workload.json": b"{}"}),
+        "deep JSON": _zip({"workload.json": b"[" * 100_000 + b"]" * 100_000}),
+    }
+
+
+@pytest.mark.parametrize("content", _hostile_workloads().values(), ids=_hostile_workloads())
+def test_hostile_workload_files(
+    run: Callable[..., Outcome], tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "model.npz"
+    path.write_bytes(content)
+    run("plan", str(path), *_AS_OF).assert_helpful()
+    assert os.environ.get("PACELINE_BOOM") is None
+
+
+@pytest.fixture(scope="module")
+def workload_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("workload") / "model.npz"
+    paceline.trace("lstm", save=path)
+    return path.read_bytes()
+
+
+@_EXAMPLES
+@given(data=st.data())
+def test_a_workload_file_with_damaged_bytes(
+    workload_bytes: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    damaged = bytearray(workload_bytes)
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    kept = data.draw(st.integers(0, len(damaged)))
+    path = tmp_path_factory.mktemp("workload") / "model.npz"
+    path.write_bytes(bytes(damaged[:kept]) if data.draw(st.booleans()) else bytes(damaged))
+    assert_refused(lambda: paceline.trace(str(path)))
+
+
+# Models and workers -----------------------------------------------------------------------------
+
+_MODULES = {
+    "raises": "def build():\n    raise RuntimeError('no data here')\n",
+    "raises on import": "raise ImportError('no such thing')\n",
+    "syntax error": "def build(:\n",
+    "no such function": "def other():\n    pass\n",
+    "returns no model": "def build():\n    return 42\n",
+    "returns nothing": "def build():\n    pass\n",
+    "not a function": "build = 7\n",
+    "exits": "import sys\ndef build():\n    sys.exit(3)\n",
+    "dies": "import os\ndef build():\n    os._exit(9)\n",
+    "prints garbage": (
+        "import os\ndef build():\n    os.write(1, b'\\xff{\"event\": 1}\\n')\n"
+        "    print('{not json')\n    return None\n"
+    ),
+    "refuses its inputs": (
+        "from torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
+        "        raise ValueError('wrong shape')\ndef build():\n    return M()\n"
+    ),
+    "wants other inputs": (
+        "from torch import nn\nclass M(nn.Module):\n    def forward(self, a, b, c):\n"
+        "        return a\ndef build():\n    return M()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", _MODULES.values(), ids=_MODULES)
+def test_a_users_module_that_fails(
+    run: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+) -> None:
+    (tmp_path / "user_model.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    run("plan", "user_model:build", "--samples", "1M", *_AS_OF).assert_helpful()
+
+
+def test_a_failing_module_shows_its_own_last_lines_and_its_python(
+    run: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "user_model.py").write_text(_MODULES["raises"])
+    monkeypatch.chdir(tmp_path)
+    err = run("plan", "user_model:build", "--samples", "1M").err
+    assert "no data here" in err
+    assert "user_model.py" in err
+    assert "python" in err
+
+
+_PYTHONS = {
+    "dies": "exit 1",
+    "is killed": "kill -9 $$",
+    "prints garbage": 'echo garbage; echo \'{"event": "done"}\'; head -c 2000 /dev/urandom',
+    "says nothing": "exit 0",
+    "talks another protocol": 'echo \'{"event": "done", "protocol": 999}\'',
+}
+
+
+@pytest.mark.parametrize("script", _PYTHONS.values(), ids=_PYTHONS)
+def test_a_python_that_misbehaves(run: Callable[..., Outcome], tmp_path: Path, script: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    run("plan", "torchvision:resnet18", "--samples", "1M", "--python", str(python)).assert_helpful()
+
+
+def test_a_python_that_hangs(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    with pytest.raises(WorkerError, match="longer than") as caught:
+        run_worker({"entry": "a:b", "task": "train"}, python=str(python), timeout_s=0.5)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("python", ["/nonexistent/python", "/etc/passwd", "/tmp"])
+def test_a_python_that_is_none(run: Callable[..., Outcome], python: str) -> None:
+    run("plan", "torchvision:resnet18", "--samples", "1M", "--python", python).assert_helpful()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["torchvision:", ":build", "a:b:c", "torchvision:nothing", "os.path:join", "", " ", "é:ü", "-"],
+)
+def test_entries_that_name_nothing(run: Callable[..., Outcome], entry: str) -> None:
+    run("plan", entry, "--samples", "1M").assert_helpful()
+
+
+# Goals ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("--deadline", "1us"), 4),
+        (("--budget", "0.000001usd"), 4),
+        (("--power-limit", "1W"), 4),
+        (("--throughput", "1T"), 4),
+        (("--device", "a100", "--vendor", "AMD"), 4),
+        (("--cloud", "nobody"), 4),
+        (("--region", "atlantis"), 4),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_impossible_goal_says_which_constraint_kills(
+    run: Callable[..., Outcome], arguments: tuple[str, ...], status: int
+) -> None:
+    outcome = run("plan", "resnet50", *arguments, *_AS_OF)
+    assert outcome.out == ""
+    assert outcome.status == status, outcome.err
+    assert outcome.err.splitlines()[-1].startswith("hint: ")
+
+
+def test_a_model_that_fits_nowhere_has_a_status_of_its_own(run: Callable[..., Outcome]) -> None:
+    outcome = run(
+        "plan", "llama-3-70b", "--device", "l4", "--max-devices", "1", "--tokens", "1B", *_AS_OF
+    )
+    assert outcome.status == 3
+    assert "GB" in outcome.err
+
+
+_OPTION_TEXTS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(["24h", "0h", "-1h", "1e400h", "nan", "inf", "5usd", "$", "9" * 400, "½h"]),
+)
+
+
+@_EXAMPLES
+@given(
+    option=st.sampled_from(
+        [
+            "deadline",
+            "budget",
+            "samples",
+            "epochs",
+            "confidence",
+            "throughput",
+            "global_batch",
+            "max_devices",
+            "pin",
+            "objective",
+            "precision",
+            "device",
+            "power_limit",
+            "spot",
+        ]
+    ),
+    text=_OPTION_TEXTS,
+)
+def test_options_of_any_text(option: str, text: str) -> None:
+    from paceline.app.inquiry import inquire
+
+    assert_refused(lambda: inquire("resnet50", as_of="2026-11-20", **{option: text}))
