@@ -31,6 +31,7 @@ class CandidateTable:
         place: Row of the place.
         num_nodes: Machines.
         num_devices: Devices of all machines.
+        num_groups: Data-parallel ranks, each of one device or of a tensor-parallel group.
         sharding: Index into `SHARDINGS`.
         configuration: Row of the configuration in the forecast.
         batch: Index into the forecast's batch sizes.
@@ -41,6 +42,7 @@ class CandidateTable:
     place: IntArray
     num_nodes: IntArray
     num_devices: IntArray
+    num_groups: IntArray
     sharding: IntArray
     configuration: IntArray
     batch: IntArray
@@ -106,8 +108,9 @@ def enumerate_candidates(
     """
     rows = _rows(places, forecast, node_counts, max_devices, is_training=is_training)
     ranks = rows.num_nodes * places.devices_per_node[rows.place]
-    memory, fits = _memory(rows, ranks, places, forecast, rule.memory_z)
-    global_batch = ranks[:, None] * forecast.batch[None, :].astype(np.int64)
+    groups = ranks // forecast.tensor_degree[rows.configuration]
+    memory, fits = _memory(rows, groups, places, forecast, rule.memory_z)
+    global_batch = groups[:, None] * forecast.batch[None, :].astype(np.int64)
     allowed = fits & _batch_allowed(global_batch, rule)
     kept = allowed & (_rank_from_largest(allowed) <= rule.num_largest)
     row, batch = np.nonzero(kept)
@@ -115,6 +118,7 @@ def enumerate_candidates(
         place=rows.place[row],
         num_nodes=rows.num_nodes[row],
         num_devices=ranks[row],
+        num_groups=groups[row],
         sharding=rows.sharding[row],
         configuration=rows.configuration[row],
         batch=batch,
@@ -141,8 +145,10 @@ def _rows(
     num_shardings = len(SHARDINGS) if is_training else 1
     is_sharded = np.arange(num_shardings)[None, None, :] > 0
     is_row = is_place[:, :, None] & ((ranks[:, :, None] > 1) | ~is_sharded)
+    is_divided = places.devices_per_node[:, None] % forecast.tensor_degree[None, :] == 0
+    is_divided &= (forecast.tensor_degree == 1)[None, :] | places.has_device_link[:, None]
     place, node, sharding, configuration = np.nonzero(
-        is_row[..., None] & is_predicted[:, None, None, :]
+        is_row[..., None] & (is_predicted & is_divided)[:, None, None, :]
     )
     return _Rows(
         place=place, num_nodes=counts[node], sharding=sharding, configuration=configuration
@@ -150,7 +156,7 @@ def _rows(
 
 
 def _memory(
-    rows: _Rows, ranks: IntArray, places: PlaceTable, forecast: Forecast, memory_z: float
+    rows: _Rows, groups: IntArray, places: PlaceTable, forecast: Forecast, memory_z: float
 ) -> tuple[FloatArray, BoolArray]:
     """Median peak per device and whether it fits at the stated chance, (num_rows, P)."""
     device = places.device[rows.place]
@@ -165,7 +171,7 @@ def _memory(
             parameter_bytes=forecast.parameter_bytes[configuration][:, None],
             gradient_bytes=forecast.gradient_bytes[configuration][:, None],
             optimizer_state_bytes=forecast.optimizer_state_bytes[configuration][:, None],
-            num_ranks=ranks[chosen][:, None],
+            num_ranks=groups[chosen][:, None],
             sharding=sharding,
         )
     capacity = places.memory_bytes[rows.place][:, None]
@@ -200,7 +206,7 @@ def _with_accumulation(
         return single
     possible = rule.max_global_batch // global_batch
     microbatches = 2 ** np.floor(np.log2(np.maximum(possible, 1))).astype(np.int64)
-    more = np.flatnonzero((microbatches > 1) & (single.num_devices > 1))
+    more = np.flatnonzero((microbatches > 1) & (single.num_groups > 1))
     both = single.take(np.concatenate([np.arange(len(single)), more]))
     counts = np.concatenate([single.microbatches, microbatches[more]])
     columns = {f.name: getattr(both, f.name) for f in fields(both)}

@@ -116,10 +116,11 @@ def place_of(search: Search, row: int) -> Place:
 def strategy_of(search: Search, row: int) -> Strategy:
     """The strategy of a candidate."""
     candidates = search.candidates
-    num_devices = int(candidates.num_devices[row])
+    num_groups = int(candidates.num_groups[row])
     return Strategy.from_degrees(
-        dp=num_devices,
-        sharding=SHARDINGS[candidates.sharding[row]] if num_devices > 1 else "none",
+        dp=num_groups,
+        tp=int(search.forecast.tensor_degree[candidates.configuration[row]]),
+        sharding=SHARDINGS[candidates.sharding[row]] if num_groups > 1 else "none",
         schedule=Schedule(num_microbatches=int(candidates.microbatches[row])),
     )
 

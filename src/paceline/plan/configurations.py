@@ -46,10 +46,12 @@ class ConfiguredDevices:
     Attributes:
         configuration: How the model is run.
         rows: Indices into the list of devices, rising.
+        tensor_degree: Devices that share each layer.
     """
 
     configuration: Configuration
     rows: tuple[int, ...]
+    tensor_degree: int = 1
 
 
 def choose_configurations(

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.parallel import LinkTable, data_parallel_step
+from paceline.parallel import LinkTable, RankGroup, data_parallel_step
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import normal_quantile
 from paceline.plan.forecasts import Forecast
 from paceline.plan.goal import Goal
 from paceline.plan.interruption import Checkpointing, interrupted_run, interruptions_per_s
 from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
+from paceline.plan.tensor_calls import calls_s
 from paceline.trace.graph import FloatArray
 from paceline.units import HOUR_S
 
@@ -116,8 +117,10 @@ def evaluate(
     """
     cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
     batch = forecast.batch[candidates.batch].astype(np.int64)
+    first_s, repeated_s, tensor_s = _tensor_s(candidates, places, forecast, device_link, node_link)
     alone_s, exposed_s = _steps(candidates, places, forecast, device_link, node_link)
-    global_batch = candidates.num_devices * batch * candidates.microbatches
+    exposed_s = exposed_s + candidates.microbatches * tensor_s
+    global_batch = candidates.num_groups * batch * candidates.microbatches
     machine_rate = places.input_samples_per_s[candidates.place]
     input_s = global_batch / candidates.num_nodes / machine_rate
     starved_s = np.maximum(input_s - (alone_s + exposed_s), 0.0)
@@ -128,7 +131,9 @@ def evaluate(
     usd_per_hour = candidates.num_nodes * places.usd_per_hour[candidates.place]
     cost_usd = bill.billed_s * usd_per_hour / HOUR_S
     usd_per_million = bill.paid_frac * usd_per_hour / HOUR_S / samples_per_s * 1e6
-    latency_s, log_sigma = forecast.latency_s[cell], forecast.log_sigma[cell]
+    is_generated = np.isfinite(forecast.ttft_s[cell])
+    latency_s = forecast.latency_s[cell] + np.where(is_generated, repeated_s, tensor_s)
+    log_sigma = forecast.log_sigma[cell]
     pareto = _pareto_axes(
         amount, bill.time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour, latency_s
     )
@@ -149,8 +154,10 @@ def evaluate(
         cost_usd=cost_usd,
         usd_per_million=usd_per_million,
         latency_s=latency_s,
-        ttft_s=forecast.ttft_s[cell],
-        energy_j_per_sample=forecast.energy_j[cell] / (batch * amount.samples_per_item),
+        ttft_s=forecast.ttft_s[cell] + first_s,
+        energy_j_per_sample=forecast.energy_j[cell]
+        * forecast.tensor_degree[candidates.configuration]
+        / (batch * amount.samples_per_item),
         power_w=candidates.num_devices * places.tdp_w[candidates.place],
         pareto_time=pareto[0],
         pareto_cost=pareto[1],
@@ -257,7 +264,8 @@ def _steps(
     cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
     alone_s = candidates.microbatches * forecast.step_s[cell]
     exposed_s = np.zeros_like(alone_s)
-    reduces = (candidates.num_devices > 1) & (forecast.gradient_bytes[candidates.configuration] > 0)
+    degree = forecast.tensor_degree[candidates.configuration]
+    reduces = (candidates.num_groups > 1) & (forecast.gradient_bytes[candidates.configuration] > 0)
     for code, sharding in enumerate(SHARDINGS):
         chosen = np.flatnonzero(reduces & (candidates.sharding == code))
         for start in range(0, len(chosen), _CHUNK):
@@ -268,14 +276,40 @@ def _steps(
                 mid_s=alone_s[rows],
                 backward_s=forecast.backward_s[tuple(index[rows] for index in cell)],
                 gradient_bytes=forecast.gradient_bytes[configuration],
-                num_ranks=candidates.num_devices[rows],
-                ranks_per_node=places.devices_per_node[place],
+                num_ranks=candidates.num_groups[rows],
+                ranks_per_node=places.devices_per_node[place] // degree[rows],
                 device_link=device_link.take(place),
                 node_link=node_link.take(place),
                 sharding=sharding,
                 parameter_bytes=forecast.parameter_bytes[configuration],
             ).exposed_communication_s
     return alone_s, exposed_s
+
+
+def _tensor_s(
+    candidates: CandidateTable,
+    places: PlaceTable,
+    forecast: Forecast,
+    device_link: LinkTable,
+    node_link: LinkTable,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Tensor-parallel communication of the first pass, of each repeated one, and in all."""
+    first_s, repeated_s, total_s = (np.zeros(len(candidates)) for _ in range(3))
+    for configuration in np.flatnonzero(forecast.tensor_degree > 1).tolist():
+        rows = np.flatnonzero(candidates.configuration == configuration)
+        if not len(rows):
+            continue
+        place, calls = candidates.place[rows], forecast.tensor_calls[configuration]
+        group = RankGroup.of(
+            np.full(len(rows), float(forecast.tensor_degree[configuration])),
+            places.devices_per_node[place],
+            device_link.take(place),
+            node_link.take(place),
+        )
+        first_s[rows] = calls_s(calls.first, candidates.batch[rows], group)
+        repeated_s[rows] = calls_s(calls.repeated, candidates.batch[rows], group)
+        total_s[rows] = first_s[rows] + calls.num_repeats * repeated_s[rows]
+    return first_s, repeated_s, total_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,6 +6,8 @@ is not computed says where it was read or what was assumed.
 
 from __future__ import annotations
 
+import math
+
 from paceline.catalog.entities import Device, Link
 from paceline.dtypes import find_precision
 from paceline.plan.choices import cell_of, place_of, planned_choice
@@ -240,7 +242,7 @@ def _link(name: str, link: Link | None) -> TracedFigure:
 def _input(search: Search, row: int) -> list[TracedFigure]:
     starved = float(search.evaluation.starved_s[row])
     rate = float(search.places.input_samples_per_s[search.candidates.place[row]])
-    if search.stored is None:
+    if search.stored is None or not math.isfinite(rate):
         text = "the input side is taken to keep up"
         return [_assumed("starved_s", starved, format_duration(starved), text)]
     return [

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog.entities import Device
+from paceline.errors import InvalidInputError
+from paceline.parallel.tensor_parallel import TensorSplit, split_graph
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
+from paceline.plan.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.predict.memory import peak_memory_bytes
 from paceline.trace import lower
 from paceline.trace.costs import Configuration, LoweredPass
-from paceline.trace.graph import FloatArray
+from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.workload import Pass, Workload
 
 #: The 95 % bound of memory lies so many standard deviations above the median.
@@ -50,6 +54,8 @@ class Forecast:
         gradient_bytes: As reduced between ranks, (C,).
         parameter_bytes: As stored on the device, (C,).
         optimizer_state_bytes: Including master weights, (C,).
+        tensor_degree: Devices that share each layer; figures are then of one of them, (C,).
+        tensor_calls: What they exchange, C of them.
     """
 
     configurations: tuple[Configuration, ...]
@@ -70,6 +76,8 @@ class Forecast:
     gradient_bytes: FloatArray
     parameter_bytes: FloatArray
     optimizer_state_bytes: FloatArray
+    tensor_degree: npt.NDArray[np.int64]
+    tensor_calls: tuple[TensorCalls, ...]
 
     @property
     def memory_log_sigma(self) -> FloatArray:
@@ -138,8 +146,10 @@ def forecast(
         calibration: Of the predictor.
         window: Batches that can be candidates at all; None predicts them all.
     """
+    splits = _splits(workload, configured)
     lowered = [
-        {p.name: lower(p.graph, c.configuration) for p in workload.passes} for c in configured
+        {name: lower(s.graph, c.configuration) for name, s in splits[c.tensor_degree].items()}
+        for c in configured
     ]
     parts = [
         slice(0, len(batch))
@@ -171,6 +181,11 @@ def forecast(
         gradient_bytes=np.array([p.gradient_bytes for p in first]),
         parameter_bytes=np.array([p.parameter_bytes for p in first]),
         optimizer_state_bytes=np.array([p.optimizer_state_bytes for p in first]),
+        tensor_degree=np.array([c.tensor_degree for c in configured], dtype=np.int64),
+        tensor_calls=tuple(
+            _tensor_calls(splits[c.tensor_degree], c.configuration, batch, work, seq)
+            for c in configured
+        ),
         **scattered,
     )
 
@@ -180,10 +195,56 @@ def join_forecasts(first: Forecast, second: Forecast) -> Forecast:
     joined = {
         f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
         for f in fields(Forecast)
-        if f.name not in ("configurations", "batch")
+        if f.name not in ("configurations", "batch", "tensor_calls")
     }
-    configurations = first.configurations + second.configurations
-    return Forecast(configurations=configurations, batch=first.batch, **joined)
+    return Forecast(
+        configurations=first.configurations + second.configurations,
+        batch=first.batch,
+        tensor_calls=first.tensor_calls + second.tensor_calls,
+        **joined,
+    )
+
+
+def _splits(
+    workload: Workload, configured: Sequence[ConfiguredDevices]
+) -> dict[int, dict[str, TensorSplit]]:
+    """Each pass as one rank of each tensor degree runs it."""
+    degrees = {c.tensor_degree for c in configured}
+    return {d: {p.name: _split(p.graph, d) for p in workload.passes} for d in degrees}
+
+
+@lru_cache(maxsize=16)
+def _split(graph: Graph, degree: int) -> TensorSplit:
+    return split_graph(graph, degree)
+
+
+def can_split(workload: Workload, degree: int) -> bool:
+    """Whether so many devices can share each layer."""
+    try:
+        _split(workload.passes[0].graph, degree)
+    except InvalidInputError:
+        return False
+    return True
+
+
+def _tensor_calls(
+    splits: Mapping[str, TensorSplit],
+    configuration: Configuration,
+    batch: FloatArray,
+    work: Work,
+    seq: int,
+) -> TensorCalls:
+    def table(name: str, length: float) -> CallTable:
+        points = Points(batch=batch, seq=np.full(len(batch), float(length)))
+        return call_table(splits[name].collectives, configuration, points)
+
+    if "decode" not in splits:
+        return TensorCalls(first=table(next(iter(splits)), seq), repeated=NO_CALLS, num_repeats=0)
+    return TensorCalls(
+        first=table("prefill", work.prompt_tokens),
+        repeated=table("decode", work.prompt_tokens),
+        num_repeats=work.output_tokens,
+    )
 
 
 def _scatter(

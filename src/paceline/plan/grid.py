@@ -232,6 +232,7 @@ def _evaluate(
         place=place,
         num_nodes=ones,
         num_devices=table.devices_per_node[place],
+        num_groups=table.devices_per_node[place],
         sharding=np.zeros_like(place),
         configuration=configuration,
         batch=batch,
@@ -445,7 +446,7 @@ def _supported(
 
 def _capacity_bytes(device: Device) -> float:
     """What one device has; a CPU takes the memory of its machine, which is not said here."""
-    return device.memory_bytes or math.inf
+    return device.capacity_bytes or math.inf
 
 
 def _silent(name: str, goal: Goal) -> UnansweredDevice:

@@ -139,7 +139,7 @@ def num_devices(place: Place) -> int:
 def place_memory_bytes(place: Place) -> float | None:
     """Memory the job may fill: of the device, or of the machine where the CPU is the device."""
     is_cpu = place.device.kind == "cpu"
-    return place.offer.host_memory_bytes if is_cpu else place.device.memory_bytes
+    return place.offer.host_memory_bytes if is_cpu else place.device.capacity_bytes
 
 
 def place_terms(place: Place, *, today: date) -> RentalTerms:

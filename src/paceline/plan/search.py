@@ -19,7 +19,7 @@ from paceline.plan.candidates import (
     enumerate_candidates,
 )
 from paceline.plan.chance import normal_quantile
-from paceline.plan.configurations import choose_configurations
+from paceline.plan.configurations import ConfiguredDevices, choose_configurations
 from paceline.plan.evaluation import (
     Constraint,
     Evaluation,
@@ -28,11 +28,17 @@ from paceline.plan.evaluation import (
     objective_name,
     objective_values,
 )
-from paceline.plan.forecasts import BatchWindow, Forecast, forecast, join_forecasts
+from paceline.plan.forecasts import BatchWindow, Forecast, can_split, forecast, join_forecasts
 from paceline.plan.goal import Goal, Work
 from paceline.plan.input_side import input_format, place_input_samples_per_s
 from paceline.plan.interruption import Checkpointing
-from paceline.plan.place_table import BoolArray, PlaceTable, place_memory_bytes, place_table
+from paceline.plan.place_table import (
+    BoolArray,
+    PlaceTable,
+    num_devices,
+    place_memory_bytes,
+    place_table,
+)
 from paceline.plan.places import PlaceSearch, find_places
 from paceline.plan.support import device_support, platform_of
 from paceline.predict import Calibration, builtin_calibration
@@ -42,6 +48,10 @@ from paceline.trace.workload import Workload
 
 #: An 80 % interval wider than half to double is an abstention.
 _WIDEST_LOG_SIGMA = math.log(2.0) / 1.2815515655446004
+
+#: Language models from so many parameters on are also tried on several devices per answer.
+_SPLIT_PARAMETERS = 1_000_000_000
+_TENSOR_DEGREES = (2, 4, 8)
 
 #: Where fewer items than this fit a device, recomputing activations is tried too.
 _ROOMY_BATCH = 16.0
@@ -239,12 +249,39 @@ def _forecast(
         for c in configured
         if (rows := tuple(r for r in c.rows if r in tight))
     )
-    if not recomputed:
+    others = recomputed + _tensor_parallel(workload, configured, found, devices)
+    if not others:
         return plain
     more = forecast(
-        workload, recomputed, devices, batch, work, seq=seq, calibration=calibration, window=window
+        workload, others, devices, batch, work, seq=seq, calibration=calibration, window=window
     )
     return join_forecasts(plain, more)
+
+
+def _tensor_parallel(
+    workload: Workload,
+    configured: Sequence[ConfiguredDevices],
+    found: PlaceSearch,
+    devices: Sequence[Device],
+) -> tuple[ConfiguredDevices, ...]:
+    """Large language models also answer with each layer shared by devices of one machine."""
+    if not is_generation(workload) or workload.num_parameters < _SPLIT_PARAMETERS:
+        return ()
+    counts: dict[str, set[int]] = {device.name: set() for device in devices}
+    for place in found.places:
+        if place.links.device is not None:
+            counts[place.device.name].add(num_devices(place))
+    return tuple(
+        replace(c, rows=rows, tensor_degree=degree)
+        for degree in _TENSOR_DEGREES
+        if can_split(workload, degree)
+        for c in configured
+        if (rows := tuple(r for r in c.rows if _divides(degree, counts[devices[r].name])))
+    )
+
+
+def _divides(degree: int, counts: set[int]) -> bool:
+    return any(count % degree == 0 for count in counts)
 
 
 def _window(

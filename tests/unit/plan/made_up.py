@@ -61,6 +61,8 @@ def made_forecast(
         gradient_bytes=np.full(num_configurations, state_bytes / 4),
         parameter_bytes=np.full(num_configurations, state_bytes / 4),
         optimizer_state_bytes=np.full(num_configurations, state_bytes / 2),
+        tensor_degree=np.ones(num_configurations, dtype=np.int64),
+        tensor_calls=(),
     )
 
 

@@ -288,10 +288,18 @@ def test_a_machine_never_trains_faster_than_its_input_side_delivers():
     for choice in planned("alexnet").choices:
         ready = planned("alexnet", data="ready", pins={"offer": choice.place.offer}).choices
         assert choice.samples_per_s.mid <= 1.0001 * max(c.samples_per_s.mid for c in ready)
-    starved = [c for c in planned("alexnet", objective="time").choices if c.bound == "input"]
-    assert starved
-    for choice in starved:
-        assert any("feeds" in note for note in choice.notes)
+
+
+def test_a_machine_that_starves_its_devices_says_so_and_what_helps():
+    search = searched("alexnet")
+    place, figures = search.candidates.place, search.evaluation
+    delivered = search.candidates.num_nodes * search.places.input_samples_per_s[place]
+    assert (figures.samples_per_s <= delivered * (1 + 1e-9)).all()
+    starved = search.found.places[place[np.flatnonzero(figures.starved_s > 0)[0]]]
+    choice = planned("alexnet", pins={"offer": starved.offer.name}, objective="time").choices[0]
+    assert choice.bound == "input"
+    assert "feeds" in choice.notes[0]
+    assert " gives " in choice.notes[0]
 
 
 def test_why_not_answers_for_devices_families_and_offers():
