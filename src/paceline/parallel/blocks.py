@@ -118,7 +118,8 @@ def block_costs(
     calibration = calibration or builtin_calibration()
     split = split_graph(graph, group.degree, sequence_parallel=group.sequence_parallel)
     program = rank_program(split.graph, configuration, recipe)
-    block, names = blocks_of_ops(program.modules, program.ops.module, program.ops.phase)
+    names = block_names(graph)
+    block = blocks_of_ops(program.modules, program.ops.module, names)
     lowered = _lowered(program, graph.name, configuration)
     busy_s = _op_s(lowered, device, points, calibration)
     host_s = dispatch_s(lowered, framework, calibration).astype(np.float64)
@@ -147,22 +148,26 @@ def block_costs(
     )
 
 
-def blocks_of_ops(
-    modules: Sequence[str], op_module: IntArray, op_phase: IntArray
-) -> tuple[IntArray, tuple[str, ...]]:
-    """Block of each op, and the blocks' names in the order data flows.
+def block_names(graph: Graph) -> tuple[str, ...]:
+    """Blocks of a model in the order data flows: numbered children, and what lies between."""
+    is_forward = graph.ops.phase == Phase.FORWARD
+    flow = (_block_key(graph.modules[m]) for m in graph.ops.module[is_forward].tolist())
+    return tuple(dict.fromkeys(key for key in flow if key)) or ("",)
 
-    An op outside all modules belongs to the block of the op before it.
-    """
-    keys = [match.group(1) if (match := _BLOCK.match(path)) else path for path in modules]
-    is_forward = op_phase == Phase.FORWARD
-    flow = (keys[m] for m in op_module[is_forward].tolist())
-    names = tuple(dict.fromkeys(key for key in flow if key)) or ("",)
+
+def blocks_of_ops(modules: Sequence[str], op_module: IntArray, names: Sequence[str]) -> IntArray:
+    """Block of each op; one outside all blocks belongs to the block of the op before it."""
     number = {name: index for index, name in enumerate(names)}
-    own = np.array([number.get(key, -1) for key in keys], dtype=np.int64)[op_module]
+    keys = [number.get(_block_key(path), -1) for path in modules]
+    own = np.array(keys, dtype=np.int64)[op_module]
     known = np.maximum.accumulate(np.where(own >= 0, np.arange(len(own)), -1))
     first = int(np.argmax(own >= 0)) if (own >= 0).any() else 0
-    return np.asarray(own[np.where(known >= 0, known, first)].clip(0)), names
+    return np.asarray(own[np.where(known >= 0, known, first)].clip(0))
+
+
+def _block_key(path: str) -> str:
+    match = _BLOCK.match(path)
+    return match.group(1) if match else path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -287,9 +292,7 @@ def _tensor_s(
     shape = (len(points.batch), len(names))
     if not len(calls.op):
         return np.zeros(shape), np.zeros(shape)
-    own, _ = blocks_of_ops(
-        graph.modules, graph.ops.module.astype(np.int64), graph.ops.phase.astype(np.int64)
-    )
+    own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)
     seconds = _call_s(calls, configuration, points, group)
     is_forward = np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
     forward, backward = (

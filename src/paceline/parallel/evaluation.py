@@ -132,7 +132,9 @@ class StrategyEvaluation:
         tensor_s: Of it, tensor-parallel communication on the busiest rank.
         exposed_s: Of it, data-parallel communication that nothing hides.
         update_s: Of it, the optimizer.
-        allocated_bytes: Peak of live tensors on the fullest rank.
+        state_bytes: Parameters, gradients and optimizer state of the fullest rank.
+        kept_bytes: Activations of microbatches in flight on that rank.
+        allocated_bytes: Peak of its live tensors.
         memory_bytes: Peak of its process, the bound that holds at a chance of 95 %.
     """
 
@@ -141,6 +143,8 @@ class StrategyEvaluation:
     tensor_s: FloatArray
     exposed_s: FloatArray
     update_s: FloatArray
+    state_bytes: FloatArray
+    kept_bytes: FloatArray
     allocated_bytes: FloatArray
     memory_bytes: FloatArray
 
@@ -161,8 +165,10 @@ def evaluate_strategies(
     pipelines, of_row = _pipelines(table, variants, fabric)
     tensor_degree = np.array([v.tensor_degree for v in variants])[table.variant]
     state_bytes = _state_bytes(table, state)
-    held = pipelines.parameters[of_row] * state_bytes[:, None] + pipelines.activations[of_row]
-    allocated = held.max(axis=1) + pipelines.transient[of_row]
+    states = pipelines.parameters[of_row] * state_bytes[:, None]
+    kept = pipelines.activations[of_row]
+    fullest = (np.arange(len(table)), (states + kept).argmax(axis=1))
+    allocated = states[fullest] + kept[fullest] + pipelines.transient[of_row]
     update_s = _update_s(table, pipelines.parameters[of_row].max(axis=1), fabric, state)
     exposed_s = _exposed_s(table, pipelines, of_row, tensor_degree, fabric, state)
     step_s = pipelines.seconds[of_row] + update_s + exposed_s
@@ -172,6 +178,8 @@ def evaluate_strategies(
         tensor_s=pipelines.tensor[of_row],
         exposed_s=exposed_s,
         update_s=update_s,
+        state_bytes=states[fullest],
+        kept_bytes=kept[fullest],
         allocated_bytes=allocated,
         memory_bytes=_process_bytes(allocated, fabric.platform),
     )

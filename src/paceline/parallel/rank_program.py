@@ -19,6 +19,7 @@ from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.trace.autocast import autocast, narrowed
 from paceline.trace.checkpointing import checkpointed
 from paceline.trace.costs import Configuration
+from paceline.trace.fusion import fused
 from paceline.trace.graph import Graph, IntArray, OpKind, Owner
 from paceline.trace.program import Program
 
@@ -69,7 +70,7 @@ def rank_program(graph: Graph, configuration: Configuration, recipe: Recipe) -> 
         program = checkpointed(program, configuration.checkpointing)
     if recipe == "half-weights":
         program = _with_wide_states(program)
-    return program.ordered()
+    return fused(program.ordered(), configuration.compiler)
 
 
 def home_op(program: Program) -> IntArray:
