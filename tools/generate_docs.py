@@ -17,10 +17,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
+
 import paceline
 from paceline.app import api, output
 from paceline.app.cli import build_commands
-from paceline.app.command_line import Commands, commands_help, verb_help
+from paceline.app.command_line import help_of
 from paceline.catalog import load_catalog
 from paceline.report.catalogs import device_table, offer_table
 from paceline.report.tables import markdown_table
@@ -57,15 +59,11 @@ def cli_page() -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def help_texts(commands: Commands, program: str) -> Iterator[tuple[str, str]]:
+def help_texts(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
     """Every command with its help, those with verbs of their own first."""
-    yield program, commands_help(commands, program)
-    for name, verb in commands.verbs.items():
-        path = f"{program} {name}"
-        if isinstance(verb, Commands):
-            yield from help_texts(verb, path)
-        else:
-            yield path, verb_help(verb, path)
+    yield path, help_of(command, path)
+    for name, below in getattr(command, "commands", {}).items():
+        yield from help_texts(below, f"{path} {name}")
 
 
 def api_page() -> str:

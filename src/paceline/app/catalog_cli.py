@@ -18,8 +18,8 @@ _Vendor = Annotated[str | None, Option(help="NVIDIA, AMD, Google, …")]
 
 def register(app: Commands) -> None:
     """Add the verbs."""
-    app.command("devices")(devices)
-    app.command("offers")(offers)
+    app.add_verb("devices", devices)
+    app.add_verb("offers", offers)
 
 
 def devices(

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_commands(verbs: Sequence[str] | None = None) -> Commands:
     """The command line with the given verbs, or with all of them."""
-    commands = Commands(_HELP)
+    commands = Commands("paceline", _HELP)
     wanted = VERBS if verbs is None else verbs
     for module in dict.fromkeys(VERBS[verb] for verb in wanted):
         import_module(module).register(commands)
@@ -80,7 +80,7 @@ def _run(arguments: list[str]) -> None:
     wanted = (verb,) if verb in VERBS else None
     if wanted is None and not verb.startswith("-"):
         raise UnknownNameError.from_name("command", verb, VERBS, command="paceline --help")
-    run(build_commands(wanted), arguments, program="paceline")
+    run(build_commands(wanted), arguments)
 
 
 def _print_error(error: PacelineError) -> None:

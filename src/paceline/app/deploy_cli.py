@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: Commands) -> None:
     """Add the verb."""
-    app.command("deploy")(deploy)
+    app.add_verb("deploy", deploy)
 
 
 def deploy(

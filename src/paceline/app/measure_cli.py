@@ -15,14 +15,14 @@ StoreFolder = Annotated[Path | None, Option(help="Folder of measurements; PACELI
 
 def register(app: Commands) -> None:
     """Add the verbs."""
-    app.command("measure")(measure)
-    app.command("doctor")(doctor)
-    app.command("compare")(compare)
-    stacks = app.group("stacks", "Isolated, pinned environments to measure in.")
-    stacks.command("list")(stacks_list)
-    stacks.command("create")(stacks_create)
-    stacks.command("check")(stacks_check)
-    stacks.command("remove")(stacks_remove)
+    app.add_verb("measure", measure)
+    app.add_verb("doctor", doctor)
+    app.add_verb("compare", compare)
+    stacks = app.add_group("stacks", "Isolated, pinned environments to measure in.")
+    stacks.add_verb("list", stacks_list)
+    stacks.add_verb("create", stacks_create)
+    stacks.add_verb("check", stacks_check)
+    stacks.add_verb("remove", stacks_remove)
 
 
 def measure(

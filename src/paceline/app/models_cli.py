@@ -12,7 +12,7 @@ from paceline.report.tables import markdown_table, text_table
 
 def register(app: Commands) -> None:
     """Add the verb."""
-    app.command("models")(models)
+    app.add_verb("models", models)
 
 
 def models(

@@ -23,7 +23,7 @@ _FIRST_WORDS = "# A plan of paceline"
 
 def register(app: Commands) -> None:
     """Add the verb."""
-    app.command("plan")(plan)
+    app.add_verb("plan", plan)
 
 
 @takes(*WORK_OPTIONS, *GOAL_OPTIONS)

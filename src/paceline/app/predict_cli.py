@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def register(app: Commands) -> None:
     """Add the verb."""
-    app.command("predict")(predict)
+    app.add_verb("predict", predict)
 
 
 def predict(

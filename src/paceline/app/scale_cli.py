@@ -13,7 +13,7 @@ from paceline.app.scaling import Scaling
 
 def register(app: Commands) -> None:
     """Add the verb."""
-    app.command("scale")(scale)
+    app.add_verb("scale", scale)
 
 
 def scale(

@@ -14,7 +14,7 @@ from paceline.app.output import Answer, say
 
 def register(app: Commands) -> None:
     """Add the verb."""
-    app.command("score")(score)
+    app.add_verb("score", score)
 
 
 def score(

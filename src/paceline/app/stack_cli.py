@@ -30,13 +30,13 @@ _CONSTRAINTS = (
 
 def register(app: Commands) -> None:
     """Add the verb with its three questions and the images."""
-    group = app.group(
+    group = app.add_group(
         "stack", "Which driver, CUDA or ROCm, Python and framework work together, and why not."
     )
-    group.command("resolve")(resolve_stack)
-    group.command("explain")(explain_stack)
-    group.command("check")(check_stack)
-    group.command("images")(choose_images)
+    group.add_verb("resolve", resolve_stack)
+    group.add_verb("explain", explain_stack)
+    group.add_verb("check", check_stack)
+    group.add_verb("images", choose_images)
 
 
 @takes(*_CONSTRAINTS)

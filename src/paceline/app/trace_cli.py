@@ -14,7 +14,7 @@ from paceline.app.traces import Trace
 
 def register(app: Commands) -> None:
     """Add the verb."""
-    app.command("trace")(trace)
+    app.add_verb("trace", trace)
 
 
 def trace(

@@ -9,7 +9,6 @@ from paceline.report.figures import ABSENT
 from paceline.report.tables import Column, Table
 from paceline.units import format_significant, format_usd
 
-_FULL_RATES = ("tf32", "fp32")
 _HALF_RATES = ("bf16", "fp16")
 
 
@@ -24,7 +23,8 @@ def device_table(devices: Sequence[Device]) -> Table:
             Column(title="GB", is_number=True),
             Column(title="GB/s", is_number=True),
             Column(title="16-bit TFLOP/s", is_number=True),
-            Column(title="32-bit TFLOP/s", is_number=True),
+            Column(title="TF32", is_number=True, drop_order=5),
+            Column(title="FP32", is_number=True),
             Column(title="W", is_number=True),
             Column(title="USD", is_number=True, drop_order=4),
         ),
@@ -84,7 +84,8 @@ def _device_cells(device: Device) -> tuple[str, ...]:
         _number(device.memory_bytes, lambda x: _scaled(x, 1e9)),
         _number(device.memory_bytes_per_s, lambda x: _scaled(x, 1e9)),
         _number(_best_rate(device, _HALF_RATES), lambda x: _scaled(x, 1e12)),
-        _number(_best_rate(device, _FULL_RATES), lambda x: _scaled(x, 1e12)),
+        _number(device.peak_flop_per_s.get("tf32"), lambda x: _scaled(x, 1e12)),
+        _number(device.peak_flop_per_s.get("fp32"), lambda x: _scaled(x, 1e12)),
         _number(device.tdp_w, lambda x: f"{x:g}"),
         _number(device.price_usd, lambda x: f"{x:,.0f}"),
     )

@@ -25,7 +25,7 @@ def duration_range(seconds: Interval) -> str:
     """
     scale_s, unit = duration_scale(seconds.mid)
     mid = format_significant(seconds.mid / scale_s)
-    return f"{mid} {unit} {_bounds(seconds, scale_s)}"
+    return f"{mid} {unit}{_bounds(seconds, scale_s)}"
 
 
 def usd_range(usd: Interval) -> str:
@@ -34,7 +34,7 @@ def usd_range(usd: Interval) -> str:
     >>> usd_range(Interval(low=17.2, mid=19.5, high=22.1))
     '19.5 (17–22)'
     """
-    return f"{format_usd(usd.mid)} {_bounds(usd)}"
+    return f"{format_usd(usd.mid)}{_bounds(usd)}"
 
 
 def number_range(figure: Interval) -> str:
@@ -43,7 +43,7 @@ def number_range(figure: Interval) -> str:
     >>> number_range(Interval(low=2310.0, mid=2512.0, high=2720.0))
     '2,512 (2,310–2,720)'
     """
-    return f"{format_significant(figure.mid)} {_bounds(figure)}"
+    return f"{format_significant(figure.mid)}{_bounds(figure)}"
 
 
 def memory_share(used: Interval, capacity_bytes: float) -> str:
@@ -81,5 +81,6 @@ def optional_bytes(num_bytes: float | None) -> str:
 
 
 def _bounds(figure: Interval, scale: float = 1.0) -> str:
+    """The interval in brackets; nothing where it is narrower than what is shown."""
     low, high = (format_significant(x / scale, 2) for x in (figure.low, figure.high))
-    return f"({low}–{high})"
+    return "" if low == high else f" ({low}–{high})"

@@ -36,6 +36,8 @@ class Job:
         framework: Whose host dispatch applies.
         batch_per_gpu: Items per device and microbatch.
         grad_accumulation: Microbatches per step.
+        units_per_item: What the sources of this model count per batch item, where it is neither
+            items nor tokens of the whole sequence.
     """
 
     entry: str
@@ -47,6 +49,7 @@ class Job:
     framework: str
     batch_per_gpu: float
     grad_accumulation: float
+    units_per_item: float | None
 
 
 def resolve_job(row: Row) -> Job:
@@ -69,6 +72,7 @@ def resolve_job(row: Row) -> Job:
         framework=framework["framework"],
         batch_per_gpu=batch,
         grad_accumulation=accumulation,
+        units_per_item=_number(model[f"{task}_units"]),
     )
 
 
@@ -79,7 +83,9 @@ def _model(row: Row) -> dict[str, str]:
             return known | {"entry": match.expand(known["entry"])}
     if re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)?", name):
         entry = f"timm:{name.partition('.')[0]}"
-        return {"entry": entry, "seq": "", "image_size": "", "note": ""}
+        return dict.fromkeys(("seq", "image_size", "train_units", "infer_units"), "") | {
+            "entry": entry
+        }
     raise UnresolvedRowError(f"no known model is called `{name}`")
 
 

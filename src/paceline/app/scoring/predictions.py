@@ -117,7 +117,9 @@ def _answer(
         return Answer(entry=entry, device=device.name, reason=why_not)
     spread = prediction.high_s[place] / prediction.mid_s[place]
     items = cell.job.batch_per_gpu * cell.job.grad_accumulation * max(cell.row.num_gpus or 1, 1)
-    per_item, unit = items_to_unit(cell.row, workload, _seq(cell, workload))
+    per_item, unit = items_to_unit(
+        cell.row, workload, _seq(cell, workload), cell.job.units_per_item
+    )
     rate = None if per_item is None else items * per_item / mid_s
     high_bytes = float(prediction.memory_high_bytes[place])
     return Answer(
