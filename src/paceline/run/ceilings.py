@@ -218,6 +218,9 @@ def _ceiling(record: Record) -> Ceiling | None:
     if record.workload == "HOST_COPY":
         rate = 4 * record.shape[0] / seconds
         return Ceiling(name=f"copy from {record.note} memory", rate=rate, unit="B/s", record=record)
+    if record.note == "fresh":
+        rate = 4 * record.shape[0] / seconds
+        return Ceiling(name="fresh memory", rate=rate, unit="B/s", record=record)
     if record.shape[0] < 1000:
         return Ceiling(name=f"dispatch of one op{through}", rate=seconds, unit="s", record=record)
     rate = 12 * record.shape[0] / seconds

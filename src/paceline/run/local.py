@@ -1,8 +1,9 @@
 """A predictor for the machine at hand: its own ceilings, corrected by its own measurements.
 
-Four coefficients, each a thing of this machine: how fast it convolves, multiplies matrices and
-moves memory, and what dispatching an op costs. Micro-benchmarks give where to begin, measured
-steps move it; with no step measured it already answers, and says that it is not calibrated.
+Six coefficients, each a thing of this machine: how fast it convolves, multiplies matrices, moves
+memory, streams the operands of a product, hands out fresh pages, and dispatches an op.
+Micro-benchmarks give where to begin, measured steps move it; with no step measured it already
+answers, and says that it is not calibrated.
 See docs/explanation/local-model.md.
 """
 
@@ -21,14 +22,25 @@ from paceline.trace import LoweredPass, OpKind, monomials
 FloatArray = npt.NDArray[np.float64]
 
 _CONVOLUTIONS = (OpKind.CONV, OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT)
-#: Where coefficients begin, as shares of the ceilings; wide, so that measurements move them.
-_START_FRACS = (0.6, 0.8, 0.8, 4.0)
+#: Where coefficients begin, as shares of the ceilings: library products pack their operands
+#: (a third of the bandwidth is left), and an op of a real model costs some four bare dispatches.
+_CONV_FRAC, _MATMUL_FRAC, _MEMORY_FRAC, _OPERAND_FRAC = 0.6, 0.8, 0.8, 0.33
+_DISPATCHES_PER_OP = 4.0
+#: glibc maps allocations above this anew every time (mallopt(3), M_MMAP_THRESHOLD_MAX).
+_FRESH_BYTES = 32 * 2**20
 _PRIOR_LOG_SIGMA = 0.6
 _NOISE_LOG_SIGMA = 0.05
 _UNCALIBRATED_LOG_SIGMA = 0.4
 _LEAST_LOG_SIGMA = 0.08
 #: Half width of an 80 % interval in standard deviations.
 _Z_80 = 1.2816
+_NEEDED = frozenset({"matrix product fp32", "memory", "fresh memory", "dispatch of one op"})
+
+
+_COEFFICIENTS = (
+    "conv_flop_per_s", "matmul_flop_per_s", "memory_bytes_per_s", "operand_bytes_per_s",
+    "fresh_bytes_per_s", "dispatch_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +49,19 @@ class StepWork:
 
     Attributes:
         conv_flop: FLOP of each distinct convolution times its count, (num_rows,).
-        matmul_flop: FLOP of each other distinct op times its count, (num_rows,).
-        moved_bytes: Bytes of each distinct op times its count, (num_rows,).
+        moved_bytes: Bytes of each distinct op that is no other product, times count, (num_rows,).
+        matmul_flop: FLOP of all other products.
+        operand_bytes: Bytes that those read and write.
+        fresh_bytes: Bytes of results so large that their pages are handed out anew.
         num_ops: Ops that are dispatched.
         gradient_bytes: Of all gradients, as they are exchanged.
     """
 
     conv_flop: FloatArray
-    matmul_flop: FloatArray
     moved_bytes: FloatArray
+    matmul_flop: float
+    operand_bytes: float
+    fresh_bytes: float
     num_ops: float
     gradient_bytes: float
 
@@ -58,6 +74,8 @@ class LocalModel:
         conv_flop_per_s: Rate of convolutions.
         matmul_flop_per_s: Rate of other products.
         memory_bytes_per_s: Rate of everything that is bound by memory.
+        operand_bytes_per_s: Rate at which products take their operands.
+        fresh_bytes_per_s: Rate at which fresh pages are handed out and filled.
         dispatch_s: Time to dispatch one op.
         shared_frac: Speed of one process while others run beside it, by number of processes.
         all_reduce_bytes_per_s: Bus bandwidth between processes, by number of them.
@@ -68,6 +86,8 @@ class LocalModel:
     conv_flop_per_s: float
     matmul_flop_per_s: float
     memory_bytes_per_s: float
+    operand_bytes_per_s: float
+    fresh_bytes_per_s: float
     dispatch_s: float
     shared_frac: Mapping[int, float]
     all_reduce_bytes_per_s: Mapping[int, float]
@@ -102,29 +122,35 @@ def step_work(lowered: LoweredPass, *, batch: int, seq: int = 1) -> StepWork:
     costs = lowered.costs
     powers = monomials(batch, seq)[0]
     flop = costs.count * (costs.flop @ powers)
+    written = costs.write_bytes @ powers
+    moved = costs.count * (costs.read_bytes @ powers + written)
     is_conv = np.isin(costs.kind, [int(kind) for kind in _CONVOLUTIONS])
+    is_product = ~is_conv & (flop > 0)
+    is_fresh = (written > _FRESH_BYTES) & (costs.kind != int(OpKind.OPTIMIZER))
     return StepWork(
         conv_flop=np.where(is_conv, flop, 0.0),
-        matmul_flop=np.where(is_conv, 0.0, flop),
-        moved_bytes=costs.count * ((costs.read_bytes + costs.write_bytes) @ powers),
+        moved_bytes=np.where(is_product, 0.0, moved),
+        matmul_flop=float(np.sum(flop[is_product])),
+        operand_bytes=float(np.sum(moved[is_product])),
+        fresh_bytes=float(np.sum((costs.count * written)[is_fresh])),
         num_ops=float(np.sum(costs.count * np.maximum(costs.num_kernels, 1.0))),
         gradient_bytes=lowered.gradient_bytes,
     )
 
 
 def start_model(ceilings: Sequence[Ceiling]) -> LocalModel | None:
-    """A model from micro-benchmarks alone; None if they lack products or memory."""
+    """A model from micro-benchmarks alone; None if they lack what it needs."""
     rates = {ceiling.name: ceiling.rate for ceiling in ceilings}
-    flop_per_s = rates.get("matrix product fp32")
-    memory_bytes_per_s = rates.get("memory")
-    if flop_per_s is None or memory_bytes_per_s is None:
+    if not rates.keys() >= _NEEDED:
         return None
-    conv, matmul, memory, dispatch = _START_FRACS
+    flop_per_s, memory_bytes_per_s = rates["matrix product fp32"], rates["memory"]
     return LocalModel(
-        conv_flop_per_s=conv * flop_per_s,
-        matmul_flop_per_s=matmul * flop_per_s,
-        memory_bytes_per_s=memory * memory_bytes_per_s,
-        dispatch_s=dispatch * rates.get("dispatch of one op", 2e-6),
+        conv_flop_per_s=_CONV_FRAC * flop_per_s,
+        matmul_flop_per_s=_MATMUL_FRAC * flop_per_s,
+        memory_bytes_per_s=_MEMORY_FRAC * memory_bytes_per_s,
+        operand_bytes_per_s=_OPERAND_FRAC * memory_bytes_per_s,
+        fresh_bytes_per_s=rates["fresh memory"],
+        dispatch_s=_DISPATCHES_PER_OP * rates["dispatch of one op"],
         shared_frac=_shared_fracs(ceilings, flop_per_s),
         all_reduce_bytes_per_s={
             ceiling.record.num_devices: ceiling.rate
@@ -162,40 +188,36 @@ def fit_local(model: LocalModel, pairs: Sequence[tuple[StepWork, float]]) -> Loc
     measured = np.log([seconds for _, seconds in pairs])
     for _ in range(30):
         residual, slope = _linearize(theta, pairs, measured)
-        system = np.vstack([slope / _NOISE_LOG_SIGMA, np.eye(4) / _PRIOR_LOG_SIGMA])
+        system = np.vstack([slope / _NOISE_LOG_SIGMA, np.eye(len(theta)) / _PRIOR_LOG_SIGMA])
         target = np.concatenate([residual / _NOISE_LOG_SIGMA, (start - theta) / _PRIOR_LOG_SIGMA])
         change = np.linalg.lstsq(system, target, rcond=None)[0]
         theta += np.clip(change, -0.5, 0.5)
     residual, _ = _linearize(theta, pairs, measured)
-    conv, matmul, memory, dispatch = np.exp(theta)
+    conv, matmul, memory, operand, fresh, dispatch_s = (float(value) for value in np.exp(theta))
     return replace(
         model,
-        conv_flop_per_s=float(conv),
-        matmul_flop_per_s=float(matmul),
-        memory_bytes_per_s=float(memory),
-        dispatch_s=float(dispatch),
+        conv_flop_per_s=conv,
+        matmul_flop_per_s=matmul,
+        memory_bytes_per_s=memory,
+        operand_bytes_per_s=operand,
+        fresh_bytes_per_s=fresh,
+        dispatch_s=dispatch_s,
         log_sigma=max(_LEAST_LOG_SIGMA, 1.5 * float(np.sqrt(np.mean(residual**2)))),
         num_records=len(pairs),
     )
 
 
 def _coefficients(model: LocalModel) -> FloatArray:
-    return np.array(
-        [
-            model.conv_flop_per_s,
-            model.matmul_flop_per_s,
-            model.memory_bytes_per_s,
-            model.dispatch_s,
-        ]
-    )
+    return np.array([getattr(model, name) for name in _COEFFICIENTS])
 
 
 def _step_s(coefficients: FloatArray, work: StepWork) -> float:
-    """Each op takes the longer of its arithmetic and its memory traffic, and its dispatch."""
-    conv, matmul, memory, dispatch_s = coefficients
-    arithmetic_s = work.conv_flop / conv + work.matmul_flop / matmul
-    ops_s = np.maximum(arithmetic_s, work.moved_bytes / memory)
-    return float(np.sum(ops_s) + work.num_ops * dispatch_s)
+    """Convolutions overlap arithmetic and traffic; products pack first; the rest is traffic."""
+    conv, matmul, memory, operand, fresh, dispatch_s = coefficients
+    ops_s = np.maximum(work.conv_flop / conv, work.moved_bytes / memory)
+    products_s = work.matmul_flop / matmul + work.operand_bytes / operand
+    pages_s = work.fresh_bytes / fresh
+    return float(np.sum(ops_s) + products_s + pages_s + work.num_ops * dispatch_s)
 
 
 def _linearize(
@@ -207,7 +229,7 @@ def _linearize(
     def logs(values: FloatArray) -> FloatArray:
         return np.log([_step_s(np.exp(values), work) for work, _ in pairs])
 
-    shifts = step * np.eye(4)
+    shifts = step * np.eye(len(theta))
     slope = np.stack([(logs(theta + s) - logs(theta - s)) / (2 * step) for s in shifts], axis=1)
     return measured - logs(theta), slope
 

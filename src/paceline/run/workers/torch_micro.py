@@ -38,6 +38,7 @@ def alone(torch, request, progress):
         for size in request["matmul_sizes"]:
             yield matmul(torch, device, wait, dtype, size, request, progress, None)
     yield memory(torch, device, wait, request, progress)
+    yield fresh(torch, device, wait, request, progress)
     yield launch(torch, device, wait, request, progress)
     if device == "cuda":
         for is_pinned in (True, False):
@@ -67,6 +68,15 @@ def memory(torch, device, wait, request, progress):
     timing = time_steps(step, wait, request["timing"], progress)
     return dict(timing, name="ELEMENTWISE", dtype="fp32", shape=[count, 1, 3],
                 flop=2 * count, moved_bytes=12 * count)  # fmt: skip
+
+
+def fresh(torch, device, wait, request, progress):
+    """Fill memory that was allocated for it: on a CPU every page of it is handed out anew."""
+    count = request["memory_elements"]
+    step = lambda: torch.zeros(count, device=device)  # noqa: E731
+    timing = time_steps(step, wait, request["timing"], progress)
+    return dict(timing, name="ELEMENTWISE", dtype="fp32", shape=[count, 1, 1], note="fresh",
+                flop=0, moved_bytes=4 * count)  # fmt: skip
 
 
 def launch(torch, device, wait, request, progress):
