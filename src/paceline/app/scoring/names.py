@@ -80,6 +80,8 @@ def _model(row: Row) -> dict[str, str]:
     name = row.model.strip()
     for known in read_table("model_names.csv"):
         if match := re.fullmatch(known["pattern"], name, re.IGNORECASE):
+            if known["tasks"] and row.task != known["tasks"]:
+                raise UnresolvedRowError(f"`{name}` is predicted for {known['tasks']} only")
             return known | {"entry": match.expand(known["entry"])}
     if re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)?", name):
         entry = f"timm:{name.partition('.')[0]}"

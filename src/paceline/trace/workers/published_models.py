@@ -1,30 +1,20 @@
-"""Models that published measurements name: timm's by name, and others in the shapes of their code.
+"""Models that published measurements name, in the shapes of the code that was measured.
 
-Standard library, torch and (for ``timm__NAME``) timm only. The trace worker finds this module
-beside itself: ``published_models:timm__resnet18`` is timm's resnet18 without weights.
+Standard library and torch only. The trace worker finds this module beside itself:
+``published_models:published__gnmt`` is GNMT without weights.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
 
 def __getattr__(name):
-    """``timm__NAME`` builds timm's model NAME; ``published__NAME`` a model of this module."""
+    """``published__NAME`` builds a model of this module."""
     scheme, _, model = name.partition("__")
-    if scheme == "timm" and model:
-        return lambda: _timm_model(model)
     if scheme == "published" and model in _MODELS:
         return _MODELS[model]
     raise AttributeError("no published model is called `%s`" % name)
-
-
-def _timm_model(name):
-    import torch_models
-
-    torch_models.import_torchvision()
-    import timm
-
-    return timm.create_model(name, pretrained=False)
 
 
 def _conv_bn(inputs, outputs, kernel, stride=1, padding=0):
@@ -76,8 +66,6 @@ class _InceptionBlock(nn.Module):
         parts = [self.three(x), self.double_three(x), self.project(self.pool(x))]
         if self.one is not None:
             parts.insert(0, self.one(x))
-        import torch
-
         return torch.cat(parts, 1)
 
 
@@ -108,7 +96,348 @@ class InceptionBn(nn.Module):
         return self.head(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+class BertForAnswers(nn.Module):
+    """BERT with a start and an end score per token, as fine-tuned on SQuAD."""
+
+    def __init__(self, layers, hidden, heads):
+        super().__init__()
+        import torch_models
+
+        self.bert = torch_models.bert(layers, hidden, heads)
+        self.answers = nn.Linear(hidden, 2)
+
+    def forward(self, tokens):
+        x = self.bert._embed(tokens, 0)
+        for layer in self.bert.layers:
+            x = layer(x, None, None)
+        return self.answers(x).transpose(1, 2)
+
+
+class Gnmt(nn.Module):
+    """GNMT v2: four encoder and four decoder layers of 1024 with normalised attention.
+
+    Architecture of NVIDIA/DeepLearningExamples, PyTorch/Translation/GNMT.
+    """
+
+    def __init__(self, hidden=1024, vocabulary=32320):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, hidden)
+        self.first = nn.LSTM(hidden, hidden, batch_first=True, bidirectional=True)
+        self.encoder = nn.ModuleList(
+            [nn.LSTM(2 * hidden, hidden, batch_first=True)]
+            + [nn.LSTM(hidden, hidden, batch_first=True) for _ in range(2)]
+        )
+        self.reader = nn.LSTM(hidden, hidden, batch_first=True)
+        self.query = nn.Linear(hidden, hidden, bias=False)
+        self.key = nn.Linear(hidden, hidden, bias=False)
+        self.score = nn.Linear(hidden, 1, bias=False)
+        self.decoder = nn.ModuleList(
+            [nn.LSTM(2 * hidden, hidden, batch_first=True) for _ in range(3)]
+        )
+        self.dropout = nn.Dropout(0.2)
+        self.vocabulary = nn.Linear(hidden, vocabulary)
+
+    def inputs(self, batch, seq):
+        return torch.empty((batch, seq), dtype=torch.int64), torch.empty(
+            (batch, seq), dtype=torch.int64
+        )
+
+    def forward(self, source, target):
+        x, _ = self.first(self.dropout(self.embedding(source)))
+        x, _ = self.encoder[0](self.dropout(x))
+        for layer in self.encoder[1:]:
+            x = layer(self.dropout(x))[0] + x
+        y, _ = self.reader(self.dropout(self.embedding(target)))
+        energy = torch.tanh(self.query(y)[:, :, None] + self.key(x)[:, None])
+        weights = torch.softmax(self.score(energy)[..., 0], dim=-1)
+        context = torch.bmm(weights, x)
+        for number, layer in enumerate(self.decoder):
+            z = layer(self.dropout(torch.cat((y, context), -1)))[0]
+            y = z if number == 0 else z + y
+        return self.vocabulary(y)
+
+
+class _RelativeBlock(nn.Module):
+    """A Transformer-XL layer: attention over memory and segment with relative positions."""
+
+    def __init__(self, width, heads, inner):
+        super().__init__()
+        self.heads, self.size = heads, width // heads
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.position = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.dropout = nn.Dropout(0.1)
+        self.content_bias = nn.Parameter(torch.empty(1, heads, 1, self.size))
+        self.position_bias = nn.Parameter(torch.empty(1, heads, 1, self.size))
+
+    def forward(self, x, positions):
+        batch, length, width = x.shape
+        both = torch.cat((x.detach(), x), 1)
+        q, k, v = self.qkv(both).view(batch, 2 * length, 3, self.heads, self.size).unbind(2)
+        q, k, v = q[:, length:].transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        r = self.position(positions).view(2 * length, self.heads, self.size).permute(1, 2, 0)
+        content = torch.matmul(q + self.content_bias, k.transpose(-1, -2))
+        rows = (q + self.position_bias).transpose(0, 1).reshape(self.heads, -1, self.size)
+        place = torch.bmm(rows, r).view(self.heads, batch, length, 2 * length).transpose(0, 1)
+        shifted = torch.cat((place[..., -1:], place[..., :-1]), -1)
+        weights = self.dropout(torch.softmax((content + shifted) * 0.125, -1))
+        y = torch.matmul(weights, v).transpose(1, 2).reshape(batch, length, width)
+        x = self.norm1(x + self.dropout(self.out(y)))
+        return self.norm2(x + self.dropout(self.down(self.dropout(torch.relu(self.up(x))))))
+
+
+class TransformerXl(nn.Module):
+    """Transformer-XL with a memory as long as the segment and an adaptive softmax's head.
+
+    Architecture of NVIDIA/DeepLearningExamples, LanguageModeling/Transformer-XL; the rare-word
+    tails of the adaptive softmax are left out.
+    """
+
+    def __init__(self, layers, width, heads, inner, shortlist=20000, vocabulary=267735):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.layers = nn.ModuleList([_RelativeBlock(width, heads, inner) for _ in range(layers)])
+        self.head = nn.Linear(width, shortlist)
+        self.width = width
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        positions = x.new_empty(2 * tokens.shape[1], self.width)
+        for layer in self.layers:
+            x = layer(x, positions)
+        return self.head(x)
+
+
+class _WaveNet(nn.Module):
+    """The coupling network of WaveGlow: eight gated dilated convolutions."""
+
+    def __init__(self, channels=512, layers=8, mels=640):
+        super().__init__()
+        self.start = nn.Conv1d(4, channels, 1)
+        self.condition = nn.Conv1d(mels, 2 * channels * layers, 1)
+        self.inner = nn.ModuleList(
+            [nn.Conv1d(channels, 2 * channels, 3, dilation=2**n, padding=2**n)
+             for n in range(layers)]
+        )  # fmt: skip
+        self.skip = nn.ModuleList([nn.Conv1d(channels, 2 * channels, 1) for _ in range(layers)])
+        self.end = nn.Conv1d(channels, 8, 1)
+        self.channels = channels
+
+    def forward(self, audio, mel):
+        x, total = self.start(audio), 0
+        conditions = self.condition(mel).split(2 * self.channels, 1)
+        for inner, skip, condition in zip(self.inner, self.skip, conditions):  # noqa: B905
+            gates = inner(x) + condition
+            first, second = gates.split(self.channels, 1)
+            residual, out = skip(torch.tanh(first) * torch.sigmoid(second)).split(self.channels, 1)
+            x, total = x + residual, total + out
+        return self.end(total)
+
+
+class WaveGlow(nn.Module):
+    """WaveGlow (Prenger et al., 2018): twelve flows over groups of eight samples.
+
+    Segments of 8,000 samples as in NVIDIA/DeepLearningExamples.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.mixing = nn.ModuleList([nn.Conv1d(8, 8, 1, bias=False) for _ in range(12)])
+        self.flows = nn.ModuleList([_WaveNet() for _ in range(12)])
+
+    def inputs(self, batch):
+        return torch.empty(batch, 8, 1000), torch.empty(batch, 640, 1000)
+
+    def loss(self, output, _inputs):
+        return output.pow(2).sum()
+
+    def forward(self, audio, mel):
+        for mixing, flow in zip(self.mixing, self.flows):  # noqa: B905
+            first, second = mixing(audio).split(4, 1)
+            shift, scale = flow(first, mel).split(4, 1)
+            audio = torch.cat((first, torch.exp(scale) * second + shift), 1)
+        return audio
+
+
+class NeuralFiltering(nn.Module):
+    """Neural collaborative filtering on MovieLens-20M (He et al., 2017; MLPerf v0.5 sizes)."""
+
+    def __init__(self, users=138493, movies=26744):
+        super().__init__()
+        self.user, self.movie = nn.Embedding(users, 64), nn.Embedding(movies, 64)
+        self.deep_user, self.deep_movie = nn.Embedding(users, 128), nn.Embedding(movies, 128)
+        self.deep = nn.Sequential(
+            nn.Linear(256, 256), nn.ReLU(), nn.Dropout(0.5), nn.Linear(256, 128), nn.ReLU(),
+            nn.Dropout(0.5), nn.Linear(128, 64), nn.ReLU(), nn.Dropout(0.5),
+        )  # fmt: skip
+        self.score = nn.Linear(128, 1)
+
+    def inputs(self, batch):
+        one = torch.empty((batch,), dtype=torch.int64)
+        return one, torch.empty_like(one)
+
+    def loss(self, output, _inputs):
+        return F.binary_cross_entropy_with_logits(output, torch.empty_like(output))
+
+    def forward(self, users, movies):
+        wide = self.user(users) * self.movie(movies)
+        deep = self.deep(torch.cat((self.deep_user(users), self.deep_movie(movies)), -1))
+        return self.score(torch.cat((wide, deep), -1))
+
+
+class Ssd300(nn.Module):
+    """SSD at 300×300 on ResNet-50 up to its third stage, 81 classes.
+
+    Architecture of NVIDIA/DeepLearningExamples, PyTorch/Detection/SSD.
+    """
+
+    def __init__(self, classes=81):
+        super().__init__()
+        import torch_models
+
+        backbone = torch_models.import_torchvision().models.resnet50(weights=None)
+        self.backbone = nn.Sequential(*list(backbone.children())[:7])
+        block = self.backbone[-1][0]
+        block.conv2.stride, block.downsample[0].stride = (1, 1), (1, 1)
+        widths, mids = (1024, 512, 512, 256, 256, 256), (256, 256, 128, 128, 128)
+        self.extra = nn.ModuleList(
+            [
+                nn.Sequential(
+                    _conv_bn(a, mid, 1), _conv_bn(mid, b, 3, 2 if n < 3 else 1, 1 if n < 3 else 0)
+                )
+                for n, (a, mid, b) in enumerate(zip(widths, mids, widths[1:]))  # noqa: B905
+            ]
+        )
+        boxes = (4, 6, 6, 6, 4, 4)
+        self.places = nn.ModuleList(
+            [nn.Conv2d(w, 4 * n, 3, padding=1) for w, n in zip(widths, boxes)]  # noqa: B905
+        )
+        self.scores = nn.ModuleList(
+            [nn.Conv2d(w, classes * n, 3, padding=1) for w, n in zip(widths, boxes)]  # noqa: B905
+        )
+        self.classes = classes
+
+    def forward(self, images):
+        x = self.backbone(images)
+        places, scores = [self.places[0](x)], [self.scores[0](x)]
+        for extra, place, score in zip(self.extra, self.places[1:], self.scores[1:]):  # noqa: B905
+            x = extra(x)
+            places.append(place(x))
+            scores.append(score(x))
+        batch = images.shape[0]
+        joined = torch.cat([s.reshape(batch, self.classes, -1) for s in scores], 2)
+        boxes = torch.cat([p.reshape(batch, 4, -1) for p in places], 2)
+        return joined.transpose(1, 2), boxes.transpose(1, 2)
+
+
+class UNetMedical(nn.Module):
+    """The U-Net of 2015 on 572×572 grey images, unpadded."""
+
+    def __init__(self):
+        super().__init__()
+        widths = (64, 128, 256, 512, 1024)
+        self.down = nn.ModuleList(
+            [self._pair(a, b) for a, b in zip((1, *widths), widths)]  # noqa: B905
+        )
+        self.up = nn.ModuleList([nn.ConvTranspose2d(a, a // 2, 2, 2) for a in reversed(widths[1:])])
+        self.merge = nn.ModuleList([self._pair(a, a // 2) for a in reversed(widths[1:])])
+        self.head = nn.Conv2d(64, 2, 1)
+
+    @staticmethod
+    def _pair(inputs, outputs):
+        return nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3), nn.ReLU(), nn.Conv2d(outputs, outputs, 3), nn.ReLU()
+        )
+
+    def inputs(self, batch):
+        return torch.empty(batch, 1, 572, 572)
+
+    def loss(self, output, _inputs):
+        batch, _, height, width = output.shape
+        target = output.new_empty((batch, height, width), dtype=torch.int64)
+        return F.cross_entropy(output, target)
+
+    def forward(self, images):
+        kept, x = [], images
+        for number, pair in enumerate(self.down):
+            x = pair(F.max_pool2d(x, 2) if number else x)
+            kept.append(x)
+        for up, merge, skip in zip(self.up, self.merge, reversed(kept[:-1])):  # noqa: B905
+            x = up(x)
+            edge = (skip.shape[-1] - x.shape[-1]) // 2
+            size = x.shape[-1]
+            x = merge(torch.cat((skip[..., edge : edge + size, edge : edge + size], x), 1))
+        return self.head(x)
+
+
+class MaskRcnn(nn.Module):
+    """Mask R-CNN on ResNet-50 with a feature pyramid at 800×1344, without its dynamic parts.
+
+    Proposals are a fixed number of regions per image and their pooling is a copy; choosing and
+    suppressing boxes (host work and small kernels) is not counted.
+    """
+
+    def __init__(self, regions=512, masks=128):
+        super().__init__()
+        import torch_models
+
+        stages = list(torch_models.import_torchvision().models.resnet50(weights=None).children())
+        self.stem, self.stages = nn.Sequential(*stages[:4]), nn.ModuleList(stages[4:8])
+        self.lateral = nn.ModuleList([nn.Conv2d(w, 256, 1) for w in (256, 512, 1024, 2048)])
+        self.smooth = nn.ModuleList([nn.Conv2d(256, 256, 3, padding=1) for _ in range(4)])
+        self.rpn = nn.Conv2d(256, 256, 3, padding=1)
+        self.rpn_out = nn.Conv2d(256, 15, 1)
+        self.box = nn.Sequential(
+            nn.Linear(256 * 49, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
+            nn.Linear(1024, 81 * 5),
+        )  # fmt: skip
+        self.mask = nn.Sequential(
+            *[nn.Sequential(nn.Conv2d(256, 256, 3, padding=1), nn.ReLU()) for _ in range(4)],
+            nn.ConvTranspose2d(256, 256, 2, 2), nn.ReLU(), nn.Conv2d(256, 81, 1),
+        )  # fmt: skip
+        self.regions, self.masks = regions, masks
+
+    def inputs(self, batch):
+        return torch.empty(batch, 3, 800, 1344)
+
+    def loss(self, output, _inputs):
+        return sum(part.float().pow(2).mean() for part in output)
+
+    def forward(self, images):
+        x, levels = self.stem(images), []
+        for stage in self.stages:
+            x = stage(x)
+            levels.append(x)
+        merged = [lateral(level) for lateral, level in zip(self.lateral, levels)]  # noqa: B905
+        for number in (2, 1, 0):
+            merged[number] = merged[number] + F.interpolate(
+                merged[number + 1], size=merged[number].shape[-2:], mode="nearest"
+            )
+        pyramid = [smooth(level) for smooth, level in zip(self.smooth, merged)]  # noqa: B905
+        pyramid.append(F.max_pool2d(pyramid[-1], 1, 2))
+        proposals = [self.rpn_out(torch.relu(self.rpn(level))) for level in pyramid]
+        boxes = self._pooled(pyramid[1], 7, self.regions)
+        masks = self._pooled(pyramid[0], 14, self.masks)
+        return [*proposals, self.box(boxes.flatten(1)), self.mask(masks)]
+
+    def _pooled(self, level, side, count):
+        one = F.adaptive_avg_pool2d(level, side)
+        return one[:, None].expand(-1, count, -1, -1, -1).reshape(-1, 256, side, side)
+
+
 _MODELS = {
     "overfeat_fast": OverfeatFast,
     "inception_bn": InceptionBn,
+    "bert_squad_base": lambda: BertForAnswers(12, 768, 12),
+    "bert_squad_large": lambda: BertForAnswers(24, 1024, 16),
+    "gnmt": Gnmt,
+    "transformer_xl_base": lambda: TransformerXl(16, 512, 8, 2048),
+    "transformer_xl_large": lambda: TransformerXl(18, 1024, 16, 4096),
+    "waveglow": WaveGlow,
+    "ncf": NeuralFiltering,
+    "ssd300": Ssd300,
+    "unet_medical": UNetMedical,
+    "mask_rcnn": MaskRcnn,
 }
