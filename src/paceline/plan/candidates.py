@@ -13,9 +13,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from paceline.parallel import Sharding, sharded_memory_bytes
+from paceline.parallel import Sharding
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
+from paceline.plan.rank_memory import saved_bytes
 from paceline.trace.graph import FloatArray
 
 #: What data-parallel ranks can split, by code. ZeRO-1 communicates like ZeRO-2 and needs more
@@ -162,21 +163,21 @@ def _memory(
     device = places.device[rows.place]
     whole = forecast.memory_mid_bytes[rows.configuration, device]
     margin = np.exp(memory_z * forecast.memory_log_sigma[rows.configuration, device])
-    memory = np.empty_like(whole)
-    for code, sharding in enumerate(SHARDINGS):
-        chosen = rows.sharding == code
-        configuration = rows.configuration[chosen]
-        memory[chosen] = sharded_memory_bytes(
-            memory_bytes=whole[chosen],
-            parameter_bytes=forecast.parameter_bytes[configuration][:, None],
-            gradient_bytes=forecast.gradient_bytes[configuration][:, None],
-            optimizer_state_bytes=forecast.optimizer_state_bytes[configuration][:, None],
-            num_ranks=groups[chosen][:, None],
-            sharding=sharding,
-        )
+    memory = whole - _saved(rows, groups, forecast)
     capacity = places.memory_bytes[rows.place][:, None]
     is_known = np.isfinite(forecast.step_s[rows.configuration, device])
     return memory, is_known & (memory * margin <= capacity)
+
+
+def _saved(rows: _Rows, groups: IntArray, forecast: Forecast) -> FloatArray:
+    """What sharding saves, (num_rows, P); each distinct way of sharding is worked out once."""
+    keys = np.column_stack([rows.configuration, groups, rows.sharding])
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    saved = [
+        saved_bytes(forecast.moments[configuration], num_ranks, SHARDINGS[sharding])
+        for configuration, num_ranks, sharding in distinct.tolist()
+    ]
+    return np.reshape(saved, (-1, len(forecast.batch)))[inverse.reshape(-1)]
 
 
 def _batch_allowed(global_batch: IntArray, rule: BatchRule) -> BoolArray:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.plan.chance import chance_words, normal_cdf
 from paceline.plan.choices import bound_word, cell_of, mfu_frac, place_of
 from paceline.plan.evaluation import Constraint, objective_name
 from paceline.plan.notes import input_note
 from paceline.plan.place_table import BoolArray
 from paceline.plan.search import Search
-from paceline.plan.selection import Selection, best_of, standard_margin
+from paceline.plan.selection import Selection, best_of
 from paceline.plan.wording import (
     candidate_name,
     cost_text,
     cost_value_text,
     duration_up,
+    failure_text,
     objective_text,
     rounded_up,
     speed_text,
@@ -62,20 +62,6 @@ def turns(search: Search, selection: Selection) -> tuple[str, ...]:
     ]
     found.append(_break_even(search, selection))
     return tuple(sentence for sentence in found if sentence)
-
-
-def fail_chance(constraint: Constraint, row: int) -> float:
-    """Chance that a candidate breaks a constraint."""
-    return 1.0 - normal_cdf(float(standard_margin(constraint, np.array([row]))[0]))
-
-
-def failure_text(search: Search, row: int) -> str:
-    """Which constraint a candidate fails, and in how many cases; empty if none."""
-    for constraint in search.constraints:
-        if not constraint.is_met[row]:
-            chance = fail_chance(constraint, row)
-            return f"{constraint.kind} in {chance_words(chance)}"
-    return ""
 
 
 def looser_limit(search: Search, constraint: Constraint, best: int) -> tuple[float, int] | None:

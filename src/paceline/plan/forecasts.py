@@ -18,6 +18,7 @@ from paceline.errors import InvalidInputError
 from paceline.parallel.tensor_parallel import TensorSplit, split_graph
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
+from paceline.plan.rank_memory import PeakMoments, peak_moments, saved_bytes
 from paceline.plan.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.predict.memory import peak_memory_bytes
@@ -25,6 +26,9 @@ from paceline.trace import lower
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.workload import Pass, Workload
+
+#: So many ranks share state that more would make no difference.
+_MANY_RANKS = 1_000_000
 
 #: The 95 % bound of memory lies so many standard deviations above the median.
 _Z_95 = 1.6448536269514722
@@ -54,6 +58,7 @@ class Forecast:
         gradient_bytes: As reduced between ranks, (C,).
         parameter_bytes: As stored on the device, (C,).
         optimizer_state_bytes: Including master weights, (C,).
+        moments: When memory can be at its peak, C of them.
         tensor_degree: Devices that share each layer; figures are then of one of them, (C,).
         tensor_calls: What they exchange, C of them.
     """
@@ -76,6 +81,7 @@ class Forecast:
     gradient_bytes: FloatArray
     parameter_bytes: FloatArray
     optimizer_state_bytes: FloatArray
+    moments: tuple[PeakMoments, ...]
     tensor_degree: npt.NDArray[np.int64]
     tensor_calls: tuple[TensorCalls, ...]
 
@@ -181,6 +187,9 @@ def forecast(
         gradient_bytes=np.array([p.gradient_bytes for p in first]),
         parameter_bytes=np.array([p.parameter_bytes for p in first]),
         optimizer_state_bytes=np.array([p.optimizer_state_bytes for p in first]),
+        moments=tuple(
+            peak_moments(p, Points(batch=batch, seq=np.full(len(batch), float(seq)))) for p in first
+        ),
         tensor_degree=np.array([c.tensor_degree for c in configured], dtype=np.int64),
         tensor_calls=tuple(
             _tensor_calls(splits[c.tensor_degree], c.configuration, batch, work, seq)
@@ -195,11 +204,12 @@ def join_forecasts(first: Forecast, second: Forecast) -> Forecast:
     joined = {
         f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
         for f in fields(Forecast)
-        if f.name not in ("configurations", "batch", "tensor_calls")
+        if f.name not in ("configurations", "batch", "moments", "tensor_calls")
     }
     return Forecast(
         configurations=first.configurations + second.configurations,
         batch=first.batch,
+        moments=first.moments + second.moments,
         tensor_calls=first.tensor_calls + second.tensor_calls,
         **joined,
     )
@@ -282,7 +292,7 @@ def _useful_batches(
     mid = np.max([b[1] for b in bounds], axis=0)
     high = np.max([b[2] for b in bounds], axis=0)
     margin = (high / mid) ** (window.memory_z / _Z_95)
-    shared = passes[0].gradient_bytes + passes[0].optimizer_state_bytes + passes[0].parameter_bytes
+    shared = saved_bytes(peak_moments(passes[0], points), _MANY_RANKS, "zero3")
     fits_somewhere = mid - shared <= window.most_bytes[list(rows)].max()
     end = max(int(fits_somewhere.sum()), 1)
     if window.num_largest is None:

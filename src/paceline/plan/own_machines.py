@@ -60,21 +60,35 @@ def host_power_w() -> float:
     return float(next(rows)["value"])
 
 
-def cpu_share(device: Device, offer: Offer) -> Device:
-    """The part of a processor that an offer holds, as a device of its own.
+def offered_device(device: Device, offer: Offer) -> Device:
+    """The part of a device that an offer holds, as a device of its own.
 
-    Arithmetic, bandwidth, cores and power are taken to be shared out in proportion.
+    That is a part of an accelerator, or some of the cores of one or more processors. Arithmetic,
+    bandwidth, memory and power are taken to be shared out in proportion.
     """
     share = offer.num_devices
-    if share == 1:
+    if share == 1 or (device.kind != "cpu" and share > 1):
         return device
-    cores = f"{offer.num_vcpus} vCPU" if offer.num_vcpus else f"{share:g} of it"
+    return _share(device, offer, share)
+
+
+def is_part(offer: Offer) -> bool:
+    """Whether an offer holds less than one device."""
+    return offer.num_devices < 1
+
+
+def _share(device: Device, offer: Offer, share: float) -> Device:
+    is_cpu = device.kind == "cpu"
+    cores = f"{offer.num_vcpus} vCPU" if is_cpu and offer.num_vcpus else f"{share:g} of it"
     return replace(
         device,
         name=f"{device.name} ({cores})",
         num_sms=None if device.num_sms is None else max(1, round(device.num_sms * share)),
         peak_flop_per_s={key: peak * share for key, peak in device.peak_flop_per_s.items()},
+        memory_bytes=_times(device.memory_bytes, share),
+        usable_memory_bytes=_times(device.usable_memory_bytes, share),
         memory_bytes_per_s=_times(device.memory_bytes_per_s, share),
+        l2_bytes=_times(device.l2_bytes, share),
         tdp_w=_times(device.tdp_w, share),
     )
 

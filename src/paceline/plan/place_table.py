@@ -132,8 +132,8 @@ def place_table(
 
 
 def num_devices(place: Place) -> int:
-    """Devices of one machine; the processors of a CPU offer count as one."""
-    return 1 if place.device.kind == "cpu" else int(place.offer.num_devices)
+    """Devices of one machine; the processors of a CPU offer, and a part of a device, are one."""
+    return 1 if place.device.kind == "cpu" else max(1, int(place.offer.num_devices))
 
 
 def place_memory_bytes(place: Place) -> float | None:

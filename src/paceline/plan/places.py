@@ -14,7 +14,7 @@ from typing import Literal
 from paceline.catalog import find_devices, is_alive, offer_links, unranked_reason
 from paceline.catalog.entities import Catalog, Device, Offer, OfferLinks
 from paceline.plan.goal import Goal
-from paceline.plan.own_machines import OwnedOffer, cpu_share, owned_offers
+from paceline.plan.own_machines import OwnedOffer, is_part, offered_device, owned_offers
 from paceline.plan.support import platform_of
 from paceline.planfile import PlannedStack
 from paceline.stack import newest_stack, why_unsupported
@@ -127,7 +127,7 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
 
 def _device_of(offer: Offer, devices: Mapping[str, Device]) -> Device | None:
     device = devices.get(offer.device_name or "")
-    return cpu_share(device, offer) if device is not None and device.kind == "cpu" else device
+    return None if device is None else offered_device(device, offer)
 
 
 def _owned_place(owned: OwnedOffer, device: Device, support: _Support) -> Place:
@@ -204,9 +204,9 @@ def _unusable(
         return _reject(
             offer, "unknown device", f"`{offer.accelerator}` is no one device of the catalogue"
         )
-    if device.kind != "cpu" and (offer.num_devices < 1 or offer.num_devices % 1):
+    if device.kind != "cpu" and offer.num_devices % 1 and not is_part(offer):
         return _reject(
-            offer, "device slice", f"it holds {offer.num_devices:g} of a device: not predicted"
+            offer, "device slice", f"it holds {offer.num_devices:g} devices: not predicted"
         )
     why = support.of(device)[1]
     return None if why is None else _reject(offer, "no framework", why)

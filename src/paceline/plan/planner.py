@@ -13,7 +13,7 @@ from paceline.plan.amounts import is_generation
 from paceline.plan.assumptions import assumptions, goal_text
 from paceline.plan.choices import planned_choice
 from paceline.plan.evaluation import objective_name
-from paceline.plan.explain import failure_text, turns, why
+from paceline.plan.explain import turns, why
 from paceline.plan.explanation import explanation
 from paceline.plan.goal import Goal, Work
 from paceline.plan.impossible import check_possible
@@ -25,7 +25,7 @@ from paceline.plan.rent_or_buy import rent_or_buy_sentence
 from paceline.plan.scaling import knee_sentence, scaling_curve
 from paceline.plan.search import Search, SearchOptions, run_search
 from paceline.plan.selection import Selection, select
-from paceline.plan.wording import cost_text, speed_text
+from paceline.plan.wording import cost_text, failure_text, speed_text
 from paceline.planfile import SCHEMA_VERSION, PlanFile, PlannedChoice, PlannedWorkload
 from paceline.predict import Calibration
 from paceline.trace.workload import Workload

@@ -14,13 +14,21 @@ from paceline.plan.place_table import BoolArray
 from paceline.plan.places import Place
 from paceline.plan.search import Search
 from paceline.plan.selection import best_of
-from paceline.plan.wording import cloud_title, plural
+from paceline.plan.wording import (
+    candidate_name,
+    cost_text,
+    failure_text,
+    objective_text,
+    plural,
+    speed_text,
+)
 from paceline.planfile import RejectedChoice
 from paceline.trace.graph import FloatArray
-from paceline.units import HOUR_S, format_bytes, format_usd
+from paceline.units import HOUR_S, format_bytes, format_percent, format_usd
 
-#: Names given in a group.
+#: Names given in a group, and sentences about offers of one device.
 _NUM_EXAMPLES = 3
+_NUM_SENTENCES = 5
 
 #: Groups in the order they are printed, with their noun.
 _NOUNS = {
@@ -132,7 +140,8 @@ def _nearest(members: Iterable[Fate]) -> Fate | None:
 
 
 def _nearness(fate: Fate) -> tuple[bool, float]:
-    assert fate.wins_below_usd_per_hour is not None
+    if fate.wins_below_usd_per_hour is None:
+        return False, 0.0
     if fate.usd_per_hour is None:
         return False, fate.wins_below_usd_per_hour
     return True, fate.wins_below_usd_per_hour / fate.usd_per_hour
@@ -253,37 +262,39 @@ def why_not_sentences(search: Search, best: int, names: set[str]) -> tuple[str, 
         best: Row of the first choice.
         names: ``Offer.name`` of those asked for.
     """
-    from paceline.plan.explain import failure_text
-    from paceline.plan.wording import candidate_name, cost_text, objective_text, speed_text
-
     wanted = np.array([p.offer.name in names for p in search.found.places], dtype=bool)
     mask = wanted[search.candidates.place] if len(wanted) else np.zeros(0, dtype=bool)
     sentences: list[str] = []
     feasible = best_of(search, search.is_feasible & mask)
     ranked = best_of(search, search.is_ranked & mask)
     if feasible is not None:
-        share = float(search.objective[feasible] / search.objective[best] - 1.0)
-        sentences.append(
-            f"{candidate_name(search, feasible)} keeps the goal at {cost_text(search, feasible)} "
-            f"and {speed_text(search, feasible)}; {candidate_name(search, best)} is better by "
-            f"{100 * share:.0f} %"
-            if feasible != best
-            else f"{candidate_name(search, best)} is the first choice"
-        )
+        sentences.append(_behind(search, feasible, best))
     elif ranked is not None:
         sentences.append(
             f"{candidate_name(search, ranked)} at {objective_text(search, ranked)} "
             f"{failure_text(search, ranked)}"
         )
-    sentences.extend(
-        _fate_sentence(fate)
-        for fate in fates(search, best)
-        if fate.name.removesuffix(" spot") in names
-    )
+    below = [f for f in fates(search, best) if f.name.removesuffix(" spot") in names]
+    below.sort(key=lambda f: (f.wins_below_usd_per_hour is None, -_nearness(f)[1]))
+    sentences.extend(_fate_sentence(fate) for fate in below[:_NUM_SENTENCES])
+    if len(below) > _NUM_SENTENCES:
+        sentences.append(f"{len(below) - _NUM_SENTENCES} more offers of it are below the line")
     return tuple(dict.fromkeys(sentences))
+
+
+def _behind(search: Search, row: int, best: int) -> str:
+    """How far a candidate that keeps the goal is behind the first choice."""
+    if row == best:
+        return f"{candidate_name(search, best)} is the first choice"
+    share = float(search.objective[row] / search.objective[best] - 1.0)
+    figures = " and ".join(sorted({cost_text(search, row), speed_text(search, row)}))
+    return (
+        f"{candidate_name(search, row)} keeps the goal at {figures}: {format_percent(share)} more "
+        f"than the first choice, {candidate_name(search, best)} at {objective_text(search, best)}"
+    )
 
 
 def _fate_sentence(fate: Fate) -> str:
     price = fate.wins_below_usd_per_hour
     wins = "" if price is None else f"; it would win below {format_usd(price)} USD/h"
-    return f"{cloud_title(fate.name)} ({fate.device}): {fate.reason}{wins}"
+    return f"{fate.name} ({fate.device}): {fate.reason}{wins}"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from paceline.plan.chance import chance_words, normal_cdf
 from paceline.plan.choices import place_of
-from paceline.plan.evaluation import objective_name
+from paceline.plan.evaluation import Constraint, objective_name
 from paceline.plan.search import Search
+from paceline.plan.selection import standard_margin
 from paceline.units import format_count, format_duration, format_significant, format_usd
 
 
@@ -62,6 +66,20 @@ def objective_text(search: Search, row: int) -> str:
         usd = float(search.evaluation.usd_per_million[row])
         return f"{format_usd(usd)} USD per million {search.workload.sample_unit}"
     return cost_text(search, row)
+
+
+def fail_chance(constraint: Constraint, row: int) -> float:
+    """Chance that a candidate breaks a constraint."""
+    return 1.0 - normal_cdf(float(standard_margin(constraint, np.array([row]))[0]))
+
+
+def failure_text(search: Search, row: int) -> str:
+    """Which constraint a candidate fails, and in how many cases; empty if none."""
+    for constraint in search.constraints:
+        if not constraint.is_met[row]:
+            chance = fail_chance(constraint, row)
+            return f"{constraint.kind} in {chance_words(chance)}"
+    return ""
 
 
 def rounded_up(value: float, digits: int = 3) -> float:

@@ -10,6 +10,7 @@ from paceline.catalog.entities import Link, Source
 from paceline.parallel import LinkTable
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import PlaceTable
+from paceline.plan.rank_memory import PeakMoments
 from paceline.trace.costs import Configuration
 
 LINK = Link(
@@ -61,8 +62,21 @@ def made_forecast(
         gradient_bytes=np.full(num_configurations, state_bytes / 4),
         parameter_bytes=np.full(num_configurations, state_bytes / 4),
         optimizer_state_bytes=np.full(num_configurations, state_bytes / 2),
+        moments=(made_moments(batch, item_bytes, state_bytes),) * num_configurations,
         tensor_degree=np.ones(num_configurations, dtype=np.int64),
         tensor_calls=(),
+    )
+
+
+def made_moments(batch, item_bytes, state_bytes) -> PeakMoments:
+    """One moment: a quarter of the state is parameters, a quarter gradients, half optimizer."""
+    part = np.full((1, len(batch)), state_bytes / 4)
+    return PeakMoments(
+        whole=(state_bytes + item_bytes * batch)[None, :],
+        states=2 * part,
+        update=0 * part,
+        gradients=part,
+        parameters=part,
     )
 
 

@@ -14,7 +14,7 @@ from paceline.catalog import find_offer, is_rankable, load_catalog
 from paceline.errors import DoesNotFitError, NoOfferError, UnknownNameError
 from paceline.plan import Goal, SearchOptions, Work, dump_plan, load_plan, make_plan, why_not
 from paceline.plan.explain import break_even_usd_per_hour, looser_limit
-from paceline.plan.own_machines import cpu_share
+from paceline.plan.own_machines import offered_device
 from paceline.plan.rejected import fates
 from paceline.plan.search import run_search
 from paceline.plan.selection import select
@@ -123,9 +123,7 @@ def test_plan_and_predict_agree_to_the_bit(name):
         )
         offer = find_offer(catalog(), choice.place.offer)
         device = devices[choice.place.device]
-        table = DeviceTable.from_devices(
-            [cpu_share(device, offer) if device.kind == "cpu" else device]
-        )
+        table = DeviceTable.from_devices([offered_device(device, offer)])
         step = predict_pass(lower(model.passes[0].graph, configuration), table, points)
         assert (step.low_s[0, 0], step.mid_s[0, 0], step.high_s[0, 0]) == (
             choice.step_s.low,
