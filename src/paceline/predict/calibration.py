@@ -65,6 +65,34 @@ class EfficiencyModel:
         return y
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """One measurement against its prediction.
+
+    Attributes:
+        device_name: ``Device.name``.
+        workload: What ran; measurements of one workload count as one.
+        log_ratio: Log of measured over predicted time.
+    """
+
+    device_name: str
+    workload: str
+    log_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Measurements that were added together.
+
+    Attributes:
+        label: When and from where.
+        residuals: What they showed.
+    """
+
+    label: str
+    residuals: tuple[Residual, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calibration:
     """Coefficients of the predictor.
@@ -78,6 +106,7 @@ class Calibration:
         measured_architectures: Their architectures.
         device_log_shift: Log of measured over predicted time by ``Device.name``, after shrinkage.
         provenance: What it was fitted from, newest last.
+        updates: The user's own measurements, oldest first; ``device_log_shift`` follows from them.
     """
 
     name: str
@@ -88,6 +117,7 @@ class Calibration:
     measured_architectures: frozenset[str]
     device_log_shift: Mapping[str, float]
     provenance: tuple[str, ...]
+    updates: tuple[Update, ...] = ()
 
     def constant(self, topic: str, name: str) -> float:
         """One scalar coefficient."""

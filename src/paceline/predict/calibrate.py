@@ -1,0 +1,150 @@
+"""Calibration from the user's own measurements: shrunk, traceable, and undone by dropping a line.
+
+A device's times are all off by one common factor (its clocks, cooling, drivers) and each workload
+by one of its own. The common factor is what carries over, so the residuals of one device are
+averaged per workload first and shrunk towards no correction::
+
+    shift = m · τ² / (τ² + σ² / n)
+
+with m the mean log ratio over n workloads, τ the spread of device factors before measuring, and σ
+the spread between workloads. One measurement moves a prediction a little; many move it all the way.
+
+Source: the normal-normal model of Gelman et al., "Bayesian Data Analysis", section 2.5.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import InvalidInputError
+from paceline.predict.calibration import Calibration, Residual, Update
+
+_FORMAT_VERSION = 1
+#: Ratios outside are mistakes (a wrong unit, a wrong device), not calibration.
+_LARGEST_LOG_RATIO = math.log(10.0)
+
+
+def residual(*, device_name: str, workload: str, measured_s: float, predicted_s: float) -> Residual:
+    """How far one measurement is from its prediction.
+
+    Raises:
+        InvalidInputError: Not positive, or more than ten times off.
+    """
+    if not (measured_s > 0 and predicted_s > 0):
+        raise InvalidInputError(
+            f"a step of {workload} on {device_name} took {measured_s:g} s, predicted "
+            f"{predicted_s:g} s: both must be above zero",
+            hint="remove the record, or predict the same workload, batch and precision",
+        )
+    log_ratio = math.log(measured_s / predicted_s)
+    if abs(log_ratio) > _LARGEST_LOG_RATIO:
+        raise InvalidInputError(
+            f"{workload} on {device_name} measured {measured_s:g} s against {predicted_s:g} s "
+            "predicted: more than ten times apart",
+            hint="check the device, the batch and the unit of that record",
+        )
+    return Residual(device_name=device_name, workload=workload, log_ratio=log_ratio)
+
+
+def calibrate(
+    calibration: Calibration, residuals: Iterable[Residual], *, label: str
+) -> Calibration:
+    """``calibration`` moved by measurements.
+
+    Args:
+        calibration: What to start from.
+        residuals: Measured over predicted, where predicted is that of the *built-in* calibration.
+        label: Date and origin of the measurements, kept as provenance.
+
+    Raises:
+        InvalidInputError: No residuals.
+    """
+    given = tuple(residuals)
+    if not given:
+        raise InvalidInputError(
+            "there is nothing to calibrate with", hint="measure first: `paceline measure resnet50`"
+        )
+    return _with_updates(calibration, (*calibration.updates, Update(label=label, residuals=given)))
+
+
+def undo(calibration: Calibration) -> Calibration:
+    """``calibration`` without its last update.
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    if not calibration.updates:
+        raise InvalidInputError("there is no calibration to undo", hint="nothing was calibrated")
+    return _with_updates(calibration, calibration.updates[:-1])
+
+
+def write_updates(calibration: Calibration, path: Path) -> None:
+    """Keep the updates, and nothing of the built-in coefficients, as JSON."""
+    updates = [dataclasses.asdict(update) for update in calibration.updates]
+    content = {"format_version": _FORMAT_VERSION, "updates": updates}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def read_updates(calibration: Calibration, path: Path) -> Calibration:
+    """``calibration`` with the updates of a file that `write_updates` wrote.
+
+    Raises:
+        InvalidInputError: Not such a file.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format_version"] != _FORMAT_VERSION:
+            raise ValueError(f"format version {content['format_version']}")
+        updates = tuple(_update(item) for item in content["updates"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidInputError(
+            f"`{path}` is not a calibration that can be used: {error}",
+            hint="delete it and calibrate again",
+        ) from None
+    return _with_updates(calibration, updates)
+
+
+def _update(item: Mapping[str, Any]) -> Update:
+    residuals = tuple(
+        Residual(
+            device_name=str(one["device_name"]),
+            workload=str(one["workload"]),
+            log_ratio=_checked(float(one["log_ratio"])),
+        )
+        for one in item["residuals"]
+    )
+    return Update(label=str(item["label"]), residuals=residuals)
+
+
+def _checked(log_ratio: float) -> float:
+    if not abs(log_ratio) <= _LARGEST_LOG_RATIO:
+        raise ValueError(f"a log ratio of {log_ratio}")
+    return log_ratio
+
+
+def _with_updates(calibration: Calibration, updates: tuple[Update, ...]) -> Calibration:
+    residuals = [one for update in updates for one in update.residuals]
+    names = sorted({one.device_name for one in residuals})
+    return dataclasses.replace(
+        calibration,
+        updates=updates,
+        device_log_shift={name: _shift(calibration, name, residuals) for name in names},
+    )
+
+
+def _shift(calibration: Calibration, device_name: str, residuals: Sequence[Residual]) -> float:
+    by_workload: dict[str, list[float]] = defaultdict(list)
+    for one in residuals:
+        if one.device_name == device_name:
+            by_workload[one.workload].append(one.log_ratio)
+    means = [sum(ratios) / len(ratios) for ratios in by_workload.values()]
+    prior = calibration.constant("calibrate", "log_sigma_of_device") ** 2
+    noise = calibration.constant("calibrate", "log_sigma_of_workload") ** 2
+    return sum(means) / len(means) * prior / (prior + noise / len(means))

@@ -1,0 +1,114 @@
+"""Calibration: limits of shrinkage, provenance, undo, and hostile files."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.errors import InvalidInputError
+from paceline.predict import (
+    DeviceTable,
+    Points,
+    builtin_calibration,
+    calibrate,
+    predict_pass,
+    read_updates,
+    residual,
+    undo,
+    write_updates,
+)
+
+from .passes import device, lowered, matmul
+
+BASE = builtin_calibration()
+
+
+def slower(times, *workloads, name="D"):
+    return [
+        residual(device_name=name, workload=w, measured_s=times, predicted_s=1.0) for w in workloads
+    ]
+
+
+def shift(calibration, name="D"):
+    return calibration.device_log_shift[name]
+
+
+def test_one_measurement_moves_less_than_it_shows_and_many_move_all_the_way():
+    one = shift(calibrate(BASE, slower(1.5, "a"), label="t"))
+    many = shift(calibrate(BASE, slower(1.5, *map(str, range(500))), label="t"))
+    assert 0 < one < math.log(1.5)
+    assert many == pytest.approx(math.log(1.5), rel=0.01)
+
+
+def test_repeating_one_workload_is_not_new_evidence():
+    once = shift(calibrate(BASE, slower(1.5, "a"), label="t"))
+    often = shift(calibrate(BASE, slower(1.5, *["a"] * 50), label="t"))
+    assert often == pytest.approx(once)
+
+
+@given(st.floats(0.2, 5.0))
+def test_a_shift_has_the_sign_of_what_was_measured(times):
+    moved = shift(calibrate(BASE, slower(times, "a", "b"), label="t"))
+    assert moved * math.log(times) >= 0
+    assert abs(moved) <= abs(math.log(times)) + 1e-12
+
+
+def test_predictions_of_that_device_follow_and_of_no_other():
+    work, table = (
+        lowered(matmul(4096, 4096, 4096)),
+        DeviceTable.from_devices([device("D"), device("E")]),
+    )
+    at = Points(batch=np.array([8.0]), seq=np.array([1.0]))
+    before = predict_pass(work, table, at, calibration=BASE)
+    moved = calibrate(BASE, slower(1.4, *map(str, range(9))), label="t")
+    after = predict_pass(work, table, at, calibration=moved)
+    assert after.device_s[0, 0] == pytest.approx(before.device_s[0, 0] * math.exp(shift(moved)))
+    assert after.mid_s[1, 0] == before.mid_s[1, 0]
+
+
+def test_undo_restores_what_was_before():
+    first = calibrate(BASE, slower(1.2, "a"), label="first")
+    second = calibrate(first, slower(0.7, "b"), label="second")
+    assert [u.label for u in second.updates] == ["first", "second"]
+    assert undo(second).device_log_shift == first.device_log_shift
+    assert undo(undo(second)).device_log_shift == {}
+    with pytest.raises(InvalidInputError):
+        undo(BASE)
+
+
+def test_updates_survive_their_file(tmp_path):
+    made = calibrate(BASE, slower(1.2, "a", "b"), label="today")
+    write_updates(made, tmp_path / "sub" / "calibration.json")
+    read = read_updates(BASE, tmp_path / "sub" / "calibration.json")
+    assert read.updates == made.updates
+    assert read.device_log_shift == made.device_log_shift
+
+
+@pytest.mark.parametrize("measured", [0.0, -1.0, 100.0, float("nan")])
+def test_an_impossible_measurement_is_refused(measured):
+    with pytest.raises(InvalidInputError):
+        residual(device_name="D", workload="a", measured_s=measured, predicted_s=1.0)
+
+
+def test_nothing_to_calibrate_with_is_an_error():
+    with pytest.raises(InvalidInputError):
+        calibrate(BASE, [], label="t")
+
+
+ODD = {"device_name": "D", "workload": "a", "log_ratio": float("inf")}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"format_version": 9, "updates": []}', "[" * 10_000,
+     json.dumps({"format_version": 1, "updates": [{"label": "x", "residuals": [ODD]}]}),
+     '{"format_version": 1, "updates": [{"residuals": 3}]}'],
+)  # fmt: skip
+def test_a_damaged_file_is_refused(tmp_path, content):
+    path = tmp_path / "calibration.json"
+    path.write_text(content)
+    with pytest.raises(InvalidInputError):
+        read_updates(BASE, path)
