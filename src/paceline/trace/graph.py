@@ -81,9 +81,11 @@ DIM_NAMES: dict[OpKind, tuple[str, ...]] = {
     OpKind.CONV: ("n", "c", "h", "w", "k", "r", "s", "out_h", "out_w", "groups"),
     OpKind.CONV_BACKWARD_INPUT: ("n", "c", "h", "w", "k", "r", "s", "out_h", "out_w", "groups"),
     OpKind.CONV_BACKWARD_WEIGHT: ("n", "c", "h", "w", "k", "r", "s", "out_h", "out_w", "groups"),
-    OpKind.ATTENTION: ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal"),
+    OpKind.ATTENTION: (
+        "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal", "has_dropout",
+    ),
     OpKind.ATTENTION_BACKWARD: (
-        "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal",
+        "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal", "has_dropout",
     ),
     OpKind.RECURRENT: ("batch", "steps", "input", "hidden", "layers", "directions", "gates"),
     OpKind.RECURRENT_BACKWARD: (

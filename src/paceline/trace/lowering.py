@@ -13,6 +13,7 @@ from paceline.trace.costs_table import cost_table
 from paceline.trace.fusion import fused
 from paceline.trace.graph import FloatArray, Graph, Owner, Phase
 from paceline.trace.memory_table import memory_table
+from paceline.trace.platforms import on_platform
 from paceline.trace.program import Program
 
 
@@ -24,7 +25,7 @@ def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
         InvalidInputError: The precision cannot train.
     """
     precision = find_precision(configuration.precision)
-    program = Program.from_graph(graph)
+    program = on_platform(Program.from_graph(graph), configuration)
     is_training = bool((program.ops.phase == Phase.BACKWARD).any())
     program = _at_precision(program, precision, is_training=is_training)
     if configuration.checkpointing != "none":

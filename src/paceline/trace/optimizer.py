@@ -32,6 +32,8 @@ class OptimizerRule:
         state_dtype: Format they are kept in.
         plain_kernels_per_tensor: Kernels per tensor without foreach.
         foreach_kernels: Kernels per chunk of tensors with foreach.
+        plain_temporaries: Temporaries of one tensor's size alive at once without foreach.
+        foreach_temporaries: Temporaries of all parameters' size alive at once with foreach.
     """
 
     name: str
@@ -40,6 +42,8 @@ class OptimizerRule:
     state_dtype: DType
     plain_kernels_per_tensor: int
     foreach_kernels: int
+    plain_temporaries: int
+    foreach_temporaries: int
 
 
 @cache
@@ -52,6 +56,8 @@ def _rules() -> dict[str, OptimizerRule]:
             state_dtype=DType[row["state_dtype"]],
             plain_kernels_per_tensor=int(row["plain_kernels_per_tensor"]),
             foreach_kernels=int(row["foreach_kernels"]),
+            plain_temporaries=int(row["plain_temporaries"]),
+            foreach_temporaries=int(row["foreach_temporaries"]),
         )
         for row in read_table("optimizers.csv")
     }

@@ -149,19 +149,47 @@ class Program:
 
     def last_use(self) -> IntArray:
         """Last op that touches each storage; -1 where none does."""
-        return self._extreme_use(np.arange(len(self.reads.op)), np.arange(len(self.writes.op)))
+        return self.first_and_last_use()[1]
 
-    def last_use_of(self, keep_reads: BoolArray) -> IntArray:
-        """Last op that touches each storage, of the reads given and all writes."""
-        return self._extreme_use(np.flatnonzero(keep_reads), np.arange(len(self.writes.op)))
-
-    def _extreme_use(self, reads: IntArray, writes: IntArray) -> IntArray:
-        op = np.concatenate((self.reads.op[reads], self.writes.op[writes]))
-        storage = np.concatenate((self.reads.storage[reads], self.writes.storage[writes]))
+    def first_and_last_use(self) -> tuple[IntArray, IntArray]:
+        """First and last op that touches each storage; -1 where none does."""
+        op = np.concatenate((self.reads.op, self.writes.op))
+        storage = np.concatenate((self.reads.storage, self.writes.storage))
         order = np.argsort(self.ops.position[op], kind="stable")
-        last = np.full(len(self.stores), -1)
+        first, last = np.full(len(self.stores), -1), np.full(len(self.stores), -1)
         last[storage[order]] = op[order]
-        return last
+        first[storage[order[::-1]]] = op[order[::-1]]
+        return first, last
+
+    def read(self, ops: IntArray, position: int) -> IntArray:
+        """The storage that each op reads at ``position``."""
+        return _accessed(self.reads, ops, position)
+
+    def written(self, ops: IntArray, position: int) -> IntArray:
+        """The storage that each op writes at ``position``."""
+        return _accessed(self.writes, ops, position)
+
+    def without_ops(self, ops: IntArray) -> Program:
+        """The same program without some ops; births and deaths there move to the op before."""
+        keep = np.ones(len(self.ops), dtype=bool)
+        keep[ops] = False
+        by_position = np.argsort(self.ops.position, kind="stable")
+        kept_before = np.maximum.accumulate(np.where(keep[by_position], np.arange(len(keep)), -1))
+        stand_in = np.empty(len(keep), dtype=np.int64)
+        stand_in[by_position] = np.where(kept_before >= 0, by_position[kept_before], -1)
+        number = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1)
+        rows = np.flatnonzero(keep)
+        return replace(
+            self,
+            ops=replace(take(self.ops, rows), position=self.ops.position[rows]),
+            reads=_kept_accesses(self.reads, keep, number),
+            writes=_kept_accesses(self.writes, keep, number),
+            stores=replace(
+                self.stores,
+                birth=_renumbered(self.stores.birth, number[stand_in]),
+                death=_renumbered(self.stores.death, number[stand_in]),
+            ),
+        )
 
     def ordered(self) -> Program:
         """The same program with ops numbered in execution order."""
@@ -181,6 +209,22 @@ class Program:
                 death=_renumbered(self.stores.death, number),
             ),
         )
+
+
+def _accessed(accesses: Accesses, ops: IntArray, position: int) -> IntArray:
+    order = np.argsort(accesses.op, kind="stable")
+    first = np.searchsorted(accesses.op[order], ops)
+    accessed: IntArray = accesses.storage[order[first + position]]
+    return accessed
+
+
+def _kept_accesses(accesses: Accesses, keep: BoolArray, number: IntArray) -> Accesses:
+    rows = np.flatnonzero(keep[accesses.op])
+    return Accesses(
+        op=number[accesses.op[rows]],
+        storage=accesses.storage[rows],
+        elements=accesses.elements[rows],
+    )
 
 
 def take(ops: Ops, rows: IntArray) -> Ops:

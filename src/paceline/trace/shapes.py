@@ -103,6 +103,7 @@ def _attention_dims(raw: RawPass, rows: IntArray, _: IntArray) -> FloatArray:
     dims[:, 4] = _extent(raw, key, -2)
     dims[:, 5] = _extent(raw, query, -1)
     dims[:, 6, 0] = raw.attributes.at(rows, 0)
+    dims[:, 7, 0] = raw.attributes.at(rows, 1)
     return dims
 
 

@@ -298,9 +298,14 @@ def build(function):
         except Exception as second:
             raise second from first
     model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
-    if isinstance(model, torch.nn.Module):
-        model.to("meta")
+    is_module = isinstance(model, torch.nn.Module)
+    if is_module and not all(t.is_meta for t in _tensors_of(model)):
+        return on_meta_twin(made)
     return made
+
+
+def _tensors_of(model):
+    return list(model.parameters()) + list(model.buffers())
 
 
 def on_meta_twin(made):
@@ -332,7 +337,7 @@ def _parameters_on_meta():
 
     def moved(self, name, parameter):
         register(self, name, parameter)
-        if parameter is not None and type(parameter) is torch.nn.Parameter:
+        if type(parameter) is torch.nn.Parameter and not parameter.is_meta:
             self._parameters[name] = torch.nn.Parameter(
                 parameter.detach().to("meta"), parameter.requires_grad
             )
