@@ -20,6 +20,7 @@ from paceline.planfile import PlanFile, PlannedChoice, PlannedStack
 from paceline.units import format_bytes, format_duration
 
 _WEIGHT_BYTES = 4
+_PYTHONS = (("python",), ("python3",))
 _MINUTE_S = 60.0
 
 
@@ -135,12 +136,12 @@ def assumptions_of(job: Job, settings: DeploySettings) -> tuple[str, ...]:
         lines.append(
             f"a checkpoint of {format_bytes(saving.checkpoint_bytes)} every "
             f"{format_duration(saving.interval_s)}, {format_duration(saving.save_s)} each "
-            "(Daly's interval; measured rates: --checkpoint-rate, --restart)"
+            "(Daly's interval; measured: --set checkpoint-rate=…, restart=…)"
         )
     if saving.wall_time_s is not None and settings.wall_time_s is None:
         lines.append(
             f"at most {format_duration(saving.wall_time_s)}: the plan's upper bound with saves, "
-            "expected restarts and the start (change it with --wall-time)"
+            "expected restarts and the start (--set wall-time=…)"
         )
     host = sizing()["host"]
     lines.append(
@@ -181,7 +182,7 @@ def _command(plan: PlanFile, choice: PlannedChoice, settings: DeploySettings) ->
             f"the plan does not say which script trains {plan.workload.title}",
             hint="give it with `--command 'train.py --epochs 90'`",
         )
-    return settings.command
+    return settings.command[1:] if settings.command[:1] in _PYTHONS else settings.command
 
 
 def _measurement(plan: PlanFile, choice: PlannedChoice) -> tuple[str, ...]:
@@ -218,12 +219,12 @@ def _host(choice: PlannedChoice, settings: DeploySettings) -> tuple[int, int, in
     memory_bytes = settings.host_memory_bytes_per_node or choice.place.host_memory_bytes_per_node
     if cpus is None:
         raise MissingFactError(
-            f"the CPUs of {choice.place.offer} are not known", hint="give them with `--cpus 32`"
+            f"the CPUs of {choice.place.offer} are not known", hint="give them with `--set cpus=32`"
         )
     if memory_bytes is None:
         raise MissingFactError(
             f"the main memory of {choice.place.offer} is not known",
-            hint="give it with `--host-memory 256GiB`",
+            hint="give it with `--set host-memory=256GiB`",
         )
     host = sizing()["host"]
     share = float(host["allocatable_frac"])
@@ -281,7 +282,7 @@ def _wall_time_s(
     if choice.time_s is None:
         raise MissingFactError(
             "the plan has rates and no amount of work, so no wall time",
-            hint="plan again with `--samples` and `--epochs`, or give `--wall-time 12h`",
+            hint="plan again with `--samples` and `--epochs`, or give `--set wall-time=12h`",
         )
     checkpointing = Checkpointing(save_s=save_s, restart_s=restart_s)
     run = interrupted_run(choice.time_s.high, checkpointing, failures_per_s)

@@ -207,7 +207,7 @@ def _container(job: Job, meeting: launch.Meeting) -> dict[str, Any]:
         "env": environment(job),
         "envFrom": [{"secretRef": {"name": f"{job.name}-credentials", "optional": True}}],
         "resources": resources(job),
-        "ports": [{"name": "rendezvous", "containerPort": job.port}],
+        "ports": [{"name": "rendezvous", "containerPort": job.port, "protocol": "TCP"}],
         "volumeMounts": volume_mounts(job),
         "securityContext": {"allowPrivilegeEscalation": False},
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.deploy import shell
-from paceline.deploy.facts import sizing
+from paceline.deploy.facts import sizing, template
 from paceline.deploy.job import Job
 
 #: Where a job finds its data and leaves its checkpoints, on every target.
@@ -38,7 +38,8 @@ def script_lines(job: Job, meeting: Meeting | None) -> list[str]:
         return ["exec " + shell.join(single_node_words(job))]
     rank = shell.quote(shell.Variable(meeting.rank_variable))
     is_host = f"if [ {rank} = 0 ]; then is_host=true; else is_host=false; fi"
-    return [is_host, "exec " + shell.join(multi_node_words(job, meeting.host))]
+    launcher = "exec " + shell.join(multi_node_words(job, meeting.host))
+    return [is_host, _local_address(job, meeting.host), launcher]
 
 
 def uses_torchrun(job: Job) -> bool:
@@ -69,6 +70,7 @@ def multi_node_words(job: Job, host: shell.Word) -> list[shell.Word]:
         f"--rdzv-id={job.name}",
         _endpoint(host, job.port),
         shell.Variable("is_host", prefix="--rdzv-conf=is_host="),
+        shell.Variable("local_address", prefix="--local-addr="),
         *job.command,
     ]
 
@@ -119,6 +121,15 @@ def driver_need(job: Job) -> list[str]:
     """The driver floor, where the platform has one."""
     floor = job.stack.min_driver
     return [] if floor is None else [f"a machine with NVIDIA driver {floor} or newer"]
+
+
+def _local_address(job: Job, host: shell.Word) -> str:
+    """A line that waits for node 0's name and takes the address that this node reaches it from.
+
+    Without it the ranks are told node 0's own host name, which other nodes often cannot resolve.
+    """
+    probe = shell.join(["python", "-c", template("local_address.py.txt"), host, str(job.port)])
+    return f"until local_address=$({probe}); do sleep 2; done"
 
 
 def _counts(job: Job) -> list[str]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paceline.errors import InvalidInputError, MissingFactError
+from paceline.units import parse_bytes, parse_count, parse_duration_s
 
 Purpose = Literal["train", "measure", "serve"]
+
+
+#: Facts of the plan that ``--set`` replaces on every target.
+COMMON_OPTIONS = ("cpus", "host-memory", "wall-time", "checkpoint-rate", "restart")
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _MAX_LABEL = 52
@@ -63,6 +68,31 @@ class DeploySettings:
                 f"{what} is not in the plan", hint=f"give it with `--set {option}=…`"
             )
         return value
+
+
+def with_common_options(settings: DeploySettings) -> DeploySettings:
+    """Options that every target knows, read with their units into the fields they stand for.
+
+    Raises:
+        InvalidInputError: A value cannot be read.
+    """
+    given = settings.options
+
+    def read(option: str, parse: Callable[[str], float]) -> float | None:
+        return parse(given[option]) if option in given else None
+
+    cpus = read("cpus", parse_count)
+    return replace(
+        settings,
+        options={name: value for name, value in given.items() if name not in COMMON_OPTIONS},
+        cpus_per_node=settings.cpus_per_node if cpus is None else int(cpus),
+        host_memory_bytes_per_node=read("host-memory", parse_bytes)
+        or settings.host_memory_bytes_per_node,
+        wall_time_s=read("wall-time", parse_duration_s) or settings.wall_time_s,
+        checkpoint_write_bytes_per_s=read("checkpoint-rate", parse_bytes)
+        or settings.checkpoint_write_bytes_per_s,
+        restart_s=read("restart", parse_duration_s) or settings.restart_s,
+    )
 
 
 def label_of(text: str) -> str:

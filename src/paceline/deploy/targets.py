@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from paceline.deploy.azureml import azureml
 from paceline.deploy.docker import apptainer, docker
 from paceline.deploy.files import Deployment
 from paceline.deploy.job import Job, job_of
 from paceline.deploy.jobset import jobset
 from paceline.deploy.kubernetes import kubernetes
-from paceline.deploy.settings import DeploySettings, Purpose
+from paceline.deploy.rayjob import rayjob
+from paceline.deploy.sagemaker import sagemaker, sagemaker_endpoint
+from paceline.deploy.serving import kserve, tensorflow_serving, triton
+from paceline.deploy.settings import COMMON_OPTIONS, DeploySettings, Purpose, with_common_options
 from paceline.deploy.skypilot import skypilot
 from paceline.deploy.slurm import slurm
 from paceline.deploy.torchrun import torchrun
 from paceline.deploy.trainjob import trainjob
+from paceline.deploy.vertex import vertex
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.planfile import PlanFile
 
@@ -37,27 +42,48 @@ class Target:
 
 
 _Writer = Callable[[Job, DeploySettings], Deployment]
+_TRAIN: tuple[Purpose, ...] = ("train",)
+_SERVE: tuple[Purpose, ...] = ("serve",)
 _RUN: tuple[Purpose, ...] = ("train", "measure")
 _CLUSTER = ("namespace", "service-account", "accelerator")
+_SCHEDULER = ("partition", "account", "qos", "constraint", "reservation", "gres")
+
+
+def _entry(
+    name: str,
+    writer: _Writer,
+    summary: str,
+    purposes: tuple[Purpose, ...] = _RUN,
+    options: tuple[str, ...] = (),
+) -> tuple[Target, _Writer]:
+    return Target(name=name, purposes=purposes, summary=summary, options=options), writer
+
 
 _TARGETS: dict[str, tuple[Target, _Writer]] = {
-    target.name: (target, writer)
-    for target, writer in (
-        (Target(name="torchrun", purposes=_RUN, summary="shell script for one or several machines"),
-         torchrun),
-        (Target(name="docker", purposes=_RUN, summary="Dockerfile and Compose file"), docker),
-        (Target(name="apptainer", purposes=_RUN, summary="Apptainer definition and run script"),
-         apptainer),
-        (Target(name="slurm", purposes=_RUN, summary="sbatch file",
-                options=("partition", "account", "qos", "constraint", "gres", "venv", "container")),
-         slurm),
-        (Target(name="kubernetes", purposes=_RUN, summary="Indexed Job with a headless service",
-                options=_CLUSTER), kubernetes),
-        (Target(name="jobset", purposes=_RUN, summary="JobSet", options=_CLUSTER), jobset),
-        (Target(name="trainjob", purposes=("train",), summary="Kubeflow Trainer TrainJob",
-                options=("runtime", *_CLUSTER)), trainjob),
-        (Target(name="skypilot", purposes=_RUN, summary="SkyPilot task with spot recovery",
-                options=("region", "accelerator")), skypilot),
+    entry[0].name: entry
+    for entry in (
+        _entry("torchrun", torchrun, "shell script for one or several machines"),
+        _entry("docker", docker, "Dockerfile and Compose file"),
+        _entry("apptainer", apptainer, "Apptainer definition and run script"),
+        _entry("slurm", slurm, "sbatch file", _RUN, (*_SCHEDULER, "venv", "container")),
+        _entry("kubernetes", kubernetes, "Indexed Job with a headless service", _RUN, _CLUSTER),
+        _entry("jobset", jobset, "JobSet", _RUN, _CLUSTER),
+        _entry("trainjob", trainjob, "Kubeflow Trainer TrainJob", _TRAIN, ("runtime", *_CLUSTER)),
+        _entry("skypilot", skypilot, "SkyPilot task with spot recovery", _RUN,
+               ("region", "accelerator")),
+        _entry("rayjob", rayjob, "KubeRay RayJob", _TRAIN, ("ray", *_CLUSTER)),
+        _entry("sagemaker", sagemaker, "SageMaker training job, one or two kinds of machines",
+               _TRAIN, ("role", "instance-type", "data-instance-type", "data-instances",
+                        "data-command")),
+        _entry("azureml", azureml, "Azure ML command job", _TRAIN, ("compute",)),
+        _entry("vertex", vertex, "Vertex AI custom job", _TRAIN,
+               ("region", "service-account", "accelerator")),
+        _entry("triton", triton, "Triton model configuration", _SERVE, ("backend",)),
+        _entry("kserve", kserve, "KServe InferenceService", _SERVE, ("format", *_CLUSTER)),
+        _entry("tensorflow-serving", tensorflow_serving, "TensorFlow Serving configuration",
+               _SERVE),
+        _entry("sagemaker-endpoint", sagemaker_endpoint, "SageMaker multi-model end point", _SERVE,
+               ("role", "instance-type")),
     )
 }  # fmt: skip
 
@@ -80,7 +106,7 @@ def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) 
         InvalidInputError: The target does not serve the purpose, or does not know an option.
         MissingFactError: A fact is missing; the hint says where to put it.
     """
-    settings = settings or DeploySettings()
+    settings = with_common_options(settings or DeploySettings())
     known, writer = _find(target)
     if settings.purpose not in known.purposes:
         raise InvalidInputError(
@@ -118,7 +144,7 @@ def _find(name: str) -> tuple[Target, _Writer]:
 def _check_options(target: Target, settings: DeploySettings) -> None:
     for option in settings.options:
         if option not in target.options:
-            known = ", ".join(target.options) or "none"
+            known = ", ".join((*target.options, *COMMON_OPTIONS))
             raise InvalidInputError(
                 f"{target.name} has no option `{option}`", hint=f"it has: {known}"
             )

@@ -121,6 +121,14 @@ def two_nodes(*, is_spot: bool = False) -> PlanFile:
     return plan(choice(place=place(num_nodes=2, is_spot=is_spot), num_devices=16, strategy="dp16"))
 
 
+def four_t4() -> PlanFile:
+    where = place(
+        offer="aws/g4dn.12xlarge", instance_type="g4dn.12xlarge", device="Tesla T4",
+        devices_per_node=4, num_vcpus_per_node=48, host_memory_bytes_per_node=192 * _GB,
+    )  # fmt: skip
+    return plan(choice(place=where, num_devices=4, strategy="dp4"))
+
+
 def cpu(*, num_nodes: int = 1) -> PlanFile:
     where = place(
         offer="own/cluster", cloud="own", instance_type="node", device="AMD EPYC 7763 (Milan)",

@@ -19,9 +19,45 @@ PLANS: dict[str, Callable[[], PlanFile]] = {
     "jobset": plans.two_nodes,
     "trainjob": plans.two_nodes,
     "skypilot": lambda: plans.two_nodes(is_spot=True),
+    "rayjob": plans.two_nodes,
+    "sagemaker": lambda: plans.two_nodes(is_spot=True),
+    "azureml": lambda: plans.two_nodes(is_spot=True),
+    "vertex": plans.two_nodes,
+    "triton": plans.plan,
+    "kserve": plans.plan,
+    "tensorflow-serving": plans.plan,
+    "sagemaker-endpoint": plans.four_t4,
+}
+
+_CHANGES: dict[str, dict[str, Any]] = {
+    "sagemaker": {
+        "data": "s3://bucket/data",
+        "checkpoints": "s3://bucket/checkpoints",
+        "options": {"role": "arn:aws:iam::123456789012:role/training"},
+    },
+    "azureml": {
+        "data": "azureml://datastores/store/paths/data",
+        "checkpoints": "azureml://datastores/store/paths/checkpoints",
+        "options": {"compute": "cluster"},
+    },
+    "vertex": {"data": "gs://bucket/data", "checkpoints": "gs://bucket/checkpoints"},
+    "triton": {"purpose": "serve", "command": (), "options": {"backend": "onnxruntime"}},
+    "kserve": {
+        "purpose": "serve",
+        "command": (),
+        "data": "s3://bucket/model",
+        "options": {"format": "onnx"},
+    },
+    "tensorflow-serving": {"purpose": "serve", "command": ()},
+    "sagemaker-endpoint": {
+        "purpose": "serve",
+        "command": (),
+        "data": "s3://bucket/models/",
+        "options": {"role": "arn:aws:iam::123456789012:role/serving"},
+    },
 }
 
 
 def settings_for(target: str, **changes: Any) -> DeploySettings:
     """Settings with which ``target`` writes its files."""
-    return plans.training(**changes)
+    return plans.training(**(_CHANGES.get(target, {}) | changes))

@@ -1,0 +1,101 @@
+"""KubeRay: a RayJob with a head that computes nothing and one worker per planned machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from paceline.deploy import kubernetes as k8s
+from paceline.deploy import launch, shell
+from paceline.deploy.documents import without_none, yaml_text
+from paceline.deploy.facts import api_version, sizing
+from paceline.deploy.files import DeployFile, Deployment
+from paceline.deploy.job import Job, assumptions_of
+from paceline.deploy.settings import DeploySettings
+
+_HEAD_CPUS = 2
+_HEAD_BYTES = 8 * 2**30
+_IDLE_S = 300
+
+
+def rayjob(job: Job, settings: DeploySettings) -> Deployment:
+    """``rayjob.yaml``; the script uses Ray Train with the planned number of workers."""
+    job = k8s.for_cluster(job, settings)
+    needs = (
+        "the KubeRay operator in the cluster, and Ray in the image",
+        "a script that uses ray.train with PACELINE_NUM_WORKERS workers",
+        *k8s.cluster_needs(job, settings),
+    )
+    spec = {
+        "entrypoint": shell.join(["python", *job.command]),
+        "activeDeadlineSeconds": k8s.deadline_s(job),
+        "backoffLimit": int(sizing()["rendezvous"]["max_restarts"]),
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": _IDLE_S,
+        "rayClusterSpec": _cluster(job, settings),
+    }
+    document = {
+        "apiVersion": api_version("rayjob"),
+        "kind": "RayJob",
+        "metadata": k8s.metadata(job, settings),
+        "spec": without_none(spec),
+    }
+    return Deployment(
+        target="rayjob",
+        files=(
+            DeployFile(
+                path="rayjob.yaml", text=yaml_text([document], comments=launch.header(job, needs))
+            ),
+        ),
+        command="kubectl apply -f rayjob.yaml",
+        needs=needs,
+        assumptions=assumptions_of(job, settings),
+    )
+
+
+def _cluster(job: Job, settings: DeploySettings) -> dict[str, Any]:
+    head = replace(job, devices_per_node=0, cpus_per_node=_HEAD_CPUS, memory_bytes=_HEAD_BYTES)
+    workers = {
+        "groupName": "workers",
+        "replicas": job.num_nodes,
+        "minReplicas": job.num_nodes,
+        "maxReplicas": job.num_nodes,
+        "rayStartParams": {},
+        "template": _pod(job, settings, "ray-worker"),
+    }
+    return {
+        "rayVersion": settings.options.get("ray", api_version("ray_release")),
+        "headGroupSpec": {
+            "rayStartParams": {"num-cpus": "0"},
+            "template": _pod(head, settings, "ray-head"),
+        },
+        "workerGroupSpecs": [workers],
+    }
+
+
+def _pod(job: Job, settings: DeploySettings, name: str) -> dict[str, Any]:
+    environment = [*k8s.environment(job), *_scale(job)]
+    container = {
+        "name": name,
+        "image": job.image,
+        "env": environment,
+        "envFrom": [{"secretRef": {"name": f"{job.name}-credentials", "optional": True}}],
+        "resources": k8s.resources(job),
+        "volumeMounts": k8s.volume_mounts(job),
+    }
+    spec = {
+        "terminationGracePeriodSeconds": job.grace_s,
+        "nodeSelector": (k8s.node_selector(job, settings) if job.devices_per_node else {}) or None,
+        "tolerations": k8s.tolerations(job, settings) or None,
+        "serviceAccountName": settings.options.get("service-account"),
+        "containers": [container],
+        "volumes": k8s.volumes(job, settings),
+    }
+    return {"metadata": {"labels": k8s.labels(job)}, "spec": without_none(spec)}
+
+
+def _scale(job: Job) -> list[dict[str, str]]:
+    return [
+        {"name": "PACELINE_NUM_WORKERS", "value": str(job.num_ranks)},
+        {"name": "PACELINE_USES_GPU", "value": str(job.ranks_per_node > 1).lower()},
+    ]

@@ -1,0 +1,189 @@
+"""Serving: Triton, KServe and TensorFlow Serving, with the planned batch and devices."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from paceline.deploy import kubernetes as k8s
+from paceline.deploy import launch, shell
+from paceline.deploy.documents import yaml_text
+from paceline.deploy.facts import api_version, sizing
+from paceline.deploy.files import DeployFile, Deployment
+from paceline.deploy.images import checked_image
+from paceline.deploy.job import Job, assumptions_of, container_words
+from paceline.deploy.settings import DeploySettings
+from paceline.errors import InvalidInputError, MissingFactError
+
+_MODELS = "/models"
+_VERSION_FOLDER = "1"
+
+
+def triton(job: Job, settings: DeploySettings) -> Deployment:
+    """``config.pbtxt`` of a model repository, and the script that starts the server on it."""
+    backend = settings.need("backend", "the backend of the model file (onnxruntime, pytorch, …)")
+    image = _server_image(settings, "nvcr.io/nvidia/tritonserver:YY.MM-py3")
+    needs = (f"the model file in models/{job.name}/{_VERSION_FOLDER}/", *launch.driver_need(job))
+    return Deployment(
+        target="triton",
+        files=(
+            DeployFile(path="serve.sh", text=_triton_script(job, image, needs)),
+            DeployFile(path=f"models/{job.name}/config.pbtxt", text=_triton_config(job, backend)),
+        ),
+        command="sh serve.sh",
+        needs=needs,
+        assumptions=assumptions_of(job, settings),
+    )
+
+
+def kserve(job: Job, settings: DeploySettings) -> Deployment:
+    """``inference-service.yaml`` for the runtime that knows the model's format."""
+    model_format = settings.need("format", "the format of the model (pytorch, onnx, tensorflow, …)")
+    needs = ("KServe in the cluster", *launch.driver_need(job))
+    model = {
+        "modelFormat": {"name": model_format},
+        "protocolVersion": "v2",
+        "storageUri": _model_location(job),
+        "resources": k8s.resources(job),
+        "env": [{"name": name, "value": k8s.literal(value)} for name, value in job.environment],
+    }
+    document = {
+        "apiVersion": api_version("inference_service"),
+        "kind": "InferenceService",
+        "metadata": k8s.metadata(job, settings),
+        "spec": {"predictor": _predictor(job, model)},
+    }
+    text = yaml_text([document], comments=launch.header(job, needs))
+    return Deployment(
+        target="kserve",
+        files=(DeployFile(path="inference-service.yaml", text=text),),
+        command="kubectl apply -f inference-service.yaml",
+        needs=needs,
+        assumptions=assumptions_of(job, settings),
+    )
+
+
+def tensorflow_serving(job: Job, settings: DeploySettings) -> Deployment:
+    """Model list, batching parameters and a script for TensorFlow Serving."""
+    image = _server_image(settings, "tensorflow/serving:RELEASE or RELEASE-gpu")
+    needs = (f"a SavedModel in models/{job.name}/{_VERSION_FOLDER}/", *launch.driver_need(job))
+    return Deployment(
+        target="tensorflow-serving",
+        files=(
+            DeployFile(path="serve.sh", text=_tensorflow_script(job, image, needs)),
+            DeployFile(path="models/models.config", text=_tensorflow_models(job)),
+            DeployFile(path="models/batching.config", text=_tensorflow_batching(job)),
+        ),
+        command="sh serve.sh",
+        needs=needs,
+        assumptions=assumptions_of(job, settings),
+    )
+
+
+def _triton_script(job: Job, image: str, needs: tuple[str, ...]) -> str:
+    ports = [_port(name) for name in ("http_port", "grpc_port", "metrics_port")]
+    words = ["tritonserver", f"--model-repository={_MODELS}"]
+    return _container_script(job, image, needs, ports, words)
+
+
+def _tensorflow_script(job: Job, image: str, needs: tuple[str, ...]) -> str:
+    http, grpc = _port("http_port"), _port("grpc_port")
+    words = [
+        "tensorflow_model_server",
+        f"--rest_api_port={http}",
+        f"--port={grpc}",
+        f"--model_config_file={_MODELS}/models.config",
+        "--enable_batching=true",
+        f"--batching_parameters_file={_MODELS}/batching.config",
+    ]
+    return _container_script(job, image, needs, [http, grpc], words)
+
+
+def _container_script(
+    job: Job, image: str, needs: tuple[str, ...], ports: list[int], words: list[str]
+) -> str:
+    published = [word for port in ports for word in ("--publish", f"{port}:{port}")]
+    run: list[shell.Word] = [
+        "docker", "run", "--rm", "--init", f"--stop-timeout={job.grace_s}",
+        f"--shm-size={job.shm_bytes // 2**20}m", f"--cpus={job.cpus_per_node}",
+        f"--memory={job.memory_bytes // 2**20}m", *container_words(job, "docker"), *published,
+        "--volume", shell.Variable("PWD", suffix=f"/models:{_MODELS}:ro"),
+        "--entrypoint", words[0], image, *words[1:],
+    ]  # fmt: skip
+    comments = [f"# {line}" for line in launch.header(job, needs)]
+    return "\n".join(["#!/bin/sh", *comments, "set -eu", "exec " + shell.join(run)]) + "\n"
+
+
+def _triton_config(job: Job, backend: str) -> str:
+    """The batch of the plan as the largest; half and quarter of it preferred too."""
+    batch = job.choice.batch_per_device
+    preferred = sorted({max(1, batch // 4), max(1, batch // 2), batch})
+    delay_us = int(sizing()["serving"]["max_queue_delay_us"])
+    kind = "KIND_CPU" if job.stack.platform == "cpu" else "KIND_GPU"
+    devices = "" if kind == "KIND_CPU" else f", gpus: {list(range(job.devices_per_node))}"
+    lines = [
+        f"name: {json.dumps(job.name)}",
+        f"backend: {json.dumps(backend)}",
+        f"max_batch_size: {batch}",
+        f"dynamic_batching {{ preferred_batch_size: {preferred}, "
+        f"max_queue_delay_microseconds: {delay_us} }}",
+        f"instance_group [ {{ count: 1, kind: {kind}{devices} }} ]",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _tensorflow_models(job: Job) -> str:
+    path = json.dumps(f"{_MODELS}/{job.name}")
+    return (
+        "model_config_list {\n"
+        f"  config {{ name: {json.dumps(job.name)}, base_path: {path}, "
+        'model_platform: "tensorflow" }\n'
+        "}\n"
+    )
+
+
+def _tensorflow_batching(job: Job) -> str:
+    batch = job.choice.batch_per_device
+    delay_us = int(sizing()["serving"]["max_queue_delay_us"])
+    return (
+        f"max_batch_size {{ value: {batch} }}\n"
+        f"batch_timeout_micros {{ value: {delay_us} }}\n"
+        f"num_batch_threads {{ value: {job.cpus_per_node} }}\n"
+        f"max_enqueued_batches {{ value: {4 * job.cpus_per_node} }}\n"
+    )
+
+
+def _predictor(job: Job, model: dict[str, Any]) -> dict[str, Any]:
+    predictor: dict[str, Any] = {
+        "minReplicas": job.num_nodes,
+        "maxReplicas": job.num_nodes,
+        "model": model,
+    }
+    if job.devices_per_node:
+        predictor["tolerations"] = k8s.tolerations(job, DeploySettings())
+    return predictor
+
+
+def _port(name: str) -> int:
+    return int(sizing()["serving"][name])
+
+
+def _model_location(job: Job) -> str:
+    if job.data is None:
+        raise MissingFactError(
+            "the location of the model is not in the plan",
+            hint="give it with `--data s3://…`, `gs://…` or `pvc://claim/path`",
+        )
+    if "://" not in job.data:
+        raise InvalidInputError(
+            f"`{job.data}` is not the location of a model", hint="write it like s3://bucket/model"
+        )
+    return job.data
+
+
+def _server_image(settings: DeploySettings, example: str) -> str:
+    if settings.image is None:
+        raise MissingFactError(
+            "the image of the server is not in the plan", hint=f"give it with `--image {example}`"
+        )
+    return checked_image(settings.image)
