@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from paceline.trace.zoo_facts import ZooFacts
 
 Known = TypeVar("Known")
+_PREDICT_HELP = "paceline predict --help"
 
 
 def plan(
@@ -105,6 +106,8 @@ def predict(
     python: str | None = None,
     precision: str | None = None,
     compiler: str = "eager",
+    checkpointing: str = "none",
+    sharding: str = "none",
     prompt_tokens: int = 512,
     output_tokens: int = 128,
     facts: Sequence[Path] = (),
@@ -124,6 +127,9 @@ def predict(
         python: The Python that has the model's framework; found if None.
         precision: One or several with commas; the usual one of each device if None.
         compiler: ``eager``, ``compiled``, or both with a comma.
+        checkpointing: What training recomputes in backward: ``none``, ``selective``, ``block``,
+            ``full``.
+        sharding: What the devices of a training job split: ``none``, ``zero2``, ``zero3``.
         prompt_tokens: Of one request, where text is generated.
         output_tokens: Of one request, where text is generated.
         facts: Files with your own devices.
@@ -132,6 +138,8 @@ def predict(
         PacelineError: One of its leaves, with a hint.
     """
     from paceline.app.predictions import Question, predict_question
+    from paceline.plan.candidates import SHARDINGS
+    from paceline.trace.costs import Checkpointing
 
     return predict_question(
         Question(
@@ -141,6 +149,10 @@ def predict(
             seq=seq,
             precision=precision,
             compiler=compiler,
+            checkpointing=read_word(
+                checkpointing, get_args(Checkpointing), "checkpointing", command=_PREDICT_HELP
+            ),
+            sharding=read_word(sharding, SHARDINGS, "sharding", command=_PREDICT_HELP),
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
             facts=tuple(facts),

@@ -24,6 +24,9 @@ VERBS: Mapping[str, str] = {
     "measure": "paceline.app.measure_cli",
     "compare": "paceline.app.measure_cli",
     "stacks": "paceline.app.measure_cli",
+    "report": "paceline.app.report_cli",
+    "export": "paceline.app.report_cli",
+    "ceilings": "paceline.app.report_cli",
     "models": "paceline.app.models_cli",
     "score": "paceline.app.score_cli",
 }

@@ -134,12 +134,8 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    facts = probe_host()
-    machine = probe_machine(load_catalog(), facts=facts)
-    settings = _settings(request, facts)
-    gpus = range(max(request.devices)) if settings.device == "cuda" else ()
-    sensors = Sensors(open_nvml(), gpus)
-    place = Place(facts=facts, machine=machine, fingerprint=fingerprint(), sensors=sensors)
+    place, device = place_here(max(request.devices), request.device)
+    settings = _settings(request, place.facts, device)
     stacks = _stacks(request)
     with Store(request.store or default_store_folder()) as store:
         before = store.read().records
@@ -269,8 +265,21 @@ def _measure(
         yield from search_largest(cell, attempt)
 
 
-def _settings(request: MeasureRequest, facts: HostFacts) -> Settings:
-    device = _device(request.device, facts)
+def place_here(num_devices: int, device: str = "auto") -> tuple[Place, str]:
+    """This machine with sensors on what will be used, and whether that is ``cpu`` or ``cuda``.
+
+    Raises:
+        PacelineError: There is no such device.
+    """
+    facts = probe_host()
+    machine = probe_machine(load_catalog(), facts=facts)
+    used = _device(device, facts)
+    sensors = Sensors(open_nvml(), range(num_devices) if used == "cuda" else ())
+    place = Place(facts=facts, machine=machine, fingerprint=fingerprint(), sensors=sensors)
+    return place, used
+
+
+def _settings(request: MeasureRequest, facts: HostFacts, device: str) -> Settings:
     processes = max(request.devices)
     if device == "cuda" and processes > len(facts.gpus):
         raise InvalidInputError(

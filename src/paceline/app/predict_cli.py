@@ -34,6 +34,12 @@ def predict(
     python: common.Python = None,
     precision: common.Precision = None,
     compiler: common.Compiler = "eager",
+    checkpointing: Annotated[
+        str, Option(help="Recomputed in backward: none, selective, block or full.")
+    ] = "none",
+    sharding: Annotated[
+        str, Option(help="What devices of a training job split: none, zero2 or zero3 (FSDP).")
+    ] = "none",
     prompt_tokens: Annotated[int, Option(help="Tokens in, of one request.")] = 512,
     output_tokens: Annotated[int, Option(help="Tokens out, of one request.")] = 128,
     facts: common.Facts = None,
@@ -58,6 +64,8 @@ def predict(
         python=python,
         precision=precision,
         compiler=compiler or "eager",
+        checkpointing=checkpointing,
+        sharding=sharding,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
         facts=facts or (),

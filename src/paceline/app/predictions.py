@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from paceline.app.inquiry import read_compiler
+from paceline.app.inquiry import Task, read_compiler
 from paceline.app.progress import progress
 from paceline.catalog import (
     Catalog,
@@ -18,14 +18,25 @@ from paceline.catalog import (
     parse_device_count,
 )
 from paceline.errors import InvalidInputError
+from paceline.parallel import Sharding
 from paceline.plan import parse_goal, parse_work
 from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell, PredictionGrid, predict_grid
 from paceline.trace import Workload
+from paceline.trace.costs import Checkpointing
+from paceline.units import format_bytes
 
 #: Batches tried where the user names none.
 _LADDER = (1, 4, 16, 64, 256, 1024)
 _FINE_LADDER = tuple(2**power for power in range(11))
 _MOST_BATCHES = 64
+#: What to try where nothing fits, the least change first: recomputation, sharding, device count.
+_REMEDIES: dict[Task, tuple[tuple[Checkpointing, Sharding, int], ...]] = {
+    "train": (
+        ("full", "none", 1), ("none", "zero3", 2), ("none", "zero3", 4), ("none", "zero3", 8),
+        ("full", "zero3", 2), ("full", "zero3", 4), ("full", "zero3", 8), ("full", "zero3", 16),
+    ),
+    "infer": (),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +49,8 @@ class Question:
     seq: int | None
     precision: str | None
     compiler: str
+    checkpointing: Checkpointing
+    sharding: Sharding
     prompt_tokens: int
     output_tokens: int
     facts: tuple[Path, ...]
@@ -61,28 +74,73 @@ def predict_question(question: Question, workload: Workload) -> PredictionGrid:
     """
     catalog = load_catalog(question.facts)
     where = _everywhere(catalog) if question.device is None else _named(catalog, question)
+    with progress("predicting"):
+        grid = _grid(question, workload, catalog, where)
+        remedies = () if question.device is None else _remedies(question, workload, catalog, grid)
+    is_ladder = not question.batches and question.device is not None
+    return replace(
+        grid,
+        cells=tuple(_trimmed(grid.cells)) if is_ladder else grid.cells,
+        assumptions=(*_notes(question), *grid.assumptions, *where.notes),
+        remedies=remedies,
+    )
+
+
+def _grid(
+    question: Question, workload: Workload, catalog: Catalog, where: _Where
+) -> PredictionGrid:
     is_ranking = question.device is None
     ladder = _FINE_LADDER if is_ranking else _LADDER
-    with progress("predicting"):
-        grid = predict_grid(
-            workload,
-            parse_goal(_goal_options(question)),
-            parse_work(
-                {"prompt": str(question.prompt_tokens), "output": str(question.output_tokens)}
-            ),
-            catalog,
-            where.devices,
-            counts=_checked(
-                question.counts or where.counts, "device count", MAX_DEVICES_PER_MACHINE
-            ),
-            batches=_checked(question.batches or ladder, "batch", 1_000_000),
-            seq=question.seq,
-            keeps_best_batch_only=is_ranking,
-        )
-    cells = grid.cells if question.batches or is_ranking else tuple(_trimmed(grid.cells))
-    return replace(
-        grid, cells=cells, assumptions=(*_notes(question), *grid.assumptions, *where.notes)
+    lengths = {"prompt": str(question.prompt_tokens), "output": str(question.output_tokens)}
+    return predict_grid(
+        workload,
+        parse_goal(_goal_options(question)),
+        parse_work(lengths),
+        catalog,
+        where.devices,
+        counts=_checked(question.counts or where.counts, "device count", MAX_DEVICES_PER_MACHINE),
+        batches=_checked(question.batches or ladder, "batch", 1_000_000),
+        seq=question.seq,
+        keeps_best_batch_only=is_ranking,
+        checkpointing=question.checkpointing,
+        sharding=question.sharding,
     )
+
+
+def _remedies(
+    question: Question, workload: Workload, catalog: Catalog, grid: PredictionGrid
+) -> tuple[str, ...]:
+    """For devices on which nothing fits: the least change that makes the smallest batch fit."""
+    fitting = {cell.device for cell in grid.cells if cell.status != "out of memory"}
+    stuck = [cell.device for cell in grid.cells if cell.device not in fitting]
+    remedies = []
+    for name in dict.fromkeys(stuck):
+        least = min(c.batch_per_device for c in grid.cells if c.device == name)
+        found = _remedy(question, workload, catalog, name, least)
+        remedies.append(found or f"{name}: fits on no {MAX_DEVICES_PER_MACHINE} in one machine")
+    return tuple(remedies)
+
+
+def _remedy(
+    question: Question, workload: Workload, catalog: Catalog, name: str, batch: int
+) -> str | None:
+    device = find_device(catalog, name)
+    for checkpointing, sharding, count in _REMEDIES[workload.task]:
+        changed = replace(
+            question, batches=(batch,), counts=(count,), checkpointing=checkpointing,
+            sharding=sharding,
+        )  # fmt: skip
+        where = _Where(devices=(device,), counts=(count,), notes=())
+        cells = _grid(changed, workload, catalog, where).cells
+        if cells and cells[0].status != "out of memory":
+            options = [
+                f"--checkpointing {checkpointing}" if checkpointing != "none" else "",
+                f"--sharding {sharding}" if sharding != "none" else "",
+                f"--devices {count}" if count > 1 else "",
+            ]
+            size = format_bytes(cells[0].memory_bytes.high)
+            return f"{name}: batch {batch} fits with {' '.join(filter(None, options))} ({size})"
+    return None
 
 
 def _goal_options(question: Question) -> dict[str, str]:
@@ -93,6 +151,10 @@ def _goal_options(question: Question) -> dict[str, str]:
 
 
 def _notes(question: Question) -> Iterator[str]:
+    if question.checkpointing != "none":
+        yield f"recomputed in backward: {question.checkpointing}"
+    if question.sharding != "none":
+        yield f"devices share the training state ({question.sharding})"
     if question.compiler == "eager":
         yield "eager execution (--compiler compiled for torch.compile)"
 

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from paceline.catalog import OfferLinks, machine_links
+from paceline.catalog import OfferLinks, machine_links, offer_links
 from paceline.catalog.entities import Catalog, Device, Machine
-from paceline.parallel import LinkTable
+from paceline.parallel import LinkTable, Sharding
 from paceline.plan.amounts import is_generation, resolve_job
-from paceline.plan.candidates import CandidateTable
+from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import chance_below, normal_quantile
 from paceline.plan.configurations import DeviceSupport, choose_configurations
 from paceline.plan.evaluation import Amount, Evaluation, evaluate
 from paceline.plan.forecasts import Forecast, forecast
 from paceline.plan.goal import Goal, Work
 from paceline.plan.place_table import PlaceTable
+from paceline.plan.rank_memory import saved_bytes
 from paceline.plan.support import device_support, platform_of
 from paceline.planfile import Interval
 from paceline.predict import Bound, Calibration, builtin_calibration
 from paceline.stack import newest_stack, why_unsupported
+from paceline.trace.costs import Checkpointing
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
 from paceline.units import format_bytes
@@ -114,6 +116,7 @@ class PredictionGrid:
         assumptions: Printed first, one sentence each.
         cells: By device, then count, then batch.
         unanswered: Devices without a prediction.
+        remedies: What would make it fit where nothing does.
     """
 
     model: str
@@ -126,6 +129,7 @@ class PredictionGrid:
     assumptions: tuple[str, ...]
     cells: tuple[GridCell, ...]
     unanswered: tuple[UnansweredDevice, ...]
+    remedies: tuple[str, ...] = ()
 
 
 def predict_grid(
@@ -139,6 +143,8 @@ def predict_grid(
     batches: Sequence[int] = (1,),
     seq: int | None = None,
     keeps_best_batch_only: bool = False,
+    checkpointing: Checkpointing = "none",
+    sharding: Sharding = "none",
     calibration: Calibration | None = None,
 ) -> PredictionGrid:
     """Predict every (device, count, batch).
@@ -153,6 +159,8 @@ def predict_grid(
         batches: Items per device.
         seq: Sequence length; the workload's own if None.
         keeps_best_batch_only: Keep the batch of highest throughput of each device and count.
+        checkpointing: What training recomputes in the backward pass.
+        sharding: What the devices of a training job split.
         calibration: Of the predictor; the built-in one if None.
     """
     calibration = calibration or builtin_calibration()
@@ -160,7 +168,11 @@ def predict_grid(
     supports, unanswered = _supported(devices)
     known = [support.device for support in supports]
     configured = choose_configurations(
-        supports, goal, task=workload.task, num_parameters=workload.num_parameters
+        supports,
+        goal,
+        task=workload.task,
+        num_parameters=workload.num_parameters,
+        checkpointing=checkpointing,
     )
     places = tuple(
         _GridPlace(device=device, row=row, count=count, links=_links(catalog, device, count))
@@ -172,7 +184,7 @@ def predict_grid(
         workload, configured, known, batch, work, seq=seq, calibration=calibration
     )
     amount = resolve_job(workload, work, seq=seq).amount
-    grid = _evaluate(places, predictions, amount, goal)
+    grid = _evaluate(places, predictions, amount, goal, sharding)
     cells = _cells(workload, places, grid, keeps_best_batch_only=keeps_best_batch_only)
     answered = {cell.device for cell in cells}
     silent = [d.name for d in known if d.name not in answered]
@@ -220,20 +232,25 @@ class _Grid:
 
 
 def _evaluate(
-    places: Sequence[_GridPlace], predictions: Forecast, amount: Amount, goal: Goal
+    places: Sequence[_GridPlace],
+    predictions: Forecast,
+    amount: Amount,
+    goal: Goal,
+    sharding: Sharding,
 ) -> _Grid:
     shape = (len(places), len(predictions.batch), len(predictions.configurations))
     place, batch, configuration = (index.ravel() for index in np.indices(shape))
     table = _place_table(places)
     cell = (configuration, table.device[place], batch)
-    memory = predictions.memory_mid_bytes[cell]
+    whole = predictions.memory_mid_bytes[cell]
+    memory = whole - _saved(places, predictions, sharding).ravel()
     ones = np.ones_like(place)
     candidates = CandidateTable(
         place=place,
         num_nodes=ones,
         num_devices=table.devices_per_node[place],
         num_groups=table.devices_per_node[place],
-        sharding=np.zeros_like(place),
+        sharding=np.full_like(place, SHARDINGS.index(sharding)),
         configuration=configuration,
         batch=batch,
         microbatches=ones,
@@ -251,6 +268,17 @@ def _evaluate(
         fits=fits,
         chosen=_choose(evaluation.samples_per_s, memory, fits, shape),
     )
+
+
+def _saved(places: Sequence[_GridPlace], predictions: Forecast, sharding: Sharding) -> FloatArray:
+    """Bytes that sharding takes off one device, (num_places, P, C)."""
+    counts = sorted({place.count for place in places})
+    by_count = {
+        count: np.array([saved_bytes(moments, count, sharding) for moments in predictions.moments])
+        for count in counts
+    }
+    shape = (len(predictions.configurations), len(predictions.batch))
+    return np.array([by_count[place.count].reshape(shape).T for place in places])
 
 
 def _choose(
@@ -303,7 +331,7 @@ def _cell(workload: Workload, place: _GridPlace, grid: _Grid, row: int) -> GridC
     index = _index(place, grid, row)
     configuration = grid.predictions.configurations[index[0]]
     capacity = _capacity_bytes(place.device)
-    memory = _memory(grid.predictions, index)
+    memory = _memory(grid, index, row)
     reason = _why_no_figure(place, grid, row, memory, capacity)
     figures = _figures(workload, grid, index, row) if not reason else _NO_FIGURES
     return GridCell(
@@ -384,11 +412,14 @@ def _index(place: _GridPlace, grid: _Grid, row: int) -> tuple[int, int, int]:
     return int(grid.candidates.configuration[row]), place.row, int(grid.candidates.batch[row])
 
 
-def _memory(predictions: Forecast, index: tuple[int, int, int]) -> Interval:
+def _memory(grid: _Grid, index: tuple[int, int, int], row: int) -> Interval:
+    """Sharding takes a known amount away; the rest keeps its spread."""
+    mid = float(grid.candidates.memory_mid_bytes[row])
+    share = mid / float(grid.predictions.memory_mid_bytes[index])
     return Interval(
-        low=float(predictions.memory_low_bytes[index]),
-        mid=float(predictions.memory_mid_bytes[index]),
-        high=float(predictions.memory_high_bytes[index]),
+        low=float(grid.predictions.memory_low_bytes[index]) * share,
+        mid=mid,
+        high=float(grid.predictions.memory_high_bytes[index]) * share,
     )
 
 
@@ -456,6 +487,11 @@ def _silent(name: str, goal: Goal) -> UnansweredDevice:
 
 
 def _links(catalog: Catalog, device: Device, count: int) -> OfferLinks:
+    """As the largest machine for rent joins these devices, else as a machine of one's own would."""
+    offers = [offer for offer in catalog.offers if offer.device_name == device.name]
+    if offers:
+        largest = max(offers, key=lambda offer: offer.num_devices)
+        return offer_links(catalog, replace(largest, num_devices=float(count)))
     machine = Machine(name="machine", device_name=device.name, num_devices=count)
     return machine_links(catalog, machine)
 
@@ -470,5 +506,9 @@ def _assumptions(
         parts.append(f"sequence length {seq}")
     parts += [f"{workload.optimizer}"] if workload.optimizer else []
     parts.append("input fed fast enough")
-    links = dict.fromkeys(note for p in places if p.count > 1 for note in p.links.assumptions)
+    links = dict.fromkeys(
+        f"{place.device.name}: joined by {place.links.device.name}"
+        for place in places
+        if place.count > 1 and place.links.device is not None
+    )
     return (", ".join(part for part in parts if part), *links)

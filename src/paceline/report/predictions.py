@@ -23,7 +23,8 @@ def grid_text(grid: PredictionGrid, *, width: int = 100) -> str:
         _opening(grid, width),
         *(_device_text(grid, cells, width) for cells in _by_device(grid)),
     ]
-    return "\n\n".join(block for block in (*blocks, _unanswered(grid, width)) if block)
+    remedies = "\n".join(labelled("remedy", grid.remedies, width))
+    return "\n\n".join(block for block in (*blocks, remedies, _unanswered(grid, width)) if block)
 
 
 def ranking_text(
@@ -171,11 +172,14 @@ def _device_table(grid: PredictionGrid, cells: Sequence[GridCell]) -> Table:
 
 
 def _reasons(cells: Sequence[GridCell]) -> list[str]:
-    """Why cells have no figure: one line per reason, with the smallest batch it holds for."""
-    first: dict[tuple[str, int], GridCell] = {}
+    """Why cells have no figure: one line per status and need, for the smallest batch each."""
+    first: dict[tuple[str, float], GridCell] = {}
+    stopped: set[tuple[str, int]] = set()
     for cell in cells:
-        if cell.status != "fits":
-            first.setdefault((cell.status, cell.num_devices), cell)
+        if cell.status == "fits" or (cell.status, cell.num_devices) in stopped:
+            continue
+        stopped.add((cell.status, cell.num_devices))
+        first.setdefault((cell.status, cell.memory_bytes.mid), cell)
     lines = [
         f"{_STATUS_WORDS[cell.status]}: batch {cell.batch_per_device}"
         f"{f' on {cell.num_devices}' if cell.num_devices > 1 else ''} {cell.reason}"
