@@ -43,14 +43,3 @@ def _peak(profiler):
         live += event.nbytes()
         peak = max(peak, live)
     return peak
-
-
-class Workload:
-    """A model with its inputs and loss, as the trace worker takes it."""
-
-    def __init__(self, build, inputs, loss, optimizer):
-        self.model = build()
-        self.inputs = inputs
-        self.loss = loss
-        self.optimizer = optimizer
-        torch.manual_seed(0)
