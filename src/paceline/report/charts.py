@@ -20,7 +20,8 @@ PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6
 OOM_COLOR = "#c0392b"
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-_WIDTH, _HEIGHT = 410, 240
+#: Width of the whole picture, axis titles included.
+WIDTH, _HEIGHT = 455, 260
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def throughput_chart(rows: Sequence[LedgerRow]) -> Chart:
         title="Throughput against batch",
         caption="Solid: measured median. Dashed: predicted. The red rule is the smallest batch "
         "that ran out of memory.",
-        spec=_layered(layers),
+        spec=layered(layers),
     )
 
 
@@ -88,7 +89,7 @@ def speed_up_chart(rows: Sequence[LedgerRow]) -> Chart | None:
         title="Speed-up",
         caption="Throughput of all devices over that of one, at the same batch per device. "
         "Dashed: ideal.",
-        spec=_layered([_ideal_line(ideal), _speed_up_line(points, counts)]),
+        spec=layered([_ideal_line(ideal), _speed_up_line(points, counts)]),
     )
 
 
@@ -109,7 +110,7 @@ def memory_chart(rows: Sequence[LedgerRow]) -> Chart | None:
     return Chart(
         title="Memory against batch",
         caption="Peak of one process as the operating system or the driver sees it.",
-        spec=_layered([line]),
+        spec=layered([line]),
     )
 
 
@@ -128,15 +129,15 @@ def samples_chart(rows: Sequence[LedgerRow]) -> Chart:
         "data": {"values": points},
         "mark": {"type": "tick", "thickness": 1.5, "opacity": 0.45},
         "encoding": {
-            "x": _quantity("ratio", "sample over the cell's median", zero=False),
+            "x": quantity("ratio", "sample over the cell's median", zero=False),
             "y": {"field": "cell", "type": "nominal", "title": None, "sort": None},
         },
-        "width": _WIDTH,
+        "width": WIDTH,
     }
     return Chart(
         title="All samples",
         caption="Each tick is one timed sample. A narrow comb is a calm machine.",
-        spec=_styled(spec),
+        spec=styled(spec),
     )
 
 
@@ -160,17 +161,17 @@ def stacks_chart(records: Sequence[Record]) -> Chart:
         "mark": {"type": "bar", "cornerRadiusEnd": 2, "tooltip": True},
         "encoding": {
             "y": {"field": "stack", "type": "nominal", "title": None, "sort": "-x"},
-            "x": _quantity("rate", f"{_unit(records)} per second"),
+            "x": quantity("rate", f"{_unit(records)} per second"),
             "yOffset": {"field": "batch", "sort": None},
             "color": {"field": "batch", "type": "nominal", "title": None, "sort": None},
         },
-        "width": _WIDTH,
+        "width": WIDTH,
         "height": {"step": 14},
     }
     return Chart(
         title="Frameworks and compilers",
         caption="The same architecture and batch in isolated environments on this machine.",
-        spec=_styled(spec),
+        spec=styled(spec),
     )
 
 
@@ -195,7 +196,7 @@ def ledger_chart(rows: Sequence[LedgerRow]) -> Chart | None:
     return Chart(
         title="Predicted against measured",
         caption="On the line the prediction was right; the band is ±20 %.",
-        spec=_layered(_ledger_layers(points, band)),
+        spec=layered(_ledger_layers(points, band)),
     )
 
 
@@ -259,8 +260,8 @@ def _line(points: Sequence[Row], x: str, y_field: str, *, x_log: bool, y: str) -
         "data": {"values": points},
         "mark": {"type": "line", "point": {"size": 45}, "tooltip": {"content": "data"}},
         "encoding": {
-            "x": _quantity(x, "batch per device", log=x_log),
-            "y": _quantity(y_field, y),
+            "x": quantity(x, "batch per device", log=x_log),
+            "y": quantity(y_field, y),
             "color": {"field": "devices", "type": "nominal", "title": "devices"},
         },
     }
@@ -271,7 +272,7 @@ def _predicted_line(points: Sequence[Row]) -> Layer:
         "data": {"values": [p for p in points if p["predicted"] is not None]},
         "mark": {"type": "line", "strokeDash": [5, 4], "opacity": 0.8},
         "encoding": {
-            "x": _quantity("batch", "batch per device", log=True),
+            "x": quantity("batch", "batch per device", log=True),
             "y": {"field": "predicted", "type": "quantitative"},
             "color": {"field": "devices", "type": "nominal"},
         },
@@ -301,7 +302,7 @@ def _ideal_line(points: Sequence[Row]) -> Layer:
         "data": {"values": points},
         "mark": {"type": "line", "strokeDash": [5, 4], "color": PALETTE[6], "strokeWidth": 1},
         "encoding": {
-            "x": _quantity("devices", "devices", zero=False),
+            "x": quantity("devices", "devices", zero=False),
             "y": {"field": "speed_up", "type": "quantitative"},
         },
     }
@@ -313,14 +314,15 @@ def _speed_up_line(points: Sequence[Row], counts: Sequence[int]) -> Layer:
         "data": {"values": points},
         "mark": {"type": "line", "point": {"size": 45}, "tooltip": {"content": "data"}},
         "encoding": {
-            "x": {**_quantity("devices", "devices", zero=False), "axis": axis},
-            "y": _quantity("speed_up", "speed-up"),
+            "x": {**quantity("devices", "devices", zero=False), "axis": axis},
+            "y": quantity("speed_up", "speed-up"),
             "color": {"field": "batch", "type": "nominal", "title": "batch", "sort": None},
         },
     }
 
 
-def _quantity(field: str, title: str, *, log: bool = False, zero: bool = True) -> Layer:
+def quantity(field: str, title: str, *, log: bool = False, zero: bool = True) -> Layer:
+    """A numeric axis; ``log`` in powers of two."""
     scale: Layer = {"type": "log", "base": 2, "nice": False} if log else {"zero": zero}
     return {
         "field": field,
@@ -331,16 +333,18 @@ def _quantity(field: str, title: str, *, log: bool = False, zero: bool = True) -
     }
 
 
-def _layered(layers: Sequence[Layer]) -> Mapping[str, object]:
-    return _styled({"layer": list(layers), "width": _WIDTH, "height": _HEIGHT})
+def layered(layers: Sequence[Layer]) -> Mapping[str, object]:
+    """Layers on one pair of axes, in the usual size."""
+    return styled({"layer": list(layers), "width": WIDTH, "height": _HEIGHT})
 
 
-def _styled(spec: Layer) -> Mapping[str, object]:
+def styled(spec: Layer) -> Mapping[str, object]:
     """One look for all charts."""
     label = {"labelColor": "#4a5563", "titleColor": "#4a5563", "titleFontWeight": 500}
     return {
         "$schema": _SCHEMA,
         "background": "transparent",
+        "autosize": {"type": "fit-x", "contains": "padding"},
         **spec,
         "config": {
             "font": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif",
@@ -349,5 +353,6 @@ def _styled(spec: Layer) -> Mapping[str, object]:
             "axis": {"gridColor": "#e6e9ee", "domain": False, "ticks": False, **label},
             "legend": {"orient": "top", "symbolStrokeWidth": 3, **label},
             "line": {"strokeWidth": 2.2},
+            "mark": {"color": PALETTE[0]},
         },
     }

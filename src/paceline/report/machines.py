@@ -7,10 +7,12 @@ from pathlib import Path
 
 from paceline.catalog.entities import Machine
 from paceline.report.tables import Column, Table, text_table
+from paceline.run.ceilings import Ceiling
 from paceline.run.doctor import Finding, fact_text
 from paceline.run.facts import HostFacts
 from paceline.run.probe import describe_machine
 from paceline.run.stacks import Stack, StackSpec
+from paceline.units import format_bytes, format_count, format_duration
 
 _FACTS = (
     "cpu_name", "cpu_flags", "host_memory_bytes", "shm_bytes", "gpus", "nvidia_driver",
@@ -41,6 +43,24 @@ def stacks_text(created: Sequence[Stack], specs: Sequence[StackSpec], folder: Pa
     all_specs = {spec.name: spec for spec in (*specs, *(stack.spec for stack in created))}
     rows = tuple(_stack_row(spec, by_name.get(name)) for name, spec in all_specs.items())
     return f"{text_table(Table(columns=columns, rows=rows))}\n\nin {folder}"
+
+
+def ceilings_text(ceilings: Sequence[Ceiling]) -> str:
+    """What the machine can do at best."""
+    columns = (Column(title="what"), Column(title="best", is_number=True), Column(title="on"))
+    rows = tuple(
+        (one.name, _rate_text(one), f"{one.record.device_name} · {one.record.stack}")
+        for one in ceilings
+    )
+    return text_table(Table(columns=columns, rows=rows))
+
+
+def _rate_text(ceiling: Ceiling) -> str:
+    if ceiling.unit == "s":
+        return format_duration(ceiling.rate)
+    if ceiling.unit == "B/s":
+        return f"{format_bytes(ceiling.rate)}/s"
+    return f"{format_count(ceiling.rate)}FLOP/s"
 
 
 def _verdict(findings: Sequence[Finding]) -> str:

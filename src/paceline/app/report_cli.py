@@ -1,0 +1,91 @@
+"""``paceline report``, ``export`` and ``ceilings``: pages, pictures and files of what is known."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from paceline.app import options as common
+from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.measure_cli import StoreFolder
+from paceline.app.output import Answer, say
+
+
+def register(app: Commands) -> None:
+    """Add the verbs."""
+    app.add_verb("report", report)
+    app.add_verb("export", export)
+    app.add_verb("ceilings", ceilings)
+
+
+def report(
+    subject: Annotated[
+        str,
+        Argument(
+            metavar="SUBJECT",
+            help="A plan file, a folder or file of measurements, or a model (with --device).",
+        ),
+    ],
+    html: Annotated[Path, Option(help="The page to write.")] = Path("report.html"),
+    device: common.Devices = None,
+    batch: Annotated[str, Option(help="Items per device, for a model.")] = "32",
+    precision: common.Precision = None,
+    task: common.Task = "train",
+) -> None:
+    """Write one HTML file that opens offline: tables, charts, and where each number comes from."""
+    from paceline.app import reporting
+
+    page = reporting.page_of(
+        subject,
+        device=device,
+        batches=common.whole_numbers(batch, "batch"),
+        precision=precision,
+        task=task,
+    )
+    reporting.write_text(page, html)
+    print(f"{html} written", file=sys.stderr)
+
+
+def export(
+    path: Annotated[
+        Path, Argument(metavar="FILE", help="Ends in .csv, .json, .jsonl or .parquet.")
+    ],
+    where: Annotated[
+        str, Option(help="SQL condition over the fields of a record, such as workload = 'vgg16'.")
+    ] = "1",
+    store: StoreFolder = None,
+) -> None:
+    """Write measurements to a file that other programs read."""
+    from paceline.measurements.export import export_records
+    from paceline.measurements.index import find_records
+    from paceline.measurements.store import default_store_folder
+
+    records = find_records(store or default_store_folder(), where)
+    export_records(records, path)
+    print(f"{len(records)} records in {path}", file=sys.stderr)
+
+
+def ceilings(
+    stack: Annotated[str | None, Option(help="torch or opencl; the torch at hand without.")] = None,
+    devices: Annotated[int, Option(help="Ranks of the all-reduce.")] = 1,
+    threads: Annotated[int | None, Option(help="CPU threads of each process.")] = None,
+    size: Annotated[int, Option(help="Side of the largest matrix.")] = 1024,
+    store: StoreFolder = None,
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Measure what this machine can do at best: products, memory, copies, all-reduce."""
+    from paceline.app import reporting
+    from paceline.report.machines import ceilings_text
+
+    found = reporting.find_ceilings(
+        stack, num_devices=devices, num_threads=threads, size=size, store=store
+    )
+    answer = Answer(
+        kind="ceilings",
+        value=found,
+        text=lambda width: ceilings_text(found),
+        markdown=lambda: ceilings_text(found),
+    )
+    say(answer, "json" if is_json else "text", output)

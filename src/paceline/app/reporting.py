@@ -1,0 +1,122 @@
+"""What the reporting verbs do: find out what a subject is and make its page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from paceline.app.measuring import read_records
+from paceline.errors import InvalidInputError, MissingFactError
+from paceline.measurements.ledger import LedgerRow
+from paceline.run.ceilings import Ceiling
+
+
+def page_of(
+    subject: str,
+    *,
+    device: str | None,
+    batches: Sequence[int],
+    precision: str | None,
+    task: str,
+) -> str:
+    """The page of a plan file, of measurements, or of a model on a device.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    path = Path(subject)
+    if path.suffix in (".yaml", ".yml"):
+        from paceline.plan import read_plan
+        from paceline.report.html_planned import plan_page
+
+        return plan_page(read_plan(path))
+    if path.is_dir() or path.suffix == ".jsonl":
+        from paceline.report.html import measurements_page
+
+        steps = [record for record in read_records(path) if record.kind == "step"]
+        return measurements_page(tuple(LedgerRow(record=record) for record in steps))
+    if device is None:
+        raise InvalidInputError(
+            f"`{subject}` is no plan file and no folder of measurements",
+            hint="for a model, name a device: paceline report resnet50 --device a100",
+        )
+    return _model_page(subject, device, batches, precision, task)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a page.
+
+    Raises:
+        InvalidInputError: The file cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write `{path}`: {error.strerror}", hint="choose another path"
+        ) from None
+
+
+def find_ceilings(
+    stack: str | None,
+    *,
+    num_devices: int,
+    num_threads: int | None,
+    size: int,
+    store: Path | None,
+) -> tuple[Ceiling, ...]:
+    """Measure the ceilings and keep them.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    from paceline.app.measuring import place_here
+    from paceline.measurements.store import Store, default_store_folder
+    from paceline.run.ceilings import measure_ceilings, summarize_ceilings
+    from paceline.run.measure import Settings
+    from paceline.run.stacks import default_stack, find_stack, stacks_folder
+
+    if size < 64:
+        raise InvalidInputError(f"a matrix of {size}", hint="write at least 64")
+    place, device = place_here(num_devices)
+    share = 1 if device == "cuda" else num_devices
+    settings = Settings(
+        num_threads=num_threads or max(1, place.facts.num_threads // share), device=device
+    )
+    folder = stacks_folder()
+    chosen = find_stack(stack, folder) if stack else default_stack(folder)
+    records = []
+    with Store(store or default_store_folder()) as kept:
+        for record in measure_ceilings(chosen, place, settings, num_devices=num_devices, size=size):
+            kept.append(record)
+            records.append(record)
+    return summarize_ceilings(records)
+
+
+def _model_page(
+    model: str, device: str, batches: Sequence[int], precision: str | None, task: str
+) -> str:
+    from paceline.app.api import predict, trace
+    from paceline.catalog import find_device, load_catalog
+    from paceline.dtypes import find_precision
+    from paceline.report.html_planned import predictions_page, trace_page
+
+    if "," in device or len(batches) > 1:
+        return predictions_page(
+            predict(model, device=device, batch=batches, precision=precision, task=task)
+        )
+    found = find_device(load_catalog(), device)
+    wanted = find_precision(precision or "bf16")
+    keys = (wanted.peak_key, *wanted.fallback_peak_keys)
+    flop_per_s = next((p for k in keys if (p := found.peak_flop_per_s.get(k))), None)
+    if flop_per_s is None or found.memory_bytes_per_s is None:
+        raise MissingFactError(
+            f"the peaks of `{found.name}` are not known", hint="choose another device"
+        )
+    traced = trace(
+        model, device=device, batch=batches[0], precision=wanted.name, task=task, top=200
+    )
+    title = f"{traced.title} on {found.name}, {wanted.name}"
+    return trace_page(
+        title, traced.passes, flop_per_s=flop_per_s, bytes_per_s=found.memory_bytes_per_s
+    )

@@ -1,0 +1,170 @@
+"""Pages of what was planned, predicted and traced; the page itself is `paceline.report.html`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.plan.grid import PredictionGrid
+from paceline.planfile import PlanFile, PlannedChoice
+from paceline.predict.breakdown import PassBreakdown
+from paceline.report import charts_planned as charts
+from paceline.report.figures import chance, duration_range, number_range, usd_range
+from paceline.report.html import Page, Section, page_html
+from paceline.report.plans import choice_table, how, place_name, workload_line
+from paceline.report.predictions import batch_table
+from paceline.report.traces import op_table, owner_table
+from paceline.units import format_bytes, format_count, format_duration, format_usd
+
+_NUM_OPS_IN_TABLE = 12
+
+
+def plan_page(plan: PlanFile) -> str:
+    """A plan as a page: front, scaling, memory, every choice, why, and what was left out."""
+    first = plan.choices[0] if plan.choices else None
+    sections = (
+        Section(title="Assumptions", lines=plan.assumptions),
+        _choices_section(plan),
+        Section(title="Why", lines=(*plan.why, *plan.turns, plan.rent_or_buy)),
+        Section(title="Left out", lines=_left_out(plan)),
+    )
+    return page_html(
+        Page(
+            title=workload_line(plan.workload),
+            subtitle=plan.goal_text,
+            tiles=() if first is None else _plan_tiles(first),
+            sections=tuple(section for section in sections if section.lines or section.table),
+            sources=_plan_sources(plan),
+        )
+    )
+
+
+def predictions_page(grid: PredictionGrid) -> str:
+    """Predictions as a page: throughput against batch, then every cell."""
+    names = dict.fromkeys(cell.device for cell in grid.cells)
+    tables = tuple(
+        Section(
+            title=name,
+            table=batch_table([c for c in grid.cells if c.device == name], grid.sample_unit),
+        )
+        for name in names
+    )
+    overview = Section(title="Overview", charts=(charts.prediction_chart(grid),))
+    unanswered = tuple(f"{one.device}: {one.reason}" for one in grid.unanswered)
+    sections = (overview, *tables, Section(title="No answer", lines=unanswered))
+    return page_html(
+        Page(
+            title=f"Predicted: {grid.title}",
+            subtitle=f"{grid.task} · {format_count(grid.num_parameters)} parameters",
+            tiles=(),
+            sections=tuple(s for s in sections if s.lines or s.table or s.charts),
+            sources=(
+                *grid.assumptions,
+                f"Catalogue {grid.catalog_version}, calibration {grid.calibration}.",
+            ),
+        )
+    )
+
+
+def trace_page(
+    title: str, passes: Sequence[PassBreakdown], *, flop_per_s: float, bytes_per_s: float
+) -> str:
+    """A model on a device as a page: roofline, where the time goes, who owns the memory.
+
+    Args:
+        title: Of the model.
+        passes: One breakdown each, on one device.
+        flop_per_s: Dense peak of the device at the precision of the passes.
+        bytes_per_s: Peak of its memory.
+    """
+    sections = []
+    for one in passes:
+        drawn = (
+            charts.roofline_chart(one, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s),
+            charts.ops_chart(one),
+            charts.owners_chart(one),
+        )
+        sections += [
+            Section(
+                title=one.name,
+                charts=tuple(chart for chart in drawn if chart is not None),
+                table=op_table(one.ops[:_NUM_OPS_IN_TABLE]),
+            ),
+            Section(title=f"Memory at the peak of {one.name}", table=owner_table(one.memory)),
+        ]
+    return page_html(
+        Page(
+            title=title,
+            subtitle=" · ".join(f"{one.name}: batch {one.batch}" for one in passes),
+            tiles=_trace_tiles(passes[0]),
+            sections=tuple(sections),
+            sources=("Predicted, not measured; dense peaks of the catalogue's device.",),
+        )
+    )
+
+
+def _choices_section(plan: PlanFile) -> Section:
+    drawn = (
+        charts.front_chart(plan),
+        charts.scaling_chart(plan),
+        charts.memory_fill_chart(plan),
+        charts.split_chart(plan),
+    )
+    return Section(
+        title="Choices",
+        charts=tuple(chart for chart in drawn if chart is not None),
+        table=choice_table(plan.choices),
+    )
+
+
+def _plan_tiles(first: PlannedChoice) -> tuple[tuple[str, str], ...]:
+    tiles = [(place_name(first.place), how(first))]
+    if first.time_s is not None:
+        tiles.append(
+            (duration_range(first.time_s), f"time, in time at {chance(first.chance_time)}")
+        )
+    if first.cost_usd is not None:
+        price = format_usd(first.place.usd_per_hour)
+        tiles.append((f"{usd_range(first.cost_usd)} USD", f"cost at {price} USD per hour"))
+    tiles.append((number_range(first.samples_per_s), "per second"))
+    tiles.append(
+        (
+            format_bytes(first.memory_bytes.high),
+            f"memory of {format_bytes(first.memory_capacity_bytes)}",
+        )
+    )
+    return tuple(tiles)
+
+
+def _trace_tiles(one: PassBreakdown) -> tuple[tuple[str, str], ...]:
+    tiles = [
+        (format_count(one.num_parameters), "parameters"),
+        (f"{format_count(one.flop)}FLOP", f"one pass at batch {one.batch}"),
+        (format_bytes(one.moved_bytes), "moved through device memory"),
+    ]
+    if one.device_s is not None:
+        tiles.append((format_duration(one.device_s), f"busy on {one.device}"))
+    return tuple(tiles)
+
+
+def _left_out(plan: PlanFile) -> tuple[str, ...]:
+    lines = []
+    for one in plan.rejected:
+        price = one.wins_below_usd_per_hour
+        would_win = "" if price is None else f"; would win below {format_usd(price)} USD/h"
+        lines.append(f"{one.name}: {one.reason}{would_win}")
+    return tuple(lines)
+
+
+def _plan_sources(plan: PlanFile) -> tuple[str, ...]:
+    prices = dict.fromkeys(
+        f"{c.place.offer}: {format_usd(c.place.usd_per_hour)} USD/h of {c.place.priced_on} "
+        f"({c.place.source})"
+        for c in plan.choices
+        if c.place.priced_on
+    )
+    return (
+        *prices,
+        f"Judged on {plan.created_on}; catalogue {plan.catalog_version}, calibration "
+        f"{plan.calibration}, paceline {plan.paceline_version}.",
+        "Ranges hold in four of five cases; memory is the bound that holds in 95 of 100.",
+    )
