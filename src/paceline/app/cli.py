@@ -27,9 +27,16 @@ VERBS: Mapping[str, str] = {
     "report": "paceline.app.report_cli",
     "export": "paceline.app.report_cli",
     "ceilings": "paceline.app.report_cli",
+    "own": "paceline.app.decisions_cli",
+    "pool": "paceline.app.decisions_cli",
+    "feed": "paceline.app.decisions_cli",
     "models": "paceline.app.models_cli",
     "score": "paceline.app.score_cli",
 }
+
+#: Verbs that compute.
+_NUMERIC_VERBS = frozenset({"plan", "predict", "trace", "scale", "score"})
+_THREADS = "OPENBLAS_NUM_THREADS"
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -83,7 +90,23 @@ def _run(arguments: list[str]) -> None:
     wanted = (verb,) if verb in VERBS else None
     if wanted is None and not verb.startswith("-"):
         raise UnknownNameError.from_name("command", verb, VERBS, command="paceline --help")
+    if verb in _NUMERIC_VERBS:
+        _load_numpy_for_one_thread()
     run(build_commands(wanted), arguments)
+
+
+def _load_numpy_for_one_thread() -> None:
+    """Keep the linear algebra library from starting a thread per core.
+
+    Our matrices are small: threads would take half a second of processor time and save none. The
+    library reads its setting when it is loaded, so a program that paceline starts later, such as a
+    worker that measures, does not inherit it.
+    """
+    before = os.environ.get(_THREADS)
+    os.environ.setdefault(_THREADS, "1")
+    import_module("numpy")
+    if before is None:
+        del os.environ[_THREADS]
 
 
 def _print_error(error: PacelineError) -> None:

@@ -247,8 +247,8 @@ def describe_feed(fed: FedStep, delivered: InputPrediction, num_devices: int) ->
     rate = f"this host feeds {delivered.samples_per_s:,.0f} samples/s ({delivered.limit})"
     if not fed.is_input_bound:
         return f"{rate}: enough for {num_devices} devices"
-    idle = num_devices - fed.num_fed_devices
-    waits = f"{idle} of {num_devices} devices idle" if num_devices > 1 else "the device waits"
+    busy = num_devices * (1 - fed.starved_frac)
+    waits = f"keeps {busy:.2g} of {num_devices} devices busy" if num_devices > 1 else "it waits"
     best = fed.remedies[0] if fed.remedies else None
     remedy = f"; {best.change} gives {best.samples_per_s:,.0f}/s" if best else ""
     return f"{rate}: {waits}, {fed.starved_frac:.0%} of the step lost{remedy}"

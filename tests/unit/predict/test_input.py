@@ -145,7 +145,7 @@ def test_a_starved_second_device_is_named_with_its_remedy() -> None:
     assert fed.is_input_bound
     assert fed.num_fed_devices == 1
     text = describe_feed(fed, delivered, 2)
-    assert "1 of 2 devices idle" in text
+    assert "keeps 1.2 of 2 devices busy" in text
     assert fed.remedies[0].change in text
     assert fed.remedies[0].gain_frac > 0
 

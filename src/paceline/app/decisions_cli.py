@@ -1,0 +1,150 @@
+"""``paceline own``, ``pool`` and ``feed``: buy or rent, several jobs, and the input side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from paceline.app import options as common
+from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.output import Answer, say
+from paceline.errors import InvalidInputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from paceline.predict.input import InputHost, InputPipeline
+
+
+def register(app: Commands) -> None:
+    """Add the verbs."""
+    app.add_verb("own", own)
+    app.add_verb("pool", pool)
+    app.add_verb("feed", feed)
+
+
+def own(
+    path: Annotated[Path, Argument(metavar="FILE", help="TOML file with one table per purchase.")],
+    name: Annotated[str | None, Option(help="Only this purchase of the file.")] = None,
+    facts: common.Facts = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Judge a purchase against renting: cost, break-even, what it turns on, every source."""
+    from paceline.catalog import load_catalog
+    from paceline.plan.purchase import judge_purchase, read_purchases
+    from paceline.report import decisions as report
+
+    purchases = read_purchases(path)
+    if name is not None and name not in purchases:
+        raise UnknownNameError.from_name("purchase", name, purchases, command=f"cat {path}")
+    catalog = load_catalog(tuple(facts or ()))
+    chosen = [purchases[name]] if name is not None else list(purchases.values())
+    found = tuple(judge_purchase(purchase, catalog) for purchase in chosen)
+    answer = Answer(
+        kind="purchases",
+        value=found,
+        text=lambda width: report.purchases_text(found, width=width),
+        markdown=lambda: report.purchases_markdown(found),
+    )
+    say(answer, common.form_of(form, is_json=is_json), output)
+
+
+def pool(
+    path: Annotated[Path, Argument(metavar="FILE", help="YAML file with a pool and its jobs.")],
+    python: common.Python = None,
+    facts: common.Facts = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Schedule several jobs on one pool of devices: gang them, share out, or mix."""
+    from paceline.app.inquiry import load
+    from paceline.catalog import load_catalog
+    from paceline.plan.pool_file import plan_pool, read_pool
+    from paceline.report import decisions as report
+
+    found = plan_pool(
+        read_pool(path),
+        load_catalog(tuple(facts or ())),
+        lambda job: load(job.model, task=job.task, seq=job.seq, python=python),
+    )
+    answer = Answer(
+        kind="pool",
+        value=found,
+        text=lambda width: report.pool_text(found, width=width),
+        markdown=lambda: report.pool_markdown(found),
+    )
+    say(answer, common.form_of(form, is_json=is_json), output)
+
+
+def feed(
+    data: Annotated[str, Argument(metavar="DATA", help="imagenet, coco, cifar10 or mnist.")],
+    size: Annotated[int, Option(help="Pixels of the square image that is sent.")] = 224,
+    cores: Annotated[int, Option(help="Cores of the host.")] = 8,
+    workers: Annotated[int | None, Option(help="Loader processes; one per core if absent.")] = None,
+    storage: Annotated[
+        str, Option(help="nvme, sata-ssd, hdd, network-disk or object-store.")
+    ] = "nvme",
+    rate: Annotated[
+        float | None, Option(metavar="1200", help="Samples per second one device could do.")
+    ] = None,
+    num_devices: Annotated[int, Option(help="Devices fed.", flags=("--devices",))] = 1,
+    sent_as: Annotated[str, Option(help="float32 or uint8.")] = "float32",
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Say what a host can feed its devices with, what holds it back, and what would help."""
+    from paceline.predict.input import describe_feed, feed_step, predict_input, remedies
+    from paceline.report import decisions as report
+    from paceline.report.tables import markdown_table, text_table
+
+    pipeline, host = _input_side(data, size, cores, workers, storage, sent_as)
+    delivered = predict_input(pipeline, host)
+    table = report.input_table(delivered, remedies(pipeline, host))
+    stages = report.stage_table(delivered)
+    sentence = f"limited by {delivered.limit}"
+    if rate is not None:
+        fed = feed_step(pipeline.batch / rate, pipeline, host, num_devices=num_devices)
+        sentence = describe_feed(fed, delivered, num_devices)
+    answer = Answer(
+        kind="input_side",
+        value=delivered,
+        text=lambda width: "\n\n".join(
+            (sentence, text_table(table, width=width), text_table(stages, width=width))
+        ),
+        markdown=lambda: "\n\n".join((sentence, markdown_table(table), markdown_table(stages))),
+    )
+    say(answer, common.form_of(form, is_json=is_json), output)
+
+
+def _input_side(
+    data: str, size: int, cores: int, workers: int | None, storage: str, sent_as: str
+) -> tuple[InputPipeline, InputHost]:
+    from paceline.predict.input import (
+        InputHost,
+        InputPipeline,
+        sample_format,
+        storage_read_bytes_per_s,
+    )
+
+    if min(size, cores, 1 if workers is None else workers + 1) < 1:
+        raise InvalidInputError(
+            "size and cores must be above zero, workers not below",
+            hint="give whole numbers, such as --size 224 --cores 16",
+        )
+    if sent_as not in ("float32", "uint8"):
+        raise UnknownNameError.from_name(
+            "format", sent_as, ("float32", "uint8"), command="paceline feed --help"
+        )
+    sample = sample_format(data)
+    pipeline = InputPipeline(
+        sample=sample,
+        width=size,
+        height=size,
+        sent_as="uint8" if sent_as == "uint8" else "float32",
+        num_workers=cores if workers is None else workers,
+        is_resized=(sample.width, sample.height) != (size, size),
+    )
+    read = storage_read_bytes_per_s(storage)
+    return pipeline, InputHost(num_cores=cores, storage_read_bytes_per_s=read)

@@ -1,0 +1,141 @@
+"""Purchases, pools and the input side as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable
+
+from paceline.plan.pool import PoolSchedule
+from paceline.plan.pool_file import PoolAnswer
+from paceline.plan.purchase import PurchaseAnswer
+from paceline.predict.input import InputPrediction, Remedy
+from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.units import format_duration, format_percent, format_significant, format_usd
+
+_Printer = Callable[[Table], str]
+
+
+def purchases_text(answers: Iterable[PurchaseAnswer], *, width: int) -> str:
+    """Each purchase: the answer, what it turns on, and where its figures come from."""
+    text = "\n\n".join(_purchase(a, lambda t: text_table(t, width=width)) for a in answers)
+    return _wrapped(text, width)
+
+
+def purchases_markdown(answers: Iterable[PurchaseAnswer]) -> str:
+    """The same, to be pasted into a purchase request."""
+    return "\n\n".join(_purchase(answer, markdown_table) for answer in answers)
+
+
+def pool_text(answer: PoolAnswer, *, width: int) -> str:
+    """The schedule, and what the two usual policies would do."""
+    return _wrapped(_pool(answer, lambda table: text_table(table, width=width)), width)
+
+
+def pool_markdown(answer: PoolAnswer) -> str:
+    """The same as Markdown."""
+    return _pool(answer, markdown_table)
+
+
+def input_table(delivered: InputPrediction, remedies: Iterable[Remedy]) -> Table:
+    """What the host delivers now, and what each change would give."""
+    rows = [("as it is", _rate(delivered.samples_per_s), "")]
+    rows += [(r.change, _rate(r.samples_per_s), f"+{r.gain_frac:.0%}") for r in remedies]
+    return Table(
+        columns=(
+            Column(title="input side", min_width=20),
+            Column(title="samples/s", is_number=True),
+            Column(title="gain", is_number=True),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def stage_table(delivered: InputPrediction) -> Table:
+    """Core time of one sample by stage, the longest first."""
+    stages = sorted(delivered.stage_s.items(), key=lambda item: -item[1])
+    return Table(
+        columns=(Column(title="stage"), Column(title="core time per sample", is_number=True)),
+        rows=tuple((name, format_duration(seconds)) for name, seconds in stages),
+    )
+
+
+def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
+    figures = Table(
+        columns=(
+            Column(title="figure", min_width=18),
+            Column(title="value", is_number=True),
+            Column(title="from", min_width=20),
+        ),
+        rows=tuple((f.name, f.value, f.source) for f in answer.figures),
+    )
+    swings = Table(
+        columns=(
+            Column(title="what it turns on", min_width=16),
+            Column(title="from", is_number=True),
+            Column(title="to", is_number=True),
+            Column(title="owning, USD", is_number=True),
+        ),
+        rows=tuple(
+            (
+                s.name,
+                f"{s.low_input:g}",
+                f"{s.high_input:g}",
+                f"{format_usd(s.low_usd)} to {format_usd(s.high_usd)}",
+            )
+            for s in answer.result.sensitivity
+        ),
+    )
+    parts = [answer.purchase.title, answer.text]
+    parts += [printed(swings)] if swings.rows else []
+    return "\n\n".join([*parts, printed(figures)])
+
+
+def _pool(answer: PoolAnswer, printed: _Printer) -> str:
+    kind = "the best schedule" if answer.best.is_optimal else "the best schedule found"
+    lines = [
+        f"{kind} ({answer.best.policy}): all done after "
+        f"{format_duration(answer.best.makespan_s)}, "
+        f"{format_duration(answer.best.mean_finish_s)} on average",
+        printed(_schedule_table(answer.best)),
+        f"one after the other: {_ends(answer.gang)}; side by side: {_ends(answer.share)}",
+        "assumed: " + "; ".join(answer.assumptions),
+    ]
+    return "\n\n".join(lines)
+
+
+def _schedule_table(schedule: PoolSchedule) -> Table:
+    return Table(
+        columns=(
+            Column(title="job", min_width=8),
+            Column(title="devices", min_width=12),
+            Column(title="starts after", is_number=True),
+            Column(title="done after", is_number=True),
+            Column(title="share of all", is_number=True, drop_order=1),
+        ),
+        rows=tuple(
+            (
+                p.job,
+                f"{p.num_devices}×{p.group}",
+                format_duration(p.start_s) if p.start_s else "at once",
+                format_duration(p.finish_s),
+                format_percent(p.finish_s / schedule.makespan_s),
+            )
+            for p in schedule.placements
+        ),
+    )
+
+
+def _ends(schedule: PoolSchedule) -> str:
+    last, mean = format_duration(schedule.makespan_s), format_duration(schedule.mean_finish_s)
+    return f"all done after {last}, {mean} on average"
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Sentences folded at the width; table lines fit it already."""
+    return "\n".join(
+        textwrap.fill(line, width) if len(line) > width else line for line in text.splitlines()
+    )
+
+
+def _rate(samples_per_s: float) -> str:
+    return format_significant(samples_per_s)

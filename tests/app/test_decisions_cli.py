@@ -1,0 +1,70 @@
+"""The verbs `own`, `pool` and `feed`, as typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paceline.app.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples/scenarios"
+
+
+def test_own_judges_each_purchase(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["own", str(EXAMPLES / "purchases.toml")]) == 0
+    out = capsys.readouterr().out
+    assert "buy: over 60 months" in out
+    assert "rent: over 3 months" in out
+    assert "runpod/1x GeForce RTX 4090" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_own_as_json_carries_units(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["own", str(EXAMPLES / "purchases.toml"), "--name", "lab-five-years", "--json"]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert json.loads(text)
+    assert '"break_even_months"' in text
+    assert '"own_usd"' in text
+
+
+def test_pool_shows_the_schedule_and_the_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pool", str(EXAMPLES / "pool.yaml")]) == 0
+    out = capsys.readouterr().out
+    assert "the best schedule" in out
+    assert "side by side" in out
+    for job in ("classifier", "reader", "second reader", "digits"):
+        assert job in out
+
+
+def test_feed_names_the_limit_and_the_remedies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["feed", "imagenet", "--cores", "4", "--rate", "1500", "--devices", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "devices busy" in out
+    assert "send uint8" in out
+    assert main(["feed", "imagenet", "--storage", "network-disk", "--cores", "64"]) == 0
+    assert "limited by storage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["own", "missing.toml"],
+        ["own", str(EXAMPLES / "purchases.toml"), "--name", "yacht"],
+        ["pool", "missing.yaml"],
+        ["feed", "holograms"],
+        ["feed", "imagenet", "--cores", "0"],
+        ["feed", "imagenet", "--storage", "tape"],
+        ["feed", "imagenet", "--sent-as", "float8"],
+    ],
+)
+def test_mistakes_are_one_message_with_a_hint(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "hint:" in captured.err
+    assert "Traceback" not in captured.err

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paceline.catalog import load_catalog
+from paceline.errors import PacelineError, UnknownNameError
+from paceline.plan.pool_file import PoolFile, StatedJob, plan_pool, read_pool
+from paceline.trace import load_workload
+from paceline.trace.workload import Workload
+
+CATALOG = load_catalog()
+FILE = Path(__file__).parents[3] / "examples/scenarios/pool.yaml"
+
+
+def load(job: StatedJob) -> Workload:
+    return load_workload(job.model, task=job.task)
+
+
+def test_the_example_is_scheduled_no_worse_than_either_policy() -> None:
+    answer = plan_pool(read_pool(FILE), CATALOG, load)
+    assert {p.job for p in answer.best.placements} == set(read_pool(FILE).jobs)
+    for policy in (answer.gang, answer.share):
+        assert answer.best.makespan_s <= policy.makespan_s
+
+
+def test_a_second_device_makes_a_job_faster_and_not_more_than_twice() -> None:
+    stated = PoolFile(pool={"a100": 2}, jobs={"one": StatedJob(model="resnet50")})
+    one, two = plan_pool(stated, CATALOG, load).jobs[0].time_s["A100 SXM4 80GB"]
+    assert one / 2 * 0.99 < two < one
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "pool: {}\njobs: {}",
+        "pool: {a100: 0}\njobs: {x: {model: resnet50}}",
+        "pool: {a100: 99}\njobs: {x: {model: resnet50}}",
+        "pool: {a100: 1}\njobs: {}",
+        "pool: {a100: 1}\njobs: {x: {model: resnet50}}\nobjective: beauty",
+        "pool: {a100: 1}\njobs: {x: {surprise: 1}}",
+    ],
+)
+def test_bad_files_are_one_message(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(PacelineError):
+        read_pool(path)
+
+
+def test_unknown_devices_and_work_are_errors() -> None:
+    jobs = {"x": StatedJob(model="resnet50")}
+    with pytest.raises(UnknownNameError):
+        plan_pool(PoolFile(pool={"abacus": 1}, jobs=jobs), CATALOG, load)
+    odd = {"x": StatedJob(model="resnet50", work={"lightyears": 3})}
+    with pytest.raises(UnknownNameError):
+        plan_pool(PoolFile(pool={"a100": 1}, jobs=odd), CATALOG, load)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(position=st.integers(0, 400), text=st.text(max_size=6))
+def test_a_damaged_file_never_ends_in_a_traceback(tmp_path: Path, position: int, text: str) -> None:
+    whole = FILE.read_text(encoding="utf-8")
+    path = tmp_path / "pool.yaml"
+    damaged = whole[:position] + text + whole[position:]
+    path.write_bytes(damaged.encode("utf-8", "surrogatepass"))
+    try:
+        assert read_pool(path).pool
+    except PacelineError as error:
+        assert error.hint  # noqa: PT017  (either outcome is right)
