@@ -1,0 +1,63 @@
+from dataclasses import replace
+
+from test_charts import BASE, cell, out_of_memory
+
+from paceline.measurements.compare import compare
+from paceline.report.measurements import (
+    comparison_text,
+    measured_markdown,
+    measured_text,
+    pays_after_steps,
+    stacks_text,
+)
+
+
+def test_table_of_a_sweep_at_fixed_width():
+    rows = [
+        cell(8, step_s=0.1, predicted_s=0.11),
+        out_of_memory(16),
+        cell(8, 2, step_s=0.125),
+    ]
+    rows[1] = replace(rows[1], record=replace(rows[1].record, reason="no room", cell="b16x1"))
+    title, head, *cells, _, reason = measured_text(rows, width=110).splitlines()
+    setting = "training step · fp32 · eager · torch2.13.0"
+    assert title == f"resnet18 · {setting} · A100 SXM4 80GB, 1 thread"
+    assert head.split()[:3] == ["batch", "devices", "ms/step"]
+    assert [line.split() for line in cells] == [
+        ["8", "1", "100", "0.0", "80.0", "8.00", "GB", "110", "+10", "%"],
+        ["16", "1", "OOM"],
+        ["8", "2", "125", "0.0", "128", "1.60", "8.00", "GB"],
+    ]
+    assert reason.split() == ["OOM", "b16x1:", "no", "room"]
+
+
+def test_markdown_has_a_heading_per_series():
+    other = cell(8)
+    other = replace(other, record=replace(other.record, workload="alexnet"))
+    assert measured_markdown([cell(8), other]).count("### ") == 2
+
+
+def test_compiling_pays_after_the_steps_that_earn_its_time():
+    eager = cell(8, step_s=0.1).record
+    compiled = cell(8, step_s=0.08, compiler="compiled", compile_s=10.0).record
+    assert round(pays_after_steps(compiled, eager)) == 500
+    assert pays_after_steps(replace(compiled, samples_s=(0.2,)), eager) is None
+    assert pays_after_steps(compiled, None) is None
+    assert "500 steps" in stacks_text([eager, compiled])
+
+
+def test_comparison_shows_interval_and_verdict():
+    before, after = cell(8, step_s=0.1).record, cell(8, step_s=0.15).record
+    text = comparison_text(compare([before], [after]))
+    assert "1.500" in text
+    assert "1.500–1.500" in text
+    assert text.endswith("slower")
+
+
+def test_a_failed_cell_is_a_word():
+    failed = replace(BASE, outcome="failed", batch_per_device=1.0, reason="killed by SIGABRT")
+    from paceline.measurements.ledger import LedgerRow
+
+    text = measured_text([LedgerRow(record=failed)])
+    assert "failed" in text
+    assert "killed by SIGABRT" in text
