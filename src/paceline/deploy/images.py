@@ -16,18 +16,14 @@ _IMAGE = re.compile(
 )
 
 
-def image_of(stack: PlannedStack) -> str:
+def image_of(stack: PlannedStack) -> str | None:
     """The published image that holds ``stack``, or the base that it is installed on.
 
-    Raises:
-        MissingFactError: No image family is known for the platform and framework.
+    None where no image family is on record for the platform and framework.
     """
     pattern = platforms()["image"].get(stack.platform, {}).get(stack.framework)
     if pattern is None:
-        raise MissingFactError(
-            f"no image of {stack.framework} for {stack.platform} is on record",
-            hint="give one with `--image NAME:TAG`",
-        )
+        return None
     return str(pattern).format(
         release=stack.framework_version,
         minor=minor_of(stack.framework_version),
@@ -38,13 +34,13 @@ def image_of(stack: PlannedStack) -> str:
     )
 
 
-def checked_image(name: str) -> str:
+def checked_image(name: str | None) -> str | None:
     """``name`` if it can be an image's; it goes into files that know no quotes.
 
     Raises:
         InvalidInputError: It holds anything but what image names are made of.
     """
-    if not _IMAGE.fullmatch(name):
+    if name is not None and not _IMAGE.fullmatch(name):
         raise InvalidInputError(
             f"`{name}` is not the name of an image", hint="write it like registry/name:tag"
         )

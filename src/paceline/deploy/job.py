@@ -21,7 +21,7 @@ from paceline.units import format_bytes, format_duration
 
 _WEIGHT_BYTES = 4
 _PYTHONS = (("python",), ("python3",))
-_MINUTE_S = 60.0
+_MINUTE_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Job:
         purpose: Train, measure or serve.
         command: Script or program with its arguments, as words.
         stack: Software.
-        image: Container image to start from.
+        published_image: Container image to start from; None where none is on record.
         choice: The plan's choice.
         num_nodes: Machines.
         devices_per_node: Accelerators used in each; 0 on a CPU.
@@ -73,7 +73,7 @@ class Job:
     purpose: Purpose
     command: tuple[str, ...]
     stack: PlannedStack
-    image: str
+    published_image: str | None
     choice: PlannedChoice
     num_nodes: int
     devices_per_node: int
@@ -92,6 +92,20 @@ class Job:
     def num_ranks(self) -> int:
         """Ranks of all nodes."""
         return self.num_nodes * self.ranks_per_node
+
+    @property
+    def image(self) -> str:
+        """Container image to start from.
+
+        Raises:
+            MissingFactError: None is on record for the stack, and none was given.
+        """
+        if self.published_image is None:
+            raise MissingFactError(
+                f"no image of {self.stack.framework} for {self.stack.platform} is on record",
+                hint="give one with `--image NAME:TAG`",
+            )
+        return self.published_image
 
 
 def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
@@ -112,7 +126,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
         purpose=settings.purpose,
         command=_command(plan, choice, settings),
         stack=stack,
-        image=checked_image(settings.image or image_of(stack)),
+        published_image=checked_image(settings.image or image_of(stack)),
         choice=choice,
         num_nodes=1 if settings.purpose == "measure" else choice.place.num_nodes,
         devices_per_node=_devices_per_node(choice, stack),

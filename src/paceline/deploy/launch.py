@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from paceline.deploy import shell
 from paceline.deploy.facts import sizing, template
 from paceline.deploy.job import Job
+from paceline.errors import InvalidInputError
 
 #: Where a job finds its data and leaves its checkpoints, on every target.
 DATA_VARIABLE = "DATA_DIR"
@@ -33,13 +34,27 @@ def script_lines(job: Job, meeting: Meeting | None) -> list[str]:
     Args:
         job: The job.
         meeting: Needed with more than one node.
+
+    Raises:
+        InvalidInputError: Several machines that nothing here connects.
     """
+    _check_connected(job)
     if job.num_nodes == 1 or meeting is None or not uses_torchrun(job):
         return ["exec " + shell.join(single_node_words(job))]
     rank = shell.quote(shell.Variable(meeting.rank_variable))
     is_host = f"if [ {rank} = 0 ]; then is_host=true; else is_host=false; fi"
     launcher = "exec " + shell.join(multi_node_words(job, meeting.host))
     return [is_host, _local_address(job, meeting.host), launcher]
+
+
+def _check_connected(job: Job) -> None:
+    """Machines of a TPU slice know each other; elsewhere torchrun makes the ranks meet."""
+    is_alone = job.num_nodes == 1 or job.purpose != "train"
+    if not (is_alone or uses_torchrun(job) or job.stack.platform == "tpu"):
+        raise InvalidInputError(
+            f"several machines of {job.stack.framework} are not connected by these files",
+            hint="deploy a choice with one machine (`--choice`), or plan with torch",
+        )
 
 
 def uses_torchrun(job: Job) -> bool:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -194,3 +196,95 @@ def _words_of_script(script: str, folder: Path) -> list[str]:
     subprocess.run(["bash", "-c", whole, "bash", str(folder)], check=False, capture_output=True)
     words = (folder / "words").read_bytes().decode().split("\1")[:-1]
     return words[words.index("train.py") :]
+
+
+def test_a_platform_without_an_image_still_gets_a_script() -> None:
+    gaudi = plans.stack(platform="gaudi", platform_version="1.18.0", min_driver=None)
+    plan = plans.plan(plans.choice(stack=gaudi))
+    assert deploy(plan, "torchrun", plans.training(image=None)).files
+    with pytest.raises(MissingFactError, match="no image of torch for gaudi") as caught:
+        deploy(plan, "docker", plans.training(image=None))
+    assert "--image" in caught.value.hint
+
+
+def test_several_machines_of_another_framework_are_not_silently_left_alone() -> None:
+    jax = plans.stack(framework="jax", framework_version="0.11.0")
+    plan = plans.plan(plans.choice(stack=jax, place=plans.place(num_nodes=2)))
+    with pytest.raises(InvalidInputError, match="several machines of jax"):
+        deploy(plan, "slurm", plans.training(image=None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "image", "package"),
+    [
+        ({}, "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", None),
+        ({"platform": "rocm", "platform_version": "7.2", "min_driver": None},
+         "rocm/pytorch:rocm7.2_ubuntu24.04_py3.12_pytorch_release_2.13.0", None),
+        ({"framework": "tensorflow", "framework_version": "2.20.0", "platform_version": "12.5"},
+         "tensorflow/tensorflow:2.20.0-gpu", None),
+        ({"framework": "jax", "framework_version": "0.11.0"}, "nvidia/cuda:13.0",
+         "jax[cuda13]==0.11.0"),
+        ({"platform": "cpu", "platform_version": None, "min_driver": None}, "python:3.12-slim",
+         "torch==2.13.0"),
+        ({"platform": "tpu", "platform_version": None, "framework_version": "2.9.0"},
+         "python:3.12-slim", "torch_xla[tpu]==2.9.0"),
+    ],
+)  # fmt: skip
+def test_the_image_holds_the_resolved_stack(changes, image: str, package: str | None) -> None:
+    plan = plans.plan(plans.choice(stack=plans.stack(**changes)))
+    text = deploy(plan, "docker", plans.training(image=None)).files[0].text
+    assert f"ARG BASE_IMAGE={image}" in text
+    installs = "RUN pip install" in text
+    assert installs == (package is not None)
+    assert package is None or package in text
+
+
+def test_a_container_is_no_root_and_layers_change_from_slow_to_fast() -> None:
+    text = deploy(plans.plan(), "docker", plans.training(image=None)).files[0].text
+    steps = [text.index(word) for word in ("FROM ", "requirements*.txt", "useradd", "COPY --chown",
+                                           "USER trainer", "ENTRYPOINT", "CMD ")]  # fmt: skip
+    assert steps == sorted(steps)
+
+
+def test_the_device_check_becomes_the_command_where_there_is_nothing_to_complain_of(
+    tmp_path: Path,
+) -> None:
+    files = {f.path: f.text for f in deploy(plans.plan(), "docker", plans.training()).files}
+    (tmp_path / "check_device.py").write_text(files["check_device.py"])
+    words = [sys.executable, str(tmp_path / "check_device.py"), "echo", "two words"]
+    environment = os.environ | {"PACELINE_SKIP_DEVICE_CHECK": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "two words\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "line"),
+    [
+        ("cpus", "20", "--cpus-per-task=18"),
+        ("host-memory", "100GiB", "--mem=92160M"),
+        ("wall-time", "90min", "--time=0-01:30:00"),
+    ],
+)
+def test_facts_of_the_plan_can_be_replaced_with_their_units(
+    option: str, value: str, line: str
+) -> None:
+    made = deploy(plans.plan(), "slurm", plans.training(options={option: value}))
+    assert line in made.files[0].text
+
+
+def test_a_measured_rate_of_saving_changes_the_interval() -> None:
+    slow, fast = (
+        deploy(plans.plan(), "torchrun", plans.training(options={"checkpoint-rate": rate}))
+        for rate in ("10MB", "10GB")
+    )
+    intervals = [int(re.search(r"INTERVAL_S=(\d+)", made.files[0].text).group(1))
+                 for made in (slow, fast)]  # fmt: skip
+    assert intervals[0] > intervals[1]
+
+
+def test_python_in_front_of_a_script_is_the_launcher_s_business() -> None:
+    bare, named = (
+        deploy(plans.plan(), "torchrun", plans.training(command=words))
+        for words in (("train.py", "x"), ("python", "train.py", "x"))
+    )
+    assert bare == named
