@@ -12,6 +12,7 @@ from paceline.parallel.strategy import Schedule
 from paceline.plan.amounts import is_generation
 from paceline.plan.candidates import SHARDINGS
 from paceline.plan.chance import chance_below, normal_cdf
+from paceline.plan.own_machines import is_part
 from paceline.plan.place_table import num_devices
 from paceline.plan.places import Place
 from paceline.plan.search import Search
@@ -141,7 +142,7 @@ def planned_place(search: Search, row: int) -> PlannedPlace:
         source=offer.source.text,
         device=offer.device_name or place.device.name,
         num_nodes=int(search.candidates.num_nodes[row]),
-        devices_per_node=float(num_devices(place)),
+        devices_per_node=_devices_per_node(place),
         num_vcpus_per_node=offer.num_vcpus,
         host_memory_bytes_per_node=offer.host_memory_bytes,
         interconnect=link.name if link else offer.interconnect,
@@ -264,3 +265,9 @@ def _mean_power_w(search: Search, row: int) -> float | None:
 
 def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _devices_per_node(place: Place) -> float:
+    """As rented: a fraction for a part of an accelerator; processors count as one."""
+    is_gpu_part = is_part(place.offer) and place.device.kind != "cpu"
+    return place.offer.num_devices if is_gpu_part else float(num_devices(place))

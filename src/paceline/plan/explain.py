@@ -24,7 +24,7 @@ from paceline.plan.wording import (
     rounded_up,
     speed_text,
 )
-from paceline.units import format_percent, format_usd
+from paceline.units import format_percent, format_significant
 
 #: Prices nearer than this are called the same.
 _SAME_PRICE_FACTOR = 1.005
@@ -158,8 +158,8 @@ def _break_even(search: Search, selection: Selection) -> str:
     if price < _SAME_PRICE_FACTOR * now:
         return f"{candidate_name(search, selection.next_offer)} costs the same elsewhere"
     return (
-        f"it stays first until its price passes {format_usd(price)} USD/h per machine "
-        f"(now {format_usd(now)}); then {candidate_name(search, selection.next_offer)} wins"
+        f"it stays first until its price passes {format_significant(price)} USD/h per machine "
+        f"(now {format_significant(now)}); then {candidate_name(search, selection.next_offer)} wins"
     )
 
 

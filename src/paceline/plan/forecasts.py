@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog.entities import Device
+from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
 from paceline.parallel.tensor_parallel import TensorSplit, split_graph
 from paceline.plan.configurations import ConfiguredDevices
@@ -26,6 +27,9 @@ from paceline.trace import lower
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.workload import Pass, Workload
+
+#: Weights may exceed what their format promises by so much (embeddings and norms stay wide).
+_WEIGHT_SLACK = 2.2
 
 #: So many ranks share state that more would make no difference.
 _MANY_RANKS = 1_000_000
@@ -157,6 +161,8 @@ def forecast(
         {name: lower(s.graph, c.configuration) for name, s in splits[c.tensor_degree].items()}
         for c in configured
     ]
+    for passes in lowered:
+        _check_weights(next(iter(passes.values())))
     parts = [
         slice(0, len(batch))
         if window is None
@@ -221,6 +227,19 @@ def _splits(
     """Each pass as one rank of each tensor degree runs it."""
     degrees = {c.tensor_degree for c in configured}
     return {d: {p.name: _split(p.graph, d) for p in workload.passes} for d in degrees}
+
+
+def _check_weights(lowered: LoweredPass) -> None:
+    """Refuse a precision that promises narrow weights where the lowering kept them wide."""
+    precision = find_precision(lowered.configuration.precision)
+    is_training = len(lowered.gradient_ready) > 0
+    promised_bytes = ELEMENT_BYTES[precision.weight_dtype] * lowered.num_parameters
+    is_kept = lowered.parameter_bytes <= _WEIGHT_SLACK * promised_bytes
+    if not is_training and not is_kept:
+        raise InvalidInputError(
+            f"weights in {precision.name} are not predicted for this model yet",
+            hint="use --precision bf16 or fp16",
+        )
 
 
 @lru_cache(maxsize=16)

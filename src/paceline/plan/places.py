@@ -13,6 +13,7 @@ from typing import Literal
 
 from paceline.catalog import find_devices, is_alive, offer_links, unranked_reason
 from paceline.catalog.entities import Catalog, Device, Offer, OfferLinks
+from paceline.errors import UnknownNameError
 from paceline.plan.goal import Goal
 from paceline.plan.own_machines import OwnedOffer, is_part, offered_device, owned_offers
 from paceline.plan.support import platform_of
@@ -92,10 +93,11 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
         today: The day prices are judged on.
 
     Raises:
-        UnknownNameError: A device of the goal is not in the catalogue.
+        UnknownNameError: A device or offer of the goal is not in the catalogue.
     """
     devices = {device.name: device for device in catalog.devices}
-    wanted = {d.name for name in goal.devices for d in find_devices(catalog, name)}
+    wanted = {d.name for name in _device_names(goal) for d in find_devices(catalog, name)}
+    _check_pinned_offer(catalog, goal)
     support = _Support()
     places: list[Place] = []
     rejections: list[Rejection] = []
@@ -147,6 +149,21 @@ def _owned_place(owned: OwnedOffer, device: Device, support: _Support) -> Place:
     )
 
 
+def _device_names(goal: Goal) -> tuple[str, ...]:
+    return (goal.pins["device"],) if "device" in goal.pins else goal.devices
+
+
+def _check_pinned_offer(catalog: Catalog, goal: Goal) -> None:
+    pinned = goal.pins.get("offer")
+    names = [offer.name for offer in catalog.offers]
+    machines = [machine.name for machine in catalog.machines]
+    known = pinned is None or any(matches(offer, pinned) for offer in catalog.offers)
+    if not known and pinned not in machines:
+        raise UnknownNameError.from_name(
+            "offer", str(pinned), [*names, *machines], command="paceline offers --all"
+        )
+
+
 class _Support:
     """Software per device, asked once each."""
 
@@ -181,7 +198,7 @@ def _filtered(
                 goal.device_classes,
                 _is_one(device.device_class, goal.device_classes),
             ),
-            ("--device", goal.devices, device.name in wanted),
+            ("--device", _device_names(goal), offer.device_name in wanted),
             ("--max-devices", (goal.max_devices,), offer.num_devices <= goal.max_devices),
         )
         if given and not accepted

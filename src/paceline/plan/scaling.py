@@ -45,8 +45,8 @@ def scaling_curve(search: Search, best: int) -> tuple[ScalingPoint, ...]:
 
 
 def knee_sentence(search: Search, curve: tuple[ScalingPoint, ...]) -> str:
-    """Where more devices stop paying and why; empty for a curve of one point."""
-    if len(curve) < 2:
+    """Where more devices stop paying and why; empty for one point, and for replicas."""
+    if len(curve) < 2 or search.workload.task == "infer":
         return ""
     found = knee([point.num_devices for point in curve], [p.samples_per_s for p in curve])
     efficient = format_percent(found.efficiency_frac)

@@ -44,6 +44,8 @@ class Selection:
 def select(search: Search) -> Selection:
     """The short list. At least one candidate must be feasible."""
     rows = np.flatnonzero(search.is_feasible)
+    # Of equals the front keeps the first, which is then the cheapest.
+    rows = rows[np.argsort(search.evaluation.pareto_cost[rows], kind="stable")]
     front = rows[pareto_front(search.objective[rows], second_axis(search)[rows])]
     best = int(front[0])
     near = near_miss(search, best)
@@ -68,12 +70,12 @@ def second_axis(search: Search) -> FloatArray:
 
 
 def best_of(search: Search, mask: BoolArray) -> int | None:
-    """Row of the best candidate in a mask; ties go to the faster, then to fewer devices."""
+    """Row of the best candidate in a mask; ties go to the faster, then to the cheaper."""
     rows = np.flatnonzero(mask & np.isfinite(search.objective))
     if not len(rows):
         return None
-    devices = search.candidates.num_devices[rows]
-    order = np.lexsort((rows, devices, second_axis(search)[rows], search.objective[rows]))
+    cost = search.evaluation.pareto_cost[rows]
+    order = np.lexsort((rows, cost, second_axis(search)[rows], search.objective[rows]))
     return int(rows[order[0]])
 
 
