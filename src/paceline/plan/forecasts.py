@@ -28,8 +28,8 @@ from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.workload import Pass, Workload
 
-#: Weights may exceed what their format promises by so much (embeddings and norms stay wide).
-_WEIGHT_SLACK = 2.2
+#: Narrow weights take less than this share of wide ones (embeddings and norms stay wide).
+_NARROW_FRAC = 0.85
 
 #: So many ranks share state that more would make no difference.
 _MANY_RANKS = 1_000_000
@@ -233,9 +233,10 @@ def _check_weights(lowered: LoweredPass) -> None:
     """Refuse a precision that promises narrow weights where the lowering kept them wide."""
     precision = find_precision(lowered.configuration.precision)
     is_training = len(lowered.gradient_ready) > 0
-    promised_bytes = ELEMENT_BYTES[precision.weight_dtype] * lowered.num_parameters
-    is_kept = lowered.parameter_bytes <= _WEIGHT_SLACK * promised_bytes
-    if not is_training and not is_kept:
+    half_bytes = ELEMENT_BYTES[precision.activation_dtype] * lowered.num_parameters
+    is_narrow = ELEMENT_BYTES[precision.weight_dtype] < ELEMENT_BYTES[precision.activation_dtype]
+    is_kept = lowered.parameter_bytes > _NARROW_FRAC * half_bytes
+    if is_narrow and is_kept and not is_training:
         raise InvalidInputError(
             f"weights in {precision.name} are not predicted for this model yet",
             hint="use --precision bf16 or fp16",
