@@ -32,7 +32,7 @@ def plan_text(plan: PlanFile, *, width: int = 100) -> str:
         "\n".join(_opening(plan, width)),
         text_table(choice_table(plan.choices[:_NUM_CHOICES_SHOWN]), width=width),
         "\n".join(_explanations(plan, width)),
-        _next(plan.next_commands),
+        "\n".join(labelled("next", plan.next_commands, width)),
     )
     return "\n\n".join(block for block in blocks if block)
 
@@ -166,7 +166,3 @@ def _rejection(choice: RejectedChoice) -> str:
         return f"{choice.name}: {choice.reason}"
     price = format_usd(choice.wins_below_usd_per_hour)
     return f"{choice.name}: {choice.reason}; would win below {price} USD/h"
-
-
-def _next(commands: Sequence[str]) -> str:
-    return "next: " + " · ".join(commands) if commands else ""

@@ -1,0 +1,170 @@
+"""The first ten minutes of a user, as whole processes in an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_DAY = ("--as-of", "2026-11-20")
+_MODEL = """\
+from torch import nn
+
+def build():
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(16, 10),
+    )
+"""
+#: Runs paceline in a Python in which torch cannot be imported.
+_WITHOUT_TORCH = (
+    "import sys; sys.modules['torch'] = None; "
+    "from paceline.app.cli import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
+def paceline(folder: Path, *arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    start = [sys.executable, "-c", code] if code else [sys.executable, "-m", "paceline"]
+    return subprocess.run(
+        [*start, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "100"},
+        check=False,
+    )
+
+
+def answered(folder: Path, *arguments: str) -> str:
+    ended = paceline(folder, *arguments)
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    return ended.stdout
+
+
+def test_minute_0_one_screen(tmp_path: Path) -> None:
+    assert "paceline plan resnet50 --deadline 24h" in answered(tmp_path)
+
+
+def test_minute_1_a_plan_and_its_file(tmp_path: Path) -> None:
+    out = answered(tmp_path, "plan", "resnet50", "--deadline", "24h", *_DAY)
+    assert out.startswith("ResNet-50 · training · 1,281,167 images × 90 epochs")
+    assert "assumed: reference job" in out
+    for word in ("why:", "turns:", "below the line:", "next:"):
+        assert f"\n{word}" in out
+    assert max(map(len, out.splitlines())) <= 100
+    written = (tmp_path / "plan.yaml").read_text(encoding="utf-8")
+    assert written.startswith("# A plan of paceline")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "plan gpt2 --tokens 10B --deadline 3d",
+        "plan llama-3-8b --task infer --latency 50ms",
+        "plan lstm --budget 5usd",
+    ],
+)
+def test_the_questions_of_the_issue_are_answered(tmp_path: Path, question: str) -> None:
+    answer = json.loads(answered(tmp_path, *question.split(), *_DAY, "--json"))
+    assert answer["choices"]
+    assert answer["assumptions"]
+    assert all(choice["meets_goal"] for choice in answer["choices"][:1])
+
+
+def test_minute_3_a_model_of_ones_own_in_another_python(tmp_path: Path) -> None:
+    (tmp_path / "mymodule.py").write_text(_MODEL)
+    arguments = ("plan", "mymodule:build", "--samples", "1M", "--epochs", "10", *_DAY)
+    ended = paceline(tmp_path, *arguments, "--python", sys.executable, code=_WITHOUT_TORCH)
+    assert ended.returncode == 0, ended.stderr
+    assert "1,000,000 images × 10 epochs" in ended.stdout
+
+
+def test_minute_3_a_model_that_fails_shows_its_own_traceback(tmp_path: Path) -> None:
+    (tmp_path / "mymodule.py").write_text("def build():\n    return open('weights.bin')\n")
+    ended = paceline(tmp_path, "plan", "mymodule:build", "--samples", "1M")
+    assert ended.returncode == 2
+    assert "mymodule.py" in ended.stderr
+    assert "weights.bin" in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("hint: ")
+
+
+def test_minute_5_batch_against_count_with_oom_cells(tmp_path: Path) -> None:
+    out = answered(
+        tmp_path, "predict", "llama-3-8b", "--device", "h100,l40s,4090",
+        "--batch", "1,8,32", "--devices", "1,2,4,8",
+    )  # fmt: skip
+    assert "H100 SXM5 80GB" in out
+    assert "OOM: batch 1 needs" in out
+    assert "remedy: " in out
+
+
+def test_minute_7_a_mistake(tmp_path: Path) -> None:
+    ended = paceline(tmp_path, "predict", "resnet50", "--device", "RTX4900")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: no device named `RTX4900`")
+    assert "RTX 4090" in ended.stderr
+
+
+def test_minute_8_where_time_and_memory_go(tmp_path: Path) -> None:
+    out = answered(tmp_path, "trace", "resnet50", "--device", "a100")
+    assert "25,557,032 parameters" in out
+    assert "memory at the peak" in out
+    assert "bandwidth" in out
+
+
+def test_minute_10_a_purchase_request(tmp_path: Path) -> None:
+    out = answered(tmp_path, "plan", "resnet50", "--deadline", "24h", "--format", "md", *_DAY)
+    for heading in ("## Proposal", "## Assumptions", "## Sensitivity", "## Risks",
+                    "## Prices and where they were read"):  # fmt: skip
+        assert heading in out
+
+
+def test_a_workload_file_is_planned_without_its_code(tmp_path: Path) -> None:
+    (tmp_path / "mymodule.py").write_text(_MODEL)
+    answered(tmp_path, "trace", "mymodule:build", "--save", "model.npz")
+    (tmp_path / "mymodule.py").unlink()
+    ended = paceline(
+        tmp_path, "plan", "model.npz", "--samples", "1M", "--epochs", "10", *_DAY,
+        code=_WITHOUT_TORCH,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_plan_becomes_launch_files(tmp_path: Path) -> None:
+    answered(tmp_path, "plan", "resnet50", "--deadline", "24h", *_DAY)
+    out = answered(
+        tmp_path, "deploy", "plan.yaml", "--to", "torchrun", "--command", "python train.py"
+    )
+    assert "start: cd deploy-torchrun && " in out
+    assert any((tmp_path / "deploy-torchrun").iterdir())
+
+
+def test_a_file_of_the_users_is_never_overwritten(tmp_path: Path) -> None:
+    mine = tmp_path / "plan.yaml"
+    mine.write_text("my: own\n")
+    ended = paceline(tmp_path, "plan", "lstm", "--budget", "5usd", *_DAY)
+    assert ended.returncode == 0
+    assert "not saved" in ended.stderr
+    assert mine.read_text() == "my: own\n"
+
+
+def test_ones_own_prices_compete(tmp_path: Path) -> None:
+    facts = Path(__file__).parents[2] / "docs" / "how-to" / "examples" / "lab.toml"
+    out = answered(tmp_path, "plan", "resnet50", "--cloud", "campus", "--facts", str(facts), *_DAY)
+    assert "campus 4×Acme X1 80GB" in out
+
+
+def test_the_examples_of_the_readme_are_accepted(tmp_path: Path) -> None:
+    """Every verb that the README shows is there."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    blocks = readme.split("```sh\n")[1:]
+    lines = [line for block in blocks for line in block.split("```")[0].splitlines()]
+    verbs = {line.split()[1] for line in lines if line.startswith("paceline ")}
+    assert {"plan", "predict", "trace", "devices", "offers"} <= verbs
+    for verb in sorted(verbs):
+        assert answered(tmp_path, verb, "--help").startswith(f"Usage: paceline {verb}")
