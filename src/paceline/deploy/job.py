@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from paceline.deploy.facts import platforms, sizing
 from paceline.deploy.images import checked_image, image_of
 from paceline.deploy.settings import DeploySettings, Purpose, label_of
+from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.parallel.resilience import DEVICE_MTBF_S
 from paceline.plan.interruption import (
@@ -17,9 +18,9 @@ from paceline.plan.interruption import (
     interruptions_per_s,
 )
 from paceline.planfile import PlanFile, PlannedChoice, PlannedStack
+from paceline.trace.optimizer import find_optimizer
 from paceline.units import format_bytes, format_duration
 
-_WEIGHT_BYTES = 4
 _PYTHONS = (("python",), ("python3",))
 _MINUTE_S = 60
 
@@ -248,13 +249,7 @@ def _host(choice: PlannedChoice, settings: DeploySettings) -> tuple[int, int, in
 
 def _saving(plan: PlanFile, choice: PlannedChoice, settings: DeploySettings) -> Saving:
     facts = sizing()["checkpoint"]
-    state_bytes = facts["optimizer_bytes_per_parameter"].get(plan.workload.optimizer or "none")
-    if state_bytes is None:
-        raise MissingFactError(
-            f"the state of the optimizer `{plan.workload.optimizer}` is not known",
-            hint="add it to data/sizing.toml of the deploy room",
-        )
-    size_bytes = plan.workload.num_parameters * float(_WEIGHT_BYTES + state_bytes)
+    size_bytes = plan.workload.num_parameters * _bytes_per_parameter(plan.workload.optimizer)
     rate = settings.checkpoint_write_bytes_per_s or float(facts["write_bytes_per_s"])
     save_s = size_bytes / rate
     restart_s = settings.restart_s or float(facts["restart_s"])
@@ -266,6 +261,15 @@ def _saving(plan: PlanFile, choice: PlannedChoice, settings: DeploySettings) -> 
         interval_s=interval_s,
         wall_time_s=_wall_time_s(choice, settings, save_s, restart_s, failures_per_s),
     )
+
+
+def _bytes_per_parameter(optimizer: str | None) -> float:
+    """FP32 weights, and what the optimizer keeps beside them."""
+    weight_bytes = ELEMENT_BYTES[DType.FP32]
+    if optimizer is None:
+        return weight_bytes
+    rule = find_optimizer(optimizer)
+    return weight_bytes + rule.states_per_element * ELEMENT_BYTES[rule.state_dtype]
 
 
 def _failures_per_s(choice: PlannedChoice) -> float:

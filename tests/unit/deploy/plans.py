@@ -29,7 +29,7 @@ def workload(**changes: Any) -> PlannedWorkload:
         num_parameters=25_557_032,
         num_samples=1_281_167,
         num_epochs=90,
-        optimizer="sgd",
+        optimizer="sgd-momentum",
     )
     return replace(base, **changes)
 

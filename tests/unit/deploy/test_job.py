@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paceline.deploy import DeploySettings
 from paceline.deploy.job import job_of
 from paceline.deploy.settings import label_of
-from paceline.errors import InvalidInputError, MissingFactError
+from paceline.errors import InvalidInputError, MissingFactError, UnknownNameError
 
 from . import plans
 
@@ -78,8 +78,6 @@ def test_a_measurement_sweeps_up_to_the_planned_point() -> None:
          plans.training(), "CPUs of aws/p4d", "cpus="),
         (plans.plan(plans.choice(place=plans.place(host_memory_bytes_per_node=None))),
          plans.training(), "main memory of aws/p4d", "host-memory="),
-        (plans.plan(workload=plans.workload(optimizer="frog")), plans.training(),
-         "optimizer `frog`", "sizing.toml"),
         (plans.plan(plans.choice(place=plans.place(is_spot=True,
                                                    interruption_frac_per_month=None))),
          plans.training(), "how often", "not spot"),
@@ -120,3 +118,9 @@ def test_a_label_is_safe_everywhere(text: str) -> None:
     assert all(c.isascii() and (c.isalnum() or c == "-") for c in label)
     assert label[0] != "-" != label[-1]
     assert len(label) <= 52
+
+
+def test_an_unknown_optimizer_is_named() -> None:
+    plan = plans.plan(workload=plans.workload(optimizer="frog"))
+    with pytest.raises(UnknownNameError, match="no optimizer named `frog`"):
+        job_of(plan, plans.training())
