@@ -12,6 +12,7 @@ from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.plan.amounts import is_generation
 from paceline.plan.assumptions import assumptions, goal_text
 from paceline.plan.choices import planned_choice
+from paceline.plan.enough import enough_sentences
 from paceline.plan.evaluation import objective_name
 from paceline.plan.explain import turns, why
 from paceline.plan.explanation import explanation
@@ -87,7 +88,7 @@ def make_plan(
         goal=format_goal(goal),
         choices=_choices(search, selection),
         rejected=rejected_groups(fates(search, selection.best)),
-        turns=turns(search, selection),
+        turns=(*turns(search, selection), *enough_sentences(search, selection.best)),
         goal_text=goal_text(search),
         why=why(search, selection),
         scaling=curve,

@@ -246,9 +246,11 @@ def describe_feed(fed: FedStep, delivered: InputPrediction, num_devices: int) ->
     """One sentence for the report: whether the host feeds the devices, and the best remedy."""
     rate = f"this host feeds {delivered.samples_per_s:,.0f} samples/s ({delivered.limit})"
     if not fed.is_input_bound:
-        return f"{rate}: enough for {num_devices} devices"
+        return f"{rate}: enough for {'it' if num_devices == 1 else f'{num_devices} devices'}"
     busy = num_devices * (1 - fed.starved_frac)
-    waits = f"keeps {busy:.2g} of {num_devices} devices busy" if num_devices > 1 else "it waits"
+    waits = (
+        f"keeps {busy:.2g} of {num_devices} devices busy" if num_devices > 1 else "the device waits"
+    )
     best = fed.remedies[0] if fed.remedies else None
     remedy = f"; {best.change} gives {best.samples_per_s:,.0f}/s" if best else ""
     return f"{rate}: {waits}, {fed.starved_frac:.0%} of the step lost{remedy}"

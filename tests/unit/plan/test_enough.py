@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import re
+from datetime import date
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from paceline.catalog import load_catalog
+from paceline.plan import Goal, SearchOptions, Work, make_plan
+from paceline.planfile import PlanFile
+from paceline.trace import load_workload
+
+TODAY = date(2026, 11, 20)
+LAPTOP = Path(__file__).parents[3] / "examples/scenarios/machines/laptop.yaml"
+CPU_WORDS = re.compile(r"a CPU (is|would be) enough up to ([0-9.,]+) requests/s")
+
+
+@cache
+def served(requests_per_s: float) -> PlanFile:
+    return make_plan(
+        load_workload("resnet50", task="infer"),
+        Goal(latency_s=1.0, max_devices=8),
+        Work(requests_per_s=requests_per_s),
+        load_catalog(),
+        today=TODAY,
+        options=SearchOptions(max_batch=64),
+    )
+
+
+def turning_rate(plan: PlanFile) -> float:
+    found = next(match for turn in plan.turns if (match := CPU_WORDS.search(turn)))
+    return float(found[2].replace(",", ""))
+
+
+def kind_of(plan: PlanFile) -> str:
+    kinds = {d.name: d.kind for d in load_catalog().devices}
+    return kinds[plan.choices[0].place.device]
+
+
+def test_the_stated_rate_is_where_the_cpu_stops_being_first() -> None:
+    """Just below it a CPU wins, and well above it something else does."""
+    rate = turning_rate(served(0.1))
+    assert kind_of(served(0.1)) == "cpu"
+    assert kind_of(served(round(0.9 * rate, 3))) == "cpu"
+    assert kind_of(served(round(3 * rate, 3))) != "cpu"
+
+
+def test_an_accelerator_says_where_a_cpu_would_do() -> None:
+    plan = served(200.0)
+    assert kind_of(plan) != "cpu"
+    assert 0 < turning_rate(plan) < 200
+
+
+@pytest.mark.parametrize("model", ["mnist-cnn"])
+def test_an_own_machine_says_up_to_where_it_is_enough(model: str) -> None:
+    plan = make_plan(load_workload(model), Goal(), Work(), load_catalog([LAPTOP]), today=TODAY)
+    assert plan.choices[0].place.cloud == "own"
+    assert any("laptop" in t.lower() and "is enough up to" in t for t in plan.turns)
