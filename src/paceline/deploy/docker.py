@@ -18,6 +18,8 @@ from paceline.errors import MissingFactError
 
 _DATA_MOUNT = "/data"
 _CHECKPOINT_MOUNT = "/checkpoints"
+_UP = "docker compose up --build"
+_RECORDS_FOLDER = "mkdir -p records && chmod a+rwx records && "
 
 
 def docker(job: Job, settings: DeploySettings) -> Deployment:
@@ -33,7 +35,7 @@ def docker(job: Job, settings: DeploySettings) -> Deployment:
             DeployFile(path="check_device.py", text=template("check_device.py.txt")),
             DeployFile(path=".dockerignore", text=".git\n__pycache__\n*.sif\ncheckpoints\n"),
         ),
-        command="docker compose up --build",
+        command=_RECORDS_FOLDER + _UP if job.purpose == "measure" else _UP,
         needs=tuple(needs),
         assumptions=assumptions_of(job, settings),
     )
@@ -44,7 +46,7 @@ def dockerfile(job: Job, needs: Sequence[str]) -> str:
     parts = {
         "HEADER": "\n".join(f"# {line}" for line in launch.header(job, needs)),
         "BASE": job.image,
-        "PACKAGES": _install(packages_of(job.stack)),
+        "PACKAGES": _install(_packages(job)),
         "COMMAND": json.dumps(["sh", "-c", "\n".join(launch.script_lines(job, None))]),
         "STOP": "SIGTERM",
     }
@@ -81,10 +83,15 @@ def _apptainer_words(job: Job) -> list[shell.Word]:
 
 
 def _post_lines(job: Job) -> list[str]:
-    packages = packages_of(job.stack)
+    packages = _packages(job)
     if not packages:
         return ["    true"]
     return ["    " + shell.join(["pip", "install", "--no-cache-dir", *packages])]
+
+
+def _packages(job: Job) -> tuple[str, ...]:
+    """What the image lacks: the framework where no image holds it, and the tool that measures."""
+    return packages_of(job.stack) + (("paceline",) if job.purpose == "measure" else ())
 
 
 def _install(packages: tuple[str, ...]) -> str:
@@ -112,6 +119,9 @@ def _compose(job: Job, needs: list[str]) -> str:
             _mount(job.data, launch.DATA_VARIABLE, _DATA_MOUNT, is_read_only=True),
             _mount(job.checkpoints, launch.CHECKPOINT_VARIABLE, _CHECKPOINT_MOUNT),
         ]
+    else:
+        records = f"/workspace/{launch.RECORDS}"
+        service["volumes"] = [_mount("./records", "", records)]
     comments = launch.header(job, needs)
     return yaml_text([{"name": job.name, "services": {"train": service}}], comments=comments)
 

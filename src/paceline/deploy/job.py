@@ -154,10 +154,10 @@ def assumptions_of(job: Job, settings: DeploySettings) -> tuple[str, ...]:
             "(Daly's interval; measured: --set checkpoint-rate=…, restart=…)"
         )
     if saving.wall_time_s is not None and settings.wall_time_s is None:
-        lines.append(
-            f"at most {format_duration(saving.wall_time_s)}: the plan's upper bound with saves, "
-            "expected restarts and the start (--set wall-time=…)"
-        )
+        why = "the plan's upper bound with saves, expected restarts and the start"
+        if job.purpose == "measure":
+            why = "a sweep of some twenty cells"
+        lines.append(f"at most {format_duration(saving.wall_time_s)}: {why} (--set wall-time=…)")
     host = sizing()["host"]
     lines.append(
         f"{job.cpus_per_node} CPUs and {format_bytes(job.memory_bytes)} of each machine "
@@ -209,6 +209,8 @@ def _measurement(plan: PlanFile, choice: PlannedChoice) -> tuple[str, ...]:
         "--batch", ",".join(map(str, batches)),
         "--devices", ",".join(map(str, devices)),
         "--precision", choice.precision,
+        "--compiler", choice.compiler,
+        "--mode", "step" if plan.workload.task == "train" else "forward",
     )  # fmt: skip
 
 

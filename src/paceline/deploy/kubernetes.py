@@ -72,6 +72,9 @@ def cluster_needs(job: Job, settings: DeploySettings) -> tuple[str, ...]:
             f"PersistentVolumeClaim {_claim(job, settings.data, 'data')} with the data",
             f"PersistentVolumeClaim {_claim(job, settings.checkpoints, 'checkpoints')}",
         ]
+    else:
+        claim = _claim(job, settings.checkpoints, "records")
+        needs.append(f"PersistentVolumeClaim {claim}, where {launch.RECORDS} will be")
     needs.append(f"Secret {job.name}-credentials, if the script reads credentials (optional)")
     return tuple(needs)
 
@@ -106,7 +109,10 @@ def metadata(job: Job, settings: DeploySettings) -> dict[str, Any]:
 
 def command_words(job: Job, meeting: launch.Meeting) -> list[str]:
     """The pod's command: a shell that becomes the launcher."""
-    return ["sh", "-c", literal("\n".join(launch.script_lines(job, meeting)))]
+    lines = launch.script_lines(job, meeting)
+    if job.purpose == "measure":
+        lines = [f"cd {_CHECKPOINT_MOUNT}", "pip install paceline", *lines]
+    return ["sh", "-c", literal("\n".join(lines))]
 
 
 def environment(job: Job) -> list[dict[str, Any]]:
@@ -136,19 +142,18 @@ def volumes(job: Job, settings: DeploySettings) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}
     ]
-    if job.purpose == "train":
-        for name, place in (("data", settings.data), ("checkpoints", settings.checkpoints)):
-            claim = {"claimName": _claim(job, place, name)}
-            found.append({"name": name, "persistentVolumeClaim": claim})
+    for name, place, _ in _folders(job, settings.data, settings.checkpoints):
+        claim = {"claimName": _claim(job, place, name)}
+        found.append({"name": name, "persistentVolumeClaim": claim})
     return found
 
 
 def volume_mounts(job: Job) -> list[dict[str, Any]]:
     """Where the volumes appear."""
     mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
-    if job.purpose == "train":
-        mounts.append({"name": "data", "mountPath": _DATA_MOUNT, "readOnly": True})
-        mounts.append({"name": "checkpoints", "mountPath": _CHECKPOINT_MOUNT})
+    for name, _, path in _folders(job, None, None):
+        read_only = {"readOnly": True} if path == _DATA_MOUNT else {}
+        mounts.append({"name": name, "mountPath": path} | read_only)
     return mounts
 
 
@@ -255,6 +260,18 @@ def _resource_name(job: Job) -> str:
             hint="deploy to skypilot, slurm or torchrun",
         )
     return str(known["resource"])
+
+
+def _folders(
+    job: Job, data: str | None, checkpoints: str | None
+) -> tuple[tuple[str, str | None, str], ...]:
+    """Name, place and mount point of each claim; serving has none."""
+    if job.purpose == "train":
+        return (
+            ("data", data, _DATA_MOUNT),
+            ("checkpoints", checkpoints, _CHECKPOINT_MOUNT),
+        )
+    return (("records", checkpoints, _CHECKPOINT_MOUNT),) if job.purpose == "measure" else ()
 
 
 def _claim(job: Job, place: str | None, kind: str) -> str:

@@ -14,6 +14,9 @@ from paceline.errors import InvalidInputError
 DATA_VARIABLE = "DATA_DIR"
 CHECKPOINT_VARIABLE = "CHECKPOINT_DIR"
 
+#: Folder of a sweep's records, where the job runs.
+RECORDS = "paceline-records"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meeting:
@@ -64,8 +67,8 @@ def uses_torchrun(job: Job) -> bool:
 
 def single_node_words(job: Job) -> list[shell.Word]:
     """The launcher on one machine."""
-    if job.purpose != "train":
-        return list(job.command)
+    if job.purpose == "measure":
+        return [*job.command, "--store", RECORDS]
     if not uses_torchrun(job):
         return ["python", *job.command]
     return ["torchrun", "--standalone", *_counts(job), *job.command]

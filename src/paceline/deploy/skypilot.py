@@ -15,7 +15,6 @@ from paceline.errors import MissingFactError
 
 _DATA_MOUNT = "/data"
 _CHECKPOINT_MOUNT = "/checkpoints"
-_RECORDS = "paceline-records"
 _GIB_BYTES = 2**30
 
 
@@ -133,12 +132,8 @@ def _setup(job: Job) -> str | None:
 
 def _run(job: Job) -> str:
     if job.purpose == "measure":
-        words: list[shell.Word] = [
-            *job.command,
-            "--store",
-            shell.Variable("HOME", suffix=f"/{_RECORDS}"),
-        ]
-        return shell.join(words) + "\n"
+        home = shell.Variable("HOME", suffix=f"/{launch.RECORDS}")
+        return shell.join([*job.command, "--store", home]) + "\n"
     lines = []
     if job.num_nodes > 1:
         lines.append('head_address=$(printf "%s\\n" "${SKYPILOT_NODE_IPS}" | head -n 1)')
@@ -151,10 +146,8 @@ def _run(job: Job) -> str:
 
 def _command(job: Job) -> str:
     if job.purpose == "measure":
-        return (
-            f"sky launch -y -c {job.name} sky.yaml && rsync -a {job.name}:{_RECORDS}/ records/ "
-            f"&& sky down -y {job.name}"
-        )
+        fetch = f"rsync -a {job.name}:{launch.RECORDS}/ records/"
+        return f"sky launch -y -c {job.name} sky.yaml && {fetch} && sky down -y {job.name}"
     extra = "" if job.data is not None else " --env DATA_SOURCE"
     extra += "" if job.checkpoints is not None else " --env CHECKPOINT_BUCKET"
     return f"sky jobs launch -y{extra} sky.yaml"

@@ -288,3 +288,12 @@ def test_python_in_front_of_a_script_is_the_launcher_s_business() -> None:
         for words in (("train.py", "x"), ("python", "train.py", "x"))
     )
     assert bare == named
+
+
+@pytest.mark.parametrize("target", ["torchrun", "docker", "slurm", "kubernetes", "skypilot"])
+def test_a_measurement_leaves_its_records_where_they_can_be_fetched(target: str) -> None:
+    made = deploy(plans.plan(), target, DeploySettings(purpose="measure"))
+    text = made.files[0].text + (made.files[1].text if len(made.files) > 1 else "")
+    assert "paceline measure resnet50" in text
+    assert "paceline-records" in text
+    assert "--compiler compiled --mode step" in text.replace("\n", " ")
