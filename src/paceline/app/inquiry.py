@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, get_args
@@ -15,13 +15,15 @@ from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
     from paceline.catalog import Catalog
-    from paceline.plan import Goal, Work
+    from paceline.plan import Goal, Scenario, Work
     from paceline.planfile import PlanFile
     from paceline.trace import Workload
     from paceline.trace.costs import Compiler
 
 Task = Literal["train", "infer"]
 Word = TypeVar("Word")
+Given = TypeVar("Given", "Goal", "Work")
+_GOAL_FILE_ENDINGS = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,11 +78,37 @@ def inquire(
     goal = parse_goal(option_texts(options, GOAL_OPTIONS))
     work = parse_work(option_texts(options, WORK_OPTIONS))
     today = read_day(as_of)
+    if isinstance(model, str) and model.endswith(_GOAL_FILE_ENDINGS):
+        scenario = _read_scenario(Path(model), goal, work)
+        model, goal, work = scenario.model, scenario.goal, scenario.work
+        task, seq = scenario.task, seq or scenario.seq
+        facts = (*((Path(scenario.facts_file),) if scenario.facts_file else ()), *facts)
     catalog = load_catalog(tuple(facts))
     workload = load(
         model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python
     )
     return Inquiry(workload=workload, goal=goal, work=work, catalog=catalog, today=today)
+
+
+def _read_scenario(path: Path, goal: Goal, work: Work) -> Scenario:
+    """A goal file, with what was also given as options in place of what it says."""
+    from paceline.plan.scenarios import read_scenario
+
+    scenario = read_scenario(path)
+    return replace(
+        scenario, goal=_overlaid(scenario.goal, goal), work=_overlaid(scenario.work, work)
+    )
+
+
+def _overlaid(base: Given, given: Given) -> Given:
+    """``base`` with every field of ``given`` that is not the default."""
+    default = type(given)()
+    changes = {
+        field.name: getattr(given, field.name)
+        for field in fields(given)
+        if getattr(given, field.name) != getattr(default, field.name)
+    }
+    return replace(base, **changes)
 
 
 def load(

@@ -14,7 +14,7 @@ Model = Annotated[
     Argument(
         metavar="MODEL",
         help="A zoo name (resnet50, gpt2, …), torchvision:NAME, package.module:function, "
-        "or a file written by `paceline trace --save`.",
+        "or a file written by `paceline trace --save`; for plan also a goal file (.yaml).",
     ),
 ]
 Task = Annotated[str, Option(help="train or infer.")]

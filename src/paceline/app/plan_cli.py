@@ -41,6 +41,9 @@ def plan(
     why_not: Annotated[
         str | None, Option(metavar="NAME", help="Say why this device or offer is not first.")
     ] = None,
+    explain: Annotated[
+        bool, Option(help="Trace every figure of the first choice to its source or assumption.")
+    ] = False,
     form: common.Format = "text",
     is_json: common.Json = False,
     output: Annotated[
@@ -75,20 +78,28 @@ def plan(
         say(_reasons(inquiry.why_not(why_not)), wanted, None)
         return
     found = inquiry.plan()
-    say(_ranking(found), wanted, None)
+    say(_ranking(found, is_explained=explain), wanted, None)
     _save(found, output)
 
 
-def _ranking(found: PlanFile) -> Answer:
+def _ranking(found: PlanFile, *, is_explained: bool) -> Answer:
+    from paceline.report.explanations import explanation_table, explanation_text
     from paceline.report.markdown import plan_markdown
     from paceline.report.plans import plan_text
+    from paceline.report.tables import markdown_table
 
-    return Answer(
-        kind="plan",
-        value=found,
-        text=lambda width: plan_text(found, width=width),
-        markdown=lambda: plan_markdown(found),
-    )
+    def text(width: int) -> str:
+        parts = [plan_text(found, width=width)]
+        parts += [explanation_text(found.explanation, width=width)] if is_explained else []
+        return "\n\n".join(parts)
+
+    def markdown() -> str:
+        parts = [plan_markdown(found)]
+        if is_explained:
+            parts += ["## Every figure", markdown_table(explanation_table(found.explanation))]
+        return "\n\n".join(parts)
+
+    return Answer(kind="plan", value=found, text=text, markdown=markdown)
 
 
 def _reasons(reasons: tuple[str, ...]) -> Answer:
