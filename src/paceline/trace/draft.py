@@ -9,6 +9,7 @@ import numpy as np
 
 from paceline.trace.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.trace.program import (
+    OUTLIVES,
     Accesses,
     Ops,
     Program,
@@ -30,7 +31,7 @@ class Draft:
     """
 
     def __init__(self, program: Program) -> None:
-        self._program = program
+        self.program = program
         self._ops: list[Ops] = []
         self._dims: list[FloatArray] = []
         self._reads: list[Accesses] = []
@@ -43,17 +44,35 @@ class Draft:
         self, elements: FloatArray, *, is_wide: bool, element_bytes: float = _FP32_BYTES
     ) -> IntArray:
         """Numbers of new activations of (count, 9) elements each."""
+        return self._new(elements, Owner.ACTIVATION, is_wide, element_bytes)
+
+    def parameters(self, elements: FloatArray) -> IntArray:
+        """Numbers of new trainable parameters."""
+        return self._new(elements, Owner.PARAMETER, True, _FP32_BYTES)
+
+    def gradients(self, elements: FloatArray) -> IntArray:
+        """Numbers of new gradients."""
+        return self._new(elements, Owner.GRADIENT, True, _FP32_BYTES)
+
+    def states(self, elements: FloatArray, *, element_bytes: float) -> IntArray:
+        """Numbers of new optimizer states."""
+        return self._new(elements, Owner.OPTIMIZER_STATE, True, element_bytes)
+
+    def _new(
+        self, elements: FloatArray, owner: Owner, is_wide: bool, element_bytes: float
+    ) -> IntArray:
         count = len(elements)
+        is_resident = owner in (Owner.PARAMETER, Owner.OPTIMIZER_STATE)
         self._stores.append(
             Stores(
                 elements=elements,
                 element_bytes=np.full(count, element_bytes),
                 is_floating=np.full(count, element_bytes == _FP32_BYTES),
                 is_wide=np.full(count, is_wide),
-                is_trainable=np.zeros(count, dtype=bool),
-                owner=np.full(count, int(Owner.ACTIVATION)),
+                is_trainable=np.full(count, owner == Owner.PARAMETER),
+                owner=np.full(count, int(owner)),
                 birth=np.full(count, -1),
-                death=np.full(count, -1),
+                death=np.full(count, OUTLIVES if is_resident else -1),
             )
         )
         self._num_stores += count
@@ -72,9 +91,9 @@ class Draft:
         """Numbers of new ops next to the ops ``beside``, whose phase and module they share."""
         count = len(beside)
         numbers = np.arange(self._num_ops, self._num_ops + count)
-        old = self._program.ops
+        old = self.program.ops
         kinds = np.full(count, int(kind))
-        first_dims = len(self._program.dims) + sum(map(len, self._dims))
+        first_dims = len(self.program.dims) + sum(map(len, self._dims))
         self._ops.append(
             Ops(
                 kind=kinds,
@@ -95,7 +114,7 @@ class Draft:
 
     def joined(self) -> Program:
         """The program with everything that was drafted; not ordered."""
-        old, num_old = self._program, len(self._program.stores)
+        old, num_old = self.program, len(self.program.stores)
         program = replace(
             old,
             ops=join_ops(old.ops, *self._ops),
@@ -106,7 +125,8 @@ class Draft:
         )
         first, last = program.first_and_last_use()
         birth, death = program.stores.birth.copy(), program.stores.death.copy()
-        birth[num_old:], death[num_old:] = first[num_old:], last[num_old:]
+        passing = num_old + np.flatnonzero(death[num_old:] != OUTLIVES)
+        birth[passing], death[passing] = first[passing], last[passing]
         return replace(program, stores=replace(program.stores, birth=birth, death=death))
 
 

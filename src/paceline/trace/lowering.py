@@ -6,10 +6,12 @@ import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision
 from paceline.errors import InvalidInputError
+from paceline.trace.adapters import with_adapters
 from paceline.trace.autocast import autocast, narrowed
 from paceline.trace.checkpointing import checkpointed
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.costs_table import cost_table
+from paceline.trace.freezing import frozen
 from paceline.trace.fusion import fused
 from paceline.trace.graph import FloatArray, Graph, Owner, Phase
 from paceline.trace.memory_table import memory_table
@@ -25,13 +27,27 @@ def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
         InvalidInputError: The precision cannot train.
     """
     precision = find_precision(configuration.precision)
-    program = on_platform(Program.from_graph(graph), configuration)
+    program = _retrained(Program.from_graph(graph), configuration)
+    program = on_platform(program, configuration)
     is_training = bool((program.ops.phase == Phase.BACKWARD).any())
     program = _at_precision(program, precision, is_training=is_training)
     if configuration.checkpointing != "none":
         program = checkpointed(program, configuration.checkpointing)
     program = fused(program, configuration.compiler)
     return _lowered(program, graph.name, configuration, precision)
+
+
+def _retrained(program: Program, configuration: Configuration) -> Program:
+    """Transfer learning: what is trained, and with which adapters."""
+    if not np.isfinite(program.first_backward()):
+        return program
+    if configuration.frozen:
+        program = frozen(program, configuration.frozen)
+    if configuration.lora_rank:
+        program = with_adapters(
+            program, rank=configuration.lora_rank, patterns=configuration.lora_modules
+        )
+    return program
 
 
 def _at_precision(program: Program, precision: Precision, *, is_training: bool) -> Program:

@@ -7,6 +7,7 @@ storages by appending rows. Ops keep the number they were given; `ordered` renum
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,20 @@ class Accesses:
     op: IntArray
     storage: IntArray
     elements: FloatArray
+
+    def kept(self, keep: BoolArray) -> Accesses:
+        """Some of them."""
+        rows = np.flatnonzero(keep)
+        return Accesses(
+            op=self.op[rows], storage=self.storage[rows], elements=self.elements[rows]
+        )
+
+    def by_op(self, num_ops: int) -> list[list[int]]:
+        """Storages of each op."""
+        order = np.argsort(self.op, kind="stable")
+        bounds = np.searchsorted(self.op[order], np.arange(num_ops + 1)).tolist()
+        storages = self.storage[order].tolist()
+        return [storages[a:b] for a, b in pairwise(bounds)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -291,12 +291,12 @@ def build(function):
     try:
         with torch.device("meta"):
             made = function()
-    except Exception as first:
+    except Exception:
         try:
             with _parameters_on_meta():
                 made = function()
         except Exception as second:
-            raise second from first
+            raise second from None
     model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
     is_module = isinstance(model, torch.nn.Module)
     if is_module and not all(t.is_meta for t in _tensors_of(model)):

@@ -1,0 +1,179 @@
+"""Freeze modules: no gradients for their parameters, no work and no memory that only those needed.
+
+A backward op stays if something it writes is still needed: a gradient of a trainable parameter, or
+what a needed op reads. Activations that were kept only for removed ops die in the forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from paceline.errors import InvalidInputError
+from paceline.trace.graph import IntArray, OpKind, Owner, Phase
+from paceline.trace.program import BoolArray, Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Updates:
+    """What optimizer ops update, one row per parameter.
+
+    Attributes:
+        op: Optimizer op, (num_parameters,).
+        parameter: Storage of each parameter.
+        gradient: Storage of its gradient.
+        state: Storages of its state, (num_parameters, states per parameter).
+    """
+
+    op: IntArray
+    parameter: IntArray
+    gradient: IntArray
+    state: IntArray
+
+
+def updates_of(program: Program, op: int) -> Updates:
+    """The parameters, gradients and states of one optimizer op, in its order."""
+    read = program.reads.storage[program.reads.op == op]
+    owner = program.stores.owner[read]
+    parameters = read[owner == Owner.PARAMETER]
+    gradients = read[len(parameters) : 2 * len(parameters)]
+    states = read[2 * len(parameters) :].reshape(-1, len(parameters)).T
+    return Updates(
+        op=np.full(len(parameters), op), parameter=parameters, gradient=gradients, state=states
+    )
+
+
+def frozen(program: Program, patterns: Sequence[str]) -> Program:
+    """``program`` with the modules that match a pattern frozen.
+
+    Args:
+        program: Of a training step; ordered.
+        patterns: Of dotted module paths (``features``, ``layers.*``); a pattern holds for what is
+            below a module too.
+
+    Raises:
+        InvalidInputError: A pattern matches no module with parameters, or nothing is left to train.
+    """
+    chosen = _matching_parameters(program, patterns)
+    return without_gradients(program, chosen)
+
+
+def without_gradients(program: Program, parameters: BoolArray) -> Program:
+    """``program`` with some parameters (a mask over storages) no longer trained."""
+    updates = [updates_of(program, op) for op in _optimizer_ops(program)]
+    stores = program.stores
+    trained = stores.is_trainable & ~parameters & (stores.owner == Owner.PARAMETER)
+    if not trained.any():
+        raise InvalidInputError("nothing is left to train", hint="freeze fewer modules")
+    gone = np.zeros(len(stores), dtype=bool)
+    for one in updates:
+        is_gone = parameters[one.parameter]
+        gone[one.gradient[is_gone]] = True
+        gone[one.state[is_gone].ravel()] = True
+    program = _without_updates(program, gone, parameters)
+    return _without_dead_ops(program, trained, gone)
+
+
+def matches(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a module, or one above it, matches a pattern.
+
+    >>> matches("features.3", ["features"]), matches("classifier.6", ["features.*"])
+    (True, False)
+    """
+    return any(fnmatchcase(path, p) or fnmatchcase(path, f"{p}.*") for p in patterns)
+
+
+def module_of_parameter(program: Program) -> IntArray:
+    """Module of the first op that reads each parameter; -1 for all other storages."""
+    module = np.full(len(program.stores), -1)
+    is_forward = program.ops.phase[program.reads.op] == Phase.FORWARD
+    rows = np.flatnonzero(is_forward)[::-1]
+    module[program.reads.storage[rows]] = program.ops.module[program.reads.op[rows]]
+    return np.where(program.stores.owner == Owner.PARAMETER, module, -1)
+
+
+def _matching_parameters(program: Program, patterns: Sequence[str]) -> BoolArray:
+    module = module_of_parameter(program)
+    chosen = np.zeros(len(program.stores), dtype=bool)
+    for pattern in patterns:
+        hits = np.array([matches(path, [pattern]) for path in program.modules])
+        found = (module >= 0) & hits[np.maximum(module, 0)]
+        if not found.any():
+            raise InvalidInputError(
+                f"no module with parameters matches `{pattern}`",
+                hint=f"the outermost modules are {_outermost(program)}",
+            )
+        chosen |= found
+    return chosen
+
+
+def _outermost(program: Program) -> str:
+    names = dict.fromkeys(path.partition(".")[0] for path in program.modules if path)
+    return ", ".join(f"`{name}`" for name in list(names)[:12])
+
+
+def _optimizer_ops(program: Program) -> list[int]:
+    ops: list[int] = np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER).tolist()
+    return ops
+
+
+def _without_updates(program: Program, gone: BoolArray, parameters: BoolArray) -> Program:
+    """Optimizer ops no longer touch what is gone, nor the parameters that stay as they are."""
+    is_update = program.ops.kind == OpKind.OPTIMIZER
+    untouched = gone | parameters
+    stores = program.stores
+    elements = np.where(gone[:, None], 0.0, stores.elements)
+    owner = np.where(gone & (stores.owner == Owner.GRADIENT), int(Owner.ACTIVATION), stores.owner)
+    trainable = stores.is_trainable & ~parameters
+    program = replace(
+        program,
+        reads=program.reads.kept(~(is_update[program.reads.op] & untouched[program.reads.storage])),
+        writes=program.writes.kept(
+            ~(is_update[program.writes.op] & untouched[program.writes.storage])
+        ),
+        stores=replace(stores, elements=elements, owner=owner, is_trainable=trainable),
+    )
+    return replace(program, dims=_update_dims(program))
+
+
+def _update_dims(program: Program) -> np.ndarray:
+    dims = program.dims.copy()
+    for op in _optimizer_ops(program):
+        one = updates_of(program, op)
+        row = program.ops.dims[op]
+        num_elements = program.stores.elements[one.parameter, 0].sum()
+        dims[row, :3, 0] = num_elements, len(one.parameter), one.state.size
+    return dims
+
+
+def _without_dead_ops(program: Program, trained: BoolArray, gone: BoolArray) -> Program:
+    """Remove backward ops that nothing needs; storages die with the last use that is left."""
+    last = program.last_use()
+    is_released = (program.stores.death == last) & (program.stores.owner == Owner.ACTIVATION)
+    dead = np.flatnonzero(~_needed(program, gone))
+    program = program.without_ops(dead)
+    used = program.last_use()
+    death = np.where(is_released & (used >= 0), used, program.stores.death)
+    is_unused = (used < 0) & (program.stores.owner == Owner.ACTIVATION) & is_released
+    elements = np.where(is_unused[:, None], 0.0, program.stores.elements)
+    return replace(program, stores=replace(program.stores, death=death, elements=elements))
+
+
+def _needed(program: Program, gone: BoolArray) -> BoolArray:
+    """Ops that stay: all but backward ops of which nothing that is written is needed."""
+    num_ops = len(program.ops)
+    reads, writes = program.reads.by_op(num_ops), program.writes.by_op(num_ops)
+    is_backward = (program.ops.phase == Phase.BACKWARD).tolist()
+    is_kept = (program.stores.owner != Owner.ACTIVATION) & ~gone
+    wanted = is_kept.tolist()
+    needed = np.ones(num_ops, dtype=bool)
+    for op in range(num_ops - 1, -1, -1):
+        if is_backward[op] and not any(wanted[s] for s in writes[op]):
+            needed[op] = False
+            continue
+        for storage in reads[op]:
+            wanted[storage] = True
+    return needed
