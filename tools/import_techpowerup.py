@@ -133,20 +133,23 @@ def pcie(bus: str) -> str:
     return si(str(PCIE_LANE_BYTES_PER_S.get(int(found[1]), 0) * int(found[2])), 1) if found else ""
 
 
-def with_defaults(rows: list[Row], taken_families: set[str]) -> list[Row]:
+def with_defaults(
+    rows: list[Row], taken_families: set[str], launched_on: dict[str, str]
+) -> list[Row]:
     """The plain name, else the one launched first (then with more memory) stands for its family."""
     by_family: dict[str, list[Row]] = {}
     for row in rows:
         by_family.setdefault(row["family"], []).append(row)
     for family, members in by_family.items():
         if family not in taken_families:
-            min(members, key=plainness)["is_default_variant"] = "yes"
+            first = min(members, key=lambda row: plainness(row, launched_on[row["name"]]))
+            first["is_default_variant"] = "yes"
     return rows
 
 
-def plainness(row: Row) -> tuple[bool, str, float]:
+def plainness(row: Row, launched_on: str) -> tuple[bool, str, float]:
     is_plain = family_of(row["name"]) in row["name"] and "GB" not in row["name"]
-    return not is_plain, row["year"] or "9999", -float(row["memory_bytes"])
+    return not is_plain, launched_on, -float(row["memory_bytes"])
 
 
 def main() -> None:
@@ -157,7 +160,8 @@ def main() -> None:
     rows = {row["name"]: row for row in (card_row(spec, rates) for spec in specs)}
     ordered = sorted(rows.values(), key=lambda r: (r["vendor"], r["year"], r["name"]))
     families = {row["family"] for row in curated}
-    write_rows(DATA_FOLDER / "devices_long_tail.csv", with_defaults(ordered, families))
+    launched_on = {display_name(spec): str(spec.release_date or "9999") for spec in specs}
+    write_rows(DATA_FOLDER / "devices_long_tail.csv", with_defaults(ordered, families, launched_on))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,10 @@ from paceline.errors import InvalidInputError, UnknownNameError
 _BRANDS = re.compile(
     r"\b(nvidia|geforce|tesla|quadro|radeon instinct|radeon|instinct|amd|intel|aws|google|apple)\b"
 )
+#: What drivers and shops add to a name, without which it is the same card.
+_NOISE = re.compile(r"\((r|tm)\)|\b(gpu|generation|edition|graphics|with|design|hbm\d?e?)\b")
 _REMARK = re.compile(r"\s*\([^)]*\)")
-_SERIES = re.compile(r"^(rtx|gtx|rx|core|xeon platinum|xeon|epyc|ryzen \d)\b")
+_SERIES = re.compile(r"^(rtx|gtx|rx|tpu|core|xeon platinum|xeon|epyc|ryzen \d)\b")
 _FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
 _COUNT = re.compile(r"(.*?)\s*:\s*([0-9]{1,6})")
 _COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×]\s*([^\s].*)")
@@ -49,7 +51,9 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
         UnknownNameError: Nothing of that name; close names are in the hint.
     """
     index = _index(catalog)
-    found = index.get(_key(name)) or index.get(_key(_without_brand(name)))
+    bare = _without_brand(_NOISE.sub(" ", name.lower()))
+    keys = (_key(name), _key(_without_brand(name)), _key(bare))
+    found = next((index[key] for key in keys if key in index), ())
     if not found:
         known = {d.name for d in catalog.devices} | {d.family for d in catalog.devices}
         raise UnknownNameError.from_name("device", name, sorted(known), command="paceline devices")

@@ -41,6 +41,31 @@ def test_forgiving_names(typed: str, meant: str) -> None:
     assert find_device(CATALOG, typed).name == meant
 
 
+@pytest.mark.parametrize(
+    ("reported", "meant"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100 PCIe 40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
+        ("NVIDIA H100 PCIe", "H100 PCIe 80GB"),
+        ("NVIDIA H100 NVL", "H100 NVL 94GB"),
+        ("NVIDIA GH200 480GB", "GH200 96GB"),
+        ("NVIDIA L40S", "L40S"),
+        ("Tesla V100-SXM2-16GB", "Tesla V100 SXM2 16GB"),
+        ("Tesla P100-PCIE-16GB", "Tesla P100 PCIe 16GB"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX PRO 6000 Blackwell Server"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "GeForce RTX 4090 Laptop"),
+        ("NVIDIA GeForce RTX 2080 with Max-Q Design", "GeForce RTX 2080 Max-Q"),
+        ("Intel(R) Arc(TM) A770 Graphics", "Arc A770 16GB"),
+        ("AMD Instinct MI250X/MI250", "Instinct MI250X"),
+    ],
+)
+def test_names_that_drivers_report(reported: str, meant: str) -> None:
+    assert find_device(CATALOG, reported).name == meant
+
+
 def test_every_device_is_found_by_its_own_name_and_family() -> None:
     for device in CATALOG.devices:
         assert find_device(CATALOG, device.name) is device
