@@ -35,6 +35,9 @@ class Configuration:
         lora_rank: Rank of adapters on matrix products; 0 means none.
         lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
         offload: What lives in host memory between uses.
+        training_format: In a narrow precision, whether FP32 weights, gradients and state stay
+            beside narrow copies (``autocast``), or everything is narrow (``pure``).
+        frozen_weights: Format in which dense weights that are not trained are stored (QLoRA).
     """
 
     precision: str = "bf16"
@@ -48,6 +51,8 @@ class Configuration:
     lora_rank: int = 0
     lora_modules: tuple[str, ...] = ()
     offload: Literal["none", "optimizer", "activations"] = "none"
+    training_format: Literal["autocast", "pure"] = "autocast"
+    frozen_weights: Literal["same", "int8", "int4"] = "same"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

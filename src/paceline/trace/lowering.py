@@ -15,8 +15,10 @@ from paceline.trace.freezing import frozen
 from paceline.trace.fusion import fused
 from paceline.trace.graph import FloatArray, Graph, Owner, Phase
 from paceline.trace.memory_table import memory_table
+from paceline.trace.offload import with_activations_on_host, with_optimizer_on_host
 from paceline.trace.platforms import on_platform
 from paceline.trace.program import Program
+from paceline.trace.quantisation import quantised
 
 
 def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
@@ -27,14 +29,23 @@ def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
         InvalidInputError: The precision cannot train.
     """
     precision = find_precision(configuration.precision)
+    _check_trainable(graph, precision)
     program = _retrained(Program.from_graph(graph), configuration)
     program = on_platform(program, configuration)
-    is_training = bool((program.ops.phase == Phase.BACKWARD).any())
-    program = _at_precision(program, precision, is_training=is_training)
+    program = _at_precision(program, precision, configuration)
     if configuration.checkpointing != "none":
         program = checkpointed(program, configuration.checkpointing)
     program = fused(program, configuration.compiler)
+    program = _offloaded(program, configuration)
     return _lowered(program, graph.name, configuration, precision)
+
+
+def _check_trainable(graph: Graph, precision: Precision) -> None:
+    is_training = bool((graph.ops.phase == Phase.BACKWARD).any())
+    if is_training and not precision.is_trainable:
+        raise InvalidInputError(
+            f"nothing is trained in `{precision.name}`", hint="train in bf16, fp16, tf32 or fp32"
+        )
 
 
 def _retrained(program: Program, configuration: Configuration) -> Program:
@@ -50,17 +61,30 @@ def _retrained(program: Program, configuration: Configuration) -> Program:
     return program
 
 
-def _at_precision(program: Program, precision: Precision, *, is_training: bool) -> Program:
+def _at_precision(program: Program, precision: Precision, configuration: Configuration) -> Program:
     activation_bytes = ELEMENT_BYTES[precision.activation_dtype]
+    is_training = bool(np.isfinite(program.first_backward()))
+    weights = configuration.frozen_weights if is_training else _WEIGHT_ONLY.get(precision.name)
+    if weights in ("int8", "int4"):
+        is_fused = configuration.compiler != "eager"
+        program = quantised(program, weights, is_fused=is_fused)
     if precision.activation_dtype == DType.FP32:
         return program
-    if not is_training:
+    if not is_training or configuration.training_format == "pure":
         return narrowed(program, element_bytes=activation_bytes)
-    if not precision.is_trainable:
-        raise InvalidInputError(
-            f"nothing is trained in `{precision.name}`", hint="train in bf16, fp16, tf32 or fp32"
-        )
     return autocast(program, element_bytes=activation_bytes)
+
+
+#: Weight formats of the precisions that keep weights narrower than activations in inference.
+_WEIGHT_ONLY = {"int8": "int8", "int4": "int4", "int8-full": "int8", "fp8": "int8"}
+
+
+def _offloaded(program: Program, configuration: Configuration) -> Program:
+    if configuration.offload == "optimizer":
+        return with_optimizer_on_host(program)
+    if configuration.offload == "activations":
+        return with_activations_on_host(program)
+    return program
 
 
 def _lowered(

@@ -115,7 +115,7 @@ def with_workspace(program: Program, ops: IntArray, elements: FloatArray) -> Pro
     workspaces = Stores(
         elements=elements[rows],
         element_bytes=np.full(count, _FP32_BYTES),
-        is_floating=np.zeros(count, dtype=bool),
+        is_floating=np.ones(count, dtype=bool),
         is_wide=np.ones(count, dtype=bool),
         is_trainable=np.zeros(count, dtype=bool),
         owner=np.full(count, int(Owner.WORKSPACE)),

@@ -61,9 +61,7 @@ class Accesses:
     def kept(self, keep: BoolArray) -> Accesses:
         """Some of them."""
         rows = np.flatnonzero(keep)
-        return Accesses(
-            op=self.op[rows], storage=self.storage[rows], elements=self.elements[rows]
-        )
+        return Accesses(op=self.op[rows], storage=self.storage[rows], elements=self.elements[rows])
 
     def by_op(self, num_ops: int) -> list[list[int]]:
         """Storages of each op."""
