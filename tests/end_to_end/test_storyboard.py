@@ -156,7 +156,7 @@ def test_a_file_of_the_users_is_never_overwritten(tmp_path: Path) -> None:
 def test_ones_own_prices_compete(tmp_path: Path) -> None:
     facts = Path(__file__).parents[2] / "docs" / "how-to" / "examples" / "lab.toml"
     out = answered(tmp_path, "plan", "resnet50", "--cloud", "campus", "--facts", str(facts), *_DAY)
-    assert "campus 4×Acme X1 80GB" in out
+    assert "Campus 4×Acme X1 80GB" in out
 
 
 def test_the_examples_of_the_readme_are_accepted(tmp_path: Path) -> None:

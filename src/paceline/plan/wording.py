@@ -25,7 +25,9 @@ def candidate_name(search: Search, row: int) -> str:
 
 
 def cloud_title(cloud: str) -> str:
-    """A provider as it writes itself, as far as capitals go."""
+    """A provider as it writes itself, as far as capitals go; ``own`` is nobody's name."""
+    if cloud == "own":
+        return "Own"
     return cloud.upper() if len(cloud) <= 3 else cloud[:1].upper() + cloud[1:]
 
 

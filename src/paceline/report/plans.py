@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paceline.plan.wording import cloud_title
 from paceline.planfile import PlanFile, PlannedChoice, PlannedPlace, PlannedWorkload, RejectedChoice
 from paceline.report.figures import (
     ABSENT,
@@ -50,7 +51,7 @@ def place_name(place: PlannedPlace) -> str:
     spot = " spot" if place.is_spot else ""
     nodes = f" ({place.num_nodes} nodes)" if place.num_nodes > 1 else ""
     device = place.device.removeprefix("GeForce ")
-    return f"{place.cloud} {count:g}×{device}{spot}{nodes}"
+    return f"{cloud_title(place.cloud)} {count:g}×{device}{spot}{nodes}"
 
 
 def how(choice: PlannedChoice, *, names_precision: bool = True) -> str:
