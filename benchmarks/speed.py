@@ -26,6 +26,7 @@ import numpy as np
 
 from paceline.catalog import load_catalog
 from paceline.plan import Goal, SearchOptions, Work
+from paceline.plan.question import resolve_question
 from paceline.plan.search import run_search
 from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
 from paceline.trace import Configuration, load_workload, lower
@@ -145,7 +146,8 @@ def candidates_per_s() -> list[Figure]:
     goal = Goal(max_devices=1024)
 
     def search() -> int:
-        found = run_search(workload, goal, Work(), catalog, today=today, options=options)
+        question = resolve_question(workload, goal, Work(), today=today, options=options)
+        found = run_search(question, catalog)
         return len(found.candidates)
 
     num_candidates = search()

@@ -4,7 +4,7 @@ from paceline.plan.files import dump_plan, load_plan, plan_schema, read_plan, wr
 from paceline.plan.goal import Goal, Scenario, Work
 from paceline.plan.options import format_goal, parse_goal, parse_work
 from paceline.plan.planner import make_plan, why_not
-from paceline.plan.search import SearchOptions
+from paceline.plan.question import SearchOptions
 
 __all__ = [
     "Goal",

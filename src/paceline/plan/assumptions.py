@@ -100,7 +100,7 @@ def _input_text(search: Search) -> str:
     description = search.workload.input_description
     if description != "tokens" or is_generation(search.workload):
         return "" if description == "tokens" else description
-    return f"sequences of {search.seq:,} tokens"
+    return f"sequences of {search.question.seq:,} tokens"
 
 
 def _batch(search: Search) -> str:
@@ -127,7 +127,7 @@ def _prices(search: Search) -> str:
 
 
 def _input_side(search: Search) -> str:
-    stored = search.stored
+    stored = search.question.stored
     if search.workload.task == "infer":
         return "requests are taken to arrive ready for the device"
     if stored is None:
@@ -142,7 +142,7 @@ def _input_side(search: Search) -> str:
 def _setup(search: Search) -> str:
     if search.job.amount.items_per_epoch is None:
         return ""
-    minutes = format_duration(search.options.setup_s)
+    minutes = format_duration(search.question.options.setup_s)
     return f"{minutes} to set up a rented machine, paid; storage and traffic not counted"
 
 
@@ -150,7 +150,7 @@ def _spot(search: Search, best: int) -> str:
     place = place_of(search, best)
     if not place.is_spot:
         return ""
-    low, _, high = place_terms(place, today=search.today).interruption_frac_per_month
+    low, _, high = place_terms(place, today=search.question.today).interruption_frac_per_month
     stretch = float(search.evaluation.run_s[best]) / float(
         search.evaluation.num_steps[best] * search.evaluation.step_s[best]
     )

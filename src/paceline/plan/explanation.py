@@ -103,13 +103,13 @@ def _interruptions(search: Search, row: int) -> list[TracedFigure]:
     if not place.is_spot:
         text = "on-demand and owned machines are taken not to be interrupted"
         return [_assumed("interruption_frac_per_month", frac, "0 %", text)]
-    notes = "; ".join(place_terms(place, today=search.today).assumptions)
+    notes = "; ".join(place_terms(place, today=search.question.today).assumptions)
     return [_fact("interruption_frac_per_month", frac, f"{frac:.0%}", notes)]
 
 
 def _billing(search: Search, row: int) -> list[TracedFigure]:
     place = place_of(search, row)
-    terms = place_terms(place, today=search.today)
+    terms = place_terms(place, today=search.question.today)
     setup = float(search.places.setup_s[search.candidates.place[row]])
     notes = "; ".join(terms.assumptions) or "an owned machine is not billed"
     setup_note = (
@@ -163,7 +163,7 @@ def _step(search: Search, row: int) -> list[TracedFigure]:
     alone, step = float(forecast.step_s[cell]), float(evaluation.step_s[row])
     flop = float(forecast.flop[cell[0], cell[2]])
     sigma = float(evaluation.log_sigma[row])
-    calibration = search.calibration.name
+    calibration = search.question.calibration.name
     return [
         _computed(
             "step_s", step, format_duration(step),
@@ -242,7 +242,8 @@ def _link(name: str, link: Link | None) -> TracedFigure:
 def _input(search: Search, row: int) -> list[TracedFigure]:
     starved = float(search.evaluation.starved_s[row])
     rate = float(search.places.input_samples_per_s[search.candidates.place[row]])
-    if search.stored is None or not math.isfinite(rate):
+    stored = search.question.stored
+    if stored is None or not math.isfinite(rate):
         text = "the input side is taken to keep up"
         return [_assumed("starved_s", starved, format_duration(starved), text)]
     return [
@@ -253,8 +254,8 @@ def _input(search: Search, row: int) -> list[TracedFigure]:
         ),
         _fact(
             "input_samples_per_s", rate, f"{format_count(rate)}/s",
-            f"{search.stored.encoding} of {search.stored.disk_bytes:g} bytes at measured cost per "
-            "stage (benchmarks/input_pipeline.py) on the machine's virtual CPUs",
+            f"{stored.encoding} of {stored.disk_bytes:g} bytes at measured cost per stage "
+            "(benchmarks/input_pipeline.py) on the machine's virtual CPUs",
         ),
     ]  # fmt: skip
 

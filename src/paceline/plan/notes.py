@@ -26,14 +26,14 @@ def input_note(search: Search, row: int) -> str:
     """Whether the machine feeds its devices, and what would help; empty where nothing is known."""
     place = place_of(search, row)
     host = input_host(place)
-    if search.stored is None or host is None:
+    if search.question.stored is None or host is None:
         return ""
-    pipeline = input_pipeline(search.workload, search.stored, host)
+    pipeline = input_pipeline(search.workload, search.question.stored, host)
     evaluation = search.evaluation
     busy_s = float(evaluation.step_s[row] - evaluation.starved_s[row])
     batch = int(search.forecast.batch[cell_of(search, row)[2]])
     batch *= int(search.candidates.microbatches[row])
-    fed = fed_step(place, search.workload, search.stored, step_s=busy_s, batch=batch)
+    fed = fed_step(place, search.workload, search.question.stored, step_s=busy_s, batch=batch)
     if fed is None or pipeline is None:
         return ""
     delivered = predict_input(pipeline, host)

@@ -21,10 +21,11 @@ from paceline.plan.impossible import check_possible
 from paceline.plan.notes import choice_notes
 from paceline.plan.options import format_goal
 from paceline.plan.places import matches
+from paceline.plan.question import SearchOptions, resolve_question
 from paceline.plan.rejected import fates, rejected_groups, why_not_sentences
 from paceline.plan.rent_or_buy import rent_or_buy_sentence
 from paceline.plan.scaling import knee_sentence, scaling_curve
-from paceline.plan.search import Search, SearchOptions, run_search
+from paceline.plan.search import Search, run_search
 from paceline.plan.selection import Selection, select
 from paceline.plan.wording import cost_text, failure_text, speed_text
 from paceline.planfile import SCHEMA_VERSION, PlanFile, PlannedChoice, PlannedWorkload
@@ -65,15 +66,10 @@ def make_plan(
         DoesNotFitError: The job fits on nothing that is left.
         UnknownNameError: A device of the goal is not in the catalogue.
     """
-    search = run_search(
-        _only(workload),
-        goal,
-        work,
-        catalog,
-        today=today,
-        options=options or SearchOptions(),
-        calibration=calibration,
+    question = resolve_question(
+        _only(workload), goal, work, today=today, options=options, calibration=calibration
     )
+    search = run_search(question, catalog)
     check_possible(search)
     selection = select(search)
     curve = scaling_curve(search, selection.best)
@@ -81,7 +77,7 @@ def make_plan(
         schema_version=SCHEMA_VERSION,
         paceline_version=version("paceline"),
         catalog_version=catalog.version,
-        calibration=search.calibration.name,
+        calibration=search.question.calibration.name,
         created_on=today.isoformat(),
         assumptions=assumptions(search, selection),
         workload=_planned_workload(search),
@@ -128,15 +124,10 @@ def why_not(
         NoOfferError: Nothing keeps the goal at all.
     """
     names = _offers_named(catalog, name)
-    search = run_search(
-        _only(workload),
-        goal,
-        work,
-        catalog,
-        today=today,
-        options=options or SearchOptions(),
-        calibration=calibration,
+    question = resolve_question(
+        _only(workload), goal, work, today=today, options=options, calibration=calibration
     )
+    search = run_search(question, catalog)
     check_possible(search)
     sentences = why_not_sentences(search, select(search).best, names)
     return sentences or (f"no offer in the catalogue holds `{name}`",)
@@ -174,7 +165,7 @@ def _planned_workload(search: Search) -> PlannedWorkload:
         title=workload.title,
         task=workload.task,
         sample_unit=workload.sample_unit,
-        seq=search.seq,
+        seq=search.question.seq,
         num_parameters=workload.num_parameters,
         num_samples=job.num_samples,
         num_epochs=job.num_epochs,

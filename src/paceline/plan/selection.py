@@ -49,7 +49,7 @@ def select(search: Search) -> Selection:
     front = rows[pareto_front(search.objective[rows], second_axis(search)[rows])]
     best = int(front[0])
     near = near_miss(search, best)
-    room = search.options.max_choices - (near is not None)
+    room = search.question.options.max_choices - (near is not None)
     shown = thin_front(_distinct(front, search), second_axis(search), max_items=room)
     places = search.found.places
     near_misses = () if near is None else (near,)

@@ -15,6 +15,7 @@ from paceline.errors import DoesNotFitError, NoOfferError, UnknownNameError
 from paceline.plan import Goal, SearchOptions, Work, dump_plan, load_plan, make_plan, why_not
 from paceline.plan.explain import break_even_usd_per_hour, looser_limit
 from paceline.plan.own_machines import offered_device
+from paceline.plan.question import resolve_question
 from paceline.plan.rejected import fates
 from paceline.plan.search import run_search
 from paceline.plan.selection import select
@@ -55,7 +56,8 @@ def planned(name, *, task="train", offers=None, today=TODAY, work=WORK, **goal):
 
 def searched(name, **goal):
     wanted = Goal(**{"max_devices": 8, **goal})
-    return run_search(workload(name), wanted, WORK, catalog(), today=TODAY, options=OPTIONS)
+    question = resolve_question(workload(name), wanted, WORK, today=TODAY, options=OPTIONS)
+    return run_search(question, catalog())
 
 
 def best_or_none(name, **goal):

@@ -1,0 +1,189 @@
+"""What is predicted for a question: configurations, devices and batch sizes worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.catalog.entities import Device
+from paceline.errors import InvalidInputError
+from paceline.plan.amounts import is_generation
+from paceline.plan.chance import normal_quantile
+from paceline.plan.configurations import ConfiguredDevices, choose_configurations
+from paceline.plan.forecasts import BatchWindow, Forecast, can_split, forecast, join_forecasts
+from paceline.plan.goal import Goal
+from paceline.plan.place_table import num_devices, place_memory_bytes
+from paceline.plan.places import PlaceSearch
+from paceline.plan.question import Question
+from paceline.plan.support import device_support, platform_of
+from paceline.trace.graph import FloatArray
+from paceline.trace.workload import Workload
+
+#: Language models from so many parameters on are also tried on several devices per answer.
+_SPLIT_PARAMETERS = 1_000_000_000
+_TENSOR_DEGREES = (2, 4, 8)
+
+#: Where fewer items than this fit a device, recomputing activations is tried too.
+_ROOMY_BATCH = 16.0
+
+
+def choose_forecast(question: Question, found: PlaceSearch, devices: Sequence[Device]) -> Forecast:
+    """Predict what candidates can be made of.
+
+    Args:
+        question: What is asked.
+        found: Where it could run.
+        devices: Devices of the places, in the order of the forecast's rows.
+    """
+    configured = _configured(question, found, devices)
+    plain = _predicted(question, found, devices, configured)
+    others = (
+        *(_recomputed(question, plain, devices, configured) if question.is_training else ()),
+        *_tensor_parallel(question.workload, configured, found, devices),
+    )
+    if not others:
+        return plain
+    return join_forecasts(plain, _predicted(question, found, devices, others))
+
+
+def batch_ladder(max_batch: int) -> FloatArray:
+    """Powers of two and one and a half times them, up to a limit.
+
+    >>> batch_ladder(8).tolist()
+    [1.0, 2.0, 3.0, 4.0, 6.0, 8.0]
+    """
+    powers = 2 ** np.arange(0, 31, dtype=np.int64)
+    ladder = np.unique(np.concatenate([powers, 3 * powers]))
+    return ladder[ladder <= max_batch].astype(np.float64)
+
+
+def pinned_count(text: str) -> int:
+    """A count that the user fixed.
+
+    Raises:
+        InvalidInputError: Not a whole number above zero.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidInputError(f"`{text}` is not a count", hint="pin a whole number above zero")
+    return int(text)
+
+
+def _configured(
+    question: Question, found: PlaceSearch, devices: Sequence[Device]
+) -> tuple[ConfiguredDevices, ...]:
+    stacks = {place.device.name: place.stack for place in found.places}
+    supports = [device_support(d, platform_of(stacks[d.name]) or "cuda") for d in devices]
+    return choose_configurations(
+        supports,
+        question.goal,
+        task=question.workload.task,
+        num_parameters=question.workload.num_parameters,
+    )
+
+
+def _predicted(
+    question: Question,
+    found: PlaceSearch,
+    devices: Sequence[Device],
+    configured: Sequence[ConfiguredDevices],
+) -> Forecast:
+    return forecast(
+        question.workload,
+        configured,
+        devices,
+        _batches(question),
+        question.work,
+        seq=question.seq,
+        calibration=question.calibration,
+        window=_window(question, found, devices),
+    )
+
+
+def _recomputed(
+    question: Question,
+    plain: Forecast,
+    devices: Sequence[Device],
+    configured: Sequence[ConfiguredDevices],
+) -> tuple[ConfiguredDevices, ...]:
+    """The same with activations recomputed, on devices where little fits."""
+    tight = _tight_devices(plain, devices, question.goal)
+    return tuple(
+        replace(c, configuration=replace(c.configuration, checkpointing="full"), rows=rows)
+        for c in configured
+        if (rows := tuple(r for r in c.rows if r in tight))
+    )
+
+
+def _tensor_parallel(
+    workload: Workload,
+    configured: Sequence[ConfiguredDevices],
+    found: PlaceSearch,
+    devices: Sequence[Device],
+) -> tuple[ConfiguredDevices, ...]:
+    """Large language models also answer with each layer shared by devices of one machine."""
+    if not is_generation(workload) or workload.num_parameters < _SPLIT_PARAMETERS:
+        return ()
+    counts: dict[str, set[int]] = {device.name: set() for device in devices}
+    for place in found.places:
+        if place.links.device is not None:
+            counts[place.device.name].add(num_devices(place))
+    return tuple(
+        replace(c, rows=rows, tensor_degree=degree)
+        for degree in _TENSOR_DEGREES
+        if can_split(workload, degree)
+        for c in configured
+        if (rows := tuple(r for r in c.rows if _divides(degree, counts[devices[r].name])))
+    )
+
+
+def _divides(degree: int, counts: set[int]) -> bool:
+    return any(count % degree == 0 for count in counts)
+
+
+def _window(question: Question, found: PlaceSearch, devices: Sequence[Device]) -> BatchWindow:
+    goal, options = question.goal, question.options
+    memory: dict[str, list[float]] = {device.name: [] for device in devices}
+    for place in found.places:
+        memory[place.device.name].append(place_memory_bytes(place) or 0.0)
+    limit = question.workload.max_global_batch or options.max_batch
+    is_free = question.is_training and goal.global_batch is None and "batch" not in goal.pins
+    return BatchWindow(
+        least_bytes=np.array([min(memory[d.name]) for d in devices]),
+        most_bytes=np.array([max(memory[d.name]) for d in devices]),
+        memory_z=normal_quantile(goal.memory_confidence),
+        num_largest=options.num_largest_batches if is_free else None,
+        least_batch=max(limit // goal.max_devices, 1),
+    )
+
+
+def _tight_devices(plain: Forecast, devices: Sequence[Device], goal: Goal) -> frozenset[int]:
+    """Rows of devices on which so few items fit that recomputing activations competes."""
+    is_cpu = np.array([device.kind == "cpu" for device in devices])
+    capacity = np.where(is_cpu, np.inf, [device.memory_bytes or 0.0 for device in devices])
+    needed = plain.memory_mid_bytes * np.exp(
+        normal_quantile(goal.memory_confidence) * plain.memory_log_sigma
+    )
+    fits = (needed <= capacity[None, :, None]).any(axis=0)
+    largest = np.max(np.where(fits, plain.batch[None, :], 0.0), axis=1, initial=0.0)
+    roomy = min(_ROOMY_BATCH, plain.batch[-1])
+    return frozenset(np.flatnonzero(largest < roomy).tolist())
+
+
+def _batches(question: Question) -> FloatArray:
+    """Batch sizes worth predicting.
+
+    Requests that arrive one by one, as a latency goal without a rate means, run at the stated
+    concurrency and no other.
+    """
+    goal, work, options = question.goal, question.work, question.options
+    if "batch" in goal.pins:
+        return np.array([pinned_count(goal.pins["batch"])], dtype=np.float64)
+    if question.is_training:
+        limit = goal.global_batch or question.workload.max_global_batch or options.max_batch
+        return batch_ladder(min(options.max_batch, limit))
+    is_interactive = goal.latency_s is not None or goal.ttft_s is not None
+    if is_interactive and work.requests_per_s is None and is_generation(question.workload):
+        return np.array([work.concurrency], dtype=np.float64)
+    return batch_ladder(options.max_batch)
