@@ -7,7 +7,7 @@ draws them. Text from outside is escaped, so a hostile model name is shown and n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
@@ -109,10 +109,10 @@ def _series_section(title: str, rows: Sequence[LedgerRow]) -> Section:
 
 
 def _stacks_section(records: Sequence[Record]) -> Section:
-    by_model: Mapping[str, list[Record]] = {
-        name: [record for record in records if record.workload == name]
-        for name in dict.fromkeys(record.workload for record in records)
-    }
+    by_model: dict[str, list[Record]] = {}
+    for record in records:
+        name = f"{record.workload} · {measurements.task_words(record)}"
+        by_model.setdefault(name, []).append(record)
     drawn = tuple(
         Chart(title=name, caption=chart.caption, spec=chart.spec)
         for name, group in by_model.items()

@@ -46,12 +46,15 @@ def stacks_text(records: Sequence[Record], *, width: int = 100) -> str:
 def stacks_table(records: Sequence[Record]) -> Table:
     """One row per stack, compiler and cell; cells in order, fastest first within each."""
     columns = (
-        Column(title="model"), Column(title="batch", is_number=True), Column(title="stack"),
+        Column(title="model"), Column(title="step", drop_order=1),
+        Column(title="batch", is_number=True), Column(title="stack"),
         Column(title="compiler"), Column(title="ms/step", is_number=True),
         Column(title="per s", is_number=True), Column(title="compile s", is_number=True),
         Column(title="pays after", is_number=True), Column(title="difference", is_number=True),
     )  # fmt: skip
-    ordered = sorted(records, key=lambda r: (r.workload, r.batch_per_device, r.median_s or 1e9))
+    ordered = sorted(
+        records, key=lambda r: (r.workload, r.mode, r.batch_per_device or 0, r.median_s or 1e9)
+    )
     eager = {_software_cell(r): r for r in records if r.compiler == "eager" and r.median_s}
     return Table(columns=columns, rows=tuple(_stack_row(record, eager) for record in ordered))
 
@@ -92,10 +95,19 @@ def series(rows: Sequence[LedgerRow]) -> Mapping[str, list[LedgerRow]]:
     return found
 
 
-def _series_title(record: Record) -> str:
+def task_words(record: Record) -> str:
+    """What one step was, in words."""
     words = {"step": "training step", "forward-backward": "forward and backward"}
-    task = words.get(record.mode, "inference")
-    parts = (task, record.precision or "", record.compiler or "", record.stack.partition("/")[0])
+    return words.get(record.mode, "inference")
+
+
+def _series_title(record: Record) -> str:
+    parts = (
+        task_words(record),
+        record.precision or "",
+        record.compiler or "",
+        record.stack.partition("/")[0],
+    )
     threads = f"{record.num_threads} threads" if (record.num_threads or 1) > 1 else "1 thread"
     return (
         f"{record.workload} · {' · '.join(p for p in parts if p)} · {record.device_name}, {threads}"
@@ -186,6 +198,7 @@ def _stack_row(record: Record, eager: Mapping[tuple[object, ...], Record]) -> tu
     steps = pays_after_steps(record, eager.get(_software_cell(record)))
     return (
         record.workload,
+        task_words(record),
         f"{record.batch_per_device:.0f}",
         record.stack.partition("/")[0],
         record.compiler or "",
