@@ -17,7 +17,7 @@ import torch
 
 from fit.datasets import STEP_TABLES, step_weights
 from fit.joint import Predictor, fit_jointly
-from fit.operators import GAP_S, load_operators
+from fit.operators import GAP_S, operator_frames, operators_of
 from fit.steps import FRAMEWORKS, Steps, build_steps, read_measured
 from fit.truth import device_facts
 from paceline.app.scoring.workloads import default_cache_folder
@@ -38,7 +38,7 @@ def main() -> None:
     torch.set_num_threads(1)
     catalog = load_catalog()
     facts = device_facts(catalog.devices)
-    operators = load_operators(given.truth, facts)
+    operators = operators_of(operator_frames(given.truth, facts))
     measured = read_measured(given.truth, STEP_TABLES)
     steps = build_steps(
         measured, catalog, builtin_calibration(), given.cache, only_cached=given.only_cached

@@ -94,7 +94,7 @@ def make_networks(steps: Steps, operators: dict[str, Operators], hidden=(24, 24)
         x = np.concatenate(parts).astype(np.float64)
         low, high = np.quantile(x, 0.0005, axis=0), np.quantile(x, 0.9995, axis=0)
         x = np.clip(x, low, high)
-        networks[model] = Network(low, high, x.mean(0), x.std(0) + 1e-2, hidden)
+        networks[model] = Network(low, high, x.mean(0), np.maximum(x.std(0), 0.2), hidden)
     return networks
 
 
@@ -185,3 +185,28 @@ def predict_steps(predictor: Predictor, steps: Steps, chosen: np.ndarray) -> np.
     parts = np.array_split(chosen, max(1, len(chosen) // 2000))
     with torch.no_grad():
         return np.concatenate([predictor(step_batch(steps, part)).numpy() for part in parts])
+
+
+def fit_alone(
+    operators: Operators, *, hidden=(24, 24), updates: int = 3000, seed: int = 0, rate: float = 4e-3
+) -> EfficiencyModel:
+    """Fit one network to op rows only; the same rows give the same coefficients to the bit."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    x = operators.features.astype(np.float64)
+    low, high = np.quantile(x, 0.0005, axis=0), np.quantile(x, 0.9995, axis=0)
+    x = np.clip(x, low, high)
+    network = Network(low, high, x.mean(0), np.maximum(x.std(0), 0.2), hidden)
+    features = torch.from_numpy(operators.features.astype(np.float32))
+    target = torch.from_numpy(operators.log10_slowdown.astype(np.float32))
+    weight = torch.from_numpy(operators.weight.astype(np.float32))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=updates)
+    for _ in range(updates):
+        rows = torch.from_numpy(rng.integers(0, len(target), 2048))
+        optimizer.zero_grad()
+        loss = ((network(features[rows]) - target[rows]).abs() * weight[rows]).mean()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return network.export()

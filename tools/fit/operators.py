@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,42 +16,58 @@ from fit.networks import bounds_of, features_of
 GAP_S = 1.5e-6
 #: Rows within so many times the instrument's smallest reading say nothing about the kernel.
 _ABOVE_FLOOR = 1.7
+_MAX_ROWS = 60_000
 
 
-def load_operators(folder: Path, facts: pd.DataFrame) -> dict[str, Operators]:
-    """Op rows by model, each device with the same total weight."""
+def operator_frames(folder: Path, facts: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """All op rows by model, with the time of the kernel alone."""
     narrow = {"bfloat16": ("peak_bf16", 2.0), "fp8": ("peak_fp8", 1.0)}
     return {
-        "product_vector": _slowed(_events(truth.neusight_products(folder, facts)), "product"),
-        "product_tensor": _slowed(_graphs(truth.aic_products(folder, facts, narrow)), "product"),
-        "conv_vector": _slowed(_events(truth.neusight_convolutions(folder, facts)), "conv"),
-        "attention": _slowed(_graphs(truth.aic_attention(folder, facts)), "attention"),
-        "stream": _slowed(_events(truth.neusight_streams(folder, facts)), "stream"),
+        "product_vector": events(truth.neusight_products(folder, facts)),
+        "product_tensor": graphs(truth.aic_products(folder, facts, narrow)),
+        "conv_vector": events(truth.neusight_convolutions(folder, facts)),
+        "attention": graphs(truth.aic_attention(folder, facts)),
+        "stream": events(truth.neusight_streams(folder, facts)),
     }
 
 
-def _events(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows timed between two events: the empty interval of each device is taken off."""
-    smallest = rows.groupby("source_name").time_s.transform(lambda t: t.quantile(0.001))
-    empty_s = np.maximum(smallest - 2e-6, 0)
-    rows = rows.assign(time_s=rows.time_s - np.minimum(empty_s, 0.9 * rows.time_s))
-    return rows[rows.time_s + empty_s > _ABOVE_FLOOR * empty_s]
+def operators_of(
+    frames: Mapping[str, pd.DataFrame], *, without: Collection[str] = ()
+) -> dict[str, Operators]:
+    """Op rows by model, each device with the same total weight.
+
+    Args:
+        frames: What `operator_frames` read.
+        without: Devices held out: their rows are dropped before anything is drawn or counted.
+    """
+    kept = {name: rows[~rows.device.isin(list(without))] for name, rows in frames.items()}
+    return {name: as_operators(rows, name) for name, rows in kept.items() if len(rows)}
 
 
-def _graphs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows replayed in a graph: the launch gap of the kernel is taken off."""
-    return rows.assign(time_s=np.maximum(rows.time_s - GAP_S, 0.3 * rows.time_s))
-
-
-def _slowed(rows: pd.DataFrame, group: str, max_rows: int = 60_000) -> Operators:
+def as_operators(rows: pd.DataFrame, group: str, max_rows: int = _MAX_ROWS) -> Operators:
+    """Features and slowdowns of op rows, at most ``max_rows`` drawn with a fixed seed."""
+    if len(rows) > max_rows:
+        rows = rows.iloc[np.random.default_rng(0).choice(len(rows), max_rows, replace=False)]
     features = features_of(rows, group)
     slowdown = np.log10(rows.time_s.to_numpy() / bounds_of(rows).roofline_s)
     weight = 1.0 / rows.groupby("device").time_s.transform("size").to_numpy()
     keep = np.flatnonzero(np.isfinite(slowdown) & np.isfinite(features).all(1))
-    if len(keep) > max_rows:
-        keep = np.random.default_rng(0).choice(keep, max_rows, replace=False)
     return Operators(
         features=features[keep],
         log10_slowdown=slowdown[keep],
         weight=weight[keep] / weight[keep].mean(),
     )
+
+
+def events(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows timed between two events: the empty interval of each device is taken off."""
+    smallest = rows.groupby("source_name").time_s.transform(lambda t: t.quantile(0.001))
+    empty_s = np.maximum(smallest - 2e-6, 0)
+    alone_s = rows.time_s - np.minimum(empty_s, 0.9 * rows.time_s)
+    kept = rows.assign(time_s=alone_s, empty_s=empty_s, event_s=rows.time_s)
+    return kept[rows.time_s > _ABOVE_FLOOR * empty_s].reset_index(drop=True)
+
+
+def graphs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows replayed in a graph: the launch gap of the kernel is taken off."""
+    return rows.assign(time_s=np.maximum(rows.time_s - GAP_S, 0.3 * rows.time_s))

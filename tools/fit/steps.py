@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +74,6 @@ class Steps:
         entry: Model.
         task: Training or inference.
         index: Row in the source table.
-        measured: The published rows.
     """
 
     rows: dict[str, OpRows]
@@ -88,6 +87,24 @@ class Steps:
     entry: np.ndarray
     task: np.ndarray
     index: np.ndarray
+
+
+def select(steps: Steps, chosen: np.ndarray) -> Steps:
+    """Only the chosen steps with their op rows, in that order."""
+    number = np.full(len(steps.step_s), -1)
+    number[chosen] = np.arange(len(chosen))
+    rows = {}
+    for model, r in steps.rows.items():
+        keep = number[r.step] >= 0
+        if keep.any():
+            rows[model] = OpRows(
+                features=r.features[keep],
+                bound_s=r.bound_s[keep],
+                launches=r.launches[keep],
+                step=number[r.step[keep]],
+            )
+    columns = {f.name: getattr(steps, f.name)[chosen] for f in fields(Steps) if f.name != "rows"}
+    return Steps(rows=rows, **columns)
 
 
 FRAMEWORKS = ("torch", "tensorflow", "mxnet", "legacy", "vllm")

@@ -32,7 +32,6 @@ from paceline.predict.groups import (
     stream_dims,
     stream_flags,
 )
-from paceline.predict.power import sustained_clock_frac
 from paceline.predict.prediction import Points
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, monomials
@@ -150,7 +149,7 @@ def row_peaks(lowered: LoweredPass, devices: DeviceTable, calibration: Calibrati
     peak_dr[:, own] = matrix_peaks(devices, precision)[:, None]
     streams = groups_of_rows(lowered.costs) == Group.STREAM
     peak_dr[:, streams] = np.where(np.isnan(peak_dr[:, streams]), np.inf, peak_dr[:, streams])
-    return peak_dr * sustained_clock_frac(devices, peak_dr, calibration)
+    return peak_dr
 
 
 def row_bounds(shapes: RowShapes, devices: DeviceTable, peak_dr: FloatArray) -> Bounds:

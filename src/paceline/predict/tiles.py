@@ -1,0 +1,113 @@
+"""A matrix product as its library runs it: output tiles, waves over the multiprocessors, split k.
+
+Every tile shape and split that libraries offer is tried and the fastest kept, as their heuristics
+do. One tile takes the longest of its arithmetic, its traffic from the cache and its chain of
+dependent steps, plus a fixed prologue; whole waves of tiles follow one another. Splitting k makes
+more tiles and adds partial results to write and read.
+
+Sources:
+    NVIDIA, "Matrix Multiplication Background User's Guide" (tile and wave quantisation);
+    Osama et al., "Stream-K", PPoPP 2023 (split k and its costs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.predict.features import Array
+
+_TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (128, 32))
+_SPLITS = (1, 2, 4, 8)
+#: k is walked in steps of so many elements.
+_STEP = 32.0
+_PARTIAL_BYTES = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileConstants:
+    """What is the same on every device, fitted from measured products.
+
+    Attributes:
+        launch_cycles: Fixed cycles of a kernel.
+        prologue_cycles: Fixed cycles of a tile.
+        step_cycles: Least cycles of 64 elements of k.
+        cache_bytes_per_cycle: What one multiprocessor reads from the cache.
+        compute_frac: Share of the peak that a large tile reaches.
+        half_tile: Elements of a tile that reaches half of that.
+        memory_frac: Share of the bandwidth that large products reach.
+        fill_frac: Tiles per multiprocessor from which the bandwidth is reached.
+    """
+
+    launch_cycles: float
+    prologue_cycles: float
+    step_cycles: float
+    cache_bytes_per_cycle: float
+    compute_frac: float
+    half_tile: float
+    memory_frac: float
+    fill_frac: float
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, float]) -> TileConstants:
+        """Constants from a table of the calibration."""
+        return cls(**{name: float(values[name]) for name in cls.__slots__})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What runs the product, broadcast against the shapes.
+
+    Attributes:
+        num_sms: Multiprocessors.
+        clock_hz: Clock under load.
+        peak_flop_per_s: Dense peak at that clock.
+        memory_bytes_per_s: Bandwidth of device memory.
+        element_bytes: Of the operands.
+    """
+
+    num_sms: Array
+    clock_hz: Array
+    peak_flop_per_s: Array
+    memory_bytes_per_s: Array
+    element_bytes: Array
+
+
+def tiled_s(
+    product: tuple[Array, ...], moved_bytes: Array, engine: Engine, constants: TileConstants
+) -> Array:
+    """Seconds of the fastest tiling of products.
+
+    Args:
+        product: batch, m, n, k.
+        moved_bytes: Device-memory bytes that must move at least.
+        engine: The device.
+        constants: Fitted constants.
+    """
+    batch, m, n, k = product
+    flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
+    best = None
+    for rows, columns in _TILES:
+        area = float(rows * columns)
+        tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
+        share = constants.compute_frac * area / (area + constants.half_tile)
+        cycles_per_k = np.maximum(
+            np.maximum(
+                2 * area / (flop_per_cycle * share),
+                (rows + columns) * engine.element_bytes / constants.cache_bytes_per_cycle,
+            ),
+            constants.step_cycles / 64,
+        )
+        for split in _SPLITS:
+            depth = np.ceil(k / (split * _STEP)) * _STEP
+            waves = np.ceil(tiles * split / engine.num_sms)
+            cycles = waves * (depth * cycles_per_k + constants.prologue_cycles)
+            partial = 0.0 if split == 1 else split * _PARTIAL_BYTES * batch * m * n
+            fill = np.clip(tiles * split / (engine.num_sms * constants.fill_frac), 0.02, 1.0)
+            rate = engine.memory_bytes_per_s * constants.memory_frac * fill
+            time_s = np.maximum(cycles / engine.clock_hz, (moved_bytes + partial) / rate)
+            best = time_s if best is None else np.minimum(best, time_s)
+    total: Array = best + constants.launch_cycles / engine.clock_hz
+    return total
