@@ -30,6 +30,19 @@ def test_own_as_json_carries_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert '"own_usd"' in text
 
 
+def test_fits_lists_cards_and_judges_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    facts = tmp_path / "own.yaml"
+    facts.write_text("machines: [{name: desk, power_supply_w: 650, num_free_slots: 1}]")
+    assert main(["fits", "desk", "--facts", str(facts)]) == 0
+    out = capsys.readouterr().out
+    assert "GeForce RTX 4060" in out
+    assert "GeForce RTX 4090" not in out
+    assert main(["fits", "desk", "--device", "4090", "--facts", str(facts)]) == 0
+    assert "supply" in capsys.readouterr().out
+
+
 def test_pool_shows_the_schedule_and_the_policies(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pool", str(EXAMPLES / "pool.yaml")]) == 0
     out = capsys.readouterr().out
@@ -54,6 +67,7 @@ def test_feed_names_the_limit_and_the_remedies(capsys: pytest.CaptureFixture[str
         ["own", "missing.toml"],
         ["own", str(EXAMPLES / "purchases.toml"), "--name", "yacht"],
         ["pool", "missing.yaml"],
+        ["fits", "nobody"],
         ["feed", "holograms"],
         ["feed", "imagenet", "--cores", "0"],
         ["feed", "imagenet", "--storage", "tape"],

@@ -28,6 +28,7 @@ VERBS: Mapping[str, str] = {
     "export": "paceline.app.report_cli",
     "ceilings": "paceline.app.report_cli",
     "own": "paceline.app.decisions_cli",
+    "fits": "paceline.app.decisions_cli",
     "pool": "paceline.app.decisions_cli",
     "feed": "paceline.app.decisions_cli",
     "models": "paceline.app.models_cli",

@@ -1,4 +1,4 @@
-"""``paceline own``, ``pool`` and ``feed``: buy or rent, several jobs, and the input side."""
+"""``own``, ``fits``, ``pool`` and ``feed``: buy or rent, which card, several jobs, the input."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def register(app: Commands) -> None:
     """Add the verbs."""
     app.add_verb("own", own)
+    app.add_verb("fits", fits)
     app.add_verb("pool", pool)
     app.add_verb("feed", feed)
 
@@ -45,6 +46,42 @@ def own(
         value=found,
         text=lambda width: report.purchases_text(found, width=width),
         markdown=lambda: report.purchases_markdown(found),
+    )
+    say(answer, common.form_of(form, is_json=is_json), output)
+
+
+def fits(
+    machine: Annotated[
+        str, Argument(metavar="MACHINE", help="A machine of your facts file, by its name.")
+    ],
+    device: Annotated[str | None, Option(metavar="3090", help="Ask about this card only.")] = None,
+    cards: Annotated[int, Option(help="How many of it.")] = 1,
+    facts: common.Facts = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Say which cards an own machine can take, by power supply, slots and airflow."""
+    from paceline.catalog import find_device, load_catalog
+    from paceline.plan.fitting import fitted_cards
+    from paceline.report import decisions as report
+    from paceline.report.tables import markdown_table, text_table
+
+    if cards < 1:
+        raise InvalidInputError("no card to fit", hint="give --cards 1 or more")
+    catalog = load_catalog(tuple(facts or ()))
+    machines = {m.name.lower(): m for m in catalog.machines}
+    if machine.lower() not in machines:
+        command = "cat your facts file (--facts FILE)"
+        raise UnknownNameError.from_name("machine", machine, machines, command=command)
+    asked = (find_device(catalog, device),) if device else ()
+    found = fitted_cards(catalog, machines[machine.lower()], asked, num_cards=cards)
+    table = report.fit_table(found)
+    answer = Answer(
+        kind="fits",
+        value=found,
+        text=lambda width: text_table(table, width=width),
+        markdown=lambda: markdown_table(table),
     )
     say(answer, common.form_of(form, is_json=is_json), output)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from paceline.catalog.entities import Catalog, Device, Machine
@@ -11,6 +13,8 @@ from paceline.catalog.tables import read_rows
 #: Share of its rating at which a power supply may run for long.
 SUSTAINED_SUPPLY_FRAC = 0.8
 
+#: Classes of what is sold as a card.
+_CARDS = ("consumer", "workstation", "datacenter")
 _DOUBLE_SLOTS = (("triple", 2), ("dual", 1), ("single", 1), ("low-profile", 1))
 
 
@@ -36,13 +40,45 @@ def why_card_does_not_fit(
     return tuple(reason for reason in checks if reason)
 
 
-def cards_that_fit(catalog: Catalog, machine: Machine, num_cards: int = 1) -> tuple[Device, ...]:
-    """Cards of the catalogue that nothing known keeps out of ``machine``, in catalogue order."""
-    return tuple(
-        device
-        for device in catalog.devices
-        if device.kind == "gpu" and not why_card_does_not_fit(catalog, machine, device, num_cards)
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedCard:
+    """A card, and what keeps it out of a machine.
+
+    Attributes:
+        device: The card.
+        reasons: Why it cannot be taken; empty where nothing known forbids it.
+    """
+
+    device: Device
+    reasons: tuple[str, ...]
+
+
+def fitted_cards(
+    catalog: Catalog, machine: Machine, asked: Sequence[Device] = (), *, num_cards: int = 1
+) -> tuple[FittedCard, ...]:
+    """The cards asked about with their reasons; if none is, every card that fits, fastest first.
+
+    Args:
+        catalog: Cards to choose from.
+        machine: What is owned.
+        asked: Cards to judge, fitting or not.
+        num_cards: How many of each.
+    """
+    devices = asked or [d for d in catalog.devices if d.kind == "gpu" and d.device_class in _CARDS]
+    judged = [
+        FittedCard(device=d, reasons=why_card_does_not_fit(catalog, machine, d, num_cards))
+        for d in devices
+    ]
+    if asked:
+        return tuple(judged)
+    fitting = [card for card in judged if not card.reasons]
+    return tuple(sorted(fitting, key=lambda card: -_speed(card.device)))
+
+
+def _speed(device: Device) -> float:
+    """Best half-precision peak, to order cards by."""
+    peaks = device.peak_flop_per_s
+    return max((peaks.get(key, 0.0) for key in ("bf16", "fp16", "fp32")), default=0.0)
 
 
 def _power_reason(catalog: Catalog, machine: Machine, device: Device, num_cards: int) -> str | None:

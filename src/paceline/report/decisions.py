@@ -5,10 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable
 
+from paceline.plan.fitting import FittedCard
 from paceline.plan.pool import PoolSchedule
 from paceline.plan.pool_file import PoolAnswer
 from paceline.plan.purchase import PurchaseAnswer
 from paceline.predict.input import InputPrediction, Remedy
+from paceline.report.figures import ABSENT
 from paceline.report.tables import Column, Table, markdown_table, text_table
 from paceline.units import format_duration, format_percent, format_significant, format_usd
 
@@ -34,6 +36,29 @@ def pool_text(answer: PoolAnswer, *, width: int) -> str:
 def pool_markdown(answer: PoolAnswer) -> str:
     """The same as Markdown."""
     return _pool(answer, markdown_table)
+
+
+def fit_table(cards: Iterable[FittedCard]) -> Table:
+    """Cards with memory and power, and what keeps each out."""
+    return Table(
+        columns=(
+            Column(title="card", min_width=20),
+            Column(title="GB", is_number=True),
+            Column(title="W", is_number=True),
+            Column(title="USD", is_number=True, drop_order=1),
+            Column(title="fits", min_width=24),
+        ),
+        rows=tuple(
+            (
+                card.device.name,
+                _or_absent(card.device.memory_bytes, 1e9),
+                _or_absent(card.device.tdp_w, 1.0),
+                _or_absent(card.device.price_usd, 1.0),
+                "; ".join(card.reasons) or "yes, as far as is known",
+            )
+            for card in cards
+        ),
+    )
 
 
 def input_table(delivered: InputPrediction, remedies: Iterable[Remedy]) -> Table:
@@ -135,6 +160,10 @@ def _wrapped(text: str, width: int) -> str:
     return "\n".join(
         textwrap.fill(line, width) if len(line) > width else line for line in text.splitlines()
     )
+
+
+def _or_absent(value: float | None, unit: float) -> str:
+    return ABSENT if value is None else format_significant(value / unit)
 
 
 def _rate(samples_per_s: float) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paceline.catalog import Machine, find_device, load_catalog
-from paceline.plan.fitting import cards_that_fit, why_card_does_not_fit
+from paceline.plan.fitting import fitted_cards, why_card_does_not_fit
 
 CATALOG = load_catalog()
 DESKTOP = Machine(
@@ -40,7 +40,15 @@ def test_unknown_facts_forbid_nothing() -> None:
 
 
 def test_a_bigger_supply_never_excludes_a_card() -> None:
-    small = {d.name for d in cards_that_fit(CATALOG, DESKTOP)}
-    large = {d.name for d in cards_that_fit(CATALOG, replace(DESKTOP, power_supply_w=1600))}
+    small = {c.device.name for c in fitted_cards(CATALOG, DESKTOP)}
+    large = {c.device.name for c in fitted_cards(CATALOG, replace(DESKTOP, power_supply_w=1600))}
     assert small < large
     assert "GeForce RTX 4060" in small
+
+
+def test_cards_asked_about_are_judged_whether_they_fit_or_not() -> None:
+    asked = [find_device(CATALOG, name) for name in ("rtx 4090", "rtx 4060")]
+    judged = fitted_cards(CATALOG, DESKTOP, asked)
+    assert [card.device for card in judged] == asked
+    assert judged[0].reasons
+    assert not judged[1].reasons
