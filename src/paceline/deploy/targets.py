@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from paceline.deploy.azureml import azureml
 from paceline.deploy.docker import apptainer, docker
-from paceline.deploy.files import Deployment
+from paceline.deploy.files import DeployFile, Deployment
 from paceline.deploy.job import Job, job_of
 from paceline.deploy.jobset import jobset
 from paceline.deploy.kubernetes import kubernetes
@@ -22,6 +22,7 @@ from paceline.deploy.trainjob import trainjob
 from paceline.deploy.vertex import vertex
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.planfile import PlanFile
+from paceline.units import parse_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,10 @@ class Target:
     summary: str
     options: tuple[str, ...] = ()
 
+
+#: Option of a measurement: on how many of the plan's offers to sweep, one after the other.
+_OFFERS = "offers"
+_DEFAULT_OFFERS = "3"
 
 _Writer = Callable[[Job, DeploySettings], Deployment]
 _TRAIN: tuple[Purpose, ...] = ("train",)
@@ -106,7 +111,10 @@ def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) 
         InvalidInputError: The target does not serve the purpose, or does not know an option.
         MissingFactError: A fact is missing; the hint says where to put it.
     """
-    settings = with_common_options(settings or DeploySettings())
+    settings = settings or DeploySettings()
+    if settings.purpose == "measure" and _OFFERS in settings.options:
+        return _together(target, measurements(plan, target, settings))
+    settings = with_common_options(settings)
     known, writer = _find(target)
     if settings.purpose not in known.purposes:
         raise InvalidInputError(
@@ -117,18 +125,55 @@ def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) 
     return writer(job_of(plan, settings), settings)
 
 
-def measurements(
-    plan: PlanFile, target: str, settings: DeploySettings, *, num_offers: int = 3
-) -> tuple[Deployment, ...]:
-    """A sweep on each of the first offers of ``plan``, one machine each."""
+def measurements(plan: PlanFile, target: str, settings: DeploySettings) -> tuple[Deployment, ...]:
+    """A sweep on each of the first offers of ``plan``, as many as the option ``offers`` says.
+
+    Raises:
+        InvalidInputError: ``offers`` is no count.
+    """
+    options = dict(settings.options)
+    num_offers = int(parse_count(options.pop(_OFFERS, _DEFAULT_OFFERS)))
     first: dict[str, int] = {}
     for index, choice in enumerate(plan.choices):
         first.setdefault(choice.place.offer, index)
-    chosen = list(first.values())[:num_offers]
     return tuple(
-        deploy(plan, target, replace(settings, purpose="measure", choice=index, name=name))
-        for index in chosen
-        for name in [f"measure-{plan.workload.model}-{plan.choices[index].place.offer}"]
+        deploy(
+            plan,
+            target,
+            replace(
+                settings,
+                purpose="measure",
+                choice=index,
+                name=f"measure-{plan.workload.model}-{offer}",
+                options=options,
+            ),
+        )
+        for offer, index in list(first.items())[:num_offers]
+    )
+
+
+def _together(target: str, sweeps: tuple[Deployment, ...]) -> Deployment:
+    """Several sweeps as one: a folder each, and a script that runs them and gathers records."""
+    folders = [f"{number}-offer" for number in range(1, len(sweeps) + 1)]
+    lines = ["#!/bin/sh", "# Runs a sweep on each offer and gathers the records in ./records."]
+    lines += [f"# {folder} needs {' '.join(need.split())}" for folder, sweep in zip(folders, sweeps, strict=True)
+              for need in sweep.needs]  # fmt: skip
+    lines.append("mkdir -p records")
+    for folder, sweep in zip(folders, sweeps, strict=True):
+        lines.append(f"(cd {folder} && {sweep.command})")
+        lines.append(f"if [ -d {folder}/records ]; then cp -R {folder}/records/. records/; fi")
+    script = DeployFile(path="measure-all.sh", text="\n".join(lines) + "\n")
+    files = [
+        DeployFile(path=f"{folder}/{file.path}", text=file.text)
+        for folder, sweep in zip(folders, sweeps, strict=True)
+        for file in sweep.files
+    ]
+    return Deployment(
+        target=target,
+        files=(script, *files),
+        command="sh measure-all.sh",
+        needs=tuple(dict.fromkeys(need for sweep in sweeps for need in sweep.needs)),
+        assumptions=tuple(dict.fromkeys(a for sweep in sweeps for a in sweep.assumptions)),
     )
 
 
@@ -144,7 +189,7 @@ def _find(name: str) -> tuple[Target, _Writer]:
 def _check_options(target: Target, settings: DeploySettings) -> None:
     for option in settings.options:
         if option not in target.options:
-            known = ", ".join((*target.options, *COMMON_OPTIONS))
+            known = ", ".join((*target.options, *COMMON_OPTIONS, _OFFERS))
             raise InvalidInputError(
                 f"{target.name} has no option `{option}`", hint=f"it has: {known}"
             )

@@ -1,6 +1,12 @@
 """Which software works on which device: rules and facts in, combinations or conflicts out."""
 
-from paceline.stack.devices import newest_stack, target_of, usable_precisions, why_unsupported
+from paceline.stack.devices import (
+    newest_stack,
+    target_of,
+    usable_compilers,
+    usable_precisions,
+    why_unsupported,
+)
 from paceline.stack.queries import (
     Constraints,
     Explanation,
@@ -28,6 +34,7 @@ __all__ = [
     "newest_stack",
     "resolve",
     "target_of",
+    "usable_compilers",
     "usable_precisions",
     "why_unsupported",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from paceline.catalog.entities import Device
@@ -38,6 +39,15 @@ def usable_precisions(device: Device) -> frozenset[str]:
     return frozenset() if target is None else _precisions(target)
 
 
+def usable_compilers(device: Device, *, framework: str = "torch") -> frozenset[str]:
+    """Ways in which some release of ``framework`` runs a model on ``device``: ``eager`` ….
+
+    A compiler that a rule forbids on the device, such as Triton before Volta, is left out.
+    """
+    target = target_of(device)
+    return frozenset() if target is None else _compilers(target, framework)
+
+
 def target_of(device: Device) -> DeviceTarget | None:
     """How software addresses ``device``; None where the tables do not say."""
     return _target(device.kind, device.name, device.compute_capability)
@@ -70,14 +80,8 @@ def _target(kind: str, name: str, code: str | None) -> DeviceTarget | None:
         if row.kind == kind and row.name_has in words:
             if row.target.code:
                 return row.target
-            return None if code is None else _with_code(row.target, code)
+            return None if code is None else replace(row.target, code=code)
     return None
-
-
-def _with_code(target: DeviceTarget, code: str) -> DeviceTarget:
-    return DeviceTarget(
-        platform=target.platform, code=code, system=target.system, source=target.source
-    )
 
 
 @lru_cache(maxsize=512)
@@ -88,6 +92,18 @@ def _newest(target: DeviceTarget, framework: str) -> Combination | None:
 @lru_cache(maxsize=512)
 def _why(target: DeviceTarget, framework: str) -> str:
     return reasons_against(facts_of(target, framework))[0].text
+
+
+@lru_cache(maxsize=512)
+def _compilers(target: DeviceTarget, framework: str) -> frozenset[str]:
+    facts = facts_of(target, framework)
+    return frozenset(
+        row.name
+        for row in load_tables().compilers
+        if row.framework == framework
+        and target.platform in row.platforms
+        and newest_combination(replace(facts, compiler=row.name)) is not None
+    )
 
 
 @lru_cache(maxsize=512)

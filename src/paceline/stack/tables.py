@@ -179,6 +179,23 @@ class PrecisionRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompilerRow:
+    """A way in which a framework runs a model on some platforms.
+
+    Attributes:
+        name: ``eager``, ``compiled``, ``xla``.
+        framework: Framework.
+        platforms: Platforms that have it, unless a rule forbids it on a device.
+        source: Where it was read.
+    """
+
+    name: str
+    framework: str
+    platforms: frozenset[str]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
     """A published container image.
 
@@ -219,6 +236,7 @@ class Tables:
         gpus: Product names.
         name_targets: Targets of devices that a number alone does not describe, first match wins.
         precisions: Precisions by platform and device.
+        compilers: Compilers by framework and platform.
         images: Container images.
     """
 
@@ -229,6 +247,7 @@ class Tables:
     gpus: tuple[KnownGpu, ...]
     name_targets: tuple[NamedTarget, ...]
     precisions: tuple[PrecisionRow, ...]
+    compilers: tuple[CompilerRow, ...]
     images: tuple[Image, ...]
 
 
@@ -243,6 +262,7 @@ def load_tables() -> Tables:
         gpus=tuple(_gpu(row) for row in _rows("gpus")),
         name_targets=tuple(_name_target(row) for row in _rows("device_targets")),
         precisions=tuple(_precision(row) for row in _rows("precisions")),
+        compilers=tuple(_compiler(row) for row in _rows("compilers")),
         images=tuple(_image(row) for row in _rows("images")),
     )
 
@@ -361,6 +381,15 @@ def _precision(row: dict[str, str]) -> PrecisionRow:
         name=row["precision"],
         platform=row["platform"],
         devices=row["devices"],
+        source=row["source"],
+    )
+
+
+def _compiler(row: dict[str, str]) -> CompilerRow:
+    return CompilerRow(
+        name=row["compiler"],
+        framework=row["framework"],
+        platforms=frozenset(row["platforms"].split()),
         source=row["source"],
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paceline.deploy import DeploySettings, deploy, measurements, targets
+from paceline.deploy import DeploySettings, deploy, targets
 from paceline.errors import InvalidInputError, MissingFactError, PacelineError, UnknownNameError
 
 from . import plans
@@ -136,10 +136,13 @@ def test_a_slice_that_does_not_exist_is_a_missing_fact() -> None:
 
 def test_measurements_go_to_the_first_offers_each_once() -> None:
     offers = [plans.choice(place=plans.place(offer=f"aws/{n}")) for n in ("a", "a", "b", "c", "d")]
-    written = measurements(plans.plan(*offers), "skypilot", DeploySettings(), num_offers=3)
-    names = [yaml.safe_load(one.files[0].text)["name"] for one in written]
-    assert names == [f"measure-resnet50-aws-{n}" for n in "abc"]
-    assert all("rsync" in one.command for one in written)
+    settings = DeploySettings(purpose="measure", options={"offers": "3"})
+    made = deploy(plans.plan(*offers), "skypilot", settings)
+    tasks = [yaml.safe_load(f.text) for f in made.files if f.path.endswith("sky.yaml")]
+    assert [task["name"] for task in tasks] == [f"measure-resnet50-aws-{n}" for n in "abc"]
+    assert made.command == "sh measure-all.sh"
+    assert made.files[0].text.count("rsync") == 3
+    assert made.files[0].text.count("cp -R") == 3
 
 
 def _shell_texts(target: str, written) -> list[str]:

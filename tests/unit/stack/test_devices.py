@@ -6,7 +6,13 @@ import pytest
 
 from paceline.catalog import find_device, load_catalog
 from paceline.dtypes import PRECISIONS
-from paceline.stack import newest_stack, target_of, usable_precisions, why_unsupported
+from paceline.stack import (
+    newest_stack,
+    target_of,
+    usable_compilers,
+    usable_precisions,
+    why_unsupported,
+)
 
 CATALOG = load_catalog()
 
@@ -71,3 +77,17 @@ def test_a_gpu_in_the_name_tables_agrees_with_the_catalogue() -> None:
     both = [d for d in CATALOG.devices if d.name in codes and d.compute_capability]
     assert len(both) > 20
     assert all(codes[d.name] == d.compute_capability for d in both)
+
+
+@pytest.mark.parametrize(
+    ("name", "compilers"),
+    [
+        ("Tesla P100 SXM2 16GB", {"eager"}),
+        ("Tesla V100 SXM2 16GB", {"eager", "compiled"}),
+        ("Instinct MI300X", {"eager", "compiled"}),
+        ("TPU v5e (per chip)", {"xla"}),
+        ("GeForce GTX 580", set()),
+    ],
+)
+def test_a_device_is_offered_the_compilers_that_its_releases_have(name: str, compilers) -> None:
+    assert usable_compilers(find_device(CATALOG, name)) == compilers
