@@ -19,10 +19,10 @@ from paceline.plan.places import PlaceSearch
 from paceline.plan.question import Question
 from paceline.plan.support import device_support, platform_of
 from paceline.trace.graph import FloatArray
-from paceline.trace.workload import Workload
 
-#: Language models from so many parameters on are also tried on several devices per answer.
-_SPLIT_PARAMETERS = 1_000_000_000
+#: Models from so many parameters on are also tried with each layer on several devices.
+_SPLIT_PARAMETERS = {"infer": 1_000_000_000, "train": 5_000_000_000}
+_HALF_PRECISIONS = ("bf16", "fp16")
 _TENSOR_DEGREES = (2, 4, 8)
 
 #: Where fewer items than this fit a device, recomputing activations is tried too.
@@ -39,10 +39,9 @@ def choose_forecast(question: Question, found: PlaceSearch, devices: Sequence[De
     """
     configured = _configured(question, found, devices)
     plain = _predicted(question, found, devices, configured)
-    others = (
-        *(_recomputed(question, plain, devices, configured) if question.is_training else ()),
-        *_tensor_parallel(question.workload, configured, found, devices),
-    )
+    recomputed = _recomputed(question, plain, devices, configured)
+    split = recomputed if question.is_training else configured
+    others = (*recomputed, *_tensor_parallel(question, split, found, devices))
     if not others:
         return plain
     return join_forecasts(plain, _predicted(question, found, devices, others))
@@ -107,7 +106,9 @@ def _recomputed(
     devices: Sequence[Device],
     configured: Sequence[ConfiguredDevices],
 ) -> tuple[ConfiguredDevices, ...]:
-    """The same with activations recomputed, on devices where little fits."""
+    """Training with activations recomputed, on devices where little fits."""
+    if not question.is_training:
+        return ()
     tight = _tight_devices(plain, devices, question.goal)
     return tuple(
         replace(c, configuration=replace(c.configuration, checkpointing="full"), rows=rows)
@@ -117,14 +118,21 @@ def _recomputed(
 
 
 def _tensor_parallel(
-    workload: Workload,
+    question: Question,
     configured: Sequence[ConfiguredDevices],
     found: PlaceSearch,
     devices: Sequence[Device],
 ) -> tuple[ConfiguredDevices, ...]:
-    """Large language models also answer with each layer shared by devices of one machine."""
-    if not is_generation(workload) or workload.num_parameters < _SPLIT_PARAMETERS:
+    """Large models also run with each layer shared by devices of one machine.
+
+    In training that pays only where little else fits, so it comes with recomputing, and in half
+    precision.
+    """
+    workload = question.workload
+    if workload.num_parameters < _SPLIT_PARAMETERS[workload.task]:
         return ()
+    if question.is_training:
+        configured = [c for c in configured if c.configuration.precision in _HALF_PRECISIONS]
     counts: dict[str, set[int]] = {device.name: set() for device in devices}
     for place in found.places:
         if place.links.device is not None:
