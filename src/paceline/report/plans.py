@@ -54,17 +54,16 @@ def place_name(place: PlannedPlace) -> str:
     return f"{cloud_title(place.cloud)} {count:g}×{device}{spot}{nodes}"
 
 
-def how(choice: PlannedChoice, *, names_precision: bool = True) -> str:
+def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")) -> str:
     """The configuration in a few words, such as ``8×256 bf16 compiled``.
 
     Args:
         choice: What is described.
-        names_precision: Left out where all choices have the same and it is said elsewhere.
+        facets: Fields that are named beside the batch.
     """
     per_device = str(choice.batch_per_device)
     batch = f"{choice.num_devices}×{per_device}" if choice.num_devices > 1 else per_device
-    precision = f"{choice.precision} " if names_precision else ""
-    parts = [f"{batch} {precision}{choice.compiler}"]
+    parts = [" ".join((batch, *(getattr(choice, facet) for facet in facets)))]
     if choice.microbatches > 1:
         parts.append(f"accumulate {choice.microbatches}")
     if choice.strategy not in ("", "dp1", f"dp{choice.num_devices}"):
@@ -75,10 +74,14 @@ def how(choice: PlannedChoice, *, names_precision: bool = True) -> str:
 
 
 def choice_table(choices: Sequence[PlannedChoice]) -> Table:
-    """One row per choice; columns that no choice fills are left out."""
-    is_mixed = len({choice.precision for choice in choices}) > 1
+    """One row per choice; columns that no choice fills are left out.
+
+    Precision and compiler of the first choice stand among the plan's assumptions; a row names its
+    own only where the choices differ.
+    """
+    facets = [f for f in ("precision", "compiler") if len({getattr(c, f) for c in choices}) > 1]
     cells = [
-        (*_choice_cells(rank, choice), how(choice, names_precision=is_mixed))
+        (*_choice_cells(rank, choice), how(choice, facets))
         for rank, choice in enumerate(choices, start=1)
     ]
     kept = [
