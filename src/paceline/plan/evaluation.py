@@ -258,8 +258,9 @@ def _steps(
 ) -> tuple[FloatArray, FloatArray]:
     """Step without communication, and what communication adds to it.
 
-    Microbatches before the last one reduce nothing (``no_sync``), so only the last one's backward
-    hides communication.
+    In plain data parallel, microbatches before the last one reduce nothing (``no_sync``). Where
+    gradients are shared out, every microbatch scatters them, and gathers parameters if these are.
+    Ranks of a machine that belong to different groups share its network.
     """
     cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
     alone_s = candidates.microbatches * forecast.step_s[cell]
@@ -272,17 +273,23 @@ def _steps(
             rows = chosen[start : start + _CHUNK]
             place = candidates.place[rows]
             configuration = candidates.configuration[rows]
-            exposed_s[rows] = data_parallel_step(
-                mid_s=alone_s[rows],
-                backward_s=forecast.backward_s[tuple(index[rows] for index in cell)],
-                gradient_bytes=forecast.gradient_bytes[configuration],
-                num_ranks=candidates.num_groups[rows],
-                ranks_per_node=places.devices_per_node[place] // degree[rows],
-                device_link=device_link.take(place),
-                node_link=node_link.take(place),
-                sharding=sharding,
-                parameter_bytes=forecast.parameter_bytes[configuration],
-            ).exposed_communication_s
+            one = tuple(index[rows] for index in cell)
+            rounds = 1 if sharding == "none" else candidates.microbatches[rows]
+            exposed_s[rows] = (
+                rounds
+                * data_parallel_step(
+                    mid_s=forecast.step_s[one],
+                    backward_s=forecast.backward_s[one],
+                    gradient_bytes=forecast.gradient_bytes[configuration],
+                    num_ranks=candidates.num_groups[rows],
+                    ranks_per_node=places.devices_per_node[place] // degree[rows],
+                    device_link=device_link.take(place),
+                    node_link=node_link.take(place),
+                    sharding=sharding,
+                    parameter_bytes=forecast.gathered_bytes[configuration],
+                    node_share_frac=1.0 / degree[rows],
+                ).exposed_communication_s
+            )
     return alone_s, exposed_s
 
 

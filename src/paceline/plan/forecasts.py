@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog.entities import Device
-from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.errors import InvalidInputError
 from paceline.parallel.tensor_parallel import TensorSplit, split_graph
 from paceline.plan.configurations import ConfiguredDevices
@@ -61,6 +61,7 @@ class Forecast:
         flop: Of one batch, (C, P).
         gradient_bytes: As reduced between ranks, (C,).
         parameter_bytes: As stored on the device, (C,).
+        gathered_bytes: Parameters as sharded ranks gather them: in the format of activations, (C,).
         optimizer_state_bytes: Including master weights, (C,).
         moments: When memory can be at its peak, C of them.
         tensor_degree: Devices that share each layer; figures are then of one of them, (C,).
@@ -84,6 +85,7 @@ class Forecast:
     flop: FloatArray
     gradient_bytes: FloatArray
     parameter_bytes: FloatArray
+    gathered_bytes: FloatArray
     optimizer_state_bytes: FloatArray
     moments: tuple[PeakMoments, ...]
     tensor_degree: npt.NDArray[np.int64]
@@ -192,6 +194,7 @@ def forecast(
         flop=flop,
         gradient_bytes=np.array([p.gradient_bytes for p in first]),
         parameter_bytes=np.array([p.parameter_bytes for p in first]),
+        gathered_bytes=np.array([_gathered_bytes(p) for p in first]),
         optimizer_state_bytes=np.array([p.optimizer_state_bytes for p in first]),
         moments=tuple(
             peak_moments(p, Points(batch=batch, seq=np.full(len(batch), float(seq)))) for p in first
@@ -227,6 +230,15 @@ def _splits(
     """Each pass as one rank of each tensor degree runs it."""
     degrees = {c.tensor_degree for c in configured}
     return {d: {p.name: _split(p.graph, d) for p in workload.passes} for d in degrees}
+
+
+def _gathered_bytes(lowered: LoweredPass) -> float:
+    """Autocast under FSDP casts the shard before it is gathered."""
+    precision = find_precision(lowered.configuration.precision)
+    if not precision.keeps_master_weights:
+        return lowered.parameter_bytes
+    width = ELEMENT_BYTES[precision.activation_dtype] / ELEMENT_BYTES[DType.FP32]
+    return lowered.parameter_bytes * width
 
 
 def _check_weights(lowered: LoweredPass) -> None:

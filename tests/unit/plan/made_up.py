@@ -61,6 +61,7 @@ def made_forecast(
         flop=np.broadcast_to(1e12 * batch, (num_configurations, len(batch))).copy(),
         gradient_bytes=np.full(num_configurations, state_bytes / 4),
         parameter_bytes=np.full(num_configurations, state_bytes / 4),
+        gathered_bytes=np.full(num_configurations, state_bytes / 4),
         optimizer_state_bytes=np.full(num_configurations, state_bytes / 2),
         moments=(made_moments(batch, item_bytes, state_bytes),) * num_configurations,
         tensor_degree=np.ones(num_configurations, dtype=np.int64),
