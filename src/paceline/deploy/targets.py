@@ -156,8 +156,8 @@ def _together(target: str, sweeps: tuple[Deployment, ...]) -> Deployment:
     """Several sweeps as one: a folder each, and a script that runs them and gathers records."""
     folders = [f"{number}-offer" for number in range(1, len(sweeps) + 1)]
     lines = ["#!/bin/sh", "# Runs a sweep on each offer and gathers the records in ./records."]
-    lines += [f"# {folder} needs {' '.join(need.split())}" for folder, sweep in zip(folders, sweeps, strict=True)
-              for need in sweep.needs]  # fmt: skip
+    for folder, sweep in zip(folders, sweeps, strict=True):
+        lines += [f"# {folder} needs {' '.join(need.split())}" for need in sweep.needs]
     lines.append("mkdir -p records")
     for folder, sweep in zip(folders, sweeps, strict=True):
         lines.append(f"(cd {folder} && {sweep.command})")

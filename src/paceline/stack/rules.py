@@ -67,13 +67,17 @@ class Violation:
     source: str
 
 
+#: A driver, the facts that demand it, and the rule.
+_Bound = tuple[str, frozenset[str], Rule]
+
+
 @dataclass(slots=True)
 class _Verdict:
     """What accumulates while the rules are applied to one build."""
 
     violations: list[Violation] = field(default_factory=list)
-    floors: list[tuple[str, frozenset[str], Rule]] = field(default_factory=list)
-    ceilings: list[tuple[str, frozenset[str], Rule]] = field(default_factory=list)
+    floors: list[_Bound] = field(default_factory=list)
+    ceilings: list[_Bound] = field(default_factory=list)
     applied: list[Rule] = field(default_factory=list)
     pythons: tuple[str, ...] = ()
     python_fields: frozenset[str] = frozenset()
@@ -300,15 +304,15 @@ def _require_driver(
     fields: frozenset[str],
     verdict: _Verdict,
 ) -> None:
-    symbol, bound = _driver_bound(rule, build, facts.system, tables)
-    if bound is None:
-        return
-    if bound != _driver_bound(rule, build, None, tables)[1]:
-        fields |= {"system"}
+    symbol, anywhere = _driver_bound(rule, build, None, tables)
+    _, here = _driver_bound(rule, build, facts.system, tables)
     side = verdict.floors if symbol == ">=" else verdict.ceilings
-    side.append((bound, fields, rule))
-    if facts.driver is not None and not parse_range(symbol + bound).contains(facts.driver):
-        verdict.violations.append(_broken(rule, fields | {"driver"}))
+    for bound, named in ((anywhere, fields), (here, fields | {"system"})):
+        if bound is None or (bound == anywhere and named is not fields):
+            continue
+        side.append((bound, named, rule))
+        if facts.driver is not None and not parse_range(symbol + bound).contains(facts.driver):
+            verdict.violations.append(_broken(rule, named | {"driver"}))
 
 
 def _driver_bound(
@@ -328,14 +332,20 @@ def _check_driver_window(verdict: _Verdict) -> None:
     """A floor above a ceiling leaves no driver at all, whichever the machine has."""
     if not verdict.floors or not verdict.ceilings:
         return
-    floor = max(verdict.floors, key=lambda bound: version_key(bound[0]))
     ceiling = min(verdict.ceilings, key=lambda bound: version_key(bound[0]))
-    if version_key(floor[0]) >= version_key(ceiling[0]):
-        fields = floor[1] | ceiling[1]
-        text = f"{floor[2].text}; but {ceiling[2].text[:1].lower()}{ceiling[2].text[1:]}"
-        source = f"{floor[2].source}; {ceiling[2].source}"
-        rule = f"{floor[2].name} + {ceiling[2].name}"
-        verdict.violations.append(Violation(fields=fields, rule=rule, text=text, source=source))
+    for floor in verdict.floors:
+        if version_key(floor[0]) >= version_key(ceiling[0]):
+            verdict.violations.append(_empty_window(floor, ceiling))
+
+
+def _empty_window(floor: _Bound, ceiling: _Bound) -> Violation:
+    low, high = floor[2], ceiling[2]
+    return Violation(
+        fields=floor[1] | ceiling[1],
+        rule=f"{low.name} + {high.name}",
+        text=f"{low.text}; but {high.text[:1].lower()}{high.text[1:]}",
+        source=f"{low.source}; {high.source}",
+    )
 
 
 def _check_python(build: Build, facts: Facts, verdict: _Verdict) -> None:
