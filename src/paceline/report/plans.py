@@ -66,8 +66,9 @@ def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")
     parts = [" ".join((batch, *(getattr(choice, facet) for facet in facets)))]
     if choice.microbatches > 1:
         parts.append(f"accumulate {choice.microbatches}")
-    if choice.strategy not in ("", "dp1", f"dp{choice.num_devices}"):
-        parts.append(choice.strategy)
+    strategy = choice.strategy.removeprefix(f"dp{choice.num_devices}").removeprefix("+")
+    if strategy:
+        parts.append(strategy)
     if choice.checkpointing != "none":
         parts.append(f"recompute {choice.checkpointing}")
     return " · ".join(parts)
