@@ -62,6 +62,8 @@ class _DeviceEntry(_Strict):
     l2_bytes: _Positive | None = None
     tdp_w: _Positive | None = None
     pcie_bytes_per_s: _Positive | None = None
+    fabric: _Name | None = None
+    fabric_bytes_per_s: _Positive | None = None
     form_factor: _Text = ""
     cooling: _Text = ""
     price_usd: _Positive | None = None
@@ -197,8 +199,6 @@ def _device(entry: _DeviceEntry, path: Path) -> Device:
     return Device(
         **fields,
         is_default_variant=entry.family is None,
-        fabric=None,
-        fabric_bytes_per_s=None,
         measured_bf16_flop_per_s=None,
         sources=(Source(text=str(path.name), confidence="user"),),
     )
@@ -206,10 +206,11 @@ def _device(entry: _DeviceEntry, path: Path) -> Device:
 
 def _offer(entry: _OfferEntry, catalog: Catalog, path: Path) -> Offer:
     fields = entry.model_dump(exclude={"name", "device", "num_devices"})
+    instance_type = entry.name.removeprefix(f"{entry.cloud}/")
     return Offer(
         **fields,
-        name=f"{entry.cloud}/{entry.name}",
-        instance_type=entry.name,
+        name=f"{entry.cloud}/{instance_type}",
+        instance_type=instance_type,
         device_name=_device_name(catalog, entry.device),
         accelerator=entry.device,
         num_devices=entry.num_devices,

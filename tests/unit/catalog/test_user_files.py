@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paceline.catalog import find_device, find_offer, load_catalog
+from paceline.catalog import find_device, find_offer, load_catalog, offer_links
 from paceline.errors import InvalidInputError, PacelineError
 
 GOOD = """
@@ -52,6 +52,17 @@ def test_toml_says_the_same(tmp_path: Path) -> None:
     """
     catalog = load_catalog([write(tmp_path, text, "own.toml")])
     assert find_offer(catalog, "own/box").device_name == "H100 SXM5 80GB"
+
+
+def test_a_key_may_be_given_with_its_cloud_and_a_fabric_with_its_rate(tmp_path: Path) -> None:
+    text = GOOD.replace("name: box,", "name: hall/box, cloud: hall, interconnect: nvlink,").replace(
+        "    memory_bytes: 4.8e+10",
+        "    fabric: acmelink\n    fabric_bytes_per_s: 2.0e+11\n    memory_bytes: 4.8e+10",
+    )
+    catalog = load_catalog([write(tmp_path, text)])
+    offer = find_offer(catalog, "hall/box")
+    assert offer.instance_type == "box"
+    assert offer_links(catalog, offer).device.bytes_per_s == 2e11
 
 
 def test_a_row_of_the_users_replaces_ours(tmp_path: Path) -> None:
