@@ -34,7 +34,7 @@ def azureml(job: Job, settings: DeploySettings) -> Deployment:
         "experiment_name": job.name,
         "code": ".",
         "command": _command(job),
-        "environment": {"image": job.image},
+        "environment": {"image": job.ready_image},
         "environment_variables": dict(job.environment),
         "compute": f"azureml:{settings.need('compute', 'the compute cluster')}",
         "resources": {

@@ -10,7 +10,7 @@ from paceline.deploy import launch, shell
 from paceline.deploy.documents import yaml_text
 from paceline.deploy.facts import template
 from paceline.deploy.files import DeployFile, Deployment
-from paceline.deploy.images import packages_of
+from paceline.deploy.images import packages_of, system_packages_of
 from paceline.deploy.job import Job, assumptions_of, container_words
 from paceline.deploy.settings import DeploySettings
 from paceline.deploy.slurm import filled
@@ -46,7 +46,7 @@ def dockerfile(job: Job, needs: Sequence[str]) -> str:
     parts = {
         "HEADER": "\n".join(f"# {line}" for line in launch.header(job, needs)),
         "BASE": job.image,
-        "PACKAGES": _install(_packages(job)),
+        "PACKAGES": "\n".join(_install_lines(job, "RUN ")),
         "COMMAND": json.dumps(["sh", "-c", "\n".join(launch.script_lines(job, None))]),
         "STOP": "SIGTERM",
     }
@@ -58,7 +58,13 @@ def apptainer(job: Job, settings: DeploySettings) -> Deployment:
     _one_node(job)
     needs = launch.place_needs(job) + launch.driver_need(job)
     comments = [f"# {line}" for line in launch.header(job, needs)]
-    definition = ["Bootstrap: docker", f"From: {job.image}", "", "%post", *_post_lines(job)]
+    definition = [
+        "Bootstrap: docker",
+        f"From: {job.image}",
+        "",
+        "%post",
+        *_install_lines(job, "    "),
+    ]
     definition += ["", "%runscript", '    exec "$@"']
     script = ["#!/bin/sh", *comments, "set -eu", *launch.place_lines(job)]
     script += [*launch.environment_lines(job), "exec " + shell.join(_apptainer_words(job))]
@@ -82,22 +88,23 @@ def _apptainer_words(job: Job) -> list[shell.Word]:
     return [*words, f"{job.name}.sif", *launch.single_node_words(job)]
 
 
-def _post_lines(job: Job) -> list[str]:
-    packages = _packages(job)
-    if not packages:
-        return ["    true"]
-    return ["    " + shell.join(["pip", "install", "--no-cache-dir", *packages])]
-
-
 def _packages(job: Job) -> tuple[str, ...]:
     """What the image lacks: the framework where no image holds it, and the tool that measures."""
     return packages_of(job.stack) + (("paceline",) if job.purpose == "measure" else ())
 
 
-def _install(packages: tuple[str, ...]) -> str:
-    if not packages:
-        return "# The base image holds the framework."
-    return "RUN " + shell.join(["pip", "install", "--no-cache-dir", *packages])
+def _install_lines(job: Job, prefix: str) -> list[str]:
+    """Lines that add what the image lacks: a C compiler, the framework, the tool that measures."""
+    lines = []
+    system = system_packages_of(job.choice.compiler)
+    if system:
+        update = "apt-get update"
+        install = shell.join(["apt-get", "install", "-y", "--no-install-recommends", *system])
+        lines.append(f"{prefix}{update} && {install} && rm -rf /var/lib/apt/lists/*")
+    packages = _packages(job)
+    if packages:
+        lines.append(prefix + shell.join(["pip", "install", "--no-cache-dir", *packages]))
+    return lines or ["# The image holds all that is needed."]
 
 
 def _compose(job: Job, needs: list[str]) -> str:

@@ -16,12 +16,16 @@ _IMAGE = re.compile(
 )
 
 
-def image_of(stack: PlannedStack) -> str | None:
+def image_of(stack: PlannedStack, *, family: str = "image") -> str | None:
     """The published image that holds ``stack``, or the base that it is installed on.
 
     None where no image family is on record for the platform and framework.
+
+    Args:
+        stack: Software.
+        family: ``image``, or ``image_with_compiler`` for one that has a C compiler too.
     """
-    pattern = platforms()["image"].get(stack.platform, {}).get(stack.framework)
+    pattern = platforms()[family].get(stack.platform, {}).get(stack.framework)
     if pattern is None:
         return None
     return str(pattern).format(
@@ -52,6 +56,11 @@ def packages_of(stack: PlannedStack) -> tuple[str, ...]:
     patterns = platforms()["packages"].get(stack.platform, {}).get(stack.framework, [])
     tag = _build(stack).tag if patterns else ""
     return tuple(p.format(release=stack.framework_version, tag=tag) for p in patterns)
+
+
+def system_packages_of(compiler: str) -> tuple[str, ...]:
+    """Packages of the system that ``compiler`` calls at run time."""
+    return tuple(platforms()["system_packages"].get(compiler, ()))
 
 
 def _cudnn_major(stack: PlannedStack) -> str:

@@ -54,6 +54,7 @@ class Job:
         command: Script or program with its arguments, as words.
         stack: Software.
         published_image: Container image to start from; None where none is on record.
+        compiler_image: Likewise with a C compiler inside, where the plan needs one to run.
         choice: The plan's choice.
         num_nodes: Machines.
         devices_per_node: Accelerators used in each; 0 on a CPU.
@@ -75,6 +76,7 @@ class Job:
     command: tuple[str, ...]
     stack: PlannedStack
     published_image: str | None
+    compiler_image: str | None
     choice: PlannedChoice
     num_nodes: int
     devices_per_node: int
@@ -93,6 +95,11 @@ class Job:
     def num_ranks(self) -> int:
         """Ranks of all nodes."""
         return self.num_nodes * self.ranks_per_node
+
+    @property
+    def ready_image(self) -> str:
+        """Container image that runs the plan as it is, its compiler included."""
+        return self.compiler_image or self.image
 
     @property
     def image(self) -> str:
@@ -128,6 +135,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
         command=_command(plan, choice, settings),
         stack=stack,
         published_image=checked_image(settings.image or image_of(stack)),
+        compiler_image=checked_image(settings.image or _compiler_image(stack, choice)),
         choice=choice,
         num_nodes=1 if settings.purpose == "measure" else choice.place.num_nodes,
         devices_per_node=_devices_per_node(choice, stack),
@@ -164,6 +172,12 @@ def assumptions_of(job: Job, settings: DeploySettings) -> tuple[str, ...]:
         f"({host['allocatable_frac']:.0%}), /dev/shm {format_bytes(job.shm_bytes)}"
     )
     return tuple(lines)
+
+
+def _compiler_image(stack: PlannedStack, choice: PlannedChoice) -> str | None:
+    if choice.compiler != "compiled":
+        return None
+    return image_of(stack, family="image_with_compiler")
 
 
 def _choice(plan: PlanFile, settings: DeploySettings) -> PlannedChoice:

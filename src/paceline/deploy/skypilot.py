@@ -57,7 +57,7 @@ def _resources(job: Job, settings: DeploySettings) -> dict[str, Any]:
         "cpus": f"{job.cpus_per_node}+",
         "memory": f"{job.memory_bytes // _GIB_BYTES}+",
         "use_spot": place.is_spot or None,
-        "image_id": f"docker:{job.image}" if job.stack.platform in {"cuda", "rocm"} else None,
+        "image_id": f"docker:{job.ready_image}" if job.stack.platform in {"cuda", "rocm"} else None,
         "job_recovery": _recovery(job) if job.purpose == "train" else None,
     }
     return without_none(found)

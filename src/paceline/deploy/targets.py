@@ -82,7 +82,7 @@ _TARGETS: dict[str, tuple[Target, _Writer]] = {
                         "data-command")),
         _entry("azureml", azureml, "Azure ML command job", _TRAIN, ("compute",)),
         _entry("vertex", vertex, "Vertex AI custom job", _TRAIN,
-               ("region", "service-account", "accelerator")),
+               ("region", "machine-type", "service-account", "accelerator")),
         _entry("triton", triton, "Triton model configuration", _SERVE, ("backend",)),
         _entry("kserve", kserve, "KServe InferenceService", _SERVE, ("format", *_CLUSTER)),
         _entry("tensorflow-serving", tensorflow_serving, "TensorFlow Serving configuration",

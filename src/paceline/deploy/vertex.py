@@ -65,7 +65,13 @@ def _pools(job: Job, settings: DeploySettings) -> list[dict[str, Any]]:
 
 def _machine(job: Job, settings: DeploySettings) -> dict[str, Any]:
     """The planned machine; accelerators are named beside it."""
-    machine: dict[str, Any] = {"machineType": job.choice.place.instance_type}
+    given = settings.options.get("machine-type")
+    if given is None and job.choice.place.cloud != "gcp":
+        raise MissingFactError(
+            f"Vertex AI has no machine of {job.choice.place.cloud}",
+            hint="choose a Google Cloud offer (`--choice`), or give `--set machine-type=…`",
+        )
+    machine: dict[str, Any] = {"machineType": given or job.choice.place.instance_type}
     if job.devices_per_node:
         kind = settings.options.get("accelerator") or accelerator(
             job.choice.place.device, "vertex_accelerator"

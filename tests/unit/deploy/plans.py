@@ -121,6 +121,14 @@ def two_nodes(*, is_spot: bool = False) -> PlanFile:
     return plan(choice(place=place(num_nodes=2, is_spot=is_spot), num_devices=16, strategy="dp16"))
 
 
+def google() -> PlanFile:
+    where = place(
+        offer="gcp/a2-highgpu-8g", cloud="gcp", instance_type="a2-highgpu-8g",
+        region="us-central1", num_nodes=2,
+    )  # fmt: skip
+    return plan(choice(place=where, num_devices=16, strategy="dp16"))
+
+
 def four_t4() -> PlanFile:
     where = place(
         offer="aws/g4dn.12xlarge", instance_type="g4dn.12xlarge", device="Tesla T4",

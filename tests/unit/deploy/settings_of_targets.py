@@ -22,7 +22,7 @@ PLANS: dict[str, Callable[[], PlanFile]] = {
     "rayjob": plans.two_nodes,
     "sagemaker": lambda: plans.two_nodes(is_spot=True),
     "azureml": lambda: plans.two_nodes(is_spot=True),
-    "vertex": plans.two_nodes,
+    "vertex": plans.google,
     "triton": plans.plan,
     "kserve": plans.plan,
     "tensorflow-serving": plans.plan,

@@ -238,6 +238,7 @@ def test_the_image_holds_the_resolved_stack(changes, image: str, package: str | 
     text = deploy(plan, "docker", plans.training(image=None)).files[0].text
     assert f"ARG BASE_IMAGE={image}" in text
     installs = "RUN pip install" in text
+    assert "apt-get install -y --no-install-recommends gcc" in text
     assert installs == (package is not None)
     assert package is None or package in text
 
@@ -300,3 +301,21 @@ def test_a_measurement_leaves_its_records_where_they_can_be_fetched(target: str)
     assert "paceline measure resnet50" in text
     assert "paceline-records" in text
     assert "--compiler compiled --mode step" in text.replace("\n", " ")
+
+
+def test_an_image_that_runs_as_it_is_has_the_compiler_that_the_plan_needs() -> None:
+    eager = plans.plan(plans.choice(compiler="eager"))
+    texts = [
+        deploy(plan, "skypilot", plans.training(image=None)).files[0].text
+        for plan in (plans.plan(), eager)
+    ]
+    assert ["devel" in text for text in texts] == [True, False]
+
+
+def test_a_managed_service_has_machines_of_its_own_cloud_only() -> None:
+    settings = settings_for("vertex")
+    with pytest.raises(MissingFactError, match="no machine of aws"):
+        deploy(plans.plan(), "vertex", settings)
+    lambda_cloud = plans.plan(plans.choice(place=plans.place(cloud="lambda")))
+    with pytest.raises(MissingFactError, match="no machine of lambda"):
+        deploy(lambda_cloud, "sagemaker", settings_for("sagemaker"))
