@@ -1,0 +1,67 @@
+"""How much is to be done, in items, epochs and words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.errors import InvalidInputError
+from paceline.plan.amounts import resolve_job
+from paceline.plan.goal import Work
+from paceline.trace import load_workload, zoo_names
+
+
+def job(name, work=None, *, task="train", seq=None):
+    model = load_workload(name, task=task)
+    return resolve_job(model, work or Work(), seq=seq or model.default_seq)
+
+
+@pytest.mark.parametrize("name", zoo_names())
+def test_every_zoo_model_has_a_reference_job_that_says_how_to_change_it(name):
+    found = job(name)
+    assert found.assumption.startswith("reference job")
+    assert "--" in found.assumption
+    assert found.text
+
+
+def test_images_are_items():
+    found = job("resnet50", Work(num_samples=1000, num_epochs=2))
+    assert found.amount.items_per_epoch == 1000
+    assert found.amount.num_epochs == 2
+    assert found.text == "1,000 images × 2 epochs"
+    assert not found.assumption
+
+
+def test_tokens_are_cut_into_sequences():
+    found = job("gpt2", Work(num_tokens=10_000_000), seq=1024)
+    assert found.amount.items_per_epoch == -(-10_000_000 // 1024)
+    assert found.amount.samples_per_item == 1024
+
+
+def test_an_answer_counts_its_output_tokens():
+    found = job("gpt2", Work(num_tokens=1280, output_tokens=128), task="infer")
+    assert found.amount.items_per_epoch == 10
+
+
+def test_a_stream_has_no_end():
+    found = job("gpt2", Work(requests_per_s=3.0, output_tokens=100), task="infer")
+    assert found.amount.items_per_epoch is None
+    assert found.amount.samples_per_s == 300.0
+
+
+def test_epochs_alone_take_the_samples_of_the_reference_job():
+    found = job("resnet50", Work(num_epochs=3))
+    assert found.amount.items_per_epoch == 1_281_167
+    assert "reference job" in found.assumption
+
+
+def test_tokens_of_an_image_model_are_refused():
+    with pytest.raises(InvalidInputError, match="images"):
+        job("resnet50", Work(num_tokens=1000))
+
+
+def test_epochs_without_a_reference_job_are_refused():
+    model = replace(load_workload("resnet50"), reference_job=None)
+    with pytest.raises(InvalidInputError, match="no reference job"):
+        resolve_job(model, Work(num_epochs=3), seq=1)
