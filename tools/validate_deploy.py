@@ -7,6 +7,8 @@ use environments that are there.
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -30,6 +32,12 @@ two network name spaces, sbatch on a real Slurm) are tests marked `validators`.
 | --- | --- | --- | --- |
 """
 
+REAL = """
+
+| run for real | outcome |
+| --- | --- |
+"""
+
 
 def main() -> int:
     harness.create()
@@ -45,8 +53,26 @@ def main() -> int:
         rows.append(f"| {target} | {script} | {verdict} | {refused} of {len(mutants)} |")
         accepted = [name for (name, _), answer in zip(mutants, answers, strict=True) if not answer]
         print(target, verdict, f"{refused}/{len(mutants)}", *accepted)
-    RESULT.write_text(HEAD.format(today=date.today()) + "\n".join(rows) + "\n")
+    runs = _real_runs()
+    all_right &= all(row.endswith("passed |") for row in runs)
+    text = HEAD.format(today=date.today()) + "\n".join(rows) + REAL + "\n".join(runs) + "\n"
+    RESULT.write_text(text)
     return 0 if all_right else 1
+
+
+def _real_runs() -> list[str]:
+    """Outcomes of the tests that run a launch file for real."""
+    tests = ROOT / "tests" / "unit" / "deploy" / "test_validators.py"
+    words = ["-m", "pytest", "-q", "-rA", "-k", "slurm or spaces", str(tests)]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    print(done.stdout[-2000:])
+    outcome = re.compile(r"^(PASSED|FAILED|SKIPPED|ERROR) .*?(test_\w+)", re.M)
+    return [
+        f"| {name.removeprefix('test_').replace('_', ' ')} | {verdict.lower()} |"
+        for verdict, name in outcome.findall(done.stdout)
+    ]
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from paceline.errors import MissingFactError
 
 _DATA_MOUNT = "/data"
 _CHECKPOINT_MOUNT = "/checkpoints"
+_MIB_BYTES = 2**20
 _UP = "docker compose up --build"
 _RECORDS_FOLDER = "mkdir -p records && chmod a+rwx records && "
 
@@ -108,29 +109,34 @@ def _install_lines(job: Job, prefix: str) -> list[str]:
 
 
 def _compose(job: Job, needs: list[str]) -> str:
+    document = {"name": job.name, "services": {"train": compose_service(job)}}
+    return yaml_text([document], comments=launch.header(job, needs))
+
+
+def compose_service(job: Job) -> dict[str, Any]:
+    """One service of a Compose file: sizes, devices, mounts, and how it is stopped."""
     service: dict[str, Any] = {
         "build": ".",
         "image": f"{job.name}:latest",
         "environment": _compose_environment(job),
-        "shm_size": f"{job.shm_bytes // 2**20}m",
+        "shm_size": f"{job.shm_bytes // _MIB_BYTES}m",
         "cpus": float(job.cpus_per_node),
-        "mem_limit": f"{job.memory_bytes // 2**20}m",
+        "mem_limit": f"{job.memory_bytes // _MIB_BYTES}m",
         "stop_signal": "SIGTERM",
         "stop_grace_period": f"{job.grace_s}s",
         "restart": "on-failure:3",
         "init": True,
     }
-    service |= _compose_devices(job)
-    if job.purpose != "measure":
-        service["volumes"] = [
-            _mount(job.data, launch.DATA_VARIABLE, _DATA_MOUNT, is_read_only=True),
-            _mount(job.checkpoints, launch.CHECKPOINT_VARIABLE, _CHECKPOINT_MOUNT),
-        ]
-    else:
-        records = f"/workspace/{launch.RECORDS}"
-        service["volumes"] = [_mount("./records", "", records)]
-    comments = launch.header(job, needs)
-    return yaml_text([{"name": job.name, "services": {"train": service}}], comments=comments)
+    return service | _compose_devices(job) | {"volumes": _compose_mounts(job)}
+
+
+def _compose_mounts(job: Job) -> list[dict[str, Any]]:
+    if job.purpose == "measure":
+        return [_mount("./records", "", f"/workspace/{launch.RECORDS}")]
+    return [
+        _mount(job.data, launch.DATA_VARIABLE, _DATA_MOUNT, is_read_only=True),
+        _mount(job.checkpoints, launch.CHECKPOINT_VARIABLE, _CHECKPOINT_MOUNT),
+    ]
 
 
 def _compose_environment(job: Job) -> dict[str, str]:

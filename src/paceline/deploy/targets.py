@@ -15,6 +15,7 @@ from paceline.deploy.rayjob import rayjob
 from paceline.deploy.sagemaker import sagemaker, sagemaker_endpoint
 from paceline.deploy.serving import kserve, tensorflow_serving, triton
 from paceline.deploy.settings import COMMON_OPTIONS, DeploySettings, Purpose, with_common_options
+from paceline.deploy.side_by_side import side_by_side
 from paceline.deploy.skypilot import skypilot
 from paceline.deploy.slurm import slurm
 from paceline.deploy.torchrun import torchrun
@@ -64,11 +65,17 @@ def _entry(
     return Target(name=name, purposes=purposes, summary=summary, options=options), writer
 
 
+def _docker(job: Job, settings: DeploySettings) -> Deployment:
+    """One image, or with the option ``cuda`` one for each CUDA line side by side."""
+    toolkits = tuple(filter(None, settings.options.get("cuda", "").split(",")))
+    return side_by_side(job, settings, toolkits) if toolkits else docker(job, settings)
+
+
 _TARGETS: dict[str, tuple[Target, _Writer]] = {
     entry[0].name: entry
     for entry in (
         _entry("torchrun", torchrun, "shell script for one or several machines"),
-        _entry("docker", docker, "Dockerfile and Compose file"),
+        _entry("docker", _docker, "Dockerfile and Compose file", _RUN, ("cuda", "driver")),
         _entry("apptainer", apptainer, "Apptainer definition and run script"),
         _entry("slurm", slurm, "sbatch file", _RUN, (*_SCHEDULER, "venv", "container")),
         _entry("kubernetes", kubernetes, "Indexed Job with a headless service", _RUN, _CLUSTER),

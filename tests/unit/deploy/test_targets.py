@@ -11,7 +11,13 @@ import pytest
 import yaml
 
 from paceline.deploy import DeploySettings, deploy, targets
-from paceline.errors import InvalidInputError, MissingFactError, PacelineError, UnknownNameError
+from paceline.errors import (
+    InvalidInputError,
+    MissingFactError,
+    PacelineError,
+    StackConflictError,
+    UnknownNameError,
+)
 
 from . import plans
 from .settings_of_targets import PLANS, settings_for
@@ -319,3 +325,23 @@ def test_a_managed_service_has_machines_of_its_own_cloud_only() -> None:
     lambda_cloud = plans.plan(plans.choice(place=plans.place(cloud="lambda")))
     with pytest.raises(MissingFactError, match="no machine of lambda"):
         deploy(lambda_cloud, "sagemaker", settings_for("sagemaker"))
+
+
+def test_one_host_runs_several_cuda_versions_side_by_side() -> None:
+    settings = plans.training(image=None, options={"cuda": "11.8,12.6,13", "driver": "580"})
+    made = deploy(plans.plan(), "docker", settings)
+    bases = [re.search(r"ARG BASE_IMAGE=(\S+)", file.text) for file in made.files]
+    cudas = [re.search(r"cuda([\d.]+)-", base.group(1)).group(1) for base in bases if base]
+    assert [cuda.split(".")[0] for cuda in cudas] == ["11", "12", "13"]
+    services = yaml.safe_load(made.files[0].text)["services"]
+    assert list(services) == ["cuda-11-8", "cuda-12-6", "cuda-13"]
+    assert made.command.count("docker compose run") == 3
+
+
+def test_a_k80_is_told_why_it_can_have_none_of_the_newer() -> None:
+    k80 = plans.plan(plans.choice(place=plans.place(device="Tesla K80 (one of two GPUs)")))
+    settings = plans.training(image=None, options={"cuda": "12.6", "driver": "580"})
+    with pytest.raises(StackConflictError, match="470 is the last that drives Kepler"):
+        deploy(k80, "docker", settings)
+    with pytest.raises(StackConflictError, match="CUDA 12 dropped Kepler"):
+        deploy(k80, "docker", plans.training(image=None, options={"cuda": "12.6"}))
