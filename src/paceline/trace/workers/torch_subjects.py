@@ -152,6 +152,7 @@ def build_subject(request):
     make = {
         "torchvision": _torchvision_subject,
         "timm": _timm_subject,
+        "hf": _hf_subject,
         "transformer": _transformer_subject,
     }.get(scheme)
     return make(rest, request) if make else _user_subject(entry, request)
@@ -220,6 +221,12 @@ def _timm_subject(name, request):
     model = _timm_model(timm, name, asked)
     shape = model.default_cfg.get("input_size", (3, 224, 224))
     return Subject(model, "image", (shape[0], asked, asked) if asked else tuple(shape))
+
+
+def _hf_subject(name, request):
+    from torch_hf import hf_subject
+
+    return hf_subject(name, request)
 
 
 def _timm_model(timm, name, image_size):

@@ -1,0 +1,201 @@
+"""Models of the transformers library, from a known name, a class, a model type or a config.json.
+
+Standard library, torch and transformers only. Nothing is downloaded: architectures come from the
+library's code, sizes from ``hf_models.json`` (published configurations) or from the file given.
+"""
+
+import importlib
+import inspect
+import json
+import os
+
+import torch
+import torch_models
+from torch_subjects import RequestError, Subject, build
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+#: Auto classes tried in turn, with the kind of the subject.
+_HEADS = (
+    ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "language"),
+    ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "language"),
+    ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "language"),
+    ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "language"),
+    ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "image"),
+    ("MODEL_MAPPING_NAMES", "text"),
+)
+
+
+def hf_subject(name, _request):
+    """The subject that ``hf:NAME`` names."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    torch_models.import_torchvision()
+    model_class, config = _find(name)
+    kind = _kind(model_class)
+    return HfSubject(_built(model_class, config), kind)
+
+
+def _built(model_class, config):
+    """FP32, or BF16 where the model's own kernels want no other (grouped experts)."""
+    has_experts = any("expert" in key for key in vars(config))
+    dtype = torch.bfloat16 if has_experts else torch.float32
+    config.use_cache = True
+    for name in ("pad_token_id", "decoder_start_token_id"):
+        if getattr(config, name, None) is None:
+            setattr(config, name, 0)
+    return build(lambda: model_class._from_config(config, dtype=dtype))
+
+
+def _find(name):
+    """(model class, config) of a path, a known name, a class name or a model type."""
+    transformers = importlib.import_module("transformers")
+    if os.path.exists(name):
+        path = os.path.join(name, "config.json") if os.path.isdir(name) else name
+        with open(path) as file:
+            return _from_settings(transformers, json.load(file))
+    known = _known()
+    if name in known:
+        return _from_settings(transformers, known[name])
+    if "For" in name or name.endswith("Model"):
+        model_class = getattr(transformers, name, None)
+        if model_class is not None and getattr(model_class, "config_class", None):
+            return model_class, model_class.config_class()
+    mapping = importlib.import_module("transformers.models.auto.configuration_auto")
+    if name in mapping.CONFIG_MAPPING_NAMES:
+        return _from_settings(transformers, {"model_type": name})
+    names = sorted(known) + sorted(mapping.CONFIG_MAPPING_NAMES)
+    raise RequestError("unknown-model", json.dumps({"name": name, "known": names}))
+
+
+def _known():
+    with open(os.path.join(_HERE, "hf_models.json")) as file:
+        return json.load(file)["models"]
+
+
+def _from_settings(transformers, settings):
+    settings = dict(settings)
+    model_type = settings.pop("model_type", None)
+    if not isinstance(model_type, str):
+        raise RequestError("bad-request", "the config has no `model_type`")
+    config = transformers.AutoConfig.for_model(model_type, **settings)
+    named = (settings.get("architectures") or [None])[0]
+    class_name = named or _class_name(model_type, getattr(config, "is_encoder_decoder", False))
+    if class_name is None or not hasattr(transformers, class_name):
+        raise RequestError("bad-request", "no model class is known for `%s`" % model_type)
+    return getattr(transformers, class_name), config
+
+
+def _class_name(model_type, is_double):
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    double = [row for row in _HEADS if "SEQ" in row[0]]
+    for table, _ in double + list(_HEADS) if is_double else _HEADS:
+        found = getattr(auto, table).get(model_type)
+        if found:
+            return found[0] if isinstance(found, (list, tuple)) else found
+    return None
+
+
+def _kind(model_class):
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    for table, kind in _HEADS:
+        if model_class.__name__ in getattr(auto, table).values():
+            return kind
+    return "text"
+
+
+class HfSubject(Subject):
+    """A model of transformers: its inputs follow from its main input and its forward."""
+
+    def __init__(self, model, kind):
+        self._main = getattr(model, "main_input_name", "input_ids")
+        self._forward_names = inspect.signature(model.forward).parameters
+        super().__init__(model, kind, _item_shape(model, self._main), has_seq=kind != "image")
+        self._is_generator = kind == "language" and self._main == "input_ids"
+        self._is_generator &= not getattr(model.config, "is_encoder_decoder", False)
+        self._is_generator &= "past_key_values" in self._forward_names
+
+    def passes(self, task):
+        """Training step; prefill and decode of a decoder; forward of all else."""
+        if task == "infer" and self._is_generator:
+            return [("prefill", 1.0, "device", self._prefill),
+                    ("decode", 1.0, "device", self._decode)]  # fmt: skip
+        return Subject.passes(self, task)
+
+    def inputs(self, batch, seq):
+        """The main input, and labels in training."""
+        given = {}
+        if self.shape is None:
+            given[self._main] = _tokens(batch, seq)
+        else:
+            given[self._main] = torch.empty((batch,) + tuple(self.shape), device="meta")
+        self._add_text(given, batch, seq)
+        if self.model.training and "labels" in self._forward_names:
+            rows = (batch,) if self.kind == "image" else (batch, seq)
+            given["labels"] = _tokens(*rows)
+        return given
+
+    def _add_text(self, given, batch, seq):
+        """The second input of encoder-decoders and of models of two modalities."""
+        is_double = getattr(self.model.config, "is_encoder_decoder", False)
+        if is_double and "decoder_input_ids" in self._forward_names:
+            if not (self.model.training and "labels" in self._forward_names):
+                given["decoder_input_ids"] = _tokens(batch, seq)
+        if self._main == "pixel_values" and "input_ids" in self._forward_names:
+            given["input_ids"] = _tokens(batch, seq)
+        vision = getattr(self.model.config, "vision_config", None)
+        if self._main == "input_ids" and "pixel_values" in self._forward_names and vision:
+            size = vision.image_size
+            given["pixel_values"] = torch.empty((batch, 3, size, size), device="meta")
+        if "return_loss" in self._forward_names and self.model.training:
+            given["return_loss"] = True
+
+    def _prefill(self, recorder, inputs):
+        self.model(input_ids=inputs["input_ids"], use_cache=True, **self._last_only())
+
+    def _decode(self, recorder, inputs):
+        with recorder.paused():
+            cache = self.model(input_ids=inputs["input_ids"], use_cache=True).past_key_values
+            for tensor in _cached(cache):
+                recorder.own(tensor, "kv_cache")
+            token = _tokens(inputs["input_ids"].shape[0], 1)
+        self.model(input_ids=token, past_key_values=cache, use_cache=True)
+
+    def _last_only(self):
+        return {"logits_to_keep": 1} if "logits_to_keep" in self._forward_names else {}
+
+
+def _cached(cache):
+    """Tensors of a cache, whatever its class."""
+    found, seen, todo = [], set(), [cache]
+    while todo:
+        value = todo.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            todo += list(value)
+        elif isinstance(value, dict):
+            todo += list(value.values())
+        elif hasattr(value, "__dict__"):
+            todo += list(vars(value).values())
+    return found
+
+
+def _item_shape(model, main):
+    """Shape of one item of the main input; None for tokens."""
+    config = model.config
+    if main == "pixel_values":
+        vision = getattr(config, "vision_config", config)
+        size = getattr(vision, "image_size", 224)
+        size = size if isinstance(size, (list, tuple)) else (size, size)
+        return (getattr(vision, "num_channels", 3),) + tuple(size)
+    if main == "input_features":
+        return (config.num_mel_bins, 2 * config.max_source_positions)
+    if main == "input_values":
+        return (16000,)
+    return None
+
+
+def _tokens(*shape):
+    return torch.empty(shape, dtype=torch.int64, device="meta")
