@@ -16,7 +16,7 @@ from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.collectives import RankGroup, send_recv_s
 from paceline.parallel.data_parallel import FSDP_BLOCKS, data_parallel_step
 from paceline.parallel.links import LinkTable
-from paceline.parallel.pipeline import in_flight, pipeline_s
+from paceline.parallel.pipeline import in_flight, pipeline_s, settled_microbatches
 from paceline.parallel.rank_program import StateBytes
 from paceline.parallel.stages import balanced_cuts, even_cuts, per_stage
 from paceline.parallel.strategy import Schedule, ScheduleKind, Sharding, Strategy
@@ -224,11 +224,18 @@ def _pipelines(
     hop_s = _hop_s(keys, layouts, fabric)
     width = int(table.pp.max(initial=1))
     found = _empty_pipelines(len(keys), width)
-    same_shape = np.unique(keys[:, :4], axis=0, return_inverse=True)
+    same_shape = np.unique(_shapes(keys), axis=0, return_inverse=True)
     for group, shape in enumerate(same_shape[0]):
         rows = np.flatnonzero(same_shape[1].ravel() == group)
-        _fill(found, rows, shape, [layouts[row] for row in rows], hop_s[rows])
+        _fill(found, rows, shape, keys[rows, 3], [layouts[row] for row in rows], hop_s[rows])
     return found, np.asarray(of_row.ravel(), dtype=np.int64)
+
+
+def _shapes(keys: IndexArray) -> IndexArray:
+    """What must be equal to play pipelines together: ranks, chunks, kind, microbatches played."""
+    played = [settled_microbatches(count, ranks) for ranks, _, _, count in keys[:, :4].tolist()]
+    is_gpipe = keys[:, 2] == KINDS.index("gpipe")
+    return np.column_stack([keys[:, :3], np.where(is_gpipe, keys[:, 3], played)])
 
 
 def _empty_pipelines(count: int, width: int) -> _Pipelines:
@@ -242,15 +249,15 @@ def _empty_pipelines(count: int, width: int) -> _Pipelines:
 
 
 def _fill(
-    found: _Pipelines, rows: IndexArray, shape: IndexArray, layouts: list[_Layout],
-    hop_s: FloatArray,
+    found: _Pipelines, rows: IndexArray, shape: IndexArray, microbatches: IndexArray,
+    layouts: list[_Layout], hop_s: FloatArray,
 ) -> None:  # fmt: skip
     """Evaluate pipelines of one shape and write them into their rows."""
-    pp, chunks, kind, microbatches = (int(x) for x in shape)
-    schedule = Schedule(kind=KINDS[kind], num_microbatches=microbatches, num_chunks=chunks)
+    pp, chunks, kind, played = (int(x) for x in shape)
+    schedule = Schedule(kind=KINDS[kind], num_microbatches=played, num_chunks=chunks)
     forward = np.stack([one.forward for one in layouts]) + hop_s[:, None]
     backward = np.stack([one.backward for one in layouts]) + hop_s[:, None]
-    seconds = pipeline_s(schedule, forward, backward)
+    seconds = pipeline_s(schedule, forward, backward, num_microbatches=microbatches)
     busy = microbatches * _per_rank(forward + backward, chunks).max(axis=1)
     found.seconds[rows] = seconds
     found.bubble[rows] = seconds - busy

@@ -54,14 +54,12 @@ class Level:
         columns: Columns of these actions, consecutive.
         rank_before: Column of the action before on the same rank.
         source: Column of the action whose output is needed.
-        crosses: Whether that output comes from another rank, as 0 or 1.
         work: Virtual stage, plus the number of virtual stages for backward.
     """
 
     columns: slice
     rank_before: npt.NDArray[np.int64]
     source: npt.NDArray[np.int64]
-    crosses: npt.NDArray[np.float64]
     work: npt.NDArray[np.int64]
 
 
@@ -79,7 +77,7 @@ def levels_of(schedule: Schedule, num_ranks: int) -> tuple[Level, ...]:
             if queue and (source := _source_column(queue[-1], column, num_stages)) is not None
         ]
         assert heads, "a schedule never deadlocks"
-        levels.append(_level(heads, last, len(column) + 1, num_ranks, num_stages))
+        levels.append(_level(heads, last, len(column) + 1, num_stages))
         for position, (rank, action, _) in enumerate(heads):
             queues[rank].pop()
             last[rank] = levels[-1].columns.start + position
@@ -88,16 +86,13 @@ def levels_of(schedule: Schedule, num_ranks: int) -> tuple[Level, ...]:
 
 
 def _level(
-    heads: list[tuple[int, Action, int]], last: list[int], start: int, num_ranks: int,
-    num_stages: int,
+    heads: list[tuple[int, Action, int]], last: list[int], start: int, num_stages: int
 ) -> Level:  # fmt: skip
     actions = [action for _, action, _ in heads]
-    crosses = [num_ranks > 1 and not _starts_here(a, num_stages) for a in actions]
     return Level(
         columns=slice(start, start + len(heads)),
         rank_before=np.array([last[rank] for rank, _, _ in heads]),
         source=np.array([source for _, _, source in heads]),
-        crosses=np.array(crosses, dtype=np.float64),
         work=np.array([a.stage + num_stages * (a.kind == "B") for a in actions]),
     )
 

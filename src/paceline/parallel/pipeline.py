@@ -19,7 +19,7 @@ from paceline.parallel.orders import levels_of
 from paceline.parallel.strategy import Schedule
 from paceline.trace.graph import FloatArray
 
-#: Microbatches per rank after which a pipeline repeats itself; the rest is extrapolated.
+#: Microbatches per rank after which a pipeline has settled into its pace.
 _SETTLED_ROUNDS = 4
 
 
@@ -28,57 +28,63 @@ def pipeline_s(
     forward_s: FloatArray,
     backward_s: FloatArray,
     *,
-    transfer_s: npt.ArrayLike = 0.0,
+    num_microbatches: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Time of all microbatches through the pipeline, (num_candidates,).
 
     The schedule is played level by level over all candidates at once. Once the pipeline has
-    settled, every further round of microbatches takes the same time.
+    settled, every further round of one microbatch per rank takes the same time.
 
     Args:
-        schedule: Order of microbatches; all candidates share it.
-        forward_s: Forward of one microbatch per virtual stage, (num_candidates, num_stages).
-        backward_s: Backward of one microbatch per virtual stage, same shape.
-        transfer_s: Time of a message between neighbouring stages, (num_candidates,) or scalar.
+        schedule: Order of microbatches.
+        forward_s: Forward of one microbatch per virtual stage, with the time in which its result
+            is sent, (num_candidates, num_stages).
+        backward_s: Backward likewise, same shape.
+        num_microbatches: Microbatches of each candidate where they differ, (num_candidates,); the
+            schedule's by default, which must then be the smallest of them.
 
     Raises:
         InvalidInputError: Interleaved, and the microbatches are no multiple of the ranks.
     """
-    count, num_ranks = schedule.num_microbatches, forward_s.shape[-1] // schedule.num_chunks
-    if schedule.kind == "plain":
-        return np.asarray(count * (forward_s + backward_s).sum(axis=-1))
-    if schedule.kind == "interleaved":
-        check_interleaving(num_ranks, count)
+    least, num_ranks = schedule.num_microbatches, forward_s.shape[-1] // schedule.num_chunks
+    count = np.asarray(least if num_microbatches is None else num_microbatches, dtype=np.float64)
     work = np.concatenate([forward_s, backward_s], axis=-1)
-    hop = np.broadcast_to(np.asarray(transfer_s, dtype=np.float64), work.shape[:1])
+    if schedule.kind == "plain":
+        return np.asarray(count * work.sum(axis=-1))
     if schedule.kind == "gpipe":
-        fill_s = 2.0 * (num_ranks - 1.0) * hop
-        return np.asarray(_flow_s(forward_s, count) + _flow_s(backward_s, count) + fill_s)
-    settled = _SETTLED_ROUNDS * num_ranks
-    if count <= settled + num_ranks:
-        return _played_s(schedule, num_ranks, work, hop)
-    rest = (count - settled) % num_ranks
-    short, long = (
-        _played_s(replace(schedule, num_microbatches=settled + rest + more), num_ranks, work, hop)
-        for more in (0, num_ranks)
-    )
-    return np.asarray(short + (long - short) * ((count - settled - rest) / num_ranks))
+        return _flow_s(forward_s, count) + _flow_s(backward_s, count)
+    if schedule.kind == "interleaved":
+        check_interleaving(num_ranks, least)
+    played = settled_microbatches(least, num_ranks)
+    seconds = _played_s(replace(schedule, num_microbatches=played), num_ranks, work)
+    if np.all(count == played):
+        return seconds
+    longer = replace(schedule, num_microbatches=played + num_ranks)
+    round_s = _played_s(longer, num_ranks, work) - seconds
+    return np.asarray(seconds + (count - played) / num_ranks * round_s)
 
 
-def _played_s(
-    schedule: Schedule, num_ranks: int, work_s: FloatArray, hop_s: FloatArray
-) -> FloatArray:
+def settled_microbatches(num_microbatches: int, num_ranks: int) -> int:
+    """Microbatches that must be played to know the time of ``num_microbatches``.
+
+    >>> settled_microbatches(100, 4), settled_microbatches(3, 4)
+    (16, 3)
+    """
+    return min(num_microbatches, _SETTLED_ROUNDS * num_ranks)
+
+
+def _played_s(schedule: Schedule, num_ranks: int, work_s: FloatArray) -> FloatArray:
     """End of the last action, by playing every level of the schedule."""
     levels = levels_of(schedule, num_ranks)
-    end_s = np.zeros((len(work_s), levels[-1].columns.stop))
+    work = np.ascontiguousarray(work_s.T)
+    end_s = np.zeros((levels[-1].columns.stop, len(work_s)))
     for level in levels:
-        ready_s = end_s[:, level.source] + hop_s[:, None] * level.crosses
-        start_s = np.maximum(end_s[:, level.rank_before], ready_s)
-        end_s[:, level.columns] = start_s + work_s[:, level.work]
-    return np.asarray(end_s.max(axis=1))
+        start_s = np.maximum(end_s[level.rank_before], end_s[level.source])
+        np.add(start_s, work[level.work], out=end_s[level.columns])
+    return np.asarray(end_s.max(axis=0))
 
 
-def _flow_s(stage_s: FloatArray, count: int) -> FloatArray:
+def _flow_s(stage_s: FloatArray, count: FloatArray) -> FloatArray:
     """Items that pass machines in line: once through all, then one per slowest machine."""
     return np.asarray(stage_s.sum(axis=-1) + (count - 1.0) * stage_s.max(axis=-1))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,8 +12,8 @@ from paceline.trace.graph import FloatArray
 
 IndexArray = npt.NDArray[np.int64]
 
-#: Halvings of the bottleneck's interval; 40 leave less than one part in 10^12.
-_HALVINGS = 40
+#: Relative width at which the search for the bottleneck ends.
+_TOLERANCE = 1e-9
 
 
 def balanced_cuts(block_cost: FloatArray, num_stages: int) -> IndexArray:
@@ -39,15 +41,17 @@ def balanced_cuts(block_cost: FloatArray, num_stages: int) -> IndexArray:
             f"{num_stages} pipeline stages are more than the model's {num_blocks} blocks",
             hint=f"use at most {num_blocks} stages (degree × chunks)",
         )
-    before = np.concatenate([[0.0], np.cumsum(block_cost)])
-    low, high = float(max(block_cost.max(), before[-1] / num_stages)), float(before[-1])
-    for _ in range(_HALVINGS):
+    before = [0.0, *np.cumsum(block_cost).tolist()]
+    largest = float(block_cost.max())
+    low = max(largest, before[-1] / num_stages)
+    high = (before[-1] / num_stages + largest) * (1 + _TOLERANCE)
+    while high > low * (1 + _TOLERANCE):
         middle = (low + high) / 2
         if len(_greedy_cuts(before, middle)) <= num_stages:
             high = middle
         else:
             low = middle
-    return _split_further(_greedy_cuts(before, high * (1 + 1e-12)), num_blocks, num_stages)
+    return _split_further(_greedy_cuts(before, high), num_blocks, num_stages)
 
 
 def even_cuts(names: tuple[str, ...], num_stages: int) -> IndexArray:
@@ -74,11 +78,12 @@ def per_stage(values: FloatArray, cuts: IndexArray) -> FloatArray:
     return np.asarray(np.add.reduceat(values, cuts, axis=-1))
 
 
-def _greedy_cuts(before: FloatArray, limit: float) -> list[int]:
+def _greedy_cuts(before: list[float], limit: float) -> list[int]:
+    """Stages filled one after the other up to a limit; ``before`` are sums of earlier blocks."""
     cuts, start, num_blocks = [0], 0, len(before) - 1
     while True:
-        start = int(np.searchsorted(before, before[start] + limit * (1 + 1e-12), side="right")) - 1
-        if start >= num_blocks or len(cuts) > num_blocks:
+        start = max(bisect_right(before, before[start] + limit) - 1, start + 1)
+        if start >= num_blocks:
             return cuts
         cuts.append(start)
 

@@ -12,7 +12,6 @@ def simulate_pipeline_s(
     schedule: Schedule,
     forward_s: tuple[float, ...],
     backward_s: tuple[float, ...],
-    transfer_s: float = 0.0,
 ) -> float:
     """Play the schedule event by event: a rank starts its next action once its input arrived."""
     num_stages = len(forward_s)
@@ -20,7 +19,7 @@ def simulate_pipeline_s(
     todo = [list(actions_of_rank(schedule, num_ranks, rank)) for rank in range(num_ranks)]
     arrived = {Action("F", m, 0) for m in range(schedule.num_microbatches)}
     busy: set[int] = set()
-    events: list[tuple[float, int, str, Action]] = []
+    events: list[tuple[float, int, Action]] = []
     now_s, serial = 0.0, 0
 
     def start_what_can() -> None:
@@ -31,20 +30,15 @@ def simulate_pipeline_s(
                 work_s = (forward_s if action.kind == "F" else backward_s)[action.stage]
                 busy.add(rank)
                 serial += 1
-                heapq.heappush(events, (now_s + work_s, serial, "done", action))
+                heapq.heappush(events, (now_s + work_s, serial, action))
 
     start_what_can()
     while events:
-        now_s, _, what, action = heapq.heappop(events)
-        if what == "arrived":
-            arrived.add(action)
-        else:
-            busy.discard(action.stage % num_ranks)
-            following = _next(action, num_stages)
-            if following is not None:
-                delay_s = transfer_s if following.stage != action.stage and num_ranks > 1 else 0.0
-                serial += 1
-                heapq.heappush(events, (now_s + delay_s, serial, "arrived", following))
+        now_s, _, action = heapq.heappop(events)
+        busy.discard(action.stage % num_ranks)
+        following = _next(action, num_stages)
+        if following is not None:
+            arrived.add(following)
         start_what_can()
     assert not any(todo), "deadlock"
     return now_s
