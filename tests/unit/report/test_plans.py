@@ -10,7 +10,6 @@ from paceline.report.markdown import plan_markdown
 from paceline.report.plans import how, place_name, plan_text
 from paceline.report.tables import display_width
 
-
 _SCREEN = """\
 ResNet-50 · training · 1,281,167 images × 90 epochs · 25.6 M parameters
 assumed: the reference job: 1,281,167 images × 90 epochs
