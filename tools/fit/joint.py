@@ -18,6 +18,8 @@ from fit.steps import FRAMEWORKS, Steps
 from paceline.predict.calibration import EfficiencyModel
 
 _FLOOR, _CEILING = -0.5, 2.5
+#: Slowdown of a model of which a fold has seen nothing.
+_UNSEEN = torch.tensor(0.3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,6 +65,32 @@ class Network(nn.Module):
         )  # fmt: skip
 
 
+class Tiled(nn.Module):
+    """No network: the tile model, which is the last feature, is the answer.
+
+    Free coefficients on FP32 products carry worse to other GPUs than the tile model alone.
+    """
+
+    def __init__(self, low, high):
+        super().__init__()
+        self.low, self.high = low, high
+
+    def forward(self, x):
+        return torch.clamp(x[:, -1], _FLOOR, _CEILING)
+
+    def export(self) -> EfficiencyModel:
+        pick = np.zeros((len(self.low), 1), np.float32)
+        pick[-1] = 1.0
+        return EfficiencyModel(
+            low=self.low.astype(np.float32), high=self.high.astype(np.float32), weights=(pick,),
+            biases=(np.zeros(1, np.float32),), floor=_FLOOR, ceiling=_CEILING,
+        )  # fmt: skip
+
+
+#: Models that the tile model answers alone.
+TILED = frozenset({"product_vector"})
+
+
 class Predictor(nn.Module):
     """Networks by model, and host dispatch by framework and compiler."""
 
@@ -77,7 +105,8 @@ class Predictor(nn.Module):
     def forward(self, batch):
         device = batch["kernels"].sum(1) * self.gap_s
         for model, (x, bound, launches, step) in batch["rows"].items():
-            time = bound * launches * torch.pow(10.0, self.networks[model](x))
+            slowdown = self.networks[model](x) if model in self.networks else _UNSEEN
+            time = bound * launches * 10.0**slowdown
             device = device.index_add(0, step, time)
         dispatch = torch.exp(self.log_dispatch_s[batch["framework"], batch["compiled"]])
         host = (batch["kernels"] * dispatch).sum(1)
@@ -92,6 +121,9 @@ def make_networks(steps: Steps, operators: dict[str, Operators], hidden=(24, 24)
     for model in sorted(set(steps.rows) | set(operators)):
         parts = [p.features for p in (steps.rows.get(model), operators.get(model)) if p is not None]
         x = np.concatenate(parts).astype(np.float64)
+        if model in TILED:
+            networks[model] = Tiled(np.full(x.shape[1], -9.0), np.full(x.shape[1], 9.0))
+            continue
         low, high = np.quantile(x, 0.0005, axis=0), np.quantile(x, 0.9995, axis=0)
         x = np.clip(x, low, high)
         networks[model] = Network(low, high, x.mean(0), np.maximum(x.std(0), 0.2), hidden)
@@ -158,7 +190,8 @@ def fit_jointly(
     tensors = {
         m: (torch.from_numpy(o.features.astype(np.float32)),
             torch.from_numpy(o.log10_slowdown.astype(np.float32)),
-            torch.from_numpy(o.weight.astype(np.float32))) for m, o in operators.items()
+            torch.from_numpy(o.weight.astype(np.float32)))
+        for m, o in operators.items() if m not in TILED
     }  # fmt: skip
     for epoch in range(epochs):
         errors = []

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.neural_network import MLPRegressor
 
-from paceline.predict.calibration import EfficiencyModel
+from paceline.predict.calibration import builtin_calibration
 from paceline.predict.features import (
     STREAM_FLAGS,
     Bounds,
@@ -20,10 +16,8 @@ from paceline.predict.features import (
     stream_features,
 )
 from paceline.predict.groups import conv_shape, product_dims
+from paceline.predict.tiles import Engine, TileConstants, tiled_s
 from paceline.trace.graph import OpKind
-
-_CACHE_CREDIT_LOG10 = -0.5
-_LARGEST_SLOWDOWN_LOG10 = 2.5
 
 
 def bounds_of(rows: pd.DataFrame) -> Bounds:
@@ -35,15 +29,22 @@ def bounds_of(rows: pd.DataFrame) -> Bounds:
     )
 
 
-def features_of(rows: pd.DataFrame, group: str) -> np.ndarray:
-    """Features of rows, by the very functions that prediction uses."""
+def features_of(rows: pd.DataFrame, group: str, tiles: TileConstants | None = None) -> np.ndarray:
+    """Features of rows, by the very functions that prediction uses.
+
+    Args:
+        rows: Op rows with device facts.
+        group: Efficiency model.
+        tiles: Constants of the tile model; the built-in ones if None. A fold passes its own.
+    """
 
     def columns(*names: str) -> tuple[np.ndarray, ...]:
         return tuple(rows[name].to_numpy(np.float32) for name in names)
 
     bounds, (num_sms,) = bounds_of(rows), columns("num_sms")
     if group.startswith("product"):
-        return product_features(bounds, columns("batch", "m", "n", "k"), num_sms)
+        product = columns("batch", "m", "n", "k")
+        return product_features(bounds, product, num_sms, _tiled(rows, product, group, tiles))
     if group == "attention":
         names = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal")
         return attention_features(bounds, columns(*names), num_sms)
@@ -65,46 +66,23 @@ def _conv_features(
     product = product_dims(kind, dims)
     moved = rows.moved_bytes.to_numpy(np.float32)[None]
     conv = conv_shape(kind, dims, product, moved)
-    return conv_features(bounds, conv, product, num_sms, settings)[0]
+    tiled = _tiled(rows.assign(element_bytes=4.0), product, "conv_vector", None)
+    return conv_features(bounds, conv, product, num_sms, tiled, settings)[0]
 
 
-def fit_network(
-    features: np.ndarray, log10_slowdown: np.ndarray, *, hidden: tuple[int, ...] = (24, 24),
-    max_rows: int = 60_000, max_iter: int = 40, seed: int = 0,
-) -> EfficiencyModel:  # fmt: skip
-    """Fit one network; the same rows and seed give the same coefficients to the bit."""
-    rng = np.random.default_rng(seed)
-    if len(features) > max_rows:
-        kept = rng.choice(len(features), max_rows, replace=False)
-        features, log10_slowdown = features[kept], log10_slowdown[kept]
-    x = features.astype(np.float64)
-    mean, scale = x.mean(0), x.std(0) + 1e-3
-    regressor = MLPRegressor(
-        hidden_layer_sizes=hidden,
-        alpha=1e-3,
-        batch_size=512,
-        learning_rate_init=3e-3,
-        max_iter=max_iter,
-        random_state=seed,
+def _tiled(
+    rows: pd.DataFrame, product: tuple[np.ndarray, ...], group: str, tiles: TileConstants | None
+) -> np.ndarray:
+    """Time of the tile model."""
+    name = "vector" if group.endswith("vector") else "tensor"
+    own = builtin_calibration().constants["tiles"][name]
+    constants = tiles or TileConstants.from_mapping(own)
+    engine = Engine(
+        num_sms=rows.num_sms.to_numpy(np.float32),
+        clock_hz=(rows.clock_hz * rows.clock_frac).to_numpy(np.float32),
+        peak_flop_per_s=rows.peak.to_numpy(np.float32),
+        memory_bytes_per_s=rows.memory_bytes_per_s.to_numpy(np.float32),
+        element_bytes=rows.element_bytes.to_numpy(np.float32),
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        regressor.fit((x - mean) / scale, log10_slowdown)
-    return _export(regressor, mean, scale, x, log10_slowdown)
-
-
-def _export(
-    regressor: MLPRegressor, mean: np.ndarray, scale: np.ndarray, x: np.ndarray, y: np.ndarray
-) -> EfficiencyModel:
-    weights = [w.copy() for w in regressor.coefs_]
-    biases = [b.copy() for b in regressor.intercepts_]
-    weights[0] = weights[0] / scale[:, None]
-    biases[0] = biases[0] - mean @ weights[0]
-    return EfficiencyModel(
-        low=np.quantile(x, 0.001, axis=0).astype(np.float32),
-        high=np.quantile(x, 0.999, axis=0).astype(np.float32),
-        weights=tuple(w.astype(np.float32) for w in weights),
-        biases=tuple(b.astype(np.float32) for b in biases),
-        floor=float(max(np.quantile(y, 0.005), _CACHE_CREDIT_LOG10)),
-        ceiling=float(min(np.quantile(y, 0.995), _LARGEST_SLOWDOWN_LOG10)),
-    )
+    moved = rows.moved_bytes.to_numpy(np.float32)
+    return tiled_s(product, moved, engine, constants)

@@ -11,6 +11,7 @@ import pandas as pd
 from fit import truth
 from fit.joint import Operators
 from fit.networks import bounds_of, features_of
+from paceline.predict.tiles import TileConstants
 
 #: A kernel's own launch gap, which op rows contain and steps add per kernel.
 GAP_S = 1.5e-6
@@ -44,11 +45,13 @@ def operators_of(
     return {name: as_operators(rows, name) for name, rows in kept.items() if len(rows)}
 
 
-def as_operators(rows: pd.DataFrame, group: str, max_rows: int = _MAX_ROWS) -> Operators:
+def as_operators(
+    rows: pd.DataFrame, group: str, max_rows: int = _MAX_ROWS, tiles: TileConstants | None = None
+) -> Operators:
     """Features and slowdowns of op rows, at most ``max_rows`` drawn with a fixed seed."""
     if len(rows) > max_rows:
         rows = rows.iloc[np.random.default_rng(0).choice(len(rows), max_rows, replace=False)]
-    features = features_of(rows, group)
+    features = features_of(rows, group, tiles)
     slowdown = np.log10(rows.time_s.to_numpy() / bounds_of(rows).roofline_s)
     weight = 1.0 / rows.groupby("device").time_s.transform("size").to_numpy()
     keep = np.flatnonzero(np.isfinite(slowdown) & np.isfinite(features).all(1))

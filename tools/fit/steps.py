@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.app.scoring.devices import resolve_device
-from paceline.app.scoring.names import UnresolvedRowError, resolve_job
+from paceline.app.scoring.names import UnresolvedRowError, on_device, resolve_job
 from paceline.app.scoring.predictions import GroupKey, group_key
 from paceline.app.scoring.rows import Row, parse_row
 from paceline.app.scoring.workloads import cached_workload, is_cached
@@ -20,6 +20,7 @@ from paceline.errors import PacelineError
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.kernels import (
+    Question,
     evaluate_shapes,
     grouped_features,
     row_bounds,
@@ -152,6 +153,7 @@ def build_steps(
         except (UnresolvedRowError, PacelineError):
             continue
         devices[device.name] = device
+        job = on_device(job, device)
         key = group_key(job)
         if only_cached and not is_cached(key[0], cache_folder=cache_folder):
             continue
@@ -188,23 +190,27 @@ class _Builder:
             seq=np.array([s for _, s in points], float),
         )
         shapes = evaluate_shapes(lowered.costs, where)
-        bounds = row_bounds(shapes, table, row_peaks(lowered, table, self._calibration))
+        peak_dr = row_peaks(lowered, table, self._calibration)
+        bounds = row_bounds(shapes, table, peak_dr)
         if np.isnan(bounds.roofline_s).any():
             return
         costs, picked = lowered.costs, np.array(wanted)
-        for rows, model, features in grouped_features(lowered, shapes, bounds, table, key[2]):
-            size = (len(points), len(rows))
-            shape = (1, *size, features.shape[-1])
-            features = np.broadcast_to(features, shape)[0][picked]
-            bound = np.broadcast_to(bounds.roofline_s[0][:, rows], size)[picked]
-            launches = (shapes.launches[:, rows] * costs.count[rows])[picked]
-            step = np.repeat(np.arange(len(picked)) + self._count, len(rows))
-            self._parts[model].append(
+        asked = Question(
+            lowered=lowered, shapes=shapes, devices=table, peak_dr=peak_dr, bounds=bounds,
+            calibration=self._calibration, framework=key[2],
+        )  # fmt: skip
+        for one in grouped_features(asked):
+            size = (len(points), len(one.rows))
+            shape = (1, *size, one.features.shape[-1])
+            features = np.broadcast_to(one.features, shape)[0][picked]
+            bound = np.broadcast_to(bounds.roofline_s[0][:, one.rows], size)[picked]
+            launches = (shapes.launches[:, one.rows] * costs.count[one.rows])[picked]
+            self._parts[one.model].append(
                 OpRows(
                     features=features.reshape(-1, features.shape[-1]),
                     bound_s=bound.reshape(-1),
                     launches=launches.reshape(-1),
-                    step=step,
+                    step=np.repeat(np.arange(len(picked)) + self._count, len(one.rows)),
                 )
             )
         kernels = costs.num_kernels * costs.count * shapes.launches[0]

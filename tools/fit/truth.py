@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 
 from paceline.catalog.entities import Device
+from paceline.predict.calibration import builtin_calibration
 from paceline.predict.groups import PLAIN_COLUMNS
+from paceline.predict.power import ClockConstants, clock_frac
 
 NAMES = Path(__file__).parent / "device_names.csv"
 
@@ -50,7 +52,7 @@ def neusight_products(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
         "n": d.K.to_numpy(float), "k": d.N.to_numpy(float), "time_s": d.latency_ms * 1e-3,
         "source_name": d.device, "split": d.split, "op": d.op, "element_bytes": 4.0,
     })  # fmt: skip
-    return _with_work(out.join(facts, on="source_name"), "peak_fp32")
+    return sustained(_with_work(out.join(facts, on="source_name"), "peak_fp32"))
 
 
 def aic_products(
@@ -76,7 +78,7 @@ def _with_work(rows: pd.DataFrame, peak: str) -> pd.DataFrame:
     b, m, n, k = (rows[c] for c in ("batch", "m", "n", "k"))
     out_bytes = np.maximum(rows.element_bytes, 2.0)
     moved = b * ((m * k + k * n) * rows.element_bytes + m * n * out_bytes)
-    return rows.assign(flop=2 * b * m * n * k, moved_bytes=moved, peak=rows[peak])
+    return rows.assign(flop=2 * b * m * n * k, moved_bytes=moved, peak=rows[peak], clock_frac=1.0)
 
 
 def neusight_streams(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
@@ -110,11 +112,19 @@ def neusight_convolutions(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
     }).astype({"n": float})  # fmt: skip
     area = out.r * out.s * out.c * out.k
     rows = out.join(facts, on="source_name")
-    return rows.assign(
+    return sustained(rows.assign(
         flop=2 * out.n * out.out_h * out.out_w * area,
         moved_bytes=4 * (out.n * (out.c * out.h * out.w + out.k * out.out_h * out.out_w) + area),
         peak=rows.peak_fp32,
-    )
+    ))  # fmt: skip
+
+
+def sustained(rows: pd.DataFrame) -> pd.DataFrame:
+    """Vector peaks at the clock that the power limit leaves, by the calibration's law."""
+    facts = builtin_calibration().constants["clock"]
+    law = ClockConstants(**{name: facts[name] for name in ClockConstants.__slots__})
+    frac = clock_frac(rows.tdp_w, rows.peak_fp32, law)
+    return rows.assign(peak=rows.peak * frac, clock_frac=frac)
 
 
 def aic_attention(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:

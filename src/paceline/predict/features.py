@@ -21,7 +21,7 @@ _TILES = ((64, 64), (128, 128), (256, 128))
 PRODUCT_FEATURES: tuple[str, ...] = (
     "log_bound_us", "log_intensity_over_ridge", "log_bytes_over_l2", "log_batch", "log_m", "log_n",
     "log_k", "tile_fill_64", "tile_fill_128", "odd_n", "odd_k", "log_waves_64", "log_waves_128",
-    "wave_fill_64", "wave_fill_128", "wave_fill_256",
+    "wave_fill_64", "wave_fill_128", "wave_fill_256", "log_tiled_over_bound",
 )  # fmt: skip
 ATTENTION_FEATURES: tuple[str, ...] = (
     "log_bound_us", "log_intensity_over_ridge", "log_bytes_over_l2", "log_q_len", "log_kv_len",
@@ -131,13 +131,16 @@ class ConvShape:
     is_backward_weight: Array
 
 
-def product_features(bounds: Bounds, dims: tuple[Array, ...], num_sms: Array) -> Array:
+def product_features(
+    bounds: Bounds, dims: tuple[Array, ...], num_sms: Array, tiled_s: Array
+) -> Array:
     """Features of ``batch`` products of (m × k) by (k × n).
 
     Args:
         bounds: Bounds of the launch.
         dims: batch, m, n, k.
         num_sms: Multiprocessors of the device.
+        tiled_s: Time of the tile model.
     """
     batch, m, n, k = dims
     tiles = [batch * np.ceil(m / tm) * np.ceil(n / tn) for tm, tn in _TILES]
@@ -151,6 +154,7 @@ def product_features(bounds: Bounds, dims: tuple[Array, ...], num_sms: Array) ->
             _log(batch), _log(m), _log(n), _log(k), fills[0], fills[1],
             (np.mod(n, 8) != 0).astype(np.float32), (np.mod(k, 8) != 0).astype(np.float32),
             _log(waves[0]), _log(waves[1]), *(w / np.ceil(w) for w in waves),
+            _log(tiled_s / np.maximum(bounds.roofline_s, 1e-12)),
         )
     )  # fmt: skip
 
@@ -175,8 +179,9 @@ def attention_features(bounds: Bounds, dims: tuple[Array, ...], num_sms: Array) 
 
 
 def conv_features(
-    bounds: Bounds, conv: ConvShape, product: tuple[Array, ...], num_sms: Array, settings: Settings
-) -> Array:
+    bounds: Bounds, conv: ConvShape, product: tuple[Array, ...], num_sms: Array, tiled_s: Array,
+    settings: Settings,
+) -> Array:  # fmt: skip
     """Features of convolutions as implicit matrix products.
 
     Args:
@@ -184,9 +189,10 @@ def conv_features(
         conv: What the product does not show.
         product: batch, m, n, k of the product.
         num_sms: Multiprocessors of the device.
+        tiled_s: Time of the tile model for that product.
         settings: How the framework runs it.
     """
-    as_product = product_features(bounds, product, num_sms)
+    as_product = product_features(bounds, product, num_sms, tiled_s)
     extra = _stack(
         (
             _log(conv.kernel_area), _log(conv.stride), _log(conv.channels_per_group),

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from paceline.dtypes import DType
+from paceline.dtypes import DType, Precision
 from paceline.predict.features import Array, ConvShape
 from paceline.trace.costs import CostTable
 from paceline.trace.graph import FloatArray, OpKind
@@ -69,10 +69,15 @@ PLAIN_COLUMNS = np.float32(1024.0)
 _BACKWARD = tuple(kind for kind in OpKind if kind.name.endswith("_BACKWARD"))
 
 
-def groups_of_rows(costs: CostTable) -> npt.NDArray[np.int8]:
-    """`Group` of every row, (num_rows,)."""
+def groups_of_rows(costs: CostTable, precision: Precision) -> npt.NDArray[np.int8]:
+    """`Group` of every row, (num_rows,).
+
+    Args:
+        costs: The rows.
+        precision: With TF32, products of FP32 operands run on matrix units.
+    """
     kind = costs.kind
-    narrow = costs.matmul_dtype != int(DType.FP32)
+    narrow = (costs.matmul_dtype != int(DType.FP32)) | (precision.peak_key == "tf32")
     group = np.full(len(kind), Group.STREAM, dtype=np.int8)
     products = (kind == OpKind.MATMUL) | np.isin(kind, _RECURRENT)
     group[products] = np.where(narrow[products], Group.PRODUCT_TENSOR, Group.PRODUCT_VECTOR)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.dtypes import find_precision
+from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable, dtype_peaks, matrix_peaks
 from paceline.predict.features import (
@@ -32,7 +32,9 @@ from paceline.predict.groups import (
     stream_dims,
     stream_flags,
 )
+from paceline.predict.power import sustained_clock_frac
 from paceline.predict.prediction import Points
+from paceline.predict.tiles import Engine, TileConstants, tiled_s
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, monomials
 
@@ -102,11 +104,16 @@ def row_times(
         framework: Whose kernels run.
     """
     costs = lowered.costs
-    bounds = row_bounds(shapes, devices, row_peaks(lowered, devices, calibration))
+    peak_dr = row_peaks(lowered, devices, calibration)
+    bounds = row_bounds(shapes, devices, peak_dr)
     slowdown = np.zeros(bounds.compute_s.shape, dtype=np.float32)
-    for rows, model, features in grouped_features(lowered, shapes, bounds, devices, framework):
-        learned = calibration.models[model].log10_slowdown(features)
-        slowdown[..., rows] = learned + _kind_offset(costs.kind[rows], calibration)
+    question = Question(
+        lowered=lowered, shapes=shapes, devices=devices, peak_dr=peak_dr, bounds=bounds,
+        calibration=calibration, framework=framework,
+    )  # fmt: skip
+    for one in grouped_features(question):
+        learned = calibration.models[one.model].log10_slowdown(one.features)
+        slowdown[..., one.rows] = learned + _kind_offset(costs.kind[one.rows], calibration)
     generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
     slowdown = np.where(devices.is_gpu[:, None, None] > 0, slowdown, generic)
     busy = bounds.roofline_s * np.power(np.float32(10), slowdown)
@@ -120,35 +127,69 @@ def _kind_offset(kind: npt.NDArray[np.int16], calibration: Calibration) -> Array
     return np.array([offsets.get(OpKind(k).name, 0.0) for k in kind], dtype=np.float32)
 
 
-def grouped_features(
-    lowered: LoweredPass, shapes: RowShapes, bounds: Bounds, devices: DeviceTable, framework: str
-) -> Iterator[tuple[npt.NDArray[np.intp], str, Array]]:
-    """For each efficiency model: the rows it serves, its name, their features (D, P, rows, F)."""
-    configuration = lowered.configuration
-    settings = Settings.of(
-        compiler=configuration.compiler,
-        is_channels_last=configuration.channels_last,
-        framework=framework,
-    )
-    group_r = groups_of_rows(lowered.costs)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """A pass at some points on some devices, with what was worked out on the way.
+
+    Attributes:
+        lowered: The pass.
+        shapes: Its cost table at the points.
+        devices: The devices.
+        peak_dr: Peak of each row, (D, R).
+        bounds: Physical bounds, (D, P, R).
+        calibration: Constants.
+        framework: Whose kernels run.
+    """
+
+    lowered: LoweredPass
+    shapes: RowShapes
+    devices: DeviceTable
+    peak_dr: FloatArray
+    bounds: Bounds
+    calibration: Calibration
+    framework: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupFeatures:
+    """Rows that one efficiency model serves.
+
+    Attributes:
+        rows: Row numbers.
+        model: Name of the model.
+        features: (D, P, rows, F).
+    """
+
+    rows: npt.NDArray[np.intp]
+    model: str
+    features: Array
+
+
+def grouped_features(asked: Question) -> Iterator[GroupFeatures]:
+    """Features of all rows, one efficiency model after another."""
+    costs, precision = asked.lowered.costs, find_precision(asked.lowered.configuration.precision)
+    group_r = groups_of_rows(costs, precision)
     for number in np.unique(group_r):
         group, rows = Group(number), np.flatnonzero(group_r == number)
-        kind = lowered.costs.kind[rows]
-        yield rows, group.model, _features(group, kind, rows, shapes, bounds, devices, settings)
+        yield GroupFeatures(rows=rows, model=group.model, features=_features(group, rows, asked))
 
 
 def row_peaks(lowered: LoweredPass, devices: DeviceTable, calibration: Calibration) -> FloatArray:
-    """Peak that applies to each row under the power limit, (D, R); NaN if a device has none.
+    """Peak that applies to each row, (D, R); NaN if a device has none.
 
-    Ops that only stream through memory need no peak: an unknown one is no limit for them.
+    Vector units run at the clock that the power limit leaves them. Ops that only stream through
+    memory need no peak: an unknown one is no limit for them.
     """
     precision = find_precision(lowered.configuration.precision)
     dtype_r = lowered.costs.matmul_dtype
     peak_dr = dtype_peaks(devices)[:, dtype_r]
     own = dtype_r == int(precision.matmul_dtype)
     peak_dr[:, own] = matrix_peaks(devices, precision)[:, None]
-    streams = groups_of_rows(lowered.costs) == Group.STREAM
+    group_r = groups_of_rows(lowered.costs, precision)
+    streams = group_r == Group.STREAM
     peak_dr[:, streams] = np.where(np.isnan(peak_dr[:, streams]), np.inf, peak_dr[:, streams])
+    vectors = np.isin(group_r, (Group.PRODUCT_VECTOR, Group.CONV_VECTOR))
+    peak_dr[:, vectors] *= sustained_clock_frac(devices, calibration)[:, None]
     return peak_dr
 
 
@@ -165,20 +206,51 @@ def row_bounds(shapes: RowShapes, devices: DeviceTable, peak_dr: FloatArray) -> 
     )
 
 
-def _features(
-    group: Group, kind: npt.NDArray[np.int16], rows: npt.NDArray[np.intp], shapes: RowShapes,
-    all_bounds: Bounds, devices: DeviceTable, settings: Settings,
-) -> Array:  # fmt: skip
-    bounds = all_bounds.rows(rows)
-    num_sms = devices.num_sms[:, None, None].astype(np.float32)
-    dims = shapes.dims[:, rows]
-    if group.is_product:
-        return product_features(bounds, product_dims(kind, dims), num_sms)
-    if group.is_convolution:
+def _features(group: Group, rows: npt.NDArray[np.intp], asked: Question) -> Array:
+    kind, bounds = asked.lowered.costs.kind[rows], asked.bounds.rows(rows)
+    num_sms = asked.devices.num_sms[:, None, None].astype(np.float32)
+    dims = asked.shapes.dims[:, rows]
+    if group.is_product or group.is_convolution:
         product = product_dims(kind, dims)
-        conv = conv_shape(kind, dims, product, shapes.moved_bytes[:, rows])
-        return conv_features(bounds, conv, product, num_sms, settings)
+        tiled = _tiled_s(group, rows, product, asked)
+        if group.is_product:
+            return product_features(bounds, product, num_sms, tiled)
+        conv = conv_shape(kind, dims, product, asked.shapes.moved_bytes[:, rows])
+        return conv_features(bounds, conv, product, num_sms, tiled, _settings(asked))
     if group in (Group.ATTENTION, Group.ATTENTION_BACKWARD):
         columns = tuple(dims[..., i] for i in range(7))
         return attention_features(bounds, columns, num_sms)
-    return stream_features(bounds, stream_dims(kind, dims), stream_flags(kind), num_sms, settings)
+    flags = stream_flags(kind)
+    return stream_features(bounds, stream_dims(kind, dims), flags, num_sms, _settings(asked))
+
+
+def _tiled_s(
+    group: Group, rows: npt.NDArray[np.intp], product: tuple[Array, ...], asked: Question
+) -> Array:
+    """Time of the tile model, (D, P, rows)."""
+    devices, dtype_r = asked.devices, asked.lowered.costs.matmul_dtype[rows]
+    is_vector = group in (Group.PRODUCT_VECTOR, Group.CONV_VECTOR)
+    frac = sustained_clock_frac(devices, asked.calibration) if is_vector else 1.0
+
+    def per_device(values: FloatArray) -> Array:
+        return values[:, None, None].astype(np.float32)
+
+    engine = Engine(
+        num_sms=per_device(devices.num_sms),
+        clock_hz=per_device(devices.boost_clock_hz * frac),
+        peak_flop_per_s=asked.peak_dr[:, None, rows].astype(np.float32),
+        memory_bytes_per_s=per_device(devices.memory_bytes_per_s),
+        element_bytes=np.array(ELEMENT_BYTES, dtype=np.float32)[dtype_r],
+    )
+    name = "vector" if is_vector else "tensor"
+    constants = TileConstants.from_mapping(asked.calibration.constants["tiles"][name])
+    return tiled_s(product, asked.shapes.moved_bytes[:, rows], engine, constants)
+
+
+def _settings(asked: Question) -> Settings:
+    configuration = asked.lowered.configuration
+    return Settings.of(
+        compiler=configuration.compiler,
+        is_channels_last=configuration.channels_last,
+        framework=asked.framework,
+    )

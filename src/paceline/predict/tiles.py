@@ -88,7 +88,7 @@ def tiled_s(
     """
     batch, m, n, k = product
     flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
-    best = None
+    best: Array = np.full((), np.inf, dtype=np.float32)
     for rows, columns in _TILES:
         area = float(rows * columns)
         tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
@@ -108,6 +108,6 @@ def tiled_s(
             fill = np.clip(tiles * split / (engine.num_sms * constants.fill_frac), 0.02, 1.0)
             rate = engine.memory_bytes_per_s * constants.memory_frac * fill
             time_s = np.maximum(cycles / engine.clock_hz, (moved_bytes + partial) / rate)
-            best = time_s if best is None else np.minimum(best, time_s)
+            best = np.minimum(best, time_s)
     total: Array = best + constants.launch_cycles / engine.clock_hz
     return total

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.tables import read_table
+from paceline.catalog import Device
 from paceline.trace.costs import Checkpointing, Compiler, Configuration
 from paceline.trace.workload import Task
 
@@ -74,6 +75,13 @@ def resolve_job(row: Row) -> Job:
         grad_accumulation=accumulation,
         units_per_item=_number(model[f"{task}_units"]),
     )
+
+
+def on_device(job: Job, device: Device) -> Job:
+    """The job as frameworks run it there: TF32 is plain FP32 where no unit has it."""
+    if job.configuration.precision != "tf32" or "tf32" in device.peak_flop_per_s:
+        return job
+    return replace(job, configuration=replace(job.configuration, precision="fp32"))
 
 
 def _model(row: Row) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from paceline.app.scoring.answers import Answer, write_answers
 from paceline.app.scoring.devices import resolve_device
-from paceline.app.scoring.names import UnresolvedRowError, resolve_job
+from paceline.app.scoring.names import UnresolvedRowError, on_device, resolve_job
 from paceline.app.scoring.predictions import Cell, GroupKey, answer_group, group_key
 from paceline.app.scoring.rows import Row, read_rows
 from paceline.catalog import Catalog
@@ -109,7 +109,7 @@ def _resolve(index: int, row: Row, catalog: Catalog) -> Cell | Answer:
         device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)
     except (UnresolvedRowError, PacelineError) as error:
         return Answer(reason=str(error))
-    return Cell(index=index, row=row, job=job, device=device)
+    return Cell(index=index, row=row, job=on_device(job, device), device=device)
 
 
 def _summary(answers: Sequence[Answer]) -> ScoreSummary:

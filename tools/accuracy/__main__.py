@@ -1,0 +1,141 @@
+"""The accuracy scoreboard: every fold refitted from raw rows in this run.
+
+    PYTHONPATH=tools python -m accuracy --truth ../shared/truth --out benchmarks
+
+Held-out devices leave with all their rows, their siblings and their copies before anything is
+fitted, drawn, scaled or clamped. Models that are not in the cache of traces are traced first
+unless ``--only-cached`` is given; coverage counts what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+from datetime import date
+from pathlib import Path
+
+import torch
+from fit.operators import operator_frames
+from fit.steps import Measured, Steps, build_steps, read_measured
+from fit.truth import device_facts
+
+from accuracy import operator_tests as ops
+from accuracy import report, step_tests
+from accuracy.figures import Figure
+from accuracy.intervals import coverage
+from paceline.app.scoring.workloads import default_cache_folder
+from paceline.catalog import load_catalog
+from paceline.predict import builtin_calibration
+
+_INTRODUCTION = """# Accuracy of predictions
+
+Made by `make accuracy` (`tools/accuracy`) from published measurements on {today}. Errors are
+absolute, in percent of the measured time; the compared statistic is in bold, with its bootstrap
+90 % interval. *Ahead* means that the upper end of that interval is below the anchor. Every fold is
+refitted from raw rows in the run: a held-out device leaves with its siblings and copies. Anchors:
+T1 and T2 NeuSight (ASPLOS 2025) from its own files on the same rows (T2: its table, other rows);
+T3 boosted trees on the same folds; T12 NeuSight on the same pairs. {sampling}
+
+"""
+
+
+def main() -> None:
+    """Run the tests asked for and write the scoreboard."""
+    given = _arguments()
+    torch.set_num_threads(1)
+    catalog = load_catalog()
+    facts = device_facts(catalog.devices)
+    figures: list[Figure] = []
+    sections: list[str] = []
+    if "operators" in given.tests:
+        figures += _operator_figures(given.truth, facts)
+    if "steps" in given.tests:
+        measured = read_measured(
+            given.truth, [table for _, tables, _ in step_tests.SETS for table in tables[:2]]
+        )
+        steps = _steps(given, list(dict.fromkeys(measured)), catalog)
+        more, extra = _step_figures(given, steps, measured, facts)
+        figures += more
+        sections += extra
+    _write(given, figures, sections)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="accuracy", description=__doc__.splitlines()[0])
+    parser.add_argument("--truth", type=Path, default=Path("../shared/truth"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks"))
+    parser.add_argument("--cache", type=Path, default=default_cache_folder())
+    parser.add_argument("--steps", type=Path, help="keep lowered steps in this file between runs")
+    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--only-cached", action="store_true")
+    parser.add_argument("tests", nargs="*", default=["operators", "steps"])
+    return parser.parse_args()
+
+
+def _operator_figures(truth: Path, facts) -> list[Figure]:
+    fitted = ops.fit_neusight(truth, facts)
+    ends = ops.compose(truth, facts, fitted)
+    figures = [*ops.test_models(ends), *ops.test_operators(truth, facts, fitted)]
+    figures += ops.test_products(ops.bf16_products(truth, facts))
+    figures += ops.test_attention(truth, facts)
+    figures += ops.test_choice(ends)
+    return sorted(figures, key=lambda f: (len(f.test), f.test))
+
+
+def _steps(given: argparse.Namespace, measured: list[Measured], catalog) -> Steps:
+    if given.steps and given.steps.exists():
+        with given.steps.open("rb") as file:
+            kept: Steps = pickle.load(file)
+        return kept
+    steps = build_steps(
+        measured, catalog, builtin_calibration(), given.cache, only_cached=given.only_cached
+    )
+    if given.steps:
+        with given.steps.open("wb") as file:
+            pickle.dump(steps, file)
+    return steps
+
+
+def _step_figures(given, steps: Steps, measured: list[Measured], facts):
+    frames = operator_frames(given.truth, facts)
+    options = {"epochs": given.epochs, "log": lambda text: print(text, flush=True)}
+    lines = step_tests.predict_devices(steps, frames, **options)
+    families = step_tests.predict_families(steps, frames, **options)
+    zero_shot = step_tests.predict_zero_shot(steps, frames, **options)
+    asked = step_tests.asked_of(measured)
+    figures = step_tests.set_figures(lines, asked)
+    figures += step_tests.training_figures(families, zero_shot)
+    lowest, middle = step_tests.rank_figures(lines, _group_of(lines, measured))
+    sections = [
+        f"Rank correlation of timm within one device, precision, layout and release, that device "
+        f"held out: median {middle:.3f}, least {lowest:.3f} (target 0.98).\n",
+        "## T11 80 % intervals, each fold's width taken from the others\n\n"
+        + report.frame_table(coverage(lines)),
+        "## Worst models by name (log error, devices held out)\n\n"
+        + report.frame_table(step_tests.worst(lines)),
+    ]
+    return figures, sections
+
+
+def _group_of(lines, measured: list[Measured]):
+    rows = {(m.source, m.index): m.row for m in measured}
+    keys = zip(lines.source, lines["index"], strict=True)
+    named = [rows[key] for key in keys]
+    return [f"{r.precision}/{r.flags}/{r.framework}/{r.task}" for r in named]
+
+
+def _write(given: argparse.Namespace, figures: list[Figure], sections: list[str]) -> None:
+    today = date.today()
+    given.out.mkdir(parents=True, exist_ok=True)
+    sampling = "timm models are a sample stratified by family; coverage counts the rest as missing."
+    text = _INTRODUCTION.format(today=today, sampling=sampling) + report.markdown_table(figures)
+    cause = given.out / "accuracy_causes.md"
+    if cause.exists():
+        sections = [*sections, cause.read_text(encoding="utf-8")]
+    (given.out / "accuracy.md").write_text("\n".join([text, *sections]), encoding="utf-8")
+    report.write_csv(given.out / "accuracy.csv", figures)
+    report.append_log(given.out / "accuracy_log.csv", figures, today)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""T1 to T5 and T12: operators and whole transformers on GPUs that the fit never saw."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from fit import truth
+from fit.joint import fit_alone
+from fit.networks import bounds_of, features_of
+from fit.operators import as_operators, events, graphs
+from fit.tiling import fit_tiles, seconds
+
+from accuracy.figures import Figure, errors, figure
+from paceline.predict.calibration import EfficiencyModel
+from paceline.predict.power import ClockConstants
+from paceline.predict.tiles import TileConstants
+
+UNSEEN = ("NVIDIA H100 80GB HBM3", "NVIDIA L4", "NVIDIA A100 80GB PCIe")
+_FOLDS = {
+    "Hopper": ("h100_sxm", "h200_sxm"),
+    "Blackwell data centre": ("b200_sxm", "b300_sxm", "gb200", "gb300"),
+    "Blackwell RTX PRO 6000": ("rtx_pro_6000_server",),
+    "Ampere A100": ("a100_sxm",),
+    "Ada L40S": ("l40s",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """What a fold fitted: the tile model and its clock, and networks by group."""
+
+    tiles: TileConstants
+    clock: ClockConstants | None
+    networks: dict[str, EfficiencyModel]
+
+
+def product_log(fitted: Fitted, rows: pd.DataFrame) -> np.ndarray:
+    """Log of the tile model's time of products."""
+    return np.log(seconds(rows, fitted.tiles, fitted.clock))
+
+
+def network_log(
+    model: EfficiencyModel, rows: pd.DataFrame, group: str, tiles: TileConstants | None = None
+) -> np.ndarray:
+    """Log of a network's time of op rows."""
+    slowdown = model.log10_slowdown(features_of(rows, group, tiles)).astype(np.float64)
+    return np.log(bounds_of(rows).roofline_s.astype(np.float64)) + np.log(10) * slowdown
+
+
+def fit_neusight(folder: Path, facts: pd.DataFrame) -> Fitted:
+    """Tile model, clock law and stream network of NeuSight's train split alone.
+
+    That split holds P4, P100, V100, T4 and A100-40.
+    """
+    tiles, clock = fit_tiles(
+        events(_train(truth.neusight_products(folder, facts))), with_clock=True
+    )
+    streams = events(_train(truth.neusight_streams(folder, facts)))
+    network = fit_alone(as_operators(streams, "stream"))
+    return Fitted(tiles=tiles, clock=clock, networks={"stream": network})
+
+
+def _train(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[rows.split == "train"]
+
+
+def test_operators(folder: Path, facts: pd.DataFrame, fitted: Fitted) -> list[Figure]:
+    """T2: operator classes on unseen GPUs, NeuSight's test split."""
+    anchors = {"bmm": (13.8, 12), "linear": (13.9, 12), "elementwise": (19.3, 8),
+               "softmax": (13.9, 15), "ln": (56.7, 15)}  # fmt: skip
+    parts = []
+    for rows in (truth.neusight_products(folder, facts), truth.neusight_streams(folder, facts)):
+        rows = rows[(rows.split == "test") & rows.source_name.isin(UNSEEN)]
+        is_product = "m" in rows
+        own = (
+            product_log(fitted, rows)
+            if is_product
+            else network_log(fitted.networks["stream"], rows, "stream")
+        )
+        measured = np.log(rows.time_s.to_numpy())
+        listed = rows.assign(peak=rows.peak / rows.clock_frac) if is_product else rows
+        roof = np.log(bounds_of(listed).roofline_s)
+        parts.append(
+            pd.DataFrame({
+                "op": rows.op.to_numpy(), "error": errors(own, measured),
+                "roofline": errors(roof, measured),
+            })
+        )  # fmt: skip
+    every = pd.concat(parts)
+    every["kind"] = np.where(every.op.isin(list(anchors)), every.op, "elementwise")
+    return [
+        figure("T2", kind, g.error.to_numpy(), roofline=g.roofline.to_numpy(),
+               anchor=anchors[kind][0], target=anchors[kind][1])
+        for kind, g in every.groupby("kind")
+    ]  # fmt: skip
+
+
+def compose(folder: Path, facts: pd.DataFrame, fitted: Fitted) -> pd.DataFrame:
+    """Predicted and measured time of NeuSight's model graphs on every NVIDIA GPU."""
+    graph = pd.read_csv(folder / "ops" / "neusight_model_ops.csv.xz")
+    graph = graph[~graph.device.str.startswith("AMD")]
+    calls = _calls(graph)
+    names = {name.replace(" ", "_"): name for name in facts.index}
+    calls["source_name"] = calls.device.map(names)
+    calls = calls.join(facts, on="source_name", rsuffix="_fact")
+    calls = calls.assign(peak=calls.peak_fp32, clock_frac=1.0, element_bytes=4.0, time_s=0.0)
+    product = (calls.kind == "product").to_numpy()
+    calls.loc[product, "time_s"] = np.exp(product_log(fitted, calls[product]))
+    streams = network_log(fitted.networks["stream"], calls[~product], "stream")
+    calls.loc[~product, "time_s"] = np.exp(streams)
+    keys = ["device", "model", "mode", "seqlen", "model_batch"]
+    total = (calls.time_s * calls.repeat).groupby([calls[k] for k in keys]).sum()
+    ends = pd.read_csv(folder / "ops" / "neusight_e2e.csv")
+    ends = ends[ends.option.isna()]
+    ends = ends.rename(columns={"batch": "model_batch"})
+    return total.rename("own_s").reset_index().merge(ends, on=keys)
+
+
+def _calls(graph: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for r in graph.itertuples():
+        parts = [r.fw_ops] if r.mode == "inf" else [r.fw_ops, r.bw_ops, r.acc_ops]
+        for text in parts:
+            for op, arguments in ast.literal_eval(text) if isinstance(text, str) else []:
+                key = (r.device, r.model, r.mode, r.seqlen, r.batch, r.repeat)
+                rows.append((*key, *_call(op, arguments)))
+    columns = ["device", "model", "mode", "seqlen", "model_batch", "repeat", "kind", "batch", "m",
+               "n", "k", "rows", "columns", "operands", "is_norm", "is_softmax", "flop",
+               "moved_bytes"]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _call(op: str, arguments: tuple) -> tuple:
+    """kind, product dims, stream dims and work of one call, in FP32."""
+    if op in ("Linear", "BMM"):
+        b, m, n, k = arguments if len(arguments) == 4 else (1, *arguments)
+        # The contracted dimension stands third in the source.
+        batch, rows = (1, b * m) if op == "Linear" else (b, m)
+        moved = 4 * (batch * (rows * n + rows * k + n * k))
+        return ("product", batch, rows, k, n, 0, 0, 0, 0.0, 0.0, 2.0 * b * m * n * k, moved)
+    if op == "MEM":
+        elements = sum(float(np.prod(shape)) for shape in arguments)
+        return ("stream", 0, 0, 0, 0, max(elements / 2048, 1), 1024, 1, 0.0, 0.0, 0.0, 4 * elements)
+    name = op.removeprefix("VEC")
+    rows, columns = float(arguments[0]), float(arguments[1])
+    operands = 2 if name in ("add", "mul", "div", "pow") else 1
+    is_norm, is_softmax = float(name == "ln"), float(name == "softmax")
+    moved = 4 * rows * columns * (operands + 1)
+    if not (is_norm or is_softmax):
+        rows, columns = max(rows * columns / 1024, 1.0), 1024.0
+    return ("stream", 0, 0, 0, 0, rows, columns, operands, is_norm, is_softmax, 0.0, moved)
+
+
+def test_models(ends: pd.DataFrame) -> list[Figure]:
+    """T1: whole transformers on unseen GPUs."""
+    unseen = ends[ends.device.isin([n.replace(" ", "_") for n in UNSEEN])]
+    measured = np.log(unseen.measured_e2e_ms / 1e3)
+    unseen = unseen.assign(
+        error=errors(np.log(unseen.own_s), measured),
+        roofline=errors(np.log(unseen.pred_roofline_e2e_ms / 1e3), measured),
+        neusight=errors(np.log(unseen.pred_neusight_e2e_ms / 1e3), measured),
+    )
+    figures = []
+    for mode, name, target in (("inf", "inference", 7), ("train", "training", 6)):
+        g = unseen[unseen["mode"] == mode]
+        figures.append(
+            figure("T1", name, g.error.to_numpy(), roofline=g.roofline.to_numpy(),
+                   anchor=float(g.neusight.mean()), target=target)
+        )  # fmt: skip
+    for (mode, device), g in unseen.groupby(["mode", "device"]):
+        figures.append(
+            figure("T1", f"{device} {mode}", g.error.to_numpy(), roofline=g.roofline.to_numpy(),
+                   anchor=float(g.neusight.mean()), target=10)
+        )  # fmt: skip
+    return figures
+
+
+def test_choice(ends: pd.DataFrame) -> list[Figure]:
+    """T12: ratio of two GPUs on one workload; at least one of them unseen."""
+    own, neusight, roofline = [], [], []
+    unseen = {n.replace(" ", "_") for n in UNSEEN}
+    for _, g in ends.groupby(["model", "seqlen", "model_batch", "mode"]):
+        for i in range(len(g)):
+            for j in range(i):
+                a, b = g.iloc[i], g.iloc[j]
+                if not {a.device, b.device} & unseen:
+                    continue
+                true = np.log(a.measured_e2e_ms / b.measured_e2e_ms)
+                own.append(np.log(a.own_s / b.own_s) - true)
+                neusight.append(np.log(a.pred_neusight_e2e_ms / b.pred_neusight_e2e_ms) - true)
+                roofline.append(np.log(a.pred_roofline_e2e_ms / b.pred_roofline_e2e_ms) - true)
+    size = [100 * np.expm1(np.abs(np.array(v))) for v in (own, neusight, roofline)]
+    return [figure("T12", "speed ratio", size[0], roofline=size[2][np.isfinite(size[2])],
+                   anchor=float(np.nanmean(size[1])), target=10)]  # fmt: skip
+
+
+def bf16_products(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
+    """BF16 matrix products, one table per system, without the copied one."""
+    rows = graphs(truth.aic_products(folder, facts, {"bfloat16": ("peak_bf16", 2.0)}))
+    own = np.where(rows.source_name == "a100_sxm", "sglang", "vllm")
+    return rows[rows.framework == own].reset_index(drop=True)
+
+
+def test_products(rows: pd.DataFrame) -> list[Figure]:
+    """T3 and T4: BF16 matrix products, architecture held out, then with measured shapes."""
+    figures, means = [], []
+    for name, systems in _FOLDS.items():
+        held = rows.source_name.isin(systems).to_numpy()
+        tiles, _ = fit_tiles(rows[~held], with_clock=False)
+        model = fit_alone(as_operators(rows[~held], "product_tensor", tiles=tiles))
+        te = rows[held]
+        own = network_log(model, te, "product_tensor", tiles)
+        measured = np.log(te.time_s.to_numpy())
+        roof = errors(np.log(bounds_of(te).roofline_s), measured)
+        figures.append(figure("T3", name, errors(own, measured), roofline=roof, target=16))
+        means.append(figures[-1].mean)
+        figures += _calibrated(name, te.source_name.to_numpy(), own - measured)
+    figures.append(figure("T3", "mean of folds", np.array(means), anchor=16.5, target=11))
+    return figures
+
+
+def _calibrated(name: str, system: np.ndarray, residual: np.ndarray) -> list[Figure]:
+    """T4: shrunk shift per system from 10 and 50 shapes, ten draws, scored on the others."""
+    rng, out = np.random.default_rng(0), []
+    for count in (10, 50):
+        draws = []
+        for _ in range(10):
+            for one in np.unique(system):
+                r = residual[system == one]
+                chosen = rng.choice(len(r), count, replace=False)
+                rest = np.delete(r, chosen)
+                shift = np.median(r[chosen]) * 0.15**2 / (0.15**2 + r[chosen].var() / count)
+                draws.append(np.mean(100 * np.abs(np.expm1(rest - shift))))
+        out.append(figure("T4", f"{name}, {count} shapes", np.array(draws),
+                          target=8 if count == 50 else np.nan))  # fmt: skip
+    return out
+
+
+def test_attention(folder: Path, facts: pd.DataFrame) -> list[Figure]:
+    """T5: BF16 attention above 50 microseconds of roofline, architecture held out."""
+    rows = graphs(truth.aic_attention(folder, facts))
+    figures = []
+    for name, systems in _FOLDS.items():
+        held = rows.source_name.isin(systems).to_numpy()
+        if not held.any():
+            continue
+        model = fit_alone(as_operators(rows[~held], "attention"))
+        te = rows[held]
+        te = te[bounds_of(te).roofline_s > 50e-6]
+        own, measured = network_log(model, te, "attention"), np.log(te.time_s.to_numpy())
+        roof = errors(np.log(bounds_of(te).roofline_s), measured)
+        for op, target in (("prefill", 12), ("decode", 12)):
+            k = (te.op == op).to_numpy()
+            if k.any():
+                figures.append(figure("T5", f"{op}, {name}", errors(own, measured)[k],
+                                      roofline=roof[k], target=target))  # fmt: skip
+    return figures

@@ -1,0 +1,162 @@
+"""Whole published steps, each predicted by a fit that never saw its device, or its family."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from fit.steps import Measured, Steps
+
+from accuracy.figures import Figure, errors, figure
+from accuracy.folds import device_folds, predict_held_out
+
+#: Sets of the scoreboard: name, source tables, task or both.
+SETS: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
+    ("timm inference", ("timm",), "infer"),
+    ("timm training", ("timm",), "train"),
+    ("Lambda TensorFlow", ("lambda_tensorflow_benchmark",), None),
+    (
+        "Lambda PyTorch",
+        ("lambda_deeplearning_benchmark", "lambda_deeplearning_benchmark_v0"),
+        None,
+    ),
+    ("DeepLearningExamples", ("nvidia_deeplearningexamples",), None),
+    ("convnet-benchmarks", ("convnet_benchmarks",), None),
+    ("MXNet page", ("mxnet_perf",), None),
+)
+_PREFIX = re.compile(r"^timm:(?:tf_|legacy_|gluon_)?([a-z]+)")
+
+
+def frame_of(steps: Steps) -> pd.DataFrame:
+    """One line per step: what it is, what was measured, the plain roofline."""
+    roofline = np.zeros(len(steps.step_s))
+    for rows in steps.rows.values():
+        roofline += np.bincount(rows.step, rows.bound_s * rows.launches, len(roofline))
+    return pd.DataFrame({
+        "source": steps.source, "device": steps.device, "entry": steps.entry, "task": steps.task,
+        "index": steps.index, "measured_log": np.log(steps.step_s),
+        "roofline_log": np.log(np.maximum(roofline, 1e-9)), "predicted_log": np.nan, "fold": "",
+    })  # fmt: skip
+
+
+def predict_devices(
+    steps: Steps, frames: dict[str, pd.DataFrame], *, epochs: int, log: Callable[[str], None]
+) -> pd.DataFrame:
+    """Every step predicted with its device and that device's siblings held out."""
+    lines = frame_of(steps)
+    for fold, devices in device_folds().items():
+        held = lines.device.isin(devices).to_numpy()
+        if held.any():
+            lines.loc[held, "predicted_log"] = predict_held_out(
+                steps, frames, devices, held, epochs=epochs
+            )
+            lines.loc[held, "fold"] = fold
+            log(f"held out {fold}: {held.sum()} steps")
+    return lines
+
+
+def predict_families(
+    steps: Steps, frames: dict[str, pd.DataFrame], *, epochs: int, log: Callable[[str], None]
+) -> pd.DataFrame:
+    """timm training on the RTX 3090, whole families of models held out in five groups."""
+    lines = frame_of(steps)
+    is_timm = (lines.source == "timm").to_numpy()
+    family = lines.entry.str.extract(_PREFIX)[0].fillna("").to_numpy()
+    names = np.random.default_rng(0).permutation(np.unique(family[is_timm]))
+    for number, group in enumerate(np.array_split(names, 5)):
+        held = is_timm & np.isin(family, group)
+        lines.loc[held, "predicted_log"] = predict_held_out(steps, frames, (), held, epochs=epochs)
+        log(f"held out families {number + 1} of 5: {held.sum()} steps")
+    return lines[is_timm & (lines.task == "train")]
+
+
+def predict_zero_shot(
+    steps: Steps, frames: dict[str, pd.DataFrame], *, epochs: int, log: Callable[[str], None]
+) -> pd.DataFrame:
+    """timm training with no timm training row used."""
+    lines = frame_of(steps)
+    held = ((lines.source == "timm") & (lines.task == "train")).to_numpy()
+    lines.loc[held, "predicted_log"] = predict_held_out(steps, frames, (), held, epochs=epochs)
+    log("held out timm training")
+    return lines[held]
+
+
+def set_figures(lines: pd.DataFrame, asked: dict[str, int]) -> list[Figure]:
+    """One line per set, devices held out, with its coverage.
+
+    Args:
+        lines: Predicted steps.
+        asked: Quality-A single-device rows of each set, predicted or not.
+    """
+    figures = []
+    for name, sources, task in SETS:
+        chosen = lines[lines.source.isin(sources) & lines.predicted_log.notna()]
+        chosen = chosen if task is None else chosen[chosen.task == task]
+        if not len(chosen) or name == "timm training":
+            continue
+        target = 12.0 if name == "timm inference" else 15.0
+        figures.append(
+            figure("steps", f"{name}, devices held out", _error(chosen), scored="median",
+                   coverage=len(chosen) / max(asked.get(name, 0), 1), target=target,
+                   roofline=errors(chosen.roofline_log.to_numpy(), chosen.measured_log.to_numpy()))
+        )  # fmt: skip
+    timm = lines[(lines.source == "timm") & (lines.task == "infer")]
+    for fold, g in timm.groupby("fold"):
+        roofline = errors(g.roofline_log.to_numpy(), g.measured_log.to_numpy())
+        figures.append(
+            figure("steps", f"timm inference, {fold} held out", _error(g), scored="median",
+                   roofline=roofline, target=16.0)
+        )  # fmt: skip
+    return figures
+
+
+def training_figures(families: pd.DataFrame, zero_shot: pd.DataFrame) -> list[Figure]:
+    """timm training: families held out, and zero-shot."""
+    return [
+        figure("steps", "timm training, families held out", _error(families), scored="median",
+               target=10.0),
+        figure("steps", "timm training, zero-shot", _error(zero_shot), scored="median",
+               target=18.0),
+    ]  # fmt: skip
+
+
+def rank_figures(lines: pd.DataFrame, groups: pd.Series) -> tuple[float, float]:
+    """Least and median rank correlation within a device, precision, layout and version."""
+    timm = lines[(lines.source == "timm") & lines.predicted_log.notna()].assign(group=groups)
+    found = [
+        g.predicted_log.rank().corr(g.measured_log.rank())
+        for _, g in timm.groupby(["device", "group"])
+        if len(g) >= 20
+    ]
+    return (float(min(found)), float(np.median(found))) if found else (np.nan, np.nan)
+
+
+def worst(lines: pd.DataFrame, count: int = 15) -> pd.DataFrame:
+    """Models that are worst on median, with their bias."""
+    seen = lines[lines.predicted_log.notna()]
+    seen = seen.assign(log_error=seen.predicted_log - seen.measured_log)
+    by_model = seen.groupby(["source", "task", "entry"]).log_error.agg(["median", "size"])
+    order = by_model["median"].abs().sort_values(ascending=False).index
+    return by_model.loc[order].head(count).reset_index()
+
+
+def asked_of(measured: list[Measured]) -> dict[str, int]:
+    """Rows of each set that could be asked for."""
+    found = pd.Series([(m.source, m.row.task) for m in measured])
+    return {
+        name: sum(s in sources and task in (None, t) for s, t in found)
+        for name, sources, task in SETS
+    }
+
+
+def _error(lines: pd.DataFrame) -> np.ndarray:
+    return errors(lines.predicted_log.to_numpy(), lines.measured_log.to_numpy())
+
+
+def coverage_lines(lines: pd.DataFrame, asked: dict[str, int], folder: Path) -> None:
+    """Write predicted steps beside the report, for whoever wants to look."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines.assign(asked=lines.source.map(asked)).to_csv(folder / "steps.csv", index=False)
