@@ -68,7 +68,7 @@ def _real_runs() -> list[str]:
         [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
     )
     print(done.stdout[-2000:])
-    outcome = re.compile(r"^(PASSED|FAILED|SKIPPED|ERROR) .*?(test_\w+)", re.M)
+    outcome = re.compile(r"^(PASSED|FAILED|SKIPPED|ERROR) .*::(test_\w+)", re.M)
     return [
         f"| {name.removeprefix('test_').replace('_', ' ')} | {verdict.lower()} |"
         for verdict, name in outcome.findall(done.stdout)
