@@ -23,7 +23,10 @@ def plan_markdown(plan: PlanFile) -> str:
         ("## Proposal", _proposal(first)),
         ("## Job and goal", _bullets((workload_line(plan.workload), plan.goal_text))),
         ("## Assumptions", _bullets(plan.assumptions)),
-        ("## Options compared", [_how_to_read(), "", markdown_table(choice_table(shown))]),
+        (
+            "## Options compared",
+            [_how_to_read(), "", markdown_table(choice_table(shown, plan.workload.sample_unit))],
+        ),
         ("## Why this one", _bullets(plan.why or (first.reason,))),
         ("## Sensitivity", _bullets((*plan.turns, plan.knee, plan.rent_or_buy))),
         ("## Risks", _bullets(_risks(first))),

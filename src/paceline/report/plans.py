@@ -31,7 +31,9 @@ def plan_text(plan: PlanFile, *, width: int = 100) -> str:
     """
     blocks = (
         "\n".join(_opening(plan, width)),
-        text_table(choice_table(plan.choices[:_NUM_CHOICES_SHOWN]), width=width),
+        text_table(
+            choice_table(plan.choices[:_NUM_CHOICES_SHOWN], plan.workload.sample_unit), width=width
+        ),
         "\n".join(_explanations(plan, width)),
         "\n".join(labelled("next", plan.next_commands, width)),
     )
@@ -74,12 +76,13 @@ def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")
     return " · ".join(parts)
 
 
-def choice_table(choices: Sequence[PlannedChoice]) -> Table:
+def choice_table(choices: Sequence[PlannedChoice], sample_unit: str) -> Table:
     """One row per choice; columns that no choice fills are left out.
 
     Precision and compiler of the first choice stand among the plan's assumptions; a row names its
     own only where the choices differ.
     """
+    columns = _choice_columns(sample_unit)
     facets = [f for f in ("precision", "compiler") if len({getattr(c, f) for c in choices}) > 1]
     cells = [
         (*_choice_cells(rank, choice), how(choice, facets))
@@ -87,30 +90,31 @@ def choice_table(choices: Sequence[PlannedChoice]) -> Table:
     ]
     kept = [
         i
-        for i, column in enumerate(_CHOICE_COLUMNS)
+        for i, column in enumerate(columns)
         if column.drop_order == 0 or any(row[i] != ABSENT for row in cells)
     ]
     return Table(
-        columns=tuple(_CHOICE_COLUMNS[i] for i in kept),
+        columns=tuple(columns[i] for i in kept),
         rows=tuple(tuple(row[i] for i in kept) for row in cells),
         remarks=tuple(_remark(rank, choice) for rank, choice in enumerate(choices)),
     )
 
 
-_CHOICE_COLUMNS = (
-    Column(title="#", is_number=True),
-    Column(title="offer", min_width=24),
-    Column(title="USD/h", is_number=True),
-    Column(title="time", drop_order=9),
-    Column(title="cost USD", is_number=True, drop_order=9),
-    Column(title="latency", drop_order=8),
-    Column(title="first token", drop_order=5),
-    Column(title="samples/s", is_number=True, drop_order=7),
-    Column(title="USD/M", is_number=True, drop_order=6),
-    Column(title="in time", is_number=True, drop_order=2),
-    Column(title="memory", is_number=True, drop_order=1),
-    Column(title="batch, how", drop_order=4, min_width=15),
-)
+def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
+    return (
+        Column(title="#", is_number=True),
+        Column(title="offer", min_width=24),
+        Column(title="USD/h", is_number=True),
+        Column(title="time", drop_order=9),
+        Column(title="cost USD", is_number=True, drop_order=9),
+        Column(title="latency", drop_order=8),
+        Column(title="first token", drop_order=5),
+        Column(title=f"{sample_unit}/s", is_number=True, drop_order=7),
+        Column(title=f"USD/M {sample_unit}", is_number=True, drop_order=6),
+        Column(title="in time", is_number=True, drop_order=2),
+        Column(title="memory", is_number=True, drop_order=1),
+        Column(title="batch, how", drop_order=4, min_width=15),
+    )
 
 
 def _choice_cells(rank: int, choice: PlannedChoice) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def test_a_narrow_plan_keeps_offer_price_time_and_cost(plan: PlanFile) -> None:
 def test_columns_without_a_figure_are_left_out(plan: PlanFile) -> None:
     rates = tuple(replace(c, time_s=None, cost_usd=None, chance_time=None) for c in plan.choices)
     header = plan_text(replace(plan, choices=rates), width=140).splitlines()[5]
-    assert "samples/s" in header
+    assert "images/s" in header
     assert "cost USD" not in header
     assert "in time" not in header
 
