@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from paceline.catalog.entities import Catalog, Device, Machine
-from paceline.catalog.tables import read_rows
+from paceline.plan.own_machines import host_power_w
 
 #: Share of its rating at which a power supply may run for long.
 SUSTAINED_SUPPLY_FRAC = 0.8
@@ -86,7 +85,7 @@ def _power_reason(catalog: Catalog, machine: Machine, device: Device, num_cards:
         return None
     inside = [d for d in catalog.devices if d.name == machine.device_name]
     inside_w = machine.num_devices * ((inside[0].tdp_w or 0.0) if inside else 0.0)
-    needed_w = _host_power_w() + inside_w + num_cards * device.tdp_w
+    needed_w = host_power_w() + inside_w + num_cards * device.tdp_w
     available_w = SUSTAINED_SUPPLY_FRAC * machine.power_supply_w
     if needed_w <= available_w:
         return None
@@ -110,9 +109,3 @@ def _airflow_reason(machine: Machine, device: Device) -> str | None:
     if not is_passive or machine.has_airflow_for_passive is not False:
         return None
     return f"{device.name} is cooled by the airflow of a server, which {machine.name} has not"
-
-
-@lru_cache(maxsize=1)
-def _host_power_w() -> float:
-    rows = (r for r in read_rows("machine_assumptions.csv") if r["name"] == "host_power_w")
-    return float(next(rows)["value"])

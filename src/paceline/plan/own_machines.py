@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from paceline.catalog import machine_links
-from paceline.catalog.entities import Catalog, Device, Machine, Offer, OfferLinks, Source
+from paceline.catalog.entities import (
+    Catalog,
+    Device,
+    DeviceClass,
+    Machine,
+    Offer,
+    OfferLinks,
+    Source,
+)
 from paceline.catalog.tables import read_rows
 from paceline.plan.ownership import electricity_usd_per_kwh
 
@@ -49,14 +57,18 @@ def electricity_usd_per_hour(device: Device, num_devices: int) -> float:
     A CPU's own power is part of the rest. An unknown rated power counts as none beyond that.
     """
     accelerators_w = 0.0 if device.kind == "cpu" else (device.tdp_w or 0.0) * num_devices
-    return (
-        (host_power_w() + accelerators_w) / 1e3 * electricity_usd_per_kwh(ELECTRICITY_REGION).value
-    )
+    total_w = host_power_w(device.device_class) + accelerators_w
+    return total_w / 1e3 * electricity_usd_per_kwh(ELECTRICITY_REGION).value
 
 
-def host_power_w() -> float:
-    """Power of a workstation without its accelerators, from the shipped assumptions."""
-    rows = (row for row in read_rows("machine_assumptions.csv") if row["name"] == "host_power_w")
+def host_power_w(device_class: DeviceClass = "workstation") -> float:
+    """Power of a computer without its accelerators, from the shipped assumptions.
+
+    Args:
+        device_class: Of what is inside: a laptop and an edge module are small computers.
+    """
+    size = f"{device_class}_" if device_class in ("laptop", "edge") else ""
+    rows = (r for r in read_rows("machine_assumptions.csv") if r["name"] == f"{size}host_power_w")
     return float(next(rows)["value"])
 
 

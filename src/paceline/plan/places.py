@@ -119,7 +119,8 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
             rejections.append(rejection)
         elif device is not None:
             places.append(_owned_place(owned, device, support))
-    ranked_stale = not any(p.price_state == "fresh" and not p.is_owned for p in places)
+    rented = [place for place in places if not place.is_owned]
+    ranked_stale = bool(rented) and not any(p.price_state == "fresh" for p in rented)
     if ranked_stale:
         places = [_as_ranked(place) for place in places]
     return PlaceSearch(
