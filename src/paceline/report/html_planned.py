@@ -112,7 +112,7 @@ def _choices_section(plan: PlanFile) -> Section:
     return Section(
         title="Choices",
         charts=tuple(chart for chart in drawn if chart is not None),
-        table=choice_table(plan.choices),
+        table=choice_table(plan.choices, plan.workload.sample_unit),
     )
 
 
