@@ -107,17 +107,16 @@ def schedule_pool(
         DoesNotFitError: A job that runs on no group.
     """
     options = _options(jobs, groups)
-    search = _Search(jobs, groups, options, objective, max_branches)
-    for policy in (_gang_order(options, groups), _share_order(options)):
-        search.offer(_serial(policy, groups))
-    search.run()
-    return _schedule(search.best, jobs, groups, options, is_optimal=search.is_complete)
+    known = [_serial(order, groups) for order in (_gang_order(options), _share_order(options))]
+    problem = _problem(jobs, groups, options, objective)
+    best, is_complete = _best_schedule(problem, known, max_branches)
+    return _schedule(best, jobs, groups, options, is_optimal=is_complete)
 
 
 def gang_schedule(jobs: Sequence[PoolJob], groups: Sequence[DeviceGroup]) -> PoolSchedule:
     """Every job on as many devices as make it fastest, the shortest first."""
     options = _options(jobs, groups)
-    placed = _serial(_gang_order(options, groups), groups)
+    placed = _serial(_gang_order(options), groups)
     return _schedule(placed, jobs, groups, options, is_optimal=False)
 
 
@@ -173,87 +172,117 @@ def _job_options(index: int, job: PoolJob, groups: Sequence[DeviceGroup]) -> Ite
                 yield _Option(job=index, group=group_index, num_devices=num_devices, time_s=time_s)
 
 
-class _Search:
-    """Branch and bound over orders of start and ways to run."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Problem:
+    """What the search looks at again and again.
 
-    def __init__(
-        self,
-        jobs: Sequence[PoolJob],
-        groups: Sequence[DeviceGroup],
-        options: list[list[_Option]],
-        objective: PoolObjective,
-        max_branches: int,
-    ) -> None:
-        self._groups = groups
-        self._options = options
-        self._objective = objective
-        self._branches_left = max_branches
-        self._shortest_s = [min(o.time_s for o in ways) for ways in options]
-        self._least_area = [min(o.num_devices * o.time_s for o in ways) for ways in options]
-        self._num_devices = sum(group.num_devices for group in groups)
-        self._twin = [
-            next(j for j in range(i + 1) if jobs[j].time_s == jobs[i].time_s)
-            for i in range(len(jobs))
-        ]
-        self.best: list[_Placed] = []
-        self._best_value = math.inf
+    Attributes:
+        groups: Of the pool.
+        options: Per job, its ways to run.
+        objective: What is to be small.
+        shortest_s: Per job, its shortest time.
+        least_area: Per job, its least device-seconds.
+        twin: Per job, the first job with the same times.
+    """
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every branch was looked at or excluded."""
-        return self._branches_left > 0
-
-    def offer(self, placed: list[_Placed]) -> None:
-        """Keep a whole schedule if it is the best so far."""
-        value = self._value(placed)
-        if value < self._best_value:
-            self.best, self._best_value = list(placed), value
-
-    def run(self) -> None:
-        """Search from the empty schedule."""
-        self._branch([], frozenset(range(len(self._options))), 0.0)
-
-    def _branch(self, placed: list[_Placed], left: frozenset[int], last_start_s: float) -> None:
-        if not left:
-            self.offer(placed)
-            return
-        for way in self._ways(left):
-            start_s = _earliest_start_s(placed, way, self._groups)
-            if start_s < last_start_s or self._branches_left <= 0:
-                continue
-            self._branches_left -= 1
-            longer = [*placed, (way, start_s)]
-            rest = left - {way.job}
-            if self._bound(longer, rest) < self._best_value * (1 - 1e-12):
-                self._branch(longer, rest, start_s)
-
-    def _ways(self, left: frozenset[int]) -> Iterator[_Option]:
-        """Ways to run the jobs left; of equal jobs only the first."""
-        seen: set[int] = set()
-        for job in sorted(left, key=lambda j: -self._shortest_s[j]):
-            if self._twin[job] not in seen:
-                seen.add(self._twin[job])
-                yield from self._options[job]
-
-    def _bound(self, placed: list[_Placed], left: frozenset[int]) -> float:
-        """No completion of this partial schedule is better."""
-        last_start_s = placed[-1][1]
-        soonest = [last_start_s + self._shortest_s[j] for j in left]
-        finishes = [start + way.time_s for way, start in placed]
-        if self._objective == "mean-finish":
-            return (sum(finishes) + sum(soonest)) / (len(placed) + len(left))
-        area = sum(way.num_devices * way.time_s for way, _ in placed)
-        area += sum(self._least_area[j] for j in left)
-        return max(area / self._num_devices, *finishes, *soonest)
-
-    def _value(self, placed: list[_Placed]) -> float:
-        finishes = [start + way.time_s for way, start in placed]
-        if self._objective == "mean-finish":
-            return sum(finishes) / len(finishes)
-        return max(finishes)
+    groups: Sequence[DeviceGroup]
+    options: list[list[_Option]]
+    objective: PoolObjective
+    shortest_s: tuple[float, ...]
+    least_area: tuple[float, ...]
+    twin: tuple[int, ...]
 
 
-def _gang_order(options: list[list[_Option]], groups: Sequence[DeviceGroup]) -> list[_Option]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Partial:
+    """A branch: jobs placed in order of their start, and those left."""
+
+    placed: tuple[_Placed, ...] = ()
+    left: frozenset[int]
+    last_start_s: float = 0.0
+
+
+def _problem(
+    jobs: Sequence[PoolJob],
+    groups: Sequence[DeviceGroup],
+    options: list[list[_Option]],
+    objective: PoolObjective,
+) -> _Problem:
+    numbers = range(len(jobs))
+    return _Problem(
+        groups=groups,
+        options=options,
+        objective=objective,
+        shortest_s=tuple(min(o.time_s for o in ways) for ways in options),
+        least_area=tuple(min(o.num_devices * o.time_s for o in ways) for ways in options),
+        twin=tuple(next(j for j in numbers if jobs[j].time_s == jobs[i].time_s) for i in numbers),
+    )
+
+
+def _best_schedule(
+    problem: _Problem, known: Sequence[Sequence[_Placed]], max_branches: int
+) -> tuple[Sequence[_Placed], bool]:
+    """Branch and bound over orders of start and ways to run.
+
+    Args:
+        problem: What is searched.
+        known: Whole schedules to beat.
+        max_branches: Partial schedules looked at, at most.
+
+    Returns:
+        The best schedule, and whether every branch was looked at or excluded.
+    """
+    best = min(known, key=lambda placed: _value(problem, placed))
+    stack = [_Partial(left=frozenset(range(len(problem.options))))]
+    num_branches = 0
+    while stack and num_branches < max_branches:
+        branch = stack.pop()
+        num_branches += 1
+        limit = _value(problem, best) * (1 - 1e-12)
+        if branch.placed and _bound(problem, branch) >= limit:
+            continue
+        if branch.left:
+            stack.extend(reversed(list(_longer(problem, branch))))
+        else:
+            best = branch.placed
+    return best, not stack
+
+
+def _longer(problem: _Problem, branch: _Partial) -> Iterator[_Partial]:
+    """Branches with one more job, none starting before the last; of equal jobs only the first."""
+    seen: set[int] = set()
+    for job in sorted(branch.left, key=lambda j: -problem.shortest_s[j]):
+        if problem.twin[job] in seen:
+            continue
+        seen.add(problem.twin[job])
+        for way in problem.options[job]:
+            start_s = _earliest_start_s(branch.placed, way, problem.groups)
+            if start_s >= branch.last_start_s:
+                yield _Partial(
+                    placed=(*branch.placed, (way, start_s)),
+                    left=branch.left - {job},
+                    last_start_s=start_s,
+                )
+
+
+def _bound(problem: _Problem, branch: _Partial) -> float:
+    """No completion of this branch is better."""
+    soonest = [branch.last_start_s + problem.shortest_s[j] for j in branch.left]
+    finishes = [start + way.time_s for way, start in branch.placed]
+    if problem.objective == "mean-finish":
+        return (sum(finishes) + sum(soonest)) / (len(finishes) + len(soonest))
+    area = sum(way.num_devices * way.time_s for way, _ in branch.placed)
+    area += sum(problem.least_area[j] for j in branch.left)
+    num_devices = sum(group.num_devices for group in problem.groups)
+    return max(area / num_devices, *finishes, *soonest)
+
+
+def _value(problem: _Problem, placed: Sequence[_Placed]) -> float:
+    finishes = [start + way.time_s for way, start in placed]
+    return sum(finishes) / len(finishes) if problem.objective == "mean-finish" else max(finishes)
+
+
+def _gang_order(options: list[list[_Option]]) -> list[_Option]:
     fastest = [min(ways, key=lambda o: (o.time_s, o.num_devices)) for ways in options]
     return sorted(fastest, key=lambda o: o.time_s)
 
@@ -271,7 +300,9 @@ def _serial(order: list[_Option], groups: Sequence[DeviceGroup]) -> list[_Placed
     return placed
 
 
-def _earliest_start_s(placed: list[_Placed], way: _Option, groups: Sequence[DeviceGroup]) -> float:
+def _earliest_start_s(
+    placed: Sequence[_Placed], way: _Option, groups: Sequence[DeviceGroup]
+) -> float:
     """First moment at which enough devices of the group are free for the whole job."""
     peers = [(o, start) for o, start in placed if o.group == way.group]
     free = groups[way.group].num_devices - way.num_devices
@@ -279,7 +310,7 @@ def _earliest_start_s(placed: list[_Placed], way: _Option, groups: Sequence[Devi
     return next(t for t in moments if _peak_use(peers, t, t + way.time_s) <= free)
 
 
-def _peak_use(peers: list[_Placed], begin_s: float, end_s: float) -> int:
+def _peak_use(peers: Sequence[_Placed], begin_s: float, end_s: float) -> int:
     """Most devices in use at once within an interval."""
     inside = [(o, s) for o, s in peers if s < end_s and s + o.time_s > begin_s]
     moments = [begin_s, *(s for _, s in inside if s > begin_s)]
@@ -289,7 +320,7 @@ def _peak_use(peers: list[_Placed], begin_s: float, end_s: float) -> int:
 
 
 def _schedule(
-    placed: list[_Placed],
+    placed: Sequence[_Placed],
     jobs: Sequence[PoolJob],
     groups: Sequence[DeviceGroup],
     options: list[list[_Option]],
