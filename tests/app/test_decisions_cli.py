@@ -57,6 +57,7 @@ def test_feed_names_the_limit_and_the_remedies(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert "devices busy" in out
     assert "send uint8" in out
+    assert "no number of workers would do" in out
     assert main(["feed", "imagenet", "--storage", "network-disk", "--cores", "64"]) == 0
     assert "limited by storage" in capsys.readouterr().out
 

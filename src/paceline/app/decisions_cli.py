@@ -132,7 +132,13 @@ def feed(
     output: common.Output = None,
 ) -> None:
     """Say what a host can feed its devices with, what holds it back, and what would help."""
-    from paceline.predict.input import describe_feed, feed_step, predict_input, remedies
+    from paceline.predict.input import (
+        describe_feed,
+        feed_step,
+        predict_input,
+        remedies,
+        workers_needed,
+    )
     from paceline.report import decisions as report
     from paceline.report.tables import markdown_table, text_table
 
@@ -143,7 +149,9 @@ def feed(
     sentence = f"limited by {delivered.limit}"
     if rate is not None:
         fed = feed_step(pipeline.batch / rate, pipeline, host, num_devices=num_devices)
-        sentence = describe_feed(fed, delivered, num_devices)
+        needed = workers_needed(pipeline, host, num_devices * rate)
+        workers_text = "no number of workers" if needed is None else f"{needed} workers"
+        sentence = f"{describe_feed(fed, delivered, num_devices)}; {workers_text} would do"
     answer = Answer(
         kind="input_side",
         value=delivered,

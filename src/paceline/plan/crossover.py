@@ -8,7 +8,7 @@ transfers and set-up?
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,16 +61,6 @@ def serving_usd_per_month(place: ServingPlace, requests_per_s: float) -> float:
     """Monthly cost of the machines needed for a rate; at least one is always on."""
     num_machines = max(1, math.ceil(requests_per_s / place.requests_per_s - _ROUNDING))
     return num_machines * place.usd_per_hour * 365.25 * 24 / 12
-
-
-def cheapest_serving(
-    places: Sequence[ServingPlace], requests_per_s: float, *, latency_limit_s: float = math.inf
-) -> ServingPlace | None:
-    """The cheapest place that answers in time; of equals the faster; None if none is in time."""
-    in_time = [p for p in places if p.latency_s <= latency_limit_s]
-    if not in_time:
-        return None
-    return min(in_time, key=lambda p: (serving_usd_per_month(p, requests_per_s), p.latency_s))
 
 
 def serving_crossover_requests_per_s(first: ServingPlace, second: ServingPlace) -> float | None:
