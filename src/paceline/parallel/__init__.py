@@ -16,12 +16,19 @@ from paceline.parallel.data_parallel import (
 from paceline.parallel.knee import Knee, knee
 from paceline.parallel.links import LinkTable
 from paceline.parallel.profile import gradient_profile
+from paceline.parallel.resilience import Resilience, resilience, straggler_factor
 from paceline.parallel.scaling import (
     BatchRule,
     Cluster,
     ScalingCurve,
     ScalingPoint,
     scaling_curve,
+)
+from paceline.parallel.search import (
+    FoundStrategy,
+    SearchSpace,
+    prepare_search,
+    search_strategies,
 )
 from paceline.parallel.sharded_memory import sharded_memory_bytes
 from paceline.parallel.strategy import (
@@ -38,15 +45,18 @@ __all__ = [
     "BatchRule",
     "Cluster",
     "DataParallelStep",
+    "FoundStrategy",
     "GradientProfile",
     "Knee",
     "LinkTable",
     "MeshAxis",
     "Placement",
     "RankGroup",
+    "Resilience",
     "ScalingCurve",
     "ScalingPoint",
     "Schedule",
+    "SearchSpace",
     "Sharding",
     "Strategy",
     "all_gather_s",
@@ -55,8 +65,12 @@ __all__ = [
     "data_parallel_step",
     "gradient_profile",
     "knee",
+    "prepare_search",
     "reduce_scatter_s",
+    "resilience",
     "scaling_curve",
+    "search_strategies",
     "send_recv_s",
     "sharded_memory_bytes",
+    "straggler_factor",
 ]

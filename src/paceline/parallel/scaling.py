@@ -12,14 +12,16 @@ import numpy as np
 from paceline.catalog.entities import Device, Link
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel.data_parallel import data_parallel_step
+from paceline.parallel.evaluation import Fabric
 from paceline.parallel.knee import Knee, knee
 from paceline.parallel.links import LinkTable
 from paceline.parallel.profile import gradient_profile, update_bytes
+from paceline.parallel.search import SearchSpace, prepare_search, search_strategies
 from paceline.parallel.sharded_memory import sharded_memory_bytes
 from paceline.parallel.strategy import Schedule, Sharding, Strategy
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.trace.costs import LoweredPass
-from paceline.trace.graph import FloatArray
+from paceline.trace.graph import FloatArray, Graph
 from paceline.units import HOUR_S, format_bytes
 
 Limit = Literal["nothing", "collective", "batch floor", "memory", "input"]
@@ -28,6 +30,8 @@ Limit = Literal["nothing", "collective", "batch floor", "memory", "input"]
 _MAX_DEFAULT_BATCH = 4096
 #: The default batch is the smallest that reaches this share of the best throughput.
 _SETTLED_FRAC = 0.98
+#: A simpler strategy wins unless another is faster by more than this.
+_SAME_FRAC = 1.01
 #: Losses below this share of the step are not named as a reason.
 _NAMED_LOSS_FRAC = 0.02
 
@@ -150,11 +154,14 @@ def scaling_curve(
     seq: float = 1.0,
     num_items: float | None = None,
     calibration: Calibration | None = None,
+    graph: Graph | None = None,
 ) -> ScalingCurve:
     """Time, cost, efficiency and memory of a training step on each number of devices.
 
     For each count the fastest of plain data parallel and ZeRO 1 to 3 that fits in memory is taken,
-    with as many microbatches as that needs.
+    with as many microbatches as that needs; the simpler one where they differ by less than 1 %.
+    Where none fits and the graph is given, tensor and pipeline parallel and recomputation are
+    searched as well, with 16-bit weights and FP32 master weights.
 
     Args:
         lowered: The training step.
@@ -164,6 +171,7 @@ def scaling_curve(
         seq: Sequence length.
         num_items: Batch items of the whole job, for time and cost.
         calibration: Of the predictor; the built-in one by default.
+        graph: The graph that ``lowered`` was made from.
 
     Raises:
         InvalidInputError: No counts, or a count below one.
@@ -174,8 +182,13 @@ def scaling_curve(
     job = _Job(lowered, cluster, seq, calibration)
     rule = batch if batch.global_batch else job.with_default_batch(batch)
     found = [job.best_point(count, rule) for count in sorted(set(counts))]
+    if graph is not None and any(isinstance(one, _TooLarge) for one in found):
+        space = job.search_space(graph, rule)
+        found = [
+            job.searched_point(space, one) if isinstance(one, _TooLarge) else one for one in found
+        ]
     points = [point for point in found if isinstance(point, ScalingPoint)]
-    rejected = tuple(reason for reason in found if not isinstance(reason, ScalingPoint))
+    rejected = tuple((r.count, r.reason) for r in found if isinstance(r, _Rejected))
     if not points:
         raise DoesNotFitError(
             f"the job works on none of these device counts: {rejected[-1][1]}",
@@ -186,6 +199,21 @@ def scaling_curve(
     return ScalingCurve(
         points=finished, rejected=rejected, knee=turn, reason=_reason(finished, rejected, turn)
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rejected:
+    """A count that does not work, and why."""
+
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TooLarge(_Rejected):
+    """A count at which data parallel does not fit into memory."""
+
+    items_per_rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,22 +239,79 @@ class _Job:
         settled = sizes[rate >= _SETTLED_FRAC * rate.max()]
         return replace(rule, batch_per_device=int(settled[0]))
 
-    def best_point(self, count: int, rule: BatchRule) -> ScalingPoint | tuple[int, str]:
+    def best_point(self, count: int, rule: BatchRule) -> ScalingPoint | _Rejected:
         """The fastest way to use ``count`` devices, or why there is none."""
         per_rank = _items_per_rank(count, rule)
         if per_rank < 1:
-            return count, f"the global batch has fewer items than {count} devices"
+            return _Rejected(
+                count=count, reason=f"the global batch has fewer items than {count} devices"
+            )
         if count > self.cluster.devices_per_node and count % self.cluster.devices_per_node:
-            return count, f"{count} devices do not fill nodes of {self.cluster.devices_per_node}"
+            full = self.cluster.devices_per_node
+            return _Rejected(count=count, reason=f"{count} devices do not fill nodes of {full}")
         table = self._candidates(count, per_rank)
         fits = table.memory_bytes <= _capacity(self.cluster.device)
         if not fits.any():
-            return count, _too_large(table.memory_bytes.min(), self.cluster.device)
+            why = _too_large(table.memory_bytes.min(), self.cluster.device)
+            return _TooLarge(count=count, reason=why, items_per_rank=per_rank)
         step_s = np.where(fits, table.step_s, np.inf)
-        best = int(np.argmin(step_s))
+        best = int(np.argmax(step_s <= _SAME_FRAC * step_s.min()))
         if not np.isfinite(step_s[best]):
-            return count, "devices or nodes have no link with each other"
+            return _Rejected(count=count, reason="devices or nodes have no link with each other")
         return self._point(count, per_rank, table, best)
+
+    def search_space(self, graph: Graph, rule: BatchRule) -> SearchSpace:
+        """Everything that could fit where data parallel does not."""
+        device, links = self.cluster.device, self._links()
+        fabric = Fabric(
+            devices_per_node=self.cluster.devices_per_node,
+            device_link=links[0],
+            node_link=links[1],
+            memory_bytes_per_s=device.memory_bytes_per_s or math.inf,
+            platform=self.lowered.configuration.platform,
+        )
+        most = rule.global_batch or rule.batch_per_device or 1
+        return prepare_search(
+            graph,
+            self.lowered.configuration,
+            DeviceTable.from_devices([device]),
+            fabric,
+            seq=self.seq,
+            capacity_bytes=_capacity(device),
+            microbatches=[2**power for power in range(6) if 2**power <= most],
+            calibration=self.calibration,
+        )
+
+    def searched_point(self, space: SearchSpace, rejected: _TooLarge) -> ScalingPoint | _Rejected:
+        """The best strategy of the whole space for a count, or why there is none."""
+        count, items = rejected.count, rejected.items_per_rank * rejected.count
+        try:
+            best = search_strategies(space, num_devices=count, global_batch=items, num_best=1)[0]
+        except (DoesNotFitError, InvalidInputError) as error:
+            return _Rejected(count=count, reason=str(error))
+        if not math.isfinite(best.step_s):
+            return _Rejected(count=count, reason="devices or nodes have no link with each other")
+        return ScalingPoint(
+            count=count,
+            num_nodes=-(-count // self.cluster.devices_per_node),
+            strategy=str(best.strategy),
+            microbatch=best.microbatch,
+            global_batch=items,
+            step_s=best.step_s,
+            items_per_s=items / best.step_s,
+            time_s=None,
+            cost_usd=None,
+            usd_per_million_items=None,
+            efficiency_frac=1.0,
+            memory_bytes=best.memory_bytes,
+            communication_s=best.tensor_s + best.exposed_s,
+            exposed_communication_s=best.tensor_s + best.exposed_s,
+            limit="nothing",
+        )
+
+    def _links(self) -> list[LinkTable]:
+        links = (self.cluster.device_link, self.cluster.node_link)
+        return [LinkTable.from_links([link]) for link in links]
 
     def _predict(self, batches: FloatArray) -> StepPrediction:
         points = Points(batch=batches, seq=np.full(len(batches), self.seq))
@@ -258,7 +343,7 @@ class _Job:
         update_s = update_bytes(lowered) / (cluster.device.memory_bytes_per_s or math.inf)
         kept_s = update_s if sharding == "none" else update_s / count
         rounds = microbatches if sharding == "zero3" else np.ones_like(microbatches)
-        links = [LinkTable.from_links([link]) for link in (cluster.device_link, cluster.node_link)]
+        links = self._links()
         compute_s = microbatches * (step.mid_s[0] - update_s) + kept_s
         parallel = data_parallel_step(
             mid_s=compute_s / rounds,

@@ -1,0 +1,66 @@
+"""Speed of the strategy search, in processor seconds; run by hand, result in strategy_search.md.
+
+    python benchmarks/strategy_search.py > benchmarks/strategy_search.md
+"""
+
+import resource
+import time
+
+from paceline.catalog import find_device, load_catalog
+from paceline.parallel.evaluation import Fabric, evaluate_strategies
+from paceline.parallel.links import LinkTable
+from paceline.parallel.search import enumerate_strategies, prepare_search, search_strategies
+from paceline.predict import DeviceTable
+from paceline.trace import Configuration, load_workload, trace_workload
+
+LLAMA_405B = (
+    "transformer:layers=126,hidden=16384,heads=128,kv_heads=8,ffn=53248,vocab=128256,"
+    "gated=1,norm=rms,bias=0"
+)
+CASES = (
+    ("resnet50", "resnet50", 64, 8192, 1),
+    ("gpt2", "gpt2", 64, 512, 1024),
+    ("llama-3-8b", "llama-3-8b", 64, 256, 4096),
+    ("llama-3-70b", "llama-3-70b", 4096, 4096, 4096),
+    ("llama-3.1-405b", LLAMA_405B, 16384, 16384, 8192),
+)
+
+
+def main() -> None:
+    catalog = load_catalog()
+    device = find_device(catalog, "H100 SXM5 80GB")
+    links = {link.name: LinkTable.from_links([link]) for link in catalog.links}
+    fabric = Fabric(
+        devices_per_node=8, device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],
+        memory_bytes_per_s=device.memory_bytes_per_s,
+    )  # fmt: skip
+    print("# Speed of the strategy search\n")
+    print("H100 nodes; processor seconds of one core; `strategies/s` evaluates step and memory of")
+    print("every strategy in the space; `prepare` evaluates the blocks once per model and cluster.\n")
+    print("| model | devices | trace or load s | prepare s | strategies | strategies/s | best |")
+    print("|---|---|---|---|---|---|---|")
+    for title, entry, num_devices, batch, seq in CASES:
+        times = [time.process_time(), time.perf_counter()]
+        load = trace_workload if entry.startswith("transformer:") else load_workload
+        graph = load(entry).passes[0].graph
+        loaded = time.perf_counter() - times[1]
+        start = time.process_time()
+        space = prepare_search(
+            graph, Configuration(), DeviceTable.from_devices([device]), fabric, seq=seq,
+            capacity_bytes=device.memory_bytes,
+        )  # fmt: skip
+        prepared = time.process_time() - start
+        table = enumerate_strategies(space, num_devices=num_devices, global_batch=batch)
+        evaluate_strategies(table, space.variants, fabric, space.state)
+        start = time.process_time()
+        evaluate_strategies(table, space.variants, fabric, space.state)
+        rate = len(table) / (time.process_time() - start)
+        best = search_strategies(space, num_devices=num_devices, global_batch=batch)[0]
+        print(f"| {title} | {num_devices:,} | {loaded:.1f} | {prepared:.2f} | {len(table)} |"
+              f" {rate:,.0f} | `{best.strategy}` {best.step_s:.2f} s |", flush=True)  # fmt: skip
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(f"\nPeak memory of the process {peak:.2f} GB.")
+
+
+if __name__ == "__main__":
+    main()
