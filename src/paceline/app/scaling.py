@@ -107,6 +107,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
             batch=rule,
             seq=seq,
             num_items=None if items is None else items * job.amount.num_epochs,
+            graph=workload.passes[0].graph,
         )
     return Scaling(
         model=workload.name,
