@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 from paceline.deploy import kubernetes as k8s
@@ -13,6 +15,7 @@ from paceline.deploy.files import DeployFile, Deployment
 from paceline.deploy.job import Job, assumptions_of, container_words
 from paceline.deploy.settings import DeploySettings
 from paceline.errors import InvalidInputError, MissingFactError
+from paceline.parallel.strategy import Strategy
 
 _MODELS = "/models"
 _VERSION_FOLDER = "1"
@@ -39,6 +42,7 @@ def kserve(job: Job, settings: DeploySettings) -> Deployment:
     """``inference-service.yaml`` for the runtime that knows the model's format."""
     model_format = settings.need("format", "the format of the model (pytorch, onnx, tensorflow, …)")
     needs = ("KServe in the cluster", *launch.driver_need(job))
+    num_replicas, job = _replicas(job)
     model = {
         "modelFormat": {"name": model_format},
         "protocolVersion": "v2",
@@ -50,7 +54,7 @@ def kserve(job: Job, settings: DeploySettings) -> Deployment:
         "apiVersion": api_version("inference_service"),
         "kind": "InferenceService",
         "metadata": k8s.metadata(job, settings),
-        "spec": {"predictor": _predictor(job, model)},
+        "spec": {"predictor": _predictor(job, model, num_replicas)},
     }
     text = yaml_text([document], comments=launch.header(job, needs))
     return Deployment(
@@ -152,10 +156,26 @@ def _tensorflow_batching(job: Job) -> str:
     )
 
 
-def _predictor(job: Job, model: dict[str, Any]) -> dict[str, Any]:
+def _replicas(job: Job) -> tuple[int, Job]:
+    """Replicas of the model, and the job as one of them: each data-parallel rank serves alone."""
+    mesh = Strategy.parse(job.choice.strategy).mesh
+    num_replicas = math.prod(axis.size for axis in mesh if axis.name == "dp")
+    if not job.devices_per_node or num_replicas == 1:
+        return num_replicas, job
+    devices = max(1, job.num_nodes * job.devices_per_node // num_replicas)
+    share = min(1.0, devices / job.devices_per_node)
+    return num_replicas, replace(
+        job,
+        devices_per_node=devices,
+        cpus_per_node=max(1, math.floor(job.cpus_per_node * share)),
+        memory_bytes=math.floor(job.memory_bytes * share),
+    )
+
+
+def _predictor(job: Job, model: dict[str, Any], num_replicas: int) -> dict[str, Any]:
     predictor: dict[str, Any] = {
-        "minReplicas": job.num_nodes,
-        "maxReplicas": job.num_nodes,
+        "minReplicas": num_replicas,
+        "maxReplicas": num_replicas,
         "model": model,
     }
     if job.devices_per_node:

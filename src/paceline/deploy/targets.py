@@ -126,7 +126,7 @@ def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) 
     if settings.purpose not in known.purposes:
         raise InvalidInputError(
             f"{target} cannot {settings.purpose}",
-            hint=f"it can {' or '.join(known.purposes)}; see `paceline deploy --list`",
+            hint=f"add `--purpose {known.purposes[0]}`, or choose another with `--list`",
         )
     _check_options(known, settings)
     return writer(job_of(plan, settings), settings)

@@ -345,3 +345,11 @@ def test_a_k80_is_told_why_it_can_have_none_of_the_newer() -> None:
         deploy(k80, "docker", settings)
     with pytest.raises(StackConflictError, match="CUDA 12 dropped Kepler"):
         deploy(k80, "docker", plans.training(image=None, options={"cuda": "12.6"}))
+
+
+def test_each_data_parallel_rank_serves_as_a_replica_of_its_own() -> None:
+    made = deploy(plans.plan(), "kserve", settings_for("kserve"))
+    predictor = yaml.safe_load(made.files[0].text)["spec"]["predictor"]
+    resources = predictor["model"]["resources"]
+    assert predictor["minReplicas"] * int(resources["limits"]["nvidia.com/gpu"]) == 8
+    assert predictor["minReplicas"] * int(resources["requests"]["cpu"]) <= 86
