@@ -43,6 +43,16 @@ def test_fits_lists_cards_and_judges_one(
     assert "supply" in capsys.readouterr().out
 
 
+def test_bill_prices_spot_with_its_interruptions(capsys: pytest.CaptureFixture[str]) -> None:
+    day = ["--as-of", "2026-11-20"]
+    assert main(["bill", "aws/p4d.24xlarge", "36h", "--nodes", "4", "--term", "spot", *day]) == 0
+    out = capsys.readouterr().out
+    assert "interruptions expected" in out
+    assert "price seen 2025-07-28" in out
+    assert main(["bill", "aws/p4d.24xlarge", "36h", "--egress", "100GB", *day]) == 0
+    assert "traffic out" in capsys.readouterr().out
+
+
 def test_pool_shows_the_schedule_and_the_policies(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pool", str(EXAMPLES / "pool.yaml")]) == 0
     out = capsys.readouterr().out
@@ -69,6 +79,12 @@ def test_feed_names_the_limit_and_the_remedies(capsys: pytest.CaptureFixture[str
         ["own", str(EXAMPLES / "purchases.toml"), "--name", "yacht"],
         ["pool", "missing.yaml"],
         ["fits", "nobody"],
+        ["bill", "nowhere/x", "1h"],
+        ["bill", "aws/p4d.24xlarge", "soon"],
+        ["bill", "aws/p4d.24xlarge", "1h", "--nodes", "0"],
+        ["bill", "aws/p4d.24xlarge", "1h", "--term", "barter"],
+        ["bill", "aws/p4d.24xlarge", "1h", "--term", "reserved-1y"],
+        ["feed", "imagenet", "--measured", "0"],
         ["feed", "holograms"],
         ["feed", "imagenet", "--cores", "0"],
         ["feed", "imagenet", "--storage", "tape"],

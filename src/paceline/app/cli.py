@@ -29,6 +29,7 @@ VERBS: Mapping[str, str] = {
     "ceilings": "paceline.app.report_cli",
     "own": "paceline.app.decisions_cli",
     "fits": "paceline.app.decisions_cli",
+    "bill": "paceline.app.decisions_cli",
     "pool": "paceline.app.decisions_cli",
     "feed": "paceline.app.decisions_cli",
     "models": "paceline.app.models_cli",

@@ -1,4 +1,4 @@
-"""``own``, ``fits``, ``pool`` and ``feed``: buy or rent, which card, several jobs, the input."""
+"""``own``, ``fits``, ``bill``, ``pool`` and ``feed``: the decisions beside the plan of one job."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def register(app: Commands) -> None:
     """Add the verbs."""
     app.add_verb("own", own)
     app.add_verb("fits", fits)
+    app.add_verb("bill", bill)
     app.add_verb("pool", pool)
     app.add_verb("feed", feed)
 
@@ -86,6 +87,60 @@ def fits(
     say(answer, common.form_of(form, is_json=is_json), output)
 
 
+def bill(
+    offer: Annotated[str, Argument(metavar="OFFER", help="Such as aws/p4d.24xlarge.")],
+    duration: Annotated[str, Argument(metavar="TIME", help="Undisturbed run, such as 36h.")],
+    nodes: Annotated[int, Option(help="Machines.")] = 1,
+    term: Annotated[str, Option(help="on-demand, spot, reserved-1y or reserved-3y.")] = "on-demand",
+    setup: Annotated[str, Option(help="Paid time before work begins.")] = "10min",
+    storage: Annotated[
+        str | None, Option(metavar="150GB", help="Kept on the provider's disks.")
+    ] = None,
+    egress: Annotated[str | None, Option(metavar="10GB", help="Taken out at the end.")] = None,
+    save: Annotated[str, Option(help="Time of one checkpoint, on spot machines.")] = "60s",
+    restart: Annotated[str, Option(help="Paid time of a restart, likewise.")] = "10min",
+    region: Annotated[str, Option(help="Where it runs, if not where the price was seen.")] = "",
+    as_of: Annotated[
+        str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
+    ] = None,
+    facts: common.Facts = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: common.Output = None,
+) -> None:
+    """Price a job, not an hour: billing rules, interruptions, storage, traffic, price age."""
+    from paceline.app.inquiry import read_day, read_word
+    from paceline.catalog import find_offer, load_catalog
+    from paceline.plan.interruption import Checkpointing
+    from paceline.plan.price import TERMS, JobDemand, price_job, rental_terms
+    from paceline.report import decisions as report
+    from paceline.units import parse_bytes, parse_duration_s
+
+    if nodes < 1:
+        raise InvalidInputError("no machine to bill", hint="give --nodes 1 or more")
+    demand = JobDemand(
+        run_s=parse_duration_s(duration),
+        num_nodes=nodes,
+        setup_s=parse_duration_s(setup),
+        storage_bytes=parse_bytes(storage) if storage else 0.0,
+        egress_bytes=parse_bytes(egress) if egress else 0.0,
+        checkpointing=Checkpointing(
+            save_s=parse_duration_s(save), restart_s=parse_duration_s(restart)
+        ),
+    )
+    way = read_word(term, TERMS, "term", command="paceline bill --help")
+    rented = find_offer(load_catalog(tuple(facts or ())), offer)
+    terms = rental_terms(rented, term=way, today=read_day(as_of), region=region)
+    found = price_job(demand, terms)
+    answer = Answer(
+        kind="bill",
+        value=found,
+        text=lambda width: report.bill_text(rented.name, found, width=width),
+        markdown=lambda: report.bill_markdown(rented.name, found),
+    )
+    say(answer, common.form_of(form, is_json=is_json), output)
+
+
 def pool(
     path: Annotated[Path, Argument(metavar="FILE", help="YAML file with a pool and its jobs.")],
     python: common.Python = None,
@@ -127,12 +182,16 @@ def feed(
     ] = None,
     num_devices: Annotated[int, Option(help="Devices fed.", flags=("--devices",))] = 1,
     sent_as: Annotated[str, Option(help="float32 or uint8.")] = "float32",
+    measured: Annotated[
+        float | None, Option(metavar="310", help="Samples per second this pipeline gives now.")
+    ] = None,
     form: common.Format = "text",
     is_json: common.Json = False,
     output: common.Output = None,
 ) -> None:
     """Say what a host can feed its devices with, what holds it back, and what would help."""
     from paceline.predict.input import (
+        calibrated_host,
         describe_feed,
         feed_step,
         predict_input,
@@ -143,6 +202,8 @@ def feed(
     from paceline.report.tables import markdown_table, text_table
 
     pipeline, host = _input_side(data, size, cores, workers, storage, sent_as)
+    if measured is not None:
+        host = calibrated_host(host, pipeline, measured)
     delivered = predict_input(pipeline, host)
     table = report.input_table(delivered, remedies(pipeline, host))
     stages = report.stage_table(delivered)

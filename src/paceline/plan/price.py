@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from importlib import resources
-from typing import Literal
+from typing import Literal, get_args
 
 from paceline.catalog.entities import Offer
 from paceline.errors import InvalidInputError, MissingFactError
@@ -23,6 +23,8 @@ from paceline.planfile import Interval
 from paceline.units import DAY_S, HOUR_S
 
 Term = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
+#: Every way of paying.
+TERMS: tuple[Term, ...] = get_args(Term)
 
 #: Standard deviation of log price after one year: root mean square over the price histories of
 #: the catalogue, most of which never moved (a test computes it again). It grows with the square

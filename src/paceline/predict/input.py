@@ -257,9 +257,24 @@ def describe_feed(fed: FedStep, delivered: InputPrediction, num_devices: int) ->
 
 
 def calibrated_host(host: InputHost, pipeline: InputPipeline, measured_per_s: float) -> InputHost:
-    """``host`` with the core speed that makes one measured pipeline come out right."""
-    predicted = predict_input(pipeline, replace(host, core_speed=1.0)).samples_per_s
-    return replace(host, core_speed=measured_per_s / predicted)
+    """``host`` with the core speed that makes one measured pipeline come out right.
+
+    Raises:
+        InvalidInputError: Not a rate, or storage and not the cores held that pipeline back.
+    """
+    if not 0 < measured_per_s < float("inf"):
+        raise InvalidInputError(
+            f"{measured_per_s} samples/s is no rate", hint="measure the loader alone, some seconds"
+        )
+    unlimited = replace(host, core_speed=1.0, storage_read_bytes_per_s=None, copy_bytes_per_s=None)
+    found = replace(
+        host, core_speed=measured_per_s / predict_input(pipeline, unlimited).samples_per_s
+    )
+    if predict_input(pipeline, found).samples_per_s < 0.99 * measured_per_s:
+        raise InvalidInputError(
+            "the stated storage cannot deliver the measured rate", hint="state the storage it has"
+        )
+    return found
 
 
 def sample_format(name: str) -> SampleFormat:

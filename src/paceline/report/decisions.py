@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from paceline.plan.fitting import FittedCard
 from paceline.plan.pool import PoolSchedule
 from paceline.plan.pool_file import PoolAnswer
+from paceline.plan.price import JobPrice
 from paceline.plan.purchase import PurchaseAnswer
 from paceline.predict.input import InputPrediction, Remedy
 from paceline.report.figures import ABSENT
@@ -36,6 +37,16 @@ def pool_text(answer: PoolAnswer, *, width: int) -> str:
 def pool_markdown(answer: PoolAnswer) -> str:
     """The same as Markdown."""
     return _pool(answer, markdown_table)
+
+
+def bill_text(offer: str, price: JobPrice, *, width: int) -> str:
+    """The bill by part, and what was assumed."""
+    return _wrapped(_bill(offer, price, lambda table: text_table(table, width=width)), width)
+
+
+def bill_markdown(offer: str, price: JobPrice) -> str:
+    """The same as Markdown."""
+    return _bill(offer, price, markdown_table)
 
 
 def fit_table(cards: Iterable[FittedCard]) -> Table:
@@ -113,6 +124,29 @@ def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
     parts = [answer.purchase.title, answer.text]
     parts += [printed(swings)] if swings.rows else []
     return "\n\n".join([*parts, printed(figures)])
+
+
+def _bill(offer: str, price: JobPrice, printed: _Printer) -> str:
+    total, run = price.total_usd, price.run
+    rows = [
+        ("machines", f"{format_usd(price.compute_usd)} USD"),
+        ("storage", f"{format_usd(price.storage_usd)} USD"),
+        ("traffic out", f"{format_usd(price.egress_usd)} USD"),
+        ("paid time of each machine", format_duration(price.paid_s)),
+        ("of it, work done twice", format_duration(run.lost_s)),
+        ("of it, restarts", format_duration(run.restart_s)),
+        ("of it, saving", format_duration(run.save_s)),
+        ("interruptions expected", format_significant(run.num_interruptions, 2)),
+    ]
+    table = Table(
+        columns=(Column(title=offer), Column(title="expected", is_number=True)),
+        rows=tuple(row for row in rows if not row[1].startswith(("0 ", "0.00 "))),
+    )
+    low, high = format_usd(total.low), format_usd(total.high)
+    head = (
+        f"{format_usd(total.mid)} USD ({low} to {high}), done after {format_duration(price.wall_s)}"
+    )
+    return "\n\n".join([head, printed(table), "assumed: " + "; ".join(price.assumptions)])
 
 
 def _pool(answer: PoolAnswer, printed: _Printer) -> str:
