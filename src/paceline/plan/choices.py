@@ -48,6 +48,7 @@ def planned_choice(
     place = search.found.places[candidates.place[row]]
     cell = cell_of(search, row)
     configuration = forecast.configurations[cell[0]]
+    whole = search.whole_strategy(row)
     step = step_interval(search, row)
     num_steps = int(evaluation.num_steps[row])
     global_batch = int(evaluation.global_batch[row])
@@ -62,12 +63,12 @@ def planned_choice(
     return PlannedChoice(
         place=planned_place(search, row),
         strategy=str(strategy_of(search, row)),
-        batch_per_device=int(forecast.batch[cell[2]]) * int(candidates.microbatches[row]),
+        batch_per_device=global_batch // int(candidates.num_groups[row]),
         microbatches=int(candidates.microbatches[row]),
         global_batch=global_batch,
         precision=configuration.precision,
         compiler=configuration.compiler,
-        checkpointing=configuration.checkpointing,
+        checkpointing=configuration.checkpointing if whole is None else whole.strategy.recompute,
         channels_last=configuration.channels_last,
         stack=place.stack,
         step_s=step,
@@ -117,6 +118,9 @@ def place_of(search: Search, row: int) -> Place:
 def strategy_of(search: Search, row: int) -> Strategy:
     """The strategy of a candidate."""
     candidates = search.candidates
+    whole = search.whole_strategy(row)
+    if whole is not None:
+        return whole.strategy
     num_groups = int(candidates.num_groups[row])
     return Strategy.from_degrees(
         dp=num_groups,
@@ -163,6 +167,9 @@ def step_interval(search: Search, row: int) -> Interval:
     low, high = float(forecast.low_s[cell]), float(forecast.high_s[cell])
     microbatches = int(search.candidates.microbatches[row])
     exposed = float(search.evaluation.exposed_s[row])
+    if search.whole_strategy(row) is not None:
+        step = float(search.evaluation.step_s[row])
+        return Interval(low=step * (low / mid), mid=step, high=step * (high / mid))
     input_s = float(search.evaluation.step_s[row]) if search.evaluation.starved_s[row] > 0 else 0.0
     return Interval(
         low=max(microbatches * low + exposed * (low / mid), input_s),
@@ -190,9 +197,10 @@ def mfu_frac(search: Search, row: int) -> float | None:
     peak = next((device.peak_flop_per_s[k] for k in keys if k in device.peak_flop_per_s), None)
     if peak is None:
         return None
-    flop = float(search.forecast.flop[configuration, batch]) * int(
-        search.candidates.microbatches[row]
-    )
+    forecast = search.forecast
+    whole_flop = float(forecast.flop[configuration, batch] * forecast.tensor_degree[configuration])
+    flop = whole_flop / float(forecast.batch[batch]) * float(search.evaluation.global_batch[row])
+    flop /= float(search.candidates.num_devices[row])
     return flop / float(search.evaluation.step_s[row]) / peak
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.parallel import LinkTable, RankGroup, data_parallel_step
+from paceline.parallel.search import FoundStrategy
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import normal_quantile
 from paceline.plan.forecasts import Forecast
@@ -103,6 +104,7 @@ def evaluate(
     device_link: LinkTable,
     node_link: LinkTable,
     checkpointing: Checkpointing = _NO_CHECKPOINT,
+    whole: Sequence[FoundStrategy] = (),
 ) -> Evaluation:
     """Gather predictions, add communication, and turn steps into time, money and energy.
 
@@ -114,6 +116,7 @@ def evaluate(
         device_link: Link inside a machine, one row per place.
         node_link: Link between machines, one row per place.
         checkpointing: What saving and restarting costs where machines can be taken back.
+        whole: Strategies of the last candidates, whose steps were searched as a whole.
     """
     cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
     batch = forecast.batch[candidates.batch].astype(np.int64)
@@ -121,6 +124,14 @@ def evaluate(
     alone_s, exposed_s = _steps(candidates, places, forecast, device_link, node_link)
     exposed_s = exposed_s + candidates.microbatches * tensor_s
     global_batch = candidates.num_groups * batch * candidates.microbatches
+    if whole:
+        last = slice(len(candidates) - len(whole), None)
+        exposed_s[last] = [one.bubble_s + one.tensor_s + one.exposed_s for one in whole]
+        alone_s[last] = [one.step_s for one in whole] - exposed_s[last]
+        microbatch = np.array([one.microbatch for one in whole], dtype=np.int64)
+        global_batch[last] = (
+            candidates.num_groups[last] * microbatch * candidates.microbatches[last]
+        )
     machine_rate = places.input_samples_per_s[candidates.place]
     input_s = global_batch / candidates.num_nodes / machine_rate
     starved_s = np.maximum(input_s - (alone_s + exposed_s), 0.0)

@@ -128,10 +128,11 @@ def _work(search: Search, row: int, choice: PlannedChoice) -> list[TracedFigure]
     counts = [
         _computed(
             "global_batch", choice.global_batch, f"{choice.global_batch:,}",
-            "num_devices * microbatch * microbatches", "num_devices", "microbatch", "microbatches",
+            "num_groups * microbatch * microbatches", "num_groups", "microbatch", "microbatches",
         ),
         _chosen("num_devices", int(candidates.num_devices[row])),
-        _chosen("microbatch", int(search.forecast.batch[candidates.batch[row]])),
+        _chosen("num_groups", int(candidates.num_groups[row])),
+        _chosen("microbatch", _microbatch(search, row)),
         _chosen("microbatches", int(candidates.microbatches[row])),
         _fact(
             "samples_per_item", job.amount.samples_per_item, f"{job.amount.samples_per_item:g}",
@@ -156,6 +157,13 @@ def _work(search: Search, row: int, choice: PlannedChoice) -> list[TracedFigure]
     ]  # fmt: skip
 
 
+def _microbatch(search: Search, row: int) -> int:
+    whole = search.whole_strategy(row)
+    if whole is not None:
+        return whole.microbatch
+    return int(search.forecast.batch[search.candidates.batch[row]])
+
+
 def _step(search: Search, row: int) -> list[TracedFigure]:
     """The step, and the prediction of one device that it is made of."""
     forecast, evaluation = search.forecast, search.evaluation
@@ -164,10 +172,15 @@ def _step(search: Search, row: int) -> list[TracedFigure]:
     flop = float(forecast.flop[cell[0], cell[2]])
     sigma = float(evaluation.log_sigma[row])
     calibration = search.question.calibration.name
+    formula = "microbatches * device_step_s + exposed_communication_s + starved_s"
+    if search.whole_strategy(row) is not None:
+        formula = (
+            "microbatches of device_step_s cut into blocks, stages and tensor groups, with "
+            "exposed_communication_s and starved_s (docs/explanation/scaling.md)"
+        )
     return [
         _computed(
-            "step_s", step, format_duration(step),
-            "microbatches * device_step_s + exposed_communication_s + starved_s",
+            "step_s", step, format_duration(step), formula,
             "microbatches", "device_step_s", "exposed_communication_s", "starved_s",
         ),
         _computed(

@@ -10,9 +10,11 @@ import numpy as np
 
 from paceline.catalog.entities import Catalog, Device
 from paceline.errors import InvalidInputError
-from paceline.parallel import LinkTable
+from paceline.parallel import LinkTable, Strategy
+from paceline.parallel.search import FoundStrategy
 from paceline.plan.amounts import Job
 from paceline.plan.candidates import (
+    SHARDINGS,
     BatchRule,
     CandidateTable,
     enumerate_candidates,
@@ -38,6 +40,7 @@ from paceline.plan.place_table import (
 )
 from paceline.plan.places import PlaceSearch, find_places
 from paceline.plan.question import Question, SearchOptions
+from paceline.plan.whole_strategies import joined, search_whole
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
 
@@ -56,6 +59,7 @@ class Search:
         forecast: Predictions of one device each.
         places: Places as arrays.
         candidates: Everything that fits.
+        whole: Strategies of the last candidates, which were searched as a whole.
         evaluation: Its figures.
         constraints: What the goal demands.
         is_certain: Finite figures, and an interval narrow enough to be an answer,
@@ -71,12 +75,18 @@ class Search:
     forecast: Forecast
     places: PlaceTable
     candidates: CandidateTable
+    whole: tuple[FoundStrategy, ...]
     evaluation: Evaluation
     constraints: tuple[Constraint, ...]
     is_certain: BoolArray
     is_ranked: BoolArray
     is_feasible: BoolArray
     objective: FloatArray
+
+    def whole_strategy(self, row: int) -> FoundStrategy | None:
+        """The strategy of a candidate that was searched as a whole; None of the others."""
+        position = row - (len(self.candidates) - len(self.whole))
+        return self.whole[position] if position >= 0 else None
 
     @property
     def workload(self) -> Workload:
@@ -112,6 +122,12 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     places = _place_table(question, found, devices)
     candidates = _candidates(question, places, forecast)
     evaluation = _evaluation(question, found, places, forecast, candidates)
+    whole = search_whole(
+        question, found.places, places, forecast, candidates, evaluation, _node_counts(question)
+    )
+    if whole is not None:
+        candidates = joined(candidates, whole.candidates)
+        evaluation = _evaluation(question, found, places, forecast, candidates, whole.found)
     stated = constraints(evaluation, question.goal, question.job.amount)
     is_certain = np.isfinite(evaluation.step_s) & (evaluation.log_sigma <= _WIDEST_LOG_SIGMA)
     is_ranked = places.is_ranked[candidates.place] & is_certain
@@ -123,6 +139,7 @@ def run_search(question: Question, catalog: Catalog) -> Search:
         forecast=forecast,
         places=places,
         candidates=candidates,
+        whole=() if whole is None else whole.found,
         evaluation=evaluation,
         constraints=stated,
         is_certain=is_certain,
@@ -161,6 +178,7 @@ def _evaluation(
     places: PlaceTable,
     forecast: Forecast,
     candidates: CandidateTable,
+    whole: Sequence[FoundStrategy] = (),
 ) -> Evaluation:
     links = [place.links for place in found.places]
     return evaluate(
@@ -171,6 +189,7 @@ def _evaluation(
         LinkTable.from_links([link.device for link in links]),
         LinkTable.from_links([link.node for link in links]),
         _checkpointing(forecast, question.options),
+        whole,
     )
 
 
@@ -216,13 +235,10 @@ def _restrict(candidates: CandidateTable, goal: Goal) -> CandidateTable:
     """Only the pinned strategy, if one is pinned."""
     if "strategy" not in goal.pins:
         return candidates
-    from paceline.parallel import Strategy
-    from paceline.plan.candidates import SHARDINGS
-
     pinned = Strategy.parse(goal.pins["strategy"])
     if pinned.num_ranks != pinned.size("dp") or pinned.sharding not in SHARDINGS:
         raise InvalidInputError(
-            f"`{pinned}` is not among the strategies that are searched",
+            f"`{pinned}` is not among the strategies that can be pinned",
             hint="pin plain or sharded data parallel: dp8, dp8+zero2, dp8+zero3",
         )
     kept = (candidates.num_devices == pinned.num_ranks) & (

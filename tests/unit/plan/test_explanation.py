@@ -85,7 +85,7 @@ def test_the_formulas_give_the_figures(case):
         rel_tol=1e-12,
     )
     assert value["global_batch"] == (
-        value["num_devices"] * value["microbatch"] * value["microbatches"]
+        value["num_groups"] * value["microbatch"] * value["microbatches"]
     )
     assert value["cost_usd"] == choice.cost_usd.mid
     assert value["time_s"] == choice.time_s.mid

@@ -1,0 +1,249 @@
+"""Complete strategies for models that one device cannot train: stages, tensor and data parallel.
+
+The search over sharded data parallel and tensor groups comes first. On the machines that look best
+after it, all legal meshes and schedules are evaluated (`paceline.parallel.search`), and the best of
+them join the candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.parallel import LinkTable
+from paceline.parallel.evaluation import Fabric
+from paceline.parallel.search import (
+    FoundStrategy,
+    SearchSpace,
+    prepare_search,
+    search_strategies,
+)
+from paceline.plan.candidates import CandidateTable
+from paceline.plan.evaluation import Evaluation, objective_values
+from paceline.plan.forecasts import Forecast
+from paceline.plan.place_table import PlaceTable
+from paceline.plan.places import Place
+from paceline.plan.question import Question
+from paceline.predict import DeviceTable
+from paceline.trace.graph import FloatArray
+
+#: Models from so many parameters on are worth it.
+LEAST_PARAMETERS = 5_000_000_000
+#: Kinds of machine that are searched in full, and strategies kept of each number of them.
+_NUM_FABRICS = 3
+_NUM_BEST = 2
+#: Standard deviations between the median of memory and the bound that the search states.
+_Z_95 = 1.6448536269514722
+#: Tokens per step where neither the goal nor the workload limits the global batch.
+_TOKENS_PER_STEP = 4_194_304
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WholeStrategies:
+    """Candidates whose strategy was searched as a whole.
+
+    Attributes:
+        candidates: They, each with a cell of the forecast that stands for its device.
+        found: Strategy of each, in the same order.
+    """
+
+    candidates: CandidateTable
+    found: tuple[FoundStrategy, ...]
+
+
+def search_whole(
+    question: Question,
+    places: Sequence[Place],
+    table: PlaceTable,
+    forecast: Forecast,
+    candidates: CandidateTable,
+    evaluation: Evaluation,
+    node_counts: Sequence[int],
+) -> WholeStrategies | None:
+    """Search complete strategies where that can pay; None where it cannot.
+
+    Args:
+        question: What is asked.
+        places: Where it could run.
+        table: The same as arrays.
+        forecast: Of one device each.
+        candidates: Of the first search.
+        evaluation: Their figures.
+        node_counts: Machine counts to try.
+    """
+    is_large = question.workload.num_parameters >= LEAST_PARAMETERS
+    if not (question.is_training and is_large) or "strategy" in question.goal.pins:
+        return None
+    rows: list[_Row] = []
+    for members in _shortlist(question, places, table, candidates, evaluation):
+        cell = _reference_cell(forecast, int(table.device[members[0]]))
+        if cell is not None:
+            rows += _rows_of(question, places, table, forecast, members, cell, node_counts)
+    return _as_candidates(rows, table, forecast) if rows else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One strategy in one place."""
+
+    place: int
+    num_nodes: int
+    cell: tuple[int, int]
+    found: FoundStrategy
+
+
+def _shortlist(
+    question: Question,
+    places: Sequence[Place],
+    table: PlaceTable,
+    candidates: CandidateTable,
+    evaluation: Evaluation,
+) -> list[list[int]]:
+    """Places of the best few kinds of machine: alike in device, number and links."""
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for index, place in enumerate(places):
+        if table.is_ranked[index] and place.device.kind != "cpu":
+            kinds.setdefault(_kind(place, table, index), []).append(index)
+    score = _place_scores(question, table, candidates, evaluation)
+    order = sorted(kinds.values(), key=lambda members: float(score[members].min()))
+    return order[:_NUM_FABRICS]
+
+
+def _kind(place: Place, table: PlaceTable, index: int) -> tuple[object, ...]:
+    links = tuple(link.name if link else "" for link in (place.links.device, place.links.node))
+    return place.device.name, int(table.devices_per_node[index]), links
+
+
+def _place_scores(
+    question: Question, table: PlaceTable, candidates: CandidateTable, evaluation: Evaluation
+) -> FloatArray:
+    """Best objective of each place; where nothing fits yet, its price for so much memory."""
+    size = len(table.device)
+    per_memory = table.usd_per_hour / (table.devices_per_node * table.memory_bytes)
+    score = 1e30 * (1.0 + np.nan_to_num(per_memory, nan=1.0))
+    values = np.nan_to_num(objective_values(evaluation, question.goal), nan=1e30)
+    best = np.full(size, np.inf)
+    np.minimum.at(best, candidates.place, values)
+    lower: FloatArray = np.minimum(score, best)
+    return lower
+
+
+def _reference_cell(forecast: Forecast, device: int) -> tuple[int, int] | None:
+    """A half-precision configuration and batch whose spread stands for the device."""
+    for configuration, how in enumerate(forecast.configurations):
+        known = np.flatnonzero(np.isfinite(forecast.step_s[configuration, device]))
+        is_half = how.precision in ("bf16", "fp16")
+        if is_half and len(known) and forecast.tensor_degree[configuration] == 1:
+            return configuration, int(known[0])
+    return None
+
+
+def _rows_of(
+    question: Question,
+    places: Sequence[Place],
+    table: PlaceTable,
+    forecast: Forecast,
+    members: Sequence[int],
+    cell: tuple[int, int],
+    node_counts: Sequence[int],
+) -> list[_Row]:
+    """The best strategies of one kind of machine, for each number of them, in all its places."""
+    first = members[0]
+    space = _space(question, places[first], table, forecast, first, cell[0])
+    rows = []
+    for num_nodes in node_counts:
+        num_devices = int(num_nodes * table.devices_per_node[first])
+        if num_devices > question.goal.max_devices or (
+            num_nodes > 1 and not table.has_node_link[first]
+        ):
+            continue
+        found = _best(question, space, num_devices, num_nodes)
+        rows += [
+            _Row(place=place, num_nodes=num_nodes, cell=cell, found=one)
+            for place in members
+            for one in found
+        ]
+    return rows
+
+
+def _space(
+    question: Question,
+    place: Place,
+    table: PlaceTable,
+    forecast: Forecast,
+    index: int,
+    configuration: int,
+) -> SearchSpace:
+    how = forecast.configurations[configuration]
+    bandwidth = place.device.memory_bytes_per_s
+    assert bandwidth is not None
+    return prepare_search(
+        question.workload.passes[0].graph,
+        how,
+        DeviceTable.from_devices([place.device]),
+        Fabric(
+            devices_per_node=int(table.devices_per_node[index]),
+            device_link=LinkTable.from_links([place.links.device]),
+            node_link=LinkTable.from_links([place.links.node]),
+            memory_bytes_per_s=bandwidth,
+            platform=how.platform,
+        ),
+        seq=question.seq,
+        capacity_bytes=float(table.memory_bytes[index]),
+        calibration=question.calibration,
+    )
+
+
+def _best(
+    question: Question, space: SearchSpace, num_devices: int, num_nodes: int
+) -> tuple[FoundStrategy, ...]:
+    """Nothing where no strategy is legal or fits."""
+    limit = question.goal.global_batch or question.workload.max_global_batch
+    limit = limit or max(1, _TOKENS_PER_STEP // question.seq)
+    global_batch = limit if question.goal.global_batch else limit // num_nodes * num_nodes
+    if not space.variants or global_batch < 1:
+        return ()
+    try:
+        return search_strategies(
+            space, num_devices=num_devices, global_batch=global_batch, num_best=_NUM_BEST
+        )
+    except (DoesNotFitError, InvalidInputError):
+        return ()
+
+
+def _as_candidates(rows: Sequence[_Row], table: PlaceTable, forecast: Forecast) -> WholeStrategies:
+    place = np.array([row.place for row in rows], dtype=np.int64)
+    configuration = np.array([row.cell[0] for row in rows], dtype=np.int64)
+    batch = np.array([row.cell[1] for row in rows], dtype=np.int64)
+    num_nodes = np.array([row.num_nodes for row in rows], dtype=np.int64)
+    sigma = forecast.memory_log_sigma[configuration, table.device[place], batch]
+    bound = np.array([row.found.memory_bytes for row in rows])
+    return WholeStrategies(
+        candidates=CandidateTable(
+            place=place,
+            num_nodes=num_nodes,
+            num_devices=num_nodes * table.devices_per_node[place],
+            num_groups=np.array([row.found.strategy.size("dp") for row in rows], dtype=np.int64),
+            sharding=np.zeros(len(rows), dtype=np.int64),
+            configuration=configuration,
+            batch=batch,
+            microbatches=np.array(
+                [row.found.strategy.schedule.num_microbatches for row in rows], dtype=np.int64
+            ),
+            memory_mid_bytes=bound / np.exp(_Z_95 * sigma),
+        ),
+        found=tuple(row.found for row in rows),
+    )
+
+
+def joined(first: CandidateTable, second: CandidateTable) -> CandidateTable:
+    """The candidates of both, in this order."""
+    return CandidateTable(
+        **{
+            f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
+            for f in fields(CandidateTable)
+        }
+    )
