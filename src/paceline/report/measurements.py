@@ -88,11 +88,24 @@ def pays_after_steps(compiled: Record, eager: Record | None) -> float | None:
 
 
 def series(rows: Sequence[LedgerRow]) -> Mapping[str, list[LedgerRow]]:
-    """Rows by what they have in common, in order of appearance."""
-    found: dict[str, list[LedgerRow]] = {}
+    """Rows that differ in batch and devices alone, by title, each in order of devices and batch.
+
+    A cell without a time belongs to the table of its neighbours, so that running out of memory
+    stands where the time would.
+    """
+    found: dict[tuple[object, ...], list[LedgerRow]] = {}
     for row in rows:
-        found.setdefault(_series_title(row.record), []).append(row)
-    return found
+        found.setdefault(_series_key(row.record), []).append(row)
+    for group in found.values():
+        group.sort(key=lambda row: (row.record.num_devices, row.record.batch_per_device or 0))
+    return {_series_title([row.record for row in group]): group for group in found.values()}
+
+
+def _series_key(record: Record) -> tuple[object, ...]:
+    return (
+        record.workload, record.mode, record.precision, record.compiler, record.framework,
+        record.device_name, record.num_threads, record.cell.rpartition("/b")[0],
+    )  # fmt: skip
 
 
 def task_words(record: Record) -> str:
@@ -101,17 +114,13 @@ def task_words(record: Record) -> str:
     return words.get(record.mode, "inference")
 
 
-def _series_title(record: Record) -> str:
-    parts = (
-        task_words(record),
-        record.precision or "",
-        record.compiler or "",
-        record.stack.partition("/")[0],
-    )
+def _series_title(records: Sequence[Record]) -> str:
+    record = next((r for r in records if r.median_s is not None), records[0])
+    software = record.stack.partition("/")[0]
+    parts = (task_words(record), record.precision or "", record.compiler or "", software)
     threads = f"{record.num_threads} threads" if (record.num_threads or 1) > 1 else "1 thread"
-    return (
-        f"{record.workload} · {' · '.join(p for p in parts if p)} · {record.device_name}, {threads}"
-    )
+    place = f"{record.device_name}, {threads}"
+    return f"{record.workload} · {' · '.join(part for part in parts if part)} · {place}"
 
 
 def series_table(rows: Sequence[LedgerRow]) -> Table:

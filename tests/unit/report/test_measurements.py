@@ -8,6 +8,7 @@ from paceline.report.measurements import (
     measured_markdown,
     measured_text,
     pays_after_steps,
+    series,
     stacks_text,
 )
 
@@ -61,3 +62,12 @@ def test_a_failed_cell_is_a_word():
     text = measured_text([LedgerRow(record=failed)])
     assert "failed" in text
     assert "killed by SIGABRT" in text
+
+
+def test_a_cell_out_of_memory_stands_in_the_table_of_its_neighbours():
+    fits = cell(8, cell="resnet18/step/b8x1", stack="torch2.13.0+cpu/py3.11")
+    fails = out_of_memory(16)
+    fails = replace(fails, record=replace(fails.record, stack="torch2.13.0", sample_unit=None))
+    fails = replace(fails, record=replace(fails.record, cell="resnet18/step/b16x1"))
+    (rows,) = series([fails, fits]).values()
+    assert [row.record.batch_per_device for row in rows] == [8, 16]

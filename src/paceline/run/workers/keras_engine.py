@@ -115,10 +115,11 @@ def _prepare_jax(request):
     flags = []
     if request.get("threads") == 1:
         flags.append("--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags]).strip()
+    import jax
+
     if request.get("num_devices", 1) > 1 and request.get("device") == "cpu":
-        flags.append("--xla_force_host_platform_device_count=%d" % request["num_devices"])
-    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", "")] + flags).strip()  # noqa: RUF005
-    import jax  # noqa: F401
+        jax.config.update("jax_num_cpu_devices", request["num_devices"])
 
 
 def _prepare_torch(request):
