@@ -116,7 +116,7 @@ def run(commands: Commands, arguments: Sequence[str]) -> None:
 def help_of(command: click.Command, path: str) -> str:
     """The help of a command at a fixed width, the same on every terminal."""
     parent, _, name = path.rpartition(" ")
-    above = click.Context(command, info_name=parent) if parent else None
+    above = click.Context(click.Group(parent), info_name=parent) if parent else None
     context = click.Context(
         command,
         info_name=name,
