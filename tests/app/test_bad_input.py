@@ -21,7 +21,8 @@ from paceline.app.cli import main
 from paceline.errors import PacelineError, WorkerError
 from paceline.trace.worker import run_worker
 
-_EXAMPLES = settings(max_examples=60)
+#: A quarter of the profile's examples: each of these reads a whole file.
+_EXAMPLES = settings(max_examples=settings.default.max_examples // 4)
 _AS_OF = ("--as-of", "2026-11-20")
 
 
@@ -246,7 +247,7 @@ _ROWS = st.lists(
 )
 
 
-@settings(max_examples=30)
+@_EXAMPLES
 @given(rows=_ROWS)
 def test_rows_of_nonsense_are_answered_or_abstained_from(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, ...]]
@@ -360,7 +361,17 @@ _MODULES = {
 }
 
 
-@pytest.mark.parametrize("source", _MODULES.values(), ids=_MODULES)
+#: Those that take another road through the worker; the rest only with the slow tests.
+_USUAL_MODULES = ("raises", "syntax error", "returns no model", "dies", "refuses its inputs")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(source, id=name, marks=() if name in _USUAL_MODULES else pytest.mark.slow)
+        for name, source in _MODULES.items()
+    ],
+)
 def test_a_users_module_that_fails(
     run: Callable[..., Outcome],
     tmp_path: Path,
@@ -416,7 +427,16 @@ def test_a_python_that_is_none(run: Callable[..., Outcome], python: str) -> None
 
 @pytest.mark.parametrize(
     "entry",
-    ["torchvision:", ":build", "a:b:c", "torchvision:nothing", "os.path:join", "", " ", "é:ü", "-"],
+    [
+        "torchvision:nothing",
+        "",
+        " ",
+        "-",
+        *(
+            pytest.param(e, marks=pytest.mark.slow)
+            for e in ("torchvision:", ":build", "a:b:c", "os.path:join", "é:ü")
+        ),
+    ],  # fmt: skip
 )
 def test_entries_that_name_nothing(run: Callable[..., Outcome], entry: str) -> None:
     run("plan", entry, "--samples", "1M").assert_helpful()

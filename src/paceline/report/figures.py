@@ -15,6 +15,7 @@ from paceline.units import (
 
 #: What stands where a figure does not exist.
 ABSENT = "–"
+_MILLION = 1e6
 
 
 def duration_range(seconds: Interval) -> str:
@@ -33,7 +34,11 @@ def usd_range(usd: Interval) -> str:
 
     >>> usd_range(Interval(low=17.2, mid=19.5, high=22.1))
     '19.5 (17–22)'
+    >>> usd_range(Interval(low=19_779_156, mid=34_099_084, high=58_788_656))
+    '34.1 M (20–59)'
     """
+    if usd.mid >= _MILLION:
+        return f"{format_significant(usd.mid / _MILLION)} M{_bounds(usd, _MILLION)}"
     return f"{format_usd(usd.mid)}{_bounds(usd)}"
 
 
