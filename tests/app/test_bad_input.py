@@ -436,7 +436,7 @@ def test_a_python_that_is_none(run: Callable[..., Outcome], python: str) -> None
             pytest.param(e, marks=pytest.mark.slow)
             for e in ("torchvision:", ":build", "a:b:c", "os.path:join", "é:ü")
         ),
-    ],  # fmt: skip
+    ],
 )
 def test_entries_that_name_nothing(run: Callable[..., Outcome], entry: str) -> None:
     run("plan", entry, "--samples", "1M").assert_helpful()

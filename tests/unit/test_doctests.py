@@ -1,0 +1,25 @@
+"""Examples in docstrings are tests."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+import paceline
+
+_PACKAGE = Path(paceline.__file__).parent
+_MODULES = sorted(
+    ".".join(("paceline", *path.relative_to(_PACKAGE).with_suffix("").parts))
+    for path in _PACKAGE.rglob("*.py")
+    if "workers" not in path.parts and path.name != "__main__.py" and ">>>" in path.read_text()
+)
+
+
+@pytest.mark.parametrize("name", _MODULES)
+def test_examples(name: str) -> None:
+    results = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
+    assert results.attempted
+    assert results.failed == 0
