@@ -163,7 +163,7 @@ def _replicas(job: Job) -> tuple[int, Job]:
     if not job.devices_per_node or num_replicas == 1:
         return num_replicas, job
     devices = max(1, job.num_nodes * job.devices_per_node // num_replicas)
-    share = min(1.0, devices / job.devices_per_node)
+    share = min(1, devices / job.devices_per_node)
     return num_replicas, replace(
         job,
         devices_per_node=devices,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from paceline.errors import InvalidInputError, StackConflictError, UnknownNameError
@@ -92,7 +92,8 @@ def resolve(constraints: Constraints, *, max_combinations: int = 6) -> Resolutio
         UnknownNameError: No such GPU or framework.
         InvalidInputError: A version or system that cannot be read.
     """
-    return resolve_facts(facts_from(constraints), max_combinations=max_combinations)
+    answer = resolve_facts(facts_from(constraints), max_combinations=max_combinations)
+    return replace(answer, conflicts=_restated(answer.conflicts, constraints))
 
 
 def explain(constraints: Constraints) -> Explanation:
@@ -103,7 +104,8 @@ def explain(constraints: Constraints) -> Explanation:
         Reason(rule=rule.name, text=rule.text, source=rule.source) for rule in applied_rules(facts)
     )
     first = answer.combinations[0] if answer.combinations else None
-    return Explanation(combination=first, rules=rules, conflicts=answer.conflicts)
+    conflicts = _restated(answer.conflicts, constraints)
+    return Explanation(combination=first, rules=rules, conflicts=conflicts)
 
 
 def check(constraints: Constraints) -> Combination:
@@ -116,7 +118,7 @@ def check(constraints: Constraints) -> Combination:
     if answer.combinations:
         return answer.combinations[0]
     conflict = answer.conflicts[0]
-    named = " with ".join(f"{name.replace('_', ' ')} {value}" for name, value in _shown(conflict))
+    named = " with ".join(f"{name} {value}" for name, value in conflict.constraints)
     reasons = "; ".join(f"{reason.text} ({reason.source})" for reason in conflict.reasons)
     raise StackConflictError(
         f"nothing works for {named}: {reasons}",
@@ -184,9 +186,18 @@ def _row(combination: Combination) -> tuple[str, ...]:
     return name, combination.tag, toolkit, python, driver, combination.status
 
 
-def _shown(conflict: Conflict) -> tuple[tuple[str, str], ...]:
+def _restated(conflicts: tuple[Conflict, ...], constraints: Constraints) -> tuple[Conflict, ...]:
+    """Conflicts in the user's own words: what was typed, not what it was taken for."""
+    toolkit = "cuda" if constraints.cuda else "rocm"
+    words = {"device": "gpu", "platform": "gpu", "platform_version": toolkit}
+
+    def in_words(name: str, value: str) -> tuple[str, str]:
+        word = words.get(name, name)
+        return word, str(getattr(constraints, word, None) or value)
+
     return tuple(
-        (name, value.removesuffix("." + _NEWEST_OF_BRANCH)) for name, value in conflict.constraints
+        replace(conflict, constraints=tuple(in_words(*pair) for pair in conflict.constraints))
+        for conflict in conflicts
     )
 
 

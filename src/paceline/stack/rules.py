@@ -143,9 +143,11 @@ def _specific_first(violations: list[Violation], tables: Tables) -> tuple[Violat
 
 def _selection(build: Build, facts: Facts) -> Iterator[Violation]:
     """Facts that a build of other make simply is not about."""
-    if facts.framework is not None and build.framework != facts.framework:
+    is_other = facts.framework is not None and build.framework != facts.framework
+    if is_other:
         yield _unselected("framework", f"{build.framework} is not {facts.framework}", build)
-    if facts.release is not None and not same_line(build.release, facts.release):
+    # A release belongs to the framework it was stated with.
+    if facts.release is not None and (is_other or not same_line(build.release, facts.release)):
         yield _unselected("release", f"{build.release} is not {facts.release}", build)
     if facts.platform is not None and build.platform != facts.platform:
         field_name = "platform" if facts.device is None else "device"

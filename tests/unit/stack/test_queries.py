@@ -64,7 +64,7 @@ def test_a_conflict_is_printed_with_constraints_rule_and_source() -> None:
     with pytest.raises(StackConflictError) as caught:
         check(Constraints(gpu="V100", cuda="13", framework="torch"))
     message = str(caught.value)
-    assert "device 7.0" in message
+    assert "gpu V100 with cuda 13" in message
     assert "CUDA 13 supports compute capability 7.5" in message
     assert "astral-sh/uv#14742" in message
 
@@ -114,3 +114,14 @@ def test_unknown_words_are_refused(constraints: Constraints) -> None:
 def test_rows_are_cells_of_one_table() -> None:
     rows = combination_rows(resolve(Constraints(gpu="A100", framework="torch")))
     assert {len(row) for row in rows} == {6}
+
+
+def test_a_conflict_is_told_in_the_words_that_were_typed() -> None:
+    answer = resolve(Constraints(gpu="K80", driver="580"))
+    assert answer.conflicts[0].constraints == (("gpu", "K80"), ("driver", "580"))
+
+
+def test_a_release_belongs_to_the_framework_it_was_stated_with() -> None:
+    answer = resolve(Constraints(gpu="RTX 5090", framework="torch", release="2.6"))
+    rules = {reason.rule for conflict in answer.conflicts for reason in conflict.reasons}
+    assert rules == {"needs-machine-code"}
