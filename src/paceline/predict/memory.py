@@ -36,6 +36,8 @@ class ProcessMemory:
         workspace_bytes: Workspaces of the matrix libraries, allocated once.
         fragmentation_mid_frac: Reserved over allocated, above one, median.
         fragmentation_high_frac: The same, bound.
+        slack_mid_bytes: Parts of segments that no tensor uses, however small the job, median.
+        slack_high_bytes: The same, bound.
         round_bytes: Granularity of an allocation.
     """
 
@@ -45,6 +47,8 @@ class ProcessMemory:
     workspace_bytes: float
     fragmentation_mid_frac: float
     fragmentation_high_frac: float
+    slack_mid_bytes: float
+    slack_high_bytes: float
     round_bytes: float
 
 
@@ -89,12 +93,12 @@ def peak_memory_bytes(
     added = process_memory(platform)
     live, count = _at_peak(memory, points)
     rounding = added.round_bytes * count
-    mid = (live + 0.5 * rounding) * (1 + added.fragmentation_mid_frac) + added.workspace_bytes
-    high = (live + rounding) * (1 + added.fragmentation_high_frac) + added.workspace_bytes
+    mid = (live + 0.5 * rounding) * (1 + added.fragmentation_mid_frac) + added.slack_mid_bytes
+    high = (live + rounding) * (1 + added.fragmentation_high_frac) + added.slack_high_bytes
     return (
         live + added.context_low_bytes,
-        mid + added.context_mid_bytes,
-        high + added.context_high_bytes,
+        mid + added.workspace_bytes + added.context_mid_bytes,
+        high + added.workspace_bytes + added.context_high_bytes,
     )
 
 

@@ -16,7 +16,7 @@ from paceline.trace.raw import parse_pass
 from paceline.trace.store import read_workload
 from paceline.trace.worker import run_worker
 from paceline.trace.workload import Pass, Task, Workload
-from paceline.trace.zoo_facts import SampleUnit, zoo_facts
+from paceline.trace.zoo_facts import SampleUnit, ZooFacts, zoo_facts
 
 _UNITS: dict[str, SampleUnit] = {
     "image": "images", "features": "samples", "text": "sequences", "language": "tokens",
@@ -29,7 +29,7 @@ _FP32_BYTES = 4.0
 
 def zoo_names() -> tuple[str, ...]:
     """Names of the shipped models."""
-    return tuple(sorted(zoo_facts()))
+    return tuple(sorted(n for n, facts in zoo_facts().items() if _has_files(n, facts)))
 
 
 def load_workload(
@@ -89,7 +89,8 @@ def trace_workload(
         raise UnknownNameError.from_name("model", entry, zoo_facts(), command="paceline models")
     facts = zoo_facts().get(entry)
     chosen = find_optimizer(optimizer or (facts.optimizer if facts else _DEFAULT_OPTIMIZER)).name
-    request = {"entry": entry, "task": task, "image_size": image_size}
+    asked = facts.entry if facts else entry
+    request = {"entry": asked, "task": task, "image_size": image_size}
     report = run_worker(request, python=python, on_progress=on_progress)
     return workload_from_report(report, entry=entry, task=task, optimizer=chosen)
 
@@ -163,6 +164,11 @@ def _at_length(workload: Workload, seq: int) -> Workload:
         return workload
     scale = seq / workload.default_seq
     return replace(workload, default_seq=seq, sample_bytes=workload.sample_bytes * scale)
+
+
+def _has_files(name: str, facts: ZooFacts) -> bool:
+    folder = Path(str(files("paceline.trace").joinpath("zoo")))
+    return all((folder / f"{name}-{task}.npz").exists() for task in facts.jobs)
 
 
 def _zoo_file(name: str, task: Task) -> Path:

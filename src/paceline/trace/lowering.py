@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision
 from paceline.errors import InvalidInputError
@@ -13,11 +16,11 @@ from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.costs_table import cost_table
 from paceline.trace.freezing import frozen
 from paceline.trace.fusion import fused
-from paceline.trace.graph import FloatArray, Graph, Owner, Phase
+from paceline.trace.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
 from paceline.trace.memory_table import memory_table
 from paceline.trace.offload import with_activations_on_host, with_optimizer_on_host
 from paceline.trace.platforms import on_platform
-from paceline.trace.program import Program
+from paceline.trace.program import OUTLIVES, Program
 from paceline.trace.quantisation import quantised
 
 
@@ -29,6 +32,46 @@ def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
         InvalidInputError: The precision cannot train.
     """
     precision = find_precision(configuration.precision)
+    program = _rewritten(graph, configuration, precision)
+    return _lowered(program, graph.name, configuration, precision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lifetimes:
+    """Every storage of a lowered pass, for a replay allocation by allocation.
+
+    Attributes:
+        num_bytes: Size, (num_storages, 9).
+        owner: ``Owner`` codes.
+        birth: Op before which it exists; -1: before the pass.
+        death: Op after which it is gone; very large: after the pass.
+    """
+
+    num_bytes: FloatArray
+    owner: IntArray
+    birth: IntArray
+    death: IntArray
+
+    def bytes_at(self, batch: float, seq: float) -> FloatArray:
+        """Sizes at one point, (num_storages,)."""
+        sizes: FloatArray = self.num_bytes @ monomials(batch, seq)[0]
+        return sizes
+
+    def is_resident(self) -> npt.NDArray[np.bool_]:
+        """Whether it is there before and after every pass."""
+        return np.asarray((self.birth < 0) & (self.death == OUTLIVES))
+
+
+def lifetimes(graph: Graph, configuration: Configuration) -> Lifetimes:
+    """The storages of ``graph`` as `lower` counts them. Raises what `lower` raises."""
+    precision = find_precision(configuration.precision)
+    stores = _rewritten(graph, configuration, precision).stores
+    return Lifetimes(
+        num_bytes=stores.num_bytes(), owner=stores.owner, birth=stores.birth, death=stores.death
+    )
+
+
+def _rewritten(graph: Graph, configuration: Configuration, precision: Precision) -> Program:
     _check_trainable(graph, precision)
     program = _retrained(Program.from_graph(graph), configuration)
     program = on_platform(program, configuration)
@@ -36,8 +79,7 @@ def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
     if configuration.checkpointing != "none":
         program = checkpointed(program, configuration.checkpointing)
     program = fused(program, configuration.compiler)
-    program = _offloaded(program, configuration)
-    return _lowered(program, graph.name, configuration, precision)
+    return _offloaded(program, configuration)
 
 
 def _check_trainable(graph: Graph, precision: Precision) -> None:

@@ -16,7 +16,7 @@ from paceline.trace.costs import Configuration, Platform
 from paceline.trace.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.trace.optable import read_table
 from paceline.trace.optimizer import optimizer_by_variant
-from paceline.trace.polynomial import multiply
+from paceline.trace.polynomial import constant, multiply
 from paceline.trace.program import Program, Stores, join_stores
 
 _FP32_BYTES = 4.0
@@ -91,14 +91,15 @@ def _with_optimizer_temporaries(program: Program, configuration: Configuration) 
     kernel = configuration.optimizer_kernel
     if not ops.size or kernel == "fused":
         return program
-    elements = np.zeros((len(ops), NUM_MONOMIALS))
-    for row, op in enumerate(ops.tolist()):
+    for op in ops.tolist():
         rule = optimizer_by_variant(int(program.ops.variant[op]))
         sizes = _parameter_sizes(program, op)
-        foreach = rule.foreach_temporaries * sizes.sum()
-        plain = rule.plain_temporaries * sizes.max(initial=0.0)
-        elements[row, 0] = foreach if kernel == "foreach" else plain
-    return with_workspace(program, ops, elements)
+        is_foreach = kernel == "foreach"
+        count = rule.foreach_temporaries if is_foreach else rule.plain_temporaries
+        temporaries = np.tile(sizes if is_foreach else sizes.max(initial=0.0), count)
+        workers = np.full(len(temporaries), op)
+        program = with_workspace(program, workers, constant(temporaries))
+    return program
 
 
 def _parameter_sizes(program: Program, op: int) -> FloatArray:

@@ -27,6 +27,7 @@ class ZooFacts:
         parameters: Published parameter count.
         max_global_batch: Largest batch its recipe, or a published variation of it, trains with.
         default_seq: Sequence length of the recipe; 1 where there is none.
+        entry: What the worker is asked for.
         source: Architecture and where its parameter count is published.
         jobs: Reference job of each task.
     """
@@ -37,6 +38,7 @@ class ZooFacts:
     parameters: int
     max_global_batch: int
     default_seq: int
+    entry: str
     source: str
     jobs: dict[str, ReferenceJob]
 
@@ -54,6 +56,7 @@ def zoo_facts() -> dict[str, ZooFacts]:
             parameters=row["parameters"],
             max_global_batch=row["max_global_batch"],
             default_seq=row.get("default_seq", 1),
+            entry=row.get("entry", name),
             source=row["source"],
             jobs={task: ReferenceJob(**row[task]) for task in tasks if task in row},
         )

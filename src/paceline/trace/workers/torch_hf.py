@@ -126,7 +126,7 @@ class HfSubject(Subject):
         if self.shape is None:
             given[self._main] = _tokens(batch, seq)
         else:
-            given[self._main] = torch.empty((batch,) + tuple(self.shape), device="meta")
+            given[self._main] = torch.empty((batch, *tuple(self.shape)), device="meta")
         self._add_text(given, batch, seq)
         if self.model.training and "labels" in self._forward_names:
             rows = (batch,) if self.kind == "image" else (batch, seq)
@@ -136,9 +136,9 @@ class HfSubject(Subject):
     def _add_text(self, given, batch, seq):
         """The second input of encoder-decoders and of models of two modalities."""
         is_double = getattr(self.model.config, "is_encoder_decoder", False)
-        if is_double and "decoder_input_ids" in self._forward_names:
-            if not (self.model.training and "labels" in self._forward_names):
-                given["decoder_input_ids"] = _tokens(batch, seq)
+        has_labels = self.model.training and "labels" in self._forward_names
+        if is_double and "decoder_input_ids" in self._forward_names and not has_labels:
+            given["decoder_input_ids"] = _tokens(batch, seq)
         if self._main == "pixel_values" and "input_ids" in self._forward_names:
             given["input_ids"] = _tokens(batch, seq)
         vision = getattr(self.model.config, "vision_config", None)
@@ -189,7 +189,7 @@ def _item_shape(model, main):
         vision = getattr(config, "vision_config", config)
         size = getattr(vision, "image_size", 224)
         size = size if isinstance(size, (list, tuple)) else (size, size)
-        return (getattr(vision, "num_channels", 3),) + tuple(size)
+        return (getattr(vision, "num_channels", 3), *tuple(size))
     if main == "input_features":
         return (config.num_mel_bins, 2 * config.max_source_positions)
     if main == "input_values":

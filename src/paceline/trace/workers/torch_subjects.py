@@ -34,7 +34,10 @@ class Subject:
         has_seq: Whether inputs have a length.
         optimizers: PyTorch optimizers whose steps the passes call themselves.
         optimizer: Name of the optimizer to append, where the passes call none.
+        makes_tensors: Whether code of the user's own may make tensors on the default device.
     """
+
+    makes_tensors = False
 
     def __init__(self, model, kind, shape=None, has_seq=None):
         self.model = model
@@ -97,6 +100,8 @@ class Subject:
 class UserSubject(Subject):
     """What a user's function returned: an object with a model, inputs, and perhaps its own step."""
 
+    makes_tensors = True
+
     def __init__(self, workload, kind, shape):
         inputs = getattr(workload, "inputs", None)
         has_seq = None if inputs is None else _num_arguments(inputs) > 1
@@ -148,6 +153,9 @@ def build_subject(request):
     if entry in torch_models.ZOO:
         builder, kind, settings = torch_models.ZOO[entry]
         return Subject(build(builder), kind, settings.get("shape"))
+    job = _zoo_job(entry)
+    if job is not None:
+        return subject_of(build(job), request, entry)
     scheme, _, rest = entry.partition(":")
     make = {
         "torchvision": _torchvision_subject,
@@ -156,6 +164,24 @@ def build_subject(request):
         "transformer": _transformer_subject,
     }.get(scheme)
     return make(rest, request) if make else _user_subject(entry, request)
+
+
+def _zoo_job(name):
+    """The class of a zoo model that brings its own inputs."""
+    import torch_diffusion
+    import torch_jobs
+
+    return {
+        "cifar10-cnn": torch_jobs.CifarJob,
+        "dcgan": torch_jobs.Gan,
+        "vae": torch_jobs.VaeJob,
+        "sd15-unet": torch_diffusion.DiffusionJob,
+        "ppo": torch_jobs.Ppo,
+        "unet": torch_jobs.SegmentationJob,
+        "ncf": torch_jobs.FilteringJob,
+        "dlrm": torch_jobs.RecommendationJob,
+        "retinanet": torch_jobs.RetinaNetJob,
+    }.get(name)
 
 
 def subject_of(made, request, entry):

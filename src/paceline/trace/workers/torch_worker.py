@@ -142,7 +142,8 @@ def record(subject, task, one, modules, batch, seq):
     name, _, _, run = one
     recorder = Recorder()
     grad = contextlib.nullcontext() if task == "train" else torch.no_grad()
-    with grad, recorder, ModuleTracker(recorder, modules), Canonical(recorder):
+    device = torch.device("meta") if subject.makes_tensors else contextlib.nullcontext()
+    with grad, device, recorder, ModuleTracker(recorder, modules), Canonical(recorder):
         with recorder.paused():
             recorder.own_model(subject.model)
         if run is None:

@@ -1,0 +1,212 @@
+"""Tier two of memory: replay one pass through a model of PyTorch's caching allocator.
+
+Requests are rounded up to 512 bytes. Those up to 1 MiB come from segments of 2 MiB, larger ones
+from segments of 20 MiB, and from 10 MiB on from a segment of their own, rounded up to 2 MiB. The
+smallest free block that is large enough is taken and split; neighbours merge when freed. Where a
+new segment does not fit the device, segments that are wholly free are given back first.
+
+Source: c10/cuda/CUDACachingAllocator.cpp (`round_size`, `get_allocation_size`, `should_split`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.trace.graph import FloatArray
+from paceline.trace.lowering import Lifetimes
+
+_ROUND = 512
+_SMALL_LIMIT = 2**20
+_SMALL_SEGMENT = 2 * 2**20
+_LARGE_SEGMENT = 20 * 2**20
+_OWN_SEGMENT_FROM = 10 * 2**20
+_LARGE_ROUND = 2 * 2**20
+_NEVER = 2**61
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedPeak:
+    """What one pass needs of the allocator.
+
+    Attributes:
+        allocated_bytes: Peak of live blocks, rounded (``torch.cuda.max_memory_allocated``).
+        reserved_bytes: Peak of segments held (``torch.cuda.max_memory_reserved``).
+        fits: Whether the pass ran through within the capacity.
+    """
+
+    allocated_bytes: float
+    reserved_bytes: float
+    fits: bool
+
+
+class _OutOfMemoryError(Exception):
+    """No segment of that size fits the device."""
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """Part of a segment; neighbours in the same segment are linked."""
+
+    size: int
+    address: int
+    previous: _Block | None = None
+    following: _Block | None = None
+    is_free: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class _Pool:
+    """Free blocks of one size class, by size and address."""
+
+    is_small: bool
+    keys: list[tuple[int, int]] = field(default_factory=list)
+    blocks: dict[int, _Block] = field(default_factory=dict)
+
+    def add(self, block: _Block) -> None:
+        block.is_free = True
+        bisect.insort(self.keys, (block.size, block.address))
+        self.blocks[block.address] = block
+
+    def remove(self, block: _Block) -> None:
+        block.is_free = False
+        del self.keys[bisect.bisect_left(self.keys, (block.size, block.address))]
+        del self.blocks[block.address]
+
+    def best_fit(self, size: int) -> _Block | None:
+        place = bisect.bisect_left(self.keys, (size, -1))
+        return self.blocks[self.keys[place][1]] if place < len(self.keys) else None
+
+    def splits(self, remaining: int) -> bool:
+        return remaining >= _ROUND if self.is_small else remaining > _SMALL_LIMIT
+
+
+class _Allocator:
+    """State of one replay."""
+
+    def __init__(self, capacity_bytes: float) -> None:
+        self._pools = {True: _Pool(is_small=True), False: _Pool(is_small=False)}
+        self._next_address = 0
+        self._capacity_bytes = capacity_bytes
+        self.allocated = self.reserved = self.peak = self.peak_reserved = 0
+
+    def take(self, num_bytes: int) -> _Block:
+        size = _round_up(max(num_bytes, 1), _ROUND)
+        pool = self._pools[size <= _SMALL_LIMIT]
+        block = pool.best_fit(size) or self._new_segment(pool, size)
+        pool.remove(block)
+        if pool.splits(block.size - size):
+            rest = _Block(block.size - size, block.address + size, block, block.following)
+            if rest.following:
+                rest.following.previous = rest
+            block.size, block.following = size, rest
+            pool.add(rest)
+        self.allocated += block.size
+        self.peak = max(self.peak, self.allocated)
+        return block
+
+    def give_back(self, block: _Block, num_bytes: int) -> None:
+        pool = self._pools[_round_up(max(num_bytes, 1), _ROUND) <= _SMALL_LIMIT]
+        self.allocated -= block.size
+        before, after = block.previous, block.following
+        if after is not None and after.is_free:
+            pool.remove(after)
+            block.size, block.following = block.size + after.size, after.following
+            if block.following:
+                block.following.previous = block
+        if before is not None and before.is_free:
+            pool.remove(before)
+            before.size, before.following = before.size + block.size, block.following
+            if before.following:
+                before.following.previous = before
+            block = before
+        pool.add(block)
+
+    def _new_segment(self, pool: _Pool, size: int) -> _Block:
+        segment = _segment_bytes(size)
+        if self.reserved + segment > self._capacity_bytes:
+            self._release_free_segments()
+        if self.reserved + segment > self._capacity_bytes:
+            raise _OutOfMemoryError
+        block = _Block(segment, self._next_address)
+        self._next_address += segment + _ROUND
+        self.reserved += segment
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        pool.add(block)
+        return block
+
+    def _release_free_segments(self) -> None:
+        for pool in self._pools.values():
+            whole = [b for b in pool.blocks.values() if b.previous is None and b.following is None]
+            for block in whole:
+                pool.remove(block)
+                self.reserved -= block.size
+
+
+def replay(
+    lifetimes: Lifetimes,
+    *,
+    batch: float,
+    seq: float = 1.0,
+    capacity_bytes: float = math.inf,
+    num_steps: int = 2,
+) -> ReplayedPeak:
+    """Run a pass through the allocator.
+
+    Args:
+        lifetimes: Storages of a lowered pass in order.
+        batch: Items per device.
+        seq: Sequence or past length.
+        capacity_bytes: What is left for segments: device memory less context and workspaces.
+        num_steps: Steps; a second one meets the segments that the first has left.
+    """
+    sizes = lifetimes.bytes_at(batch, seq)
+    allocator = _Allocator(capacity_bytes)
+    fits = True
+    try:
+        for row in np.flatnonzero(lifetimes.is_resident()).tolist():
+            allocator.take(int(sizes[row]))
+        for _ in range(num_steps):
+            _run_step(allocator, _events(lifetimes, sizes), sizes)
+    except _OutOfMemoryError:
+        fits = False
+    return ReplayedPeak(
+        allocated_bytes=float(allocator.peak),
+        reserved_bytes=float(allocator.peak_reserved),
+        fits=fits,
+    )
+
+
+def _run_step(allocator: _Allocator, events: list[int], sizes: FloatArray) -> None:
+    held: dict[int, _Block] = {}
+    for row in events:
+        if row >= 0:
+            held[row] = allocator.take(int(sizes[row]))
+        elif ~row in held:
+            allocator.give_back(held.pop(~row), int(sizes[~row]))
+    for row, block in held.items():
+        allocator.give_back(block, int(sizes[row]))
+
+
+def _events(lifetimes: Lifetimes, sizes: FloatArray) -> list[int]:
+    """Rows as they are allocated, and their complements as they are freed, in order of time."""
+    passing = np.flatnonzero((sizes > 0) & ~lifetimes.is_resident())
+    birth, death = lifetimes.birth[passing], lifetimes.death[passing]
+    time = np.concatenate((2 * np.maximum(birth, 0), 2 * np.minimum(death, _NEVER) + 1))
+    rows = np.concatenate((passing, ~passing))
+    events: list[int] = rows[np.argsort(time, kind="stable")].tolist()
+    return events
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _segment_bytes(size: int) -> int:
+    """Bytes of the segment that serves a request of ``size`` rounded bytes."""
+    if size <= _SMALL_LIMIT:
+        return _SMALL_SEGMENT
+    return _LARGE_SEGMENT if size < _OWN_SEGMENT_FROM else _round_up(size, _LARGE_ROUND)
