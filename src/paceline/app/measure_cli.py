@@ -104,13 +104,15 @@ def doctor(
     from paceline.app import measuring
     from paceline.report import machines
 
-    report = measuring.examine(log)
-    answer = Answer(
-        kind="doctor",
-        value=report,
-        text=lambda width: machines.doctor_text(report.facts, report.machine, report.findings),
-        markdown=lambda: machines.doctor_text(report.facts, report.machine, report.findings),
+    found = measuring.examine(log)
+    text = machines.doctor_text(
+        found.facts,
+        found.machine,
+        found.findings,
+        frameworks=found.frameworks,
+        stacks=found.stacks,
     )
+    answer = Answer(kind="doctor", value=found, text=lambda width: text, markdown=lambda: text)
     say(answer, "json" if is_json else "text", output)
 
 

@@ -19,7 +19,7 @@ from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store, default_store_folder, read_segment
 from paceline.run.cells import Cell, Mode, Sweep, sweep_cells
-from paceline.run.doctor import Finding, diagnose_machine, diagnose_output
+from paceline.run.doctor import Finding, diagnose_machine, diagnose_output, tool_output
 from paceline.run.facts import HostFacts
 from paceline.run.largest import search_largest
 from paceline.run.measure import (
@@ -39,6 +39,7 @@ from paceline.run.stacks import (
     Stack,
     default_stack,
     find_stack,
+    installed_frameworks,
     list_stacks,
     own_python,
     stack_specs,
@@ -104,11 +105,15 @@ class Examination:
     Attributes:
         facts: What the machine says about itself.
         machine: What the catalogue makes of it.
+        frameworks: What this Python has, as ``name version``.
+        stacks: Environments that have been created.
         findings: What is wrong, with proof and remedy.
     """
 
     facts: HostFacts
     machine: Machine
+    frameworks: tuple[str, ...]
+    stacks: tuple[str, ...]
     findings: tuple[Finding, ...]
 
 
@@ -171,10 +176,16 @@ def examine(log: Path | None) -> Examination:
     """
     facts = probe_host()
     machine = probe_machine(load_catalog(), facts=facts)
-    findings = diagnose_machine(facts, _environment())
-    if log is not None:
-        findings += diagnose_output(_log_text(log), facts)
-    return Examination(facts=facts, machine=machine, findings=findings)
+    output = tool_output() if log is None else _log_text(log)
+    findings = diagnose_output(output, facts) + diagnose_machine(facts, _environment())
+    created = list_stacks(stacks_folder())
+    return Examination(
+        facts=facts,
+        machine=machine,
+        frameworks=installed_frameworks(),
+        stacks=tuple(stack.spec.name for stack in created),
+        findings=findings,
+    )
 
 
 def compare_files(

@@ -21,10 +21,19 @@ _FACTS = (
 )  # fmt: skip
 
 
-def doctor_text(facts: HostFacts, machine: Machine, findings: Sequence[Finding]) -> str:
+def doctor_text(
+    facts: HostFacts,
+    machine: Machine,
+    findings: Sequence[Finding],
+    *,
+    frameworks: Sequence[str] = (),
+    stacks: Sequence[str] = (),
+) -> str:
     """What the machine has, then each finding with its proof and one command."""
     lines = [f"This machine: {describe_machine(machine)}"]
     lines += [f"  {fact_text(name, facts)}" for name in _FACTS]
+    lines += [f"  in this Python: {', '.join(frameworks) or 'no framework'}"]
+    lines += [f"  stacks: {', '.join(stacks) or 'none (paceline stacks list)'}"]
     lines += ["", _verdict(findings)]
     for number, finding in enumerate(findings, start=1):
         lines += [f"{number:>2} {finding.cause}"]

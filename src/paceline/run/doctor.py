@@ -6,8 +6,10 @@ The causes are data (``data/causes.toml``): somebody who knows no Python can add
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -16,6 +18,8 @@ from paceline.run.facts import HostFacts
 from paceline.units import format_bytes
 
 _SMALL_SHM_BYTES = 256e6
+#: What is asked without being told to: each only reads, and says what is wrong in its own words.
+_TOOLS = (("nvidia-smi",), ("rocminfo",), ("dmesg", "--level=err,warn,crit,alert,emerg"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,28 @@ def diagnose_output(text: str, facts: HostFacts) -> tuple[Finding, ...]:
         proof = (_whole_line(text, match.start()), *_fact_lines(cause.facts, facts))
         found.append(Finding(name=cause.name, cause=cause.cause, proof=proof, remedy=cause.remedy))
     return tuple(found)
+
+
+def tool_output(tools: Iterable[Sequence[str]] = _TOOLS, *, timeout_s: float = 10.0) -> str:
+    """What the machine's own tools print when asked now; nothing for those it does not have.
+
+    Args:
+        tools: Commands that only read.
+        timeout_s: A tool that hangs (as nvidia-smi does on a lost GPU) is left alone after this.
+    """
+    parts = []
+    for command in tools:
+        if shutil.which(command[0]) is None:
+            continue
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=timeout_s,
+                check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        parts.append(done.stdout + done.stderr)
+    return "\n".join(parts)
 
 
 def diagnose_machine(facts: HostFacts, environment: Iterable[str] = ()) -> tuple[Finding, ...]:

@@ -216,6 +216,19 @@ def default_stack(folder: Path) -> Stack:
     return created
 
 
+def installed_frameworks() -> tuple[str, ...]:
+    """Frameworks that this Python has, as ``name version``, without importing them."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for package in dict.fromkeys(spec.package.partition("[")[0] for spec in stack_specs().values()):
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
 def _own_pythons() -> Iterator[Path]:
     yield Path(sys.executable)
     if active := os.environ.get("VIRTUAL_ENV"):

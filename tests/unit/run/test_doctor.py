@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from run_machines import cpu_machine, gpu_machine
 
-from paceline.run.doctor import diagnose_machine, diagnose_output, load_causes
+from paceline.run.doctor import diagnose_machine, diagnose_output, load_causes, tool_output
 
 OUTPUTS = tomllib.loads((Path(__file__).parent / "fixtures/doctor.toml").read_text())["output"]
 
@@ -60,3 +60,9 @@ def test_machine_checks_need_proof():
     assert [f.name for f in diagnose_machine(gpu_machine(), ["LD_LIBRARY_PATH"])] == [
         "library-path-set"
     ]
+
+
+def test_tools_that_are_not_there_or_hang_say_nothing():
+    tools = [("no-such-tool-here",), ("sleep", "5"), ("echo", "Unable to open /dev/kfd read-write")]
+    text = tool_output(tools, timeout_s=0.2)
+    assert [f.name for f in diagnose_output(text, cpu_machine())] == ["rocm-permission"]
