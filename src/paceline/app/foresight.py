@@ -34,6 +34,11 @@ def ledger_of(records: Sequence[Record], model: LocalModel | None) -> tuple[Ledg
     return tuple(_ledger_row(record, model) for record in records)
 
 
+def calibrated(model: LocalModel, records: Iterable[Record]) -> LocalModel:
+    """``model`` moved to measured steps; records it cannot read are left out."""
+    return fit_local(model, _pairs(records))
+
+
 def local_model(
     place: Place,
     settings: Settings,
@@ -68,7 +73,7 @@ def local_model(
     model = start_model(summarize_ceilings(ceilings))
     if model is None:
         return None
-    return fit_local(model, _pairs(_comparable(known, place, settings)))
+    return calibrated(model, _comparable(known, place, settings))
 
 
 def _ceiling_records(

@@ -156,7 +156,12 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
                 known=known,
                 talk=lambda text: print(text, file=sys.stderr),
             )
-        records = tuple(_measure(request, stacks, place, store, settings, talk))
+        records: list[Record] = []
+        try:
+            records.extend(_measure(request, stacks, place, store, settings, talk))
+        except KeyboardInterrupt:
+            print(f"\nkept in {store.folder}; the same command goes on from there", file=sys.stderr)
+            raise
     return ledger_of(records, model)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from paceline.measurements.compare import CellComparison
 from paceline.measurements.ledger import LedgerRow
@@ -34,6 +34,8 @@ def measured_markdown(rows: Sequence[LedgerRow]) -> str:
     return "\n\n".join((*parts, reasons) if reasons else parts)
 
 
+#: A CPU cell that had less of its cores than this was not alone.
+_CALM_FRAC = 0.8
 #: What stands in a table where a cell has no time.
 FAILED_WORDS = frozenset(_OUTCOME_WORDS.values())
 
@@ -187,13 +189,32 @@ def _signed_percent(frac: float | None) -> str:
 
 def reason_lines(records: Iterable[Record]) -> list[str]:
     """Why cells have no time, or one to be careful with; one line each."""
-    lines = []
-    for record in records:
-        if record.outcome != "ok":
-            lines.append(f"  {step_text(record):<9} {record.cell}: {record.reason}")
-        elif record.is_steady is False:
-            lines.append(f"  unsteady  {record.cell}: its warm-up had not settled")
-    return lines
+    return [
+        f"  {word:<9} {record.cell}: {reason}"
+        for record in records
+        for word, reason in _doubts(record)
+    ]
+
+
+def _doubts(record: Record) -> Iterator[tuple[str, str]]:
+    if record.outcome != "ok":
+        yield step_text(record), record.reason
+    if record.is_steady is False:
+        yield "unsteady", "its warm-up had not settled"
+    if record.is_shared:
+        yield "shared", "another process used the device meanwhile"
+    if record.throttle_reasons:
+        yield "throttled", record.throttle_reasons
+    if _is_crowded(record):
+        share = format_percent(record.utilization_frac or 0.0)
+        yield "crowded", f"it had {share} of its cores; measure again when the machine is calm"
+
+
+def _is_crowded(record: Record) -> bool:
+    """Whether a CPU cell waited for its cores; several processes wait for each other anyway."""
+    is_alone_on_cpu = record.num_devices == 1 and record.power_limit_w is None
+    share = record.utilization_frac
+    return is_alone_on_cpu and share is not None and share < _CALM_FRAC
 
 
 def _software_cell(record: Record) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from paceline.report.measurements import (
     measured_markdown,
     measured_text,
     pays_after_steps,
+    reason_lines,
     series,
     stacks_text,
 )
@@ -71,3 +72,13 @@ def test_a_cell_out_of_memory_stands_in_the_table_of_its_neighbours():
     fails = replace(fails, record=replace(fails.record, cell="resnet18/step/b16x1"))
     (rows,) = series([fails, fits]).values()
     assert [row.record.batch_per_device for row in rows] == [8, 16]
+
+
+def test_a_crowded_or_shared_machine_is_said():
+    crowded = cell(8, utilization_frac=0.3).record
+    shared = cell(8, is_shared=True, throttle_reasons="power limit").record
+    calm = cell(8, utilization_frac=0.99).record
+    ranks = cell(8, 2, utilization_frac=0.3).record
+    lines = reason_lines([crowded, shared, calm, ranks])
+    assert [line.split()[0] for line in lines] == ["crowded", "shared", "throttled"]
+    assert "it had 30 % of its cores" in lines[0]
