@@ -36,7 +36,7 @@ from paceline.predict.power import sustained_clock_frac
 from paceline.predict.prediction import Points
 from paceline.predict.tiles import Engine, TileConstants, tiled_s
 from paceline.trace.costs import CostTable, LoweredPass
-from paceline.trace.graph import FloatArray, OpKind, monomials
+from paceline.trace.graph import FloatArray, OpKind, Phase, monomials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -248,9 +248,16 @@ def _tiled_s(
 
 
 def _settings(asked: Question) -> Settings:
+    """Settings of the job; a compiler's learned effect is credited only where it was measured.
+
+    Compiled training steps were measured under TensorFlow alone, compiled inference everywhere.
+    Elsewhere the compiler saves the bytes and launches that its fusion removes, and no more.
+    """
     configuration = asked.lowered.configuration
+    is_training = bool(np.isin(Phase.BACKWARD, asked.lowered.costs.phase))
+    is_measured = asked.framework == "tensorflow" or not is_training
     return Settings.of(
-        compiler=configuration.compiler,
+        compiler=configuration.compiler if is_measured else "eager",
         is_channels_last=configuration.channels_last,
         framework=asked.framework,
     )
