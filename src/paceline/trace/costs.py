@@ -37,6 +37,7 @@ class Configuration:
         offload: What lives in host memory between uses.
         training_format: In a narrow precision, whether FP32 weights, gradients and state stay
             beside narrow copies (``autocast``), or everything is narrow (``pure``).
+        accumulates: Whether gradients of earlier microbatches are kept through the pass.
         frozen_weights: Format in which dense weights that are not trained are stored (QLoRA).
     """
 
@@ -52,6 +53,7 @@ class Configuration:
     lora_modules: tuple[str, ...] = ()
     offload: Literal["none", "optimizer", "activations"] = "none"
     training_format: Literal["autocast", "pure"] = "autocast"
+    accumulates: bool = False
     frozen_weights: Literal["same", "int8", "int4"] = "same"
 
 

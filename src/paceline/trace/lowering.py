@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +79,8 @@ def _rewritten(graph: Graph, configuration: Configuration, precision: Precision)
     if configuration.checkpointing != "none":
         program = checkpointed(program, configuration.checkpointing)
     program = fused(program, configuration.compiler)
-    return _offloaded(program, configuration)
+    program = _offloaded(program, configuration)
+    return _accumulating(program) if configuration.accumulates else program
 
 
 def _check_trainable(graph: Graph, precision: Precision) -> None:
@@ -119,6 +120,12 @@ def _at_precision(program: Program, precision: Precision, configuration: Configu
 
 #: Weight formats of the precisions that keep weights narrower than activations in inference.
 _WEIGHT_ONLY = {"int8": "int8", "int4": "int4", "int8-full": "int8", "fp8": "int8"}
+
+
+def _accumulating(program: Program) -> Program:
+    """Gradients are there before the pass; it adds to them."""
+    birth = np.where(program.stores.owner == Owner.GRADIENT, -1, program.stores.birth)
+    return replace(program, stores=replace(program.stores, birth=birth))
 
 
 def _offloaded(program: Program, configuration: Configuration) -> Program:
