@@ -17,7 +17,7 @@ from paceline.stack.queries import (
     images_side_by_side,
     resolve,
 )
-from paceline.stack.resolver import Combination, Conflict, Reason, Resolution
+from paceline.stack.resolver import Combination, Conflict, Reason, Resolution, WayOut
 
 __all__ = [
     "Combination",
@@ -27,6 +27,7 @@ __all__ = [
     "ImageChoice",
     "Reason",
     "Resolution",
+    "WayOut",
     "check",
     "combination_rows",
     "explain",

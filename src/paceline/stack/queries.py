@@ -122,7 +122,7 @@ def check(constraints: Constraints) -> Combination:
     reasons = "; ".join(f"{reason.text} ({reason.source})" for reason in conflict.reasons)
     raise StackConflictError(
         f"nothing works for {named}: {reasons}",
-        hint="drop or change one of them; `paceline stack explain` shows every rule",
+        hint=_hint(conflict),
     )
 
 
@@ -186,8 +186,20 @@ def _row(combination: Combination) -> tuple[str, ...]:
     return name, combination.tag, toolkit, python, driver, combination.status
 
 
+def _hint(conflict: Conflict) -> str:
+    """The easiest way out, else where the rules are."""
+    if not conflict.ways_out:
+        return "drop or change one of them; `paceline stack explain` shows every rule"
+    way = conflict.ways_out[0]
+    name, build, toolkit, python, driver, _ = _row(way.combination)
+    return (
+        f"with another {way.dropped}: {name} ({build}, {toolkit}) on Python {python}, "
+        f"driver {driver}; `paceline stack explain` shows every rule"
+    )
+
+
 def _restated(conflicts: tuple[Conflict, ...], constraints: Constraints) -> tuple[Conflict, ...]:
-    """Conflicts in the user's own words: what was typed, not what it was taken for."""
+    """Conflicts in the user's own words: what was typed, not what it was taken for or assumed."""
     toolkit = "cuda" if constraints.cuda else "rocm"
     words = {"device": "gpu", "platform": "gpu", "platform_version": toolkit}
 
@@ -196,7 +208,18 @@ def _restated(conflicts: tuple[Conflict, ...], constraints: Constraints) -> tupl
         return word, str(getattr(constraints, word, None) or value)
 
     return tuple(
-        replace(conflict, constraints=tuple(in_words(*pair) for pair in conflict.constraints))
+        replace(
+            conflict,
+            constraints=tuple(
+                in_words(name, value)
+                for name, value in conflict.constraints
+                if name != "system" or constraints.system is not None
+            ),
+            ways_out=tuple(
+                replace(way, dropped=words.get(way.dropped, way.dropped))
+                for way in conflict.ways_out
+            ),
+        )
         for conflict in conflicts
     )
 

@@ -13,6 +13,18 @@ from paceline.stack.tables import Build, Rule, Tables, load_tables
 #: Facts whose mismatch says nothing by itself: other builds are merely not meant.
 _SELECTION = "selection"
 
+#: What a user can change, from a command line to a machine.
+_EASIEST_FIRST = (
+    "compiler",
+    "python",
+    "release",
+    "platform_version",
+    "driver",
+    "framework",
+    "system",
+    "device",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
@@ -64,16 +76,31 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """What works once one constraint is given up, all the others kept.
+
+    Attributes:
+        dropped: The constraint.
+        combination: The newest that then works.
+    """
+
+    dropped: str
+    combination: Combination
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
     """A smallest set of constraints that nothing satisfies together.
 
     Attributes:
         constraints: Pairs of constraint and value; dropping any one of them leaves a solution.
         reasons: Rules that rule out every build, the one that hits most first.
+        ways_out: What works without one of the constraints, where giving up one is enough.
     """
 
     constraints: tuple[tuple[str, str], ...]
     reasons: tuple[Reason, ...]
+    ways_out: tuple[WayOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +214,7 @@ def _conflicts(facts: Facts, tables: Tables) -> tuple[Conflict, ...]:
             if _kills_all(frozenset(names), violations)
         ]
         if killing:
-            return tuple(_conflict(names, facts, violations) for names in killing)
+            return tuple(_conflict(names, facts, violations, tables) for names in killing)
     raise AssertionError("nothing works, and yet all the facts together kill no build")
 
 
@@ -201,10 +228,22 @@ def _kills_all(names: frozenset[str], violations: Sequence[tuple[Violation, ...]
 
 
 def _conflict(
-    names: frozenset[str], facts: Facts, violations: Sequence[tuple[Violation, ...]]
+    names: frozenset[str],
+    facts: Facts,
+    violations: Sequence[tuple[Violation, ...]],
+    tables: Tables,
 ) -> Conflict:
     stated = tuple((f.name, str(getattr(facts, f.name))) for f in fields(facts) if f.name in names)
-    return Conflict(constraints=stated, reasons=_cover(names, violations))
+    ways_out = tuple(_ways_out(names, facts, tables))
+    return Conflict(constraints=stated, reasons=_cover(names, violations), ways_out=ways_out)
+
+
+def _ways_out(names: frozenset[str], facts: Facts, tables: Tables) -> Iterable[WayOut]:
+    """In the order in which a user can most easily give way."""
+    for name in (name for name in _EASIEST_FIRST if name in names):
+        combination = newest_combination(without(facts, name), tables=tables)
+        if combination is not None:
+            yield WayOut(dropped=name, combination=combination)
 
 
 def _cover(

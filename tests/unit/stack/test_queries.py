@@ -125,3 +125,11 @@ def test_a_release_belongs_to_the_framework_it_was_stated_with() -> None:
     answer = resolve(Constraints(gpu="RTX 5090", framework="torch", release="2.6"))
     rules = {reason.rule for conflict in answer.conflicts for reason in conflict.reasons}
     assert rules == {"needs-machine-code"}
+
+
+def test_a_refusal_names_the_easiest_way_out() -> None:
+    with pytest.raises(StackConflictError) as caught:
+        check(Constraints(gpu="V100", framework="torch", cuda="13"))
+    assert caught.value.hint.startswith("with another cuda: torch")
+    ways = resolve(Constraints(gpu="V100", framework="torch", cuda="13")).conflicts[0].ways_out
+    assert [way.dropped for way in ways] == ["cuda", "gpu"]
