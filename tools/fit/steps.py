@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +157,8 @@ def build_steps(
         key = group_key(job)
         if only_cached and not is_cached(key[0], cache_folder=cache_folder):
             continue
+        if job.units_per_item and one.row.unit == "samples/s":
+            one = replace(one, step_s=one.step_s * job.units_per_item)
         groups[key].append((one, device.name, job.batch_per_gpu, job.seq))
     builder = _Builder(calibration)
     for key, cells in groups.items():

@@ -7,7 +7,6 @@ prediction can see them.
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,8 @@ INPUT_COLUMNS: tuple[str, ...] = (
 #: Without these no row can be understood.
 _REQUIRED = ("model", "gpu")
 _MAX_BYTES = 500_000_000
+#: No input of a job is larger; beyond it a cell is damaged.
+_LARGEST = 1e15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +139,9 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
 
 
 def _number(text: str) -> float | None:
-    """A finite number, else None: a damaged cell is unknown, and the row says so later."""
+    """A sensible number, else None: a damaged cell is unknown, and the row says so later."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) < _LARGEST else None
