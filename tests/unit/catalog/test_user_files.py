@@ -108,7 +108,7 @@ def test_a_missing_folder_or_binary_file_is_one_message(tmp_path: Path) -> None:
             load_catalog([path])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(raw=st.binary(max_size=300), suffix=st.sampled_from([".yaml", ".toml"]))
 def test_random_bytes_never_end_in_a_traceback(tmp_path: Path, raw: bytes, suffix: str) -> None:
     path = tmp_path / f"fuzz{suffix}"
@@ -117,7 +117,7 @@ def test_random_bytes_never_end_in_a_traceback(tmp_path: Path, raw: bytes, suffi
         load_catalog([path])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(position=st.integers(0, len(GOOD) - 1), text=st.text(max_size=8))
 def test_a_damaged_good_file_never_ends_in_a_traceback(
     tmp_path: Path, position: int, text: str
