@@ -11,7 +11,7 @@ from typing import Any
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.trace.build import build_graph
 from paceline.trace.in_process import report_of_object
-from paceline.trace.optimizer import find_optimizer
+from paceline.trace.optimizer import find_optimizer, with_resident_states
 from paceline.trace.raw import parse_pass
 from paceline.trace.store import read_workload
 from paceline.trace.worker import run_worker
@@ -113,7 +113,9 @@ def workload_from_report(
 ) -> Workload:
     """The workload that a worker's report describes."""
     facts, kind = zoo_facts().get(entry), str(report["kind"])
-    passes = tuple(_pass(one, entry, optimizer) for one in report["passes"])
+    traced = [_pass(one, entry, optimizer) for one in report["passes"]]
+    graphs = with_resident_states([one.graph for one in traced])
+    passes = tuple(replace(one, graph=g) for one, g in zip(traced, graphs, strict=True))
     has_seq = any(one.graph.variables[1] for one in passes)
     default_seq = (facts.default_seq if facts else _DEFAULT_SEQ) if has_seq else 1
     return Workload(

@@ -6,6 +6,7 @@ business. State is kept per element in the formats of ``data/optimizers.csv``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
@@ -107,12 +108,46 @@ def with_states(graph: Graph) -> Graph:
     return graph
 
 
+def with_resident_states(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
+    """Passes of one job, each also holding the state that only the others update.
+
+    All graphs must come from the same model: its parameters stand in the same order in each.
+    """
+    kept = [_states_per_parameter(graph) for graph in graphs]
+    most = np.max(np.stack(kept), axis=0) if kept else np.zeros(0, dtype=np.int64)
+    return tuple(
+        _with_idle_states(graph, most - own) for graph, own in zip(graphs, kept, strict=True)
+    )
+
+
+def _states_per_parameter(graph: Graph) -> IntArray:
+    parameters = np.flatnonzero(graph.storages.owner == Owner.PARAMETER)
+    count = np.zeros(len(graph.storages.owner), dtype=np.int64)
+    for op in np.flatnonzero(graph.ops.kind == OpKind.OPTIMIZER).tolist():
+        first, last = graph.ops.output_start[op : op + 2]
+        touched = graph.tensors.storage[graph.ops.output_tensor[first:last]]
+        updated = touched[graph.storages.owner[touched] == Owner.PARAMETER]
+        rule = optimizer_by_variant(int(graph.ops.variant[op]))
+        count[updated] += rule.states_per_element
+    states: IntArray = count[parameters]
+    return states
+
+
+def _with_idle_states(graph: Graph, missing: IntArray) -> Graph:
+    parameters = np.flatnonzero(graph.storages.owner == Owner.PARAMETER)
+    rows = np.repeat(parameters, missing)
+    if not rows.size:
+        return graph
+    storages = _with_state_storages(graph.storages, rows, DType.FP32, len(graph.ops.kind))
+    return replace(graph, storages=storages)
+
+
 def _with_states_of(graph: Graph, op: int) -> Graph:
     rule = optimizer_by_variant(int(graph.ops.variant[op]))
     first, last = graph.ops.output_start[op : op + 2]
     parameters = graph.tensors.storage[graph.ops.output_tensor[first:last]].astype(np.int64)
     rows = np.tile(parameters, rule.states_per_element)
-    storages = _with_state_storages(graph.storages, rows, rule, len(graph.ops.kind))
+    storages = _with_state_storages(graph.storages, rows, rule.state_dtype, len(graph.ops.kind))
     states = len(graph.storages.dtype) + np.arange(len(rows))
     new_tensors = len(graph.tensors.storage) + np.arange(len(rows))
     tensors = TensorTable(
@@ -141,7 +176,7 @@ def _with_states_of(graph: Graph, op: int) -> Graph:
 
 
 def _with_state_storages(
-    storages: StorageTable, rows: IntArray, rule: OptimizerRule, num_ops: int
+    storages: StorageTable, rows: IntArray, state_dtype: DType, num_ops: int
 ) -> StorageTable:
     count = len(rows)
 
@@ -150,7 +185,7 @@ def _with_state_storages(
 
     return StorageTable(
         elements=np.concatenate((storages.elements, storages.elements[rows])),
-        dtype=joined(storages.dtype, rule.state_dtype),
+        dtype=joined(storages.dtype, state_dtype),
         owner=joined(storages.owner, Owner.OPTIMIZER_STATE),
         birth=joined(storages.birth, -1),
         death=joined(storages.death, num_ops),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 NUM_STEPS = 2

@@ -4,9 +4,9 @@ import warnings
 
 import pytest
 import torch
-import torch.nn.functional as F
 from real_memory import peak_bytes
 from torch import nn
+from torch.nn import functional
 from traced import worker
 
 from paceline.trace import Configuration, load_workload, lower, monomials
@@ -35,7 +35,7 @@ def cross_entropy(output, _inputs):
     for number, logits in enumerate(output if isinstance(output, tuple) else (output,)):
         rows = logits.reshape(-1, logits.shape[-1])
         target = torch.zeros(rows.shape[0], dtype=torch.int64, device=rows.device)
-        term = F.cross_entropy(rows, target) * (0.3 if number else 1.0)
+        term = functional.cross_entropy(rows, target) * (0.3 if number else 1.0)
         total = term if total is None else total + term
     return total
 
@@ -103,8 +103,8 @@ class UNet(nn.Module):
 
     def forward(self, x):
         first = self.down1(x)
-        second = self.down2(F.max_pool2d(first, 2))
-        x = self.middle(F.max_pool2d(second, 2))
+        second = self.down2(functional.max_pool2d(first, 2))
+        x = self.middle(functional.max_pool2d(second, 2))
         x = self.merge2(torch.cat((self.up2(x), second), 1))
         x = self.merge1(torch.cat((self.up1(x), first), 1))
         return self.head(x).permute(0, 2, 3, 1)
