@@ -8,7 +8,7 @@ from paceline.deploy import launch, shell
 from paceline.deploy.documents import without_none, yaml_text
 from paceline.deploy.facts import accelerator, platforms, sizing
 from paceline.deploy.files import DeployFile, Deployment
-from paceline.deploy.images import packages_of
+from paceline.deploy.images import packages_of, system_packages_of
 from paceline.deploy.job import Job, assumptions_of
 from paceline.deploy.settings import DeploySettings
 from paceline.errors import MissingFactError
@@ -57,7 +57,7 @@ def _resources(job: Job, settings: DeploySettings) -> dict[str, Any]:
         "cpus": f"{job.cpus_per_node}+",
         "memory": f"{job.memory_bytes // _GIB_BYTES}+",
         "use_spot": place.is_spot or None,
-        "image_id": f"docker:{job.ready_image}" if job.stack.platform in {"cuda", "rocm"} else None,
+        "image_id": f"docker:{job.image}" if job.stack.platform in {"cuda", "rocm"} else None,
         "job_recovery": _recovery(job) if job.purpose == "train" else None,
     }
     return without_none(found)
@@ -120,6 +120,10 @@ def _mounts(job: Job) -> dict[str, Any] | None:
 
 def _setup(job: Job) -> str | None:
     lines = []
+    system = system_packages_of(job.choice.compiler)
+    if system:
+        install = shell.join(["sudo", "apt-get", "install", "-y", "-qq", *system])
+        lines.append(f"sudo apt-get update -qq && {install}")
     packages = packages_of(job.stack)
     if packages:
         lines.append(shell.join(["pip", "install", *packages]))

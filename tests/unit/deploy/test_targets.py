@@ -309,13 +309,14 @@ def test_a_measurement_leaves_its_records_where_they_can_be_fetched(target: str)
     assert "--compiler compiled --mode step" in text.replace("\n", " ")
 
 
-def test_an_image_that_runs_as_it_is_has_the_compiler_that_the_plan_needs() -> None:
+def test_where_the_plan_compiles_there_is_a_compiler() -> None:
     eager = plans.plan(plans.choice(compiler="eager"))
-    texts = [
-        deploy(plan, "skypilot", plans.training(image=None)).files[0].text
-        for plan in (plans.plan(), eager)
-    ]
+    settings = settings_for("azureml", image=None)
+    texts = [deploy(plan, "azureml", settings).files[0].text for plan in (plans.plan(), eager)]
     assert ["devel" in text for text in texts] == [True, False]
+    tasks = [deploy(plan, "skypilot", plans.training(image=None)).files[0].text
+             for plan in (plans.plan(), eager)]  # fmt: skip
+    assert ["gcc" in task for task in tasks] == [True, False]
 
 
 def test_a_managed_service_has_machines_of_its_own_cloud_only() -> None:
