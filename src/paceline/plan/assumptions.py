@@ -100,7 +100,7 @@ def _input_text(search: Search) -> str:
     description = search.workload.input_description
     if description != "tokens" or is_generation(search.workload):
         return "" if description == "tokens" else description
-    return f"sequences of {search.question.seq:,} tokens"
+    return f"sequences of {search.question.seq:,} tokens" if search.question.seq > 1 else ""
 
 
 def _batch(search: Search) -> str:

@@ -175,7 +175,7 @@ def forecast(
         _cell(workload, passes, [devices[r] for r in c.rows], batch[part], work, seq, calibration)
         for passes, c, part in zip(lowered, configured, parts, strict=True)
     ]
-    first = [next(iter(passes.values())) for passes in lowered]
+    largest = [_largest(passes) for passes in lowered]
     rows = [np.array(c.rows, dtype=np.int64) for c in configured]
     shape = (len(devices), len(batch))
     scattered = {
@@ -192,12 +192,13 @@ def forecast(
         batch=batch,
         bound=bound,
         flop=flop,
-        gradient_bytes=np.array([p.gradient_bytes for p in first]),
-        parameter_bytes=np.array([p.parameter_bytes for p in first]),
-        gathered_bytes=np.array([_gathered_bytes(p) for p in first]),
-        optimizer_state_bytes=np.array([p.optimizer_state_bytes for p in first]),
+        gradient_bytes=np.array([_reduced_bytes(workload, passes) for passes in lowered]),
+        parameter_bytes=np.array([p.parameter_bytes for p in largest]),
+        gathered_bytes=np.array([_gathered_bytes(p) for p in largest]),
+        optimizer_state_bytes=np.array([p.optimizer_state_bytes for p in largest]),
         moments=tuple(
-            peak_moments(p, Points(batch=batch, seq=np.full(len(batch), float(seq)))) for p in first
+            peak_moments(p, Points(batch=batch, seq=np.full(len(batch), float(seq))))
+            for p in largest
         ),
         tensor_degree=np.array([c.tensor_degree for c in configured], dtype=np.int64),
         tensor_calls=tuple(
@@ -230,6 +231,16 @@ def _splits(
     """Each pass as one rank of each tensor degree runs it."""
     degrees = {c.tensor_degree for c in configured}
     return {d: {p.name: _split(p.graph, d) for p in workload.passes} for d in degrees}
+
+
+def _largest(passes: Mapping[str, LoweredPass]) -> LoweredPass:
+    """The pass that keeps most: its parameters, state and moments stand for the job."""
+    return max(passes.values(), key=lambda p: float(p.memory.by_owner.sum(axis=(1, 2)).max()))
+
+
+def _reduced_bytes(workload: Workload, passes: Mapping[str, LoweredPass]) -> float:
+    """Gradients that ranks exchange in one step of the job, all its updates together."""
+    return sum(p.repeats * passes[p.name].gradient_bytes for p in workload.passes)
 
 
 def _gathered_bytes(lowered: LoweredPass) -> float:
@@ -324,7 +335,7 @@ def _useful_batches(
     mid = np.max([b[1] for b in bounds], axis=0)
     high = np.max([b[2] for b in bounds], axis=0)
     margin = (high / mid) ** (window.memory_z / _Z_95)
-    shared = saved_bytes(peak_moments(passes[0], points), _MANY_RANKS, "zero3")
+    shared = saved_bytes(peak_moments(_largest(lowered), points), _MANY_RANKS, "zero3")
     fits_somewhere = mid - shared <= window.most_bytes[list(rows)].max()
     end = max(int(fits_somewhere.sum()), 1)
     if window.num_largest is None:
