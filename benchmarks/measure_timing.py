@@ -25,7 +25,7 @@ import engine  # noqa: E402
 import torch_models  # noqa: E402
 
 SETTINGS = {
-    "min_samples": 10, "max_samples": 1000, "min_s": 0.5, "max_s": 2.0, "max_warmup_s": 0.5,
+    "min_samples": 5, "max_samples": 1000, "min_s": 0.2, "max_s": 1.0, "max_warmup_s": 0.2,
     "min_sample_s": 0.005,
 }  # fmt: skip
 CASES = {
@@ -78,7 +78,7 @@ def ours(step) -> float:
 
 def theirs(step) -> float:
     timer = Timer(stmt="step()", globals={"step": step}, num_threads=1)
-    return timer.blocked_autorange(min_run_time=0.5).median
+    return timer.blocked_autorange(min_run_time=0.2).median
 
 
 def bootstrap(pairs) -> tuple[float, float]:
@@ -91,4 +91,4 @@ def bootstrap(pairs) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 12)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 30)

@@ -34,6 +34,35 @@ def ledger_of(records: Sequence[Record], model: LocalModel | None) -> tuple[Ledg
     return tuple(_ledger_row(record, model) for record in records)
 
 
+def ledger_of_store(records: Sequence[Record]) -> tuple[LedgerRow, ...]:
+    """Steps of a store with predictions that have not seen their model.
+
+    Each model is predicted by the store's ceilings and the steps of the other models on the same
+    machine and threads, so the errors are those of a model that is new here.
+    """
+    models: dict[tuple[str, str, int | None], LocalModel | None] = {}
+    rows: list[LedgerRow] = []
+    for record in (record for record in records if record.kind == "step"):
+        key = (record.workload, record.machine, record.num_threads)
+        if key not in models:
+            models[key] = _model_without(record, records)
+        rows.append(_ledger_row(record, models[key]))
+    return tuple(rows)
+
+
+def _model_without(record: Record, records: Sequence[Record]) -> LocalModel | None:
+    """The model of the record's machine, calibrated on everything but the record's workload."""
+    here = [other for other in records if _same_place(record, other)]
+    start = start_model(summarize_ceilings([r for r in here if r.source == CEILINGS]))
+    others = [r for r in here if r.source == STEPS and r.workload != record.workload]
+    plain = [r for r in others if r.num_devices == 1 and r.median_s is not None and _is_plain(r)]
+    return None if start is None else calibrated(start, plain)
+
+
+def _same_place(record: Record, other: Record) -> bool:
+    return (record.machine, record.num_threads) == (other.machine, other.num_threads)
+
+
 def calibrated(model: LocalModel, records: Iterable[Record]) -> LocalModel:
     """``model`` moved to measured steps; records it cannot read are left out."""
     return fit_local(model, _pairs(records))

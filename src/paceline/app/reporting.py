@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from paceline.app.foresight import ledger_of_store
 from paceline.app.measuring import read_records
 from paceline.errors import InvalidInputError, MissingFactError
-from paceline.measurements.ledger import LedgerRow
 from paceline.run.ceilings import Ceiling
 
 
@@ -33,8 +33,8 @@ def page_of(
     if path.is_dir() or path.suffix == ".jsonl":
         from paceline.report.html import measurements_page
 
-        steps = [record for record in read_records(path) if record.kind == "step"]
-        return measurements_page(tuple(LedgerRow(record=record) for record in steps))
+        newest = {record.cell or id(record): record for record in read_records(path)}
+        return measurements_page(ledger_of_store(tuple(newest.values())))
     if device is None:
         raise InvalidInputError(
             f"`{subject}` is no plan file and no folder of measurements",

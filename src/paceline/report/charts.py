@@ -53,10 +53,10 @@ def throughput_chart(rows: Sequence[LedgerRow]) -> Chart:
         layers.append(_predicted_line(points))
     if edges:
         layers.extend(_oom_layers(_first_edges(edges)))
+    oom_words = " The red rule is the smallest batch that ran out of memory." if edges else ""
     return Chart(
         title="Throughput against batch",
-        caption="Solid: measured median. Dashed: predicted. The red rule is the smallest batch "
-        "that ran out of memory.",
+        caption=f"Solid: measured median. Dashed: predicted.{oom_words}",
         spec=layered(layers),
     )
 
