@@ -354,3 +354,22 @@ def test_each_data_parallel_rank_serves_as_a_replica_of_its_own() -> None:
     resources = predictor["model"]["resources"]
     assert predictor["minReplicas"] * int(resources["limits"]["nvidia.com/gpu"]) == 8
     assert predictor["minReplicas"] * int(resources["requests"]["cpu"]) <= 86
+
+
+INSTRUCTIONS = {"ARG", "FROM", "ENV", "WORKDIR", "COPY", "RUN", "USER", "ENTRYPOINT", "STOPSIGNAL",
+                "CMD"}  # fmt: skip
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "cpu", "tpu"])
+def test_a_dockerfile_holds_known_instructions_in_exec_form(platform: str) -> None:
+    toolkit = {"cuda": "13.0", "rocm": "7.2"}.get(platform)
+    release = "2.9.0" if platform == "tpu" else "2.13.0"
+    stack = plans.stack(platform=platform, platform_version=toolkit, framework_version=release)
+    made = deploy(plans.plan(plans.choice(stack=stack)), "docker", plans.training(image=None))
+    text = re.sub(r"\\\n", " ", made.files[0].text)
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert {line.split()[0] for line in lines} <= INSTRUCTIONS
+    assert [line.split()[0] for line in lines].count("FROM") == 1
+    for line in lines:
+        if line.startswith(("CMD ", "ENTRYPOINT ")):
+            assert all(isinstance(word, str) for word in json.loads(line.split(" ", 1)[1]))
