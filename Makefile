@@ -4,6 +4,8 @@ VENV := .venv
 TEST_VENV := .venv-test
 PIP_INSTALL = -m pip install -qq --disable-pip-version-check
 TEST_PYTHON := $(TEST_VENV)/bin/python
+# Tests that need neither a GPU nor another framework, and do not take long.
+USUAL := not slow and not stacks and not gpu and not truth and not validators
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
@@ -21,12 +23,13 @@ test: check pytest  ## Everything that needs neither a GPU nor a framework other
 
 check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of functions and modules
 	$(TEST_PYTHON) -m ruff check .
+	$(TEST_PYTHON) -m ruff format --check --quiet .
 	$(TEST_PYTHON) -m mypy
 	$(TEST_VENV)/bin/lint-imports
 	$(TEST_PYTHON) tools/sizes.py
 
 pytest: $(TEST_VENV)/.paceline
-	$(TEST_PYTHON) -m pytest -m "not slow and not stacks and not gpu and not truth and not validators"
+	$(TEST_PYTHON) -m pytest -n 2 --dist loadfile -m "$(USUAL)"
 
 docs: $(TEST_VENV)/.paceline  ## Write the generated pages of docs/reference again
 	$(TEST_PYTHON) tools/generate_docs.py
@@ -39,7 +42,7 @@ test-stacks: $(TEST_VENV)/.paceline  ## Other frameworks, each in an environment
 	$(TEST_PYTHON) -m pytest -m "stacks or validators" -rs
 
 soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples
-	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "not stacks and not gpu and not truth and not validators"
+	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "$(USUAL) or slow"
 
 accuracy: $(TEST_VENV)/.paceline  ## Score predictions against published measurements
 	@tools/run_if ../shared/truth "the folder of published measurements" \
