@@ -25,6 +25,7 @@ from paceline.parallel.collectives import (
     send_recv_s,
 )
 from paceline.parallel.links import LinkTable
+from paceline.parallel.resilience import step_variation_frac, straggler_factor
 from paceline.parallel.strategy import GradientSync, Sharding
 from paceline.trace.graph import FloatArray
 
@@ -64,7 +65,7 @@ class GradientProfile:
                 (num_tensors,).
             tensor_bytes: Its bytes, (num_tensors,).
         """
-        ends = _bucket_ends(tensor_bytes)
+        ends = bucket_ends(tensor_bytes)
         filled = np.cumsum(tensor_bytes)[ends]
         starts = np.concatenate([[0.0], filled[:-1]])
         kept = np.unique(np.linspace(0, len(ends) - 1, _MAX_MOMENTS).round().astype(int))
@@ -82,9 +83,10 @@ class DataParallelStep:
 
     Attributes:
         mid_s: Step time with communication.
-        exposed_communication_s: Of it, communication that nothing hides.
+        exposed_communication_s: Of it, communication that nothing hides, and waiting for the
+            slowest rank, which shows up inside the collectives.
         efficiency_frac: Single-device step time over ``mid_s`` (throughput per device kept).
-        communication_s: All communication, hidden or not.
+        communication_s: All communication, hidden or not, and that waiting.
     """
 
     mid_s: FloatArray
@@ -147,12 +149,13 @@ def data_parallel_step(
         exposed_s, communication_s = _bucketed(
             backward, gradients, parameters, group, sharding, profile
         )
-    step_s = alone_s + exposed_s
+    waiting_s = alone_s * (straggler_factor(group.num_ranks, step_variation_frac()) - 1.0)
+    step_s = alone_s + exposed_s + waiting_s
     return DataParallelStep(
         mid_s=step_s,
-        exposed_communication_s=exposed_s,
+        exposed_communication_s=exposed_s + waiting_s,
         efficiency_frac=alone_s / step_s,
-        communication_s=communication_s,
+        communication_s=communication_s + waiting_s,
     )
 
 
@@ -238,14 +241,22 @@ def _central_s(
     return np.where(group.num_ranks > 1, callers * exchange_s, 0.0)
 
 
-def _bucket_ends(tensor_bytes: FloatArray) -> npt.NDArray[np.int64]:
-    """Index of the last tensor of each bucket: a short loop over tensors, once per model."""
-    ends, filled, cap = [], 0.0, FIRST_BUCKET_BYTES
+def bucket_ends(
+    tensor_bytes: FloatArray, bucket_bytes: float = BUCKET_BYTES
+) -> npt.NDArray[np.int64]:
+    """Index of the last tensor of each of DDP's buckets: a short loop over tensors, once per model.
+
+    Args:
+        tensor_bytes: Gradients in the order they become ready, (num_tensors,).
+        bucket_bytes: Size at which a bucket is closed (``bucket_cap_mb``); the first one closes
+            at 1 MiB.
+    """
+    ends, filled, cap = [], 0.0, float(FIRST_BUCKET_BYTES)
     for index, num_bytes in enumerate(tensor_bytes.tolist()):
         filled += num_bytes
         if filled >= cap:
             ends.append(index)
-            filled, cap = 0.0, BUCKET_BYTES
+            filled, cap = 0.0, bucket_bytes
     if filled > 0.0 or not ends:
         ends.append(len(tensor_bytes) - 1)
     return np.array(ends, dtype=np.int64)

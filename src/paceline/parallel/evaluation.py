@@ -348,6 +348,8 @@ def _exposed_s(
     parameters = pipelines.parameters[of_row].max(axis=1)
     forward, backward = pipelines.forward[of_row], pipelines.backward[of_row]
     hides = backward if fabric.overlaps_gradients else np.zeros_like(backward)
+    is_gathered = table.sharding == SHARDINGS.index("zero3")
+    alone_s = np.where(is_gathered, forward + backward, pipelines.seconds[of_row])
     for code, sharding in enumerate(SHARDINGS):
         rows = np.flatnonzero((table.sharding == code) & (table.dp > 1))
         if not len(rows):
@@ -358,7 +360,7 @@ def _exposed_s(
         exposed_s[rows] = (
             rounds
             * data_parallel_step(
-                mid_s=forward[rows] + backward[rows],
+                mid_s=alone_s[rows],
                 backward_s=hides[rows],
                 gradient_bytes=parameters[rows] * state.reduced,
                 num_ranks=table.dp[rows],

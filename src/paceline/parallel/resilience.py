@@ -9,8 +9,11 @@ Sources:
 
 from __future__ import annotations
 
+import csv
 import math
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
 import numpy as np
 import numpy.typing as npt
@@ -95,6 +98,15 @@ def straggler_factor(num_ranks: npt.ArrayLike, step_variation_frac: float) -> Fl
     quantile = (ranks - 0.375) / (ranks + 0.25)
     largest = np.where(ranks > 2, _normal_quantile(quantile), (ranks - 1.0) / math.sqrt(math.pi))
     return np.asarray(1.0 + step_variation_frac * largest)
+
+
+@cache
+def step_variation_frac() -> float:
+    """Standard deviation of one rank's step over its mean, from ``data/synchronisation.csv``."""
+    path = resources.files("paceline.parallel") / "data" / "synchronisation.csv"
+    with path.open(encoding="utf-8") as lines:
+        rows = {row["name"]: row["value"] for row in csv.DictReader(lines)}
+    return float(rows["step_variation_frac"])
 
 
 def _best_interval_s(checkpoint_s: float, mtbf_s: float) -> float:

@@ -89,7 +89,7 @@ def test_sequence_parallel_moves_the_same_bytes_and_one_gather_more() -> None:
 
 @pytest.mark.parametrize("name", ["bert-base", "llama-3-8b", "resnet50"])
 def test_sequence_parallel_keeps_less_and_nothing_grows(name) -> None:
-    point = monomials(4, 256)[0]
+    point = monomials(64, 2048)[0]
     plain, sequence = (
         lower(split_graph(graph_of(name), 4, sequence_parallel=flag).graph, Configuration())
         for flag in (False, True)

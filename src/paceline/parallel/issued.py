@@ -1,0 +1,111 @@
+"""The collectives that a rank issues in one step, message by message: what a profiler would show.
+
+Tests compare these with what PyTorch's own data, sharded and tensor parallel issue on processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.parallel.blocks import block_names, blocks_of_ops
+from paceline.parallel.data_parallel import BUCKET_BYTES, bucket_ends
+from paceline.parallel.links import COLLECTIVES, Collective
+from paceline.parallel.tensor_parallel import TensorSplit
+from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import Graph, Owner, monomials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedCall:
+    """One call of a collective.
+
+    Attributes:
+        name: Which.
+        message_bytes: Bytes of the whole message.
+        block: Module path of the block it serves; empty where it serves several.
+    """
+
+    name: Collective
+    message_bytes: float
+    block: str = ""
+
+
+def data_parallel_calls(
+    lowered: LoweredPass, *, bucket_bytes: float = BUCKET_BYTES
+) -> tuple[IssuedCall, ...]:
+    """All-reduces of DDP, one per bucket, in the order they are issued.
+
+    Args:
+        lowered: The training step of a rank.
+        bucket_bytes: Size at which a bucket is closed.
+    """
+    sizes = lowered.gradient_ready[:, 1]
+    filled = np.cumsum(sizes)[bucket_ends(sizes, bucket_bytes)]
+    return tuple(
+        IssuedCall(name="all_reduce", message_bytes=float(size))
+        for size in np.diff(filled, prepend=0.0)
+    )
+
+
+def sharded_calls(graph: Graph, *, element_bytes: float) -> tuple[IssuedCall, ...]:
+    """Gathers and scatters of FSDP2 with every numbered block wrapped, and the rest as the root.
+
+    A block is gathered for forward, freed, gathered again for backward, and its gradients are
+    scattered. The root is gathered once. Dims that ranks do not divide are padded, which is not
+    counted here.
+
+    Args:
+        graph: The training step.
+        element_bytes: Of parameters and gradients as they are sent.
+    """
+    names = block_names(graph)
+    elements = _parameters_of_blocks(graph, names) * element_bytes
+    wrapped = [name for name in names if name[-1:].isdigit()]
+    size = dict(zip(names, elements.tolist(), strict=True))
+    root = sum(size[name] for name in names if name not in wrapped)
+    forward = [("", root), *((name, size[name]) for name in wrapped)]
+    backward = [(name, size[name]) for name in reversed(wrapped)]
+    gathers = [
+        IssuedCall(name="all_gather", message_bytes=b, block=n) for n, b in forward + backward
+    ]
+    scatters = [
+        IssuedCall(name="reduce_scatter", message_bytes=b, block=n)
+        for n, b in [*backward, ("", root)]
+    ]
+    return (*gathers, *scatters)
+
+
+def tensor_parallel_calls(
+    split: TensorSplit, *, batch: float, seq: float, element_bytes: float
+) -> tuple[IssuedCall, ...]:
+    """What a tensor group exchanges in one microbatch, in order.
+
+    Args:
+        split: The graph of one rank.
+        batch: Items of the microbatch.
+        seq: Sequence length.
+        element_bytes: Of activations.
+    """
+    graph, calls = split.graph, split.collectives
+    names = block_names(graph)
+    block = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)
+    width = np.where(np.isnan(calls.element_bytes), element_bytes, calls.element_bytes)
+    message = calls.elements @ monomials(batch, seq)[0] * width
+    return tuple(
+        IssuedCall(name=COLLECTIVES[name], message_bytes=float(size), block=names[block[op]])
+        for op, name, size in zip(calls.op, calls.name, message, strict=True)
+    )
+
+
+def _parameters_of_blocks(graph: Graph, names: tuple[str, ...]) -> np.ndarray:
+    """Parameters by block of the first op that reads them, (num_blocks,)."""
+    ops, tensors, storages = graph.ops, graph.tensors, graph.storages
+    block = blocks_of_ops(graph.modules, ops.module.astype(np.int64), names)
+    reader = np.repeat(np.arange(len(ops.kind)), np.diff(ops.input_start))
+    storage = tensors.storage[ops.input_tensor]
+    first = np.full(len(storages.owner), len(ops.kind) - 1)
+    np.minimum.at(first, storage, reader)
+    owned = storages.owner == Owner.PARAMETER
+    return np.bincount(block[first[owned]], storages.elements[owned, 0], len(names))
