@@ -8,12 +8,13 @@ from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.option_table import TextOption, takes
 from paceline.app.output import Answer, say
+from paceline.app.this_host import constraints_from
 from paceline.report import stacks as report
 from paceline.report.tables import markdown_table, text_table
-from paceline.stack import Constraints, check, explain, images_side_by_side, resolve
+from paceline.stack import check, explain, images_side_by_side, resolve
 
 _HOST = (
-    TextOption(name="gpu", example="3090", help="Product, sm_86, an LLVM target, or cpu."),
+    TextOption(name="gpu", example="3090", help="Product, sm_86, an LLVM target, cpu, or here."),
     TextOption(name="driver", example="550", help="Driver release, or its branch."),
 )
 _CONSTRAINTS = (
@@ -49,7 +50,7 @@ def resolve_stack(
 ) -> None:
     """List the newest combinations that work, or the smallest contradictions."""
     wanted = common.form_of(form, is_json=is_json)
-    found = resolve(Constraints(**constraints), max_combinations=max(1, num))
+    found = resolve(constraints_from(constraints), max_combinations=max(1, num))
     answer = Answer(
         kind="stack_resolution",
         value=found,
@@ -68,7 +69,7 @@ def explain_stack(
 ) -> None:
     """Show the newest combination with every rule that bears on it and its source."""
     wanted = common.form_of(form, is_json=is_json)
-    found = explain(Constraints(**constraints))
+    found = explain(constraints_from(constraints))
     answer = Answer(
         kind="stack_explanation",
         value=found,
@@ -87,7 +88,7 @@ def check_stack(
 ) -> None:
     """Exit with status 0 and the combination if these work together, else 6 and the reason."""
     wanted = common.form_of(form, is_json=is_json)
-    found = check(Constraints(**constraints))
+    found = check(constraints_from(constraints))
     answer = Answer(
         kind="stack_combination",
         value=found,
@@ -107,7 +108,7 @@ def choose_images(
 ) -> None:
     """Choose a container image per CUDA line, all to run side by side on one host."""
     wanted = common.form_of(form, is_json=is_json)
-    found = images_side_by_side(toolkits, Constraints(**host))
+    found = images_side_by_side(toolkits, constraints_from(host))
     table = report.image_table(found)
     answer = Answer(
         kind="stack_images",
