@@ -55,8 +55,8 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
     keys = (_key(name), _key(_without_brand(name)), _key(bare))
     found = next((index[key] for key in keys if key in index), ())
     if not found:
-        known = {d.name for d in catalog.devices} | {d.family for d in catalog.devices}
-        raise UnknownNameError.from_name("device", name, sorted(known), command="paceline devices")
+        known = _nearby_names(catalog, name)
+        raise UnknownNameError.from_name("device", name, known, command="paceline devices")
     return found
 
 
@@ -100,6 +100,18 @@ def find_offer(catalog: Catalog, name: str) -> Offer:
         names = ", ".join(f"`{o.name}`" for o in found[:5])
         raise InvalidInputError(f"`{name}` is the name of several offers", hint=f"one of {names}")
     return found[0]
+
+
+def _nearby_names(catalog: Catalog, name: str) -> list[str]:
+    """Families spelled with the same letters, whose number was mistyped; else every name."""
+    families = {device.family for device in catalog.devices}
+    letters = _letters(_without_brand(name))
+    alike = sorted(family for family in families if _letters(family) == letters)
+    return alike or sorted(families | {device.name for device in catalog.devices})
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalpha())
 
 
 def _nearest_to_default(catalog: Catalog, name: str, found: tuple[Device, ...]) -> Device:
