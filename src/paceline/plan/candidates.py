@@ -69,6 +69,7 @@ class BatchRule:
         num_largest: Batches kept per place, nodes, sharding and configuration.
         accumulates: Whether gradients may be accumulated up to the limit.
         memory_z: Standard deviations of log memory that must still fit.
+        shards_freely: Whether state is also sharded where it would fit unsharded.
     """
 
     max_global_batch: int | None
@@ -76,6 +77,7 @@ class BatchRule:
     num_largest: int
     accumulates: bool
     memory_z: float
+    shards_freely: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,6 +115,8 @@ def enumerate_candidates(
     memory, fits = _memory(rows, groups, places, forecast, rule.memory_z)
     global_batch = groups[:, None] * forecast.batch[None, :].astype(np.int64)
     allowed = fits & _batch_allowed(global_batch, rule)
+    if not rule.shards_freely:
+        allowed &= ~_fits_unsharded(rows, allowed)
     kept = allowed & (_rank_from_largest(allowed) <= rule.num_largest)
     row, batch = np.nonzero(kept)
     single = CandidateTable(
@@ -178,6 +182,20 @@ def _saved(rows: _Rows, groups: IntArray, forecast: Forecast) -> FloatArray:
         for configuration, num_ranks, sharding in distinct.tolist()
     ]
     return np.reshape(saved, (-1, len(forecast.batch)))[inverse.reshape(-1)]
+
+
+def _fits_unsharded(rows: _Rows, allowed: BoolArray) -> BoolArray:
+    """Cells of sharded rows whose place, nodes, configuration and batch do without, (num_rows, P).
+
+    Plain data parallel sends no more and is what people run if it fits.
+    """
+    keys = np.column_stack([rows.place, rows.num_nodes, rows.configuration])
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    plain = np.zeros((group.max(initial=-1) + 1, allowed.shape[1]), dtype=np.bool_)
+    is_plain = rows.sharding == 0
+    plain[group[is_plain]] = allowed[is_plain]
+    return np.asarray(plain[group] & ~is_plain[:, None])
 
 
 def _batch_allowed(global_batch: IntArray, rule: BatchRule) -> BoolArray:

@@ -201,6 +201,7 @@ def _batch_rule(question: Question) -> BatchRule:
         num_largest=options.num_largest_batches if is_training else options.max_batch,
         accumulates=options.accumulates and is_training and goal.global_batch is None,
         memory_z=normal_quantile(goal.memory_confidence),
+        shards_freely="strategy" in goal.pins,
     )
 
 

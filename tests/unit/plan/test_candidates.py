@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from made_up import made_forecast, made_places
 from paceline.plan.candidates import SHARDINGS, BatchRule, enumerate_candidates
 
 FREE = BatchRule(
-    max_global_batch=None, exact_global_batch=None, num_largest=99, accumulates=False, memory_z=1.28
-)
+    max_global_batch=None, exact_global_batch=None, num_largest=99, accumulates=False,
+    memory_z=1.28, shards_freely=True,
+)  # fmt: skip
 
 
 def table(places, forecast, rule=FREE, *, node_counts=(1, 2, 4), max_devices=64, training=True):
@@ -46,6 +48,19 @@ def test_what_does_not_fit_at_the_stated_chance_is_not_there():
     forecast = made_forecast(item_bytes=10e9, state_bytes=0.0, memory_log_sigma=0.1)
     candidates = table(made_places(memory_bytes=(80e9,)), forecast, node_counts=(1,))
     assert forecast.batch[candidates.batch].max() == 4
+
+
+def test_state_is_sharded_only_where_it_does_not_fit_otherwise():
+    forecast = made_forecast(item_bytes=1e9, state_bytes=70e9)
+    rule = replace(FREE, shards_freely=False)
+    candidates = table(made_places(memory_bytes=(80e9,)), forecast, rule, node_counts=(8,))
+    freely = table(made_places(memory_bytes=(80e9,)), forecast, node_counts=(8,))
+    plain = {b for s, b in zip(freely.sharding, freely.batch, strict=True) if s == 0}
+    sharded = {b for s, b in zip(candidates.sharding, candidates.batch, strict=True) if s > 0}
+    assert plain
+    assert sharded
+    assert not plain & sharded
+    assert set(freely.batch.tolist()) == set(candidates.batch.tolist())
 
 
 def test_sharding_admits_what_plain_data_parallel_does_not():

@@ -17,7 +17,12 @@ from paceline.plan.interruption import Checkpointing
 from paceline.plan.price import JobDemand, RentalTerms, price_job
 
 RULE = BatchRule(
-    max_global_batch=64, exact_global_batch=None, num_largest=99, accumulates=True, memory_z=1.28
+    shards_freely=True,
+    max_global_batch=64,
+    exact_global_batch=None,
+    num_largest=99,
+    accumulates=True,
+    memory_z=1.28,
 )
 NONE = Checkpointing(save_s=0.0, restart_s=0.0)
 JOB = Amount(items_per_epoch=1000, num_epochs=3.0, samples_per_item=1.0)
