@@ -44,7 +44,8 @@ def checkpointed(program: Program, how: Checkpointing) -> Program:
         return program
     is_forward = program.ops.position < program.first_backward()
     dropped = _dropped(program, block, is_forward)
-    return _recomputed(program, block, is_forward, dropped).ordered()
+    program = _recomputed(program, block, is_forward, dropped)
+    return program.ordered().with_lives_over_uses()
 
 
 def _block_of_op(program: Program) -> IntArray:

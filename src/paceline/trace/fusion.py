@@ -32,7 +32,7 @@ def fused(program: Program, compiler: Compiler) -> Program:
     leader = _leaders(program)
     if compiler in _WITH_EPILOGUES:
         leader = _with_epilogues(program, leader)
-    return _merged(program, leader)
+    return _merged(program, leader).with_lives_over_uses()
 
 
 def _leaders(program: Program) -> IntArray:
@@ -44,10 +44,21 @@ def _leaders(program: Program) -> IntArray:
     linked = can_fuse[program.reads.op] & (producer >= 0)
     linked &= can_fuse[np.maximum(producer, 0)]
     linked &= segment[program.reads.op] == segment[np.maximum(producer, 0)]
-    leader = numbers.copy()
     rows = np.flatnonzero(linked)
-    np.minimum.at(leader, program.reads.op[rows], producer[rows])
-    return _followed(leader)
+    return _connected(numbers, program.reads.op[rows], producer[rows])
+
+
+def _connected(leader: IntArray, left: IntArray, right: IntArray) -> IntArray:
+    """The first op of the connected component of each op."""
+    while True:
+        lower = np.minimum(leader[left], leader[right])
+        joined = leader.copy()
+        np.minimum.at(joined, left, lower)
+        np.minimum.at(joined, right, lower)
+        joined = _followed(joined)
+        if np.array_equal(joined, leader):
+            return joined
+        leader = joined
 
 
 def _followed(parent: IntArray) -> IntArray:
@@ -74,8 +85,12 @@ def _with_epilogues(program: Program, leader: IntArray) -> IntArray:
     is_product = np.isin(ops.kind, (OpKind.MATMUL, OpKind.CONV, OpKind.CONV_BACKWARD_INPUT))
     num_readers = np.bincount(reads.storage, minlength=len(program.stores))
     producer = np.maximum(_last_writers(program), 0)
+    newest = np.zeros(len(ops), dtype=np.int64)
+    is_outside = leader[producer] != leader[reads.op]
+    np.maximum.at(newest, leader[reads.op[is_outside]], producer[is_outside])
     rows = np.flatnonzero(
         is_product[producer]
+        & (newest[reads.op] <= producer)
         & (leader[reads.op] == reads.op)
         & (num_readers[reads.storage] == 1)
         & ~is_product[reads.op]

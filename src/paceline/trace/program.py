@@ -174,6 +174,23 @@ class Program:
         first[storage[order[::-1]]] = op[order[::-1]]
         return first, last
 
+    def with_lives_over_uses(self) -> Program:
+        """The same program with every storage alive from its first use to its last, at least.
+
+        A rewrite that makes an op read something later than before keeps it alive that way.
+        """
+        first, last = self.first_and_last_use()
+        position = self.ops.position
+        birth, death = self.stores.birth.copy(), self.stores.death.copy()
+        used = first >= 0
+        early = np.flatnonzero(used & (birth >= 0))
+        early = early[position[first[early]] < position[birth[early]]]
+        birth[early] = first[early]
+        late = np.flatnonzero(used & (death != OUTLIVES))
+        late = late[(death[late] < 0) | (position[last[late]] > position[death[late]])]
+        death[late] = last[late]
+        return replace(self, stores=replace(self.stores, birth=birth, death=death))
+
     def read(self, ops: IntArray, position: int) -> IntArray:
         """The storage that each op reads at ``position``."""
         return _accessed(self.reads, ops, position)

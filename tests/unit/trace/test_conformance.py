@@ -1,0 +1,115 @@
+"""What every op rule, every rewrite and every front end must satisfy."""
+
+import numpy as np
+import pytest
+
+from paceline.dtypes import find_precision
+from paceline.trace import Configuration, OpKind, load_workload, zoo_names
+from paceline.trace.costs_table import cost_table
+from paceline.trace.graph import DIM_NAMES, NUM_DIMS, monomials
+from paceline.trace.lowering import _rewritten
+from paceline.trace.optable import find_rule, read_table, variants
+from paceline.trace.program import OUTLIVES
+
+REWRITES = {
+    "fp32": {"precision": "fp32"},
+    "bf16": {},
+    "fp8": {"precision": "fp8"},
+    "pure": {"training_format": "pure"},
+    "checkpointed": {"checkpointing": "full"},
+    "selective": {"checkpointing": "selective", "attention": "math"},
+    "compiled": {"compiler": "compiled"},
+    "xla": {"compiler": "xla", "platform": "xla"},
+    "math attention": {"attention": "math"},
+    "cpu": {"platform": "cpu", "precision": "fp32"},
+    "offloaded optimizer": {"offload": "optimizer"},
+    "offloaded activations": {"offload": "activations"},
+    "accumulating": {"accumulates": True},
+    "everything": {"checkpointing": "full", "compiler": "compiled", "attention": "math"},
+}
+TRAINED = ["resnet50", "gpt2", "lstm", "googlenet", "dcgan"]
+
+
+def rewritten(graph, settings):
+    configuration = Configuration(**settings)
+    return _rewritten(graph, configuration, find_precision(configuration.precision))
+
+
+def assert_conforms(program):
+    """Invariants of a rewritten program."""
+    num_ops, num_stores = len(program.ops), len(program.stores)
+    assert (np.diff(program.ops.position) >= 0).all()
+    stores = program.stores
+    assert len(stores.birth) == len(stores.death) == num_stores
+    end = np.where(stores.death == OUTLIVES, num_ops, stores.death)
+    is_real = stores.elements.any(axis=1)
+    assert (stores.birth[is_real] <= end[is_real]).all()
+    at = monomials([1, 7], [3, 64])
+    assert (stores.num_bytes() @ at.T >= 0).all()
+    assert (program.ops.flop @ at.T >= 0).all()
+    for accesses in (program.reads, program.writes):
+        assert ((accesses.op >= 0) & (accesses.op < num_ops)).all()
+        assert ((accesses.storage >= 0) & (accesses.storage < num_stores)).all()
+        real = is_real[accesses.storage]
+        op, storage = accesses.op[real], accesses.storage[real]
+        assert (op >= stores.birth[storage]).all(), "something is touched before it exists"
+        assert (op <= end[storage]).all(), "something is touched after it is gone"
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("rewrite", REWRITES)
+def test_a_rewrite_touches_only_what_exists(name, rewrite):
+    settings = REWRITES[rewrite]
+    for one in load_workload(name).passes:
+        assert_conforms(rewritten(one.graph, settings))
+
+
+def test_adapters_and_freezing_touch_only_what_exists():
+    assert_conforms(rewritten(load_workload("gpt2").passes[0].graph, {"lora_rank": 4}))
+    quantised = {"lora_rank": 4, "frozen_weights": "int4", "checkpointing": "full"}
+    assert_conforms(rewritten(load_workload("gpt2").passes[0].graph, quantised))
+    frozen = {"frozen": ("features",)}
+    assert_conforms(rewritten(load_workload("vgg16").passes[0].graph, frozen))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8", "int4", "int8-full", "fp8"])
+def test_inference_touches_only_what_exists(precision):
+    for one in load_workload("gpt2", task="infer").passes:
+        assert_conforms(rewritten(one.graph, {"precision": precision}))
+
+
+@pytest.mark.parametrize("name", zoo_names())
+def test_a_shipped_graph_conforms(name):
+    for one in load_workload(name).passes:
+        program = rewritten(one.graph, {})
+        assert_conforms(program)
+        costs = cost_table(program, Configuration(), find_precision("bf16"))
+        assert costs.count.sum() == len(program.ops)
+
+
+def test_every_rule_of_the_operator_table_is_complete():
+    rows = read_table("torch_ops.csv")
+    assert len({row["name"] for row in rows}) == len(rows)
+    for row in rows:
+        rule = find_rule(row["name"])
+        assert rule.kind.name == row["kind"]
+        assert row["autocast"] in ("narrow", "wide", "promote", "first")
+
+
+def test_every_kind_launches_kernels_on_every_platform():
+    rows = read_table("kernels.csv")
+    assert {row["kind"] for row in rows} >= {k.name for k in OpKind} - {"OPTIMIZER"}
+    for row in rows:
+        assert row["source"]
+        assert not row["variant"] or (row["kind"], row["variant"]) in variants()
+        assert all(float(row[p]) >= 1 for p in ("cuda", "rocm", "cpu", "xla"))
+
+
+def test_shape_numbers_fit_their_table():
+    assert all(len(names) <= NUM_DIMS for names in DIM_NAMES.values())
+
+
+def test_an_unknown_operator_is_read_by_its_tag_or_as_other():
+    assert find_rule("aten::brand_new|pointwise").kind == OpKind.ELEMENTWISE
+    assert find_rule("aten::brand_new|reduction").kind == OpKind.REDUCE
+    assert find_rule("vendor::brand_new|").kind == OpKind.OTHER
