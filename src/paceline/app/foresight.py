@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
+from paceline.app.api import predict
 from paceline.app.inquiry import load
 from paceline.errors import PacelineError
 from paceline.measurements.ledger import LedgerRow
@@ -27,6 +28,9 @@ from paceline.run.stacks import Stack
 from paceline.trace import Configuration, LoweredPass, Phase, Workload, lower
 
 Talk = Callable[[str], None]
+
+#: Share of its cores below which a step was slowed by others, and teaches nothing.
+_CALM_FRAC = 0.8
 
 
 def ledger_of(records: Sequence[Record], model: LocalModel | None) -> tuple[LedgerRow, ...]:
@@ -55,8 +59,8 @@ def _model_without(record: Record, records: Sequence[Record]) -> LocalModel | No
     here = [other for other in records if _same_place(record, other)]
     start = start_model(summarize_ceilings([r for r in here if r.source == CEILINGS]))
     others = [r for r in here if r.source == STEPS and r.workload != record.workload]
-    plain = [r for r in others if r.num_devices == 1 and r.median_s is not None and _is_plain(r)]
-    return None if start is None else calibrated(start, plain)
+    lessons = [r for r in others if _is_lesson(r)]
+    return None if start is None else calibrated(start, lessons)
 
 
 def _same_place(record: Record, other: Record) -> bool:
@@ -128,10 +132,16 @@ def _comparable(records: Iterable[Record], place: Place, settings: Settings) -> 
         if record.source == STEPS
         and record.machine == place.fingerprint
         and record.num_threads == settings.num_threads
-        and record.num_devices == 1
-        and record.median_s is not None
-        and _is_plain(record)
+        and _is_lesson(record)
     ]
+
+
+def _is_lesson(record: Record) -> bool:
+    """A step that the local model can learn from: one process that had its cores to itself."""
+    share = record.utilization_frac
+    had_its_cores = share is None or share >= _CALM_FRAC
+    has_time = record.num_devices == 1 and record.median_s is not None
+    return has_time and had_its_cores and _is_plain(record)
 
 
 def _is_plain(record: Record) -> bool:
@@ -148,7 +158,40 @@ def _pairs(records: Iterable[Record]) -> list[tuple[StepWork, float]]:
     return pairs
 
 
+def _catalogue_row(record: Record) -> LedgerRow:
+    """A GPU's record with what `paceline predict` says about its device."""
+    if record.framework != "torch" or record.mode == "forward-backward":
+        return LedgerRow(record=record)
+    try:
+        grid = predict(
+            record.workload,
+            device=record.device_name,
+            batch=(int(record.batch_per_device or 1),),
+            devices=(record.num_devices,),
+            task=record.task,
+            image_size=None if record.image_size is None else int(record.image_size),
+            optimizer=record.optimizer,
+            precision=record.precision,
+            compiler=record.compiler or "eager",
+        )
+    except PacelineError:
+        return LedgerRow(record=record)
+    cell = grid.cells[0]
+    if cell.step_s is None:
+        return LedgerRow(record=record, predicted_bytes=cell.memory_bytes.mid)
+    return LedgerRow(
+        record=record,
+        predicted_s=cell.step_s.mid,
+        predicted_low_s=cell.step_s.low,
+        predicted_high_s=cell.step_s.high,
+        predicted_bytes=cell.memory_bytes.mid,
+        calibration=grid.calibration,
+    )
+
+
 def _ledger_row(record: Record, model: LocalModel | None) -> LedgerRow:
+    if model is None and record.power_limit_w is not None:
+        return _catalogue_row(record)
     work = _work(record) if model is not None and _is_plain(record) else None
     if model is None or work is None:
         return LedgerRow(record=record)

@@ -1,0 +1,84 @@
+"""Predictions beside measurements: of this machine's CPU, and of a GPU that is only remembered."""
+
+from dataclasses import replace
+
+from paceline.app.foresight import ledger_of, ledger_of_store
+from paceline.measurements.records import Record
+
+STEP = Record(
+    kind="step",
+    outcome="ok",
+    recorded_at="2026-11-20T12:00:00+00:00",
+    source="paceline measure",
+    workload="alexnet",
+    task="train",
+    device_name="AMD EPYC",
+    framework="torch",
+    compiler="eager",
+    precision="fp32",
+    optimizer="sgd",
+    batch_per_device=16,
+    samples_s=(0.9, 1.0, 1.1),
+    mode="step",
+    machine="abc",
+    num_threads=1,
+    cell="alexnet/b16x1",
+)
+PRODUCT = replace(
+    STEP,
+    kind="operator",
+    source="paceline ceilings",
+    workload="MATMUL",
+    shape=(1.0, 1024.0, 1024.0, 1024.0),
+    samples_s=(0.02,),
+    batch_per_device=None,
+    mode="",
+    cell="MATMUL",
+)
+TRIAD = replace(PRODUCT, workload="ELEMENTWISE", shape=(16777216.0, 1.0, 3.0), samples_s=(0.01,))
+CEILINGS = (
+    PRODUCT,
+    TRIAD,
+    replace(TRIAD, shape=(16777216.0, 1.0, 1.0), note="fresh", samples_s=(0.03,)),
+    replace(TRIAD, shape=(16.0, 1.0, 2.0), samples_s=(1e-6,)),
+)
+
+
+def test_a_model_is_predicted_by_the_ceilings_and_by_other_models_only():
+    other = replace(STEP, workload="vgg16", batch_per_device=1, samples_s=(0.5,), cell="vgg16/b1x1")
+    (alone,) = ledger_of_store([*CEILINGS, STEP])
+    first, _ = ledger_of_store([*CEILINGS, STEP, other])
+    assert alone.predicted_s is not None
+    assert "no measured step" in alone.calibration
+    assert first.calibration == "this machine, 1 measured steps"
+    assert first.predicted_s != alone.predicted_s
+
+
+def test_another_machine_or_thread_count_lends_nothing():
+    elsewhere = [replace(r, machine="other") for r in CEILINGS]
+    crowded = [replace(r, num_threads=8) for r in CEILINGS]
+    (row,) = ledger_of_store([*elsewhere, *crowded, STEP])
+    assert row.predicted_s is None
+
+
+def test_only_plain_pytorch_is_predicted_on_the_cpu():
+    for change in ({"framework": "jax"}, {"compiler": "compiled"}, {"precision": "bf16"}):
+        (row,) = ledger_of_store([*CEILINGS, replace(STEP, **change)])
+        assert row.predicted_s is None
+
+
+def test_a_gpu_is_predicted_by_the_catalogue():
+    record = replace(
+        STEP, workload="resnet50", device_name="A100 SXM4 80GB", precision="bf16",
+        batch_per_device=64, power_limit_w=400.0, samples_s=(0.05,),
+    )  # fmt: skip
+    (row,) = ledger_of([record], None)
+    assert row.predicted_s is not None
+    assert row.predicted_low_s < row.predicted_s < row.predicted_high_s
+    assert 0.01 < row.predicted_s < 0.2
+
+
+def test_a_gpu_that_the_catalogue_does_not_know_is_not_predicted():
+    record = replace(STEP, device_name="NVIDIA Graphics Device", power_limit_w=400.0)
+    (row,) = ledger_of([record], None)
+    assert row.predicted_s is None
