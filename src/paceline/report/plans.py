@@ -68,7 +68,9 @@ def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")
     parts = [" ".join((batch, *(getattr(choice, facet) for facet in facets)))]
     if choice.microbatches > 1:
         parts.append(f"accumulate {choice.microbatches}")
-    strategy = choice.strategy.removeprefix(f"dp{choice.num_devices}").removeprefix("+")
+    plain = f"dp{choice.num_devices}"
+    accumulated = f"/mb{choice.microbatches}"
+    strategy = choice.strategy.removeprefix(plain).removeprefix(accumulated).removeprefix("+")
     if strategy:
         parts.append(strategy)
     if choice.checkpointing != "none":
