@@ -40,7 +40,7 @@ class Scaling:
         title: As printed.
         device: ``Device.name``.
         offer: ``Offer.name`` of the machines.
-        sample_unit: What a batch item is counted in, or ``items``.
+        sample_unit: What a batch item is.
         assumptions: Printed first, one sentence each.
         curve: One point per count, and the knee.
     """
@@ -114,7 +114,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         title=workload.title,
         device=device.name,
         offer=offer.name,
-        sample_unit=workload.sample_unit if job.amount.samples_per_item == 1 else "items",
+        sample_unit=workload.sample_unit if job.amount.samples_per_item == 1 else "sequences",
         assumptions=(*_assumptions(offer, job.assumption, question), *links.assumptions),
         curve=curve,
     )
@@ -135,12 +135,16 @@ def _offer(catalog: Catalog, question: ScalingQuestion) -> Offer:
             f"no fresh offer holds a {device.name}",
             hint="name an older one with --offer, or your own with --facts",
         )
-    return min(whole, key=_size_then_price)
+    most = max(question.counts, default=1)
+    return min(whole, key=lambda offer: _fitness(catalog, offer, most))
 
 
-def _size_then_price(offer: Offer) -> tuple[float, float]:
-    """Machines with most devices first, of those the cheapest device."""
-    return -offer.num_devices, (offer.usd_per_hour or 0.0) / offer.num_devices
+def _fitness(catalog: Catalog, offer: Offer, most: int) -> tuple[bool, bool, float, float]:
+    """Machines that can be joined where that is needed, joined by a known link, large, cheap."""
+    links = offer_links(catalog, offer)
+    lacks_network = most > offer.num_devices and links.node is None
+    price = (offer.usd_per_hour or 0.0) / offer.num_devices
+    return lacks_network, bool(links.assumptions), -offer.num_devices, price
 
 
 def _device_of(catalog: Catalog, offer: Offer) -> Device:

@@ -16,6 +16,8 @@ from paceline.units import (
 #: What stands where a figure does not exist.
 ABSENT = "–"
 _MILLION = 1e6
+#: Quantile of the normal distribution at 90 % over that at 95 %.
+_SHARE_OF_95_AT_90 = 1.2815515655446004 / 1.6448536269514722
 
 
 def duration_range(seconds: Interval) -> str:
@@ -52,12 +54,16 @@ def number_range(figure: Interval) -> str:
 
 
 def memory_share(used: Interval, capacity_bytes: float) -> str:
-    """Peak memory, at the bound that holds with a chance of 95 %, against what there is.
+    """Peak memory against what there is, at the bound that holds with a chance of 90 %.
+
+    That is the chance at which a plan must fit unless its goal says otherwise; ``used.high`` holds
+    at 95 %, and the logarithm of a peak is taken to be normal.
 
     >>> memory_share(Interval(low=20e9, mid=21e9, high=22.1e9), 40e9)
     '22/40 GB'
     """
-    gb = format_significant(used.high / 1e9, 2)
+    bound_bytes = used.mid * (used.high / used.mid) ** _SHARE_OF_95_AT_90
+    gb = format_significant(bound_bytes / 1e9, 2)
     if math.isinf(capacity_bytes):
         return f"{gb} GB"
     return f"{gb}/{format_significant(capacity_bytes / 1e9, 2)} GB"

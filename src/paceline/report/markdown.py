@@ -65,7 +65,7 @@ def _proposal(first: PlannedChoice) -> list[str]:
 def _how_to_read() -> str:
     return (
         "Ranges in brackets hold in four of five cases. Memory is the peak on one device, at the "
-        "bound that holds in 95 of 100 cases, against what the device has."
+        "bound that holds in nine of ten cases, against what the device has."
     )
 
 

@@ -80,4 +80,4 @@ def test_chances_are_never_rounded_up_to_certainty() -> None:
 
 
 def test_memory_is_shown_at_its_upper_bound() -> None:
-    assert memory_share(Interval(low=1e9, mid=2e9, high=39e9), 40e9) == "39/40 GB"
+    assert memory_share(Interval(low=35e9, mid=36e9, high=41e9), 40e9) == "40/40 GB"
