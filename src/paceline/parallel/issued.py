@@ -12,6 +12,7 @@ import numpy as np
 from paceline.parallel.blocks import block_names, blocks_of_ops
 from paceline.parallel.data_parallel import BUCKET_BYTES, bucket_ends
 from paceline.parallel.links import COLLECTIVES, Collective
+from paceline.parallel.profile import accumulated_gradients
 from paceline.parallel.tensor_parallel import TensorSplit
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import Graph, Owner, monomials
@@ -41,7 +42,7 @@ def data_parallel_calls(
         lowered: The training step of a rank.
         bucket_bytes: Size at which a bucket is closed.
     """
-    sizes = lowered.gradient_ready[:, 1]
+    sizes = accumulated_gradients(lowered)[:, 1]
     filled = np.cumsum(sizes)[bucket_ends(sizes, bucket_bytes)]
     return tuple(
         IssuedCall(name="all_reduce", message_bytes=float(size))

@@ -31,10 +31,23 @@ def gradient_profile(
     weight = _op_weights(lowered, batch, seq)
     is_backward = _phases(lowered, Phase.BACKWARD, Phase.RECOMPUTE)
     progress = np.cumsum(weight * is_backward)
-    ops = lowered.gradient_ready[:, 0].astype(np.int64)
-    ready_frac = progress[ops] / progress[-1]
-    order = np.argsort(ready_frac, kind="stable")
-    return GradientProfile.from_tensors(ready_frac[order], lowered.gradient_ready[order, 1])
+    ready = accumulated_gradients(lowered)
+    ready_frac = progress[ready[:, 0].astype(np.int64)] / progress[-1]
+    return GradientProfile.from_tensors(np.maximum.accumulate(ready_frac), ready[:, 1])
+
+
+def accumulated_gradients(lowered: LoweredPass) -> FloatArray:
+    """(op, bytes) of each gradient in the order autograd accumulates it, (num_tensors, 2).
+
+    The gradients of one module come together; a linear layer's bias is accumulated before its
+    weight, whose gradient still passes through a transpose node.
+    """
+    ready = lowered.gradient_ready
+    if not len(ready):
+        return ready
+    module = lowered.costs.module[ready[:, 0].astype(np.int64)]
+    run = np.cumsum(np.diff(module, prepend=module[0]) != 0)
+    return np.asarray(ready[np.lexsort((ready[:, 1], run))])
 
 
 def update_bytes(lowered: LoweredPass, *, batch: float = 1.0, seq: float = 1.0) -> float:
