@@ -14,6 +14,7 @@ from paceline.parallel.data_parallel import (
     data_parallel_step,
 )
 from paceline.parallel.knee import Knee, knee
+from paceline.parallel.legality import check_strategy
 from paceline.parallel.links import LinkTable
 from paceline.parallel.profile import gradient_profile
 from paceline.parallel.resilience import Resilience, resilience, straggler_factor
@@ -62,6 +63,7 @@ __all__ = [
     "all_gather_s",
     "all_reduce_s",
     "all_to_all_s",
+    "check_strategy",
     "data_parallel_step",
     "gradient_profile",
     "knee",

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from paceline.catalog import find_device, load_catalog
+from paceline.errors import InvalidInputError
+from paceline.parallel import Cluster, Strategy
+from paceline.parallel.legality import check_strategy
+
+
+def cluster(inside: str | None = "dgx-h100-nvls", between: str | None = "dgx-h100-ib") -> Cluster:
+    catalog = load_catalog()
+    links = {link.name: link for link in catalog.links}
+    return Cluster(
+        device=find_device(catalog, "H100 SXM5 80GB"),
+        devices_per_node=8,
+        device_link=links[inside] if inside else None,
+        node_link=links[between] if between else None,
+    )
+
+
+def check(text: str, on: Cluster | None = None, *, devices: int, batch: int = 64) -> None:
+    check_strategy(
+        Strategy.parse(text),
+        on or cluster(),
+        num_devices=devices,
+        global_batch=batch,
+        num_blocks=14,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "devices"),
+    [("dp1", 1), ("dp8", 8), ("pp2.dp4.tp8@1f1b/mb8", 64), ("pp2@interleaved2/mb4", 2)],
+)
+def test_sensible_strategies_pass(text, devices) -> None:
+    check(text, devices=devices)
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "said", "hint"),
+    [
+        ("dp8", 16, "8 ranks, not 16", "product"),
+        ("dp3/mb2", 3, "does not divide into 3 replicas × 2", "66"),
+        ("pp16@1f1b/mb64", 16, "16 pipeline stages are more than the model's 14", "at most 14"),
+        ("pp4@interleaved2/mb2", 4, "multiple of 4", "1f1b"),
+        ("dp16+single-process", 16, "at most the 8 devices", "process per device"),
+        ("tp8:device.dp2", 16, "should stay inside a node", "right"),
+    ],
+)
+def test_what_cannot_run_says_why(text, devices, said, hint) -> None:
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        check(text, devices=devices)
+    assert hint in caught.value.hint
+
+
+def test_tensor_parallel_across_ethernet_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="tensor parallel across `eth-100`"):
+        check("dp8.tp16", cluster(between="eth-100"), devices=128)
+
+
+def test_links_must_be_there() -> None:
+    with pytest.raises(InvalidInputError, match="link between nodes"):
+        check("dp16", cluster(between=None), devices=16)
+    with pytest.raises(InvalidInputError, match="link between devices of a node"):
+        check("dp8", cluster(inside=None), devices=8)
