@@ -36,7 +36,8 @@ def main() -> None:
     )  # fmt: skip
     print("# Speed of the strategy search\n")
     print("H100 nodes; processor seconds of one core; `strategies/s` evaluates step and memory of")
-    print("every strategy in the space; `prepare` evaluates the blocks once per model and cluster.\n")
+    print("every strategy in the space; `prepare` evaluates the blocks once per model and")
+    print("cluster.\n")
     print("| model | devices | trace or load s | prepare s | strategies | strategies/s | best |")
     print("|---|---|---|---|---|---|---|")
     for title, entry, num_devices, batch, seq in CASES:

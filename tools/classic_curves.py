@@ -12,7 +12,8 @@ from paceline.trace import Configuration, load_workload, lower
 #: Title, model, device, devices per node, link inside, network (kind, B/s per node), batch per
 #: device, sequence, precision, counts, published efficiency at the last against the first.
 CLASSICS = (
-    ("AlexNet 1→2, Krizhevsky 2014", "alexnet", "K40", 8, "ws-pcie3", None, 128, 1, "fp32", (1, 2), 0.965),
+    ("AlexNet 1→2, Krizhevsky 2014", "alexnet", "K40", 8, "ws-pcie3", None, 128, 1, "fp32",
+     (1, 2), 0.965),
     ("AlexNet 1→4", "alexnet", "K40", 8, "ws-pcie3", None, 128, 1, "fp32", (1, 4), 0.915),
     ("AlexNet 1→8", "alexnet", "K40", 8, "ws-pcie3", None, 128, 1, "fp32", (1, 8), 0.77),
     ("ResNet-50 8→256, Goyal 2017", "resnet50", "P100 SXM2", 8, "dgx1-p100",
@@ -27,8 +28,10 @@ CLASSICS = (
 def main() -> None:
     catalog = load_catalog()
     links = {link.name: link for link in catalog.links}
-    print("| curve | devices | published | tool | difference | lost to |\n|---|---|---|---|---|---|")
-    for title, model, name, per_node, inside, network, batch, seq, precision, counts, known in CLASSICS:
+    print("| curve | devices | published | tool | difference | lost to |")
+    print("|---|---|---|---|---|---|")
+    for row in CLASSICS:
+        title, model, name, per_node, inside, network, batch, seq, precision, counts, known = row
         node = None if network is None else Link(
             name="network", scope="node", kind=network[0], bytes_per_s=network[1], latency_s=2e-5,
             measured_bus_bytes_per_s=None, reduces_in_switch=False, source=Source(text=title),

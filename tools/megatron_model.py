@@ -50,7 +50,7 @@ class Layer(nn.Module):
 
 
 def letters(number):
-    return "".join(chr(ord("a") + int(digit)) for digit in "%03d" % number)
+    return "".join(chr(ord("a") + int(digit)) for digit in f"{number:03d}")
 
 
 class Megatron(nn.Module):
@@ -60,7 +60,7 @@ class Megatron(nn.Module):
         self.position = nn.Embedding(positions, hidden)
         self.dropout = nn.Dropout(dropout)
         for number in range(layers):
-            name = "layer_" + letters(number) if core_only else "layer_%d" % number
+            name = "layer_" + letters(number) if core_only else f"layer_{number}"
             self.add_module(name, Layer(hidden, heads, dropout))
         self.norm = nn.LayerNorm(hidden)
 
@@ -75,6 +75,7 @@ class Megatron(nn.Module):
 
 def build():
     """The model whose hyperparameters stand in the environment as ``MEGATRON_MODEL``."""
-    numbers = {k: int(v) for k, v in (p.split("=") for p in os.environ["MEGATRON_MODEL"].split(","))}
+    pairs = (part.split("=") for part in os.environ["MEGATRON_MODEL"].split(","))
+    numbers = {name: int(value) for name, value in pairs}
     assert math.gcd(numbers["hidden"], numbers["heads"]) == numbers["heads"]
     return Megatron(**numbers)
