@@ -57,17 +57,18 @@ def place_name(place: PlannedPlace) -> str:
 
 
 def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")) -> str:
-    """The configuration in a few words, such as ``8×256 bf16 compiled``.
+    """The configuration in a few words, such as ``8×256×2 bf16 compiled``.
+
+    The batch is devices × items per device and microbatch × accumulation steps; ones are left out.
 
     Args:
         choice: What is described.
         facets: Fields that are named beside the batch.
     """
-    per_device = str(choice.batch_per_device)
-    batch = f"{choice.num_devices}×{per_device}" if choice.num_devices > 1 else per_device
+    per_microbatch = choice.batch_per_device // choice.microbatches
+    factors = (choice.num_devices, per_microbatch, choice.microbatches)
+    batch = "×".join(str(n) for i, n in enumerate(factors) if n > 1 or i == 1)
     parts = [" ".join((batch, *(getattr(choice, facet) for facet in facets)))]
-    if choice.microbatches > 1:
-        parts.append(f"accumulate {choice.microbatches}")
     plain = f"dp{choice.num_devices}"
     accumulated = f"/mb{choice.microbatches}"
     strategy = choice.strategy.removeprefix(plain).removeprefix(accumulated).removeprefix("+")

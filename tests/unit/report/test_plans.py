@@ -56,6 +56,8 @@ def test_columns_without_a_figure_are_left_out(plan: PlanFile) -> None:
 
 def test_several_devices_show_batches_times_devices(plan: PlanFile) -> None:
     assert how(plan.choices[2]) == "8×512 bf16 compiled"
+    accumulated = replace(plan.choices[2], microbatches=4, strategy="dp8/mb4")
+    assert how(accumulated, ()) == "8×128×4"
     assert place_name(plan.choices[2].place) == "Lambda 8×H100 SXM5 80GB"
 
 
