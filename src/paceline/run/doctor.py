@@ -91,7 +91,11 @@ def diagnose_output(text: str, facts: HostFacts) -> tuple[Finding, ...]:
             continue
         explained.update(range(_line_of(text, match.start()), _line_of(text, match.end()) + 1))
         proof = (_whole_line(text, match.start()), *_fact_lines(cause.facts, facts))
-        found.append(Finding(name=cause.name, cause=cause.cause, proof=proof, remedy=cause.remedy))
+        found.append(
+            Finding(
+                name=cause.name, cause=cause.cause, proof=proof, remedy=_filled(cause.remedy, facts)
+            )
+        )
     return tuple(found)
 
 
@@ -144,6 +148,16 @@ def fact_text(name: str, facts: HostFacts) -> str:
     if isinstance(value, tuple):
         value = ", ".join(value) or None
     return f"{name.replace('_', ' ')}: {'none' if value is None else value}"
+
+
+def _filled(remedy: str, facts: HostFacts) -> str:
+    """A remedy with this machine's facts in place of their names."""
+    capability = next((g.compute_capability for g in facts.gpus if g.compute_capability), None)
+    gpu = f"sm_{capability.replace('.', '')}" if capability else None
+    values = {"{gpu}": gpu, "{driver}": facts.nvidia_driver, "{rocm}": facts.rocm}
+    for name, value in values.items():
+        remedy = remedy.replace(name, value or name[1:-1].upper())
+    return remedy
 
 
 def _gpu_text(name: str, capability: str | None) -> str:

@@ -36,6 +36,7 @@ def test_proof_shows_the_line_and_the_machine():
     (finding,) = diagnose_output(text, gpu_machine())
     assert finding.proof[0].startswith("RuntimeError: CUDA error")
     assert "NVIDIA H100 80GB HBM3 (compute capability 9.0)" in finding.proof[1]
+    assert finding.remedy.endswith("--gpu sm_90 --driver 580.82")
 
 
 def test_innocent_output_has_no_cause():
