@@ -36,7 +36,7 @@ def hf_subject(name, _request):
 
 def _built(model_class, config):
     """FP32, or BF16 where the model's own kernels want no other (grouped experts)."""
-    has_experts = any("expert" in key for key in vars(config))
+    has_experts = any("experts" in key and not key.startswith("_") for key in vars(config))
     dtype = torch.bfloat16 if has_experts else torch.float32
     config.use_cache = True
     for name in ("pad_token_id", "decoder_start_token_id"):
