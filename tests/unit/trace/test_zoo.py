@@ -36,12 +36,12 @@ def test_parameters_are_the_published_ones(name):
 @pytest.mark.parametrize("name", zoo_names())
 def test_every_parameter_has_a_storage_and_in_a_step_a_gradient_of_its_size(name):
     passes = load_workload(name).passes
-    num_parameters = zoo_facts()[name].parameters
     for one in passes:
         storages = one.graph.storages
-        owned = [storages.elements[storages.owner == o].sum() for o in OWNED]
-        assert owned[0] == num_parameters
-        assert owned[1] == num_parameters or len(passes) > 1
+        is_parameter, is_gradient = (storages.owner == owner for owner in OWNED)
+        assert storages.elements[is_parameter].sum() == zoo_facts()[name].parameters
+        num_trained = storages.elements[is_parameter & storages.is_trainable].sum()
+        assert storages.elements[is_gradient].sum() == num_trained or len(passes) > 1
 
 
 OWNED = (Owner.PARAMETER, Owner.GRADIENT)
