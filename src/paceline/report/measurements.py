@@ -18,20 +18,28 @@ _OUTCOME_WORDS = {
 
 def measured_text(rows: Sequence[LedgerRow], *, width: int = 100) -> str:
     """Tables of a sweep, one per model and setting, then why cells have no time."""
-    parts = []
-    for title, group in series(rows).items():
-        parts.append(f"{title}\n{text_table(series_table(group), width=width)}")
+    parts = [f"{title}\n{text_table(table, width=width)}" for title, table in _tables(rows)]
     reasons = "\n".join(reason_lines(row.record for row in rows))
     return "\n\n".join((*parts, reasons) if reasons else parts)
 
 
 def measured_markdown(rows: Sequence[LedgerRow]) -> str:
     """Tables of a sweep as Markdown."""
-    parts = []
-    for title, group in series(rows).items():
-        parts.append(f"### {title}\n\n{markdown_table(series_table(group))}")
+    parts = [f"### {title}\n\n{markdown_table(table)}" for title, table in _tables(rows)]
     reasons = "\n".join(reason_lines(row.record for row in rows))
     return "\n\n".join((*parts, reasons) if reasons else parts)
+
+
+def _tables(rows: Sequence[LedgerRow]) -> Iterator[tuple[str, Table]]:
+    """Software side by side where there is more than one, then each series of several cells."""
+    groups = series(rows)
+    records = [row.record for row in rows]
+    has_several = len({(record.framework, record.compiler) for record in records}) > 1
+    if has_several:
+        yield "Frameworks and compilers side by side", stacks_table(records)
+    for title, group in groups.items():
+        if len(group) > 1 or not has_several:
+            yield title, series_table(group)
 
 
 #: A CPU cell that had less of its cores than this was not alone.

@@ -82,3 +82,11 @@ def test_a_crowded_or_shared_machine_is_said():
     lines = reason_lines([crowded, shared, calm, ranks])
     assert [line.split()[0] for line in lines] == ["crowded", "shared", "throttled"]
     assert "it had 30 % of its cores" in lines[0]
+
+
+def test_single_cells_of_several_stacks_stand_in_one_table():
+    torch = cell(8, cell="a/torch/b8x1")
+    jax = cell(8, framework="jax", compiler="xla", stack="jax0.10/py3.11", cell="a/jax/b8x1")
+    text = measured_text([torch, jax])
+    assert text.splitlines()[0] == "Frameworks and compilers side by side"
+    assert len(text.splitlines()) == 4
