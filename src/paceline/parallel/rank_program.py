@@ -5,7 +5,8 @@ pass. *Half weights* (Megatron-LM, FSDP2's mixed precision, DeepSpeed) computes 
 and keeps FP32 master weights and gradients with the optimizer.
 
 Source: Rajbhandari et al., "ZeRO", SC 2020, section 3.1 (16 bytes per parameter with 16-bit
-gradients; Megatron-LM accumulates them in FP32, which makes 18).
+gradients; Megatron-LM accumulates them in FP32, which makes 18, and reduces FP32 in BF16 training
+but FP16 in FP16 training).
 """
 
 from __future__ import annotations
@@ -52,8 +53,14 @@ def state_bytes(recipe: Recipe, configuration: Configuration) -> StateBytes:
     precision = find_precision(configuration.precision)
     width = ELEMENT_BYTES[precision.weight_dtype]
     if recipe == "half-weights" and width < 4:
+        reduced = 2.0 if precision.name == "fp16" else 4.0
         return StateBytes(
-            weight=width, gathered=width, gradient=4, reduced=4, optimizer=12, update=28 + width
+            weight=width,
+            gathered=width,
+            gradient=4,
+            reduced=reduced,
+            optimizer=12,
+            update=28 + width,
         )
     copy = width if width < 4 else 0.0
     return StateBytes(weight=4 + copy, gathered=4, gradient=4, reduced=4, optimizer=8, update=28)
