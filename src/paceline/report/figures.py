@@ -73,13 +73,13 @@ def chance(frac: float | None) -> str:
     """A chance as percent, never rounded up to certainty.
 
     >>> chance(0.9996), chance(0.71), chance(None)
-    ('> 99 %', '71 %', '–')
+    ('>99 %', '71 %', '–')
     """
     if frac is None:
         return ABSENT
     if frac > 0.99:
-        return "> 99 %"
-    return "< 1 %" if 0 <= frac < 0.01 else format_percent(frac)
+        return ">99 %"
+    return "<1 %" if 0 <= frac < 0.01 else format_percent(frac)
 
 
 def optional_bytes(num_bytes: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from paceline.plan.wording import cloud_title
@@ -19,6 +20,8 @@ from paceline.report.texts import labelled
 from paceline.units import format_count, format_usd
 
 _NUM_CHOICES_SHOWN = 8
+#: Words that no reader needs to know the device.
+_BRANDS = re.compile(r"^(GeForce|Tesla|Instinct|Radeon Instinct) ")
 _NUM_REJECTED_SHOWN = 4
 
 
@@ -52,7 +55,7 @@ def place_name(place: PlannedPlace) -> str:
     count = place.devices_per_node * place.num_nodes
     spot = " spot" if place.is_spot else ""
     nodes = f" ({place.num_nodes} nodes)" if place.num_nodes > 1 else ""
-    device = place.device.removeprefix("GeForce ")
+    device = _BRANDS.sub("", place.device)
     return f"{cloud_title(place.cloud)} {count:g}×{device}{spot}{nodes}"
 
 
@@ -106,7 +109,7 @@ def choice_table(choices: Sequence[PlannedChoice], sample_unit: str) -> Table:
 def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
     return (
         Column(title="#", is_number=True),
-        Column(title="offer", min_width=24),
+        Column(title="offer", min_width=20),
         Column(title="USD/h", is_number=True),
         Column(title="time", drop_order=9),
         Column(title="cost USD", is_number=True, drop_order=9),
@@ -116,7 +119,7 @@ def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
         Column(title=f"USD/M {sample_unit}", is_number=True, drop_order=6),
         Column(title="in time", is_number=True, drop_order=2),
         Column(title="memory", is_number=True, drop_order=1),
-        Column(title="batch, how", drop_order=4, min_width=15),
+        Column(title="batch, how", drop_order=4, min_width=11),
     )
 
 

@@ -2,7 +2,7 @@
 
 Numbers stand right, words stand left, units stand in the header, and nothing needs colour.
 Where the width does not suffice, columns with a ``min_width`` are cut with an ellipsis; where
-that is not enough, columns go in the order of their ``drop_order``.
+that is not enough, columns go, those with the lowest ``drop_order`` first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Column:
     Attributes:
         title: Header, with the unit.
         is_number: Whether its cells stand right.
-        drop_order: Where it goes first (1), second (2) … on a narrow terminal; 0 stays always.
+        drop_order: Where it goes on a narrow terminal: 1 before 2 before 3 …; 0 stays always.
         min_width: Cells to which it may be cut; None if it is never cut.
     """
 
@@ -110,16 +110,18 @@ def cut(text: str, width: int) -> str:
 
 
 def _fit(table: Table, width: int) -> Table:
-    for column in sorted(table.columns, key=lambda c: c.drop_order):
-        if _smallest_width(table) <= width:
-            break
-        if column.drop_order:
-            table = _without(table, column)
-    return _with_cut_cells(table, width)
+    """Columns that stay always, and of the others as many as fit, the most important first."""
+    kept = [column for column in table.columns if not column.drop_order]
+    optional = [column for column in table.columns if column.drop_order]
+    for column in sorted(optional, key=lambda c: -c.drop_order):
+        if _smallest_width(_only(table, [*kept, column])) <= width:
+            kept.append(column)
+    return _with_cut_cells(_only(table, kept), width)
 
 
-def _without(table: Table, column: Column) -> Table:
-    kept = [i for i, c in enumerate(table.columns) if c is not column]
+def _only(table: Table, columns: Sequence[Column]) -> Table:
+    """The table with these columns, in its own order."""
+    kept = [i for i, column in enumerate(table.columns) if any(column is c for c in columns)]
     return Table(
         columns=tuple(table.columns[i] for i in kept),
         rows=tuple(tuple(row[i] for i in kept) for row in table.rows),

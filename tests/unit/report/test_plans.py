@@ -17,10 +17,10 @@ assumed: the reference job: 1,281,167 images × 90 epochs
 goal: done within 24 h (chance ≥ 80 %), cheapest first
 
 #  offer                    USD/h  time                cost USD  in time    memory  batch, how
-1  Lambda 1×A100 SXM4 40GB   1.29  15.1 h (14–17)  19.5 (18–21)   > 99 %  22/40 GB  512
+1  Lambda 1×A100 SXM4 40GB   1.29  15.1 h (14–17)  19.5 (18–21)    >99 %  22/40 GB  512
 2  RunPod 1×RTX 4090         0.44  22.8 h (21–25)  19.5 (18–21)     71 %  22/40 GB  512
    ↳ too unsure for 24 h
-3  Lambda 8×H100 SXM5 80GB   23.9  15.1 h (14–17)  19.5 (18–21)   > 99 %  22/40 GB  8×512
+3  Lambda 8×H100 SXM5 80GB   23.9  15.1 h (14–17)  19.5 (18–21)    >99 %  22/40 GB  8×512
    ↳ fastest
 
 why: the cheapest of 312 that meet the deadline
@@ -77,8 +77,8 @@ def test_a_spot_proposal_warns_of_withdrawal(plan: PlanFile) -> None:
 
 
 def test_chances_are_never_rounded_up_to_certainty() -> None:
-    assert chance(0.999999) == "> 99 %"
-    assert chance(0.0) == "< 1 %"
+    assert chance(0.999999) == ">99 %"
+    assert chance(0.0) == "<1 %"
 
 
 def test_memory_is_shown_at_its_upper_bound() -> None:
