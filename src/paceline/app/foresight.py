@@ -29,6 +29,8 @@ from paceline.trace import Configuration, LoweredPass, Phase, Workload, lower
 
 Talk = Callable[[str], None]
 
+#: What the engines' optimizers are called where models are traced: their SGD has momentum.
+_TRACED_OPTIMIZERS = {"sgd": "sgd-momentum"}
 #: Share of its cores below which a step was slowed by others, and teaches nothing.
 _CALM_FRAC = 0.8
 
@@ -209,7 +211,7 @@ def _ledger_row(record: Record, model: LocalModel | None) -> LedgerRow:
 
 def _work(record: Record) -> StepWork | None:
     """What the record's step asks for; None for a model that cannot be traced here."""
-    optimizer = record.optimizer or "sgd"
+    optimizer = _TRACED_OPTIMIZERS.get(record.optimizer or "sgd", record.optimizer or "sgd")
     lowered = _lowered(record.workload, record.task, record.mode, optimizer, record.image_size)
     if lowered is None or record.batch_per_device is None:
         return None

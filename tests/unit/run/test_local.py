@@ -46,7 +46,7 @@ def work(scale=1.0, *, gradient_bytes=4e8):
 
 
 def model_work(name, batch):
-    graph = load_workload(name, task="train", optimizer="sgd").passes[0].graph
+    graph = load_workload(name, task="train").passes[0].graph
     plain = Configuration(precision="fp32", platform="cpu", channels_last=False)
     return step_work(lower(graph, plain), batch=batch)
 
