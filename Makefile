@@ -11,7 +11,7 @@ export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy bench \
-	gpu-truth gpu-memory gpu-test clean
+	gpu-test clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,14 +54,6 @@ bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks
 gpu-test: $(TEST_VENV)/.paceline  ## Tests that need an NVIDIA GPU
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
 		$(TEST_PYTHON) -m pytest -m "gpu"
-
-gpu-truth: $(TEST_VENV)/.paceline  ## Measure models on this GPU beside their predictions
-	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
-		$(TEST_PYTHON) tools/gpu_truth.py
-
-gpu-memory: $(TEST_VENV)/.paceline  ## Measure peak memory on this GPU beside its predictions
-	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
-		$(TEST_PYTHON) tools/gpu_memory.py
 
 clean:  ## Remove the environments and caches
 	rm -rf $(VENV) $(TEST_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

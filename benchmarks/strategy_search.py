@@ -1,6 +1,6 @@
 """Speed of the strategy search, in processor seconds; run by hand, result in strategy_search.md.
 
-    python benchmarks/strategy_search.py > benchmarks/strategy_search.md
+python benchmarks/strategy_search.py > benchmarks/strategy_search.md
 """
 
 import resource

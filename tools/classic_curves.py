@@ -1,6 +1,6 @@
 """The scaling curves that everybody quotes, beside the tool's; prints a table.
 
-    python tools/classic_curves.py
+python tools/classic_curves.py
 """
 
 from paceline.catalog import find_device, load_catalog
