@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from paceline.measurements.compare import CellComparison
@@ -243,9 +244,14 @@ def _stack_row(record: Record, eager: Mapping[tuple[object, ...], Record]) -> tu
         step_text(record),
         format_significant(record.samples_per_s) if record.samples_per_s else "",
         "" if record.compile_s is None else format_significant(record.compile_s),
-        "" if steps is None else f"{steps:,.0f} steps",
+        "" if steps is None else _steps_text(steps),
         "" if record.numerical_difference is None else f"{record.numerical_difference:.0e}",
     )
+
+
+def _steps_text(steps: float) -> str:
+    count = math.ceil(steps)
+    return f"{count:,} step{'s' if count > 1 else ''}"
 
 
 def _comparison_row(comparison: CellComparison) -> tuple[str, ...]:
