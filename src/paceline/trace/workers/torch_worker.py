@@ -6,7 +6,6 @@ itself to the file the request names. What the user's code prints goes to standa
 """
 
 import contextlib
-import gc
 import json
 import os
 import sys
@@ -109,8 +108,7 @@ def trace_pass(subject, task, one):
     subject.model.train(task == "train")
     first, numbers = None, []
     for batch, seq in points:
-        with _without_collector():
-            recorder = record(subject, task, one, index, batch, seq)
+        recorder = record(subject, task, one, index, batch, seq)
         if first is None:
             first = recorder.topology()
         elif recorder.topology() != first:
@@ -127,18 +125,6 @@ def trace_pass(subject, task, one):
         "topology": first,
         "numbers": numbers,
     }
-
-
-@contextlib.contextmanager
-def _without_collector():
-    """Storages die when their last reference goes, not when the collector happens to run."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _points(has_seq):
