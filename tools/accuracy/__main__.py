@@ -49,6 +49,8 @@ def main() -> None:
     sections: list[str] = []
     if "operators" in given.tests:
         figures += _operator_figures(given.truth, facts)
+    if "products" in given.tests:
+        figures += _product_figures(given.truth, facts)
     if "steps" in given.tests:
         measured = read_measured(
             given.truth, [table for _, tables, _ in step_tests.SETS for table in tables[:2]]
@@ -72,13 +74,20 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _product_figures(truth: Path, facts) -> list[Figure]:
+    return ops.test_products(ops.bf16_products(truth, facts))
+
+
 def _operator_figures(truth: Path, facts) -> list[Figure]:
     fitted = ops.fit_neusight(truth, facts)
     ends = ops.compose(truth, facts, fitted)
     figures = [*ops.test_models(ends), *ops.test_operators(truth, facts, fitted)]
-    figures += ops.test_products(ops.bf16_products(truth, facts))
-    figures += ops.test_attention(truth, facts)
     figures += ops.test_choice(ends)
+    print("T1, T2, T12 done", flush=True)
+    figures += _product_figures(truth, facts)
+    print("T3, T4 done", flush=True)
+    figures += ops.test_attention(truth, facts)
+    print("T5 done", flush=True)
     return sorted(figures, key=lambda f: (len(f.test), f.test))
 
 

@@ -200,7 +200,7 @@ def test_choice(ends: pd.DataFrame) -> list[Figure]:
 
 def bf16_products(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
     """BF16 matrix products, one table per system, without the copied one."""
-    rows = graphs(truth.aic_products(folder, facts, {"bfloat16": ("peak_bf16", 2.0)}))
+    rows = truth.aic_products(folder, facts, {"bfloat16": ("peak_bf16", 2.0)})
     own = np.where(rows.source_name == "a100_sxm", "sglang", "vllm")
     return rows[rows.framework == own].reset_index(drop=True)
 
@@ -210,8 +210,8 @@ def test_products(rows: pd.DataFrame) -> list[Figure]:
     figures, means = [], []
     for name, systems in _FOLDS.items():
         held = rows.source_name.isin(systems).to_numpy()
-        tiles, _ = fit_tiles(rows[~held], with_clock=False)
-        model = fit_alone(as_operators(rows[~held], "product_tensor", tiles=tiles))
+        tiles, _ = fit_tiles(rows[~held], with_clock=False, num_rows=2500, rounds=250)
+        model = fit_alone(as_operators(rows[~held], "product_tensor", tiles=tiles), updates=1800)
         te = rows[held]
         own = network_log(model, te, "product_tensor", tiles)
         measured = np.log(te.time_s.to_numpy())
@@ -248,7 +248,7 @@ def test_attention(folder: Path, facts: pd.DataFrame) -> list[Figure]:
         held = rows.source_name.isin(systems).to_numpy()
         if not held.any():
             continue
-        model = fit_alone(as_operators(rows[~held], "attention"))
+        model = fit_alone(as_operators(rows[~held], "attention"), updates=1800)
         te = rows[held]
         te = te[bounds_of(te).roofline_s > 50e-6]
         own, measured = network_log(model, te, "attention"), np.log(te.time_s.to_numpy())

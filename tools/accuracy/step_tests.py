@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -123,9 +122,10 @@ def training_figures(families: pd.DataFrame, zero_shot: pd.DataFrame) -> list[Fi
     ]  # fmt: skip
 
 
-def rank_figures(lines: pd.DataFrame, groups: pd.Series) -> tuple[float, float]:
+def rank_figures(lines: pd.DataFrame, groups: list[str]) -> tuple[float, float]:
     """Least and median rank correlation within a device, precision, layout and version."""
-    timm = lines[(lines.source == "timm") & lines.predicted_log.notna()].assign(group=groups)
+    named = lines.assign(group=groups)
+    timm = named[(named.source == "timm") & named.predicted_log.notna()]
     found = [
         g.predicted_log.rank().corr(g.measured_log.rank())
         for _, g in timm.groupby(["device", "group"])
@@ -154,9 +154,3 @@ def asked_of(measured: list[Measured]) -> dict[str, int]:
 
 def _error(lines: pd.DataFrame) -> np.ndarray:
     return errors(lines.predicted_log.to_numpy(), lines.measured_log.to_numpy())
-
-
-def coverage_lines(lines: pd.DataFrame, asked: dict[str, int], folder: Path) -> None:
-    """Write predicted steps beside the report, for whoever wants to look."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lines.assign(asked=lines.source.map(asked)).to_csv(folder / "steps.csv", index=False)
