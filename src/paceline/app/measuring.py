@@ -162,7 +162,21 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
         except KeyboardInterrupt:
             print(f"\nkept in {store.folder}; the same command goes on from there", file=sys.stderr)
             raise
+    _require_a_result(records)
     return ledger_of(records, model)
+
+
+def _require_a_result(records: Sequence[Record]) -> None:
+    """Refuse a table in which every cell failed: that is a wrong name or a broken environment.
+
+    Raises:
+        WorkerError: Not one cell ended in any other way.
+    """
+    if records and all(record.outcome == "failed" for record in records):
+        raise WorkerError(
+            f"no cell could be measured: {records[0].reason}",
+            hint="check the model's name, or the environment with `paceline doctor`",
+        )
 
 
 def write_html(rows: Sequence[LedgerRow], path: Path) -> None:

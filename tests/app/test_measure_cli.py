@@ -1,0 +1,100 @@
+"""The measuring verbs from the command line: one clear message for each mistake."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from paceline.app.cli import main
+from paceline.measurements.records import Record
+from paceline.measurements.store import Store
+
+STEP = Record(
+    kind="step",
+    outcome="ok",
+    recorded_at="2026-11-20T12:00:00+00:00",
+    source="test",
+    workload="resnet18",
+    device_name="a GPU",
+    framework="torch",
+    samples_s=(0.1, 0.1, 0.1),
+    batch_per_device=8,
+    mode="step",
+    cell="resnet18/b8x1",
+)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("PACELINE_STACKS", str(tmp_path / "stacks"))
+    monkeypatch.chdir(tmp_path)
+
+
+def write(folder, *records):
+    with Store(folder) as store:
+        for record in records:
+            store.append(record)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("measure resnet18 --batch 0", "`0` is not a batch"),
+        ("measure resnet18 --stack jax", "the stack `jax` has not been created"),
+        ("measure resnet18 --stack jaxx", "no stack named `jaxx`"),
+        ("measure resnet18 --mode sideways", "no mode named `sideways`"),
+        ("measure resnet18 --device abacus", "no kind of device named `abacus`"),
+        ("measure resnet18 --timeout 5parsecs", "is not a duration"),
+        ("report nothing", "is no plan file and no folder of measurements"),
+        ("export out.csv --where colour", "is not a condition"),
+        ("export out.xls", "has no format"),
+        ("compare here there", "holds no measurements"),
+        ("doctor missing.log", "cannot read"),
+        ("ceilings --size 3", "a matrix of 3"),
+        ("stacks create torch==", "is not a version"),
+    ],
+)
+def test_a_mistake_is_one_message_with_a_hint(words, message, capsys):
+    assert main(words.split()) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "hint: " in error
+    assert "Traceback" not in error
+
+
+def test_compare_ends_with_its_own_status_where_something_got_slower(tmp_path, capsys):
+    before = write(tmp_path / "before", STEP)
+    slower = replace(STEP, samples_s=(0.2,) * 3)
+    after = write(tmp_path / "after", slower)
+    assert main(["compare", str(before), str(before)]) == 0
+    assert main(["compare", str(before), str(after)]) == 5
+    printed = capsys.readouterr()
+    assert "2.000" in printed.out
+    assert "1 cells regressed" in printed.err
+
+
+def test_doctor_reads_a_log_and_answers_in_json(tmp_path, capsys):
+    (tmp_path / "log").write_text("RuntimeError: CUDA error: device-side assert triggered\n")
+    assert main(["doctor", "log", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [finding["name"] for finding in found["findings"]] == ["device-assert"]
+
+
+def test_export_writes_what_the_condition_lets_through(tmp_path):
+    write(tmp_path / "store", STEP)
+    assert main(["export", "out.csv", "--where", "workload = 'resnet18'"]) == 0
+    assert "resnet18" in (tmp_path / "out.csv").read_text()
+
+
+def test_stacks_are_listed_before_any_is_made(capsys):
+    assert main(["stacks", "list"]) == 0
+    assert "mxnet" in capsys.readouterr().out
+
+
+def test_a_page_of_measurements_is_written(tmp_path):
+    pytest.importorskip("vl_convert")
+    write(tmp_path / "store", STEP)
+    assert main(["report", str(tmp_path / "store"), "--html", "page.html"]) == 0
+    assert "resnet18" in (tmp_path / "page.html").read_text()
