@@ -284,11 +284,17 @@ def _layouts(keys: IndexArray, variants: Sequence[Variant], fabric: Fabric) -> l
     for pp, chunks, _, _, variant, point, _ in keys.tolist():
         key = (pp * chunks, variant, point)
         if key not in made:
-            made[key] = _layout(variants[variant].costs, pp * chunks, point, fabric)
+            made[key] = _layout(variants[variant], pp * chunks, point, fabric)
     return [made[(k[0] * k[1], k[4], k[5])] for k in keys.tolist()]
 
 
-def _layout(costs: BlockCosts, num_stages: int, point: int, fabric: Fabric) -> _Layout:
+def _layout(variant: Variant, num_stages: int, point: int, fabric: Fabric) -> _Layout:
+    """One cut. Tensor ranks hold equal copies of the message: each sends its part of it.
+
+    Source: Narayanan et al., SC 2021, section 4.1 (scatter/gather optimization).
+    """
+    costs = variant.costs
+    copies = 1 if variant.sequence_parallel else variant.tensor_degree
     work = costs.forward_s[point] + costs.backward_s[point]
     cuts = (
         even_cuts(costs.names, num_stages)
@@ -301,7 +307,7 @@ def _layout(costs: BlockCosts, num_stages: int, point: int, fabric: Fabric) -> _
         tensor=per_stage(costs.tensor_s[point], cuts),
         parameters=per_stage(costs.parameters, cuts),
         saved=per_stage(costs.saved_bytes[point], cuts),
-        message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)),
+        message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,
         transient_bytes=float(costs.transient_bytes[point]),
     )
 
