@@ -419,8 +419,10 @@ def _describe(func):
     name = func._schema.name
     returns = func._schema.returns
     is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
-    is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(
-        func.name(), "CompositeImplicitAutograd"
+    # Some composites (silu_backward) also have a kernel of their own, and then do not decompose.
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    is_composite = has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(
+        func.name(), "Meta"
     )
     if torch.Tag.pointwise in func.tags:
         tag = "pointwise"
