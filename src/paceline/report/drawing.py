@@ -5,6 +5,7 @@ vl-convert carries Vega-Lite in a wheel of its own, so nothing is fetched and no
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,9 +55,8 @@ def write_chart(chart: Chart, path: Path) -> None:
 
 def _library() -> ModuleType:
     try:
-        import vl_convert
+        return importlib.import_module("vl_convert")
     except ImportError:
         raise InvalidInputError(
             "pictures need vl-convert-python", hint="pip install 'paceline[report]'"
         ) from None
-    return vl_convert
