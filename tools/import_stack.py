@@ -339,8 +339,15 @@ def _join_versions(versions: Iterable[str]) -> str:
 
 
 def _read(path: Path) -> list[Row]:
+    """Rows of a table, their sources reduced to where a fact stands."""
     with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+        return [{k: _source(v) if k == "source" else v for k, v in row.items()}
+                for row in csv.DictReader(file)]  # fmt: skip
+
+
+def _source(text: str) -> str:
+    reduced = re.sub(r" \(find_string (id \d+|hit)\)", "", text)
+    return re.sub(r", find_string id \d+", "", reduced)
 
 
 def _write(name: str, fields: tuple[str, ...], rows: list[Row]) -> None:

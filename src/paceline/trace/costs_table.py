@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -26,9 +27,10 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
         precision: Gives the format of matrix products.
     """
     ops = program.ops
-    read, write = _moved(program, program.reads), _moved(program, program.writes)
-    is_weight = program.stores.owner[program.reads.storage] == Owner.PARAMETER
-    weight = _moved(program, program.reads, keep=is_weight)
+    reads = _rows_looked_up(program)
+    read, write = _moved(program, reads), _moved(program, program.writes)
+    is_weight = program.stores.owner[reads.storage] == Owner.PARAMETER
+    weight = _moved(program, reads, keep=is_weight)
     dims = program.dims[ops.dims]
     kernels = num_kernels(program, configuration)
     is_product = np.isin(ops.kind, NARROW_KINDS)
@@ -89,6 +91,21 @@ def _kernel_counts() -> dict[str, FloatArray]:
             table[kind, variant] = float(row[platform])
         counts[platform] = table
     return counts
+
+
+def _rows_looked_up(program: Program) -> Accesses:
+    """The reads, where an embedding touches the rows that its indices name and not its table."""
+    reads, ops = program.reads, program.ops
+    of_lookup = ops.kind[reads.op] == OpKind.EMBEDDING
+    is_table = of_lookup & (program.stores.owner[reads.storage] == Owner.PARAMETER)
+    lookup, first = np.unique(reads.op[of_lookup & ~is_table], return_index=True)
+    index_of_op = np.full(len(ops), -1)
+    index_of_op[lookup] = np.flatnonzero(of_lookup & ~is_table)[first]
+    tables = np.flatnonzero(is_table & (index_of_op[reads.op] >= 0))
+    width = program.dims[ops.dims[reads.op[tables]], 1, 0]
+    elements = reads.elements.copy()
+    elements[tables] = elements[index_of_op[reads.op[tables]]] * width[:, None]
+    return replace(reads, elements=elements)
 
 
 def _moved(program: Program, accesses: Accesses, keep: np.ndarray | None = None) -> FloatArray:
