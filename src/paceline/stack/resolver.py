@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import itemgetter
 
 from paceline.stack.rules import USER_FIELDS, Facts, Judgement, Violation, judge
 from paceline.stack.tables import Build, Rule, Tables, load_tables
@@ -121,7 +122,8 @@ def resolve_facts(
 ) -> Resolution:
     """The newest builds that satisfy ``facts`` and every rule, or why there are none.
 
-    A bare CUDA toolkit is offered only when ``facts.framework`` is ``cuda``.
+    Without a framework in ``facts``, the newest of each stands before the second of any. A bare
+    CUDA toolkit is offered only when ``facts.framework`` is ``cuda``.
 
     Args:
         facts: What is known and wanted.
@@ -129,10 +131,20 @@ def resolve_facts(
         tables: Facts to judge by; the shipped ones by default.
     """
     tables = tables or load_tables()
-    found = itertools.islice(_working(facts, tables), max_combinations)
-    combinations = tuple(found)
+    found = _working(facts, tables)
+    ordered = found if facts.framework else _newest_of_each_first(found)
+    combinations = tuple(itertools.islice(ordered, max_combinations))
     conflicts = () if combinations else _conflicts(facts, tables)
     return Resolution(combinations=combinations, conflicts=conflicts)
+
+
+def _newest_of_each_first(combinations: Iterable[Combination]) -> Iterator[Combination]:
+    num_before: Counter[str] = Counter()
+    ranked = []
+    for combination in combinations:
+        ranked.append((num_before[combination.framework], combination))
+        num_before[combination.framework] += 1
+    return (combination for _, combination in sorted(ranked, key=itemgetter(0)))
 
 
 def newest_combination(facts: Facts, *, tables: Tables | None = None) -> Combination | None:

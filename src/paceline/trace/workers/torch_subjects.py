@@ -151,8 +151,7 @@ def build_subject(request):
     """The model that an entry names."""
     entry = request["entry"]
     if entry in torch_models.ZOO:
-        builder, kind, settings = torch_models.ZOO[entry]
-        return Subject(build(builder), kind, settings.get("shape"))
+        return _zoo_subject(entry, request)
     job = _zoo_job(entry)
     if job is not None:
         return subject_of(build(job), request, entry)
@@ -164,6 +163,19 @@ def build_subject(request):
         "transformer": _transformer_subject,
     }.get(scheme)
     return make(rest, request) if make else _user_subject(entry, request)
+
+
+def _zoo_subject(entry, request):
+    """A zoo model, at another image size where one is asked for."""
+    builder, kind, settings = torch_models.ZOO[entry]
+    size, shape = request.get("image_size"), settings.get("shape")
+    if not size:
+        return Subject(build(builder), kind, shape)
+    if kind != "image":
+        raise RequestError("bad-request", "`%s` takes no images" % entry)
+    if entry in torch_models.import_torchvision().models.list_models():
+        return _torchvision_subject(entry, request)
+    return Subject(build(builder), kind, (shape[0], size, size))
 
 
 def _zoo_job(name):
