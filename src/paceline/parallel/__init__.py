@@ -1,45 +1,55 @@
-"""Many devices: strategies, collectives, sharding, schedules and overlap."""
+"""Many devices: strategies, collectives, sharding, schedules and overlap.
 
-from paceline.parallel.collectives import (
-    RankGroup,
-    all_gather_s,
-    all_reduce_s,
-    all_to_all_s,
-    reduce_scatter_s,
-    send_recv_s,
-)
-from paceline.parallel.data_parallel import (
-    DataParallelStep,
-    GradientProfile,
-    data_parallel_step,
-)
+Names are imported when first used, except those of the modules that bear a name's own name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paceline.lazy import lazy_exports
 from paceline.parallel.knee import Knee, knee
-from paceline.parallel.legality import check_strategy
-from paceline.parallel.links import LinkTable
-from paceline.parallel.profile import gradient_profile
 from paceline.parallel.resilience import Resilience, resilience, straggler_factor
-from paceline.parallel.scaling import (
-    BatchRule,
-    Cluster,
-    ScalingCurve,
-    ScalingPoint,
-    scaling_curve,
-)
-from paceline.parallel.search import (
-    FoundStrategy,
-    SearchSpace,
-    prepare_search,
-    search_strategies,
-)
-from paceline.parallel.sharded_memory import sharded_memory_bytes
-from paceline.parallel.strategy import (
-    AxisPlacement,
-    MeshAxis,
-    Placement,
-    Schedule,
-    Sharding,
-    Strategy,
-)
+
+if TYPE_CHECKING:
+    from paceline.parallel.collectives import (
+        RankGroup,
+        all_gather_s,
+        all_reduce_s,
+        all_to_all_s,
+        reduce_scatter_s,
+        send_recv_s,
+    )
+    from paceline.parallel.data_parallel import (
+        DataParallelStep,
+        GradientProfile,
+        data_parallel_step,
+    )
+    from paceline.parallel.legality import check_strategy
+    from paceline.parallel.links import LinkTable
+    from paceline.parallel.profile import gradient_profile
+    from paceline.parallel.scaling import (
+        BatchRule,
+        Cluster,
+        ScalingCurve,
+        ScalingPoint,
+        scaling_curve,
+    )
+    from paceline.parallel.search import (
+        FoundStrategy,
+        SearchSpace,
+        prepare_search,
+        search_strategies,
+    )
+    from paceline.parallel.sharded_memory import sharded_memory_bytes
+    from paceline.parallel.strategy import (
+        AxisPlacement,
+        MeshAxis,
+        Placement,
+        Schedule,
+        Sharding,
+        Strategy,
+    )
 
 __all__ = [
     "AxisPlacement",
@@ -76,3 +86,47 @@ __all__ = [
     "sharded_memory_bytes",
     "straggler_factor",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "collectives": (
+            "RankGroup",
+            "all_gather_s",
+            "all_reduce_s",
+            "all_to_all_s",
+            "reduce_scatter_s",
+            "send_recv_s",
+        ),
+        "data_parallel": (
+            "DataParallelStep",
+            "GradientProfile",
+            "data_parallel_step",
+        ),
+        "legality": ("check_strategy",),
+        "links": ("LinkTable",),
+        "profile": ("gradient_profile",),
+        "scaling": (
+            "BatchRule",
+            "Cluster",
+            "ScalingCurve",
+            "ScalingPoint",
+            "scaling_curve",
+        ),
+        "search": (
+            "FoundStrategy",
+            "SearchSpace",
+            "prepare_search",
+            "search_strategies",
+        ),
+        "sharded_memory": ("sharded_memory_bytes",),
+        "strategy": (
+            "AxisPlacement",
+            "MeshAxis",
+            "Placement",
+            "Schedule",
+            "Sharding",
+            "Strategy",
+        ),
+    },
+)
