@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -59,11 +60,13 @@ class TensorSplit:
     split_parameter_frac: float
 
 
+@lru_cache(maxsize=16)
 def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -> TensorSplit:
     """What one of ``degree`` tensor-parallel ranks runs.
 
     Pairs, heads and vocabulary are found in the graph (`split_roles`). With sequence parallel,
-    activations between the pairs are split along the sequence too.
+    activations between the pairs are split along the sequence too. Graphs are equal if they are
+    the same object; the last few splits are kept.
 
     Args:
         graph: One pass of a model.
@@ -75,7 +78,7 @@ def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -
     """
     if degree == 1:
         return TensorSplit(graph=graph, collectives=_table([]), split_parameter_frac=0.0)
-    views = view_ops(graph)
+    views = _views(graph)
     roles = find_roles(views, degree)
     if not roles:
         raise InvalidInputError(
@@ -91,6 +94,9 @@ def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -
         collectives=_collectives(graph, flow, sequence_parallel=sequence_parallel),
         split_parameter_frac=float(size[parameters & flow.is_split].sum() / size[parameters].sum()),
     )
+
+
+_views = lru_cache(maxsize=2)(view_ops)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,7 +7,7 @@ them join the candidates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -22,18 +22,17 @@ from paceline.parallel.search import (
     search_strategies,
 )
 from paceline.plan.candidates import CandidateTable
-from paceline.plan.evaluation import Evaluation, objective_values
+from paceline.plan.evaluation import Evaluation
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import PlaceTable
 from paceline.plan.places import Place
 from paceline.plan.question import Question
 from paceline.predict import DeviceTable
-from paceline.trace.graph import FloatArray
 
 #: Models from so many parameters on are worth it.
 LEAST_PARAMETERS = 5_000_000_000
 #: Kinds of machine that are searched in full, and strategies kept of each number of them.
-_NUM_FABRICS = 3
+_NUM_FABRICS = 8
 _NUM_BEST = 2
 #: Standard deviations between the median of memory and the bound that the search states.
 _Z_95 = 1.6448536269514722
@@ -78,7 +77,7 @@ def search_whole(
     if not (question.is_training and is_large) or "strategy" in question.goal.pins:
         return None
     rows: list[_Row] = []
-    for members in _shortlist(question, places, table, candidates, evaluation):
+    for members in _shortlist(places, table, candidates, evaluation):
         cell = _reference_cell(forecast, int(table.device[members[0]]))
         if cell is not None:
             rows += _rows_of(question, places, table, forecast, members, cell, node_counts)
@@ -96,20 +95,24 @@ class _Row:
 
 
 def _shortlist(
-    question: Question,
     places: Sequence[Place],
     table: PlaceTable,
     candidates: CandidateTable,
     evaluation: Evaluation,
 ) -> list[list[int]]:
-    """Places of the best few kinds of machine: alike in device, number and links."""
+    """Places of the best few kinds of machine: alike in device, number and links.
+
+    The kinds nearest the front of time and cost, whatever the goal bounds: plans of two goals
+    that differ in a limit alone are chosen from the same candidates.
+    """
     kinds: dict[tuple[object, ...], list[int]] = {}
     for index, place in enumerate(places):
         if table.is_ranked[index] and place.device.kind != "cpu":
             kinds.setdefault(_kind(place, table, index), []).append(index)
-    score = _place_scores(question, table, candidates, evaluation)
-    order = sorted(kinds.values(), key=lambda members: float(score[members].min()))
-    return order[:_NUM_FABRICS]
+    kind_of = {index: members for members in kinds.values() for index in members}
+    first = [*_nearest_front(table, candidates, evaluation), *_by_usd_per_byte(table, kind_of)]
+    chosen = {id(kind_of[index]): kind_of[index] for index in first if index in kind_of}
+    return list(chosen.values())[:_NUM_FABRICS]
 
 
 def _kind(place: Place, table: PlaceTable, index: int) -> tuple[object, ...]:
@@ -117,18 +120,22 @@ def _kind(place: Place, table: PlaceTable, index: int) -> tuple[object, ...]:
     return place.device.name, int(table.devices_per_node[index]), links
 
 
-def _place_scores(
-    question: Question, table: PlaceTable, candidates: CandidateTable, evaluation: Evaluation
-) -> FloatArray:
-    """Best objective of each place; where nothing fits yet, its price for so much memory."""
-    size = len(table.device)
-    per_memory = table.usd_per_hour / (table.devices_per_node * table.memory_bytes)
-    score = 1e30 * (1.0 + np.nan_to_num(per_memory, nan=1.0))
-    values = np.nan_to_num(objective_values(evaluation, question.goal), nan=1e30)
-    best = np.full(size, np.inf)
-    np.minimum.at(best, candidates.place, values)
-    lower: FloatArray = np.minimum(score, best)
-    return lower
+def _nearest_front(
+    table: PlaceTable, candidates: CandidateTable, evaluation: Evaluation
+) -> list[int]:
+    """Places by how little dearer they are than what is as fast, of the first search."""
+    time, cost = evaluation.pareto_time, evaluation.pareto_cost
+    rows = np.flatnonzero(table.is_ranked[candidates.place] & np.isfinite(time) & np.isfinite(cost))
+    rows = rows[np.argsort(time[rows], kind="stable")]
+    dearer = cost[rows] / np.minimum.accumulate(cost[rows])
+    by_excess = rows[np.argsort(dearer, kind="stable")]
+    return list(dict.fromkeys(candidates.place[by_excess].tolist()))
+
+
+def _by_usd_per_byte(table: PlaceTable, members: Iterable[int]) -> list[int]:
+    """Places by the price of their memory: where nothing fits yet, what could hold the most."""
+    price = table.usd_per_hour / (table.devices_per_node * table.memory_bytes)
+    return sorted((i for i in members if np.isfinite(price[i])), key=lambda i: float(price[i]))
 
 
 def _reference_cell(forecast: Forecast, device: int) -> tuple[int, int] | None:

@@ -68,3 +68,17 @@ def test_searching_whole_strategies_never_worsens_the_best():
     ranked = found.is_ranked
     best = found.objective[ranked].min()
     assert best <= found.objective[:first][ranked[:first]].min()
+
+
+def test_a_budget_and_a_deadline_choose_among_the_same_strategies():
+    whole = load_catalog()
+    offers = [o for o in whole.offers if is_rankable(o, TODAY)][::4]
+    found = []
+    for goal in (Goal(max_devices=8, deadline_s=3e5), Goal(max_devices=8, budget_usd=300.0)):
+        question = resolve_question(
+            load_workload("llama-3-8b"), goal, Work(num_tokens=1e9), today=TODAY,
+            options=SearchOptions(num_largest_batches=2),
+        )  # fmt: skip
+        found.append(run_search(question, replace(whole, offers=tuple(offers))).whole)
+    assert found[0]
+    assert found[0] == found[1]
