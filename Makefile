@@ -42,7 +42,7 @@ test-stacks: $(TEST_VENV)/.paceline  ## Other frameworks, each in an environment
 	$(TEST_PYTHON) -m pytest -m "stacks or validators" -rs
 
 soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples
-	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "$(USUAL) or slow"
+	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "hypothesis and ($(USUAL) or slow)"
 
 accuracy: $(TEST_VENV)/.paceline  ## Score predictions against published measurements
 	@tools/run_if ../shared/truth "the folder of published measurements" \

@@ -85,7 +85,7 @@ def _maxima_on_grid(total: FloatArray) -> IntArray:
     seq_columns = total[:, [2, 3, 4, 5, 7, 8]].any()
     grid = _plane() if seq_columns else _BATCHES
     used = total.any(axis=0)
-    return np.unique(np.argmax(total[:, used] @ grid[:, used].T, axis=0))
+    return np.unique(np.argmax(grid[:, used] @ total[:, used].T, axis=1))
 
 
 def _plane() -> FloatArray:

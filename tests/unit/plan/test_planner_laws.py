@@ -159,7 +159,7 @@ def test_plan_and_predict_agree_to_the_bit(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_plan_read_back_is_the_same(name):
-    plan = planned(name, deadline_s=86_400.0 * 30)
+    plan = planned(name, deadline_s=1e10)
     assert load_plan(dump_plan(plan)) == plan
 
 
