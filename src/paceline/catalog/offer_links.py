@@ -102,7 +102,10 @@ def _shared_pcie(catalog: Catalog, device: Device, interconnect: str) -> _Found:
     if link is None:
         return _NOTHING
     said = f"`{interconnect}`" if interconnect else "nothing"
-    return link, (f"devices assumed to talk over PCIe ({link.name}): the source says {said}",)
+    return link, (
+        f"devices whose link is not stated are taken to talk over PCIe ({link.name}): "
+        f"the source says {said}",
+    )
 
 
 def _between_machines(catalog: Catalog, offer: Offer) -> _Found:

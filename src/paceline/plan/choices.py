@@ -156,26 +156,19 @@ def planned_place(search: Search, row: int) -> PlannedPlace:
 
 
 def step_interval(search: Search, row: int) -> Interval:
-    """80 % interval of the step: compute and communication are taken to err together.
+    """80 % interval of the step.
 
-    On one device without accumulation it is the prediction's own interval, to the bit. A step that
-    waits for input takes as long as the input at least.
+    On one device without accumulation it is the prediction's own interval, to the bit.
     """
-    forecast = search.forecast
-    cell = cell_of(search, row)
-    mid = float(forecast.step_s[cell])
-    low, high = float(forecast.low_s[cell]), float(forecast.high_s[cell])
-    microbatches = int(search.candidates.microbatches[row])
-    exposed = float(search.evaluation.exposed_s[row])
-    if search.whole_strategy(row) is not None:
-        step = float(search.evaluation.step_s[row])
-        return Interval(low=step * (low / mid), mid=step, high=step * (high / mid))
-    input_s = float(search.evaluation.step_s[row]) if search.evaluation.starved_s[row] > 0 else 0.0
-    return Interval(
-        low=max(microbatches * low + exposed * (low / mid), input_s),
-        mid=float(search.evaluation.step_s[row]),
-        high=max(microbatches * high + exposed * (high / mid), input_s),
-    )
+    evaluation, cell = search.evaluation, cell_of(search, row)
+    step = float(evaluation.step_s[row])
+    if step == float(search.forecast.step_s[cell]):
+        return Interval(
+            low=float(search.forecast.low_s[cell]),
+            mid=step,
+            high=float(search.forecast.high_s[cell]),
+        )
+    return _spread(step, float(evaluation.log_sigma[row]))
 
 
 def bound_word(search: Search, row: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -93,6 +93,11 @@ def job_usd(place: JobPlace, num_samples: float) -> float:
     return place.setup_usd + job_time_s(place, num_samples) / HOUR_S * place.usd_per_hour
 
 
+def _per_sample(measure: Callable[[JobPlace, float], float], place: JobPlace) -> float:
+    """What each sample adds; not a difference of two totals, in which set-up would drown it."""
+    return measure(replace(place, setup_s=0.0, setup_usd=0.0), 1.0)
+
+
 def job_crossover_samples(
     near: JobPlace, far: JobPlace, *, by: Literal["time", "cost"]
 ) -> float | None:
@@ -103,7 +108,7 @@ def job_crossover_samples(
     """
     measure: Callable[[JobPlace, float], float] = job_time_s if by == "time" else job_usd
     start = measure(far, 0.0) - measure(near, 0.0)
-    slope = (measure(near, 1.0) - measure(near, 0.0)) - (measure(far, 1.0) - measure(far, 0.0))
+    slope = _per_sample(measure, near) - _per_sample(measure, far)
     if slope <= 0:
         return None if start >= 0 else 0.0
     return max(0.0, start / slope)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from paceline.units import DAY_S
 
 MONTH_S = 365.25 / 12 * DAY_S
+#: Less than once in the age of the universe; the formulas divide by the rate.
+_NEVER_PER_S = 1e-18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ def best_interval_s(save_s: float, rate_per_s: float) -> float:
         save_s: Cost of one save; must be above zero where interruptions happen.
         rate_per_s: Interruptions per second; zero means that no save is worth it.
     """
-    if rate_per_s == 0:
+    if rate_per_s < _NEVER_PER_S:
         return math.inf
     mean_s = 1 / rate_per_s
     if save_s >= 2 * mean_s:
@@ -105,7 +107,7 @@ def interrupted_run(
     interval_s = checkpointing.interval_s or best_interval_s(checkpointing.save_s, rate_per_s)
     num_segments = max(1, math.ceil(work_s / interval_s))
     saving_s = num_segments * checkpointing.save_s
-    if rate_per_s == 0:
+    if rate_per_s < _NEVER_PER_S:
         paid_s, attempts_lost, restarting_s = work_s + saving_s, 0.0, 0.0
     else:
         segment = rate_per_s * (work_s / num_segments + checkpointing.save_s)

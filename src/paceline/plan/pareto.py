@@ -44,5 +44,6 @@ def thin_front(front: Index, duration: FloatArray, *, max_items: int) -> Index:
     log_duration = np.log(duration[front])
     wanted = np.linspace(log_duration[0], log_duration[-1], max_items)
     nearest = np.abs(log_duration[None, :] - wanted[:, None]).argmin(axis=1)
+    nearest[[0, -1]] = 0, len(front) - 1
     thinned: Index = front[np.unique(nearest)]
     return thinned

@@ -77,7 +77,7 @@ def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")
     strategy = choice.strategy.removeprefix(plain).removeprefix(accumulated).removeprefix("+")
     if strategy:
         parts.append(strategy)
-    if choice.checkpointing != "none":
+    if choice.checkpointing != "none" and "recompute" not in strategy:
         parts.append(f"recompute {choice.checkpointing}")
     return " · ".join(parts)
 
@@ -159,6 +159,7 @@ def _explanations(plan: PlanFile, width: int) -> list[str]:
     more = (f"{hidden} further choices with --json",) if hidden > 0 else ()
     paragraphs = (
         ("more", more),
+        ("first place", tuple(_in_full(c) for c in plan.choices[:1])),
         ("why", plan.why or tuple(c.reason for c in plan.choices[:1])),
         ("turns", plan.turns),
         ("below the line", _below_the_line(plan.rejected)),
@@ -166,6 +167,21 @@ def _explanations(plan: PlanFile, width: int) -> list[str]:
         ("knee", (plan.knee,)),
     )
     return [line for label, texts in paragraphs for line in labelled(label, texts, width)]
+
+
+def _in_full(choice: PlannedChoice) -> str:
+    """What the last column says of a choice, with its words: the column may be cut."""
+    per_microbatch = choice.batch_per_device // choice.microbatches
+    parts = (
+        f"{choice.num_devices} {'device' if choice.num_devices == 1 else 'devices'} × "
+        f"batch {per_microbatch}",
+        f"{choice.microbatches} accumulated" if choice.microbatches > 1 else "",
+        choice.precision.upper(),
+        choice.compiler,
+        f"strategy {choice.strategy}" if choice.num_devices > 1 else "",
+        f"recompute {choice.checkpointing}" if choice.checkpointing != "none" else "",
+    )
+    return ", ".join(part for part in parts if part)
 
 
 def _below_the_line(rejected: Sequence[RejectedChoice]) -> tuple[str, ...]:
