@@ -10,7 +10,7 @@ from paceline.deploy.images import checked_image, image_of
 from paceline.deploy.settings import DeploySettings, Purpose, label_of
 from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError, MissingFactError
-from paceline.parallel.resilience import DEVICE_MTBF_S
+from paceline.parallel.failures import DEVICE_MTBF_S
 from paceline.plan.interruption import (
     Checkpointing,
     best_interval_s,

@@ -1,6 +1,6 @@
 """Many devices: strategies, collectives, sharding, schedules and overlap.
 
-Names are imported when first used, except those of the modules that bear a name's own name.
+Names are imported when first used.
 """
 
 from __future__ import annotations
@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paceline.lazy import lazy_exports
-from paceline.parallel.knee import Knee, knee
-from paceline.parallel.resilience import Resilience, resilience, straggler_factor
 
 if TYPE_CHECKING:
     from paceline.parallel.collectives import (
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
         GradientProfile,
         data_parallel_step,
     )
+    from paceline.parallel.failures import Resilience, resilience, straggler_factor
+    from paceline.parallel.knee_point import Knee, knee
     from paceline.parallel.legality import check_strategy
     from paceline.parallel.links import LinkTable
     from paceline.parallel.profile import gradient_profile
@@ -103,6 +103,8 @@ __getattr__ = lazy_exports(
             "GradientProfile",
             "data_parallel_step",
         ),
+        "failures": ("Resilience", "resilience", "straggler_factor"),
+        "knee_point": ("Knee", "knee"),
         "legality": ("check_strategy",),
         "links": ("LinkTable",),
         "profile": ("gradient_profile",),

@@ -24,8 +24,8 @@ from paceline.parallel.collectives import (
     reduce_scatter_s,
     send_recv_s,
 )
+from paceline.parallel.failures import step_variation_frac, straggler_factor
 from paceline.parallel.links import LinkTable
-from paceline.parallel.resilience import step_variation_frac, straggler_factor
 from paceline.parallel.strategy import GradientSync, Sharding
 from paceline.trace.graph import FloatArray
 

@@ -13,7 +13,7 @@ from paceline.catalog.entities import Device, Link
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.evaluation import Fabric
-from paceline.parallel.knee import Knee, knee
+from paceline.parallel.knee_point import Knee, knee
 from paceline.parallel.links import LinkTable
 from paceline.parallel.profile import gradient_profile, update_bytes
 from paceline.parallel.search import SearchSpace, prepare_search, search_strategies

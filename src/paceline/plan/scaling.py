@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.parallel.knee import knee
+from paceline.parallel.knee_point import knee
 from paceline.plan.choices import bound_word
 from paceline.plan.search import Search
 from paceline.plan.wording import plural

@@ -8,7 +8,7 @@ from tests.unit.parallel.links_of_tests import ETHERNET, INFINIBAND, NOTHING, NV
 
 from paceline.parallel import GradientProfile, RankGroup, all_reduce_s, data_parallel_step
 from paceline.parallel.data_parallel import BUCKET_BYTES
-from paceline.parallel.resilience import step_variation_frac, straggler_factor
+from paceline.parallel.failures import step_variation_frac, straggler_factor
 
 
 def step(ranks, *, device=SWITCH, node=INFINIBAND, gradients=100e6, **keywords):

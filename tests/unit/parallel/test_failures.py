@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.resilience import DEVICE_MTBF_S, resilience, straggler_factor
+from paceline.parallel.failures import DEVICE_MTBF_S, resilience, straggler_factor
 
 
 def test_llama_3_was_interrupted_every_three_hours() -> None:
@@ -30,7 +30,7 @@ def test_goodput_agrees_with_a_simulation_of_failures() -> None:
 
 
 def test_the_interval_is_the_best_one() -> None:
-    from paceline.parallel.resilience import _goodput_frac
+    from paceline.parallel.failures import _goodput_frac
 
     found = resilience(4096, checkpoint_s=60.0, restart_s=300.0)
     intervals = found.checkpoint_interval_s * np.array([0.5, 0.8, 1.25, 2.0])
