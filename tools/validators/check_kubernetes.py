@@ -3,7 +3,7 @@
 Reads one ``[target, documents]`` per line and answers a list of complaints per line. Plain objects
 are checked against Kubernetes' own schemas with unknown keys refused; JobSet and TrainJob must
 survive a round trip through the typed models of the Kubeflow trainer unchanged; KServe's against
-its typed models; RayJob against the fields of the KubeRay API reference, its pods as pods.
+its typed models; RayJob against all fields of KubeRay's v1 types, its pods as pods.
 """
 
 import importlib
@@ -22,16 +22,29 @@ API = {
     "RayJob": "ray.io/v1",
     "InferenceService": "serving.kserve.io/v1beta1",
 }
+#: Fields of ``ray-operator/apis/ray/v1/{rayjob,raycluster}_types.go`` in ray-project/kuberay, read
+#: 2026-11-21.
 RAY_JOB = {
-    "entrypoint": str, "activeDeadlineSeconds": int, "backoffLimit": int,
-    "shutdownAfterJobFinishes": bool, "ttlSecondsAfterFinished": int, "rayClusterSpec": dict,
-    "runtimeEnvYAML": str, "submissionMode": str, "suspend": bool, "jobId": str,
+    "activeDeadlineSeconds": int, "backoffLimit": int, "rayClusterSpec": dict,
+    "submitterPodTemplate": dict, "metadata": dict, "clusterSelector": dict,
+    "submitterConfig": dict, "managedBy": str, "deletionStrategy": dict, "entrypoint": str,
+    "runtimeEnvYAML": str, "jobId": str, "submissionMode": str, "entrypointResources": str,
+    "entrypointNumCpus": float, "entrypointNumGpus": float, "ttlSecondsAfterFinished": int,
+    "shutdownAfterJobFinishes": bool, "suspend": bool, "schedule": str,
 }  # fmt: skip
-RAY_CLUSTER = {"rayVersion": str, "headGroupSpec": dict, "workerGroupSpecs": list,
-               "enableInTreeAutoscaling": bool}  # fmt: skip
-RAY_HEAD = {"rayStartParams": dict, "template": dict, "serviceType": str}
-RAY_WORKER = {"groupName": str, "replicas": int, "minReplicas": int, "maxReplicas": int,
-              "rayStartParams": dict, "template": dict, "numOfHosts": int}  # fmt: skip
+RAY_CLUSTER = {
+    "headGroupSpec": dict, "workerGroupSpecs": list, "rayVersion": str,
+    "enableInTreeAutoscaling": bool, "autoscalerOptions": dict, "headServiceAnnotations": dict,
+    "suspend": bool,
+}  # fmt: skip
+RAY_HEAD = {
+    "serviceType": str, "headService": dict, "enableIngress": bool, "rayStartParams": dict,
+    "template": dict,
+}  # fmt: skip
+RAY_WORKER = {
+    "groupName": str, "replicas": int, "minReplicas": int, "maxReplicas": int, "numOfHosts": int,
+    "rayStartParams": dict, "template": dict, "scaleStrategy": dict,
+}  # fmt: skip
 
 
 #: Closed sets of words, which the published schemas leave open (API reference of each field).
@@ -43,6 +56,7 @@ WORDS = {
     "effect": {"NoSchedule", "PreferNoSchedule", "NoExecute"},
     "action": {"FailJob", "FailIndex", "Ignore", "Count"},
     "protocol": {"TCP", "UDP", "SCTP"},
+    "submissionMode": {"K8sJobMode", "HTTPMode", "InteractiveMode"},
 }
 
 
@@ -109,7 +123,7 @@ def fields(value, known, required):
 
 def rayjob(document):
     spec = document.get("spec", {})
-    complaints = named(document, "RayJob")
+    complaints = named(document, "RayJob") + words(spec)
     complaints += fields(spec, RAY_JOB, ("entrypoint", "rayClusterSpec"))
     cluster = spec.get("rayClusterSpec", {})
     complaints += fields(cluster, RAY_CLUSTER, ("headGroupSpec",))

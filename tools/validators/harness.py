@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 CHECKERS: dict[str, tuple[str, str | None]] = {
     "torchrun": ("check_torchrun.py", None),
     "docker": ("check_compose.py", "validators"),
+    "apptainer": ("check_apptainer.py", None),
     "kubernetes": ("check_kubernetes.py", "validators"),
     "jobset": ("check_kubernetes.py", "validators"),
     "trainjob": ("check_kubernetes.py", "validators"),
@@ -67,6 +68,8 @@ def payload_of(target: str, made: Deployment) -> list[Any]:
     """What the checker reads: documents, or texts."""
     if target == "torchrun":
         return [made.files[0].text]
+    if target == "apptainer":
+        return [file.text for file in made.files]
     if target == "triton":
         return [made.files[1].text]
     if target == "tensorflow-serving":

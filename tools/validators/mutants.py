@@ -179,6 +179,18 @@ TEXT_MUTANTS: dict[str, list[tuple[str, str]]] = {
         (":29500", ":port"),
         ("--rdzv-conf=is_host=", "--rdzv-conf=is_host"),
     ],
+    "apptainer": [
+        ("Bootstrap:", "Bootstrp:"),
+        ("Bootstrap: docker", "Bootstrap: dockerhub"),
+        ("Bootstrap: docker\n", ""),
+        ("From: ", "Frm: "),
+        ("From: ", "From: two words/"),
+        ("%post", "%pots"),
+        ("%runscript", "%runscripts"),
+        ('exec "$@"', 'exec "$@'),
+        ("exec apptainer run", "exec apptainer launch"),
+        ("--bind ", "--bnd "),
+    ],
     "triton": [
         ("max_batch_size:", "max_batch:"),
         ("max_batch_size: 256", 'max_batch_size: "many"'),
