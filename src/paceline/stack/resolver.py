@@ -122,8 +122,9 @@ def resolve_facts(
 ) -> Resolution:
     """The newest builds that satisfy ``facts`` and every rule, or why there are none.
 
-    Without a framework in ``facts``, the newest of each stands before the second of any. A bare
-    CUDA toolkit is offered only when ``facts.framework`` is ``cuda``.
+    Without a framework in ``facts``, the newest of each stands before the second of any, in the
+    order in which the table of compilers names them: releases of two frameworks do not compare. A
+    bare CUDA toolkit is offered only when ``facts.framework`` is ``cuda``.
 
     Args:
         facts: What is known and wanted.
@@ -132,17 +133,21 @@ def resolve_facts(
     """
     tables = tables or load_tables()
     found = _working(facts, tables)
-    ordered = found if facts.framework else _newest_of_each_first(found)
+    ordered = found if facts.framework else _newest_of_each_first(found, tables)
     combinations = tuple(itertools.islice(ordered, max_combinations))
     conflicts = () if combinations else _conflicts(facts, tables)
     return Resolution(combinations=combinations, conflicts=conflicts)
 
 
-def _newest_of_each_first(combinations: Iterable[Combination]) -> Iterator[Combination]:
+def _newest_of_each_first(
+    combinations: Iterable[Combination], tables: Tables
+) -> Iterator[Combination]:
+    order = list(dict.fromkeys(row.framework for row in tables.compilers))
     num_before: Counter[str] = Counter()
     ranked = []
     for combination in combinations:
-        ranked.append((num_before[combination.framework], combination))
+        place = order.index(combination.framework) if combination.framework in order else len(order)
+        ranked.append(((num_before[combination.framework], place), combination))
         num_before[combination.framework] += 1
     return (combination for _, combination in sorted(ranked, key=itemgetter(0)))
 
