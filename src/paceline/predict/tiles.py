@@ -8,6 +8,7 @@ more tiles and adds partial results to write and read.
 Sources:
     NVIDIA, "Matrix Multiplication Background User's Guide" (tile and wave quantisation);
     Osama et al., "Stream-K", PPoPP 2023 (split k and its costs).
+    Frantar et al., "MARLIN", PPoPP 2025 (4-bit weights are streamed at up to 16 to 32 rows).
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ _SPLITS = (1, 2, 4, 8)
 #: k is walked in steps of so many elements.
 _STEP = 32.0
 _PARTIAL_BYTES = 4.0
+#: Rows of one step of the matrix units (PTX: mma.m16n8k16).
+_FEW_ROWS = 16
+#: Vector over matrix peak: 19.5 of 312 and 67 of 989 TFLOP/s on A100 and H100 (their datasheets).
+_VECTOR_FRAC = 1 / 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,5 +114,21 @@ def tiled_s(
             rate = engine.memory_bytes_per_s * constants.memory_frac * fill
             time_s = np.maximum(cycles / engine.clock_hz, (moved_bytes + partial) / rate)
             best = np.minimum(best, time_s)
+    best = np.minimum(best, _narrow_weights_s(product, moved_bytes, engine, constants))
     total: Array = best + constants.launch_cycles / engine.clock_hz
     return total
+
+
+def _narrow_weights_s(
+    product: tuple[Array, ...], moved_bytes: Array, engine: Engine, constants: TileConstants
+) -> Array:
+    """Few rows times weights that are stored narrower than they are multiplied; else infinite.
+
+    Kernels for such weights are written for few rows: they stream them once and fill no tile. A
+    row more costs arithmetic at the pace of the vector units.
+    """
+    batch, m, n, k = product
+    is_meant = (m <= _FEW_ROWS) & (moved_bytes < 0.75 * batch * n * k * engine.element_bytes)
+    stream_s = moved_bytes / (engine.memory_bytes_per_s * constants.memory_frac)
+    compute_s = 2 * batch * m * n * k / (engine.peak_flop_per_s * _VECTOR_FRAC)
+    return np.where(is_meant, np.maximum(stream_s, compute_s), np.float32(np.inf))

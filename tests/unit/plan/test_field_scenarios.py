@@ -81,14 +81,9 @@ def test_4_a_70b_model_answers_in_4_bits_on_two_24_gb_cards_and_not_on_one() -> 
         make_plan(workload, alone, scenario.work, load_catalog(), today=TODAY)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="two RTX 3090 are predicted at 0.1005 s a token, told are 0.05 to 0.07: thin 4-bit "
-    "products are taken at half the bandwidth, and no published 4-bit rows are in the fit",
-)
 def test_4_a_70b_model_in_4_bits_answers_as_fast_as_is_told() -> None:
-    """15 to 20 tokens a second are told of two such cards; a third slower is still agreement."""
-    assert 0.025 < planned("04").choices[0].latency_s.mid < 0.1
+    """15 to 20 tokens a second are told of two such cards; a third off is still agreement."""
+    assert 0.033 < planned("04").choices[0].latency_s.mid < 0.09
 
 
 def test_5_imagenet_trains_overnight_on_rented_cards_for_less_than_100_usd() -> None:

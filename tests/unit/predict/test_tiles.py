@@ -1,0 +1,50 @@
+"""The tile model: bounds that no product can pass, and what narrow weights save."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paceline.predict import builtin_calibration
+from paceline.predict.tiles import Engine, TileConstants, tiled_s
+
+CONSTANTS = TileConstants.from_mapping(builtin_calibration().constants["tiles"]["tensor"])
+#: About an RTX 3090 in FP16.
+ENGINE = Engine(
+    num_sms=np.array(82.0),
+    clock_hz=np.array(1.7e9),
+    peak_flop_per_s=np.array(71e12),
+    memory_bytes_per_s=np.array(936e9),
+    element_bytes=np.array(2.0),
+)
+
+
+def seconds(m, n, k, *, weight_bytes=2.0):
+    product = tuple(np.array([float(size)]) for size in (1, m, n, k))
+    moved = np.array([weight_bytes * n * k + 2.0 * m * (n + k)])
+    return float(tiled_s(product, moved, ENGINE, CONSTANTS)[0]), float(moved[0])
+
+
+@pytest.mark.parametrize("m", [1, 8, 64, 4096])
+@pytest.mark.parametrize("weight_bytes", [0.516, 1.03, 2.0])
+def test_no_product_beats_bandwidth_or_peak(m, weight_bytes):
+    time_s, moved_bytes = seconds(m, 8192, 28672, weight_bytes=weight_bytes)
+    assert time_s >= moved_bytes / 936e9
+    assert time_s >= 2.0 * m * 8192 * 28672 / 71e12
+
+
+def test_one_row_of_narrow_weights_takes_what_its_bytes_take():
+    time_s, moved_bytes = seconds(1, 8192, 28672, weight_bytes=0.516)
+    assert moved_bytes / 936e9 < time_s < 1.5 * moved_bytes / 936e9
+    assert time_s < seconds(1, 8192, 28672)[0] / 3
+
+
+def test_many_rows_gain_nothing_from_narrow_weights():
+    wide, narrow = seconds(4096, 8192, 8192)[0], seconds(4096, 8192, 8192, weight_bytes=0.516)[0]
+    assert wide == pytest.approx(narrow, rel=0.01)
+
+
+def test_more_rows_never_take_less_time():
+    for weight_bytes in (0.516, 2.0):
+        times = [seconds(m, 8192, 8192, weight_bytes=weight_bytes)[0] for m in range(1, 65)]
+        assert (np.diff(times) >= -1e-12).all()
