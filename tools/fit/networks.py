@@ -83,6 +83,7 @@ def _tiled(
         peak_flop_per_s=rows.peak.to_numpy(np.float32),
         memory_bytes_per_s=rows.memory_bytes_per_s.to_numpy(np.float32),
         element_bytes=rows.element_bytes.to_numpy(np.float32),
+        has_matrix_units=name == "tensor",
     )
     moved = rows.moved_bytes.to_numpy(np.float32)
     return tiled_s(product, moved, engine, constants)

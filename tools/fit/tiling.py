@@ -33,6 +33,7 @@ def seconds(rows: pd.DataFrame, tiles: TileConstants, clock: ClockConstants | No
         peak_flop_per_s=(rows.peak / rows.clock_frac).to_numpy(float) * frac,
         memory_bytes_per_s=rows.memory_bytes_per_s.to_numpy(float),
         element_bytes=rows.element_bytes.to_numpy(float),
+        has_matrix_units=clock is None,
     )
     product = tuple(rows[name].to_numpy(float) for name in ("batch", "m", "n", "k"))
     return tiled_s(product, rows.moved_bytes.to_numpy(float), engine, tiles)

@@ -241,6 +241,7 @@ def _tiled_s(
         peak_flop_per_s=asked.peak_dr[:, None, rows].astype(np.float32),
         memory_bytes_per_s=per_device(devices.memory_bytes_per_s),
         element_bytes=np.array(ELEMENT_BYTES, dtype=np.float32)[dtype_r],
+        has_matrix_units=not is_vector,
     )
     name = "vector" if is_vector else "tensor"
     constants = TileConstants.from_mapping(asked.calibration.constants["tiles"][name])

@@ -71,6 +71,7 @@ class Engine:
         peak_flop_per_s: Dense peak at that clock.
         memory_bytes_per_s: Bandwidth of device memory.
         element_bytes: Of the operands.
+        has_matrix_units: Whether the peak is that of matrix units.
     """
 
     num_sms: Array
@@ -78,6 +79,7 @@ class Engine:
     peak_flop_per_s: Array
     memory_bytes_per_s: Array
     element_bytes: Array
+    has_matrix_units: bool
 
 
 def tiled_s(
@@ -114,21 +116,20 @@ def tiled_s(
             rate = engine.memory_bytes_per_s * constants.memory_frac * fill
             time_s = np.maximum(cycles / engine.clock_hz, (moved_bytes + partial) / rate)
             best = np.minimum(best, time_s)
-    best = np.minimum(best, _narrow_weights_s(product, moved_bytes, engine, constants))
+    best = np.minimum(best, _streamed_s(product, moved_bytes, engine, constants))
     total: Array = best + constants.launch_cycles / engine.clock_hz
     return total
 
 
-def _narrow_weights_s(
+def _streamed_s(
     product: tuple[Array, ...], moved_bytes: Array, engine: Engine, constants: TileConstants
 ) -> Array:
-    """Few rows times weights that are stored narrower than they are multiplied; else infinite.
+    """Few rows on a device with matrix units, whose kernels fill no tile; else infinite.
 
-    Kernels for such weights are written for few rows: they stream them once and fill no tile. A
-    row more costs arithmetic at the pace of the vector units.
+    They stream the weights once; a row more costs arithmetic at the pace of the vector units.
     """
     batch, m, n, k = product
-    is_meant = (m <= _FEW_ROWS) & (moved_bytes < 0.75 * batch * n * k * engine.element_bytes)
     stream_s = moved_bytes / (engine.memory_bytes_per_s * constants.memory_frac)
     compute_s = 2 * batch * m * n * k / (engine.peak_flop_per_s * _VECTOR_FRAC)
+    is_meant = engine.has_matrix_units & (m <= _FEW_ROWS)
     return np.where(is_meant, np.maximum(stream_s, compute_s), np.float32(np.inf))
