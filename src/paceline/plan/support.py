@@ -26,4 +26,3 @@ def device_support(device: Device, platform: Platform) -> DeviceSupport:
         precisions=usable_precisions(device),
         compilers=usable_compilers(device),
     )
-
