@@ -106,17 +106,15 @@ def trace_pass(subject, task, one):
     index = {id(m): number for number, (_, m) in enumerate(modules)}
     points = _points(subject.has_seq)
     subject.model.train(task == "train")
-    first, numbers, deaths = None, [], []
-    for batch, seq in points:
-        recorder = record(subject, task, one, index, batch, seq)
-        topology = recorder.topology()
-        deaths.append(topology.pop("death"))
-        first = first or topology
-        if topology != first:
-            raise RequestError("varies", "its ops change with the batch size or sequence length")
-        numbers.append(recorder.numbers())
+    seen = [_seen(subject, task, one, index, point) for point in points]
+    if seen[0][0] != seen[1][0]:
+        # What a first call computes and keeps (relative positions) is no part of a later step.
+        seen[0] = _seen(subject, task, one, index, points[0])
+    first = seen[0][0]
+    if any(topology != first for topology, _, _ in seen):
+        raise RequestError("varies", "its ops change with the batch size or sequence length")
     # A cycle that a first call leaves behind holds storages longer: the earliest death is the true.
-    first["death"] = [min(seen) for seen in zip(*deaths)]  # noqa: B905
+    first["death"] = [min(each) for each in zip(*[deaths for _, deaths, _ in seen])]  # noqa: B905
     second = ("past" if name == "decode" else "seq") if subject.has_seq else ""
     return {
         "name": name,
@@ -126,8 +124,15 @@ def trace_pass(subject, task, one):
         "points": points,
         "modules": [path for path, _ in modules],
         "topology": first,
-        "numbers": numbers,
+        "numbers": [numbers for _, _, numbers in seen],
     }
+
+
+def _seen(subject, task, one, modules, point):
+    """(topology without deaths, deaths, numbers) of one traced execution."""
+    recorder = record(subject, task, one, modules, *point)
+    topology = recorder.topology()
+    return topology, topology.pop("death"), recorder.numbers()
 
 
 def _points(has_seq):
