@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paceline.app.api import (
+        calibrate,
         devices,
         models,
         offers,
@@ -54,6 +55,7 @@ __all__ = [
     "UnknownNameError",
     "WorkerError",
     "__version__",
+    "calibrate",
     "devices",
     "models",
     "offers",

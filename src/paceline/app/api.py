@@ -11,13 +11,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
 
-from paceline.app.inquiry import inquire, load, read_day, read_word
+from paceline.app.inquiry import inquire, load, read_calibration, read_day, read_word
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from paceline.app.goal_options import PlanOptions
     from paceline.app.scaling import Scaling
     from paceline.app.scoring import ScoreSummary
+    from paceline.app.scoring.calibrating import CalibrationSummary
     from paceline.app.traces import Trace
     from paceline.catalog import Device, Offer
     from paceline.plan.grid import PredictionGrid
@@ -38,6 +39,7 @@ def plan(
     python: str | None = None,
     facts: Sequence[Path] = (),
     as_of: str | date | None = None,
+    calibration: Path | None = None,
     **options: Unpack[PlanOptions],
 ) -> PlanFile:
     """Rank complete plans for a job.
@@ -52,6 +54,7 @@ def plan(
         python: The Python that has the model's framework; found if None.
         facts: Files with your own devices, offers and machines.
         as_of: Day on which prices are judged; today if None.
+        calibration: File that `calibrate` wrote; the built-in coefficients if None.
         **options: Goal and work, named as on the command line: ``deadline="24h"``.
 
     Raises:
@@ -66,6 +69,7 @@ def plan(
         python=python,
         facts=facts,
         as_of=as_of,
+        calibration=calibration,
         **options,
     ).plan()
 
@@ -111,6 +115,7 @@ def predict(
     prompt_tokens: int = 512,
     output_tokens: int = 128,
     facts: Sequence[Path] = (),
+    calibration: Path | None = None,
 ) -> PredictionGrid:
     """Predict time, memory and energy on stated devices, or on the whole catalogue.
 
@@ -133,6 +138,7 @@ def predict(
         prompt_tokens: Of one request, where text is generated.
         output_tokens: Of one request, where text is generated.
         facts: Files with your own devices.
+        calibration: File that `calibrate` wrote; the built-in coefficients if None.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
@@ -156,6 +162,7 @@ def predict(
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
             facts=tuple(facts),
+            calibration=calibration,
         ),
         load(model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python),
     )
@@ -280,6 +287,7 @@ def score(
     *,
     python: str | None = None,
     facts: Sequence[Path] = (),
+    calibration: Path | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> ScoreSummary:
     """Predict every row of a table of measurements from its input columns alone.
@@ -289,6 +297,7 @@ def score(
         out: Where one line of predictions per row goes (CSV).
         python: The Python that has torch, for models that must be traced; found if None.
         facts: Files with your own devices.
+        calibration: File that `calibrate` wrote; the built-in coefficients if None.
         on_progress: Called with one line per model; silent if None.
 
     Raises:
@@ -299,7 +308,58 @@ def score(
 
     catalog = load_catalog(tuple(facts))
     tell = on_progress or (lambda _: None)
-    return score_rows(rows, out, catalog=catalog, python=python, on_progress=tell)
+    return score_rows(
+        rows,
+        out,
+        catalog=catalog,
+        python=python,
+        calibration=read_calibration(calibration),
+        on_progress=tell,
+    )
+
+
+def calibrate(
+    rows: Path,
+    out: Path,
+    *,
+    calibration: Path | None = None,
+    python: str | None = None,
+    facts: Sequence[Path] = (),
+    on_progress: Callable[[str], None] | None = None,
+) -> CalibrationSummary:
+    """Learn a factor per device from a table of your own measurements.
+
+    Args:
+        rows: The table (CSV): the columns of `score`, with ``step_time_ms`` or ``throughput``.
+        out: Where the calibration goes (JSON), for the ``calibration`` of the other verbs.
+        calibration: A calibration to add to.
+        python: The Python that has torch, for models that must be traced; found if None.
+        facts: Files with your own devices.
+        on_progress: Called with one line per model; silent if None.
+
+    Raises:
+        InvalidInputError: A table that cannot be read, holds nothing that can be used, or a row
+            that is more than ten times off.
+    """
+    from paceline.app.scoring.calibrating import calibrate_rows
+    from paceline.catalog import load_catalog
+    from paceline.predict import write_updates
+
+    found, summary = calibrate_rows(
+        rows,
+        catalog=load_catalog(tuple(facts)),
+        label=f"{date.today()} {rows.name}",
+        start=read_calibration(calibration),
+        python=python,
+        on_progress=on_progress or (lambda _: None),
+    )
+    try:
+        write_updates(found, out)
+    except OSError as error:
+        raise InvalidInputError(
+            f"`{out}` cannot be written: {error.strerror}", hint="name a writable file"
+        ) from None
+    return summary
 
 
 def models() -> dict[str, ZooFacts]:

@@ -34,10 +34,11 @@ VERBS: Mapping[str, str] = {
     "feed": "paceline.app.decisions_cli",
     "models": "paceline.app.models_cli",
     "score": "paceline.app.score_cli",
+    "calibrate": "paceline.app.calibrate_cli",
 }
 
 #: Verbs that compute.
-_NUMERIC_VERBS = frozenset({"plan", "predict", "trace", "scale", "score"})
+_NUMERIC_VERBS = frozenset({"plan", "predict", "trace", "scale", "score", "calibrate"})
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 _INTERRUPTED = 130

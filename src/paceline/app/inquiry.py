@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paceline.catalog import Catalog
     from paceline.plan import Goal, Scenario, Work
     from paceline.planfile import PlanFile
+    from paceline.predict import Calibration
     from paceline.trace import Workload
     from paceline.trace.costs import Compiler
 
@@ -28,13 +29,17 @@ _GOAL_FILE_ENDINGS = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Inquiry:
-    """A model, a goal, an amount of work, the facts, and the day on which prices are judged."""
+    """A model, a goal, an amount of work, the facts, and the day on which prices are judged.
+
+    ``calibration`` is that of the predictor; the built-in one if None.
+    """
 
     workload: Workload
     goal: Goal
     work: Work
     catalog: Catalog
     today: date
+    calibration: Calibration | None = None
 
     def plan(self) -> PlanFile:
         """The ranked plan.
@@ -46,7 +51,14 @@ class Inquiry:
         from paceline.plan import make_plan
 
         with progress("searching"):
-            return make_plan(self.workload, self.goal, self.work, self.catalog, today=self.today)
+            return make_plan(
+                self.workload,
+                self.goal,
+                self.work,
+                self.catalog,
+                today=self.today,
+                calibration=self.calibration,
+            )
 
     def why_not(self, name: str) -> tuple[str, ...]:
         """Why a device or offer is not first, one sentence each.
@@ -56,7 +68,15 @@ class Inquiry:
         """
         from paceline.plan import why_not
 
-        return why_not(self.workload, self.goal, self.work, self.catalog, name, today=self.today)
+        return why_not(
+            self.workload,
+            self.goal,
+            self.work,
+            self.catalog,
+            name,
+            today=self.today,
+            calibration=self.calibration,
+        )
 
 
 def inquire(
@@ -69,6 +89,7 @@ def inquire(
     python: str | None = None,
     facts: Sequence[Path] = (),
     as_of: str | date | None = None,
+    calibration: Path | None = None,
     **options: Unpack[PlanOptions],
 ) -> Inquiry:
     """Read everything that a plan needs; a mistake in it is found before anything is searched."""
@@ -87,7 +108,27 @@ def inquire(
     workload = load(
         model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python
     )
-    return Inquiry(workload=workload, goal=goal, work=work, catalog=catalog, today=today)
+    return Inquiry(
+        workload=workload,
+        goal=goal,
+        work=work,
+        catalog=catalog,
+        today=today,
+        calibration=read_calibration(calibration),
+    )
+
+
+def read_calibration(path: Path | None) -> Calibration | None:
+    """The built-in calibration with the user's updates; None without a file.
+
+    Raises:
+        InvalidInputError: Not such a file.
+    """
+    if path is None:
+        return None
+    from paceline.predict import builtin_calibration, read_updates
+
+    return read_updates(builtin_calibration(), path)
 
 
 def _read_scenario(path: Path, goal: Goal, work: Work) -> Scenario:

@@ -33,6 +33,10 @@ Facts = Annotated[
     list[Path] | None,
     Option(help="File with your own devices, offers and machines; repeatable."),
 ]
+Calibration = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="Your own measurements, as `paceline calibrate` keeps them."),
+]
 Precision = Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …")]
 Compiler = Annotated[str | None, Option(help="eager or compiled.")]
 Json = Annotated[bool, Option(help="Answer as JSON.", flags=("--json",))]

@@ -35,6 +35,7 @@ def plan(
     optimizer: common.Optimizer = None,
     python: common.Python = None,
     facts: common.Facts = None,
+    calibration: common.Calibration = None,
     as_of: Annotated[
         str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
     ] = None,
@@ -72,6 +73,7 @@ def plan(
         python=python,
         facts=facts or (),
         as_of=as_of,
+        calibration=calibration,
         **values,
     )
     if why_not is not None:

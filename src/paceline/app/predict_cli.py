@@ -43,6 +43,7 @@ def predict(
     prompt_tokens: Annotated[int, Option(help="Tokens in, of one request.")] = 512,
     output_tokens: Annotated[int, Option(help="Tokens out, of one request.")] = 128,
     facts: common.Facts = None,
+    calibration: common.Calibration = None,
     form: common.Format = "text",
     is_json: common.Json = False,
     output: common.Output = None,
@@ -69,6 +70,7 @@ def predict(
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
         facts=facts or (),
+        calibration=calibration,
     )
     say(_answer(grid, is_ranking=device is None), wanted, output)
 

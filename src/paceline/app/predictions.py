@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from paceline.app.inquiry import Task, read_compiler
+from paceline.app.inquiry import Task, read_calibration, read_compiler
 from paceline.app.progress import progress
 from paceline.catalog import (
     Catalog,
@@ -54,6 +54,7 @@ class Question:
     prompt_tokens: int
     output_tokens: int
     facts: tuple[Path, ...]
+    calibration: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +105,7 @@ def _grid(
         keeps_best_batch_only=is_ranking,
         checkpointing=question.checkpointing,
         sharding=question.sharding,
+        calibration=read_calibration(question.calibration),
     )
 
 

@@ -22,6 +22,7 @@ def score(
     out: Annotated[Path, Option(metavar="PRED.csv", help="Where the answers go.")],
     python: common.Python = None,
     facts: common.Facts = None,
+    calibration: common.Calibration = None,
     form: common.Format = "text",
     is_json: common.Json = False,
 ) -> None:
@@ -36,6 +37,7 @@ def score(
         out,
         python=python,
         facts=facts or (),
+        calibration=calibration,
         on_progress=lambda line: print(line, file=sys.stderr),
     )
     abstained = "\n".join(f"  {count:>6}  {reason}" for reason, count in summary.abstentions[:12])

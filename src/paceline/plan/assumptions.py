@@ -30,6 +30,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _prices(search),
         _setup(search),
         _spot(search, selection.best),
+        _own_measurements(search),
         _own_links(search, selection.best),
         _input_side(search),
     )
@@ -65,6 +66,15 @@ def _stale_prices(search: Search) -> str:
     if not search.found.ranks_stale_prices:
         return ""
     return "no price of the last twelve months is left: old prices are ranked, check them first"
+
+
+def _own_measurements(search: Search) -> str:
+    updates = search.question.calibration.updates
+    if not updates:
+        return ""
+    names = sorted({one.device_name for update in updates for one in update.residuals})
+    labels = ", ".join(update.label for update in updates)
+    return f"times of {', '.join(names)} corrected by your own measurements ({labels})"
 
 
 def _generation(search: Search) -> str:

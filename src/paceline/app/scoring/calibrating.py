@@ -1,0 +1,168 @@
+"""`calibrate_rows`: what a table of the user's own measurements says of each device."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from paceline.app.scoring.answers import Answer
+from paceline.app.scoring.rows import read_rows
+from paceline.app.scoring.score import predict_rows
+from paceline.catalog import Catalog
+from paceline.errors import InvalidInputError
+from paceline.predict import Calibration, Residual, builtin_calibration, calibrate, residual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCalibration:
+    """What the measurements of one device say.
+
+    Attributes:
+        device: ``Device.name``.
+        num_rows: Rows used.
+        num_workloads: Distinct models among them; each counts once.
+        time_factor: By which its times are multiplied from now on.
+        error_before_frac: Median absolute error of the rows with the built-in calibration.
+        error_after_frac: With the new one.
+    """
+
+    device: str
+    num_rows: int
+    num_workloads: int
+    time_factor: float
+    error_before_frac: float
+    error_after_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSummary:
+    """What was learned from a table.
+
+    Attributes:
+        num_rows: Rows read.
+        num_used: Of them, measured on one device and predictable.
+        devices: One entry per device, by name.
+    """
+
+    num_rows: int
+    num_used: int
+    devices: tuple[DeviceCalibration, ...]
+
+
+def calibrate_rows(
+    rows_path: Path,
+    *,
+    catalog: Catalog,
+    label: str,
+    start: Calibration | None = None,
+    python: str | None = None,
+    cache_folder: Path | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> tuple[Calibration, CalibrationSummary]:
+    """Learn a factor per device from rows that state a measured time.
+
+    Args:
+        rows_path: The columns of ``score``, with ``step_time_ms`` or ``throughput`` and ``unit``.
+        catalog: Devices.
+        label: Date and origin, kept in the calibration.
+        start: What to add to; the built-in calibration if None.
+        python: Interpreter that has torch, for models that must be traced.
+        cache_folder: Where traced models are kept.
+        on_progress: Called with one line per model.
+
+    Raises:
+        InvalidInputError: The table cannot be read, a row is more than ten times off, or no row
+            can be used.
+    """
+    rows = read_rows(rows_path)
+    answers = predict_rows(
+        rows, catalog=catalog, python=python, cache_folder=cache_folder, on_progress=on_progress
+    )
+    measured = [
+        _measured_s(cells, answer) if (row.num_gpus or 1) == 1 else None
+        for row, answer, cells in zip(rows, answers, _cells(rows_path), strict=True)
+    ]
+    found = [
+        residual(
+            device_name=answer.device,
+            workload=f"{answer.entry}/{row.task}",
+            measured_s=time_s,
+            predicted_s=answer.step_mid_s,
+        )
+        for row, answer, time_s in zip(rows, answers, measured, strict=True)
+        if time_s is not None and answer.step_mid_s is not None
+    ]
+    if not found:
+        raise InvalidInputError(
+            f"no row of `{rows_path}` states a time on one device that can be predicted",
+            hint="give step_time_ms, or throughput and unit; `paceline score` says why a row fails",
+        )
+    calibrated = calibrate(start or builtin_calibration(), found, label=label)
+    summary = CalibrationSummary(
+        num_rows=len(rows), num_used=len(found), devices=_devices(found, calibrated)
+    )
+    return calibrated, summary
+
+
+def _cells(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _measured_s(cells: dict[str, str], answer: Answer) -> float | None:
+    """Time of a step: as stated, else by how many times the throughput is off."""
+    stated_ms = _number(cells.get("step_time_ms"))
+    if stated_ms is not None:
+        return stated_ms / 1e3
+    throughput = _number(cells.get("throughput"))
+    if throughput is None or answer.throughput_mid is None or answer.step_mid_s is None:
+        return None
+    return answer.step_mid_s * answer.throughput_mid / throughput
+
+
+def _number(text: str | None) -> float | None:
+    """A positive number; None for an empty cell.
+
+    Raises:
+        InvalidInputError: Anything else.
+    """
+    if not (text or "").strip():
+        return None
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not (value > 0 and math.isfinite(value)):
+        raise InvalidInputError(
+            f"`{text}` is no measured time or throughput",
+            hint="write a positive number, or leave the cell empty",
+        )
+    return value
+
+
+def _devices(
+    residuals: Sequence[Residual], calibrated: Calibration
+) -> tuple[DeviceCalibration, ...]:
+    by_device: dict[str, list[Residual]] = defaultdict(list)
+    for one in residuals:
+        by_device[one.device_name].append(one)
+    return tuple(
+        DeviceCalibration(
+            device=name,
+            num_rows=len(rows),
+            num_workloads=len({one.workload for one in rows}),
+            time_factor=math.exp(calibrated.device_log_shift[name]),
+            error_before_frac=_error_frac(rows, 0.0),
+            error_after_frac=_error_frac(rows, calibrated.device_log_shift[name]),
+        )
+        for name, rows in sorted(by_device.items())
+    )
+
+
+def _error_frac(rows: Sequence[Residual], shift: float) -> float:
+    return math.expm1(median(abs(one.log_ratio - shift) for one in rows))

@@ -1,0 +1,106 @@
+"""`calibrate_rows`: a planted factor comes back, a little at first; nonsense is refused."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import pytest
+
+from paceline.app.scoring import predict_rows
+from paceline.app.scoring.calibrating import calibrate_rows
+from paceline.app.scoring.rows import read_rows
+from paceline.catalog import load_catalog
+from paceline.errors import InvalidInputError
+from paceline.predict import builtin_calibration, read_updates, write_updates
+
+BASE = {
+    "model": "resnet50", "task": "train", "framework": "PyTorch 2.4.0", "precision": "amp",
+    "compiler_flags": "nhwc; eager", "gpu": "A100-SXM4-80GB", "n_gpus": "1",
+    "batch_per_gpu": "64", "unit": "img/s", "throughput": "", "step_time_ms": "",
+}  # fmt: skip
+MODELS = ["resnet50", "resnet18", "vgg16", "alexnet", "googlenet"]
+
+
+def write(tmp_path, rows):
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(BASE))
+        writer.writeheader()
+        writer.writerows([BASE | row for row in rows])
+    return path
+
+
+def planted(tmp_path, factor, models, column="step_time_ms"):
+    """Rows whose measurement is the prediction times a factor."""
+    path = write(tmp_path, [{"model": model} for model in models])
+    answers = predict_rows(read_rows(path), catalog=load_catalog())
+    assert all(answer.step_mid_s for answer in answers)
+    rows = []
+    for model, answer in zip(models, answers, strict=True):
+        value = {
+            "step_time_ms": 1e3 * factor * answer.step_mid_s,
+            "throughput": answer.throughput_mid / factor,
+        }[column]
+        rows.append({"model": model, column: f"{value:.9g}"})
+    return write(tmp_path, rows)
+
+
+def learned(path, **options):
+    return calibrate_rows(path, catalog=load_catalog(), label="test", **options)
+
+
+@pytest.mark.parametrize("column", ["step_time_ms", "throughput"])
+def test_a_planted_factor_is_approached_from_no_correction(tmp_path, column):
+    factors = [
+        learned(planted(tmp_path, 1.3, MODELS[:count], column))[1].devices[0].time_factor
+        for count in (1, 3, 5)
+    ]
+    assert 1 < factors[0] < factors[1] < factors[2] < 1.3
+    assert factors[2] > 1.2
+
+
+def test_predictions_move_by_the_factor_and_the_file_keeps_it(tmp_path):
+    path = planted(tmp_path, 1.3, MODELS)
+    calibration, summary = learned(path)
+    (device,) = summary.devices
+    assert device.error_after_frac < device.error_before_frac
+    write_updates(calibration, tmp_path / "c.json")
+    kept = read_updates(builtin_calibration(), tmp_path / "c.json")
+    before = predict_rows(read_rows(path), catalog=load_catalog())
+    after = predict_rows(read_rows(path), catalog=load_catalog(), calibration=kept)
+    moved = after[0].step_mid_s / before[0].step_mid_s
+    assert 1 < moved < device.time_factor * (1 + 1e-9)
+
+
+def test_other_devices_stay_as_they_are_to_the_bit(tmp_path):
+    calibration, _ = learned(planted(tmp_path, 1.3, MODELS))
+    other = write(tmp_path, [{"gpu": "V100-SXM2-32GB"}])
+    one = predict_rows(read_rows(other), catalog=load_catalog())
+    two = predict_rows(read_rows(other), catalog=load_catalog(), calibration=calibration)
+    assert one[0].step_mid_s == two[0].step_mid_s
+
+
+def test_a_second_table_adds_to_the_first(tmp_path):
+    first, _ = learned(planted(tmp_path, 1.3, MODELS[:2]))
+    both, _ = learned(planted(tmp_path, 1.3, MODELS[2:]), start=first)
+    at_once, _ = learned(planted(tmp_path, 1.3, MODELS))
+    assert len(both.updates) == 2
+    shifts = [c.device_log_shift["A100 SXM4 80GB"] for c in (both, at_once)]
+    assert math.isclose(*shifts, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({}, "states a time"),
+        ({"step_time_ms": "fast"}, "no measured time"),
+        ({"step_time_ms": "-3"}, "no measured time"),
+        ({"step_time_ms": "nan"}, "no measured time"),
+        ({"step_time_ms": "1e9"}, "ten times"),
+        ({"model": "nobody knows this", "step_time_ms": "3"}, "states a time"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_refused(tmp_path, row, words):
+    with pytest.raises(InvalidInputError, match=words):
+        learned(write(tmp_path, [row]))
