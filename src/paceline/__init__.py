@@ -77,7 +77,9 @@ _HOME = {
     "write_plan": "paceline.plan",
     "to_dict": "paceline.app.output",
     "to_json": "paceline.app.output",
-    **dict.fromkeys(("devices", "models", "offers", "scale", "score", "why_not"), _API),
+    **dict.fromkeys(
+        ("calibrate", "devices", "models", "offers", "scale", "score", "why_not"), _API
+    ),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "paceline.errors"),
 }
 #: Rooms whose name is also a verb.

@@ -27,6 +27,7 @@ def test_exported_names() -> None:
         "UnknownNameError",
         "WorkerError",
         "__version__",
+        "calibrate",
         "devices",
         "models",
         "offers",

@@ -23,6 +23,7 @@ goal: done within 24 h (chance ≥ 80 %), cheapest first
 3  Lambda 8×H100 SXM5 80GB   23.9  15.1 h (14–17)  19.5 (18–21)    >99 %  22/40 GB  8×512
    ↳ fastest
 
+first place: 1 device × batch 512, BF16, compiled
 why: the cheapest of 312 that meet the deadline
 turns: a deadline of 27 h makes the RTX 4090 win at 10.0 USD
 below the line: Vast 1×H100: priced 14 months ago; would win below 0.61 USD/h
