@@ -1,10 +1,14 @@
 """Trace the causal and masked language models of transformers at their own default sizes.
 
-Usage: python tools/survey_transformers.py OUT.csv [EVERY]
+Usage: python tools/survey_transformers.py OUT.csv [SHARD/SHARDS]
 
 Writes one line per class: whether its default config builds, and whether a training step and an
-inference trace. EVERY takes each n-th class only.
+inference (prefill and decode of a decoder, forward of all else) trace, with the same ops at two
+batch sizes and lengths. Classes that OUT.csv has
+already are not tried again, so that a survey can be stopped and taken up.
 """
+
+from __future__ import annotations
 
 import csv
 import importlib
@@ -12,60 +16,86 @@ import signal
 import sys
 import time
 import warnings
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 WORKERS = Path(__file__).parent.parent / "src" / "paceline" / "trace" / "workers"
-LIMIT_S = 240
-COLUMNS = ("model_class", "builds", "train", "infer", "parameters", "seconds")
+LIMIT_S = 120
+#: Batch and sequence length of the two traces that must ask for the same ops.
+POINTS = [(3, 11), (7, 23)]
+COLUMNS = ("model_class", "builds", "train", "infer", "parameters", "cpu_s")
 
 
-def class_names():
+class TooSlowError(Exception):
+    """A class took longer than the survey grants it."""
+
+
+def class_names() -> list[str]:
+    """Every causal and masked language model, in an order of which any beginning is a sample."""
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
     names = set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
-    return sorted(names | set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values()))
+    names |= set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values())
+    return sorted(names, key=lambda name: zlib.crc32(name.encode()))
 
 
-def attempt(work):
+def attempt(work: Callable[[], Any]) -> tuple[str, Any]:
     """``ok`` and the result, or the reason and None."""
 
-    def give_up(_signal, _frame):
-        raise TimeoutError(f"longer than {LIMIT_S} s")
+    def give_up(_signal: int, _frame: FrameType | None) -> None:
+        raise TooSlowError(f"longer than {LIMIT_S} s")
 
     signal.signal(signal.SIGALRM, give_up)
     signal.alarm(LIMIT_S)
     try:
         return "ok", work()
     except Exception as error:  # noqa: BLE001 - a survey records whatever a library raises
-        return (
-            f"{type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''}",
-            None,
-        )
+        first_line = next(iter(str(error).splitlines()), "")[:120]
+        return f"{type(error).__name__}: {first_line}", None
     finally:
         signal.alarm(0)
 
 
-def survey(name):
+def survey(name: str) -> dict[str, object]:
+    """One line of the table."""
     worker, hf = importlib.import_module("torch_worker"), importlib.import_module("torch_hf")
-    start = time.monotonic()
-    built, subject = attempt(lambda: hf.hf_subject(name, {}))
-    row = {"model_class": name, "builds": built, "train": "", "infer": "", "parameters": ""}
+    start = time.process_time()
+    row: dict[str, object] = dict.fromkeys(COLUMNS, "")
+    row["model_class"] = name
+    row["builds"], subject = attempt(lambda: hf.hf_subject(name, {}))
     if subject is not None:
         row["parameters"] = sum(p.numel() for p in subject.model.parameters())
         row["train"], _ = attempt(lambda: worker.report(subject, "train"))
         row["infer"], _ = attempt(lambda: worker.report(subject, "infer"))
-    return {**row, "seconds": round(time.monotonic() - start, 1)}
+    return {**row, "cpu_s": round(time.process_time() - start, 1)}
 
 
-def main(out, every="1"):
+def surveyed(path: Path) -> set[str]:
+    """Classes that the file has already."""
+    if not path.exists():
+        return set()
+    with path.open(encoding="utf-8") as file:
+        return {row["model_class"] for row in csv.DictReader(file)}
+
+
+def main(out: str, share: str = "0/1") -> None:
+    """Survey the classes of one share that are still to do."""
     warnings.simplefilter("ignore")
     sys.path.insert(0, str(WORKERS))
     importlib.import_module("torch_models").import_torchvision()
-    with open(out, "w", newline="", encoding="utf-8") as file:
+    vars(importlib.import_module("torch_worker"))["_points"] = lambda _has_seq: POINTS
+    shard, num_shards = (int(part) for part in share.split("/"))
+    path, done = Path(out), surveyed(Path(out))
+    with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        for name in class_names()[:: int(every)]:
-            writer.writerow(survey(name))
-            file.flush()
+        if not done:
+            writer.writeheader()
+        for name in class_names()[shard::num_shards]:
+            if name not in done:
+                writer.writerow(survey(name))
+                file.flush()
 
 
 if __name__ == "__main__":

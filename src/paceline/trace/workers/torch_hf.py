@@ -4,6 +4,7 @@ Standard library, torch and transformers only. Nothing is downloaded: architectu
 library's code, sizes from ``hf_models.json`` (published configurations) or from the file given.
 """
 
+import functools
 import importlib
 import inspect
 import json
@@ -29,9 +30,29 @@ def hf_subject(name, _request):
     """The subject that ``hf:NAME`` names."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch_models.import_torchvision()
+    _say_that_sequences_are_whole()
     model_class, config = _find(name)
     kind = _kind(model_class)
     return HfSubject(_built(model_class, config), kind)
+
+
+def _say_that_sequences_are_whole():
+    """Answer the library where it would read values, which meta tensors have not.
+
+    No sequence is padded, and no two are packed into one.
+    """
+    masks = importlib.import_module("transformers.masking_utils")
+    models = importlib.import_module("transformers.modeling_utils")
+    for name in ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa"):
+        asked = getattr(masks, name, None)
+        if asked is not None and not hasattr(asked, "func"):
+            setattr(masks, name, functools.partial(_without_padding, asked))
+    masks.find_packed_sequence_indices = lambda _positions: None
+    models.PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_arguments: None
+
+
+def _without_padding(asked, _padding_mask, *rest, **named):
+    return asked(None, *rest, **named)
 
 
 def _built(model_class, config):
@@ -55,7 +76,7 @@ def _find(name):
     known = _known()
     if name in known:
         return _from_settings(transformers, known[name])
-    if "For" in name or name.endswith("Model"):
+    if "For" in name or name.endswith(("Model", "Head")):
         model_class = getattr(transformers, name, None)
         if model_class is not None and getattr(model_class, "config_class", None):
             return model_class, model_class.config_class()
@@ -123,14 +144,16 @@ class HfSubject(Subject):
     def inputs(self, batch, seq):
         """The main input, and labels in training."""
         given = {}
+        codebooks = getattr(self.model.config, "num_codebooks", None)
         if self.shape is None:
-            given[self._main] = _tokens(batch, seq)
+            rows = batch * codebooks if codebooks else batch
+            given[self._main] = _tokens(rows, seq)
         else:
             given[self._main] = torch.empty((batch, *tuple(self.shape)), device="meta")
         self._add_text(given, batch, seq)
         if self.model.training and "labels" in self._forward_names:
-            rows = (batch,) if self.kind == "image" else (batch, seq)
-            given["labels"] = _tokens(*rows)
+            label = (batch,) if self.kind == "image" else (batch, seq)
+            given["labels"] = _tokens(*label, *((codebooks,) if codebooks else ()))
         return given
 
     def _add_text(self, given, batch, seq):
@@ -142,7 +165,9 @@ class HfSubject(Subject):
         if self._main == "pixel_values" and "input_ids" in self._forward_names:
             given["input_ids"] = _tokens(batch, seq)
         vision = getattr(self.model.config, "vision_config", None)
-        if self._main == "input_ids" and "pixel_values" in self._forward_names and vision:
+        takes_both = self._main == "input_ids" and "pixel_values" in self._forward_names
+        # A language model that may look at images is traced on text: no image token, no image.
+        if takes_both and vision and self.kind != "language":
             size = vision.image_size
             given["pixel_values"] = torch.empty((batch, 3, size, size), device="meta")
         if "return_loss" in self._forward_names and self.model.training:
