@@ -76,10 +76,9 @@ def _find(name):
     known = _known()
     if name in known:
         return _from_settings(transformers, known[name])
-    if "For" in name or name.endswith(("Model", "Head")):
-        model_class = getattr(transformers, name, None)
-        if model_class is not None and getattr(model_class, "config_class", None):
-            return model_class, model_class.config_class()
+    config_class = getattr(getattr(transformers, name, None), "config_class", None)
+    if config_class is not None:
+        return getattr(transformers, name), config_class()
     mapping = importlib.import_module("transformers.models.auto.configuration_auto")
     if name in mapping.CONFIG_MAPPING_NAMES:
         return _from_settings(transformers, {"model_type": name})
