@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paceline.app.scoring import score_rows
 from paceline.app.scoring.rows import INPUT_COLUMNS, read_rows
-from paceline.catalog import load_catalog
+from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
 
 BASE = {
@@ -71,6 +71,45 @@ def test_accumulation_multiplies_the_step(tmp_path):
 def test_a_batch_that_cannot_fit_is_called_so(tmp_path):
     _, (small, large) = score(tmp_path, {"batch_per_gpu": "8"}, {"batch_per_gpu": "100000"})
     assert (small["fits"], large["fits"]) == ("yes", "no")
+
+
+def test_memory_says_yes_unsure_and_no_in_this_order(tmp_path):
+    _, lines = score(tmp_path, *({"batch_per_gpu": str(b)} for b in range(200, 2000, 50)))
+    words = [line["fits"] for line in lines]
+    assert list(dict.fromkeys(words)) == ["yes", "unsure", "no"]
+    capacity = find_device(load_catalog(), "A100 SXM4 80GB").capacity_bytes
+    for line in lines:
+        assert (line["fits"] == "yes") == (float(line["memory_high_bytes"]) <= capacity)
+        assert (line["fits"] == "no") == (float(line["memory_low_bytes"]) > capacity)
+
+
+LLAMA = {
+    "model": "Llama 2 7B", "framework": "LitGPT (PyTorch 2.1)", "precision": "bf16-true",
+    "compiler_flags": "LoRA; quant None", "batch_per_gpu": "1",
+}  # fmt: skip
+
+
+def test_low_rank_adapters_and_narrow_weights_keep_less(tmp_path):
+    full = LLAMA | {"compiler_flags": ""}
+    narrow = LLAMA | {"compiler_flags": "LoRA; quant bnb.nf4"}
+    _, lines = score(tmp_path, full, LLAMA, narrow)
+    full_bytes, lora_bytes, narrow_bytes = (float(line["memory_mid_bytes"]) for line in lines)
+    assert full_bytes > 2 * lora_bytes > 2 * narrow_bytes
+    # 6.7 G weights of 2 bytes stay whole; of half a byte, all but the embedding and the head.
+    assert lora_bytes > 13.4e9
+    assert narrow_bytes < lora_bytes - 0.7 * 1.48 * 6.6e9
+
+
+def test_adapters_of_another_kind_are_refused(tmp_path):
+    _, (line,) = score(tmp_path, LLAMA | {"compiler_flags": "Adapter v2; quant None"})
+    assert "adapters" in line["reason"]
+
+
+def test_ranks_that_shard_keep_less(tmp_path):
+    rows = [LLAMA | {"compiler_flags": "", "parallelism": how, "n_gpus": "8"}
+            for how in ("DP", "FSDP")]  # fmt: skip
+    _, (whole, sharded) = score(tmp_path, *rows)
+    assert float(sharded["memory_mid_bytes"]) < float(whole["memory_mid_bytes"]) / 4
 
 
 @pytest.mark.parametrize(

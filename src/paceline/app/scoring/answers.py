@@ -30,7 +30,8 @@ class Answer:
         memory_low_bytes: Lower end of peak memory per device.
         memory_mid_bytes: Median.
         memory_high_bytes: What holds at a chance of 95 %.
-        fits: ``yes``, ``no``, or empty where memory is unknown.
+        fits: ``yes`` at a chance of 95 %, ``no`` if even the lower bound is too much, ``unsure``
+            between; empty where memory is unknown.
         power_w: Mean power per device.
         roofline_s: Plain roofline of one microbatch, for comparison.
         reason: Why there is no prediction; empty where there is one.

@@ -6,10 +6,13 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from paceline.app.scoring.rows import Row
 from paceline.catalog import Catalog, Device, Offer, OfferLinks, Source, offer_links
 from paceline.parallel import LinkTable, Sharding, data_parallel_step
-from paceline.predict import StepPrediction
+from paceline.plan.rank_memory import peak_moments, saved_bytes
+from paceline.predict import Points, StepPrediction
 from paceline.trace.costs import LoweredPass
 
 if TYPE_CHECKING:
@@ -64,6 +67,17 @@ def _inference(row: Row, alone_s: float) -> tuple[float | None, str]:
     if row.parallelism.lower() in ("", "none") or row.parallelism.lower().startswith("dp"):
         return alone_s, ""
     return None, f"the parallelism `{row.parallelism}` is not predicted from a published row"
+
+
+def rank_memory_frac(cell: Cell, lowered: LoweredPass, seq: float) -> float:
+    """Peak of a rank that shards, over that of a device that keeps everything."""
+    num_ranks = int(cell.row.num_gpus or 1)
+    if num_ranks <= 1 or cell.job.task == "infer":
+        return 1.0
+    points = Points(batch=np.array([cell.job.batch_per_gpu]), seq=np.array([seq]))
+    moments = peak_moments(lowered, points)
+    saved = saved_bytes(moments, num_ranks, _sharding(cell.row.parallelism))
+    return 1.0 - float(saved[0] / moments.whole.max())
 
 
 def _sharding(parallelism: str) -> Sharding:

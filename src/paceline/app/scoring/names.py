@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.tables import read_table
@@ -16,6 +17,15 @@ _FUSED_ATTENTION_SINCE = 2.0
 _CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"\b(?:optimizer=)?(adamw|adam|sgd|adadelta|adafactor|lamb)\b", re.I)
 _CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
+_LORA = re.compile(r"\bq?lora\b", re.IGNORECASE)
+_ADAPTER = re.compile(r"\badapter\b", re.IGNORECASE)
+_NARROW_WEIGHTS: dict[Literal["int4", "int8"], re.Pattern[str]] = {
+    "int4": re.compile(r"\b(nf4|fp4|int4|4-bit|awq|gptq)\b", re.IGNORECASE),
+    "int8": re.compile(r"\bbnb\.int8\b|\b8-bit weights\b", re.IGNORECASE),
+}
+#: Where no rank is stated: LitGPT's default, on queries and values.
+_LORA_RANK = 8
+_LORA_MODULES = ("*.q", "*.v", "*q_proj", "*v_proj", "*query", "*value")
 _VERSION = re.compile(r"pytorch\s+(\d+\.\d+)", re.IGNORECASE)
 
 
@@ -111,13 +121,37 @@ def _framework(row: Row) -> dict[str, str]:
 def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
     compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}
     checkpointing: Checkpointing = "block" if _CHECKPOINTING.search(row.flags) else "none"
-    return Configuration(
+    plain = Configuration(
         precision=_precision(row.precision),
         compiler=compilers[framework["compiler"]],
         checkpointing=checkpointing,
         platform="cpu" if row.num_gpus == 0 or row.gpu.startswith("CPU") else "cuda",
         channels_last=bool(_CHANNELS_LAST.search(row.flags)),
         attention="flash" if _has_fused_attention(row) else "math",
+        training_format="pure" if row.precision.endswith("-true") else "autocast",
+    )
+    return _tuned(row, plain)
+
+
+def _tuned(row: Row, plain: Configuration) -> Configuration:
+    """With what the flags say of adapters and of the format of weights.
+
+    Raises:
+        UnresolvedRowError: Adapters of another kind than LoRA.
+    """
+    found = (name for name, words in _NARROW_WEIGHTS.items() if words.search(row.flags))
+    weights = next(found, None)
+    if not row.task.startswith("train"):
+        return replace(plain, precision=weights) if weights else plain
+    if _ADAPTER.search(row.flags):
+        raise UnresolvedRowError("adapters other than LoRA are not modelled")
+    if not _LORA.search(row.flags):
+        return plain
+    return replace(
+        plain,
+        lora_rank=_LORA_RANK,
+        lora_modules=_LORA_MODULES,
+        frozen_weights=weights or "same",
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.app.scoring.answers import Answer
-from paceline.app.scoring.many_devices import scale_out
+from paceline.app.scoring.many_devices import rank_memory_frac, scale_out
 from paceline.app.scoring.names import Job
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.units import items_to_unit
@@ -121,7 +121,11 @@ def _answer(
         cell.row, workload, _seq(cell, workload), cell.job.units_per_item
     )
     rate = None if per_item is None else items * per_item / mid_s
-    high_bytes = float(prediction.memory_high_bytes[place])
+    share = rank_memory_frac(cell, lowered, _seq(cell, workload))
+    low_bytes, high_bytes = (
+        share * float(bound[place])
+        for bound in (prediction.memory_low_bytes, prediction.memory_high_bytes)
+    )
     return Answer(
         entry=entry,
         device=device.name,
@@ -133,16 +137,20 @@ def _answer(
         throughput_mid=rate,
         throughput_high=None if rate is None else rate * spread,
         throughput_unit=unit,
-        memory_low_bytes=float(prediction.memory_low_bytes[place]),
-        memory_mid_bytes=float(prediction.memory_mid_bytes[place]),
+        memory_low_bytes=low_bytes,
+        memory_mid_bytes=share * float(prediction.memory_mid_bytes[place]),
         memory_high_bytes=high_bytes,
-        fits=_fits(high_bytes, device),
+        fits=_fits(low_bytes, high_bytes, device),
         power_w=float(prediction.power_w[place]),
         roofline_s=float(prediction.roofline_s[place]),
     )
 
 
-def _fits(high_bytes: float, device: Device) -> str:
-    if device.memory_bytes is None:
+def _fits(low_bytes: float, high_bytes: float, device: Device) -> str:
+    """``yes`` and ``no`` at the chance of the bounds; between them nobody can say."""
+    capacity = device.capacity_bytes
+    if capacity is None:
         return ""
-    return "yes" if high_bytes <= device.memory_bytes else "no"
+    if high_bytes <= capacity:
+        return "yes"
+    return "no" if low_bytes > capacity else "unsure"
