@@ -1,17 +1,20 @@
-"""Is the timing right? Against torch.utils.benchmark, and against a plain loop, interleaved.
+"""Is the timing right? Against torch.utils.benchmark and timm's benchmark.py, interleaved.
 
-    python benchmarks/measure_timing.py [ROUNDS]
+    python benchmarks/measure_timing.py [ROUNDS] [CASE]
 
-Rounds of A B A B: A is the loop of `paceline measure` (src/paceline/run/workers/engine.py), B is
-``torch.utils.benchmark.Timer.blocked_autorange``, on the same model in the same process. Printed
-per model: the ratio of medians with its 90 % interval over rounds, and what the harness adds to a
-step (time of the loop around a step that does nothing, over the step).
+Rounds of A B C A B C: A is the loop of `paceline measure` (src/paceline/run/workers/engine.py), B
+is ``torch.utils.benchmark.Timer.blocked_autorange``, C the protocol of timm's ``benchmark.py`` with
+its defaults, on the same model in the same process. Printed per model: the ratio of medians with
+its 90 % interval over rounds, and what the harness adds to a step (time of the loop around a step
+that does nothing, over the step).
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,43 +24,61 @@ from torch.utils.benchmark import Timer
 ROOT = Path(__file__).parents[1] / "src/paceline"
 sys.path[:0] = [str(ROOT / "run/workers"), str(ROOT / "trace/workers")]
 
+# The CUDA build of torchvision declares these in C++, which a CPU build of torch cannot load.
+for name in ("nms", "qnms"):
+    torch.library.define(f"torchvision::{name}", "(Tensor boxes, Tensor scores, float x) -> Tensor")
+
 import engine  # noqa: E402
+import timm  # noqa: E402
 import torch_models  # noqa: E402
 
 SETTINGS = {
     "min_samples": 5, "max_samples": 1000, "max_s": 5.0, "max_warmup_s": 0.2,
     "min_sample_s": 0.005,
 }  # fmt: skip
+timm_resnet18 = partial(timm.create_model, "resnet18")
 #: Model, input, whether it trains, and seconds of each turn.
 CASES = {
     "mnist-cnn b8 forward": (torch_models.MnistCnn, (8, 1, 28, 28), False, 0.2),
     "mnist-cnn b8 step": (torch_models.MnistCnn, (8, 1, 28, 28), True, 0.2),
     "mnist-cnn b128 step": (torch_models.MnistCnn, (128, 1, 28, 28), True, 0.8),
-    "resnet18 b1 forward": (
-        torch_models.torchvision_classifier("resnet18"),
+    "timm resnet18 b1 forward": (
+        partial(timm.create_model, "resnet18"),
         (1, 3, 64, 64),
         False,
         0.2,
     ),
+    "timm resnet18 b4 step": (timm_resnet18, (4, 3, 64, 64), True, 1.0),
 }
+#: What timm's script takes without options.
+TIMM_WARM_STEPS, TIMM_STEPS = 10, 40
 
 
-def main(num_rounds: int) -> None:
+def main(num_rounds: int, part: str) -> None:
     torch.set_num_threads(1)
-    print(f"| case | ms/step | ratio | 90 % interval of {num_rounds} rounds | harness |")
-    print("|---|--:|--:|--:|--:|")
-    for name, (build, shape, is_training, seconds) in CASES.items():
+    peers = {"torch.utils.benchmark": theirs, "timm benchmark.py": timms}
+    print(f"| case | against | ms/step | ratio | 90 % interval of {num_rounds} rounds | harness |")
+    print("|---|---|--:|--:|--:|--:|")
+    chosen = {name: case for name, case in CASES.items() if part in name}
+    for name, (build, shape, is_training, seconds) in chosen.items():
         step = make_step(build(), torch.rand(shape), is_training=is_training)
-        pairs = [(ours(step, seconds), theirs(step, seconds)) for _ in range(num_rounds)]
-        ratios = np.array([a / b for a, b in pairs])
-        low, high = bootstrap(pairs)
-        step_s = statistics.median(b for _, b in pairs)
-        added = ours(lambda: None, 0.2) / step_s
-        print(
-            f"| {name} | {1e3 * step_s:.3f} | {np.median(ratios):.3f} | {low:.3f}–{high:.3f} "
-            f"| {100 * added:.3f} % |",
-            flush=True,
-        )
+        turns = [
+            (ours(step, seconds), *(peer(step, seconds) for peer in peers.values()))
+            for _ in range(num_rounds)
+        ]
+        added = ours(lambda: None, 0.2)
+        for column, peer in enumerate(peers, start=1):
+            report(name, peer, [(turn[0], turn[column]) for turn in turns], added)
+
+
+def report(name, peer, pairs, added_s) -> None:
+    low, high = bootstrap(pairs)
+    own_s, step_s = (statistics.median(column) for column in zip(*pairs, strict=True))
+    print(
+        f"| {name} | {peer} | {1e3 * step_s:.3f} | {own_s / step_s:.3f} | {low:.3f}–{high:.3f} "
+        f"| {100 * added_s / step_s:.3f} % |",
+        flush=True,
+    )
 
 
 def make_step(model, inputs, *, is_training):
@@ -88,6 +109,23 @@ def theirs(step, seconds) -> float:
     return timer.blocked_autorange(min_run_time=seconds).median
 
 
+def timms(step, seconds) -> float:
+    """Mean of so many steps, each timed alone, after so many unwatched ones.
+
+    The protocol of ``benchmark.py`` in huggingface/pytorch-image-models, which its package leaves
+    out.
+    """
+    del seconds
+    for _ in range(TIMM_WARM_STEPS):
+        step()
+    total_s = 0.0
+    for _ in range(TIMM_STEPS):
+        begin = time.perf_counter()
+        step()
+        total_s += time.perf_counter() - begin
+    return total_s / TIMM_STEPS
+
+
 def bootstrap(pairs) -> tuple[float, float]:
     """90 % interval of the ratio of medians, rounds drawn as pairs."""
     generator = np.random.default_rng(0)
@@ -98,4 +136,4 @@ def bootstrap(pairs) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 40)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 40, " ".join(sys.argv[2:]))
