@@ -45,7 +45,7 @@ def test_an_unknown_interconnect_is_the_conservative_one_and_says_so() -> None:
     offer = find_offer(CATALOG, "aws/p4d.24xlarge")
     guessed = offer_links(CATALOG, replace(offer, interconnect="unknown (host dependent)"))
     assert guessed.device.bytes_per_s < offer_links(CATALOG, offer).device.bytes_per_s
-    assert any("assumed to talk over PCIe" in line for line in guessed.assumptions)
+    assert any("taken to talk over PCIe" in line for line in guessed.assumptions)
 
 
 def test_bridges_join_two_cards_only() -> None:
