@@ -114,11 +114,17 @@ def test_nothing_on_the_list_is_dominated(name):
             )
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", MODELS)
 def test_adding_an_offer_never_worsens_the_best(name):
     offers = catalog().offers
-    best = [planned(name, offers=offers[:n]).choices[0].cost_usd.mid for n in (5, 10, 15, 20)]
+    best = []
+    for count in (5, 10, 15, 20):
+        try:
+            best.append(planned(name, offers=offers[:count]).choices[0].cost_usd.mid)
+        except (DoesNotFitError, NoOfferError):
+            best.append(math.inf)
     assert best == sorted(best, reverse=True)
+    assert best[-1] < math.inf
 
 
 @pytest.mark.parametrize("name", ONE_DEVICE)
@@ -163,7 +169,7 @@ def test_a_plan_read_back_is_the_same(name):
     assert load_plan(dump_plan(plan)) == plan
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", MODELS)
 def test_no_first_place_rests_on_an_old_price_while_a_fresh_one_exists(name):
     plan = planned(name)
     offers = {offer.name: offer for offer in catalog().offers}
