@@ -55,8 +55,8 @@ class BlockCosts:
         parameters: Parameters that the rank keeps, (num_blocks,).
         saved_bytes: Activations kept for backward, (num_points, num_blocks).
         boundary_bytes: What the next block needs of this one and those before, same shape.
-        transient_bytes: Beyond parameters, states and saved activations, at the peak,
-            (num_points,).
+        transient_bytes: Activations alive for a moment while the block runs, in forward or
+            backward, same shape.
     """
 
     names: tuple[str, ...]
@@ -144,7 +144,7 @@ def block_costs(
         parameters=memory.parameters,
         saved_bytes=memory.saved,
         boundary_bytes=memory.boundary,
-        transient_bytes=memory.activation_peak - memory.saved.sum(axis=1),
+        transient_bytes=memory.transient,
     )
 
 
@@ -175,7 +175,7 @@ class _Memory:
     parameters: FloatArray
     saved: FloatArray
     boundary: FloatArray
-    activation_peak: FloatArray
+    transient: FloatArray
 
 
 def _memory(program: Program, block: IntArray, num_blocks: int, points: Points) -> _Memory:
@@ -192,21 +192,25 @@ def _memory(program: Program, block: IntArray, num_blocks: int, points: Points) 
         ).astype(np.float64),
         saved=_sum_stores(powers, num_bytes, is_saved, home, num_blocks),
         boundary=_boundary(program, block, num_blocks, powers),
-        activation_peak=_peak(powers, num_bytes[is_activation], birth[is_activation],
-                              death[is_activation], len(program.ops)),
+        transient=_transient(program, is_activation & ~is_saved, block, num_blocks, powers),
     )  # fmt: skip
 
 
-def _peak(
-    powers: FloatArray, num_bytes: FloatArray, birth: FloatArray, death: FloatArray, num_ops: int
+def _transient(
+    program: Program, chosen: np.ndarray, block: IntArray, num_blocks: int, powers: FloatArray
 ) -> FloatArray:
-    """Largest sum of live bytes over the pass, (num_points,)."""
+    """Largest sum of live bytes of ``chosen`` while each block runs, (num_points, num_blocks)."""
+    stores, num_ops = program.stores, len(program.ops)
+    num_bytes = stores.num_bytes()[chosen]
+    birth, death = (program.position_of(at)[chosen] for at in (stores.birth, stores.death))
     change = np.zeros((num_ops + 2, num_bytes.shape[1]))
     np.add.at(change, np.clip(birth, 0, num_ops).astype(np.int64), num_bytes)
     np.add.at(change, np.clip(death + 1, 0, num_ops + 1).astype(np.int64), -num_bytes)
     used = np.flatnonzero(change.any(axis=0))
     live = np.cumsum(change[:, used], axis=0) @ powers[:, used].T
-    return np.asarray(live[:-1].max(axis=0))
+    largest = np.zeros((num_blocks, live.shape[1]))
+    np.maximum.at(largest, block, live[program.ops.position.astype(np.int64)])
+    return np.asarray(largest.T)
 
 
 def _sum_stores(

@@ -167,8 +167,9 @@ def evaluate_strategies(
     state_bytes = _state_bytes(table, state)
     states = pipelines.parameters[of_row] * state_bytes[:, None]
     kept = pipelines.activations[of_row]
-    fullest = (np.arange(len(table)), (states + kept).argmax(axis=1))
-    allocated = states[fullest] + kept[fullest] + pipelines.transient[of_row]
+    held = states + kept + pipelines.transient[of_row]
+    fullest = (np.arange(len(table)), held.argmax(axis=1))
+    allocated = held[fullest]
     update_s = _update_s(table, pipelines.parameters[of_row].max(axis=1), fabric, state)
     exposed_s = _exposed_s(table, pipelines, of_row, tensor_degree, fabric, state)
     step_s = pipelines.seconds[of_row] + update_s + exposed_s
@@ -209,7 +210,7 @@ class _Layout:
     parameters: FloatArray
     saved: FloatArray
     message_bytes: float
-    transient_bytes: float
+    transient: FloatArray
 
 
 def _pipelines(
@@ -239,7 +240,7 @@ def _shapes(keys: IndexArray) -> IndexArray:
 
 
 def _empty_pipelines(count: int, width: int) -> _Pipelines:
-    wide = {"parameters", "activations"}
+    wide = {"parameters", "activations", "transient"}
     return _Pipelines(
         **{
             f.name: np.zeros((count, width) if f.name in wide else count)
@@ -265,7 +266,8 @@ def _fill(
     found.tensor[rows] = microbatches * _per_rank(tensor, chunks).max(axis=1)
     found.forward[rows] = _per_rank(forward, chunks).max(axis=1)
     found.backward[rows] = _per_rank(backward, chunks).max(axis=1)
-    found.transient[rows] = [one.transient_bytes for one in layouts]
+    transient = np.stack([one.transient for one in layouts])
+    found.transient[rows, :pp] = transient.reshape(len(rows), chunks, pp).max(axis=1)
     parameters = np.stack([one.parameters for one in layouts])
     saved = np.stack([one.saved for one in layouts])
     found.parameters[rows, :pp] = _per_rank(parameters, chunks)
@@ -308,8 +310,20 @@ def _layout(variant: Variant, num_stages: int, point: int, fabric: Fabric) -> _L
         parameters=per_stage(costs.parameters, cuts),
         saved=per_stage(costs.saved_bytes[point], cuts),
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,
-        transient_bytes=float(costs.transient_bytes[point]),
+        transient=_stage_transient(costs.saved_bytes[point], costs.transient_bytes[point], cuts),
     )
+
+
+def _stage_transient(saved: FloatArray, transient: FloatArray, cuts: IndexArray) -> FloatArray:
+    """What a stage holds beyond the saved activations of all its blocks, at its peak.
+
+    While a block runs backward, what the blocks after it had saved is free again.
+    """
+    ends = [*cuts[1:].tolist(), len(saved)]
+    return np.array([
+        (np.cumsum(saved[start:end]) + transient[start:end]).max() - saved[start:end].sum()
+        for start, end in zip(cuts.tolist(), ends, strict=True)
+    ])  # fmt: skip
 
 
 def _hop_s(keys: IndexArray, layouts: list[_Layout], fabric: Fabric) -> FloatArray:
