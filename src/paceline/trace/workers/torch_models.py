@@ -274,4 +274,5 @@ ZOO = {
     "gpt2": (lambda: gpt2(12, 768, 12), "language", {}),
     "llama-3-8b": (lambda: llama(32, 4096, 32, 8, 14336, 128256), "language", {}),
     "llama-3-70b": (lambda: llama(80, 8192, 64, 8, 28672, 128256), "language", {}),
+    "llama-3.1-405b": (lambda: llama(126, 16384, 128, 8, 53248, 128256), "language", {}),
 }
