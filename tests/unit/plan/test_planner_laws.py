@@ -27,7 +27,9 @@ TODAY = date(2026, 11, 20)
 OPTIONS = SearchOptions(num_largest_batches=2)
 WORK = Work()
 #: Device limit of the plans; the large models need more than a machine.
-MAX_DEVICES = {"llama-3-8b": 16, "mixtral-8x7b": 64, "llama-3-70b": 64}
+MAX_DEVICES = {
+    "llama-3-8b": 16, "mixtral-8x7b": 64, "llama-3-70b": 64, "llama-3.1-405b": 512,
+}  # fmt: skip
 #: One of each kind in every run, the rest of the zoo in the slow one.
 CORE = {
     "alexnet", "bert-base", "dcgan", "dlrm", "gpt2", "lstm", "mnist-cnn", "ppo", "resnet50", "unet",
