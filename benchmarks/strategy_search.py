@@ -11,18 +11,14 @@ from paceline.parallel.evaluation import Fabric, evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.search import enumerate_strategies, prepare_search, search_strategies
 from paceline.predict import DeviceTable
-from paceline.trace import Configuration, load_workload, trace_workload
+from paceline.trace import Configuration, load_workload
 
-LLAMA_405B = (
-    "transformer:layers=126,hidden=16384,heads=128,kv_heads=8,ffn=53248,vocab=128256,"
-    "gated=1,norm=rms,bias=0"
-)
 CASES = (
     ("resnet50", "resnet50", 64, 8192, 1),
     ("gpt2", "gpt2", 64, 512, 1024),
     ("llama-3-8b", "llama-3-8b", 64, 256, 4096),
     ("llama-3-70b", "llama-3-70b", 4096, 4096, 4096),
-    ("llama-3.1-405b", LLAMA_405B, 16384, 16384, 8192),
+    ("llama-3.1-405b", "llama-3.1-405b", 16384, 16384, 8192),
 )
 
 
@@ -42,8 +38,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for title, entry, num_devices, batch, seq in CASES:
         times = [time.process_time(), time.perf_counter()]
-        load = trace_workload if entry.startswith("transformer:") else load_workload
-        graph = load(entry).passes[0].graph
+        graph = load_workload(entry).passes[0].graph
         loaded = time.perf_counter() - times[1]
         start = time.process_time()
         space = prepare_search(

@@ -234,9 +234,15 @@ def _pipelines(
 
 def _shapes(keys: IndexArray) -> IndexArray:
     """What must be equal to play pipelines together: ranks, chunks, kind, microbatches played."""
-    played = [settled_microbatches(count, ranks) for ranks, _, _, count in keys[:, :4].tolist()]
-    is_gpipe = keys[:, 2] == KINDS.index("gpipe")
-    return np.column_stack([keys[:, :3], np.where(is_gpipe, keys[:, 3], played)])
+    played = [
+        settled_microbatches(_schedule(kind, count, chunks), ranks)
+        for ranks, chunks, kind, count in keys[:, :4].tolist()
+    ]
+    return np.column_stack([keys[:, :3], played])
+
+
+def _schedule(kind: int, num_microbatches: int, chunks: int) -> Schedule:
+    return Schedule(kind=KINDS[kind], num_microbatches=num_microbatches, num_chunks=chunks)
 
 
 def _empty_pipelines(count: int, width: int) -> _Pipelines:
@@ -255,7 +261,7 @@ def _fill(
 ) -> None:  # fmt: skip
     """Evaluate pipelines of one shape and write them into their rows."""
     pp, chunks, kind, played = (int(x) for x in shape)
-    schedule = Schedule(kind=KINDS[kind], num_microbatches=played, num_chunks=chunks)
+    schedule = _schedule(kind, played, chunks)
     forward = np.stack([one.forward for one in layouts]) + hop_s[:, None]
     backward = np.stack([one.backward for one in layouts]) + hop_s[:, None]
     seconds = pipeline_s(schedule, forward, backward, num_microbatches=microbatches)
@@ -303,14 +309,19 @@ def _layout(variant: Variant, num_stages: int, point: int, fabric: Fabric) -> _L
         if fabric.cuts_evenly and num_stages > 1
         else balanced_cuts(work, num_stages)
     )
+    saved_bytes = costs.saved_bytes[point]
+    rows = (costs.forward_s[point], costs.backward_s[point], costs.tensor_s[point])
+    forward, backward, tensor, parameters, saved = per_stage(
+        np.stack([*rows, costs.parameters, saved_bytes]), cuts
+    )
     return _Layout(
-        forward=per_stage(costs.forward_s[point], cuts),
-        backward=per_stage(costs.backward_s[point], cuts),
-        tensor=per_stage(costs.tensor_s[point], cuts),
-        parameters=per_stage(costs.parameters, cuts),
-        saved=per_stage(costs.saved_bytes[point], cuts),
+        forward=forward,
+        backward=backward,
+        tensor=tensor,
+        parameters=parameters,
+        saved=saved,
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,
-        transient=_stage_transient(costs.saved_bytes[point], costs.transient_bytes[point], cuts),
+        transient=_stage_transient(saved_bytes, costs.transient_bytes[point], cuts),
     )
 
 
@@ -319,11 +330,9 @@ def _stage_transient(saved: FloatArray, transient: FloatArray, cuts: IndexArray)
 
     While a block runs backward, what the blocks after it had saved is free again.
     """
-    ends = [*cuts[1:].tolist(), len(saved)]
-    return np.array([
-        (np.cumsum(saved[start:end]) + transient[start:end]).max() - saved[start:end].sum()
-        for start, end in zip(cuts.tolist(), ends, strict=True)
-    ])  # fmt: skip
+    held = np.cumsum(saved)
+    peak = np.maximum.reduceat(held + transient, cuts)
+    return np.asarray(peak - held[np.append(cuts[1:], len(saved)) - 1])
 
 
 def _hop_s(keys: IndexArray, layouts: list[_Layout], fabric: Fabric) -> FloatArray:

@@ -11,6 +11,11 @@ import numpy.typing as npt
 
 from paceline.parallel.strategy import Schedule
 
+IndexArray = npt.NDArray[np.int64]
+
+#: Column of an action that no level has placed yet.
+_UNPLACED = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -38,12 +43,10 @@ def actions_of_rank(schedule: Schedule, num_ranks: int, rank: int) -> tuple[Acti
     >>> " ".join(f"{a.kind}{a.microbatch}" for a in text)
     'F0 F1 B0 F2 B1 B2'
     """
-    count, chunks = schedule.num_microbatches, schedule.num_chunks
-    forward = [_unit("F", i, num_ranks, rank, schedule) for i in range(count * chunks)]
-    backward = [_unit("B", i, num_ranks, rank, schedule) for i in range(count * chunks)]
-    warm = _num_warm(schedule, num_ranks, rank)
-    steady = [a for pair in zip(forward[warm:], backward, strict=False) for a in pair]
-    return (*forward[:warm], *steady, *backward[len(forward) - warm :])
+    orders = _orders_of(schedule, num_ranks)
+    columns = (orders.is_backward[rank], orders.microbatch[rank], orders.stage[rank])
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return tuple(Action("B" if back else "F", count, stage) for back, count, stage in rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,81 +61,87 @@ class Level:
     """
 
     columns: slice
-    rank_before: npt.NDArray[np.int64]
-    source: npt.NDArray[np.int64]
-    work: npt.NDArray[np.int64]
+    rank_before: IndexArray
+    source: IndexArray
+    work: IndexArray
 
 
 @lru_cache(maxsize=256)
 def levels_of(schedule: Schedule, num_ranks: int) -> tuple[Level, ...]:
-    """The schedule as levels: once a level's inputs are known it is a single array operation."""
-    queues = [list(reversed(actions_of_rank(schedule, num_ranks, r))) for r in range(num_ranks)]
-    column: dict[Action, int] = {}
-    last, levels = [0] * num_ranks, []
-    num_stages = num_ranks * schedule.num_chunks
-    while any(queues):
-        heads = [
-            (rank, queue[-1], source)
-            for rank, queue in enumerate(queues)
-            if queue and (source := _source_column(queue[-1], column, num_stages)) is not None
-        ]
-        assert heads, "a schedule never deadlocks"
-        levels.append(_level(heads, last, len(column) + 1, num_stages))
-        for position, (rank, action, _) in enumerate(heads):
-            queues[rank].pop()
-            last[rank] = levels[-1].columns.start + position
-            column[action] = last[rank]
+    """The schedule as levels: once a level's inputs are known it is a single array operation.
+
+    A microbatch passes all stages forward and then backward: along this way each action needs
+    the one before it.
+    """
+    orders, num_stages = _orders_of(schedule, num_ranks), num_ranks * schedule.num_chunks
+    way = np.where(orders.is_backward, 2 * num_stages - orders.stage, orders.stage + 1)
+    work = orders.stage + num_stages * orders.is_backward
+    column = np.full((schedule.num_microbatches, 2 * num_stages + 1), _UNPLACED)
+    column[:, 0] = 0
+    done, last = np.zeros((2, num_ranks), dtype=np.int64)
+    levels: list[Level] = []
+    start, num_actions = 1, way.shape[1]
+    while start <= way.size:
+        rank = np.flatnonzero(done < num_actions)
+        item, place = orders.microbatch[rank, done[rank]], way[rank, done[rank]]
+        source = column[item, place - 1]
+        ready = source != _UNPLACED
+        rank, item, place, source = rank[ready], item[ready], place[ready], source[ready]
+        assert len(rank), "a schedule never deadlocks"
+        columns = slice(start, start + len(rank))
+        levels.append(
+            Level(
+                columns=columns, rank_before=last[rank], source=source, work=work[rank, done[rank]]
+            )
+        )
+        column[item, place] = last[rank] = np.arange(columns.start, columns.stop)
+        done[rank] += 1
+        start = columns.stop
     return tuple(levels)
 
 
-def _level(
-    heads: list[tuple[int, Action, int]], last: list[int], start: int, num_stages: int
-) -> Level:  # fmt: skip
-    actions = [action for _, action, _ in heads]
-    return Level(
-        columns=slice(start, start + len(heads)),
-        rank_before=np.array([last[rank] for rank, _, _ in heads]),
-        source=np.array([source for _, _, source in heads]),
-        work=np.array([a.stage + num_stages * (a.kind == "B") for a in actions]),
-    )
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Orders:
+    """What every rank does, (num_ranks, num_actions)."""
+
+    is_backward: npt.NDArray[np.bool_]
+    microbatch: IndexArray
+    stage: IndexArray
 
 
-def _starts_here(action: Action, num_stages: int) -> bool:
-    """Whether the input comes from the rank itself: data at the start, the loss at the end."""
-    return action.stage == (0 if action.kind == "F" else num_stages - 1)
-
-
-def _source_column(action: Action, column: dict[Action, int], num_stages: int) -> int | None:
-    """Column of what an action needs; None while that is not known."""
-    if not _starts_here(action, num_stages):
-        step = -1 if action.kind == "F" else 1
-        return column.get(Action(action.kind, action.microbatch, action.stage + step))
-    if action.kind == "F":
-        return 0
-    return column.get(Action("F", action.microbatch, action.stage))
-
-
-def _num_warm(schedule: Schedule, num_ranks: int, rank: int) -> int:
-    """Forwards before the first backward."""
-    total = schedule.num_microbatches * schedule.num_chunks
-    if schedule.kind == "gpipe":
-        return total
-    if schedule.kind == "interleaved":
-        return min(total, 2 * (num_ranks - rank - 1) + (schedule.num_chunks - 1) * num_ranks)
-    return min(total, num_ranks - rank - 1)
-
-
-def _unit(
-    kind: Literal["F", "B"], index: int, num_ranks: int, rank: int, schedule: Schedule
-) -> Action:
-    """The ``index``-th forward or backward of a rank.
+def _orders_of(schedule: Schedule, num_ranks: int) -> _Orders:
+    """Some forwards, then one forward and one backward in turn, then the other backwards.
 
     Interleaved: groups of ``num_ranks`` microbatches pass all chunks before the next group.
     """
-    chunks = schedule.num_chunks
-    group, within = divmod(index, num_ranks * chunks)
-    chunk, member = divmod(within, num_ranks)
+    chunks, rank = schedule.num_chunks, np.arange(num_ranks)[:, None]
+    total = schedule.num_microbatches * chunks
+    action = np.arange(2 * total)[None, :]
+    num_warm = _num_warm(schedule, num_ranks, rank)
+    pair, second = np.divmod(action - num_warm, 2)
+    is_steady = (action >= num_warm) & (action < 2 * total - num_warm)
+    is_backward = np.where(is_steady, second == 1, action >= num_warm)
+    in_turn = np.where(is_backward, pair, num_warm + pair)
+    in_a_row = np.where(is_backward, action - total, action)
+    index = np.where(is_steady, in_turn, in_a_row)
     if chunks == 1:
-        return Action(kind, index, rank)
-    chunk = chunk if kind == "F" else chunks - 1 - chunk
-    return Action(kind, group * num_ranks + member, chunk * num_ranks + rank)
+        return _Orders(is_backward=is_backward, microbatch=index, stage=rank + 0 * index)
+    group, within = np.divmod(index, num_ranks * chunks)
+    chunk, member = np.divmod(within, num_ranks)
+    chunk = np.where(is_backward, chunks - 1 - chunk, chunk)
+    return _Orders(
+        is_backward=is_backward,
+        microbatch=group * num_ranks + member,
+        stage=chunk * num_ranks + rank,
+    )
+
+
+def _num_warm(schedule: Schedule, num_ranks: int, rank: IndexArray) -> IndexArray:
+    """Forwards of each rank before its first backward."""
+    total = schedule.num_microbatches * schedule.num_chunks
+    if schedule.kind == "gpipe":
+        return np.full_like(rank, total)
+    if schedule.kind == "interleaved":
+        ahead = 2 * (num_ranks - rank - 1) + (schedule.num_chunks - 1) * num_ranks
+        return np.minimum(total, ahead)
+    return np.minimum(total, num_ranks - rank - 1)

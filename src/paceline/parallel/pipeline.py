@@ -19,8 +19,8 @@ from paceline.parallel.orders import levels_of
 from paceline.parallel.strategy import Schedule
 from paceline.trace.graph import FloatArray
 
-#: Microbatches per rank after which a pipeline has settled into its pace.
-_SETTLED_ROUNDS = 4
+#: Rounds of one microbatch per rank after which a schedule has settled into its pace.
+_SETTLED_ROUNDS = {"plain": 1, "1f1b": 3, "interleaved": 4}
 
 
 def pipeline_s(
@@ -33,7 +33,8 @@ def pipeline_s(
     """Time of all microbatches through the pipeline, (num_candidates,).
 
     The schedule is played level by level over all candidates at once. Once the pipeline has
-    settled, every further round of one microbatch per rank takes the same time.
+    settled, every further round of one microbatch per rank takes the same time: under 1F1B the
+    busiest rank's work, interleaved what the last round took.
 
     Args:
         schedule: Order of microbatches.
@@ -55,22 +56,28 @@ def pipeline_s(
         return _flow_s(forward_s, count) + _flow_s(backward_s, count)
     if schedule.kind == "interleaved":
         check_interleaving(num_ranks, least)
-    played = settled_microbatches(least, num_ranks)
+    played = settled_microbatches(schedule, num_ranks)
     seconds = _played_s(replace(schedule, num_microbatches=played), num_ranks, work)
     if np.all(count == played):
         return seconds
+    if schedule.kind == "1f1b":
+        return np.asarray(seconds + (count - played) * (forward_s + backward_s).max(axis=-1))
     longer = replace(schedule, num_microbatches=played + num_ranks)
     round_s = _played_s(longer, num_ranks, work) - seconds
     return np.asarray(seconds + (count - played) / num_ranks * round_s)
 
 
-def settled_microbatches(num_microbatches: int, num_ranks: int) -> int:
-    """Microbatches that must be played to know the time of ``num_microbatches``.
+def settled_microbatches(schedule: Schedule, num_ranks: int) -> int:
+    """Microbatches that must be played to know the time of the whole schedule.
 
-    >>> settled_microbatches(100, 4), settled_microbatches(3, 4)
-    (16, 3)
+    >>> settled_microbatches(Schedule(kind="1f1b", num_microbatches=100), 4)
+    12
+    >>> settled_microbatches(Schedule(kind="gpipe", num_microbatches=100), 4)
+    100
     """
-    return min(num_microbatches, _SETTLED_ROUNDS * num_ranks)
+    rounds = _SETTLED_ROUNDS.get(schedule.kind)
+    count = schedule.num_microbatches
+    return count if rounds is None else min(count, rounds * num_ranks)
 
 
 def _played_s(schedule: Schedule, num_ranks: int, work_s: FloatArray) -> FloatArray:

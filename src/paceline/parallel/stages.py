@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,9 @@ def balanced_cuts(block_cost: FloatArray, num_stages: int) -> IndexArray:
     """First block of each stage, so that the dearest stage is as cheap as it can be.
 
     The bottleneck is found by bisection: a limit is feasible if filling stages greedily up to it
-    takes no more than ``num_stages`` of them. Stages are never empty.
+    takes no more than ``num_stages`` of them. Only sums of blocks that follow each other can be
+    bottlenecks, so each trial moves its end of the interval on to the next such sum. Stages are
+    never empty.
 
     Args:
         block_cost: Cost of each block, (num_blocks,).
@@ -42,16 +45,16 @@ def balanced_cuts(block_cost: FloatArray, num_stages: int) -> IndexArray:
             hint=f"use at most {num_blocks} stages (degree × chunks)",
         )
     before = [0.0, *np.cumsum(block_cost).tolist()]
-    largest = float(block_cost.max())
-    low = max(largest, before[-1] / num_stages)
-    high = (before[-1] / num_stages + largest) * (1 + _TOLERANCE)
-    while high > low * (1 + _TOLERANCE):
+    low = max(float(block_cost.max()), before[-1] / num_stages)
+    cuts, high = _greedy_cuts(before, low + before[-1] / num_stages), before[-1]
+    while low < high * (1 - _TOLERANCE):
         middle = (low + high) / 2
-        if len(_greedy_cuts(before, middle)) <= num_stages:
-            high = middle
+        tried = _greedy_cuts(before, middle)
+        if len(tried) <= num_stages:
+            cuts, high = tried, _dearest(before, tried)
         else:
-            low = middle
-    return _split_further(_greedy_cuts(before, high), num_blocks, num_stages)
+            low = max(middle, _next_limit(before, tried))
+    return _split_further(cuts, num_blocks, num_stages)
 
 
 def even_cuts(names: tuple[str, ...], num_stages: int) -> IndexArray:
@@ -86,6 +89,17 @@ def _greedy_cuts(before: list[float], limit: float) -> list[int]:
         if start >= num_blocks:
             return cuts
         cuts.append(start)
+
+
+def _dearest(before: list[float], cuts: list[int]) -> float:
+    """Cost of the dearest stage."""
+    ends = [*cuts[1:], len(before) - 1]
+    return max(before[end] - before[start] for start, end in zip(cuts, ends, strict=True))
+
+
+def _next_limit(before: list[float], cuts: list[int]) -> float:
+    """The least limit under which a stage before the last takes one block more."""
+    return min(before[end + 1] - before[start] for start, end in pairwise(cuts))
 
 
 def _split_further(cuts: list[int], num_blocks: int, num_stages: int) -> IndexArray:
