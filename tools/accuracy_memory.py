@@ -90,6 +90,7 @@ def _setting(row: dict[str, str]) -> Setting:
             checkpointing="full" if "gradient checkpointing" in flags else "none",
             # PyTorch before 2.0 zeroed gradients in place: they stay through the forward pass.
             accumulates=True,
+            keeps_softmax_inputs=True,
         ),
         batch=int(row["batch_per_gpu"]),
         measured_bytes=float(occupied) * MIB,

@@ -93,6 +93,7 @@ def _recomputed(
     twin_store = np.full(num_stores, -1)
     twin_store[copied] = num_stores + np.arange(len(copied))
     first_life = _last_forward_use(program, is_forward)
+    first_life = _with_cached_weights(program, first_life, is_forward)
     stores = _with_twins(program, twin_op, copied, dropped, first_life)
     ops = replace(
         take(program.ops, repeated),
@@ -146,6 +147,22 @@ def _last_forward_use(program: Program, is_forward: BoolArray) -> IntArray:
     last = np.full(len(program.stores), -1)
     last[storage[order]] = op[order]
     return last
+
+
+def _with_cached_weights(program: Program, last: IntArray, is_forward: BoolArray) -> IntArray:
+    """Narrow copies of weights stay in autocast's cache until the forward pass is left.
+
+    Source: aten/src/ATen/autocast_mode.cpp, `cached_cast` and `clear_cache`.
+    """
+    is_weight = program.stores.owner[program.reads.storage] == Owner.PARAMETER
+    casts_weight = np.zeros(len(program.ops), dtype=bool)
+    casts_weight[program.reads.op[is_weight]] = True
+    casts_weight &= (program.ops.kind == OpKind.CAST) & is_forward
+    birth = program.stores.birth
+    is_copy = (birth >= 0) & casts_weight[np.maximum(birth, 0)]
+    forward = np.flatnonzero(is_forward)
+    exit_op = forward[np.argmax(program.ops.position[forward])]
+    return np.where(is_copy, exit_op, last)
 
 
 def _with_twins(

@@ -39,6 +39,8 @@ class Configuration:
             beside narrow copies (``autocast``), or everything is narrow (``pure``).
         accumulates: Whether gradients of earlier microbatches are kept through the pass.
         frozen_weights: Format in which dense weights that are not trained are stored (QLoRA).
+        keeps_softmax_inputs: Whether softmax keeps its input for the backward pass, as PyTorch
+            before 1.11 did.
     """
 
     precision: str = "bf16"
@@ -55,6 +57,7 @@ class Configuration:
     training_format: Literal["autocast", "pure"] = "autocast"
     accumulates: bool = False
     frozen_weights: Literal["same", "int8", "int4"] = "same"
+    keeps_softmax_inputs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,6 +19,7 @@ from paceline.trace.fusion import fused
 from paceline.trace.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
 from paceline.trace.memory_table import memory_table
 from paceline.trace.offload import with_activations_on_host, with_optimizer_on_host
+from paceline.trace.older_torch import with_softmax_inputs
 from paceline.trace.platforms import on_platform
 from paceline.trace.program import OUTLIVES, Program
 from paceline.trace.quantisation import quantised
@@ -76,6 +77,8 @@ def _rewritten(graph: Graph, configuration: Configuration, precision: Precision)
     program = _retrained(Program.from_graph(graph), configuration)
     program = on_platform(program, configuration)
     program = _at_precision(program, precision, configuration)
+    if configuration.keeps_softmax_inputs:
+        program = with_softmax_inputs(program)
     if configuration.checkpointing != "none":
         program = checkpointed(program, configuration.checkpointing)
     program = fused(program, configuration.compiler)

@@ -25,6 +25,7 @@ REWRITES = {
     "offloaded optimizer": {"offload": "optimizer"},
     "offloaded activations": {"offload": "activations"},
     "accumulating": {"accumulates": True},
+    "older": {"keeps_softmax_inputs": True, "attention": "math", "checkpointing": "full"},
     "everything": {"checkpointing": "full", "compiler": "compiled", "attention": "math"},
 }
 TRAINED = ["resnet50", "gpt2", "lstm", "googlenet", "dcgan"]
