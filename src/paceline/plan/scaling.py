@@ -21,7 +21,7 @@ _REASONS = {
 def scaling_curve(search: Search, best: int) -> tuple[ScalingPoint, ...]:
     """Best throughput by number of devices, over all ranked offers of the first choice's device.
 
-    Efficiency is against so many times the best single device.
+    Efficiency is against the pace per device of the smallest count, one if the job fits there.
     """
     candidates, evaluation = search.candidates, search.evaluation
     device = search.places.device[candidates.place]
@@ -49,14 +49,19 @@ def knee_sentence(search: Search, curve: tuple[ScalingPoint, ...]) -> str:
     if len(curve) < 2 or search.workload.task == "infer":
         return ""
     found = knee([point.num_devices for point in curve], [p.samples_per_s for p in curve])
-    efficient = format_percent(found.efficiency_frac)
-    words = f"{plural(found.count, 'device')} ({efficient} efficient)"
+    words = f"{plural(found.count, 'device')} ({_efficiency(curve, found.efficiency_frac)})"
     if found.next_marginal_frac is None:
         return f"none up to {words}; no larger count was tried"
     beyond = next(point for point in curve if point.num_devices > found.count)
     reason = _REASONS.get(beyond.bound, _batch_reason(search, beyond.num_devices))
     share = format_percent(max(found.next_marginal_frac, 0.0))
     return f"{words}; beyond it a further device adds {share} of the first one's work: {reason}"
+
+
+def _efficiency(curve: tuple[ScalingPoint, ...], efficiency_frac: float) -> str:
+    """The pace of each device against that in the smallest number that holds the model."""
+    share, fewest = format_percent(efficiency_frac), curve[0].num_devices
+    return f"{share} efficient" if fewest == 1 else f"each at {share} of its pace among {fewest:,}"
 
 
 def _batch_reason(search: Search, num_devices: int) -> str:
