@@ -104,7 +104,7 @@ def product_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, ...]:
         (OpKind.CONV_BACKWARD_INPUT, _backward_input_product),
         (OpKind.CONV_BACKWARD_WEIGHT, _backward_weight_product),
         (OpKind.RECURRENT, _cell_product),
-        (OpKind.RECURRENT_BACKWARD, _cell_product),
+        (OpKind.RECURRENT_BACKWARD, _cell_backward_product),
     ):
         rows = np.flatnonzero(kind == op_kind)
         if rows.size:
@@ -132,8 +132,17 @@ def _backward_weight_product(dims: Array) -> tuple[Array, ...]:
 
 
 def _cell_product(dims: Array) -> tuple[Array, ...]:
-    batch, _, _, hidden, _, directions, gates = np.moveaxis(dims[..., :7], -1, 0)
-    return directions, batch, gates * hidden, hidden
+    """One step of one layer: input and hidden products of all gates, of one batch."""
+    batch, _, width, hidden, layers, directions, gates = np.moveaxis(dims[..., :7], -1, 0)
+    layers = np.maximum(layers, 1)
+    inputs = (width + (layers - 1) * directions * hidden) / layers
+    return directions, batch, gates * hidden, inputs + hidden
+
+
+def _cell_backward_product(dims: Array) -> tuple[Array, ...]:
+    """The same against the gradients of the data and of the weights."""
+    count, batch, columns, inner = _cell_product(dims)
+    return count, batch, columns, 2 * inner
 
 
 def sequential_launches(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
