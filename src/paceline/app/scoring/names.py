@@ -6,11 +6,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from paceline.app.scoring.models import UnresolvedRowError, resolve_model
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.tables import read_table
 from paceline.catalog import Device
 from paceline.trace.costs import Checkpointing, Compiler, Configuration
 from paceline.trace.workload import Task
+
+__all__ = ["Job", "UnresolvedRowError", "on_device", "resolve_job"]
 
 #: Releases of PyTorch before this one had no fused attention.
 _FUSED_ATTENTION_SINCE = 2.0
@@ -27,10 +30,6 @@ _NARROW_WEIGHTS: dict[Literal["int4", "int8"], re.Pattern[str]] = {
 _LORA_RANK = 8
 _LORA_MODULES = ("*.q", "*.v", "*q_proj", "*v_proj", "*query", "*value")
 _VERSION = re.compile(r"pytorch\s+(\d+\.\d+)", re.IGNORECASE)
-
-
-class UnresolvedRowError(Exception):
-    """A row that cannot be predicted; the message says why. Never leaves this room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,21 +68,21 @@ def resolve_job(row: Row) -> Job:
     Raises:
         UnresolvedRowError: The model, the precision, the framework or the batch is unknown.
     """
-    model = _model(row)
+    model = resolve_model(row)
     framework = _framework(row)
     task: Task = "train" if row.task.startswith("train") else "infer"
     batch, accumulation = _batch(row)
     return Job(
-        entry=model["entry"],
+        entry=model.entry,
         task=task,
-        seq=_whole(row.seq) or _whole(_number(model["seq"])),
-        image_size=_whole(row.image_size) or _whole(_number(model["image_size"])),
+        seq=_whole(row.seq) or model.seq,
+        image_size=_whole(row.image_size) or model.image_size,
         optimizer=_optimizer(row, task),
         configuration=_configuration(row, framework),
         framework=framework["framework"],
         batch_per_gpu=batch,
         grad_accumulation=accumulation,
-        units_per_item=_number(model[f"{task}_units"]),
+        units_per_item=model.train_units if task == "train" else model.infer_units,
     )
 
 
@@ -92,21 +91,6 @@ def on_device(job: Job, device: Device) -> Job:
     if job.configuration.precision != "tf32" or "tf32" in device.peak_flop_per_s:
         return job
     return replace(job, configuration=replace(job.configuration, precision="fp32"))
-
-
-def _model(row: Row) -> dict[str, str]:
-    name = row.model.strip()
-    for known in read_table("model_names.csv"):
-        if match := re.fullmatch(known["pattern"], name, re.IGNORECASE):
-            if known["tasks"] and row.task != known["tasks"]:
-                raise UnresolvedRowError(f"`{name}` is predicted for {known['tasks']} only")
-            return known | {"entry": match.expand(known["entry"])}
-    if re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)?", name):
-        entry = f"timm:{name.partition('.')[0]}"
-        return dict.fromkeys(("seq", "image_size", "train_units", "infer_units"), "") | {
-            "entry": entry
-        }
-    raise UnresolvedRowError(f"no known model is called `{name}`")
 
 
 def _framework(row: Row) -> dict[str, str]:
@@ -186,7 +170,3 @@ def _batch(row: Row) -> tuple[float, float]:
 
 def _whole(value: float | None) -> int | None:
     return int(value) if value and value >= 1 else None
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None

@@ -82,14 +82,18 @@ def is_cached(key: WorkloadKey, *, cache_folder: Path | None = None) -> bool:
 def worker_entry(entry: str) -> str:
     """``entry`` as the trace worker knows it.
 
-    ``published:NAME`` is a function of a module beside the worker.
+    ``published:NAME`` is a function of one of the modules beside the worker, and
+    ``published_SUBJECT:NAME`` says of which.
 
     >>> worker_entry("published:inception_bn"), worker_entry("timm:resnet18")
     ('published_models:published__inception_bn', 'timm:resnet18')
+    >>> worker_entry("published_sequences:gnmt")
+    'published_sequences:published__gnmt'
     """
     scheme, _, name = entry.partition(":")
-    if scheme == "published":
-        return f"published_models:{scheme}__{name}"
+    if scheme.startswith("published"):
+        module = "published_models" if scheme == "published" else scheme
+        return f"{module}:published__{name}"
     return entry
 
 

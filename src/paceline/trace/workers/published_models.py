@@ -113,103 +113,6 @@ class BertForAnswers(nn.Module):
         return self.answers(x).transpose(1, 2)
 
 
-class Gnmt(nn.Module):
-    """GNMT v2: four encoder and four decoder layers of 1024 with normalised attention.
-
-    Architecture of NVIDIA/DeepLearningExamples, PyTorch/Translation/GNMT.
-    """
-
-    def __init__(self, hidden=1024, vocabulary=32320):
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary, hidden)
-        self.first = nn.LSTM(hidden, hidden, batch_first=True, bidirectional=True)
-        self.encoder = nn.ModuleList(
-            [nn.LSTM(2 * hidden, hidden, batch_first=True)]
-            + [nn.LSTM(hidden, hidden, batch_first=True) for _ in range(2)]
-        )
-        self.reader = nn.LSTM(hidden, hidden, batch_first=True)
-        self.query = nn.Linear(hidden, hidden, bias=False)
-        self.key = nn.Linear(hidden, hidden, bias=False)
-        self.score = nn.Linear(hidden, 1, bias=False)
-        self.decoder = nn.ModuleList(
-            [nn.LSTM(2 * hidden, hidden, batch_first=True) for _ in range(3)]
-        )
-        self.dropout = nn.Dropout(0.2)
-        self.vocabulary = nn.Linear(hidden, vocabulary)
-
-    def inputs(self, batch, seq):
-        return torch.empty((batch, seq), dtype=torch.int64), torch.empty(
-            (batch, seq), dtype=torch.int64
-        )
-
-    def forward(self, source, target):
-        x, _ = self.first(self.dropout(self.embedding(source)))
-        x, _ = self.encoder[0](self.dropout(x))
-        for layer in self.encoder[1:]:
-            x = layer(self.dropout(x))[0] + x
-        y, _ = self.reader(self.dropout(self.embedding(target)))
-        energy = torch.tanh(self.query(y)[:, :, None] + self.key(x)[:, None])
-        weights = torch.softmax(self.score(energy)[..., 0], dim=-1)
-        context = torch.bmm(weights, x)
-        for number, layer in enumerate(self.decoder):
-            z = layer(self.dropout(torch.cat((y, context), -1)))[0]
-            y = z if number == 0 else z + y
-        return self.vocabulary(y)
-
-
-class _RelativeBlock(nn.Module):
-    """A Transformer-XL layer: attention over memory and segment with relative positions."""
-
-    def __init__(self, width, heads, inner):
-        super().__init__()
-        self.heads, self.size = heads, width // heads
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
-        self.position = nn.Linear(width, width, bias=False)
-        self.out = nn.Linear(width, width, bias=False)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
-        self.dropout = nn.Dropout(0.1)
-        self.content_bias = nn.Parameter(torch.empty(1, heads, 1, self.size))
-        self.position_bias = nn.Parameter(torch.empty(1, heads, 1, self.size))
-
-    def forward(self, x, positions):
-        batch, length, width = x.shape
-        both = torch.cat((x.detach(), x), 1)
-        q, k, v = self.qkv(both).view(batch, 2 * length, 3, self.heads, self.size).unbind(2)
-        q, k, v = q[:, length:].transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        r = self.position(positions).view(2 * length, self.heads, self.size).permute(1, 2, 0)
-        content = torch.matmul(q + self.content_bias, k.transpose(-1, -2))
-        rows = (q + self.position_bias).transpose(0, 1).reshape(self.heads, -1, self.size)
-        place = torch.bmm(rows, r).view(self.heads, batch, length, 2 * length).transpose(0, 1)
-        shifted = torch.cat((place[..., -1:], place[..., :-1]), -1)
-        weights = self.dropout(torch.softmax((content + shifted) * 0.125, -1))
-        y = torch.matmul(weights, v).transpose(1, 2).reshape(batch, length, width)
-        x = self.norm1(x + self.dropout(self.out(y)))
-        return self.norm2(x + self.dropout(self.down(self.dropout(torch.relu(self.up(x))))))
-
-
-class TransformerXl(nn.Module):
-    """Transformer-XL with a memory as long as the segment and an adaptive softmax's head.
-
-    Architecture of NVIDIA/DeepLearningExamples, LanguageModeling/Transformer-XL; the rare-word
-    tails of the adaptive softmax are left out.
-    """
-
-    def __init__(self, layers, width, heads, inner, shortlist=20000, vocabulary=267735):
-        super().__init__()
-        self.embedding = nn.Embedding(vocabulary, width)
-        self.layers = nn.ModuleList([_RelativeBlock(width, heads, inner) for _ in range(layers)])
-        self.head = nn.Linear(width, shortlist)
-        self.width = width
-
-    def forward(self, tokens):
-        x = self.embedding(tokens)
-        positions = x.new_empty(2 * tokens.shape[1], self.width)
-        for layer in self.layers:
-            x = layer(x, positions)
-        return self.head(x)
-
-
 class _WaveNet(nn.Module):
     """The coupling network of WaveGlow: eight gated dilated convolutions."""
 
@@ -432,9 +335,6 @@ _MODELS = {
     "inception_bn": InceptionBn,
     "bert_squad_base": lambda: BertForAnswers(12, 768, 12),
     "bert_squad_large": lambda: BertForAnswers(24, 1024, 16),
-    "gnmt": Gnmt,
-    "transformer_xl_base": lambda: TransformerXl(16, 512, 8, 2048),
-    "transformer_xl_large": lambda: TransformerXl(18, 1024, 16, 4096),
     "waveglow": WaveGlow,
     "ncf": NeuralFiltering,
     "ssd300": Ssd300,

@@ -1,0 +1,144 @@
+"""Which model a published table means: its entry, and what its sources leave unsaid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from paceline.app.scoring.rows import Row
+from paceline.app.scoring.tables import read_table
+
+#: ``owner/name``, as hubs write it.
+_OWNER = re.compile(r"^[\w.-]+/")
+#: Endings that name another training of the same architecture or another file format.
+_SAME_SIZES = re.compile(
+    r"[-_ ](instruct|chat|it|base|hf|thinking|reasoning|uncased|cased|fp8|fp8-dynamic|bf16|fp16|"
+    r"awq|gptq|bnb-4bit|int4|int8|w4a16|w8a8|gguf|v\d(\.\d)?|\d{4}|preview|sft|dpo)$"
+)
+#: Names under which timm publishes: lower case, digits and underscores, then perhaps its weights.
+_TIMM_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+
+
+class UnresolvedRowError(Exception):
+    """A row that cannot be predicted; the message says why. Never leaves this room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedModel:
+    """A model as paceline knows it, with what is meant where a row is silent.
+
+    Attributes:
+        entry: Model as typed.
+        seq: Sequence length; None takes the model's default.
+        image_size: Side of the input; None takes the model's default.
+        train_units: What its sources count per training item, where neither items nor tokens.
+        infer_units: The same for inference.
+    """
+
+    entry: str
+    seq: int | None = None
+    image_size: int | None = None
+    train_units: float | None = None
+    infer_units: float | None = None
+
+
+def resolve_model(row: Row) -> PublishedModel:
+    """The model of a row.
+
+    Raises:
+        UnresolvedRowError: No model of that name is known, or it is refused for that task.
+    """
+    _check_refused(row)
+    name = row.model.strip()
+    found = _listed(row) or _language_model(name) or _timm_model(name)
+    if found is None:
+        raise UnresolvedRowError(f"no known model is called `{name}`")
+    return found
+
+
+def _check_refused(row: Row) -> None:
+    for known in read_table("refused_models.csv"):
+        if (
+            re.fullmatch(known["pattern"], row.model.strip(), re.IGNORECASE)
+            and row.task.startswith(known["task"])
+            and re.fullmatch(known["framework"] or ".*", row.framework, re.IGNORECASE)
+        ):
+            raise UnresolvedRowError(f"`{row.model.strip()}`: {known['reason']}")
+
+
+def _listed(row: Row) -> PublishedModel | None:
+    for known in read_table("model_names.csv"):
+        match = re.fullmatch(known["pattern"], row.model.strip(), re.IGNORECASE)
+        if match and _is_meant(known, row):
+            return PublishedModel(
+                entry=match.expand(known["entry"]),
+                seq=_whole(known["seq"]),
+                image_size=_whole(known["image_size"]),
+                train_units=_number(known["train_units"]),
+                infer_units=_number(known["infer_units"]),
+            )
+    return None
+
+
+def _is_meant(known: dict[str, str], row: Row) -> bool:
+    """Whether a line is for this row: one name may mean two models by task, length or unit."""
+    conditions = (
+        ("task", row.task),
+        ("framework", row.framework),
+        ("flags", row.flags),
+        ("unit", row.unit),
+        ("seq_is", f"{row.seq:g}" if row.seq else ""),
+    )
+    return all(
+        not known[column] or re.search(known[column], value, re.IGNORECASE)
+        for column, value in conditions
+    )
+
+
+def _language_model(name: str) -> PublishedModel | None:
+    table = _language_models()
+    return next((table[one] for one in _plainer(name) if one in table), None)
+
+
+def _plainer(name: str) -> Iterator[str]:
+    """``name`` with one decoration after another taken off.
+
+    >>> list(_plainer("Qwen/Qwen2.5-7B-Instruct-AWQ"))
+    ['qwen2.5-7b-instruct-awq', 'qwen2.5-7b-instruct', 'qwen2.5-7b']
+    """
+    plain = _OWNER.sub("", name.strip()).lower().replace(" ", "-").replace("_", "-")
+    yield plain
+    while (shorter := _SAME_SIZES.sub("", plain)) != plain:
+        plain = shorter
+        yield plain
+
+
+@cache
+def _language_models() -> dict[str, PublishedModel]:
+    """By name in lower case with hyphens, and by the same without its last decorations."""
+    by_name: dict[str, PublishedModel] = {}
+    for row in read_table("language_models.csv"):
+        model = PublishedModel(entry=row["entry"])
+        for name in _plainer(row["name"]):
+            by_name.setdefault(name, model)
+    return by_name
+
+
+def _timm_model(name: str) -> PublishedModel | None:
+    plain = name.removeprefix("timm/").removeprefix("timm:")
+    if _TIMM_NAME.fullmatch(plain):
+        return PublishedModel(entry=f"timm:{plain.partition('.')[0]}")
+    snake = re.sub(r"[- ]", "_", plain.lower())
+    if _TIMM_NAME.fullmatch(snake) and "/" not in name and re.search(r"\d", snake):
+        return PublishedModel(entry=f"timm:{snake.partition('.')[0]}")
+    return None
+
+
+def _whole(text: str) -> int | None:
+    return int(float(text)) if text else None
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
