@@ -17,7 +17,9 @@ from paceline.trace.workload import Task
 _WORKERS = str(Path(__file__).parent / "workers")
 
 
-def report_of_object(model: object, *, task: Task, image_size: int | None = None) -> dict[str, Any]:
+def report_of_object(
+    model: object, *, task: Task, seq: int | None = None, image_size: int | None = None
+) -> dict[str, Any]:
     """The worker's report on a model, or on an object with a model and its inputs.
 
     The model is copied to meta tensors; the original is not touched.
@@ -26,6 +28,7 @@ def report_of_object(model: object, *, task: Task, image_size: int | None = None
         model: An ``nn.Module``, or an object with ``model`` and, where they cannot be guessed,
             ``inputs``, ``loss``, ``step``, ``optimizer``.
         task: Training or inference.
+        seq: Length at which a pass is traced whose operators depend on it.
         image_size: Side of the input image.
 
     Raises:
@@ -37,7 +40,7 @@ def report_of_object(model: object, *, task: Task, image_size: int | None = None
             f"a {type(model).__name__} is no model", hint="give a name, a file or an nn.Module"
         )
     name = type(model).__name__
-    request = {"entry": name, "task": task, "image_size": image_size}
+    request = {"entry": name, "task": task, "seq": seq, "image_size": image_size}
     with _workers_importable():
         worker = importlib.import_module("torch_worker")
         event, report = worker.report_or_event(model, request)

@@ -62,14 +62,16 @@ def load_workload(
     """
     _check_sizes(seq, image_size)
     if not isinstance(entry, str):
-        workload = trace_object(entry, task=task, image_size=image_size, optimizer=optimizer)
+        workload = trace_object(
+            entry, task=task, seq=seq, image_size=image_size, optimizer=optimizer
+        )
     elif _is_in_zoo(entry, optimizer) and image_size is None:
         workload = read_workload(_zoo_file(entry, task))
     elif entry.endswith(".npz"):
         workload = read_workload(Path(entry))
     else:
         workload = trace_workload(
-            entry, task=task, image_size=image_size, optimizer=optimizer, python=python,
+            entry, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
             on_progress=on_progress,
         )  # fmt: skip
     return workload if seq is None else _at_length(workload, seq)
@@ -79,6 +81,7 @@ def trace_workload(
     entry: str,
     *,
     task: Task = "train",
+    seq: int | None = None,
     image_size: int | None = None,
     optimizer: str | None = None,
     python: str | None = None,
@@ -90,7 +93,7 @@ def trace_workload(
     facts = zoo_facts().get(entry)
     chosen = find_optimizer(optimizer or (facts.optimizer if facts else _DEFAULT_OPTIMIZER)).name
     asked = facts.entry if facts else entry
-    request = {"entry": asked, "task": task, "image_size": image_size}
+    request = {"entry": asked, "task": task, "seq": seq, "image_size": image_size}
     report = run_worker(request, python=python, on_progress=on_progress)
     return workload_from_report(report, entry=entry, task=task, optimizer=chosen)
 
@@ -99,12 +102,13 @@ def trace_object(
     model: object,
     *,
     task: Task = "train",
+    seq: int | None = None,
     image_size: int | None = None,
     optimizer: str | None = None,
 ) -> Workload:
     """Trace a model that this process holds. Arguments as of `load_workload`."""
     chosen = find_optimizer(optimizer or _DEFAULT_OPTIMIZER).name
-    report = report_of_object(model, task=task, image_size=image_size)
+    report = report_of_object(model, task=task, seq=seq, image_size=image_size)
     return workload_from_report(report, entry=type(model).__name__, task=task, optimizer=chosen)
 
 
@@ -116,8 +120,7 @@ def workload_from_report(
     traced = [_pass(one, entry, optimizer) for one in report["passes"]]
     graphs = with_resident_states([one.graph for one in traced])
     passes = tuple(replace(one, graph=g) for one, g in zip(traced, graphs, strict=True))
-    has_seq = any(one.graph.variables[1] for one in passes)
-    default_seq = (facts.default_seq if facts else _DEFAULT_SEQ) if has_seq else 1
+    default_seq = _default_seq(report["passes"], facts)
     return Workload(
         name=entry,
         title=facts.title if facts else entry,
@@ -145,6 +148,16 @@ def _pass(reported: dict[str, Any], entry: str, optimizer: str) -> Pass:
     )
 
 
+def _default_seq(passes: list[dict[str, Any]], facts: ZooFacts | None) -> int:
+    """The one length that a pass was traced at, else the recipe's; 1 where there is none."""
+    lengths = [int(one["length"]) for one in passes if one.get("length")]
+    if lengths:
+        return lengths[0]
+    if not any(one["variables"][1] for one in passes):
+        return 1
+    return facts.default_seq if facts else _DEFAULT_SEQ
+
+
 def _sample_bytes(report: dict[str, Any], seq: int) -> float:
     """Host-to-device bytes of one item: FP32 images or 8-byte tokens, and the label."""
     shape = report["input_shape"]
@@ -162,8 +175,14 @@ def _is_in_zoo(entry: str, optimizer: str | None) -> bool:
 
 
 def _at_length(workload: Workload, seq: int) -> Workload:
-    if workload.default_seq == 1:
+    if workload.default_seq in (1, seq):
         return workload
+    if workload.has_fixed_length:
+        raise InvalidInputError(
+            f"the operators of `{workload.name}` change with the length, and this graph was "
+            f"traced at {workload.default_seq}",
+            hint=f"trace the model again with `--seq {seq}`",
+        )
     scale = seq / workload.default_seq
     return replace(workload, default_seq=seq, sample_bytes=workload.sample_bytes * scale)
 

@@ -213,6 +213,6 @@ _HINTS: Mapping[str, str] = {
     "no-function": "name a function of the module as `module:function`",
     "no-model": "the function must return an nn.Module, or a workload with a model and inputs",
     "no-inputs": "return an object with `model` and `inputs` (a function of batch and length)",
-    "varies": "its step must do the same operations at every batch size and length",
+    "varies": "its step must do the same operations at every batch size",
     "bad-request": "see `paceline trace --help`",
 }

@@ -81,3 +81,8 @@ class Workload:
     max_global_batch: int | None
     reference_job: ReferenceJob | None
     source: str
+
+    @property
+    def has_fixed_length(self) -> bool:
+        """Whether a pass is known at ``default_seq`` only: its operators change with the length."""
+        return self.default_seq > 1 and any(not one.graph.variables[1] for one in self.passes)

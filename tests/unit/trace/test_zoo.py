@@ -88,7 +88,7 @@ def test_forward_arithmetic_is_torchvisions(name, gmac):
     assert flop_at(graph, 1, 1) / 2e9 == pytest.approx(gmac, rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "llama-3-70b"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b", "llama-3-70b", "llama-3.1-405b"])
 def test_a_training_token_costs_six_flop_per_parameter_and_the_attention_term(name):
     """Kaplan et al. 2020; PaLM appendix B: 6 N D + 12 L H Q T per token.
 
@@ -98,7 +98,8 @@ def test_a_training_token_costs_six_flop_per_parameter_and_the_attention_term(na
     graph = load_workload(name).passes[0].graph
     seq = 1024
     shape = {"gpt2": (12, 768, 50257, 1024), "llama-3-8b": (32, 4096, 128256, 0),
-             "llama-3-70b": (80, 8192, 128256, 0)}[name]  # fmt: skip
+             "llama-3-70b": (80, 8192, 128256, 0),
+             "llama-3.1-405b": (126, 16384, 128256, 0)}[name]  # fmt: skip
     layers, hidden, vocabulary, positions = shape
     unused = positions * hidden if name == "gpt2" else vocabulary * hidden
     matmul_parameters = zoo_facts()[name].parameters - unused

@@ -14,6 +14,7 @@ import weakref
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch_results import Results
 
 FORWARD, LOSS, BACKWARD = 0, 1, 2
 OWNERS = {"parameter": 0, "gradient": 1, "activation": 3, "input": 4, "buffer": 6, "kv_cache": 7}
@@ -63,6 +64,7 @@ class Recorder(TorchDispatchMode):
         self._row_of_storage = {}
         self._references = {}
         self._func_info = {}
+        self._results = Results()
         self._sequence = [-1]
         self._sequence_module = [0]
 
@@ -78,7 +80,7 @@ class Recorder(TorchDispatchMode):
             result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        result = func(*args, **kwargs)
+        result = self._results.call(func, args, kwargs)
         if moves_nothing:
             return result
         outputs = _tensors((result,))

@@ -6,14 +6,15 @@ itself to the file the request names. What the user's code prints goes to standa
 """
 
 import contextlib
+import functools
 import json
 import os
 import sys
 import traceback
 
 PROTOCOL = 1
-BATCHES = (3, 5, 7)
-SEQUENCES = (11, 17, 23)
+#: Length of a model whose ops depend on it, where none is asked for.
+LENGTH = 512
 
 
 def main():
@@ -62,7 +63,7 @@ def serve(request, progress):
     progress("building %s" % request["entry"])
     subject = build_subject(request)
     progress("tracing %s" % request["entry"])
-    return report(subject, request["task"])
+    return report(subject, request["task"], request.get("seq") or LENGTH)
 
 
 def report_or_event(made, request):
@@ -74,15 +75,15 @@ def report_or_event(made, request):
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         subject = subject_of(on_meta_twin(made), request, request["entry"])
-        return None, report(subject, request["task"])
+        return None, report(subject, request["task"], request.get("seq") or LENGTH)
     except Exception as error:
         return _error_event(error), None
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
 
 
-def report(subject, task):
-    """What the parent reads."""
+def report(subject, task, length=LENGTH):
+    """What the parent reads; a pass whose ops depend on the length is traced at ``length``."""
     import torch
 
     return {
@@ -93,38 +94,40 @@ def report(subject, task):
         "kind": subject.kind,
         "input": subject.input_description(),
         "input_shape": subject.shape,
-        "passes": [trace_pass(subject, task, one) for one in subject.passes(task)],
+        "passes": [trace_pass(subject, task, one, length) for one in subject.passes(task)],
     }
 
 
-def trace_pass(subject, task, one):
-    """Trace one pass at the corners of a rectangle, and at one point outside it."""
+def trace_pass(subject, task, one, length):
+    """Trace one pass at several batches and lengths, or at one length where its ops depend on it.
+
+    ``length`` is the one length that such a pass is traced at.
+    """
+    from torch_points import at_batches, at_lengths
     from torch_subjects import RequestError
 
     name, repeats, runs_on, _ = one
     modules = list(subject.model.named_modules())
     index = {id(m): number for number, (_, m) in enumerate(modules)}
-    points = _points(subject.has_seq)
     subject.model.train(task == "train")
-    seen = [_seen(subject, task, one, index, point) for point in points]
-    if seen[0][0] != seen[1][0]:
-        # What a first call computes and keeps (relative positions) is no part of a later step.
-        seen[0] = _seen(subject, task, one, index, points[0])
-    first = seen[0][0]
-    if any(topology != first for topology, _, _ in seen):
-        raise RequestError("varies", "its ops change with the batch size or sequence length")
-    # A cycle that a first call leaves behind holds storages longer: the earliest death is the true.
-    first["death"] = [min(each) for each in zip(*[deaths for _, deaths, _ in seen])]  # noqa: B905
+    see = functools.partial(_seen, subject, task, one, index)
     second = ("past" if name == "decode" else "seq") if subject.has_seq else ""
+    found = at_lengths(see) if subject.has_seq else at_batches(see, 1)
+    if found is None and subject.has_seq:
+        second, found = "", at_batches(see, length)
+    if found is None:
+        raise RequestError("varies", "its ops change with the batch size")
+    points, topology, numbers = found
     return {
         "name": name,
         "repeats": repeats,
         "runs_on": runs_on,
         "variables": ["batch", second],
+        "length": length if subject.has_seq and not second else None,
         "points": points,
         "modules": [path for path, _ in modules],
-        "topology": first,
-        "numbers": [numbers for _, _, numbers in seen],
+        "topology": topology,
+        "numbers": numbers,
     }
 
 
@@ -133,13 +136,6 @@ def _seen(subject, task, one, modules, point):
     recorder = record(subject, task, one, modules, *point)
     topology = recorder.topology()
     return topology, topology.pop("death"), recorder.numbers()
-
-
-def _points(has_seq):
-    if not has_seq:
-        return [(b, 1) for b in BATCHES]
-    corners = [(b, s) for s in SEQUENCES[:2] for b in BATCHES[:2]]
-    return corners + [(BATCHES[2], SEQUENCES[2])]  # noqa: RUF005
 
 
 def record(subject, task, one, modules, batch, seq):
@@ -151,16 +147,18 @@ def record(subject, task, one, modules, batch, seq):
     recorder = Recorder()
     grad = contextlib.nullcontext() if task == "train" else torch.no_grad()
     device = torch.device("meta") if subject.makes_tensors else contextlib.nullcontext()
-    with grad, device, recorder, ModuleTracker(recorder, modules), Canonical(recorder):
-        with recorder.paused():
-            recorder.own_model(subject.model)
-        if run is None:
-            _generate(subject, recorder, name, batch, seq)
-        else:
-            run(recorder, _own_inputs(subject, recorder, batch, seq))
-    recorder.close()
-    for parameter in subject.model.parameters():
-        parameter.grad = None
+    try:
+        with grad, device, recorder, ModuleTracker(recorder, modules), Canonical(recorder):
+            with recorder.paused():
+                recorder.own_model(subject.model)
+            if run is None:
+                _generate(subject, recorder, name, batch, seq)
+            else:
+                run(recorder, _own_inputs(subject, recorder, batch, seq))
+    finally:
+        recorder.close()
+        for parameter in subject.model.parameters():
+            parameter.grad = None
     return recorder
 
 
