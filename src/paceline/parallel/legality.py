@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from paceline.errors import InvalidInputError
 from paceline.parallel.pipeline import check_interleaving
-from paceline.parallel.scaling import Cluster
-from paceline.parallel.strategy import AxisName, Strategy
+from paceline.parallel.strategy import USUAL_ORDER, AxisName, Strategy
+
+if TYPE_CHECKING:
+    from paceline.parallel.scaling import Cluster
+
+#: Axes whose cost is known; the others can be written down and compared with what is issued.
+COSTED_AXES: tuple[AxisName, ...] = ("pp", "dp", "tp")
 
 #: Networks too slow to stand between the halves of a matrix product, in bytes per second and
 #: device: below PCIe 4.0 x8, tensor parallel loses more than a second device adds.
@@ -32,12 +39,46 @@ def check_strategy(
     Raises:
         InvalidInputError: It cannot run, or is silly; the hint says what would do.
     """
+    check_costed(strategy)
     _check_devices(strategy, cluster, num_devices)
     _check_batch(strategy, global_batch)
     _check_stages(strategy, num_blocks)
     for axis in strategy.mesh:
         _check_link(strategy, cluster, axis.name)
     _check_tensor(strategy, cluster)
+
+
+def check_costed(strategy: Strategy) -> None:
+    """Raise unless there is a cost model for everything that the strategy names.
+
+    Raises:
+        InvalidInputError: An axis, an order or an option that nothing here can cost.
+    """
+    unknown = [axis.name for axis in strategy.mesh if axis.name not in COSTED_AXES]
+    if unknown:
+        raise InvalidInputError(
+            f"`{unknown[0]}` of `{strategy}` has no cost model",
+            hint=_INSTEAD.get(unknown[0], "use `dp`, `tp` and `pp`"),
+        )
+    names = [axis.name for axis in strategy.mesh]
+    usual = [name for name in USUAL_ORDER if name in names]
+    if names != usual:
+        raise InvalidInputError(
+            f"`{strategy}` lays out its ranks in an order that has no cost model",
+            hint=f"write the axes as {' . '.join(usual)}: what talks most stands rightmost",
+        )
+    if strategy.placements:
+        raise InvalidInputError(
+            f"placements of single modules have no cost model: `{strategy}`",
+            hint="drop what follows the `;`: pairs, heads and vocabulary are found in the graph",
+        )
+
+
+_INSTEAD: dict[AxisName, str] = {
+    "fsdp": "write fully sharded data parallel as `dp8+zero3`",
+    "cp": "use `tp` with `+sp` to split long sequences",
+    "ep": "use `dp`: every rank then holds all experts",
+}
 
 
 def spans_nodes(strategy: Strategy, name: AxisName, devices_per_node: int) -> bool:
@@ -54,6 +95,12 @@ def _check_devices(strategy: Strategy, cluster: Cluster, num_devices: int) -> No
         raise InvalidInputError(
             f"`{strategy}` has {strategy.num_ranks} ranks, not {num_devices}",
             hint="choose degrees whose product is the number of devices",
+        )
+    full = cluster.devices_per_node
+    if num_devices > full and num_devices % full:
+        raise InvalidInputError(
+            f"{num_devices} devices do not fill nodes of {full}",
+            hint=f"take {-(-num_devices // full) * full}, or at most {full}",
         )
     if strategy.gradient_sync == "single_process" and num_devices > cluster.devices_per_node:
         raise InvalidInputError(

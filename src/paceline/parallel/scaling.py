@@ -12,12 +12,17 @@ import numpy as np
 from paceline.catalog.entities import Device, Link
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel.data_parallel import data_parallel_step
-from paceline.parallel.evaluation import Fabric
 from paceline.parallel.knee_point import Knee, knee
 from paceline.parallel.links import LinkTable
 from paceline.parallel.profile import gradient_profile, update_bytes
-from paceline.parallel.search import SearchSpace, prepare_search, search_strategies
+from paceline.parallel.search import (
+    FoundStrategy,
+    SearchSpace,
+    prepare_search,
+    search_strategies,
+)
 from paceline.parallel.sharded_memory import sharded_memory_bytes
+from paceline.parallel.stated import at_count, evaluate_stated, fabric_of
 from paceline.parallel.strategy import Schedule, Sharding, Strategy
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.trace.costs import LoweredPass
@@ -155,6 +160,7 @@ def scaling_curve(
     num_items: float | None = None,
     calibration: Calibration | None = None,
     graph: Graph | None = None,
+    strategy: Strategy | None = None,
 ) -> ScalingCurve:
     """Time, cost, efficiency and memory of a training step on each number of devices.
 
@@ -171,22 +177,23 @@ def scaling_curve(
         seq: Sequence length.
         num_items: Batch items of the whole job, for time and cost.
         calibration: Of the predictor; the built-in one by default.
-        graph: The graph that ``lowered`` was made from.
+        graph: The graph that ``lowered`` was made from; needed with a strategy.
+        strategy: The only one wanted, with as many data-parallel replicas as fill the count; the
+            best by default.
 
     Raises:
-        InvalidInputError: No counts, or a count below one.
+        InvalidInputError: No counts, or a count below one, or a strategy that cannot run.
         DoesNotFitError: The job works on none of the counts.
     """
     if not counts or min(counts) < 1:
         raise InvalidInputError("no device counts to try", hint="write them like --counts 1,2,4,8")
     job = _Job(lowered, cluster, seq, calibration)
-    rule = batch if batch.global_batch else job.with_default_batch(batch)
-    found = [job.best_point(count, rule) for count in sorted(set(counts))]
-    if graph is not None and any(isinstance(one, _TooLarge) for one in found):
-        space = job.search_space(graph, rule)
-        found = [
-            job.searched_point(space, one) if isinstance(one, _TooLarge) else one for one in found
-        ]
+    wanted = sorted(set(counts))
+    if strategy is not None:
+        assert graph is not None, "blocks are found in the graph"
+        found: list[ScalingPoint | _Rejected] = job.stated_points(graph, strategy, wanted, batch)
+    else:
+        found = job.best_points(wanted, batch, graph)
     points = [point for point in found if isinstance(point, ScalingPoint)]
     rejected = tuple((r.count, r.reason) for r in found if isinstance(r, _Rejected))
     if not points:
@@ -239,6 +246,52 @@ class _Job:
         settled = sizes[rate >= _SETTLED_FRAC * rate.max()]
         return replace(rule, batch_per_device=int(settled[0]))
 
+    def best_points(
+        self, counts: Sequence[int], batch: BatchRule, graph: Graph | None
+    ) -> list[ScalingPoint | _Rejected]:
+        """The fastest way for each count; the whole space where data parallel does not fit."""
+        rule = batch if batch.global_batch else self.with_default_batch(batch)
+        found = [self.best_point(count, rule) for count in counts]
+        if graph is None or not any(isinstance(one, _TooLarge) for one in found):
+            return found
+        space = self.search_space(graph, rule)
+        return [
+            self.searched_point(space, one) if isinstance(one, _TooLarge) else one for one in found
+        ]
+
+    def stated_points(
+        self, graph: Graph, strategy: Strategy, counts: Sequence[int], rule: BatchRule
+    ) -> list[ScalingPoint | _Rejected]:
+        """One strategy on each count.
+
+        Raises:
+            InvalidInputError: It can run on none of them.
+            DoesNotFitError: It fits on none of them.
+        """
+        found: list[ScalingPoint | _Rejected] = []
+        failures: list[DoesNotFitError | InvalidInputError] = []
+        for count in counts:
+            try:
+                found.append(self._stated_point(graph, at_count(strategy, count), rule))
+            except (DoesNotFitError, InvalidInputError) as error:
+                failures.append(error)
+                found.append(_Rejected(count=count, reason=str(error)))
+        if len(failures) == len(counts):
+            raise failures[-1]
+        return found
+
+    def _stated_point(self, graph: Graph, strategy: Strategy, rule: BatchRule) -> ScalingPoint:
+        """By default each microbatch has one item per replica."""
+        count = strategy.num_ranks
+        items = strategy.size("dp") * strategy.schedule.num_microbatches
+        if rule.global_batch or rule.batch_per_device:
+            items = rule.global_batch or count * (rule.batch_per_device or 1)
+        best = evaluate_stated(
+            graph, self.lowered.configuration, self.cluster, strategy,
+            seq=self.seq, global_batch=items, calibration=self.calibration,
+        )  # fmt: skip
+        return self._found_point(best, items)
+
     def best_point(self, count: int, rule: BatchRule) -> ScalingPoint | _Rejected:
         """The fastest way to use ``count`` devices, or why there is none."""
         per_rank = _items_per_rank(count, rule)
@@ -262,20 +315,13 @@ class _Job:
 
     def search_space(self, graph: Graph, rule: BatchRule) -> SearchSpace:
         """Everything that could fit where data parallel does not."""
-        device, links = self.cluster.device, self._links()
-        fabric = Fabric(
-            devices_per_node=self.cluster.devices_per_node,
-            device_link=links[0],
-            node_link=links[1],
-            memory_bytes_per_s=device.memory_bytes_per_s or math.inf,
-            platform=self.lowered.configuration.platform,
-        )
+        device, configuration = self.cluster.device, self.lowered.configuration
         most = rule.global_batch or rule.batch_per_device or 1
         return prepare_search(
             graph,
-            self.lowered.configuration,
+            configuration,
             DeviceTable.from_devices([device]),
-            fabric,
+            fabric_of(self.cluster, configuration),
             seq=self.seq,
             capacity_bytes=_capacity(device),
             microbatches=[2**power for power in range(6) if 2**power <= most],
@@ -291,6 +337,10 @@ class _Job:
             return _Rejected(count=count, reason=str(error))
         if not math.isfinite(best.step_s):
             return _Rejected(count=count, reason="devices or nodes have no link with each other")
+        return self._found_point(best, items)
+
+    def _found_point(self, best: FoundStrategy, items: int) -> ScalingPoint:
+        count = best.strategy.num_ranks
         return ScalingPoint(
             count=count,
             num_nodes=-(-count // self.cluster.devices_per_node),

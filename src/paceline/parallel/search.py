@@ -170,7 +170,12 @@ def search_strategies(
         )
     order = np.argsort(np.where(fits, found.step_s, np.inf), kind="stable")
     kept = order[: min(num_best, int(fits.sum()))]
-    return tuple(_found(space, table, found, int(row)) for row in kept)
+    return tuple(
+        found_strategy(
+            table.strategy(row, space.variants), space.microbatches[table.point[row]], found, row
+        )
+        for row in kept.tolist()
+    )
 
 
 def enumerate_strategies(
@@ -252,15 +257,17 @@ def _variant(
     )
 
 
-def _found(
-    space: SearchSpace, table: StrategyTable, found: StrategyEvaluation, row: int
+def found_strategy(
+    strategy: Strategy, microbatch: int, found: StrategyEvaluation, row: int
 ) -> FoundStrategy:
+    """One row of an evaluation with its strategy."""
+
     def at(values: FloatArray) -> float:
         return float(values[row])
 
     return FoundStrategy(
-        strategy=table.strategy(row, space.variants),
-        microbatch=space.microbatches[int(table.point[row])],
+        strategy=strategy,
+        microbatch=microbatch,
         step_s=at(found.step_s),
         bubble_s=at(found.bubble_s),
         tensor_s=at(found.tensor_s),

@@ -45,7 +45,13 @@ def test_sensible_strategies_pass(text, devices) -> None:
         ("pp16@1f1b/mb64", 16, "16 pipeline stages are more than the model's 14", "at most 14"),
         ("pp4@interleaved2/mb2", 4, "multiple of 4", "1f1b"),
         ("dp16+single-process", 16, "at most the 8 devices", "process per device"),
-        ("tp8:device.dp2", 16, "should stay inside a node", "right"),
+        ("dp2.tp16:device", 32, "should stay inside a node", "right"),
+        ("dp12", 12, "12 devices do not fill nodes of 8", "16"),
+        ("dp2.ep8", 16, "`ep` of `dp2.ep8` has no cost model", "all experts"),
+        ("cp8", 8, "`cp` of `cp8` has no cost model", r"+sp"),
+        ("fsdp8", 8, "`fsdp` of `fsdp8` has no cost model", "+zero3"),
+        ("tp8.dp2", 16, "an order that has no cost model", "dp . tp"),
+        ("dp8;head=dp:replicate", 8, "no cost model", "drop"),
     ],
 )
 def test_what_cannot_run_says_why(text, devices, said, hint) -> None:

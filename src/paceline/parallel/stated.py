@@ -1,0 +1,186 @@
+"""One strategy that the user states, checked and costed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.parallel.blocks import TensorGroup, block_costs, block_names
+from paceline.parallel.data_parallel import data_parallel_step
+from paceline.parallel.evaluation import (
+    KINDS,
+    SHARDINGS,
+    Fabric,
+    StrategyTable,
+    Variant,
+    evaluate_strategies,
+)
+from paceline.parallel.legality import check_strategy
+from paceline.parallel.links import LinkTable
+from paceline.parallel.rank_program import Recipe, StateBytes, state_bytes
+from paceline.parallel.search import FoundStrategy, found_strategy
+from paceline.parallel.strategy import MeshAxis, Strategy
+from paceline.predict import Calibration, DeviceTable, Points
+from paceline.trace.costs import Configuration
+from paceline.trace.graph import Graph
+from paceline.units import format_bytes
+
+if TYPE_CHECKING:
+    from paceline.parallel.scaling import Cluster
+
+
+def evaluate_stated(
+    graph: Graph,
+    configuration: Configuration,
+    cluster: Cluster,
+    strategy: Strategy,
+    *,
+    seq: float,
+    global_batch: int,
+    recipe: Recipe = "half-weights",
+    calibration: Calibration | None = None,
+) -> FoundStrategy:
+    """Time and memory of one strategy.
+
+    Args:
+        graph: The training step.
+        configuration: How a rank runs it; the strategy says what is recomputed.
+        cluster: On what.
+        strategy: What is asked for; all its ranks are used.
+        seq: Sequence length.
+        global_batch: Items per optimizer step.
+        recipe: How weights are kept.
+        calibration: Of the predictor; the built-in one by default.
+
+    Raises:
+        InvalidInputError: The strategy cannot run there, or has no cost model.
+        DoesNotFitError: A rank's memory is too small.
+    """
+    num_blocks = len(block_names(graph))
+    check_strategy(
+        strategy,
+        cluster,
+        num_devices=strategy.num_ranks,
+        global_batch=global_batch,
+        num_blocks=num_blocks,
+    )
+    how = replace(configuration, checkpointing=strategy.recompute)
+    microbatch = global_batch // strategy.size("dp") // strategy.schedule.num_microbatches
+    fabric = fabric_of(cluster, configuration)
+    group = TensorGroup(
+        degree=strategy.size("tp"),
+        ranks_per_node=fabric.devices_per_node,
+        device_link=fabric.device_link,
+        node_link=fabric.node_link,
+        sequence_parallel=strategy.sequence_parallel,
+    )
+    variant = Variant(
+        tensor_degree=group.degree,
+        sequence_parallel=group.sequence_parallel,
+        checkpointing=strategy.recompute,
+        costs=block_costs(
+            graph,
+            how,
+            DeviceTable.from_devices([cluster.device]),
+            Points(batch=np.array([float(microbatch)]), seq=np.array([float(seq)])),
+            group,
+            recipe=recipe,
+            calibration=calibration,
+        ),
+    )
+    state = state_bytes(recipe, how)
+    found = evaluate_strategies(_row(strategy), [variant], fabric, state)
+    one = found_strategy(strategy, microbatch, found, 0)
+    if strategy.gradient_sync != "all_reduce":
+        one = _met_centrally(one, float(variant.costs.parameters.sum()), fabric, state)
+    return _fitting(one, cluster)
+
+
+def _met_centrally(
+    found: FoundStrategy, num_parameters: float, fabric: Fabric, state: StateBytes
+) -> FoundStrategy:
+    """The same with gradients that meet in one place, where nothing hides them."""
+    step = data_parallel_step(
+        mid_s=found.step_s - found.exposed_s,
+        backward_s=0.0,
+        gradient_bytes=num_parameters * state.reduced,
+        num_ranks=found.strategy.num_ranks,
+        ranks_per_node=fabric.devices_per_node,
+        device_link=fabric.device_link,
+        node_link=fabric.node_link,
+        parameter_bytes=num_parameters * state.gathered,
+        gradient_sync=found.strategy.gradient_sync,
+    )
+    exposed_s = float(step.exposed_communication_s[0])
+    return replace(found, step_s=float(step.mid_s[0]), exposed_s=exposed_s)
+
+
+def at_count(strategy: Strategy, count: int) -> Strategy:
+    """The strategy on ``count`` devices: more of them mean more data-parallel replicas.
+
+    Raises:
+        InvalidInputError: The replicas do not fill the devices.
+
+    >>> str(at_count(Strategy.parse("tp8"), 32))
+    'dp4.tp8'
+    """
+    per_replica = strategy.num_ranks // strategy.size("dp")
+    if count % per_replica:
+        raise InvalidInputError(
+            f"{count} devices are no multiple of the {per_replica} ranks of one replica "
+            f"of `{strategy}`",
+            hint=f"take {-(-count // per_replica) * per_replica} devices",
+        )
+    kept = [axis for axis in strategy.mesh if axis.name != "dp"]
+    place = next((i for i, axis in enumerate(strategy.mesh) if axis.name == "dp"), None)
+    if place is None:
+        place = sum(axis.name == "pp" for axis in kept)
+    replicas = count // per_replica
+    mesh = list(kept)
+    if replicas > 1:
+        mesh.insert(place, MeshAxis(name="dp", size=replicas))
+    sharding = strategy.sharding if replicas > 1 else "none"
+    return replace(strategy, mesh=tuple(mesh), sharding=sharding)
+
+
+def fabric_of(cluster: Cluster, configuration: Configuration) -> Fabric:
+    """A cluster as strategies see it."""
+    return Fabric(
+        devices_per_node=cluster.devices_per_node,
+        device_link=LinkTable.from_links([cluster.device_link]),
+        node_link=LinkTable.from_links([cluster.node_link]),
+        memory_bytes_per_s=cluster.device.memory_bytes_per_s or math.inf,
+        platform=configuration.platform,
+    )
+
+
+def _row(strategy: Strategy) -> StrategyTable:
+    def one(value: int) -> np.ndarray:
+        return np.array([value], dtype=np.int64)
+
+    schedule = strategy.schedule
+    return StrategyTable(
+        variant=one(0),
+        dp=one(strategy.size("dp")),
+        pp=one(strategy.size("pp")),
+        chunks=one(schedule.num_chunks),
+        kind=one(KINDS.index(schedule.kind)),
+        microbatches=one(schedule.num_microbatches),
+        point=one(0),
+        sharding=one(SHARDINGS.index(strategy.sharding)),
+    )
+
+
+def _fitting(found: FoundStrategy, cluster: Cluster) -> FoundStrategy:
+    capacity = cluster.device.memory_bytes
+    if capacity is not None and found.memory_bytes > capacity:
+        need, there = format_bytes(found.memory_bytes), format_bytes(capacity)
+        raise DoesNotFitError(
+            f"`{found.strategy}` needs {need} per device; {cluster.device.name} has {there}",
+            hint="split more (`tp`, `pp`, `+zero3`), recompute, or take more microbatches",
+        )
+    return found

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.catalog import find_device, load_catalog
+from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.parallel import Cluster, Strategy, prepare_search, search_strategies
+from paceline.parallel.scaling import BatchRule, ScalingCurve, scaling_curve
+from paceline.parallel.stated import at_count, evaluate_stated, fabric_of
+from paceline.predict import DeviceTable
+from paceline.trace import Configuration, Graph, load_workload, lower
+
+
+def cluster(device: str = "H100 SXM5 80GB") -> Cluster:
+    catalog = load_catalog()
+    links = {link.name: link for link in catalog.links}
+    return Cluster(
+        device=find_device(catalog, device),
+        devices_per_node=8,
+        device_link=links["dgx-h100-nvls"],
+        node_link=links["dgx-h100-ib"],
+    )
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Graph:
+    return load_workload("gpt2").passes[0].graph
+
+
+def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
+    space = prepare_search(
+        gpt2,
+        Configuration(),
+        DeviceTable.from_devices([cluster().device]),
+        fabric_of(cluster(), Configuration()),
+        seq=1024,
+        capacity_bytes=cluster().device.memory_bytes or 0.0,
+        microbatches=(1, 4),
+    )
+    for found in search_strategies(space, num_devices=16, global_batch=64, num_best=40):
+        stated = evaluate_stated(
+            gpt2, Configuration(), cluster(), found.strategy, seq=1024, global_batch=64
+        )
+        assert stated.step_s == pytest.approx(found.step_s, rel=1e-9)
+        assert stated.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-9)
+        assert stated.microbatch == found.microbatch
+
+
+def test_gradients_that_meet_in_one_place_are_never_faster(gpt2) -> None:
+    def step_s(text: str) -> float:
+        strategy = Strategy.parse(text)
+        return evaluate_stated(
+            gpt2, Configuration(), cluster(), strategy, seq=1024, global_batch=64
+        ).step_s
+
+    assert step_s("dp8") < step_s("dp8+parameter-server")
+    assert step_s("dp8") < step_s("dp8+single-process")
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "expected"),
+    [
+        ("tp8", 8, "tp8"),
+        ("tp8", 32, "dp4.tp8"),
+        ("pp2.tp4@1f1b/mb8", 32, "pp2.dp4.tp4@1f1b/mb8"),
+        ("pp2.dp2.tp4@1f1b/mb8+zero1", 8, "pp2.tp4@1f1b/mb8"),
+        ("dp4", 1, "dp1"),
+    ],
+)
+def test_more_devices_are_more_replicas(text, count, expected) -> None:
+    found = at_count(Strategy.parse(text), count)
+    assert str(found) == expected
+    assert found.num_ranks == count
+
+
+def test_replicas_must_fill_the_devices() -> None:
+    with pytest.raises(InvalidInputError, match="12 devices are no multiple of the 8 ranks") as e:
+        at_count(Strategy.parse("tp8"), 12)
+    assert "16" in e.value.hint
+
+
+def curve_of(
+    graph: Graph, text: str, counts: tuple[int, ...], *, on: Cluster, global_batch: int
+) -> ScalingCurve:
+    return scaling_curve(
+        lower(graph, Configuration()),
+        on,
+        counts=counts,
+        batch=BatchRule(global_batch=global_batch),
+        seq=1024,
+        graph=graph,
+        strategy=Strategy.parse(text),
+    )
+
+
+def test_a_curve_of_one_strategy_names_the_counts_it_cannot_use(gpt2) -> None:
+    curve = curve_of(gpt2, "pp2.tp4@1f1b/mb4", (4, 8, 12, 16), on=cluster(), global_batch=64)
+    assert [p.strategy for p in curve.points] == ["pp2.tp4@1f1b/mb4", "pp2.dp2.tp4@1f1b/mb4"]
+    assert [count for count, _ in curve.rejected] == [4, 12]
+
+
+def test_what_cannot_run_anywhere_says_why(gpt2) -> None:
+    def curve(text: str, on: Cluster) -> ScalingCurve:
+        return curve_of(gpt2, text, (16,), on=on, global_batch=60)
+
+    with pytest.raises(InvalidInputError, match="does not divide into 16 replicas"):
+        curve("dp8", cluster())
+    with pytest.raises(InvalidInputError, match="does not divide 12 attention heads"):
+        curve("dp2.tp8/mb2", cluster())
+    with pytest.raises(InvalidInputError, match="needs a link between nodes"):
+        curve("dp4.tp4/mb3", replace(cluster(), node_link=None))
+    with pytest.raises(DoesNotFitError, match="per device; GeForce GTX 1060 3GB has"):
+        curve("dp4.tp4/mb3", cluster("GTX 1060 3GB"))
