@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.catalog.entities import Catalog, Device
-from paceline.errors import InvalidInputError
 from paceline.parallel import LinkTable, Strategy
 from paceline.parallel.search import FoundStrategy
 from paceline.plan.amounts import Job
@@ -33,6 +32,7 @@ from paceline.plan.forecasts import Forecast
 from paceline.plan.goal import Goal, Work
 from paceline.plan.input_side import place_input_samples_per_s
 from paceline.plan.interruption import Checkpointing
+from paceline.plan.pinned import pinned_node_counts, pinned_strategy
 from paceline.plan.place_table import (
     BoolArray,
     PlaceTable,
@@ -120,7 +120,8 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     devices = tuple({p.device.name: p.device for p in found.places}.values())
     forecast = choose_forecast(question, found, devices)
     places = _place_table(question, found, devices)
-    candidates = _candidates(question, places, forecast)
+    pinned = pinned_strategy(question.goal, found.places)
+    candidates = _restrict(_candidates(question, places, forecast), pinned)
     evaluation = _evaluation(question, found, places, forecast, candidates)
     whole = search_whole(
         question, found.places, places, forecast, candidates, evaluation, _node_counts(question)
@@ -161,7 +162,7 @@ def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Devic
 
 
 def _candidates(question: Question, places: PlaceTable, forecast: Forecast) -> CandidateTable:
-    candidates = enumerate_candidates(
+    return enumerate_candidates(
         places,
         forecast,
         _batch_rule(question),
@@ -169,7 +170,6 @@ def _candidates(question: Question, places: PlaceTable, forecast: Forecast) -> C
         max_devices=question.goal.max_devices,
         is_training=question.is_training,
     )
-    return _restrict(candidates, question.goal)
 
 
 def _evaluation(
@@ -212,7 +212,7 @@ def _node_counts(question: Question) -> tuple[int, ...]:
         return (pinned_count(goal.pins["nodes"]),)
     powers = [2**i for i in range(31) if 2**i <= goal.max_devices]
     if question.is_training:
-        return tuple(powers)
+        return tuple(sorted({*powers, *pinned_node_counts(goal)}))
     if not _needs_replicas(goal, question.work):
         return (1,)
     finer = {n for p in powers for n in (p, p + p // 4, p + p // 2, p + 3 * p // 4)}
@@ -232,16 +232,10 @@ def _checkpointing(predictions: Forecast, options: SearchOptions) -> Checkpointi
     return Checkpointing(save_s=max(save_s, 1.0), restart_s=options.setup_s)
 
 
-def _restrict(candidates: CandidateTable, goal: Goal) -> CandidateTable:
+def _restrict(candidates: CandidateTable, pinned: Strategy | None) -> CandidateTable:
     """Only the pinned strategy, if one is pinned."""
-    if "strategy" not in goal.pins:
+    if pinned is None:
         return candidates
-    pinned = Strategy.parse(goal.pins["strategy"])
-    if pinned.num_ranks != pinned.size("dp") or pinned.sharding not in SHARDINGS:
-        raise InvalidInputError(
-            f"`{pinned}` is not among the strategies that can be pinned",
-            hint="pin plain or sharded data parallel: dp8, dp8+zero2, dp8+zero3",
-        )
     kept = (candidates.num_devices == pinned.num_ranks) & (
         candidates.sharding == SHARDINGS.index(pinned.sharding)
     )
