@@ -235,6 +235,7 @@ def scale(
     python: str | None = None,
     precision: str | None = None,
     compiler: str = "eager",
+    strategy: str | None = None,
     as_of: str | date | None = None,
     facts: Sequence[Path] = (),
 ) -> Scaling:
@@ -253,6 +254,8 @@ def scale(
         python: The Python that has the model's framework; found if None.
         precision: Name in ``dtypes.PRECISIONS``; ``bf16`` if None.
         compiler: ``eager`` or ``compiled``.
+        strategy: The only strategy wanted, such as ``pp2.dp4.tp8@1f1b/mb16``; each count takes as
+            many data-parallel replicas as fill it. The best if None.
         as_of: Day on which prices are judged; today if None.
         facts: Files with your own devices and offers.
 
@@ -277,6 +280,7 @@ def scale(
             seq=seq,
             facts=tuple(facts),
             today=read_day(as_of),
+            strategy=strategy,
         ),
     )
 

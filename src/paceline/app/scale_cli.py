@@ -29,6 +29,10 @@ def scale(
     global_batch: Annotated[
         int | None, Option(help="Items per step in all (strong scaling).")
     ] = None,
+    strategy: Annotated[
+        str | None,
+        Option(metavar="pp2.dp4.tp8", help="This strategy alone; dp follows the device count."),
+    ] = None,
     seq: common.Seq = None,
     image_size: common.ImageSize = None,
     optimizer: common.Optimizer = None,
@@ -58,6 +62,7 @@ def scale(
         python=python,
         precision=precision,
         compiler=compiler or "eager",
+        strategy=strategy,
         as_of=as_of,
         facts=facts or (),
     )

@@ -22,7 +22,7 @@ from paceline.catalog import (
 from paceline.catalog import OfferFilter as _OfferFilter
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
-from paceline.parallel import ScalingCurve, scaling_curve
+from paceline.parallel import ScalingCurve, Strategy, scaling_curve
 from paceline.parallel.scaling import BatchRule, Cluster
 from paceline.plan.amounts import resolve_job
 from paceline.plan.goal import Work
@@ -68,6 +68,7 @@ class ScalingQuestion:
     seq: int | None
     facts: tuple[Path, ...]
     today: date
+    strategy: str | None = None
 
 
 def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
@@ -108,6 +109,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
             seq=seq,
             num_items=None if items is None else items * job.amount.num_epochs,
             graph=workload.passes[0].graph,
+            strategy=None if question.strategy is None else Strategy.parse(question.strategy),
         )
     return Scaling(
         model=workload.name,
