@@ -1,0 +1,1 @@
+"""Many-device predictions against published measurements, test by test."""

@@ -1,0 +1,48 @@
+"""Score many-device predictions against published measurements; write a page with the worst cases.
+
+    PYTHONPATH=tools python -m accuracy_parallel ../shared/truth --out FILE
+
+T6 collectives, T7 parallel training and the choice of strategy (vTrain), T8 new hardware
+(SimuMax), T9 Megatron 22B to 1T; ``t8 t9`` behind the folder makes these sections alone. What a
+section was fitted on stands in the section.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from accuracy_parallel.collectives import collectives_section
+from accuracy_parallel.megatron import megatron_section
+from accuracy_parallel.simumax import simumax_section
+from accuracy_parallel.sites import Simulator
+from accuracy_parallel.vtrain import vtrain_section
+
+_INTRODUCTION = """# Accuracy of many-device predictions
+
+Made by `make accuracy-parallel`; errors are relative to the measurement.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("truth", type=Path)
+    parser.add_argument("sections", nargs="*", default=["t6", "t7", "t8", "t9"])
+    parser.add_argument("--out", type=Path, help="file to write; printed without it")
+    asked = parser.parse_args()
+    truth, simulator = asked.truth, Simulator()
+    sections = {
+        "t6": lambda: collectives_section(truth),
+        "t7": lambda: vtrain_section(truth, simulator),
+        "t8": lambda: simumax_section(truth, simulator),
+        "t9": lambda: megatron_section(truth, simulator),
+    }
+    page = "\n".join([_INTRODUCTION, *(line for n in asked.sections for line in sections[n]())])
+    if asked.out:
+        asked.out.write_text(page + "\n", encoding="utf-8")
+    else:
+        print(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""T6: collectives inside a node, its system held out, and between nodes from specifications."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import fit_collectives
+import numpy as np
+import pandas as pd
+
+from accuracy_parallel.tables import by_system, with_error
+from paceline.catalog.entities import Link, Source
+from paceline.parallel import collectives, links
+from paceline.parallel.collectives import RankGroup, collective_s
+from paceline.parallel.links import LinkTable
+
+
+def make_link(bytes_per_s: float, *, switch: bool, kind: str = "nvlink", scope="device") -> Link:
+    return Link(
+        name="scored", scope=scope, kind=kind, bytes_per_s=bytes_per_s, latency_s=0.0,
+        measured_bus_bytes_per_s=None, reduces_in_switch=switch, source=Source(text="scored"),
+    )  # fmt: skip
+
+
+def predict_calls(name: str, rows: pd.DataFrame, device: Link, node: Link | None) -> np.ndarray:
+    one = np.zeros(len(rows), dtype=np.int64)
+    group = RankGroup.of(
+        rows.num_gpus.to_numpy(float), rows.local.to_numpy(float),
+        LinkTable.from_links([device]).take(one), LinkTable.from_links([node]).take(one),
+    )  # fmt: skip
+    return collective_s(name, rows.bytes.to_numpy(float), group)
+
+
+def held_out_nodes(truth: Path) -> pd.DataFrame:
+    """One-node NCCL rows of NVLink systems, each predicted without its own system."""
+    rows = fit_collectives.measured(truth / "ops")
+    systems = [s for kind, s in fit_collectives.KINDS.items() if kind.startswith("nvlink")]
+    original, scored = links.load_coefficients, []
+    for system in [s for group in systems for s in group]:
+        text = [{k: str(v) for k, v in r.items()} for r in fit_collectives.table(rows, [system])]
+        found = functools.partial(links.read_coefficients, text)
+        links.load_coefficients = collectives.load_coefficients = functools.cache(found)
+        mine = rows[rows.system == system].assign(local=1e6)
+        for name, (label, _) in fit_collectives.COLLECTIVES.items():
+            for dtype, cell in mine[mine.collective == label].groupby("dtype"):
+                switch = system != "a100_sxm" and dtype == "half"
+                link = make_link(fit_collectives.LINK_BYTES_PER_S[system], switch=switch)
+                scored.append(cell.assign(predicted=predict_calls(name, cell, link, None)))
+    links.load_coefficients = collectives.load_coefficients = original
+    return with_error(pd.concat(scored), "seconds")
+
+
+#: Interconnect as the table prints it, device link (B/s, switch), node link (B/s, kind).
+BETWEEN_NODES = (
+    ("NVLink3 + EFA", 300e9, False, 50e9, "efa"), ("NVLink4 + EFA", 450e9, True, 400e9, "efa"),
+    ("NVLink4 + IB", 450e9, True, 400e9, "infiniband"),
+    ("NVLink5 + EFA", 900e9, True, 400e9, "efa"),
+    ("NVLink5 + IB", 900e9, True, 400e9, "infiniband"),
+    ("NVLink5 + RoCE", 900e9, True, 400e9, "roce"),
+    ("NVLink4 + TCPXO", 450e9, True, 200e9, "tcpxo"),
+    ("NVLink4 + TCPX ", 450e9, True, 100e9, "tcpx"),
+    ("NVLink4 (4/node) + Sling", 450e9, False, 100e9, "slingshot"),
+    ("NVLink3 + RoCE", 300e9, False, 200e9, "roce"),
+)  # fmt: skip
+
+
+def between_nodes(truth: Path) -> pd.DataFrame:
+    """Printed nccl-tests tables over several nodes, predicted from link specifications."""
+    rows = pd.read_csv(truth / "ops" / "nccl_tests_tables.csv")
+    rows = rows[(rows.nodes > 1) & ~rows.note.fillna("").str.contains("slow|wrong")]
+    rows = rows.assign(seconds=rows.time_us * 1e-6, local=rows.num_gpus / rows.nodes)
+    scored = []
+    for start, device_rate, switch, node_rate, kind in BETWEEN_NODES:
+        device = make_link(device_rate, switch=switch)
+        node = make_link(node_rate, switch=False, kind=kind, scope="node")
+        mine = rows[rows.interconnect.str.startswith(start)]
+        for name, cell in mine.groupby("collective"):
+            predicted = predict_calls(name, cell, device, node)
+            scored.append(cell.assign(predicted=predicted, system=start.strip()))
+    return with_error(pd.concat(scored), "seconds")
+
+
+def collectives_section(truth: Path) -> Iterator[str]:
+    inside, between = held_out_nodes(truth), between_nodes(truth)
+    yield "## T6 Collectives\n"
+    yield "One NVLink node, its system held out of the fit (target: 12 %, above 16 MB 6 %).\n"
+    yield by_system(inside)
+    yield (
+        "\nBetween nodes, from link specifications (target 20 %). Nothing is fitted on these rows; "
+        "the rule that small messages use one network card at a quarter of its rate was written "
+        "after looking at two of the tables. Large errors are set-ups whose small messages take "
+        "100 to 350 us in the vendor's plug-in (EFA on A100 and B200, TCPXO), which no link "
+        "specification says. Left out: GB200 racks (a switch domain of 72 with InfiniBand beyond "
+        "it), rows marked slow or wrong by their source, and tables without named hardware.\n"
+    )
+    yield by_system(between)

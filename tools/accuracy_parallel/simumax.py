@@ -1,0 +1,64 @@
+"""T8: training on new hardware, SimuMax's cases on eight B200."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from accuracy_parallel.sites import GIB, Run, Simulator, Site, traced
+from accuracy_parallel.tables import markdown
+
+SIMUMAX = Site(
+    device="B200", device_link="hgx-b200-nvls", node_link="dgx-b300-ib", overlaps=True,
+    compiler="compiled", precision="bf16",
+)  # fmt: skip
+LLAMA = {
+    "llama3-70b": "hidden=8192,heads=64,kv_heads=8,ffn=28672",
+    "llama3-405b": "hidden=16384,heads=128,kv_heads=8,ffn=53248",
+}
+SIMUMAX_SEQ = 4096
+
+
+def simumax_run(row) -> Run | str:
+    if row.model not in LLAMA:
+        return "mixture of experts"
+    if "cp" in row.parallel:
+        return "context parallel"
+    degrees = {k: int(v) for k, v in zip(("tp", "pp"), row.parallel[2:].split("pp"), strict=True)}
+    dp = 8 // degrees["tp"] // degrees["pp"]
+    spec = f"layers={row.layer_num},{LLAMA[row.model]},vocab=128256,gated=1,norm=rms,bias=0"
+    name = f"{row.model}-l{row.layer_num}"
+    return Run(
+        graph=lambda: traced(name, f"transformer:{spec}", {}), key=(name,), seq=SIMUMAX_SEQ,
+        dp=dp, microbatch=1.0, num_microbatches=int(row.mbc), num_gpus=8,
+        sequence_parallel=degrees["tp"] > 1, sharding=1 if dp > 1 else 0, **degrees,
+    )  # fmt: skip
+
+
+def simumax_section(truth: Path, simulator: Simulator) -> Iterator[str]:
+    rows = pd.read_csv(truth / "ops" / "simumax_b200_training.csv")
+    scored, abstained = [], {}
+    for row in rows.itertuples():
+        run = simumax_run(row)
+        if isinstance(run, str):
+            abstained.setdefault(run, []).append(row.case)
+            continue
+        found = simulator.run(run, SIMUMAX)
+        scored.append((row.case, row.measured_iter_ms / 1e3, found.step_s[0],
+                       row.measured_peak_alloc_gib, found.allocated_bytes[0] / GIB))  # fmt: skip
+    table = pd.DataFrame(scored, columns=["case", "measured s", "predicted s", "measured GiB",
+                                          "predicted GiB"]).set_index("case")  # fmt: skip
+    table["time error"] = table["predicted s"] / table["measured s"] - 1
+    table["memory error"] = table["predicted GiB"] / table["measured GiB"] - 1
+    yield "\n## T8 New hardware (SimuMax's cases on 8 × B200)\n"
+    yield (
+        f"No B200 measurement of ours or theirs is used; sequence {SIMUMAX_SEQ}, distributed "
+        "optimizer, sequence parallel. Targets: 10 % time, 2 % allocated memory. Mean absolute "
+        f"error: time {table['time error'].abs().mean():.1%}, allocated memory "
+        f"{table['memory error'].abs().mean():.1%} over {len(table)} cases.\n"
+    )
+    yield markdown(table)
+    for reason, cases in abstained.items():
+        yield f"\nAbstained ({reason}): {', '.join(cases)}\n"

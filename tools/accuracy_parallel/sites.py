@@ -1,0 +1,169 @@
+"""Clusters, runs on them, and their simulation."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from paceline.catalog import find_device, load_catalog
+from paceline.parallel.blocks import TensorGroup, block_costs
+from paceline.parallel.evaluation import (
+    KINDS,
+    Fabric,
+    StrategyEvaluation,
+    StrategyTable,
+    Variant,
+    evaluate_strategies,
+)
+from paceline.parallel.links import LinkTable
+from paceline.parallel.rank_program import state_bytes
+from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
+from paceline.trace import (
+    Configuration,
+    Graph,
+    load_workload,
+    read_workload,
+    save_workload,
+    trace_workload,
+)
+
+MICROBATCHES = np.array([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
+CACHE = Path(tempfile.gettempdir()) / "paceline-traces"
+VOCABULARY = 51_200
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """A cluster and how its framework behaves there."""
+
+    device: str
+    device_link: str
+    node_link: str
+    host_forward: float = 1.0
+    host_backward: float = 1.0
+    device_shift: float = 0.0
+    microbatch_s: float = 0.0
+    step_s: float = 0.0
+    overlaps: bool = False
+    compiler: str = "eager"
+    precision: str = "fp16"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training configuration."""
+
+    graph: Callable[[], Graph]
+    key: tuple
+    seq: int
+    tp: int
+    dp: int
+    pp: int
+    microbatch: float
+    num_microbatches: int
+    num_gpus: int
+    chunks: int = 1
+    checkpointing: str = "none"
+    sequence_parallel: bool = False
+    sharding: int = 0
+
+
+def calibration_of(site: Site) -> Calibration:
+    """The built-in calibration with the site's host and device factors."""
+    base = builtin_calibration()
+    constants = copy.deepcopy(dict(base.constants))
+    for times in constants["host"]["per_kernel_s"]["torch"].values():
+        times["forward"] *= site.host_forward
+        times["backward"] *= site.host_backward
+    shift = {**base.device_log_shift, site.device: site.device_shift}
+    return dataclasses.replace(base, constants=constants, device_log_shift=shift)
+
+
+class Simulator:
+    """Evaluates runs at a site; graphs and blocks are made once."""
+
+    def __init__(self) -> None:
+        catalog = load_catalog()
+        self.catalog = catalog
+        self.links = {link.name: LinkTable.from_links([link]) for link in catalog.links}
+        self.blocks: dict[tuple, object] = {}
+
+    def run(self, run: Run, site: Site) -> StrategyEvaluation:
+        device = find_device(self.catalog, site.device)
+        configuration = Configuration(
+            precision=site.precision, checkpointing=run.checkpointing, compiler=site.compiler
+        )
+        fabric = Fabric(
+            devices_per_node=min(8, run.num_gpus),
+            device_link=self.links[site.device_link],
+            node_link=self.links[site.node_link],
+            memory_bytes_per_s=device.memory_bytes_per_s,
+            overlaps_gradients=site.overlaps,
+            cuts_evenly=True,
+        )
+        variant = Variant(
+            tensor_degree=run.tp,
+            sequence_parallel=run.sequence_parallel,
+            checkpointing=run.checkpointing,
+            costs=self._blocks(run, site, configuration, device, fabric),
+        )
+        kind = "plain" if run.pp == 1 else "interleaved" if run.chunks > 1 else "1f1b"
+        table = StrategyTable(
+            variant=_one(0), dp=_one(run.dp), pp=_one(run.pp), chunks=_one(run.chunks),
+            kind=_one(KINDS.index(kind)), microbatches=_one(run.num_microbatches),
+            point=_one(int(np.flatnonzero(run.microbatch == MICROBATCHES)[0])),
+            sharding=_one(run.sharding),
+        )  # fmt: skip
+        state = state_bytes("half-weights", configuration)
+        found = evaluate_strategies(table, [variant], fabric, state)
+        return dataclasses.replace(found, step_s=found.step_s + site.step_s)
+
+    def _blocks(self, run, site, configuration, device, fabric):
+        key = (run.key, run.tp, run.sequence_parallel, run.checkpointing, site)
+        if key not in self.blocks:
+            group = TensorGroup(
+                degree=run.tp, ranks_per_node=fabric.devices_per_node,
+                device_link=fabric.device_link, node_link=fabric.node_link,
+                sequence_parallel=run.sequence_parallel,
+            )  # fmt: skip
+            points = Points(batch=MICROBATCHES, seq=np.full(len(MICROBATCHES), float(run.seq)))
+            costs = block_costs(
+                run.graph(), configuration, DeviceTable.from_devices([device]), points, group,
+                recipe="half-weights", calibration=calibration_of(site),
+            )  # fmt: skip
+            forward = costs.forward_s.copy()
+            forward[:, 0] += site.microbatch_s
+            self.blocks[key] = dataclasses.replace(costs, forward_s=forward)
+        return self.blocks[key]
+
+
+def _one(value: int) -> np.ndarray:
+    return np.array([value], dtype=np.int64)
+
+
+def traced(name: str, entry: str, environment: dict[str, str]) -> Graph:
+    """A traced training step, kept in a folder of temporary files."""
+    CACHE.mkdir(exist_ok=True)
+    path = CACHE / f"{name}.npz"
+    if not path.exists():
+        os.environ.update(environment, PYTHONPATH=str(Path(__file__).parents[1]))
+        tracer = trace_workload if entry.startswith("transformer:") else load_workload
+        save_workload(tracer(entry, optimizer="adam"), path)
+    return read_workload(path).passes[0].graph
+
+
+def megatron_graph(row, *, core_only: bool = False) -> Callable[[], Graph]:
+    spec = {
+        "layers": row.layers, "hidden": row.hidden, "heads": row.heads, "vocab": VOCABULARY,
+        "positions": row.seqlen, "core_only": int(core_only),
+    }  # fmt: skip
+    text = ",".join(f"{k}={int(v)}" for k, v in spec.items())
+    name = "megatron-" + text.replace("=", "").replace(",", "-")
+    return lambda: traced(name, "megatron_model:build", {"MEGATRON_MODEL": text})
