@@ -10,8 +10,8 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy bench \
-	gpu-test clean
+.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-parallel \
+	bench gpu-test clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,11 @@ soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples
 accuracy: $(TEST_VENV)/.paceline  ## Score predictions against published measurements
 	@tools/run_if ../shared/truth "the folder of published measurements" \
 		$(TEST_PYTHON) tools/accuracy.py
+
+accuracy-parallel: $(TEST_VENV)/.paceline  ## Score predictions of many devices (T6 to T9)
+	@tools/run_if ../shared/truth "the folder of published measurements" \
+		env PYTHONPATH=tools $(TEST_PYTHON) -m accuracy_parallel ../shared/truth \
+		--out benchmarks/accuracy_parallel.md
 
 bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks/speed.md
 	$(TEST_PYTHON) benchmarks/speed.py
