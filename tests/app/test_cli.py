@@ -117,6 +117,24 @@ def test_a_typo_in_a_device_names_the_near_ones(capsys: pytest.CaptureFixture[st
     assert "RTX 4090" in err
 
 
+def test_more_devices_than_a_machine_holds_leads_to_scale(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, _, err = run(capsys, "predict", "resnet50", "--device", "a100", "--devices", "64")
+    assert "paceline scale" in err
+
+
+def test_a_device_that_runs_no_eager_code_names_what_it_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    question = ("predict", "resnet50", "--device", "tpu v4", "--batch", "64")
+    _, out, _ = run(capsys, *question)
+    assert "does not run eager: --compiler xla" in out
+    status, out, _ = run(capsys, *question, "--compiler", "xla")
+    assert status == 0
+    assert "no answer" not in out
+
+
 def test_a_typo_in_a_verb_names_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, err = run(capsys, "plam")
     assert "did you mean `plan`" in err

@@ -191,8 +191,7 @@ def _checked(numbers: Sequence[int], what: str, most: int) -> tuple[int, ...]:
     wrong = [number for number in numbers if not 1 <= number <= most]
     if wrong:
         raise InvalidInputError(
-            f"a {what} of {wrong[0]} cannot be predicted",
-            hint=f"give whole numbers from 1 to {most:,}",
+            f"a {what} of {wrong[0]:,} cannot be predicted", hint=_range_hint(most)
         )
     if len(set(numbers)) > _MOST_BATCHES:
         raise InvalidInputError(
@@ -200,6 +199,13 @@ def _checked(numbers: Sequence[int], what: str, most: int) -> tuple[int, ...]:
             hint=f"give at most {_MOST_BATCHES}",
         )
     return tuple(sorted(set(numbers)))
+
+
+def _range_hint(most: int) -> str:
+    hint = f"give whole numbers from 1 to {most:,}"
+    if most == MAX_DEVICES_PER_MACHINE:
+        return f"{hint}; over many machines: `paceline scale MODEL --device NAME --counts 1,8,64`"
+    return hint
 
 
 def _trimmed(cells: Sequence[GridCell]) -> Iterator[GridCell]:

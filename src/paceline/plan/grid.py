@@ -187,7 +187,7 @@ def predict_grid(
     grid = _evaluate(places, predictions, amount, goal, sharding)
     cells = _cells(workload, places, grid, keeps_best_batch_only=keeps_best_batch_only)
     answered = {cell.device for cell in cells}
-    silent = [d.name for d in known if d.name not in answered]
+    silent = [one for one in supports if one.device.name not in answered]
     return PredictionGrid(
         model=workload.name,
         title=workload.title,
@@ -198,7 +198,7 @@ def predict_grid(
         catalog_version=catalog.version,
         assumptions=_assumptions(workload, work, places, seq),
         cells=cells,
-        unanswered=(*unanswered, *(_silent(name, goal) for name in silent)),
+        unanswered=(*unanswered, *(_silent(one, goal) for one in silent)),
     )
 
 
@@ -480,10 +480,17 @@ def _capacity_bytes(device: Device) -> float:
     return device.capacity_bytes or math.inf
 
 
-def _silent(name: str, goal: Goal) -> UnansweredDevice:
-    wanted = ", ".join((*goal.precisions, *goal.compilers))
-    reason = f"a fact that the prediction needs is unknown, or it cannot run {wanted}"
-    return UnansweredDevice(device=name, reason=reason)
+def _silent(support: DeviceSupport, goal: Goal) -> UnansweredDevice:
+    """Why a device with software for it has no figure: what was asked for, or a missing fact."""
+    reason = "a fact that the prediction needs is unknown"
+    for option, wanted, runs in (
+        ("compiler", goal.compilers, support.compilers),
+        ("precision", goal.precisions, support.precisions),
+    ):
+        if wanted and not set(wanted) & runs:
+            choices = " or ".join(f"--{option} {name}" for name in sorted(runs))
+            reason = f"it does not run {', '.join(wanted)}: {choices}"
+    return UnansweredDevice(device=support.device.name, reason=reason)
 
 
 def _links(catalog: Catalog, device: Device, count: int) -> OfferLinks:
