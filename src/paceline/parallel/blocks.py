@@ -24,6 +24,7 @@ from paceline.parallel.tensor_parallel import CollectiveTable, split_graph
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.predict.host import dispatch_s
 from paceline.predict.kernels import evaluate_shapes, row_times
+from paceline.predict.sustained import sustained_row_s
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.costs_table import cost_table
 from paceline.trace.graph import (
@@ -268,9 +269,11 @@ def _op_s(
     lowered: LoweredPass, device: DeviceTable, points: Points, calibration: Calibration
 ) -> FloatArray:
     """Device time of each op in execution order, (num_points, num_ops)."""
-    rows = row_times(lowered, evaluate_shapes(lowered.costs, points), device, calibration)
+    shapes = evaluate_shapes(lowered.costs, points)
+    rows = row_times(lowered, shapes, device, calibration)
+    steady_s = sustained_row_s(rows.device_s, lowered, shapes, device)
     shift = calibration.device_log_shift.get(device.names[0], 0.0)
-    ordered: FloatArray = rows.device_s[0].astype(np.float64)[:, lowered.costs.order]
+    ordered: FloatArray = steady_s[0].astype(np.float64)[:, lowered.costs.order]
     return ordered * float(np.exp(shift))
 
 

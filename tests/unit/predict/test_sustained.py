@@ -1,0 +1,74 @@
+"""Matrix units under the power limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.catalog import find_device, load_catalog
+from paceline.predict import DeviceTable, Points, builtin_calibration
+from paceline.predict.kernels import evaluate_shapes, row_times
+from paceline.predict.sustained import power_budget, sustained_frac, sustained_row_s
+from paceline.trace import Configuration, load_workload, lower
+from paceline.trace.costs import LoweredPass
+
+watts = st.floats(10, 2000)
+rates = st.floats(1e12, 5e15)
+
+
+@given(watts, rates, st.floats(1, 10))
+def test_more_power_and_less_work_never_lower_the_clock(tdp_w, rate, factor) -> None:
+    budget = power_budget()
+    frac = float(sustained_frac(tdp_w, rate, budget))
+    assert 0 < frac <= 1
+    assert sustained_frac(tdp_w * factor, rate, budget) >= frac
+    assert sustained_frac(tdp_w, rate * factor, budget) <= frac
+
+
+@given(watts, rates)
+def test_work_that_goes_on_draws_no_more_than_the_board_power(tdp_w, rate) -> None:
+    """Power falls with the square of the clock: rate and energy per operation both fall."""
+    budget = power_budget()
+    frac = float(sustained_frac(tdp_w, rate, budget))
+    drawn_w = budget.j_per_flop * rate * frac ** (1 / budget.exponent) + tdp_w * budget.idle_frac
+    assert drawn_w <= tdp_w * (1 + 1e-9) or frac == 1.0
+
+
+def test_an_unknown_board_power_limits_nothing() -> None:
+    assert sustained_frac(np.nan, 1e15, power_budget()) == 1.0
+
+
+def devices(*names: str) -> DeviceTable:
+    return DeviceTable.from_devices([find_device(load_catalog(), name) for name in names])
+
+
+def slowdowns(lowered: LoweredPass, table: DeviceTable) -> np.ndarray:
+    points = Points(batch=np.array([4.0]), seq=np.array([1024.0]))
+    shapes = evaluate_shapes(lowered.costs, points)
+    burst_s = row_times(lowered, shapes, table, builtin_calibration()).device_s
+    return sustained_row_s(burst_s, lowered, shapes, table)[:, 0] / burst_s[:, 0]
+
+
+@pytest.fixture(scope="module")
+def llama() -> LoweredPass:
+    graph = load_workload("llama-3-8b").passes[0].graph
+    return lower(graph, Configuration())
+
+
+def test_products_alone_are_slowed_and_most_where_power_is_shortest(llama) -> None:
+    a100, h100, b200 = slowdowns(
+        llama, devices("A100 SXM4 80GB", "H100 SXM5 80GB", "B200 SXM")
+    ).max(axis=1)
+    assert 1.0 <= a100 < h100 < b200 < 2.0
+    found = slowdowns(llama, devices("H100 SXM5 80GB"))[0]
+    streams = ~llama.costs.flop.any(axis=1)
+    assert np.allclose(found[streams], 1.0)
+
+
+def test_a_board_with_power_to_spare_holds_its_burst(llama) -> None:
+    table = replace(devices("B200 SXM"), tdp_w=np.array([10_000.0]))
+    assert np.allclose(slowdowns(llama, table), 1.0)
