@@ -27,7 +27,7 @@ from paceline.plan.goal import Goal, Work
 from paceline.plan.place_table import PlaceTable
 from paceline.plan.rank_memory import saved_bytes
 from paceline.plan.support import device_support, platform_of
-from paceline.planfile import Interval
+from paceline.planfile import Interval, PlannedStack
 from paceline.predict import Bound, Calibration, builtin_calibration
 from paceline.stack import newest_stack, why_unsupported
 from paceline.trace.costs import Checkpointing
@@ -465,14 +465,23 @@ def _supported(
         stack = newest_stack(device)
         platform = platform_of(stack) if stack else None
         if platform is None:
-            reason = why_unsupported(device) or "no framework release is known to run on it"
-            unanswered.append(UnansweredDevice(device=device.name, reason=reason))
+            unanswered.append(
+                UnansweredDevice(device=device.name, reason=_unmodelled(device, stack))
+            )
         elif device.memory_bytes is None and device.kind != "cpu":
             reason = "the size of its memory is unknown"
             unanswered.append(UnansweredDevice(device=device.name, reason=reason))
         else:
             supports.append(device_support(device, platform))
     return tuple(supports), tuple(unanswered)
+
+
+def _unmodelled(device: Device, stack: PlannedStack | None) -> str:
+    """Why there is no platform to predict with: no software, or none whose kernels are known."""
+    if stack is None:
+        return why_unsupported(device) or "no framework release is known to run on it"
+    software = f"{stack.framework} {stack.framework_version}"
+    return f"{software} runs on it through {stack.platform}, whose kernels are not modelled"
 
 
 def _capacity_bytes(device: Device) -> float:
