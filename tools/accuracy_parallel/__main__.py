@@ -34,7 +34,7 @@ def main() -> None:
     sections = {
         "t6": lambda: collectives_section(truth),
         "t7": lambda: vtrain_section(truth, simulator),
-        "t8": lambda: simumax_section(truth, simulator),
+        "t8": lambda: simumax_section(truth),
         "t9": lambda: megatron_section(truth, simulator),
     }
     page = "\n".join([_INTRODUCTION, *(line for n in asked.sections for line in sections[n]())])

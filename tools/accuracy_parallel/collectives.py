@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +9,9 @@ import fit_collectives
 import numpy as np
 import pandas as pd
 
+from accuracy_parallel.held_out import links_without
 from accuracy_parallel.tables import by_system, with_error
 from paceline.catalog.entities import Link, Source
-from paceline.parallel import collectives, links
 from paceline.parallel.collectives import RankGroup, collective_s
 from paceline.parallel.links import LinkTable
 
@@ -37,19 +36,19 @@ def held_out_nodes(truth: Path) -> pd.DataFrame:
     """One-node NCCL rows of NVLink systems, each predicted without its own system."""
     rows = fit_collectives.measured(truth / "ops")
     systems = [s for kind, s in fit_collectives.KINDS.items() if kind.startswith("nvlink")]
-    original, scored = links.load_coefficients, []
+    scored = []
     for system in [s for group in systems for s in group]:
-        text = [{k: str(v) for k, v in r.items()} for r in fit_collectives.table(rows, [system])]
-        found = functools.partial(links.read_coefficients, text)
-        links.load_coefficients = collectives.load_coefficients = functools.cache(found)
-        mine = rows[rows.system == system].assign(local=1e6)
-        for name, (label, _) in fit_collectives.COLLECTIVES.items():
-            for dtype, cell in mine[mine.collective == label].groupby("dtype"):
-                switch = system != "a100_sxm" and dtype == "half"
-                link = make_link(fit_collectives.LINK_BYTES_PER_S[system], switch=switch)
-                scored.append(cell.assign(predicted=predict_calls(name, cell, link, None)))
-    links.load_coefficients = collectives.load_coefficients = original
+        with links_without(rows, system):
+            scored += _predicted(rows[rows.system == system].assign(local=1e6), system)
     return with_error(pd.concat(scored), "seconds")
+
+
+def _predicted(rows: pd.DataFrame, system: str) -> Iterator[pd.DataFrame]:
+    for name, (label, _) in fit_collectives.COLLECTIVES.items():
+        for dtype, cell in rows[rows.collective == label].groupby("dtype"):
+            switch = system != "a100_sxm" and dtype == "half"
+            link = make_link(fit_collectives.LINK_BYTES_PER_S[system], switch=switch)
+            yield cell.assign(predicted=predict_calls(name, cell, link, None))
 
 
 #: Interconnect as the table prints it, device link (B/s, switch), node link (B/s, kind).

@@ -75,9 +75,8 @@ class Run:
     sharding: int = 0
 
 
-def calibration_of(site: Site) -> Calibration:
-    """The built-in calibration with the site's host and device factors."""
-    base = builtin_calibration()
+def calibration_of(site: Site, base: Calibration) -> Calibration:
+    """A calibration with the site's host and device factors."""
     constants = copy.deepcopy(dict(base.constants))
     for times in constants["host"]["per_kernel_s"]["torch"].values():
         times["forward"] *= site.host_forward
@@ -89,8 +88,9 @@ def calibration_of(site: Site) -> Calibration:
 class Simulator:
     """Evaluates runs at a site; graphs and blocks are made once."""
 
-    def __init__(self) -> None:
+    def __init__(self, calibration: Calibration | None = None) -> None:
         catalog = load_catalog()
+        self.calibration = calibration or builtin_calibration()
         self.catalog = catalog
         self.links = {link.name: LinkTable.from_links([link]) for link in catalog.links}
         self.blocks: dict[tuple, object] = {}
@@ -136,7 +136,7 @@ class Simulator:
             points = Points(batch=MICROBATCHES, seq=np.full(len(MICROBATCHES), float(run.seq)))
             costs = block_costs(
                 run.graph(), configuration, DeviceTable.from_devices([device]), points, group,
-                recipe="half-weights", calibration=calibration_of(site),
+                recipe="half-weights", calibration=calibration_of(site, self.calibration),
             )  # fmt: skip
             forward = costs.forward_s.copy()
             forward[:, 0] += site.microbatch_s

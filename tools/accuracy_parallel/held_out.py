@@ -1,0 +1,50 @@
+"""Coefficients from which one system's measurements were left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import fit_collectives
+import pandas as pd
+from fit import truth as op_rows
+from fit.joint import fit_alone
+from fit.operators import as_operators, graphs
+
+from paceline.catalog import load_catalog
+from paceline.parallel import collectives, links
+from paceline.predict import Calibration, builtin_calibration
+
+
+@contextmanager
+def links_without(rows: pd.DataFrame, system: str) -> Iterator[None]:
+    """Link coefficients fitted to the others; link tables made inside must be used inside."""
+    text = [{k: str(v) for k, v in r.items()} for r in fit_collectives.table(rows, [system])]
+    original = links.load_coefficients
+    found = functools.partial(links.read_coefficients, text)
+    links.load_coefficients = collectives.load_coefficients = functools.cache(found)
+    try:
+        yield
+    finally:
+        links.load_coefficients = collectives.load_coefficients = original
+
+
+def calibration_without(truth: Path, system: str) -> Calibration:
+    """The built-in calibration with networks of matrix units fitted to the op rows of others.
+
+    No whole step of the system is in the built-in calibration, and no streaming op of it.
+    """
+    facts = op_rows.device_facts(load_catalog().devices)
+    frames = {
+        "product_tensor": op_rows.aic_products(truth, facts, {"bfloat16": ("peak_bf16", 2.0)}),
+        "attention": op_rows.aic_attention(truth, facts),
+    }
+    networks = {
+        name: fit_alone(as_operators(graphs(rows[rows.source_name != system]), name))
+        for name, rows in frames.items()
+    }
+    base = builtin_calibration()
+    return dataclasses.replace(base, models={**base.models, **networks})
