@@ -35,7 +35,7 @@ def simumax_run(row) -> Run | str:
     degrees = {k: int(v) for k, v in zip(("tp", "pp"), row.parallel[2:].split("pp"), strict=True)}
     dp = 8 // degrees["tp"] // degrees["pp"]
     spec = f"layers={row.layer_num},{LLAMA[row.model]},vocab=128256,gated=1,norm=rms,bias=0"
-    name = f"{row.model}-g{spec.split('kv_heads=')[1].split(',')[0]}-l{row.layer_num}"
+    name = "llama-" + spec.replace("=", "").replace(",", "-")
     return Run(
         graph=lambda: traced(name, f"transformer:{spec}", {}), key=(name,), seq=SIMUMAX_SEQ,
         dp=dp, microbatch=1.0, num_microbatches=int(row.mbc), num_gpus=8,
