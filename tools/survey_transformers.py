@@ -2,10 +2,10 @@
 
 Usage: python tools/survey_transformers.py OUT.csv [SHARD/SHARDS]
 
-Writes one line per class: whether its default config builds, and whether a training step and an
-inference (prefill and decode of a decoder, forward of all else) trace, with the same ops at two
-batch sizes and lengths. Classes that OUT.csv has
-already are not tried again, so that a survey can be stopped and taken up.
+Writes one line per class: whether its default config builds, whether a training step and an
+inference (prefill and decode of a decoder, forward of all else) become op graphs, and at which
+lengths those are known. Classes that OUT.csv has already are not tried again, so that a survey can
+be stopped and taken up.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from paceline.trace.load import workload_from_report
+from paceline.trace.workload import Task
+
 WORKERS = Path(__file__).parent.parent / "src" / "paceline" / "trace" / "workers"
-LIMIT_S = 120
-#: Batch and sequence length of the two traces that must ask for the same ops.
-POINTS = [(3, 11), (7, 23)]
-COLUMNS = ("model_class", "builds", "train", "infer", "parameters", "cpu_s")
+LIMIT_S = 600
+COLUMNS = ("model_class", "builds", "train", "infer", "train_lengths", "infer_lengths",
+           "parameters", "cpu_s")  # fmt: skip
 
 
 class TooSlowError(Exception):
@@ -58,17 +60,26 @@ def attempt(work: Callable[[], Any]) -> tuple[str, Any]:
         signal.alarm(0)
 
 
+def traced(subject: Any, name: str, task: Task) -> str:
+    """Lengths at which the op graphs of a task are known."""
+    report = importlib.import_module("torch_worker").report(subject, task)
+    workload = workload_from_report(report, entry=name, task=task, optimizer="adamw")
+    if workload.has_fixed_length:
+        return f"{workload.default_seq} only"
+    return "all" if workload.shortest_seq == 1 else f"{workload.shortest_seq} and more"
+
+
 def survey(name: str) -> dict[str, object]:
     """One line of the table."""
-    worker, hf = importlib.import_module("torch_worker"), importlib.import_module("torch_hf")
+    hf = importlib.import_module("torch_hf")
     start = time.process_time()
     row: dict[str, object] = dict.fromkeys(COLUMNS, "")
     row["model_class"] = name
     row["builds"], subject = attempt(lambda: hf.hf_subject(name, {}))
     if subject is not None:
         row["parameters"] = sum(p.numel() for p in subject.model.parameters())
-        row["train"], _ = attempt(lambda: worker.report(subject, "train"))
-        row["infer"], _ = attempt(lambda: worker.report(subject, "infer"))
+        row["train"], row["train_lengths"] = attempt(lambda: traced(subject, name, "train"))
+        row["infer"], row["infer_lengths"] = attempt(lambda: traced(subject, name, "infer"))
     return {**row, "cpu_s": round(time.process_time() - start, 1)}
 
 
@@ -85,7 +96,6 @@ def main(out: str, share: str = "0/1") -> None:
     warnings.simplefilter("ignore")
     sys.path.insert(0, str(WORKERS))
     importlib.import_module("torch_models").import_torchvision()
-    vars(importlib.import_module("torch_worker"))["_points"] = lambda _has_seq: POINTS
     shard, num_shards = (int(part) for part in share.split("/"))
     path, done = Path(out), surveyed(Path(out))
     with path.open("a", newline="", encoding="utf-8") as file:

@@ -134,6 +134,7 @@ def workload_from_report(
         input_description=str(report["input"]),
         max_global_batch=facts.max_global_batch if facts and task == "train" else None,
         reference_job=facts.jobs.get(task) if facts else None,
+        shortest_seq=max((int(one.get("shortest") or 1) for one in report["passes"]), default=1),
         source=facts.source if facts else f"traced from `{entry}` with torch {report['torch']}",
     )
 
@@ -177,12 +178,7 @@ def _is_in_zoo(entry: str, optimizer: str | None) -> bool:
 def _at_length(workload: Workload, seq: int) -> Workload:
     if workload.default_seq in (1, seq):
         return workload
-    if workload.has_fixed_length:
-        raise InvalidInputError(
-            f"the operators of `{workload.name}` change with the length, and this graph was "
-            f"traced at {workload.default_seq}",
-            hint=f"trace the model again with `--seq {seq}`",
-        )
+    workload.check_length(seq)
     scale = seq / workload.default_seq
     return replace(workload, default_seq=seq, sample_bytes=workload.sample_bytes * scale)
 

@@ -41,6 +41,17 @@ def fit(points: FloatArray, values: FloatArray) -> FloatArray:
     >>> fit(np.array([[3.0, 1], [5, 1], [7, 1]]), np.array([[6.0], [10], [14]]))[0, :3].tolist()
     [0.0, 2.0, 0.0]
     """
+    rows = fit_or_nan(points, values)
+    if np.isnan(rows).any():
+        raise InvalidInputError(
+            "a tensor of the model does not grow like a polynomial in batch and length",
+            hint="trace it at a fixed length",
+        )
+    return rows
+
+
+def fit_or_nan(points: FloatArray, values: FloatArray) -> FloatArray:
+    """As `fit`, with rows of NaN for quantities that are no polynomial of this kind."""
     basis = [_INDEX[0, 0], _INDEX[1, 0]]
     if len(points) > 3:
         basis += [_INDEX[0, 1], _INDEX[1, 1]]
@@ -122,11 +133,6 @@ def _fit_single(at_points: FloatArray, values: FloatArray) -> FloatArray:
         candidate = _cleaned(candidate)
         fits = np.isnan(rows[:, 0]) & _agrees(candidate, at_points, values)
         rows[fits] = candidate[fits]
-    if np.isnan(rows).any():
-        raise InvalidInputError(
-            "a tensor of the model does not grow like a polynomial in batch and length",
-            hint="trace it at a fixed length",
-        )
     return rows
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import WorkerError
 from paceline.trace import polynomial
-from paceline.trace.graph import FloatArray, IntArray
+from paceline.trace.graph import FloatArray, IntArray, monomials
 
 _DTYPES = {
     "float32": DType.FP32, "float64": DType.FP64, "float16": DType.FP16, "bfloat16": DType.BF16,
@@ -131,6 +131,8 @@ def _parse(reported: Mapping[str, Any]) -> RawPass:
     num_bytes = np.array([n["bytes"] for n in reported["numbers"]], dtype=np.float64)
     element_bytes = np.array(ELEMENT_BYTES)[storage_dtype]
     first, second = reported["variables"]
+    dims = _padded_dims(points, reported["numbers"], ndim)
+    tensor_storage = np.array(topology["tensor_storage"], dtype=np.int64)
     return RawPass(
         name=str(reported["name"]),
         variables=(str(first), str(second)),
@@ -142,11 +144,11 @@ def _parse(reported: Mapping[str, Any]) -> RawPass:
         inputs=Ragged.from_lists([op[3] for op in ops]),
         outputs=Ragged.from_lists([op[4] for op in ops]),
         attributes=Ragged.from_lists([op[5] for op in ops]),
-        tensor_storage=np.array(topology["tensor_storage"], dtype=np.int64),
+        tensor_storage=tensor_storage,
         tensor_dtype=dtypes[np.array(topology["tensor_dtype"], dtype=np.int64)],
         tensor_ndim=ndim,
-        dims=_padded_dims(points, reported["numbers"], ndim),
-        storage_elements=polynomial.fit(points, num_bytes / element_bytes),
+        dims=dims,
+        storage_elements=_storage_elements(points, num_bytes / element_bytes, dims, tensor_storage),
         storage_dtype=storage_dtype,
         birth=np.array(topology["birth"], dtype=np.int64),
         death=np.array(topology["death"], dtype=np.int64),
@@ -168,3 +170,22 @@ def _padded_dims(
     position = np.arange(len(rows)) - np.repeat(np.cumsum(ndim) - ndim, ndim)
     padded[tensor, position] = rows
     return padded
+
+
+def _storage_elements(
+    points: FloatArray, seen: FloatArray, dims: FloatArray, tensor_storage: IntArray
+) -> FloatArray:
+    """Sizes of storages; where they are products of extents, such as S (S + 1), from a tensor."""
+    rows = polynomial.fit_or_nan(points, seen)
+    open_rows = np.flatnonzero(np.isnan(rows[:, 0]))
+    if not open_rows.size:
+        return rows
+    tensors = np.flatnonzero(np.isin(tensor_storage, open_rows))
+    elements, storage = polynomial.product(dims[tensors]), tensor_storage[tensors]
+    at_points = monomials(points[:, 0], points[:, 1])
+    is_whole = np.isclose(at_points @ elements.T, seen[:, storage], rtol=1e-6).all(axis=0)
+    rows[storage[is_whole]] = elements[is_whole]
+    if np.isnan(rows).any():
+        # Says what is wrong.
+        polynomial.fit(points, seen[:, np.isnan(rows[:, 0])])
+    return rows

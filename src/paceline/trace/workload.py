@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from paceline.errors import InvalidInputError
 from paceline.trace.graph import Graph
 
 Task = Literal["train", "infer"]
@@ -66,6 +67,7 @@ class Workload:
         max_global_batch: Largest global batch that the reference recipe trains well with.
         reference_job: Used when no work is given; None if unknown.
         source: Where the architecture comes from, with its published parameter count.
+        shortest_seq: Shortest length that the graphs are known at.
     """
 
     name: str
@@ -81,8 +83,28 @@ class Workload:
     max_global_batch: int | None
     reference_job: ReferenceJob | None
     source: str
+    shortest_seq: int = 1
 
     @property
     def has_fixed_length(self) -> bool:
         """Whether a pass is known at ``default_seq`` only: its operators change with the length."""
         return self.default_seq > 1 and any(not one.graph.variables[1] for one in self.passes)
+
+    def check_length(self, seq: int) -> None:
+        """Refuse a length that the graphs say nothing about.
+
+        Raises:
+            InvalidInputError: Another length than the one traced, or a shorter one than traced.
+        """
+        if self.has_fixed_length and seq != self.default_seq:
+            raise InvalidInputError(
+                f"the operators of `{self.name}` change with the length, and this graph was "
+                f"traced at {self.default_seq}",
+                hint=f"trace the model again with `--seq {seq}`",
+            )
+        if seq < self.shortest_seq and self.default_seq > 1:
+            raise InvalidInputError(
+                f"`{self.name}` works in chunks or windows, and this graph is known from a length "
+                f"of {self.shortest_seq} on",
+                hint=f"trace the model again with `--seq {seq}`",
+            )

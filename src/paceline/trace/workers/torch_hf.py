@@ -4,6 +4,7 @@ Standard library, torch and transformers only. Nothing is downloaded: architectu
 library's code, sizes from ``hf_models.json`` (published configurations) or from the file given.
 """
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -24,6 +25,12 @@ _HEADS = (
     ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "image"),
     ("MODEL_MAPPING_NAMES", "text"),
 )
+
+#: What a model type learns where it reads a value back: no sequence is padded, no token is below
+#: zero, no token attends to all others.
+_READ_BACK = {"xlm": 0, "flaubert": 0, "prophetnet": True, "longformer": False}
+#: Model types that look for the tokens of each language: all tokens are of the one language.
+_ONE_LANGUAGE = ("xmod",)
 
 
 def hf_subject(name, _request):
@@ -63,6 +70,8 @@ def _built(model_class, config):
     for name in ("pad_token_id", "decoder_start_token_id"):
         if getattr(config, name, None) is None:
             setattr(config, name, 0)
+    if getattr(config, "languages", None) and getattr(config, "default_language", "") is None:
+        config.default_language = next(iter(config.languages))
     return build(lambda: model_class._from_config(config, dtype=dtype))
 
 
@@ -172,19 +181,54 @@ class HfSubject(Subject):
         if "return_loss" in self._forward_names and self.model.training:
             given["return_loss"] = True
 
+    def call(self, inputs):
+        """The model on its inputs, with the values that it reads back."""
+        kind = self.model.config.model_type
+        with _answered(_READ_BACK.get(kind)), _full_masks(kind in _ONE_LANGUAGE):
+            return Subject.call(self, inputs)
+
     def _prefill(self, recorder, inputs):
-        self.model(input_ids=inputs["input_ids"], use_cache=True, **self._last_only())
+        self.call({"input_ids": inputs["input_ids"], "use_cache": True, **self._last_only()})
 
     def _decode(self, recorder, inputs):
         with recorder.paused():
-            cache = self.model(input_ids=inputs["input_ids"], use_cache=True).past_key_values
+            filled = self.call({"input_ids": inputs["input_ids"], "use_cache": True})
+            cache = filled.past_key_values
             for tensor in _cached(cache):
                 recorder.own(tensor, "kv_cache")
             token = _tokens(inputs["input_ids"].shape[0], 1)
-        self.model(input_ids=token, past_key_values=cache, use_cache=True)
+        self.call({"input_ids": token, "past_key_values": cache, "use_cache": True})
 
     def _last_only(self):
         return {"logits_to_keep": 1} if "logits_to_keep" in self._forward_names else {}
+
+
+@contextlib.contextmanager
+def _answered(value):
+    """Inside, a meta tensor that is asked for its value answers ``value``, unless that is None."""
+    ask = torch.Tensor.item
+
+    def item(tensor):
+        return value if tensor.is_meta and value is not None else ask(tensor)
+
+    torch.Tensor.item = item
+    try:
+        yield
+    finally:
+        torch.Tensor.item = ask
+
+
+@contextlib.contextmanager
+def _full_masks(are_full):
+    """Inside, a mask on meta counts as true everywhere."""
+    config = importlib.import_module("torch.fx.experimental._config")
+    name = "meta_nonzero_assume_all_nonzero"
+    before = getattr(config, name)
+    setattr(config, name, are_full or before)
+    try:
+        yield
+    finally:
+        setattr(config, name, before)
 
 
 def _cached(cache):

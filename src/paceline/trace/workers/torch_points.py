@@ -4,37 +4,67 @@ Standard library only. What is seen at a point is (topology without deaths, deat
 """
 
 BATCHES = (3, 5, 7)
-SEQUENCES = (11, 17, 23)
-#: A length longer than what models pad to, and shorter than the shortest positions they know.
-FAR_SEQUENCE = 499
+SEQUENCES = (11, 17)
+#: Lengths longer than what models pad or cut to; where a model takes no such length, the next.
+FAR_SEQUENCES = (1031, 499, 23)
+#: Multiples of what models pad to (chunks), beyond what they look at (windows), and the far one.
+LONG_SEQUENCES = (512, 1024)
+LONG_FAR_SEQUENCES = (2048,)
 #: Exponents of batch and length that an extent may have beside 1, B, S and B·S.
 POWERS = ((0, 2), (1, 2), (2, 0), (2, 1), (2, 2))
 
 
-def at_lengths(see):
-    """(points, topology, numbers) at four corners and a far point; None where length changes ops.
+def at_lengths(see, length):
+    """((points, topology, numbers), shortest length known); what was seen is None if ops vary.
 
-    The far point is beyond what models pad or cut to (chunks, windows); it is nearer where the
-    model takes no such length.
+    Known for all lengths; else, where chunks or windows bend the growth, from `LONG_SEQUENCES` on;
+    else, where the ops follow the length, at ``length`` only, and the shortest is None.
     """
-    corners = [(batch, seq) for seq in SEQUENCES[:2] for batch in BATCHES[:2]]
-    views = _agreeing(see, corners)
-    if views is None:
+    views = _agreeing(see, _corners(SEQUENCES))
+    if views is not None:
+        found = _proven(see, views, SEQUENCES, FAR_SEQUENCES)
+        if found is not None:
+            return found, 1
+        if length >= LONG_SEQUENCES[0]:
+            found = _at_long_lengths(see)
+            if found is not None:
+                return found, LONG_SEQUENCES[0]
+    return at_batches(see, length), None
+
+
+def _corners(sequences):
+    return [(batch, seq) for seq in sequences for batch in BATCHES[:2]]
+
+
+def _at_long_lengths(see):
+    """(points, topology, numbers); None where they do not agree, or the model takes none such."""
+    try:
+        views = _agreeing(see, _corners(LONG_SEQUENCES))
+        return views and _proven(see, views, LONG_SEQUENCES, LONG_FAR_SEQUENCES)
+    except Exception:
         return None
-    for seq in (FAR_SEQUENCE, SEQUENCES[2]):
-        point = (BATCHES[2], seq)
+
+
+def _proven(see, views, sequences, far_sequences):
+    """What the corners tell, if a point far outside agrees."""
+    point, far = _far(see, far_sequences)
+    points, views = [*_corners(sequences), point], [*views, far]
+    return _joined(points, views) if _is_polynomial(points, views) else None
+
+
+def _far(see, sequences):
+    """The first point that the model takes, and what was seen there."""
+    for seq in sequences[:-1]:
         try:
-            far = see(point)
+            return (BATCHES[2], seq), see((BATCHES[2], seq))
         except Exception:
-            if seq == SEQUENCES[2]:
-                raise
             continue
-        points = [*corners, point]
-        return _joined(points, [*views, far]) if _is_polynomial(points, [*views, far]) else None
+    point = (BATCHES[2], sequences[-1])
+    return point, see(point)
 
 
 def at_batches(see, seq):
-    """As `at_lengths`, for three batches at one length."""
+    """(points, topology, numbers) for three batches at one length; None where ops vary."""
     points = [(batch, seq) for batch in BATCHES]
     views = _agreeing(see, points)
     return None if views is None else _joined(points, views)
@@ -63,14 +93,33 @@ def _joined(points, views):
 def _is_polynomial(points, views):
     """Whether ops agree, and every extent is one of 1, B, S and B·S or of a constant and a power.
 
-    The rule is `paceline.trace.polynomial.fit`'s, applied to the values that are distinct.
+    So is the size of every storage, or it is that of a tensor in it. The rule is that of
+    `paceline.trace.polynomial.fit` and `paceline.trace.raw`, applied to the values that are
+    distinct.
     """
-    if views[0][0] != views[-1][0]:
+    topology = views[0][0]
+    if topology != views[-1][0]:
         return False
-    rows = set()
-    for name in ("dims", "bytes"):
-        rows.update(zip(*[numbers[name] for _, _, numbers in views]))  # noqa: B905
-    return all(_is_bilinear(points, row) or _is_power(points, row) for row in rows)
+    extents = list(zip(*[numbers["dims"] for _, _, numbers in views]))  # noqa: B905
+    sizes = list(zip(*[numbers["bytes"] for _, _, numbers in views]))  # noqa: B905
+    grows = {row: _is_bilinear(points, row) or _is_power(points, row) for row in set(extents)}
+    if not all(grows.values()):
+        return False
+    left = {row for row in set(sizes) if not (_is_bilinear(points, row) or _is_power(points, row))}
+    return not left or left <= _tensor_sizes(topology, extents)
+
+
+def _tensor_sizes(topology, extents):
+    """Bytes of every tensor at the points."""
+    sizes, at = set(), 0
+    for storage, ndim in zip(topology["tensor_storage"], topology["tensor_ndim"]):  # noqa: B905
+        width = topology["element_bytes"][topology["storage_dtype"][storage]]
+        product = tuple(width for _ in extents[0]) if extents else ()
+        for row in extents[at : at + ndim]:
+            product = tuple(a * b for a, b in zip(product, row))  # noqa: B905
+        sizes.add(product)
+        at += ndim
+    return sizes
 
 
 def _is_bilinear(points, row):

@@ -217,6 +217,7 @@ class Recorder(TorchDispatchMode):
         return {
             "names": list(self.name_index),
             "dtypes": list(self.dtype_index),
+            "element_bytes": [getattr(torch, name).itemsize for name in self.dtype_index],
             "ops": [list(op) for op in self.ops],
             "tensor_storage": self.tensor_storage,
             "tensor_dtype": self.tensor_dtype,

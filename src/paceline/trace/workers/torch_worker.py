@@ -111,19 +111,18 @@ def trace_pass(subject, task, one, length):
     index = {id(m): number for number, (_, m) in enumerate(modules)}
     subject.model.train(task == "train")
     see = functools.partial(_seen, subject, task, one, index)
-    second = ("past" if name == "decode" else "seq") if subject.has_seq else ""
-    found = at_lengths(see) if subject.has_seq else at_batches(see, 1)
-    if found is None and subject.has_seq:
-        second, found = "", at_batches(see, length)
+    found, shortest = at_lengths(see, length) if subject.has_seq else (at_batches(see, 1), 1)
     if found is None:
         raise RequestError("varies", "its ops change with the batch size")
+    second = ("past" if name == "decode" else "seq") if subject.has_seq and shortest else ""
     points, topology, numbers = found
     return {
         "name": name,
         "repeats": repeats,
         "runs_on": runs_on,
         "variables": ["batch", second],
-        "length": length if subject.has_seq and not second else None,
+        "length": None if shortest else length,
+        "shortest": shortest,
         "points": points,
         "modules": [path for path, _ in modules],
         "topology": topology,
