@@ -1,0 +1,1 @@
+"""Published figures of training memory, source by source, each with its prediction."""

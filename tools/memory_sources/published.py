@@ -1,0 +1,131 @@
+"""What all sources share: rows, figures, and traces that are made once."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from paceline.trace import Graph, read_workload, save_workload
+from paceline.trace.load import trace_workload
+
+#: More than this below the truth is what a plan must not do.
+UNDER_FRAC = 0.03
+TARGET_MEDIAN_FRAC = 0.05
+TARGET_UNDER_FRAC = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One published run.
+
+    Attributes:
+        case: What was run.
+        measured_bytes: Published; None where it ran out of memory.
+        predicted_bytes: Predicted, in the figure that was published.
+        capacity_bytes: Of the device, where running out is what was published.
+    """
+
+    case: str
+    measured_bytes: float | None
+    predicted_bytes: float
+    capacity_bytes: float | None = None
+
+    @property
+    def error_frac(self) -> float | None:
+        """Relative error; None where there is no figure."""
+        if self.measured_bytes is None:
+            return None
+        return self.predicted_bytes / self.measured_bytes - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """One source.
+
+    Attributes:
+        title: Heading.
+        note: How it was measured, how it is predicted, and from which documents.
+        unit: ``GB`` or ``GiB``, as published.
+        rows: Runs.
+        skipped: Rows that are not attempted: (which, how many, reason).
+    """
+
+    title: str
+    note: str
+    unit: str
+    rows: tuple[Row, ...]
+    skipped: tuple[tuple[str, int, str], ...] = ()
+
+    def errors_frac(self) -> list[float]:
+        """Relative errors of the rows with a figure."""
+        return [row.error_frac for row in self.rows if row.error_frac is not None]
+
+    def median_frac(self) -> float:
+        """Median of their sizes."""
+        return statistics.median(map(abs, self.errors_frac()))
+
+    def num_under(self) -> int:
+        """Rows more than `UNDER_FRAC` under the truth."""
+        return sum(error < -UNDER_FRAC for error in self.errors_frac())
+
+
+_UNIT_BYTES = {"GB": 1e9, "GiB": 2.0**30}
+
+
+def as_markdown(source: Published) -> Iterator[str]:
+    """The section of a source."""
+    yield f"\n## {source.title}\n\n{source.note}\n"
+    yield f"| run | measured {source.unit} | predicted {source.unit} | error |"
+    yield "|---|--:|--:|--:|"
+    size = _UNIT_BYTES[source.unit]
+    for row in source.rows:
+        predicted = f"{row.predicted_bytes / size:.2f}"
+        yield f"| {row.case} | {_measured(row, size)} | {predicted} | {_verdict(row)} |"
+
+
+def _measured(row: Row, size: float) -> str:
+    return "out of memory" if row.measured_bytes is None else f"{row.measured_bytes / size:.2f}"
+
+
+def _verdict(row: Row) -> str:
+    if row.error_frac is not None:
+        return f"{row.error_frac:+.1%}"
+    is_refused = row.capacity_bytes is not None and row.predicted_bytes > row.capacity_bytes
+    return "does not fit either" if is_refused else "**fits**"
+
+
+@cache
+def model_numbers() -> Mapping[str, Mapping[str, object]]:
+    """Hyperparameters of published models, from ``models.toml``."""
+    with Path(__file__).with_name("models.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def traced(
+    cache_folder: Path,
+    name: str,
+    entry: str,
+    *,
+    optimizer: str = "adam",
+    environment: Mapping[str, str] | None = None,
+) -> Graph:
+    """A training step, from the cache if it is there.
+
+    Args:
+        cache_folder: Where traces are kept.
+        name: Of the trace.
+        entry: What to trace; modules beside the tools can be named.
+        optimizer: Recipe.
+        environment: Variables in which ``entry`` finds its hyperparameters.
+    """
+    path = cache_folder / f"{name}.npz"
+    if not path.exists():
+        cache_folder.mkdir(parents=True, exist_ok=True)
+        os.environ.update(environment or {}, PYTHONPATH=str(Path(__file__).parent.parent))
+        save_workload(trace_workload(entry, optimizer=optimizer), path)
+    return read_workload(path).passes[0].graph

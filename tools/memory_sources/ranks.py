@@ -1,0 +1,113 @@
+"""Memory of the fullest rank of a Megatron job."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.catalog import Catalog, find_device
+from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallel.evaluation import (
+    KINDS,
+    Fabric,
+    StrategyEvaluation,
+    StrategyTable,
+    Variant,
+    evaluate_strategies,
+)
+from paceline.parallel.links import LinkTable
+from paceline.parallel.rank_program import state_bytes
+from paceline.predict import DeviceTable, Points
+from paceline.trace import Configuration, Graph
+from paceline.trace.costs import Checkpointing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """How a model is spread.
+
+    Attributes:
+        tp: Tensor ranks.
+        pp: Pipeline ranks.
+        dp: Ranks that share the distributed optimizer's state; 1 shares nothing.
+        tokens: Tokens of a sequence on one rank.
+        microbatch: Sequences.
+        num_microbatches: Per step.
+        chunks: Model chunks per pipeline rank.
+        precision: Of weights and activations.
+        checkpointing: What is recomputed.
+    """
+
+    tp: int
+    pp: int
+    dp: int
+    tokens: int
+    microbatch: float
+    num_microbatches: int
+    chunks: int = 1
+    precision: str = "bf16"
+    checkpointing: Checkpointing = "none"
+
+    def configuration(self) -> Configuration:
+        """As the graph is lowered."""
+        return Configuration(precision=self.precision, checkpointing=self.checkpointing)
+
+
+def rank_costs(graph: Graph, job: Job, catalog: Catalog) -> BlockCosts:
+    """Blocks on one rank, with sequence parallelism where there are several tensor ranks."""
+    device = find_device(catalog, "B200")
+    link = LinkTable.from_links([catalog.links[0]])
+    group = TensorGroup(
+        degree=job.tp,
+        ranks_per_node=job.tp,
+        device_link=link,
+        node_link=link,
+        sequence_parallel=job.tp > 1,
+    )
+    points = Points(batch=np.array([job.microbatch]), seq=np.array([float(job.tokens)]))
+    devices = DeviceTable.from_devices([device])
+    return block_costs(graph, job.configuration(), devices, points, group, recipe="half-weights")
+
+
+def rank_memory(costs: BlockCosts, job: Job, catalog: Catalog) -> StrategyEvaluation:
+    """Memory of the rank that needs most; its times mean nothing."""
+    link = LinkTable.from_links([catalog.links[0]])
+    fabric = Fabric(
+        devices_per_node=job.tp * job.pp * job.dp,
+        device_link=link,
+        node_link=link,
+        memory_bytes_per_s=1.0,
+        cuts_evenly=True,
+    )
+    variant = Variant(
+        tensor_degree=job.tp,
+        sequence_parallel=job.tp > 1,
+        checkpointing=job.configuration().checkpointing,
+        costs=costs,
+    )
+    state = state_bytes("half-weights", job.configuration())
+    return evaluate_strategies(_table(job), [variant], fabric, state)
+
+
+def with_transient(costs: BlockCosts, block: str, num_bytes: float) -> BlockCosts:
+    """The same with more alive while one block runs."""
+    transient = costs.transient_bytes.copy()
+    transient[:, costs.names.index(block)] += num_bytes
+    return dataclasses.replace(costs, transient_bytes=transient)
+
+
+def with_saved(costs: BlockCosts, prefix: str, num_bytes: float) -> BlockCosts:
+    """The same with more kept by each block of a kind."""
+    is_kind = np.array([name.startswith(prefix) for name in costs.names])
+    return dataclasses.replace(costs, saved_bytes=costs.saved_bytes + num_bytes * is_kind)
+
+
+def _table(job: Job) -> StrategyTable:
+    kind = "plain" if job.pp == 1 else "interleaved" if job.chunks > 1 else "1f1b"
+    columns = {
+        "variant": 0, "dp": job.dp, "pp": job.pp, "chunks": job.chunks, "kind": KINDS.index(kind),
+        "microbatches": job.num_microbatches, "point": 0, "sharding": 1 if job.dp > 1 else 0,
+    }  # fmt: skip
+    return StrategyTable(**{name: np.array([value]) for name, value in columns.items()})
