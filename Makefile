@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-parallel \
+.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-parallel accuracy-memory \
 	bench gpu-test clean
 
 help:  ## List the targets
@@ -52,6 +52,10 @@ accuracy-parallel: $(TEST_VENV)/.paceline  ## Score predictions of many devices 
 	@tools/run_if ../shared/truth "the folder of published measurements" \
 		env PYTHONPATH=tools $(TEST_PYTHON) -m accuracy_parallel ../shared/truth \
 		--out benchmarks/accuracy_parallel.md
+
+accuracy-memory: $(TEST_VENV)/.paceline  ## Score predicted training memory
+	@tools/run_if ../shared/truth "the folder of published measurements" \
+		$(TEST_PYTHON) tools/accuracy_memory.py ../shared/truth --out benchmarks/accuracy_memory.md
 
 bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks/speed.md
 	$(TEST_PYTHON) benchmarks/speed.py
