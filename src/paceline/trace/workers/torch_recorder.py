@@ -92,7 +92,9 @@ class Recorder(TorchDispatchMode):
         return result
 
     def record(self, name, inputs, outputs, attributes):
-        """Append one op."""
+        """Append one op, unless recording is paused."""
+        if self._is_paused:
+            return
         node = torch._C._current_autograd_node()
         phase, module = self.phase, self.module_index
         if node is not None:
