@@ -13,10 +13,9 @@ from torch.nn import functional
 
 
 class Core(nn.Module):
-    """Unfused attention: the products as one attention op, and beside it what unfused kernels add.
+    """Unfused attention: scores are written, normalised, dropped and read again at full length.
 
-    Scores are written, normalised, dropped and read again at full length, forward and backward;
-    the two small products that stand for writing and reading them do next to no arithmetic.
+    The sequence comes first, as in Megatron-LM, so that the products read heads in place.
     """
 
     def __init__(self, dropout):
@@ -24,10 +23,9 @@ class Core(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, q, k, v):
-        attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        scores = q[..., :1] * k[..., :1].transpose(-1, -2)
+        scores = torch.bmm(q.transpose(0, 1), k.permute(1, 2, 0))
         weights = self.dropout(torch.softmax(scores, dim=-1))
-        return attended + weights.sum(dim=-1, keepdim=True)
+        return torch.bmm(weights, v.transpose(0, 1))
 
 
 class Layer(nn.Module):
@@ -41,10 +39,11 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
-        batch, seq, hidden = x.shape
-        qkv = self.qkv(self.norm1(x)).view(batch, seq, self.heads, 3 * hidden // self.heads)
-        q, k, v = (part.transpose(1, 2) for part in qkv.chunk(3, dim=-1))
-        attended = self.core[0](q, k, v).transpose(1, 2).reshape(batch, seq, hidden)
+        seq, batch, hidden = x.shape
+        size = hidden // self.heads
+        qkv = self.qkv(self.norm1(x)).view(seq, batch * self.heads, 3 * size)
+        attended = self.core[0](*qkv.chunk(3, dim=-1))
+        attended = attended.transpose(0, 1).reshape(seq, batch, hidden)
         x = x + self.dropout(self.proj(attended))
         return x + self.dropout(self.down(functional.gelu(self.up(self.norm2(x)))))
 
@@ -66,11 +65,12 @@ class Megatron(nn.Module):
 
     def forward(self, tokens):
         x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1]))
-        x = self.dropout(x)
+        x = self.dropout(x.transpose(0, 1).contiguous())
         for name, module in self.named_children():
             if name.startswith("layer_"):
                 x = module(x)
-        return functional.linear(self.norm(x), self.embedding.weight)
+        logits = functional.linear(self.norm(x), self.embedding.weight)
+        return logits.transpose(0, 1).contiguous()
 
 
 def build():

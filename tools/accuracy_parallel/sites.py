@@ -165,5 +165,5 @@ def megatron_graph(row, *, core_only: bool = False) -> Callable[[], Graph]:
         "positions": row.seqlen, "core_only": int(core_only),
     }  # fmt: skip
     text = ",".join(f"{k}={int(v)}" for k, v in spec.items())
-    name = "megatron-" + text.replace("=", "").replace(",", "-")
+    name = "megatron-core-" + text.replace("=", "").replace(",", "-")
     return lambda: traced(name, "megatron_model:build", {"MEGATRON_MODEL": text})

@@ -191,10 +191,23 @@ def _memory(program: Program, block: IntArray, num_blocks: int, points: Points) 
         parameters=np.bincount(
             home[is_parameter], stores.elements[is_parameter, 0], num_blocks
         ).astype(np.float64),
-        saved=_sum_stores(powers, num_bytes, is_saved, home, num_blocks),
+        saved=_sum_stores(powers, num_bytes, is_saved, _keeper(program, block, home), num_blocks),
         boundary=_boundary(program, block, num_blocks, powers),
         transient=_transient(program, is_activation & ~is_saved, block, num_blocks, powers),
     )  # fmt: skip
+
+
+def _keeper(program: Program, block: IntArray, home: IntArray) -> IntArray:
+    """Block that keeps each storage for its backward: the first one whose backward reads it.
+
+    What a stage receives is kept there; the stage that sent it can let go.
+    """
+    is_late = program.ops.position[program.reads.op] >= program.first_backward()
+    keeper = np.full(len(program.stores), np.iinfo(np.int64).max)
+    np.minimum.at(
+        keeper, program.reads.storage[is_late], block[program.reads.op[is_late]].astype(np.int64)
+    )
+    return np.where(keeper < np.iinfo(np.int64).max, keeper, home)
 
 
 def _transient(

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from links_of_tests import make_link
+
+from paceline.catalog import find_device, load_catalog
+from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallel.links import LinkTable
+from paceline.predict import DeviceTable, Points
+from paceline.trace import Configuration, Graph, load_workload
+from paceline.trace.costs import Checkpointing
+
+BATCHES, SEQ, HIDDEN, WIDTH = (1.0, 4.0), 512.0, 768, 2
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Graph:
+    return load_workload("gpt2").passes[0].graph
+
+
+def costs_of(graph: Graph, checkpointing: Checkpointing) -> BlockCosts:
+    link = LinkTable.from_links([make_link()])
+    return block_costs(
+        graph,
+        Configuration(checkpointing=checkpointing),
+        DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")]),
+        Points(batch=np.array(BATCHES), seq=np.full(len(BATCHES), SEQ)),
+        TensorGroup(
+            degree=1, ranks_per_node=8, device_link=link, node_link=link, sequence_parallel=False
+        ),
+        recipe="half-weights",
+    )
+
+
+def layers_of(costs: BlockCosts) -> np.ndarray:
+    return np.array([name[-1:].isdigit() for name in costs.names])
+
+
+def test_a_recomputed_layer_keeps_its_input_and_nothing_else(gpt2) -> None:
+    """What it receives is its own to keep, so a stage's memory follows from its own layers."""
+    costs = costs_of(gpt2, "block")
+    expected = np.array(BATCHES)[:, None] * SEQ * HIDDEN * WIDTH
+    assert np.allclose(costs.saved_bytes[:, layers_of(costs)], expected, rtol=1e-3)
+    before_layers = costs.saved_bytes[:, : layers_of(costs).argmax()].sum(axis=1)
+    assert (before_layers < expected[:, 0]).all(), "a mask at most: the input is the layer's"
+
+
+def test_alike_layers_keep_alike(gpt2) -> None:
+    costs = costs_of(gpt2, "none")
+    kept = costs.saved_bytes[:, layers_of(costs)]
+    assert np.allclose(kept, kept[:, :1], rtol=1e-6)
+
+
+def test_recomputing_keeps_less_and_takes_longer(gpt2) -> None:
+    plain, recomputed = costs_of(gpt2, "none"), costs_of(gpt2, "block")
+    assert (recomputed.saved_bytes.sum(axis=1) < plain.saved_bytes.sum(axis=1)).all()
+    assert (recomputed.backward_s.sum(axis=1) > plain.backward_s.sum(axis=1)).all()
+    assert np.array_equal(recomputed.parameters, plain.parameters)
