@@ -35,20 +35,6 @@ TABLE = Path(__file__).parent / "speed.md"
 NUM_RUNS = 7
 #: Calculon's exhaustive search on one such core (its own example, re-run), candidates per second.
 CALCULON_PER_S = 609
-WORKER_FOLDER = Path(__file__).parent.parent / "src" / "paceline" / "trace" / "workers"
-TRACE_SCRIPT = """
-import json, resource, sys, time
-sys.path.insert(0, {folder!r})
-import torch, torch_worker
-request = {{"entry": {entry!r}, "task": "train", "image_size": None}}
-if {imports!r}:
-    import torch_models
-    torch_models.import_torchvision()
-started = time.perf_counter()
-torch_worker.serve(request, lambda text: None)
-print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-"""
-LLAMA_70B = "transformer:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,gated=1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,42 +151,6 @@ def candidates_per_s() -> list[Figure]:
     ]
 
 
-def tracing_figures() -> list[Figure]:
-    resnet_s, _ = traced("torchvision:resnet50")
-    llama_s, llama_bytes = traced(LLAMA_70B)
-    return [
-        Figure(
-            name="tracing a ResNet-50 training step, after imports",
-            value=resnet_s,
-            target=1.0,
-            unit="s",
-        ),
-        Figure(
-            name="tracing a Llama-3-70B training step, after imports",
-            value=llama_s,
-            target=10.0,
-            unit="s",
-        ),
-        Figure(name="its memory, torch included", value=llama_bytes / 1e6, target=2_000, unit="MB"),
-    ]
-
-
-def traced(entry: str) -> tuple[float, float]:
-    """Median seconds and largest resident bytes of tracing in fresh processes."""
-    import subprocess
-
-    script = TRACE_SCRIPT.format(
-        folder=str(WORKER_FOLDER), entry=entry, imports=entry.startswith("torchvision")
-    )
-    runs = []
-    for _ in range(3):
-        ended = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        )
-        runs.append(tuple(map(float, ended.stdout.split()[-2:])))
-    return statistics.median(s for s, _ in runs), max(b for _, b in runs)
-
-
 def median_s(work: Callable[[], object]) -> float:
     work()
     seconds = []
@@ -228,6 +178,8 @@ def table(figures: list[Figure]) -> str:
         "|---|--:|--:|---|---|",
         *rows,
         "",
+        "How long tracing takes stands in [trace_speed.md](trace_speed.md).",
+        "",
     ))  # fmt: skip
 
 
@@ -246,7 +198,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--print-only", action="store_true", help="leave speed.md as it is")
     arguments = parser.parse_args()
-    figures = [*process_figures(), predictions_per_s(), *candidates_per_s(), *tracing_figures()]
+    figures = [*process_figures(), predictions_per_s(), *candidates_per_s()]
     text = table(figures)
     print(text)
     if not arguments.print_only:
