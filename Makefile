@@ -57,8 +57,9 @@ accuracy-memory: $(TEST_VENV)/.paceline  ## Score predicted training memory
 	@tools/run_if ../shared/truth "the folder of published measurements" \
 		$(TEST_PYTHON) tools/accuracy_memory.py ../shared/truth --out benchmarks/accuracy_memory.md
 
-bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks/speed.md
+bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks/speed.md and trace_speed.md
 	$(TEST_PYTHON) benchmarks/speed.py
+	$(TEST_PYTHON) benchmarks/trace_speed.py
 
 gpu-test: $(TEST_VENV)/.paceline  ## Tests that need an NVIDIA GPU
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \

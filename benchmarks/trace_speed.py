@@ -103,8 +103,8 @@ def main() -> None:
         "# How long tracing takes",
         "",
         f"Measured on {date.today()} by `python benchmarks/trace_speed.py` on one thread of "
-        f"{cpu()}: CPU seconds after imports (build, trace at five points, write, read back), medians of "
-        f"{NUM_RUNS} fresh processes; largest resident memory of the process, PyTorch included.",
+        f"{cpu()}: CPU seconds after imports (build, trace at five points, write, read back), "
+        f"medians of {NUM_RUNS} fresh processes; largest resident memory of the process, PyTorch included.",
         "",
         "| what | ops | CPU s | MB | target | holds |",
         "|---|--:|--:|--:|---|---|",
