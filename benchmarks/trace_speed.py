@@ -104,7 +104,8 @@ def main() -> None:
         "",
         f"Measured on {date.today()} by `python benchmarks/trace_speed.py` on one thread of "
         f"{cpu()}: CPU seconds after imports (build, trace at five points, write, read back), "
-        f"medians of {NUM_RUNS} fresh processes; largest resident memory of the process, PyTorch included.",
+        f"medians of {NUM_RUNS} fresh processes; largest resident memory of the process, "
+        "PyTorch included.",
         "",
         "| what | ops | CPU s | MB | target | holds |",
         "|---|--:|--:|--:|---|---|",

@@ -27,6 +27,8 @@ from paceline.trace.workload import Task
 
 WORKERS = Path(__file__).parent.parent / "src" / "paceline" / "trace" / "workers"
 LIMIT_S = 600
+#: The one length that models with a loop over time, chunks or windows are traced at.
+LENGTH = 64
 COLUMNS = ("model_class", "builds", "train", "infer", "train_lengths", "infer_lengths",
            "parameters", "cpu_s")  # fmt: skip
 
@@ -62,11 +64,11 @@ def attempt(work: Callable[[], Any]) -> tuple[str, Any]:
 
 def traced(subject: Any, name: str, task: Task) -> str:
     """Lengths at which the op graphs of a task are known."""
-    report = importlib.import_module("torch_worker").report(subject, task)
+    report = importlib.import_module("torch_worker").report(subject, task, LENGTH)
     workload = workload_from_report(report, entry=name, task=task, optimizer="adamw")
     if workload.has_fixed_length:
         return f"{workload.default_seq} only"
-    return "all" if workload.shortest_seq == 1 else f"{workload.shortest_seq} and more"
+    return "all"
 
 
 def survey(name: str) -> dict[str, object]:
