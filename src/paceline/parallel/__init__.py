@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         prepare_search,
         search_strategies,
     )
-    from paceline.parallel.sharded_memory import sharded_memory_bytes
+    from paceline.parallel.sharded_memory import peak_moments, sharded_memory_bytes
     from paceline.parallel.strategy import (
         AxisPlacement,
         MeshAxis,
@@ -77,6 +77,7 @@ __all__ = [
     "data_parallel_step",
     "gradient_profile",
     "knee",
+    "peak_moments",
     "prepare_search",
     "reduce_scatter_s",
     "resilience",
@@ -121,7 +122,7 @@ __getattr__ = lazy_exports(
             "prepare_search",
             "search_strategies",
         ),
-        "sharded_memory": ("sharded_memory_bytes",),
+        "sharded_memory": ("peak_moments", "sharded_memory_bytes"),
         "strategy": (
             "AxisPlacement",
             "MeshAxis",

@@ -21,7 +21,7 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
-from paceline.parallel.sharded_memory import sharded_memory_bytes
+from paceline.parallel.sharded_memory import PeakMoments, peak_moments, sharded_memory_bytes
 from paceline.parallel.stated import at_count, evaluate_stated, fabric_of
 from paceline.parallel.strategy import Schedule, Sharding, Strategy
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
@@ -238,7 +238,7 @@ class _Job:
             return rule
         sizes = 2.0 ** np.arange(math.log2(_MAX_DEFAULT_BATCH) + 1)
         sizes = sizes[sizes <= (rule.max_global_batch or _MAX_DEFAULT_BATCH)]
-        step = self._predict(sizes)
+        step = self._predict(self._points(sizes))
         fits = step.memory_high_bytes[0] <= _capacity(self.cluster.device)
         if not fits.any():
             return replace(rule, batch_per_device=1)
@@ -363,8 +363,10 @@ class _Job:
         links = (self.cluster.device_link, self.cluster.node_link)
         return [LinkTable.from_links([link]) for link in links]
 
-    def _predict(self, batches: FloatArray) -> StepPrediction:
-        points = Points(batch=batches, seq=np.full(len(batches), self.seq))
+    def _points(self, batches: FloatArray) -> Points:
+        return Points(batch=batches, seq=np.full(len(batches), self.seq))
+
+    def _predict(self, points: Points) -> StepPrediction:
         devices = DeviceTable.from_devices([self.cluster.device])
         return predict_pass(self.lowered, devices, points, calibration=self.calibration)
 
@@ -372,8 +374,11 @@ class _Job:
         """Every sharding level × number of microbatches, flat."""
         divisors = [m for m in (2**i for i in range(13)) if per_rank % m == 0]
         microbatches = np.array(divisors, dtype=np.float64)
-        step = self._predict(per_rank / microbatches)
-        parts = [self._sharded(count, microbatches, step, level) for level in get_args(Sharding)]
+        points = self._points(per_rank / microbatches)
+        step, moments = self._predict(points), peak_moments(self.lowered, points)
+        parts = [
+            self._sharded(count, microbatches, step, moments, level) for level in get_args(Sharding)
+        ]
         if count == 1:
             parts = parts[:1]
         return _Candidates(
@@ -386,7 +391,12 @@ class _Job:
         )
 
     def _sharded(
-        self, count: int, microbatches: FloatArray, step: StepPrediction, sharding: Sharding
+        self,
+        count: int,
+        microbatches: FloatArray,
+        step: StepPrediction,
+        moments: PeakMoments,
+        sharding: Sharding,
     ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Step, exposed and whole communication, and memory of one sharding level."""
         lowered, cluster = self.lowered, self.cluster
@@ -408,12 +418,7 @@ class _Job:
             profile=gradient_profile(lowered, batch=1.0, seq=self.seq),
         )
         memory_bytes = sharded_memory_bytes(
-            memory_bytes=step.memory_high_bytes[0],
-            parameter_bytes=lowered.parameter_bytes,
-            gradient_bytes=lowered.gradient_bytes,
-            optimizer_state_bytes=lowered.optimizer_state_bytes,
-            num_ranks=count,
-            sharding=sharding,
+            moments, step.memory_high_bytes[0], num_ranks=count, sharding=sharding
         )
         exposed_s = rounds * parallel.exposed_communication_s
         return compute_s + exposed_s, exposed_s, rounds * parallel.communication_s, memory_bytes

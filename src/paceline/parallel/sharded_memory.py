@@ -1,61 +1,128 @@
-"""Memory per rank of data-parallel training, plain and sharded.
+"""Peak memory of data-parallel ranks, plain and sharded, moment by moment.
+
+Sharding moves the peak: once optimizer state is shared, the end of forward may be the fullest
+moment instead of the update. So the live bytes at every moment that can be the peak are shared
+first, and their maximum is taken afterwards.
 
 Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
-SC 2020, section 5; PyTorch's DDP reducer keeps its buckets beside the gradients unless
-``gradient_as_bucket_view`` is set; FSDP holds the gathered parameters of two blocks (one computing,
-one prefetched).
+SC 2020, section 5; Zhao et al., "PyTorch FSDP", VLDB 16(12), 2023: two blocks of parameters are
+gathered at a time (one computing, one prefetched), and casts are made of the gathered block.
+PyTorch's DDP reducer keeps its buckets beside the gradients unless ``gradient_as_bucket_view`` is
+set.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
+from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.parallel.data_parallel import FSDP_BLOCKS
 from paceline.parallel.strategy import Sharding
-from paceline.trace.graph import FloatArray
+from paceline.predict import Points
+from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import FloatArray, Owner, Phase, monomials
+
+#: Share of the parameters that FSDP keeps gathered.
+_GATHERED_FRAC = 2.0 / FSDP_BLOCKS
+_STATE = (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PeakMoments:
+    """Live bytes at M moments that can be the peak, for P batch sizes; (M, P) each.
+
+    Attributes:
+        whole: Everything.
+        states: Optimizer state and master weights.
+        update: Workspace of the optimizer's update.
+        gradients: Gradients.
+        parameters: Parameters and, in autocast, their narrow copies.
+    """
+
+    whole: FloatArray
+    states: FloatArray
+    update: FloatArray
+    gradients: FloatArray
+    parameters: FloatArray
+
+
+def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
+    """Evaluate the moments of one pass.
+
+    Args:
+        lowered: The pass.
+        points: Batch sizes and lengths, P of them.
+    """
+    powers = monomials(points.batch, points.seq).T
+    by_owner = np.einsum("moc,cp->omp", lowered.memory.by_owner, powers)
+    is_update = _is_update(lowered)
+    copies = np.minimum(_copy_bytes(lowered), by_owner[Owner.ACTIVATION])
+    return PeakMoments(
+        whole=by_owner.sum(axis=0),
+        states=by_owner[list(_STATE)].sum(axis=0),
+        update=by_owner[Owner.WORKSPACE] * is_update[:, None],
+        gradients=by_owner[Owner.GRADIENT],
+        parameters=by_owner[Owner.PARAMETER] + copies * ~is_update[:, None],
+    )
+
+
+def saved_bytes(moments: PeakMoments, num_ranks: int, sharding: Sharding) -> FloatArray:
+    """What one rank's peak is below that of a device that keeps everything, (P,)."""
+    if sharding == "none" or num_ranks == 1:
+        return np.zeros(moments.whole.shape[1])
+    shared_frac = 1.0 - 1.0 / num_ranks
+    saved = (moments.states + moments.update) * shared_frac
+    if sharding in ("zero2", "zero3"):
+        saved = saved + moments.gradients * shared_frac
+    if sharding == "zero3":
+        saved = saved + moments.parameters * max(shared_frac - _GATHERED_FRAC, 0.0)
+    peak: FloatArray = moments.whole.max(axis=0) - (moments.whole - saved).max(axis=0)
+    return peak
 
 
 def sharded_memory_bytes(
-    *,
+    moments: PeakMoments,
     memory_bytes: npt.ArrayLike,
-    parameter_bytes: npt.ArrayLike,
-    gradient_bytes: npt.ArrayLike,
-    optimizer_state_bytes: npt.ArrayLike,
-    num_ranks: npt.ArrayLike,
+    *,
+    num_ranks: int,
     sharding: Sharding = "none",
-    has_bucket_view: bool = True,
+    bucket_bytes: float = 0.0,
 ) -> FloatArray:
     """Peak memory of one rank, given the peak of one device that keeps everything itself.
 
     One rank alone needs exactly ``memory_bytes``.
 
     Args:
-        memory_bytes: Peak of the whole process on one device, same batch per device.
-        parameter_bytes: Of it, parameters as the forward pass reads them.
-        gradient_bytes: Of it, gradients.
-        optimizer_state_bytes: Of it, optimizer state and master weights.
+        moments: Live bytes of one device, same batch per device.
+        memory_bytes: Peak of the whole process on one device, (P,).
         num_ranks: Ranks that share the state.
         sharding: What they split.
-        has_bucket_view: Whether gradients are views of the all-reduce buckets
-            (``gradient_as_bucket_view=True``); else plain DDP keeps the buckets as a second copy.
+        bucket_bytes: All-reduce buckets that plain DDP keeps beside the gradients: as much as all
+            gradients, or nothing where gradients are views of them
+            (``gradient_as_bucket_view=True``).
 
     Returns:
-        Bytes, broadcast over the arguments.
+        Bytes, (P,).
     """
-    ranks = np.asarray(num_ranks, dtype=np.float64)
-    saved_frac = 1.0 - 1.0 / ranks
-    parameters, gradients, states = (
-        np.asarray(x, dtype=np.float64)
-        for x in (parameter_bytes, gradient_bytes, optimizer_state_bytes)
-    )
-    saved_bytes = np.zeros(np.broadcast_shapes(ranks.shape, parameters.shape))
-    if sharding != "none":
-        saved_bytes = saved_bytes + states * saved_frac
-    if sharding in ("zero2", "zero3"):
-        saved_bytes = saved_bytes + gradients * saved_frac
-    if sharding == "zero3":
-        saved_bytes = saved_bytes + parameters * np.maximum(saved_frac - 2.0 / FSDP_BLOCKS, 0.0)
-    if sharding == "none" and not has_bucket_view:
-        saved_bytes = saved_bytes - gradients * (ranks > 1)
-    return np.asarray(np.asarray(memory_bytes, dtype=np.float64) - saved_bytes)
+    buckets = bucket_bytes if sharding == "none" and num_ranks > 1 else 0.0
+    whole = np.asarray(memory_bytes, dtype=np.float64)
+    return np.asarray(whole + buckets - saved_bytes(moments, num_ranks, sharding))
+
+
+def _is_update(lowered: LoweredPass) -> npt.NDArray[np.bool_]:
+    costs = lowered.costs
+    if not len(costs.order):
+        return np.zeros(len(lowered.memory.op), dtype=np.bool_)
+    op = np.clip(lowered.memory.op, 0, len(costs.order) - 1)
+    return np.asarray(costs.phase[costs.order[op]] == Phase.OPTIMIZER)
+
+
+def _copy_bytes(lowered: LoweredPass) -> float:
+    """Narrow copies of all weights, which autocast keeps until the backward pass is over."""
+    precision = find_precision(lowered.configuration.precision)
+    if not precision.keeps_master_weights or not len(lowered.gradient_ready):
+        return 0.0
+    return ELEMENT_BYTES[precision.activation_dtype] * float(lowered.num_parameters)

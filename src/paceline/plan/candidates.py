@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.parallel import Sharding
+from paceline.parallel.sharded_memory import saved_bytes
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
-from paceline.plan.rank_memory import saved_bytes
 from paceline.trace.graph import FloatArray
 
 #: What data-parallel ranks can split, by code. ZeRO-1 communicates like ZeRO-2 and needs more

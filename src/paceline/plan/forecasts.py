@@ -16,10 +16,10 @@ import numpy.typing as npt
 from paceline.catalog.entities import Device
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.errors import InvalidInputError
+from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_bytes
 from paceline.parallel.tensor_parallel import TensorSplit, split_graph
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
-from paceline.plan.rank_memory import PeakMoments, peak_moments, saved_bytes
 from paceline.plan.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.predict.memory import peak_memory_bytes

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from paceline.catalog import OfferLinks, machine_links, offer_links
 from paceline.catalog.entities import Catalog, Device, Machine
 from paceline.parallel import LinkTable, Sharding
+from paceline.parallel.sharded_memory import saved_bytes
 from paceline.plan.amounts import is_generation, resolve_job
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import chance_below, normal_quantile
@@ -25,7 +26,6 @@ from paceline.plan.evaluation import Amount, Evaluation, evaluate
 from paceline.plan.forecasts import Forecast, forecast
 from paceline.plan.goal import Goal, Work
 from paceline.plan.place_table import PlaceTable
-from paceline.plan.rank_memory import saved_bytes
 from paceline.plan.support import device_support, platform_of
 from paceline.planfile import Interval, PlannedStack
 from paceline.predict import Bound, Calibration, builtin_calibration

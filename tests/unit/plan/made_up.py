@@ -8,9 +8,9 @@ import numpy as np
 
 from paceline.catalog.entities import Link, Source
 from paceline.parallel import LinkTable
+from paceline.parallel.sharded_memory import PeakMoments
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import PlaceTable
-from paceline.plan.rank_memory import PeakMoments
 from paceline.trace.costs import Configuration
 
 LINK = Link(

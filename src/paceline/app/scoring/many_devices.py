@@ -11,7 +11,7 @@ import numpy as np
 from paceline.app.scoring.rows import Row
 from paceline.catalog import Catalog, Device, Offer, OfferLinks, Source, offer_links
 from paceline.parallel import LinkTable, Sharding, data_parallel_step
-from paceline.plan.rank_memory import peak_moments, saved_bytes
+from paceline.parallel.sharded_memory import peak_moments, saved_bytes
 from paceline.predict import Points, StepPrediction
 from paceline.trace.costs import LoweredPass
 
