@@ -1,6 +1,7 @@
 """The collectives that a rank issues in one step, message by message: what a profiler would show.
 
-Tests compare these with what PyTorch's own data, sharded and tensor parallel issue on processes.
+Tests compare these with what PyTorch's own data, sharded, tensor and pipeline parallel issue on
+processes.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.parallel.blocks import block_names, blocks_of_ops
+from paceline.parallel.blocks import BlockCosts, block_names, blocks_of_ops
 from paceline.parallel.data_parallel import BUCKET_BYTES, bucket_ends
 from paceline.parallel.links import COLLECTIVES, Collective
+from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.profile import accumulated_gradients
+from paceline.parallel.stages import even_cuts
+from paceline.parallel.strategy import Schedule
 from paceline.parallel.tensor_parallel import TensorSplit
 from paceline.trace.costs import LoweredPass
-from paceline.trace.graph import Graph, Owner, monomials
+from paceline.trace.graph import FloatArray, Graph, Owner, monomials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,34 @@ def data_parallel_calls(
         lowered: The training step of a rank.
         bucket_bytes: Size at which a bucket is closed.
     """
-    sizes = accumulated_gradients(lowered)[:, 1]
+    return _bucket_calls(accumulated_gradients(lowered)[:, 1], bucket_bytes)
+
+
+def data_over_tensor_calls(
+    whole: LoweredPass, part: LoweredPass, *, bucket_bytes: float = BUCKET_BYTES
+) -> tuple[IssuedCall, ...]:
+    """All-reduces of DDP around a tensor-parallel model, in the order they are issued.
+
+    DDP keeps local tensors and puts the parameters of split modules together again before each
+    forward. Their gradients come back through that node, the oldest of the graph, so they are ready
+    only when all of backward is over, and nothing hides their reduction.
+
+    Args:
+        whole: The training step of a lone rank.
+        part: That of a tensor rank.
+        bucket_bytes: Size at which a bucket is closed.
+
+    Source:
+        PyTorch 2.13, ``torch/distributed/tensor/parallel/ddp.py``.
+    """
+    op, sizes = accumulated_gradients(part).T
+    is_split = sizes < accumulated_gradients(whole)[:, 1]
+    module = part.costs.module[op.astype(np.int64)]
+    is_late = np.isin(module, module[is_split])
+    return _bucket_calls(sizes[np.argsort(is_late, kind="stable")], bucket_bytes)
+
+
+def _bucket_calls(sizes: FloatArray, bucket_bytes: float) -> tuple[IssuedCall, ...]:
     filled = np.cumsum(sizes)[bucket_ends(sizes, bucket_bytes)]
     return tuple(
         IssuedCall(name="all_reduce", message_bytes=float(size))
@@ -97,6 +128,37 @@ def tensor_parallel_calls(
     return tuple(
         IssuedCall(name=COLLECTIVES[name], message_bytes=float(size), block=names[block[op]])
         for op, name, size in zip(calls.op, calls.name, message, strict=True)
+    )
+
+
+def pipeline_calls(
+    costs: BlockCosts, schedule: Schedule, *, num_ranks: int, rank: int, point: int = 0
+) -> tuple[IssuedCall, ...]:
+    """What a rank of a pipeline with equal numbers of layers per stage sends, in order.
+
+    Each forward sends its output to the stage after, each backward the gradient of its input to the
+    stage before; both are as large as what crosses there. PyTorch's tensor ranks each send the
+    whole message; Megatron-LM's send a part each.
+
+    Args:
+        costs: The model as a row of blocks, on one rank.
+        schedule: Order of microbatches.
+        num_ranks: Pipeline ranks.
+        rank: Which of them.
+        point: Microbatch size, a row of ``costs``.
+    """
+    cuts = even_cuts(costs.names, num_ranks * schedule.num_chunks)
+    last = len(cuts) - 1
+    actions = actions_of_rank(schedule, num_ranks, rank)
+    crossed = [a.stage + 1 if a.kind == "F" else a.stage for a in actions]
+    before = [int(cuts[cut]) - 1 for cut in crossed if 0 < cut <= last]
+    return tuple(
+        IssuedCall(
+            name="send_recv",
+            message_bytes=float(costs.boundary_bytes[point][block]),
+            block=costs.names[block],
+        )
+        for block in before
     )
 
 

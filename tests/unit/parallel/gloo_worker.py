@@ -1,6 +1,9 @@
 """One rank of a real PyTorch job on CPU processes; prints what it sent, kept and computed.
 
 python gloo_worker.py MODE RANK WORLD PORT MODEL_FILE
+
+Data and sharded parallel stand here, tensor parallel in ``gloo_splits``, pipelines in
+``gloo_stages``.
 """
 
 import importlib.util
@@ -10,6 +13,8 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SPEC = {"layers": 4, "hidden": 128, "heads": 4, "vocab": 512, "positions": 64, "ffn": 512}
@@ -23,13 +28,18 @@ NAMES = {
 
 
 class Recorder(TorchDispatchMode):
-    """Bytes of the whole message of every collective that this thread issues."""
+    """Bytes of the whole message of every collective that this thread issues.
+
+    Distributed tensors run their own dispatch first, so that what it issues is seen too.
+    """
 
     def __init__(self):
         super().__init__()
         self.calls = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
         name = NAMES.get(func._opname if hasattr(func, "_opname") else func.__name__.split(".")[0])
         if name and "c10d" in func.namespace:
             tensors = [t for t in torch.utils._pytree.tree_leaves(args) if torch.is_tensor(t)]
@@ -39,6 +49,35 @@ class Recorder(TorchDispatchMode):
                 whole = sizes[0] * args[1]
             self.calls.append([name, whole])
         return func(*args, **(kwargs or {}))
+
+
+class Storages(TorchDispatchMode):
+    """Bytes of all storages that some op has made and that are still alive, and their peak."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive, self.peak = {}, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
+        made = func(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(made):
+            if torch.is_tensor(tensor) and tensor.device.type == "cpu":
+                storage = tensor.untyped_storage()
+                self.alive[StorageWeakRef(storage)] = storage.nbytes()
+        self.alive = {ref: bytes_behind(ref) for ref in self.alive if not ref.expired()}
+        self.peak = max(self.peak, sum(self.alive.values()))
+        return made
+
+
+def bytes_behind(reference):
+    """Bytes of a storage as it is now: sharded parameters free theirs by resizing it to nothing."""
+    storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+    return 0 if storage is None else storage.nbytes()
+
+
+STORAGES = Storages()
 
 
 def make_model(path):
@@ -74,31 +113,43 @@ def reference_loss(path, ranks):
 
 
 def local_bytes(tensors):
-    from torch.distributed.tensor import DTensor
-
     local = [t.to_local() if isinstance(t, DTensor) else t for t in tensors]
     return sum(t.numel() * t.element_size() for t in local)
 
 
 def train(model, rank):
-    """Two steps; the calls and storages of the second."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    """Two steps; the calls of the second and what a third keeps, without the recorder."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
     inputs, targets = batch_of(rank)
     for _ in range(2):
-        optimizer.zero_grad()
-        recorder = Recorder()
-        with recorder:
-            loss = loss_of(model(inputs), targets)
-            loss.backward()
-        optimizer.step()
-    parameters = list(model.parameters())
+        with Recorder() as recorder:
+            loss = step(model, optimizer, inputs, targets)
+    shown = loss.item()
+    del loss
+    STORAGES.peak = 0
+    step(model, optimizer, inputs, targets)
+    return shown, recorder.calls, kept_bytes(optimizer)
+
+
+def step(model, optimizer, inputs, targets):
+    optimizer.zero_grad()
+    output = model(inputs)
+    loss = loss_of(output, targets)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def kept_bytes(optimizer):
+    """Bytes that a rank keeps from step to step."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     states = [v for s in optimizer.state.values() for v in s.values() if torch.is_tensor(v)]
-    kept = {
+    return {
         "parameters": local_bytes(parameters),
         "gradients": local_bytes([p.grad for p in parameters]),
         "states": local_bytes([s for s in states if s.dim()]),
+        "peak": STORAGES.peak,
     }
-    return loss.item(), recorder.calls, kept
 
 
 def run_ddp(path, rank, world):
@@ -129,117 +180,27 @@ def run_fsdp(path, rank, world):
     return (*train(model, rank), list(range(world)))
 
 
-def run_tp(path, rank, world):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        PrepareModuleInput,
-        RowwiseParallel,
-        parallelize_module,
-    )
-
-    model, mesh = make_model(path), init_device_mesh("cpu", (world,))
-    whole = Replicate()
-    for layer in model.layers:
-        local = dict(layer.attention.spec)
-        local["heads"] //= world
-        local["kv_heads"] //= world
-        layer.attention.spec = local
-        plan = {
-            "attention": PrepareModuleInput(
-                input_layouts=(whole, None, None), desired_input_layouts=(whole, None, None)
-            ),
-            "ffn": PrepareModuleInput(input_layouts=(whole,), desired_input_layouts=(whole,)),
-            "attention.q": ColwiseParallel(), "attention.k": ColwiseParallel(),
-            "attention.v": ColwiseParallel(), "attention.o": RowwiseParallel(),
-            "ffn.up": ColwiseParallel(), "ffn.down": RowwiseParallel(),
-        }  # fmt: skip
-        parallelize_module(layer, mesh, plan)
-    return (*train(model, 0), [0])
-
-
-class FirstStage(torch.nn.Module):
-    def __init__(self, model, num_layers):
-        super().__init__()
-        self.model, self.layers = model, model.layers[:num_layers]
-
-    def forward(self, tokens):
-        x = self.model._embed(tokens, 0)
-        for layer in self.layers:
-            x = layer(x, None, None)
-        return x
-
-
-class LastStage(torch.nn.Module):
-    def __init__(self, model, num_layers):
-        super().__init__()
-        self.layers, self.norm, self.head = model.layers[num_layers:], model.norm, model.head
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x, None, None)
-        return self.head(self.norm(x))
-
-
-def counted(send_operations, sent):
-    """The stage's own list of sends, noted down."""
-
-    def wrapper(microbatch):
-        operations = send_operations(microbatch)
-        sent.extend(["send_recv", o.tensor.numel() * o.tensor.element_size()] for o in operations)
-        return operations
-
-    return wrapper
-
-
-def run_pipeline(path, rank, world):
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-
-    model, sent = make_model(path), []
-    half = SPEC["layers"] // 2
-    part = FirstStage(model, half) if rank == 0 else LastStage(model, half)
-    inputs, targets = batch_of(0)
-    hidden = torch.zeros(1, SEQ, SPEC["hidden"], requires_grad=True)
-    example = (inputs[:1],) if rank == 0 else (hidden,)
-    produced = hidden if rank == 0 else torch.zeros(1, SEQ, SPEC["vocab"], requires_grad=True)
-    stage = PipelineStage(
-        part, rank, world, torch.device("cpu"), input_args=example, output_args=(produced,)
-    )
-    schedule = Schedule1F1B(stage, n_microbatches=BATCH, loss_fn=loss_of)
-    for name in ("get_fwd_send_ops", "get_bwd_send_ops"):
-        setattr(stage, name, counted(getattr(stage, name), sent))
-    optimizer = torch.optim.Adam(part.parameters(), lr=1e-3)
-    for _ in range(2):
-        optimizer.zero_grad()
-        losses = []
-        del sent[:]
-        if rank == 0:
-            schedule.step(inputs)
-        else:
-            schedule.step(target=targets, losses=losses)
-        optimizer.step()
-    loss = torch.stack(losses).mean() if losses else torch.zeros(())
-    dist.broadcast(loss, src=world - 1)
-    return loss.item(), sent, {}, [0]
-
-
 def main():
+    import gloo_splits
+    import gloo_stages
+
     mode, rank, world, port, path = sys.argv[1:]
     rank, world = int(rank), int(world)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    modes = {"ddp": run_ddp, "fsdp": run_fsdp, "tp": run_tp, "pp": run_pipeline}
-    loss, calls, kept, ranks = modes[mode](path, rank, world)
-    if mode in ("ddp", "fsdp"):
+    modes = {"ddp": run_ddp, "fsdp": run_fsdp, **gloo_splits.MODES, **gloo_stages.MODES}
+    with STORAGES:
+        loss, calls, kept, parts = modes[mode](path, rank, world)
+    if len(parts) > 1:
         mean = torch.tensor(loss)
         dist.all_reduce(mean)
         loss = mean.item() / world
-    expected = reference_loss(path, ranks) if rank == 0 else None
+    expected = reference_loss(path, parts) if rank == 0 else None
     print(json.dumps({"loss": loss, "expected": expected, "calls": calls, "kept": kept}))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
+    sys.modules["gloo_worker"] = sys.modules["__main__"]
     main()

@@ -1,0 +1,286 @@
+"""Live storages of one rank at its peak, as PyTorch's own parallel wrappers keep them.
+
+The planner's memory (`evaluation`, `sharded_memory`) is arithmetic on sums; this module follows one
+rank op by op, with what the wrappers add: DDP's buckets, FSDP2's gathered, prefetched and reducing
+blocks, a pipeline's receive buffers, and gradients that exist once more before they are added up.
+Tests compare it with the storages that are alive on real processes.
+
+Sources:
+    PyTorch 2.13: ``nn/parallel/distributed.py``, ``distributed/fsdp/_fully_shard`` (one block is
+    prefetched in backward; the input of the last reduce-scatter is kept until the next; a gathered
+    block and its flat buffer both live in forward), ``distributed/pipelining/stage.py`` (receive
+    buffers for every microbatch are made at the start).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.parallel.blocks import block_names, blocks_of_ops
+from paceline.parallel.orders import actions_of_rank
+from paceline.parallel.rank_program import home_op, rank_program, state_bytes
+from paceline.parallel.stages import even_cuts
+from paceline.parallel.strategy import Schedule
+from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
+from paceline.trace.platforms import on_platform
+from paceline.trace.program import Program
+
+_KEPT_BETWEEN_STEPS = (
+    Owner.PARAMETER,
+    Owner.GRADIENT,
+    Owner.OPTIMIZER_STATE,
+    Owner.MASTER_WEIGHT,
+)
+
+
+def replicated_live_bytes(lowered: LoweredPass, *, batch: float, seq: float) -> float:
+    """Peak of a DDP rank: that of one device, and the buckets beside the gradients.
+
+    Args:
+        lowered: The training step of a rank.
+        batch: Items per rank.
+        seq: Sequence length.
+    """
+    by_owner = lowered.memory.by_owner @ monomials(batch, seq)[0]
+    return float(by_owner.sum(axis=1).max() + lowered.gradient_bytes)
+
+
+def sharded_live_bytes(
+    graph: Graph, configuration: Configuration, *, num_ranks: int, batch: float, seq: float
+) -> float:
+    """Peak of an FSDP2 rank with every numbered block wrapped, and the rest as the root.
+
+    Args:
+        graph: The training step.
+        configuration: How a rank runs it.
+        num_ranks: Ranks that split the parameters.
+        batch: Items per rank.
+        seq: Sequence length.
+    """
+    rank = _Rank.of(graph, configuration, batch, seq)
+    is_wrapped = np.array([name[-1:].isdigit() for name in rank.names])
+    number = np.cumsum(is_wrapped) - 1
+    block = np.where(is_wrapped, number, -1)[rank.block]
+    is_root = block < 0
+    at = _entered(block, rank.is_backward, int(is_wrapped.sum()))
+    size = np.concatenate([rank.parameter_bytes[is_wrapped], np.zeros(2)])
+    forward = 2.0 * size[at]
+    backward = size[at] + size[at - 1] + size[np.minimum(at + 1, len(size) - 2)]
+    window = np.where(rank.is_forward, forward, 0.0) + np.where(rank.is_backward, backward, 0.0)
+    root_bytes = rank.parameter_bytes[~is_wrapped].sum()
+    window = window + np.where(rank.is_forward | rank.is_backward, root_bytes, 0.0)
+    gradients = _own_gradients(rank, block, is_root)
+    done = np.where(rank.is_backward, np.cumsum(rank.gradient_born), rank.gradient_born.sum())
+    scattered = np.where(rank.is_forward, 0.0, done - gradients) / num_ranks
+    kept = rank.parameter_bytes.sum() * rank.kept_frac / num_ranks
+    live = kept + window + gradients + scattered + rank.live(~rank.is_state)
+    return float(live.max())
+
+
+def pipeline_live_bytes(
+    graph: Graph,
+    configuration: Configuration,
+    schedule: Schedule,
+    *,
+    num_ranks: int,
+    microbatch: float,
+    seq: float,
+) -> FloatArray:
+    """Peak of each rank of a pipeline with equal numbers of layers per stage, (num_ranks,).
+
+    Stages keep no outputs of the whole batch (``return_outputs=False``).
+
+    Args:
+        graph: The training step, split already if tensor ranks share each stage.
+        configuration: How a rank runs it.
+        schedule: Order of microbatches.
+        num_ranks: Pipeline ranks.
+        microbatch: Items per microbatch.
+        seq: Sequence length.
+    """
+    rank = _Rank.of(graph, configuration, microbatch, seq)
+    stages = [
+        _Stage.of(rank, blocks) for blocks in _stage_blocks(rank, num_ranks * schedule.num_chunks)
+    ]
+    return np.array([_played(stages, schedule, num_ranks, r) for r in range(num_ranks)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rank:
+    """One microbatch on one rank, in execution order; (num_ops,) or (num_storages,).
+
+    Attributes:
+        names: Blocks.
+        program: Ops and storages.
+        block: Block of each op.
+        home: Block of each storage.
+        num_bytes: Of each storage.
+        is_state: Storages kept from step to step, gradients included.
+        is_forward: Op belongs to forward or the loss.
+        is_backward: Op belongs to backward.
+        parameter_bytes: Of each block.
+        gradient_born: Bytes of gradients that each op makes.
+        kept_frac: Parameters and optimizer state over parameters.
+    """
+
+    names: tuple[str, ...]
+    program: Program
+    block: IntArray
+    home: IntArray
+    num_bytes: FloatArray
+    is_state: npt.NDArray[np.bool_]
+    is_forward: npt.NDArray[np.bool_]
+    is_backward: npt.NDArray[np.bool_]
+    parameter_bytes: FloatArray
+    gradient_born: FloatArray
+    kept_frac: float
+
+    @classmethod
+    def of(cls, graph: Graph, configuration: Configuration, batch: float, seq: float) -> _Rank:
+        program = on_platform(rank_program(graph, configuration, "autocast"), configuration)
+        names, stores = block_names(graph), program.stores
+        block = blocks_of_ops(program.modules, program.ops.module, names)
+        num_bytes = stores.num_bytes() @ monomials(batch, seq)[0]
+        home = block[home_op(program)]
+        parameter, gradient = (stores.owner == o for o in (Owner.PARAMETER, Owner.GRADIENT))
+        born = np.zeros(len(program.ops))
+        np.add.at(born, np.maximum(stores.birth[gradient], 0), num_bytes[gradient])
+        state = state_bytes("autocast", configuration)
+        return cls(
+            names=names,
+            program=program,
+            block=block,
+            home=home,
+            num_bytes=num_bytes,
+            is_state=np.isin(stores.owner, _KEPT_BETWEEN_STEPS),
+            is_forward=np.isin(program.ops.phase, (Phase.FORWARD, Phase.LOSS)),
+            is_backward=np.isin(program.ops.phase, (Phase.BACKWARD, Phase.RECOMPUTE)),
+            parameter_bytes=np.bincount(home[parameter], num_bytes[parameter], len(names)).astype(
+                np.float64
+            ),
+            gradient_born=born,
+            kept_frac=(state.weight + state.optimizer) / state.weight,
+        )
+
+    def live(self, chosen: npt.NDArray[np.bool_]) -> FloatArray:
+        """Live bytes of some storages during each op, (num_ops,)."""
+        stores, num_ops = self.program.stores, len(self.program.ops)
+        start = np.clip(stores.birth[chosen], 0, num_ops)
+        end = np.clip(stores.death[chosen], -1, num_ops - 1) + 1
+        change = np.bincount(start, self.num_bytes[chosen], num_ops + 1)
+        change -= np.bincount(end, self.num_bytes[chosen], num_ops + 1)
+        return np.asarray(np.cumsum(change)[:num_ops])
+
+
+def _entered(block: IntArray, is_backward: npt.NDArray[np.bool_], num_blocks: int) -> IntArray:
+    """Wrapped block whose turn it is at each op; ``num_blocks`` where none is before backward.
+
+    Ops of the root belong to the block entered last, except that backward begins beyond the last
+    block. The last two indices stand for no block.
+    """
+    known = np.where(block >= 0, np.arange(len(block)), -1)
+    entered = block[np.maximum.accumulate(known).clip(0)]
+    first = int(np.argmax(is_backward)) if is_backward.any() else len(block)
+    seen = np.maximum.accumulate(np.where(np.arange(len(block)) >= first, known, -1))
+    before_any = is_backward & (seen < first)
+    return np.asarray(np.where(before_any, num_blocks, np.maximum(entered, 0)))
+
+
+def _own_gradients(rank: _Rank, block: IntArray, is_root: npt.NDArray[np.bool_]) -> FloatArray:
+    """Whole gradients alive at each op: those of the block at work and of the root, (num_ops,)."""
+    total = np.cumsum(rank.gradient_born)
+    root = np.cumsum(np.where(is_root, rank.gradient_born, 0.0))
+    of_blocks = total - root
+    changes = np.flatnonzero(np.diff(block, prepend=block[0]) != 0)
+    before = np.zeros(len(block))
+    before[changes] = of_blocks[changes] - np.where(is_root, 0.0, rank.gradient_born)[changes]
+    whole = root + of_blocks - np.maximum.accumulate(before)
+    return np.asarray(np.where(rank.is_backward, whole, 0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Stage:
+    """One virtual stage; bytes.
+
+    Attributes:
+        states: Parameters, gradients and optimizer state.
+        saved: Kept for backward by each microbatch in flight.
+        forward: Peak of one forward.
+        backward: Peak of one backward, with the gradients about to be added up.
+        received: What comes in per microbatch in forward.
+        sent: What goes out, and whose gradient comes back.
+    """
+
+    states: float
+    saved: float
+    forward: float
+    backward: float
+    received: float
+    sent: float
+
+    @classmethod
+    def of(cls, rank: _Rank, blocks: range) -> _Stage:
+        stores, first = rank.program.stores, int(np.argmax(rank.is_backward))
+        is_mine = np.isin(rank.home, blocks) & ~rank.is_state
+        is_saved = is_mine & (stores.birth < first) & (stores.death >= first)
+        live, op_is_mine = rank.live(is_mine), np.isin(rank.block, blocks)
+        backward = live + _gradients_of_node(rank)
+        return cls(
+            states=float(rank.parameter_bytes[blocks].sum() * (rank.kept_frac + 1.0)),
+            saved=float(rank.num_bytes[is_saved].sum()),
+            forward=float(live[op_is_mine & rank.is_forward].max()),
+            backward=float(backward[op_is_mine & rank.is_backward].max()),
+            received=_crossing_bytes(rank, blocks.start),
+            sent=_crossing_bytes(rank, blocks.stop),
+        )
+
+
+def _stage_blocks(rank: _Rank, num_stages: int) -> list[range]:
+    cuts = even_cuts(rank.names, num_stages) if num_stages > 1 else np.zeros(1, dtype=np.int64)
+    ends = [*cuts[1:].tolist(), len(rank.names)]
+    return [range(a, b) for a, b in zip(cuts.tolist(), ends, strict=True)]
+
+
+def _gradients_of_node(rank: _Rank) -> FloatArray:
+    """Gradients that an autograd node has made but not yet added to those there, (num_ops,).
+
+    A node hands its gradients over when all are made: ops of one module in a row.
+    """
+    module = rank.program.ops.module
+    run = np.cumsum(np.diff(module, prepend=module[:1]) != 0)
+    total = np.cumsum(rank.gradient_born)
+    starts = np.flatnonzero(np.diff(run, prepend=-1) != 0)
+    before = (total - rank.gradient_born)[starts]
+    return np.asarray(total - before[run])
+
+
+def _crossing_bytes(rank: _Rank, cut: int) -> float:
+    """Activations made before block ``cut`` and read by it or later in forward; 0 at both ends."""
+    if not 0 < cut < len(rank.names):
+        return 0.0
+    program, owner = rank.program, rank.program.stores.owner
+    reads = rank.is_forward[program.reads.op] & (rank.block[program.reads.op] >= cut)
+    is_read = np.zeros(len(program.stores), dtype=np.bool_)
+    is_read[program.reads.storage[reads]] = True
+    chosen = is_read & (owner == Owner.ACTIVATION) & (rank.home < cut)
+    return float(rank.num_bytes[chosen].sum())
+
+
+def _played(stages: list[_Stage], schedule: Schedule, num_ranks: int, rank: int) -> float:
+    """Peak of one rank over the actions of its schedule."""
+    mine = stages[rank::num_ranks]
+    buffers = sum(schedule.num_microbatches * (one.received + one.sent) for one in mine)
+    in_flight, peak = 0.0, 0.0
+    for action in actions_of_rank(schedule, num_ranks, rank):
+        stage = stages[action.stage]
+        if action.kind == "F":
+            peak = max(peak, in_flight + stage.forward)
+            in_flight += stage.saved
+        else:
+            in_flight -= stage.saved
+            peak = max(peak, in_flight + stage.backward)
+    return sum(one.states for one in mine) + buffers + peak

@@ -1,0 +1,92 @@
+"""Predicted live storages against those of real PyTorch ranks on CPU processes, within 2 %."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gloo_runs import BATCH, FP32, SEQ, graph, run_ranks
+
+from paceline.parallel.live_storages import (
+    pipeline_live_bytes,
+    replicated_live_bytes,
+    sharded_live_bytes,
+)
+from paceline.parallel.strategy import Schedule
+from paceline.parallel.tensor_parallel import split_graph
+from paceline.trace import Graph, lower, monomials
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
+CLOSE = 0.02
+ONE_F_ONE_B = Schedule(kind="1f1b", num_microbatches=BATCH)
+INTERLEAVED = Schedule(kind="interleaved", num_microbatches=BATCH, num_chunks=2)
+
+
+def part() -> Graph:
+    return split_graph(graph(), 2).graph
+
+
+def peaks(mode: str, world: int) -> list[float]:
+    return [rank["kept"]["peak"] for rank in run_ranks(mode, world)]
+
+
+def test_replicas_hold_buckets_beside_gradients() -> None:
+    predicted = replicated_live_bytes(lower(graph(), FP32), batch=BATCH, seq=SEQ)
+    assert peaks("ddp", 2) == pytest.approx([predicted] * 2, rel=CLOSE)
+
+
+def test_sharded_ranks_hold_the_prefetch_window() -> None:
+    predicted = sharded_live_bytes(graph(), FP32, num_ranks=2, batch=BATCH, seq=SEQ)
+    assert peaks("fsdp", 2) == pytest.approx([predicted] * 2, rel=CLOSE)
+
+
+def test_tensor_ranks_hold_their_part() -> None:
+    live = lower(part(), FP32).memory.by_owner.sum(axis=1) @ monomials(BATCH, SEQ)[0]
+    assert peaks("tp", 2) == pytest.approx([live.max()] * 2, rel=CLOSE)
+
+
+def test_replicas_of_tensor_ranks() -> None:
+    predicted = replicated_live_bytes(lower(part(), FP32), batch=BATCH, seq=SEQ)
+    assert peaks("ddp_tp", 4) == pytest.approx([predicted] * 4, rel=CLOSE)
+
+
+@pytest.mark.parametrize(("mode", "schedule"), [("pp", ONE_F_ONE_B), ("interleaved", INTERLEAVED)])
+def test_each_pipeline_rank(mode, schedule) -> None:
+    predicted = pipeline_live_bytes(
+        graph(), FP32, schedule, num_ranks=2, microbatch=1, seq=SEQ
+    )  # fmt: skip
+    assert peaks(mode, 2) == pytest.approx(predicted.tolist(), rel=CLOSE)
+
+
+def test_stages_of_tensor_ranks() -> None:
+    predicted = pipeline_live_bytes(part(), FP32, ONE_F_ONE_B, num_ranks=2, microbatch=1, seq=SEQ)
+    assert peaks("pp_tp", 4) == pytest.approx(np.repeat(predicted, 2).tolist(), rel=CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("mode", "world", "share"), [("ddp", 2, 1), ("fsdp", 2, 2)]
+)  # fmt: skip
+def test_what_stays_from_step_to_step(mode, world, share) -> None:
+    whole = lower(graph(), FP32)
+    for rank in run_ranks(mode, world):
+        kept = rank["kept"]
+        assert kept["parameters"] == pytest.approx(whole.parameter_bytes / share, rel=CLOSE)
+        assert kept["gradients"] == pytest.approx(whole.gradient_bytes / share, rel=CLOSE)
+        assert kept["states"] == pytest.approx(whole.optimizer_state_bytes / share, rel=CLOSE)
+
+
+def test_tensor_ranks_keep_the_parameters_of_their_part() -> None:
+    whole = lower(part(), FP32)
+    for rank in run_ranks("tp", 2):
+        assert rank["kept"]["parameters"] == pytest.approx(whole.parameter_bytes, rel=1e-9)
+
+
+def test_a_lone_rank_needs_no_window_that_it_could_save() -> None:
+    """More ranks never need more, and the window is what is left in the limit."""
+    few, many = (
+        sharded_live_bytes(graph(), FP32, num_ranks=n, batch=BATCH, seq=SEQ) for n in (2, 1024)
+    )
+    kept = lower(graph(), FP32)
+    shared = kept.parameter_bytes + kept.optimizer_state_bytes
+    assert few - many > 0.49 * shared
