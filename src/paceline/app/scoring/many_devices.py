@@ -23,6 +23,8 @@ _OTHER_DEGREES = re.compile(
 )
 _SHARDED = re.compile(r"fsdp|full_shard|zero-?3", re.IGNORECASE)
 _HALF_SHARDED = re.compile(r"shard_grad_op|zero", re.IGNORECASE)
+#: Rate of a node's network, in bits: ``RoCE 1600 Gb/s``. Links inside a node are stated in bytes.
+_NETWORK = re.compile(r"(\d+(?:\.\d+)?) ?Gb(?:it)?/s")
 _FABRIC = re.compile(r"nv-?link|nv-?switch|nvl\d+|xgmi|infinity", re.IGNORECASE)
 
 
@@ -101,7 +103,7 @@ def _links(catalog: Catalog, device: Device, row: Row, per_node: int) -> OfferLi
         num_vcpus=None,
         host_memory_bytes=None,
         interconnect="nvlink" if fabric and device.fabric else "pcie",
-        network_bytes_per_s=None,
+        network_bytes_per_s=_network_bytes_per_s(row.interconnect),
         has_rdma=True,
         usd_per_hour=None,
         spot_usd_per_hour=None,
@@ -113,3 +115,13 @@ def _links(catalog: Catalog, device: Device, row: Row, per_node: int) -> OfferLi
         source=Source(text="the scored table"),
     )
     return offer_links(catalog, machine)
+
+
+def _network_bytes_per_s(interconnect: str) -> float | None:
+    """What a row says of the network between its nodes; None where it says nothing.
+
+    >>> _network_bytes_per_s("NVLink/NVSwitch + RoCE 1600 Gb/s"), _network_bytes_per_s("600GB/s")
+    (200000000000.0, None)
+    """
+    stated = _NETWORK.search(interconnect)
+    return float(stated[1]) * 1e9 / 8 if stated else None
