@@ -60,7 +60,7 @@ def _configuration(precision: str, flags: list[str]) -> Configuration:
         precision="fp16" if precision.startswith("fp16") else "fp32",
         attention="math",
         optimizer_kernel="plain",
-        checkpointing="full" if "gradient checkpointing" in flags else "none",
+        checkpointing="block" if "gradient checkpointing" in flags else "none",
         accumulates=True,
         keeps_softmax_inputs=True,
     )

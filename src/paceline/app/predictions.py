@@ -32,8 +32,8 @@ _MOST_BATCHES = 64
 #: What to try where nothing fits, the least change first: recomputation, sharding, device count.
 _REMEDIES: dict[Task, tuple[tuple[Checkpointing, Sharding, int], ...]] = {
     "train": (
-        ("full", "none", 1), ("none", "zero3", 2), ("none", "zero3", 4), ("none", "zero3", 8),
-        ("full", "zero3", 2), ("full", "zero3", 4), ("full", "zero3", 8), ("full", "zero3", 16),
+        ("block", "none", 1), ("none", "zero3", 2), ("none", "zero3", 4), ("none", "zero3", 8),
+        ("block", "zero3", 2), ("block", "zero3", 4), ("block", "zero3", 8), ("block", "zero3", 16),
     ),
     "infer": (),
 }  # fmt: skip

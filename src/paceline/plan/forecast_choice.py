@@ -111,7 +111,7 @@ def _recomputed(
         return ()
     tight = _tight_devices(plain, devices, question.goal)
     return tuple(
-        replace(c, configuration=replace(c.configuration, checkpointing="full"), rows=rows)
+        replace(c, configuration=replace(c.configuration, checkpointing="block"), rows=rows)
         for c in configured
         if (rows := tuple(r for r in c.rows if r in tight))
     )

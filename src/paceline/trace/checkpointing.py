@@ -1,11 +1,14 @@
 """Activation checkpointing as a rewrite: keep what enters a block, compute the rest again.
 
 A block is a repeated child of a container: the modules whose path ends in a number, outermost
-first (``layers.7``, ``encoder.layer.11``, ``layer1.0``). ``block`` and ``full`` mean the same:
-the output of every block is kept, everything inside it is computed again just before its backward
-pass (`torch.utils.checkpoint` around each block, Megatron's full recomputation of one layer).
+first (``layers.7``, ``encoder.layer.11``, ``layer1.0``). With ``block`` the output of every block
+is kept, everything inside it is computed again just before its backward pass
+(`torch.utils.checkpoint` around each block, Megatron's full recomputation of one layer). With
+``full`` the same holds for what stands before, between and after the blocks, such as the stem of a
+convolutional network: the whole forward pass runs twice. ``selective`` repeats softmax alone.
 
-Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
+Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; Korthikanti et al.,
+arXiv 2205.05198, section 5 (selective).
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ def checkpointed(program: Program, how: Checkpointing) -> Program:
     block = _block_of_op(program)
     if how == "selective":
         block = np.where(program.ops.kind == OpKind.SOFTMAX, block, -1)
+    if how == "full":
+        block = _with_what_stands_between(program, block)
     if (block < 0).all():
         return program
     is_forward = program.ops.position < program.first_backward()
@@ -58,6 +63,26 @@ def _block_of_op(program: Program) -> IntArray:
             numbers[index] = names.setdefault(match.group(1), len(names))
     block: IntArray = numbers[program.ops.module]
     return block
+
+
+def _with_what_stands_between(program: Program, block: IntArray) -> IntArray:
+    """The same with each run of forward ops outside all blocks as a block of its own.
+
+    Ops outside in the backward pass belong to the run of their module's first forward op.
+    """
+    order = np.argsort(program.ops.position, kind="stable")
+    is_forward = program.ops.phase[order] == Phase.FORWARD
+    is_outside = is_forward & (block[order] < 0)
+    follows = np.append(False, is_outside[1:] & is_outside[:-1])
+    run = int(block.max()) + np.cumsum(is_outside & ~follows)
+    joined = block.copy()
+    joined[order[is_outside]] = run[is_outside]
+    of_module = np.full(len(program.modules), -1)
+    rows = order[is_outside][::-1]
+    of_module[program.ops.module[rows]] = joined[rows]
+    later = (program.ops.phase == Phase.BACKWARD) & (joined < 0)
+    joined[later] = of_module[program.ops.module[later]]
+    return joined
 
 
 def _dropped(program: Program, block: IntArray, is_forward: BoolArray) -> BoolArray:

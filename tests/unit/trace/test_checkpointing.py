@@ -52,7 +52,7 @@ def phases(graph, **settings):
 
 def test_only_what_enters_a_block_is_kept():
     graph = load_workload(Job()).passes[0].graph
-    settings = {"precision": "fp32", "checkpointing": "full"}
+    settings = {"precision": "fp32", "checkpointing": "block"}
     first_of_loss = int(np.flatnonzero(phases(graph, **settings) == Phase.LOSS)[0])
     kept = live_bytes(graph, first_of_loss, **settings)[Owner.ACTIVATION]
     results_and_loss = BLOCKS + 1
@@ -62,12 +62,34 @@ def test_only_what_enters_a_block_is_kept():
 def test_autocast_holds_narrow_weights_until_the_forward_pass_ends():
     """Checkpointing does not shorten them: the cache is cleared when autocast is left."""
     graph = load_workload(Job()).passes[0].graph
-    settings = {"precision": "fp16", "checkpointing": "full"}
+    settings = {"precision": "fp16", "checkpointing": "block"}
     last = int(np.flatnonzero(phases(graph, **settings) == Phase.FORWARD)[-1])
     weights = 2 * BLOCKS * 4 * WIDTH * WIDTH * 2
     within, after = (live_bytes(graph, op, **settings)[Owner.ACTIVATION] for op in (last, last + 5))
     assert weights < within < 1.2 * weights
     assert after < 0.2 * weights
+
+
+def peak_and_flop(name, how, batch, seq=1):
+    one = lower(load_workload(name).passes[0].graph, Configuration(checkpointing=how))
+    at = monomials(batch, seq)[0]
+    live = float((one.memory.by_owner.sum(axis=1) @ at).max())
+    return live, float(one.costs.count @ (one.costs.flop @ at))
+
+
+@pytest.mark.parametrize("name", ["resnet50", "googlenet"])
+def test_full_also_repeats_what_stands_before_the_blocks(name):
+    """The stem works at the largest resolution: to keep less of it costs one more pass of it."""
+    kept, blocks, full = (peak_and_flop(name, how, 64) for how in ("none", "block", "full"))
+    assert full[0] < blocks[0] < kept[0]
+    assert kept[1] < blocks[1] < full[1] < 1.5 * kept[1]
+
+
+def test_without_anything_but_blocks_full_is_block():
+    """A transformer's embedding and final norm keep next to nothing."""
+    blocks, full = (peak_and_flop("bert-base", how, 16, 512) for how in ("block", "full"))
+    assert full[0] <= blocks[0]
+    assert full[1] == pytest.approx(blocks[1], rel=1e-3)
 
 
 def test_softmax_once_kept_its_input():

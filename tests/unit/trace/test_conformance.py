@@ -17,6 +17,7 @@ REWRITES = {
     "fp8": {"precision": "fp8"},
     "pure": {"training_format": "pure"},
     "checkpointed": {"checkpointing": "full"},
+    "blocks": {"checkpointing": "block"},
     "selective": {"checkpointing": "selective", "attention": "math"},
     "compiled": {"compiler": "compiled"},
     "xla": {"compiler": "xla", "platform": "xla"},

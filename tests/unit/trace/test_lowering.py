@@ -89,9 +89,10 @@ def test_state_and_gradients_are_those_of_the_optimizer(name):
 
 @pytest.mark.parametrize("name", ["resnet50", "gpt2", "bert-base"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_checkpointing_trades_memory_for_one_more_forward(name, precision):
+@pytest.mark.parametrize("checkpointing", ["block", "full"])
+def test_checkpointing_trades_memory_for_one_more_forward(name, precision, checkpointing):
     kept = lowered(name, precision=precision)
-    again = lowered(name, precision=precision, checkpointing="full")
+    again = lowered(name, precision=precision, checkpointing=checkpointing)
     assert peak(again, 16, 512) < peak(kept, 16, 512)
     phases = np.isin(kept.costs.phase, (Phase.FORWARD, Phase.LOSS))
     forward = float(kept.costs.count[phases] @ (kept.costs.flop[phases] @ monomials(4, 64)[0]))
