@@ -35,6 +35,10 @@ class PublishedModel:
         image_size: Side of the input; None takes the model's default.
         train_units: What its sources count per training item, where neither items nor tokens.
         infer_units: The same for inference.
+        is_seq_given: ``seq`` stands even where the row has a length: that column holds another
+            number of such rows.
+        num_passes: Passes that make one item: steps of denoising, of a search.
+        log_sigma: What is left out of the graph widens the interval by that much.
     """
 
     entry: str
@@ -42,6 +46,9 @@ class PublishedModel:
     image_size: int | None = None
     train_units: float | None = None
     infer_units: float | None = None
+    is_seq_given: bool = False
+    num_passes: float = 1.0
+    log_sigma: float = 0.0
 
 
 def resolve_model(row: Row) -> PublishedModel:
@@ -78,6 +85,9 @@ def _listed(row: Row) -> PublishedModel | None:
                 image_size=_whole(known["image_size"]),
                 train_units=_number(known["train_units"]),
                 infer_units=_number(known["infer_units"]),
+                is_seq_given=bool(known["seq_is"] and known["seq"]),
+                num_passes=_number(known["passes"]) or 1.0,
+                log_sigma=_number(known["log_sigma"]) or 0.0,
             )
     return None
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from paceline.app.scoring.models import UnresolvedRowError, resolve_model
 from paceline.app.scoring.rows import Row
+from paceline.app.scoring.serving import Requests, requests_of
 from paceline.app.scoring.tables import read_table
 from paceline.catalog import Device
 from paceline.trace.costs import Checkpointing, Compiler, Configuration
@@ -17,6 +18,11 @@ __all__ = ["Job", "UnresolvedRowError", "on_device", "resolve_job"]
 
 #: Releases of PyTorch before this one had no fused attention.
 _FUSED_ATTENTION_SINCE = 2.0
+#: Frameworks that came with fused attention or after it.
+_FUSES_ATTENTION = (
+    r"vllm|sglang|tensorrt-llm|trt-llm|text-generation-inference|lmdeploy|llm-foundry|litgpt|"
+    r"megatron|nemo|diffusers|xdit|torchtitan|torchtune|jax|maxtext"
+)
 _CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"\b(?:optimizer=)?(adamw|adam|sgd|adadelta|adafactor|lamb)\b", re.I)
 _CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
@@ -48,6 +54,9 @@ class Job:
         grad_accumulation: Microbatches per step.
         units_per_item: What the sources of this model count per batch item, where it is neither
             items nor tokens of the whole sequence.
+        num_passes: Passes that make one step of the row.
+        log_sigma: What is left out of the graph widens the interval by that much.
+        requests: What is served, where the row says so.
     """
 
     entry: str
@@ -60,6 +69,9 @@ class Job:
     batch_per_gpu: float
     grad_accumulation: float
     units_per_item: float | None
+    num_passes: float
+    log_sigma: float
+    requests: Requests | None = None
 
 
 def resolve_job(row: Row) -> Job:
@@ -72,10 +84,11 @@ def resolve_job(row: Row) -> Job:
     framework = _framework(row)
     task: Task = "train" if row.task.startswith("train") else "infer"
     batch, accumulation = _batch(row)
+    requests = requests_of(row) if task == "infer" else None
     return Job(
         entry=model.entry,
         task=task,
-        seq=_whole(row.seq) or model.seq,
+        seq=model.seq if model.is_seq_given else _whole(row.seq) or _context(requests) or model.seq,
         image_size=_whole(row.image_size) or model.image_size,
         optimizer=_optimizer(row, task),
         configuration=_configuration(row, framework),
@@ -83,7 +96,14 @@ def resolve_job(row: Row) -> Job:
         batch_per_gpu=batch,
         grad_accumulation=accumulation,
         units_per_item=model.train_units if task == "train" else model.infer_units,
+        num_passes=model.num_passes,
+        log_sigma=model.log_sigma,
+        requests=requests,
     )
+
+
+def _context(requests: Requests | None) -> int | None:
+    return requests.mean_context if requests else None
 
 
 def on_device(job: Job, device: Device) -> Job:
@@ -149,7 +169,7 @@ def _precision(stated: str) -> str:
 def _has_fused_attention(row: Row) -> bool:
     if match := _VERSION.search(row.framework):
         return float(match.group(1).split(".")[0]) >= _FUSED_ATTENTION_SINCE
-    return bool(re.search(r"vllm|llm-foundry|litgpt|megatron|nemo", row.framework, re.IGNORECASE))
+    return bool(re.search(_FUSES_ATTENTION, row.framework, re.IGNORECASE))
 
 
 def _optimizer(row: Row, task: Task) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from paceline.app.scoring.answers import Answer
 from paceline.app.scoring.many_devices import rank_memory_frac, scale_out
 from paceline.app.scoring.names import Job
 from paceline.app.scoring.rows import Row
+from paceline.app.scoring.serving import Requests
 from paceline.app.scoring.units import items_to_unit
 from paceline.app.scoring.workloads import WorkloadKey, cached_workload
 from paceline.catalog import Catalog, Device
@@ -28,6 +30,9 @@ from paceline.predict import (
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.lowering import lower
 from paceline.trace.workload import Pass, Workload
+
+#: 80 % of a normal distribution lie within so many standard deviations.
+_Z_80 = 1.2815515655446004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +91,36 @@ def answer_group(
     prediction = predict_pass(lowered, table, points, calibration=calibration, framework=framework)
     reasons = dict(zip(table.names, abstentions(lowered, table), strict=True))
     where = {device.name: number for number, device in enumerate(devices)}
+    prompt_s = _prompts_s(workload, configuration, framework, table, cells, calibration)
     return [
         _answer(
             cell, workload, lowered, catalog, prediction,
             (where[cell.device.name], distinct.index(size)), reasons[cell.device.name],
+            prompt_s.get((cell.device.name, cell.job.requests), 0.0),
         )
         for cell, size in zip(cells, sizes, strict=True)
     ]  # fmt: skip
+
+
+def _prompts_s(
+    workload: Workload, configuration: Configuration, framework: str, table: DeviceTable,
+    cells: Sequence[Cell], calibration: Calibration,
+) -> dict[tuple[str, Requests | None], float]:  # fmt: skip
+    """Seconds to read one prompt, by device and lengths of the requests."""
+    wanted = sorted({c.job.requests for c in cells if c.job.requests}, key=str)
+    prefill = next((one for one in workload.passes if one.name == "prefill"), None)
+    if prefill is None or not wanted:
+        return {}
+    seq = np.array([float(one.input_tokens) for one in wanted])
+    prediction = predict_pass(
+        lower(prefill.graph, configuration), table, Points(batch=np.ones(len(seq)), seq=seq),
+        calibration=calibration, framework=framework,
+    )  # fmt: skip
+    return {
+        (name, one): float(prediction.device_s[row, column])
+        for row, name in enumerate(table.names)
+        for column, one in enumerate(wanted)
+    }
 
 
 def _scored_pass(workload: Workload) -> Pass:
@@ -107,7 +135,7 @@ def _seq(cell: Cell, workload: Workload) -> int:
 
 def _answer(
     cell: Cell, workload: Workload, lowered: LoweredPass, catalog: Catalog,
-    prediction: StepPrediction, place: tuple[int, int], reason: str | None,
+    prediction: StepPrediction, place: tuple[int, int], reason: str | None, prompt_s: float,
 ) -> Answer:  # fmt: skip
     entry, device = cell.job.entry, cell.device
     if reason is not None:
@@ -115,7 +143,11 @@ def _answer(
     mid_s, why_not = scale_out(cell, lowered, catalog, prediction, place)
     if mid_s is None:
         return Answer(entry=entry, device=device.name, reason=why_not)
-    spread = prediction.high_s[place] / prediction.mid_s[place]
+    mid_s *= cell.job.num_passes
+    if cell.job.requests is not None:
+        # While prompts are read, nothing is written: each step carries its share of them.
+        mid_s += prompt_s * cell.job.batch_per_gpu * cell.job.requests.prompts_per_token
+    spread = _spread(float(prediction.high_s[place] / prediction.mid_s[place]), cell.job.log_sigma)
     items = cell.job.batch_per_gpu * cell.job.grad_accumulation * max(cell.row.num_gpus or 1, 1)
     per_item, unit = items_to_unit(
         cell.row, workload, _seq(cell, workload), cell.job.units_per_item
@@ -144,6 +176,11 @@ def _answer(
         power_w=float(prediction.power_w[place]),
         roofline_s=float(prediction.roofline_s[place]),
     )
+
+
+def _spread(ratio: float, log_sigma: float) -> float:
+    """High over mid of an 80 % interval that is wider by an independent log sigma."""
+    return math.exp(math.hypot(math.log(ratio), _Z_80 * log_sigma))
 
 
 def _fits(low_bytes: float, high_bytes: float, device: Device) -> str:

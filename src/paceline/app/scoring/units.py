@@ -6,7 +6,24 @@ from paceline.app.scoring.rows import Row
 from paceline.trace.workload import Workload
 
 _ITEMS = frozenset(
-    {"", "img/s", "images/s", "seq/s", "samples/s", "sentences/s", "items/s", "imgs/s"}
+    {
+        "",
+        "img/s",
+        "images/s",
+        "imgs/s",
+        "image/s",
+        "seq/s",
+        "sequences/s",
+        "samples/s",
+        "sample/s",
+        "sentences/s",
+        "items/s",
+        "examples/s",
+        "utterances/s",
+        "molecules/s",
+        "video/s",
+        "videos/s",
+    }  # fmt: skip
 )
 
 
@@ -29,7 +46,7 @@ def items_to_unit(
         return share * per_item, unit or f"{workload.sample_unit}/s"
     if units_per_item is not None and plain.endswith("/s"):
         return share * units_per_item, unit
-    if plain.startswith("tok/s"):
+    if plain.startswith(("tok/s", "tokens/s")):
         generates = any(one.name == "decode" for one in workload.passes)
         return share * (1.0 if generates else float(seq)), unit
     return None, ""

@@ -1,0 +1,53 @@
+"""How long the requests of a serving row are, and what their prompts cost each token."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from paceline.app.scoring.rows import Row
+from paceline.app.scoring.tables import read_table
+
+_INPUT = re.compile(r"\b(?:isl|input(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
+_OUTPUT = re.compile(r"\b(?:osl|output(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Mean lengths of the requests that an engine serves, as many at a time as the batch holds.
+
+    Attributes:
+        input_tokens: Of the prompt.
+        output_tokens: Generated.
+    """
+
+    input_tokens: int
+    output_tokens: int
+
+    @property
+    def mean_context(self) -> int:
+        """Tokens that a decode step looks back on, halfway through a request."""
+        return self.input_tokens + self.output_tokens // 2
+
+    @property
+    def prompts_per_token(self) -> float:
+        """Prompts that are read per token that is written."""
+        return 1.0 / self.output_tokens
+
+
+def requests_of(row: Row) -> Requests | None:
+    """Lengths as the flags state them or as the workload they name has them; None if neither.
+
+    >>> from paceline.app.scoring.rows import parse_row
+    >>> requests_of(parse_row({"model": "m", "gpu": "g", "compiler_flags": "ISL=1000; OSL=200"}))
+    Requests(input_tokens=1000, output_tokens=200)
+    """
+    stated = _INPUT.search(row.flags), _OUTPUT.search(row.flags)
+    if stated[0] and stated[1] and int(stated[1].group(1)) > 0:
+        return Requests(input_tokens=int(stated[0].group(1)), output_tokens=int(stated[1].group(1)))
+    for known in read_table("serving_workloads.csv"):
+        if re.search(known["pattern"], row.flags, re.IGNORECASE):
+            return Requests(
+                input_tokens=int(known["input_tokens"]), output_tokens=int(known["output_tokens"])
+            )
+    return None

@@ -1,0 +1,211 @@
+"""Models of speech as published measurements ran them.
+
+Standard library and torch only. Architectures of NVIDIA/DeepLearningExamples.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def __getattr__(name):
+    """``published__NAME`` builds a model of this module."""
+    scheme, _, model = name.partition("__")
+    if scheme == "published" and model in _MODELS:
+        return _MODELS[model]
+    raise AttributeError("no published model is called `%s`" % name)
+
+
+class _Residual(nn.Module):
+    """Three dilations, each with two convolutions (HiFi-GAN V1)."""
+
+    def __init__(self, channels, kernel):
+        super().__init__()
+        self.convs = nn.ModuleList(
+            [
+                nn.ModuleList(
+                    [
+                        nn.Conv1d(channels, channels, kernel, dilation=d, padding=d * (kernel // 2))
+                        for d in (dilation, 1)
+                    ]
+                )
+                for dilation in (1, 3, 5)
+            ]
+        )
+
+    def forward(self, x):
+        for wide, plain in self.convs:
+            x = x + plain(F.leaky_relu(wide(F.leaky_relu(x, 0.1)), 0.1))
+        return x
+
+
+class HifiGan(nn.Module):
+    """The generator of HiFi-GAN V1 (Kong et al., 2020): 80 mels to 256 samples each.
+
+    656 frames: 7.6 s of speech at 22,050 samples per second.
+    """
+
+    def __init__(self, frames=656):
+        super().__init__()
+        self.first, self.frames = nn.Conv1d(80, 512, 7, padding=3), frames
+        self.ups, self.blocks = nn.ModuleList(), nn.ModuleList()
+        channels = 512
+        for rate in (8, 8, 2, 2):
+            up = nn.ConvTranspose2d(
+                channels, channels // 2, (1, 2 * rate), (1, rate), (0, rate // 2)
+            )
+            self.ups.append(up)
+            channels //= 2
+            self.blocks.append(nn.ModuleList([_Residual(channels, k) for k in (3, 7, 11)]))
+        self.last = nn.Conv1d(channels, 1, 7, padding=3)
+
+    def inputs(self, batch):
+        return torch.empty(batch, 80, self.frames)
+
+    def forward(self, mels):
+        x = self.first(mels)
+        for up, blocks in zip(self.ups, self.blocks):  # noqa: B905
+            x = up(F.leaky_relu(x, 0.1)[:, :, None])[:, :, 0]
+            x = sum(block(x) for block in blocks) / 3
+        return torch.tanh(self.last(F.leaky_relu(x)))
+
+
+class _SpeechBlock(nn.Module):
+    """Attention with one head and a feed-forward of two convolutions (FastSpeech, 2019)."""
+
+    def __init__(self, width=384, inner=1536, head=64):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * head), nn.Linear(head, width, bias=False)
+        self.up = nn.Conv1d(width, inner, 3, padding=1)
+        self.down = nn.Conv1d(inner, width, 3, padding=1)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.125, -1)
+        x = self.norm1(x + self.dropout(self.out(torch.bmm(self.dropout(weights), v))))
+        y = self.down(torch.relu(self.up(x.transpose(1, 2)))).transpose(1, 2)
+        return self.norm2(x + self.dropout(y))
+
+
+class FastPitch(nn.Module):
+    """FastPitch (Łańcucki, 2020): 128 characters to 640 mel frames."""
+
+    def __init__(self, characters=128, frames_per_character=5):
+        super().__init__()
+        self.embedding = nn.Embedding(148, 384)
+        self.encoder = nn.ModuleList([_SpeechBlock() for _ in range(6)])
+        self.decoder = nn.ModuleList([_SpeechBlock() for _ in range(6)])
+        self.predictors = nn.ModuleList([self._predictor() for _ in range(2)])
+        self.pitch = nn.Conv1d(1, 384, 3, padding=1)
+        self.head = nn.Linear(384, 80)
+        self.characters, self.stretch = characters, frames_per_character
+
+    @staticmethod
+    def _predictor():
+        layers = [nn.Conv1d(384, 256, 3, padding=1), nn.ReLU()]
+        return nn.Sequential(
+            *layers, nn.Conv1d(256, 256, 3, padding=1), nn.ReLU(), nn.Conv1d(256, 1, 1)
+        )
+
+    def inputs(self, batch):
+        return torch.empty((batch, self.characters), dtype=torch.int64)
+
+    def loss(self, output, _inputs):
+        return sum(part.float().pow(2).mean() for part in output)
+
+    def forward(self, text):
+        x = self.embedding(text)
+        for block in self.encoder:
+            x = block(x)
+        lengths, pitch = (one(x.transpose(1, 2)) for one in self.predictors)
+        x = x + self.pitch(pitch).transpose(1, 2)
+        x = x[:, :, None].expand(-1, -1, self.stretch, -1).reshape(x.shape[0], -1, 384)
+        for block in self.decoder:
+            x = block(x)
+        return self.head(x), lengths, pitch
+
+
+class _SpeechLayer(nn.Module):
+    """A convolution over time, in full or per channel, with normalisation and dropout."""
+
+    def __init__(self, inputs, outputs, kernel, is_separable, stride=1, dilation=1):
+        super().__init__()
+        padding = dilation * (kernel // 2)
+        if is_separable:
+            self.conv = nn.Sequential(
+                nn.Conv1d(inputs, inputs, kernel, stride, padding, dilation, inputs, bias=False),
+                nn.Conv1d(inputs, outputs, 1, bias=False),
+            )
+        else:
+            self.conv = nn.Conv1d(inputs, outputs, kernel, stride, padding, dilation, bias=False)
+        self.norm, self.dropout = nn.BatchNorm1d(outputs), nn.Dropout(0.2)
+
+    def forward(self, x, skip=None):
+        x = self.norm(self.conv(x))
+        return self.dropout(torch.relu(x if skip is None else x + skip))
+
+
+class SpeechRecogniser(nn.Module):
+    """Blocks of convolutions over time with CTC: Jasper (Li et al., 2019), QuartzNet (2020).
+
+    Args:
+        blocks: Kernel and channels of each block.
+        repeats: Convolutions per block.
+        tail: Channels of the two last layers.
+        is_separable: Depthwise and pointwise convolutions (QuartzNet).
+        frames: Of 10 ms, in an utterance of 15 s with its padding.
+    """
+
+    def __init__(self, blocks, repeats, tail, is_separable, frames=1500):
+        super().__init__()
+        start = 256
+        self.first = _SpeechLayer(64, start, blocks[0][0], is_separable, stride=2)
+        self.blocks, self.skips = nn.ModuleList(), nn.ModuleList()
+        inputs = start
+        for kernel, channels in blocks:
+            widths = [inputs] + [channels] * repeats
+            self.blocks.append(
+                nn.ModuleList(
+                    [
+                        _SpeechLayer(a, b, kernel, is_separable)
+                        for a, b in zip(widths, widths[1:])  # noqa: B905, RUF007
+                    ]
+                )
+            )
+            self.skips.append(
+                nn.Sequential(nn.Conv1d(inputs, channels, 1, bias=False), nn.BatchNorm1d(channels))
+            )
+            inputs = channels
+        self.wide = _SpeechLayer(inputs, tail[0], 87, is_separable, dilation=2)
+        self.flat = _SpeechLayer(tail[0], tail[1], 1, False)
+        self.head, self.frames = nn.Conv1d(tail[1], 29, 1), frames
+
+    def inputs(self, batch):
+        return torch.empty(batch, 64, self.frames)
+
+    def loss(self, output, _inputs):
+        return F.log_softmax(output.float(), 1).mean()
+
+    def forward(self, mels):
+        x = self.first(mels)
+        for layers, skip in zip(self.blocks, self.skips):  # noqa: B905
+            y = x
+            for layer in layers[:-1]:
+                y = layer(y)
+            x = layers[-1](y, skip(x))
+        return self.head(self.flat(self.wide(x)))
+
+
+_JASPER = [(k, c) for k, c in ((11, 256), (13, 384), (17, 512), (21, 640), (25, 768))
+           for _ in range(2)]  # fmt: skip
+_QUARTZNET = [(k, c) for k, c in ((33, 256), (39, 256), (51, 512), (63, 512), (75, 512))
+              for _ in range(3)]  # fmt: skip
+
+_MODELS = {
+    "hifigan": HifiGan,
+    "fastpitch": FastPitch,
+    "jasper": lambda: SpeechRecogniser(_JASPER, 5, (896, 1024), False),
+    "quartznet": lambda: SpeechRecogniser(_QUARTZNET, 5, (512, 1024), True),
+}

@@ -1,0 +1,123 @@
+"""What names of published models mean: entries, units, refusals."""
+
+import csv
+import io
+from importlib import resources
+
+import pytest
+
+from paceline.app.scoring.models import UnresolvedRowError, resolve_model
+from paceline.app.scoring.names import resolve_job
+from paceline.app.scoring.rows import parse_row
+from paceline.app.scoring.serving import requests_of
+
+ROW = {
+    "task": "train", "framework": "PyTorch", "precision": "bf16", "gpu": "A100",
+    "batch_per_gpu": "8",
+}  # fmt: skip
+
+
+def model(name, **given):
+    return resolve_model(parse_row(ROW | {"model": name} | given))
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "hidden"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", 28, 3584),
+        ("meta-llama/Llama-3.2-1B", 16, 2048),
+        ("mistralai/Mistral-Large-Instruct-2411", 88, 12288),
+        ("google/gemma-2-9b-it", 42, 3584),
+        ("EleutherAI/pythia-6.9b", 32, 4096),
+        ("Qwen3 14B", 40, 5120),
+    ],
+)
+def test_a_language_model_is_known_by_its_hub_name(name, layers, hidden):
+    entry = model(name).entry
+    assert f"layers={layers}," in entry
+    assert f"hidden={hidden}," in entry
+
+
+def test_other_trainings_and_formats_have_the_sizes_of_their_base():
+    base = model("Qwen/Qwen2.5-7B").entry
+    for name in ("Qwen2.5-7B-Instruct-AWQ", "qwen2.5-7b-instruct-fp8", "Qwen/Qwen2.5-7B-Instruct"):
+        assert model(name).entry == base
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("timm/vit_base_patch16_224.augreg_in21k", "timm:vit_base_patch16_224"),
+        ("EfficientNetV2-S", "timm:efficientnetv2_s"),
+        ("resnet_v2_50x1_bit.goog_in21k", "timm:resnet_v2_50x1_bit"),
+        ("ResNet-50", "resnet50"),
+    ],
+)
+def test_image_models_are_known_by_their_library_name(name, entry):
+    assert model(name).entry == entry
+
+
+def test_one_name_may_mean_two_models():
+    short = model("Transformer-XL", task="infer", seq_len="64")
+    long = model("Transformer-XL", task="infer", seq_len="128")
+    assert short.entry.endswith("base_640")
+    assert long.entry.endswith("large_1600")
+    with pytest.raises(UnresolvedRowError, match="no known model"):
+        model("Transformer-XL", task="infer")
+
+
+def test_a_refusal_says_what_is_missing():
+    with pytest.raises(UnresolvedRowError, match="its beam is not an input column"):
+        model("GNMT", task="infer")
+    with pytest.raises(UnresolvedRowError, match="does not say which"):
+        model("GPUNet", task="infer")
+
+
+def test_a_name_that_nobody_knows_is_refused_and_never_guessed():
+    for name in ("acme/Wonder-9000-Ultra", "my secret network", ""):
+        with pytest.raises(UnresolvedRowError):
+            model(name)
+
+
+def test_a_length_that_is_a_beam_is_no_length():
+    job = resolve_job(
+        parse_row(
+            ROW | {"model": "GNMT", "task": "infer", "framework": "TensorFlow", "seq_len": "2"}
+        )
+    )
+    assert job.entry.endswith("beam2")
+    assert job.seq == 30
+
+
+def test_served_requests_set_the_context_and_share_their_prompts():
+    row = parse_row(ROW | {"model": "m", "compiler_flags": "isl=1024, osl=256"})
+    requests = requests_of(row)
+    assert requests is not None
+    assert requests.mean_context == 1024 + 128
+    assert requests.prompts_per_token == pytest.approx(1 / 256)
+    assert requests_of(parse_row(ROW | {"model": "m", "compiler_flags": "lm-arena-chat"}))
+    assert requests_of(parse_row(ROW | {"model": "m", "compiler_flags": "nhwc; eager"})) is None
+
+
+def test_every_line_of_the_table_of_names_is_complete():
+    path = resources.files("paceline.app.scoring") / "data" / "model_names.csv"
+    rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    assert len(rows) > 100
+    for row in rows:
+        assert row["pattern"]
+        assert row["entry"]
+        assert None not in row, row["pattern"]
+
+
+def test_an_image_of_twenty_steps_takes_twenty_passes():
+    job = resolve_job(
+        parse_row(
+            ROW
+            | {
+                "model": "PixArt-alpha/PixArt-Sigma-XL-2-1024-MS",
+                "task": "infer",
+                "framework": "xDiT/diffusers",
+            }
+        )
+    )
+    assert job.num_passes == 20
