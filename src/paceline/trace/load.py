@@ -46,8 +46,9 @@ def load_workload(
 
     Args:
         entry: A zoo name, ``torchvision:NAME``, ``transformer:layers=…,hidden=…``,
-            ``timm:NAME``, ``package.module:function``, the path of a workload file, or an
-            ``nn.Module`` (or an object with a ``model`` and ``inputs``) of this process.
+            ``timm:NAME``, ``package.module:function``, the path of a workload file or of an
+            exported program (``.pt2``), or an ``nn.Module``, an ``ExportedProgram`` or an object
+            with a ``model`` and ``inputs`` of this process.
         task: Training or inference.
         seq: Sequence length to use when none is given later.
         image_size: Side of the input image, where the model takes another than its usual one.
@@ -88,7 +89,7 @@ def trace_workload(
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Workload:
     """Trace ``entry`` in a worker, also if the zoo has it. Arguments as of `load_workload`."""
-    if entry not in zoo_facts() and ":" not in entry:
+    if entry not in zoo_facts() and ":" not in entry and not entry.endswith(".pt2"):
         raise UnknownNameError.from_name("model", entry, zoo_facts(), command="paceline models")
     facts = zoo_facts().get(entry)
     chosen = find_optimizer(optimizer or (facts.optimizer if facts else _DEFAULT_OPTIMIZER)).name

@@ -214,5 +214,9 @@ _HINTS: Mapping[str, str] = {
     "no-model": "the function must return an nn.Module, or a workload with a model and inputs",
     "no-inputs": "return an object with `model` and `inputs` (a function of batch and length)",
     "varies": "its step must do the same operations at every batch size",
+    "static": "export it with a free batch, and a free length where it has one: "
+    "`dynamic_shapes={'x': {0: torch.export.Dim('batch')}}`",
+    "no-file": "give the path of a file that `torch.export.save` wrote",
+    "no-program": "export it again with the torch of this Python, or name its Python with --python",
     "bad-request": "see `paceline trace --help`",
 }

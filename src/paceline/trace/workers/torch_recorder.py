@@ -411,6 +411,13 @@ _STAND_INS = {
     torch.gru: _recurrent(3, False),
     torch.rnn_tanh: _recurrent(1, False),
     torch.rnn_relu: _recurrent(1, False),
+    # As exported programs name them.
+    torch.ops.aten.scaled_dot_product_attention.default: _attention,
+    torch.ops.aten.dropout.default: _dropout_c,
+    torch.ops.aten.lstm.input: _recurrent(4, True),
+    torch.ops.aten.gru.input: _recurrent(3, False),
+    torch.ops.aten.rnn_tanh.input: _recurrent(1, False),
+    torch.ops.aten.rnn_relu.input: _recurrent(1, False),
 }
 
 

@@ -155,6 +155,10 @@ def build_subject(request):
     job = _zoo_job(entry)
     if job is not None:
         return subject_of(build(job), request, entry)
+    if entry.endswith(".pt2"):
+        from torch_program import ProgramSubject, load_program
+
+        return ProgramSubject(load_program(entry))
     scheme, _, rest = entry.partition(":")
     make = {
         "torchvision": _torchvision_subject,
@@ -198,6 +202,10 @@ def _zoo_job(name):
 
 def subject_of(made, request, entry):
     """The subject of what a function returned."""
+    if type(made).__name__ == "ExportedProgram":
+        from torch_program import ProgramSubject
+
+        return ProgramSubject(made)
     model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
     if not isinstance(model, torch.nn.Module):
         kind = type(made).__name__
