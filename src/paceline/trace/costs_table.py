@@ -16,6 +16,7 @@ from paceline.trace.optimizer import optimizer_by_variant
 from paceline.trace.program import Accesses, Program
 
 _FOREACH_TENSORS = 30
+_ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
 
 
 def cost_table(program: Program, configuration: Configuration, precision: Precision) -> CostTable:
@@ -33,8 +34,7 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
     weight = _moved(program, reads, keep=is_weight)
     dims = program.dims[ops.dims]
     kernels = num_kernels(program, configuration)
-    is_product = np.isin(ops.kind, NARROW_KINDS)
-    matmul_dtype = np.where(is_product, int(precision.matmul_dtype), int(DType.FP32))
+    matmul_dtype = _matmul_dtype(ops.kind, precision)
     numbers = np.concatenate(
         (ops.flop, read, write, weight, dims.reshape(len(ops), NUM_DIMS * NUM_MONOMIALS)), axis=1
     )
@@ -56,6 +56,19 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
         module=ops.module.astype(np.int32),
         modules=program.modules,
     )
+
+
+def _matmul_dtype(kind: IntArray, precision: Precision) -> IntArray:
+    """Format in which each op multiplies, (num_ops,); FP32 where it does not.
+
+    FP8 training keeps attention in the format of activations, as Transformer Engine does unless it
+    is told otherwise (``fp8_dpa=False`` in its recipes).
+    """
+    is_product = np.isin(kind, NARROW_KINDS)
+    own = np.where(is_product, int(precision.matmul_dtype), int(DType.FP32))
+    if precision.matmul_dtype == DType.FP8:
+        own = np.where(np.isin(kind, _ATTENTION), int(precision.activation_dtype), own)
+    return np.asarray(own)
 
 
 def num_kernels(program: Program, configuration: Configuration) -> FloatArray:

@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from paceline.dtypes import DType
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.trace import Configuration, OpKind, Owner, Phase, load_workload, lower, monomials
 
@@ -66,6 +67,13 @@ def test_autocast_halves_the_activations_of_a_convolutional_network():
         float((m.memory.by_owner[:, Owner.ACTIVATION] @ at).max()) for m in (wide, narrow)
     ]
     assert activations[1] / activations[0] == pytest.approx(0.5, abs=0.08)
+
+
+def test_fp8_multiplies_weights_in_eight_bits_and_attention_in_sixteen():
+    costs = lowered("gpt2", precision="fp8").costs
+    attends = np.isin(costs.kind, (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD))
+    assert set(costs.matmul_dtype[attends]) == {DType.BF16}
+    assert set(costs.matmul_dtype[costs.kind == OpKind.MATMUL]) == {DType.FP8}
 
 
 def test_half_weights_halve_the_bytes_of_inference():
