@@ -38,6 +38,8 @@ class ProcessMemory:
         fragmentation_high_frac: The same, bound.
         slack_mid_bytes: Parts of segments that no tensor uses, however small the job, median.
         slack_high_bytes: The same, bound.
+        spare_tensors_high: Of the largest tensor, how many more may find no free block that is
+            large enough, bound.
         round_bytes: Granularity of an allocation.
     """
 
@@ -49,6 +51,7 @@ class ProcessMemory:
     fragmentation_high_frac: float
     slack_mid_bytes: float
     slack_high_bytes: float
+    spare_tensors_high: float
     round_bytes: float
 
 
@@ -95,11 +98,20 @@ def peak_memory_bytes(
     rounding = added.round_bytes * count
     mid = (live + 0.5 * rounding) * (1 + added.fragmentation_mid_frac) + added.slack_mid_bytes
     high = (live + rounding) * (1 + added.fragmentation_high_frac) + added.slack_high_bytes
+    high = high + added.spare_tensors_high * _largest(memory, points)
     return (
         live + added.context_low_bytes,
         mid + added.workspace_bytes + added.context_mid_bytes,
         high + added.workspace_bytes + added.context_high_bytes,
     )
+
+
+def _largest(memory: MemoryTable, points: Points) -> FloatArray:
+    """Bytes of the largest tensor, (P,)."""
+    largest: FloatArray = (monomials(points.batch, points.seq) @ memory.largest_bytes.T).max(
+        axis=1, initial=0.0
+    )
+    return largest
 
 
 def _at_peak(memory: MemoryTable, points: Points) -> tuple[FloatArray, FloatArray]:

@@ -105,7 +105,8 @@ class MemoryTable:
         by_owner: Live bytes per candidate moment and ``Owner``, (num_moments, num_owners, 9):
             exact sums over storages, before allocator rounding.
         op: Op index of each moment, int32 (num_moments,).
-        largest_bytes: Largest single storage, (num_storages_kept, 9), for workspace and rounding.
+        largest_bytes: Largest single storages of those that come and go, (num_storages_kept, 9),
+            for what an allocator keeps beside them.
         num_allocations: Storages live at each moment, float64 (num_moments,).
     """
 

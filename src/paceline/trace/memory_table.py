@@ -50,12 +50,13 @@ def live_bytes(program: Program) -> tuple[FloatArray, FloatArray]:
 def memory_table(program: Program) -> MemoryTable:
     """The candidate peaks of an ordered program."""
     by_owner, num_allocations = live_bytes(program)
-    num_bytes = program.stores.num_bytes()
+    stores = program.stores
+    passing = stores.num_bytes()[(stores.birth >= 0) | (stores.death != OUTLIVES)]
     rows = _possible_peaks(by_owner)
     return MemoryTable(
         by_owner=by_owner[rows],
         op=rows.astype(np.int32),
-        largest_bytes=num_bytes[_largest(num_bytes)],
+        largest_bytes=passing[_largest(passing)],
         num_allocations=num_allocations[rows],
     )
 

@@ -19,8 +19,12 @@ CASES = [
     for name, batch, seq in (
         ("resnet50", 1, 1), ("resnet50", 64, 1), ("gpt2", 8, 1024), ("bert-base", 32, 128),
         ("lstm", 32, 80), ("mnist-cnn", 128, 1), ("vgg16", 32, 1), ("googlenet", 64, 1),
+        ("vit_b_16", 32, 1), ("swin_t", 32, 1), ("unet", 4, 1), ("t5-base", 8, 512),
     )
-    for settings in ({}, {"checkpointing": "full"}, {"compiler": "compiled"}, {"precision": "fp32"})
+    for settings in (
+        {}, {"checkpointing": "full"}, {"compiler": "compiled"}, {"precision": "fp32"},
+        {"checkpointing": "block", "attention": "math"},
+    )
 ]  # fmt: skip
 
 
@@ -75,7 +79,7 @@ def test_tier_one_never_admits_what_tier_two_refuses(name, batch, seq, settings)
     assert replay(whole, batch=batch, seq=seq, capacity_bytes=capacity).fits
 
 
-@pytest.mark.parametrize(("name", "batch", "seq", "settings"), CASES[::4])
+@pytest.mark.parametrize(("name", "batch", "seq", "settings"), CASES[::5])
 def test_allocated_is_between_live_and_reserved(name, batch, seq, settings):
     graph, configuration = load_workload(name).passes[0].graph, Configuration(**settings)
     points = Points(batch=np.array([float(batch)]), seq=np.array([float(seq)]))
