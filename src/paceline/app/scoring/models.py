@@ -32,6 +32,7 @@ class PublishedModel:
     Attributes:
         entry: Model as typed.
         seq: Sequence length; None takes the model's default.
+        peak_seq: Length at which memory peaks, where lengths vary; None for ``seq``.
         image_size: Side of the input; None takes the model's default.
         train_units: What its sources count per training item, where neither items nor tokens.
         infer_units: The same for inference.
@@ -43,6 +44,7 @@ class PublishedModel:
 
     entry: str
     seq: int | None = None
+    peak_seq: int | None = None
     image_size: int | None = None
     train_units: float | None = None
     infer_units: float | None = None
@@ -82,6 +84,7 @@ def _listed(row: Row) -> PublishedModel | None:
             return PublishedModel(
                 entry=match.expand(known["entry"]),
                 seq=_whole(known["seq"]),
+                peak_seq=_whole(known["peak_seq"]),
                 image_size=_whole(known["image_size"]),
                 train_units=_number(known["train_units"]),
                 infer_units=_number(known["infer_units"]),

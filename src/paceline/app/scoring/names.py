@@ -27,6 +27,8 @@ _CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"\b(?:optimizer=)?(adamw|adam|sgd|adadelta|adafactor|lamb)\b", re.I)
 _CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
 _LORA = re.compile(r"\bq?lora\b", re.IGNORECASE)
+#: LLaMA-Adapter trains a few prompts per layer: as good as nothing beside the base, as LoRA does.
+_PROMPT_ADAPTER = re.compile(r"\badapter\b(?!.?v2)", re.IGNORECASE)
 _ADAPTER = re.compile(r"\badapter\b", re.IGNORECASE)
 _NARROW_WEIGHTS: dict[Literal["int4", "int8"], re.Pattern[str]] = {
     "int4": re.compile(r"\b(nf4|fp4|int4|4-bit|awq|gptq)\b", re.IGNORECASE),
@@ -46,6 +48,7 @@ class Job:
         entry: Model as typed.
         task: Training or inference.
         seq: Sequence length; None takes the model's default.
+        peak_seq: Length at which memory peaks; None for ``seq``.
         image_size: Side of the input; None takes the model's default.
         optimizer: As stated; None takes the model's default.
         configuration: Precision, compiler, layout and the rest.
@@ -62,6 +65,7 @@ class Job:
     entry: str
     task: Task
     seq: int | None
+    peak_seq: int | None
     image_size: int | None
     optimizer: str | None
     configuration: Configuration
@@ -89,6 +93,7 @@ def resolve_job(row: Row) -> Job:
         entry=model.entry,
         task=task,
         seq=model.seq if model.is_seq_given else _whole(row.seq) or _context(requests) or model.seq,
+        peak_seq=None if row.seq else model.peak_seq,
         image_size=_whole(row.image_size) or model.image_size,
         optimizer=_optimizer(row, task),
         configuration=_configuration(row, framework),
@@ -141,15 +146,16 @@ def _tuned(row: Row, plain: Configuration) -> Configuration:
     """With what the flags say of adapters and of the format of weights.
 
     Raises:
-        UnresolvedRowError: Adapters of another kind than LoRA.
+        UnresolvedRowError: Adapters on every dense layer, other than LoRA.
     """
     found = (name for name, words in _NARROW_WEIGHTS.items() if words.search(row.flags))
     weights = next(found, None)
     if not row.task.startswith("train"):
         return replace(plain, precision=weights) if weights else plain
-    if _ADAPTER.search(row.flags):
-        raise UnresolvedRowError("adapters other than LoRA are not modelled")
-    if not _LORA.search(row.flags):
+    has_prompts = bool(_PROMPT_ADAPTER.search(row.flags))
+    if _ADAPTER.search(row.flags) and not has_prompts:
+        raise UnresolvedRowError("adapters that scale every dense layer are not modelled")
+    if not (_LORA.search(row.flags) or has_prompts):
         return plain
     return replace(
         plain,

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from paceline.app.scoring.answers import Answer
-from paceline.app.scoring.many_devices import rank_memory_frac, scale_out
+from paceline.app.scoring.many_devices import scale_out
+from paceline.app.scoring.memory import rank_memory
 from paceline.app.scoring.names import Job
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests
@@ -83,7 +84,8 @@ def answer_group(
         return [Answer(entry=workload_key.entry, reason=str(error)) for _ in cells]
     devices = list({cell.device.name: cell.device for cell in cells}.values())
     sizes = [(cell.job.batch_per_gpu, _seq(cell, workload)) for cell in cells]
-    distinct = sorted(set(sizes))
+    peaks = [(cell.job.batch_per_gpu, cell.job.peak_seq or _seq(cell, workload)) for cell in cells]
+    distinct = sorted({*sizes, *peaks})
     table = DeviceTable.from_devices(devices)
     points = Points(
         batch=np.array([b for b, _ in distinct]), seq=np.array([float(s) for _, s in distinct])
@@ -96,9 +98,9 @@ def answer_group(
         _answer(
             cell, workload, lowered, catalog, prediction,
             (where[cell.device.name], distinct.index(size)), reasons[cell.device.name],
-            prompt_s.get((cell.device.name, cell.job.requests), 0.0),
+            prompt_s.get((cell.device.name, cell.job.requests), 0.0), distinct.index(peak),
         )
-        for cell, size in zip(cells, sizes, strict=True)
+        for cell, size, peak in zip(cells, sizes, peaks, strict=True)
     ]  # fmt: skip
 
 
@@ -136,6 +138,7 @@ def _seq(cell: Cell, workload: Workload) -> int:
 def _answer(
     cell: Cell, workload: Workload, lowered: LoweredPass, catalog: Catalog,
     prediction: StepPrediction, place: tuple[int, int], reason: str | None, prompt_s: float,
+    peak_point: int,
 ) -> Answer:  # fmt: skip
     entry, device = cell.job.entry, cell.device
     if reason is not None:
@@ -153,11 +156,8 @@ def _answer(
         cell.row, workload, _seq(cell, workload), cell.job.units_per_item
     )
     rate = None if per_item is None else items * per_item / mid_s
-    share = rank_memory_frac(cell, lowered, _seq(cell, workload))
-    low_bytes, high_bytes = (
-        share * float(bound[place])
-        for bound in (prediction.memory_low_bytes, prediction.memory_high_bytes)
-    )
+    longest = cell.job.peak_seq or _seq(cell, workload)
+    memory = rank_memory(cell, lowered, prediction, (place[0], peak_point), longest)
     return Answer(
         entry=entry,
         device=device.name,
@@ -169,10 +169,10 @@ def _answer(
         throughput_mid=rate,
         throughput_high=None if rate is None else rate * spread,
         throughput_unit=unit,
-        memory_low_bytes=low_bytes,
-        memory_mid_bytes=share * float(prediction.memory_mid_bytes[place]),
-        memory_high_bytes=high_bytes,
-        fits=_fits(low_bytes, high_bytes, device),
+        memory_low_bytes=memory.low_bytes,
+        memory_mid_bytes=memory.mid_bytes,
+        memory_high_bytes=memory.high_bytes,
+        fits=_fits(memory.low_bytes, memory.high_bytes, device),
         power_w=float(prediction.power_w[place]),
         roofline_s=float(prediction.roofline_s[place]),
     )

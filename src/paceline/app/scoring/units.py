@@ -23,7 +23,7 @@ _ITEMS = frozenset(
         "molecules/s",
         "video/s",
         "videos/s",
-    }  # fmt: skip
+    }
 )
 
 

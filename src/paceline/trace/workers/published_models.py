@@ -46,6 +46,38 @@ class OverfeatFast(nn.Module):
         return self.classifier(self.features(images).flatten(1))
 
 
+class _ResponseNorm(nn.Module):
+    """Local response normalisation as one kernel that keeps its divisor (cuDNN, MXNet)."""
+
+    def forward(self, x):
+        divisor = x * x
+        return x * divisor
+
+
+class AlexNetLrn(nn.Module):
+    """AlexNet in one column with 96 filters and normalised responses, 224×224 images.
+
+    Architecture of apache/mxnet, example/image-classification/symbols/alexnet.py.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 96, 11, 4), nn.ReLU(True), _ResponseNorm(), nn.MaxPool2d(3, 2),
+            nn.Conv2d(96, 256, 5, padding=2), nn.ReLU(True), _ResponseNorm(), nn.MaxPool2d(3, 2),
+            nn.Conv2d(256, 384, 3, padding=1), nn.ReLU(True),
+            nn.Conv2d(384, 384, 3, padding=1), nn.ReLU(True),
+            nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(True), nn.MaxPool2d(3, 2),
+        )  # fmt: skip
+        self.classifier = nn.Sequential(
+            nn.Linear(256 * 5 * 5, 4096), nn.ReLU(True), nn.Dropout(0.5),
+            nn.Linear(4096, 4096), nn.ReLU(True), nn.Dropout(0.5), nn.Linear(4096, 1000),
+        )  # fmt: skip
+
+    def forward(self, images):
+        return self.classifier(self.features(images).flatten(1))
+
+
 class _InceptionBlock(nn.Module):
     """A block of Inception-BN: 1×1, 3×3, double 3×3 and pooling; no 1×1 where it strides."""
 
@@ -333,6 +365,7 @@ class MaskRcnn(nn.Module):
 _MODELS = {
     "overfeat_fast": OverfeatFast,
     "inception_bn": InceptionBn,
+    "alexnet_lrn": AlexNetLrn,
     "bert_squad_base": lambda: BertForAnswers(12, 768, 12),
     "bert_squad_large": lambda: BertForAnswers(24, 1024, 16),
     "waveglow": WaveGlow,
