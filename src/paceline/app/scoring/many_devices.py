@@ -23,8 +23,11 @@ _OTHER_DEGREES = re.compile(
 )
 _SHARDED = re.compile(r"fsdp|full_shard|zero-?3", re.IGNORECASE)
 _HALF_SHARDED = re.compile(r"shard_grad_op|zero", re.IGNORECASE)
-#: Rate of a node's network, in bits: ``RoCE 1600 Gb/s``. Links inside a node are stated in bytes.
-_NETWORK = re.compile(r"(\d+(?:\.\d+)?) ?Gb(?:it)?/s")
+#: Cards of a node's network and their rate in bits (links inside a node are stated in bytes), and
+#: cards that carry no gradients.
+_NETWORK = re.compile(r"(?:(\d+) ?x [^+,]*?)?\b(\d+(?:\.\d+)?) ?Gb(?:it)?/s", re.IGNORECASE)
+_BYTES = re.compile(r"\d ?GB ?/ ?s")
+_OTHER_CARDS = re.compile(r"^ *(storage|management)(?!&compute)", re.IGNORECASE)
 _FABRIC = re.compile(r"nv-?link|nv-?switch|nvl\d+|xgmi|infinity", re.IGNORECASE)
 
 
@@ -122,6 +125,10 @@ def _network_bytes_per_s(interconnect: str) -> float | None:
 
     >>> _network_bytes_per_s("NVLink/NVSwitch + RoCE 1600 Gb/s"), _network_bytes_per_s("600GB/s")
     (200000000000.0, None)
+    >>> _network_bytes_per_s("Storage: 2x CX-6 IB HDR 200Gb/s, Compute: 8x CX-6 IB HDR 200Gb/s")
+    200000000000.0
     """
-    stated = _NETWORK.search(interconnect)
-    return float(stated[1]) * 1e9 / 8 if stated else None
+    parts = [part for part in re.split(r"[+,]", interconnect) if not _OTHER_CARDS.match(part)]
+    found = [_NETWORK.search(part) for part in parts if not _BYTES.search(part)]
+    rates = [float(one[1] or 1) * float(one[2]) * 1e9 / 8 for one in found if one]
+    return max(rates, default=None)
