@@ -95,6 +95,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("predict", "resnet50", "--compiler", "magic"),
         ("trace", "resnet50", "--batch", "0"),
         ("trace", "resnet50", "--top", "-1"),
+        ("trace", "resnet50", "--compare", "checkpoint=full"),
+        ("trace", "resnet50", "--rewrite", "precision=bf17"),
         ("trace", "resnet50", "--device", "RTX4900"),
         ("scale", "resnet50"),
         ("scale", "resnet50", "--device", "h100", "--counts", "1,zwei"),

@@ -180,6 +180,8 @@ def trace(
     python: str | None = None,
     precision: str | None = None,
     compiler: str = "eager",
+    rewrite: str = "",
+    compare: str = "",
     top: int = 10,
     save: Path | None = None,
 ) -> Trace:
@@ -196,6 +198,8 @@ def trace(
         python: The Python that has the model's framework; found if None.
         precision: Name in ``dtypes.PRECISIONS``; ``bf16`` if None.
         compiler: ``eager`` or ``compiled``.
+        rewrite: Further fields of `Configuration`: ``"checkpointing=full,attention=math"``.
+        compare: Fields changed in a second run of the same, set beside the first.
         top: How many ops to list.
         save: File to write the traced model to, so that it can be shared without its code.
 
@@ -217,6 +221,8 @@ def trace(
         seq=seq,
         precision=precision or "bf16",
         compiler=compiler,
+        rewrite=rewrite,
+        compare=compare,
         top=top,
     )
 

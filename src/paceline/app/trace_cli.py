@@ -30,6 +30,18 @@ def trace(
     python: common.Python = None,
     precision: common.Precision = None,
     compiler: common.Compiler = "eager",
+    rewrite: Annotated[
+        str,
+        Option(
+            metavar="SETTINGS",
+            help="Run it another way: checkpointing=full, attention=math, lora_rank=8, "
+            "offload=optimizer, optimizer_kernel=fused, platform=rocm, …; joined by commas.",
+        ),
+    ] = "",
+    compare: Annotated[
+        str,
+        Option(metavar="SETTINGS", help="Show beside it the same with these settings changed."),
+    ] = "",
     top: Annotated[int, Option(help="How many ops to list.")] = 10,
     save: Annotated[
         Path | None,
@@ -39,7 +51,7 @@ def trace(
     is_json: common.Json = False,
     output: common.Output = None,
 ) -> None:
-    """Show parameters, FLOP, bytes, the largest ops and why, and memory at its peak."""
+    """Show parameters, FLOP, bytes, the largest ops and why, and memory over the pass."""
     wanted = common.form_of(form, is_json=is_json)
     traced = trace_model(
         model,
@@ -52,6 +64,8 @@ def trace(
         python=python,
         precision=precision,
         compiler=compiler or "eager",
+        rewrite=rewrite,
+        compare=compare,
         top=top,
         save=save,
     )
@@ -59,13 +73,21 @@ def trace(
 
 
 def _answer(traced: Trace) -> Answer:
-    from paceline.report.traces import breakdown_markdown, breakdown_text
+    from paceline.report.traces import TracedPasses, breakdown_markdown, breakdown_text
 
     task = "training" if traced.task == "train" else "inference"
-    title = f"{traced.title} · {task} · {traced.precision} {traced.compiler}"
+    settings = f" · {traced.rewrite}" if traced.rewrite else ""
+    shown = TracedPasses(
+        title=f"{traced.title} · {task} · {traced.precision} {traced.compiler}{settings}",
+        passes=traced.passes,
+        memory_courses=traced.memory_courses,
+        positions=traced.positions,
+        compared_with=traced.compared_with,
+        comparisons=traced.comparisons,
+    )
     return Answer(
         kind="trace",
         value=traced,
-        text=lambda width: breakdown_text(title, traced.passes, width=width),
-        markdown=lambda: breakdown_markdown(title, traced.passes),
+        text=lambda width: breakdown_text(shown, width=width),
+        markdown=lambda: breakdown_markdown(shown),
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from paceline.app.inquiry import read_compiler
 from paceline.catalog import find_device, load_catalog
@@ -11,8 +13,13 @@ from paceline.errors import InvalidInputError
 from paceline.plan.support import platform_of
 from paceline.predict import DeviceTable
 from paceline.predict.breakdown import PassBreakdown, break_down
+from paceline.predict.comparison import PassComparison, compare_passes
+from paceline.predict.devices import matrix_peaks
+from paceline.predict.position import RooflinePosition, roofline_position
 from paceline.stack import newest_stack, why_unsupported
-from paceline.trace import Configuration, Workload, lower
+from paceline.trace import Configuration, LoweredPass, Pass, Workload, lower
+from paceline.trace.live_bytes import MemoryCourse, memory_course
+from paceline.trace.settings import read_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +34,12 @@ class Trace:
         source: Where the architecture comes from.
         precision: Of the passes as they are shown.
         compiler: Likewise.
+        rewrite: Further settings of the passes as they are shown, as typed.
         passes: One breakdown each.
+        memory_courses: Live bytes over each pass.
+        positions: Place of each pass under the roofline; empty without a device.
+        compared_with: Settings of the passes that are compared, as typed; empty if none are.
+        comparisons: Each pass against the same in those settings.
     """
 
     model: str
@@ -37,7 +49,12 @@ class Trace:
     source: str
     precision: str
     compiler: str
+    rewrite: str
     passes: tuple[PassBreakdown, ...]
+    memory_courses: tuple[MemoryCourse, ...]
+    positions: tuple[RooflinePosition, ...]
+    compared_with: str
+    comparisons: tuple[PassComparison, ...]
 
 
 def break_down_workload(
@@ -49,37 +66,88 @@ def break_down_workload(
     precision: str,
     compiler: str,
     top: int,
+    rewrite: str = "",
+    compare: str = "",
 ) -> Trace:
     """Take every pass of a workload apart.
 
     Raises:
-        InvalidInputError: A batch or number of ops below one.
-        UnknownNameError: No such device, precision or compiler.
+        InvalidInputError: A batch or number of ops below one, or settings that cannot be read.
+        UnknownNameError: No such device, precision, compiler or setting.
     """
     for name, number in (("batch", batch), ("number of ops", top), ("length", seq or 1)):
         if number < 1:
             raise InvalidInputError(f"a {name} of {number} cannot be", hint="give at least 1")
     configuration, table = _configured(device, precision, compiler)
-    passes = tuple(
-        break_down(
-            lower(one.graph, configuration),
-            table,
-            batch=batch,
-            seq=seq or workload.default_seq,
-            num_ops=top,
+    base = _checked(read_settings(rewrite, configuration))
+    length = seq or workload.default_seq
+    shown = [_Shown.of(one, base, table, batch=batch, seq=length) for one in workload.passes]
+    comparisons: tuple[PassComparison, ...] = ()
+    if compare:
+        other = _checked(read_settings(compare, base))
+        others = [_Shown.of(one, other, table, batch=batch, seq=length) for one in workload.passes]
+        comparisons = tuple(
+            compare_passes(one.whole, two.whole) for one, two in zip(shown, others, strict=True)
         )
-        for one in workload.passes
-    )
     return Trace(
         model=workload.name,
         title=workload.title,
         task=workload.task,
         sample_unit=workload.sample_unit,
         source=workload.source,
-        precision=precision,
-        compiler=compiler,
-        passes=passes,
+        precision=base.precision,
+        compiler=base.compiler,
+        rewrite=rewrite,
+        passes=tuple(replace(one.whole, ops=one.whole.ops[:top]) for one in shown),
+        memory_courses=tuple(one.course for one in shown),
+        positions=tuple(one.position for one in shown if one.position is not None),
+        compared_with=compare,
+        comparisons=comparisons,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Shown:
+    """A pass in one configuration; ``whole`` lists every op."""
+
+    whole: PassBreakdown
+    course: MemoryCourse
+    position: RooflinePosition | None
+
+    @classmethod
+    def of(
+        cls,
+        one: Pass,
+        configuration: Configuration,
+        table: DeviceTable | None,
+        *,
+        batch: int,
+        seq: int,
+    ) -> _Shown:
+        lowered = lower(one.graph, configuration)
+        num_rows = len(lowered.costs.kind)
+        whole = break_down(lowered, table, batch=batch, seq=seq, num_ops=num_rows)
+        return cls(
+            whole=whole,
+            course=memory_course(one.graph, lowered, batch=batch, seq=seq),
+            position=None if table is None else _position(whole, lowered, table),
+        )
+
+
+def _position(
+    whole: PassBreakdown, lowered: LoweredPass, table: DeviceTable
+) -> RooflinePosition | None:
+    """None where the device has no peak of the precision in the catalogue."""
+    peak = float(matrix_peaks(table, find_precision(lowered.configuration.precision))[0])
+    bandwidth = float(table.memory_bytes_per_s[0])
+    if np.isnan(peak) or np.isnan(bandwidth):
+        return None
+    return roofline_position(whole, peak_flop_per_s=peak, memory_bytes_per_s=bandwidth)
+
+
+def _checked(configuration: Configuration) -> Configuration:
+    find_precision(configuration.precision)
+    return configuration
 
 
 def _configured(

@@ -1,27 +1,153 @@
-"""A traced model as text: its size, its largest ops, its memory at the peak."""
+"""A traced model as text: its size, its largest ops, its memory over the pass."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
 from paceline.predict.breakdown import OpShare, OwnerBytes, PassBreakdown
+from paceline.predict.comparison import ComparedFigure, PassComparison
+from paceline.predict.position import RooflinePosition
 from paceline.report.figures import ABSENT
-from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.report.tables import Column, Table, cut, markdown_table, text_table
+from paceline.trace.live_bytes import MemoryCourse
 from paceline.units import format_bytes, format_count, format_duration, format_percent
 
+_BARS = "▁▂▃▄▅▆▇█"
+_SHORT_NAMES = {
+    "conv backward input": "conv input grad",
+    "conv backward weight": "conv weight grad",
+}
+_SHORT_PHASES = {"forward": "fwd", "backward": "bwd", "optimizer": "update", "recompute": "again"}
 
-def breakdown_text(title: str, passes: Sequence[PassBreakdown], *, width: int = 100) -> str:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedPasses:
+    """What is printed.
+
+    Attributes:
+        title: Model, task and settings.
+        passes: One breakdown each.
+        memory_courses: Of each pass.
+        positions: Of each pass; empty without a device.
+        compared_with: Settings of the comparison.
+        comparisons: Of each pass; empty if nothing is compared.
+    """
+
+    title: str
+    passes: Sequence[PassBreakdown]
+    memory_courses: Sequence[MemoryCourse]
+    positions: Sequence[RooflinePosition]
+    compared_with: str
+    comparisons: Sequence[PassComparison]
+
+
+def breakdown_text(traced: TracedPasses, *, width: int = 100) -> str:
     """Every pass of a model as text."""
-    return "\n\n".join((title, *(_pass_text(p, width) for p in passes)))
-
-
-def breakdown_markdown(title: str, passes: Sequence[PassBreakdown]) -> str:
-    """Every pass of a model as Markdown."""
-    parts = [f"# {title}"]
-    for one in passes:
-        parts += [f"## {one.name}", "\n".join(f"- {line}" for line in _summary(one))]
-        parts += [markdown_table(op_table(one.ops)), markdown_table(owner_table(one.memory))]
+    parts = [cut(traced.title, width)]
+    for number, one in enumerate(traced.passes):
+        parts += [
+            _pass_text(one, _position_line(traced, number), width),
+            course_text(traced.memory_courses[number], width=width),
+            text_table(owner_table(one.memory), width=width),
+        ]
+        if traced.comparisons:
+            table = text_table(comparison_table(traced.comparisons[number]), width=width)
+            parts.append("\n".join((cut(_against(traced), width), table)))
     return "\n\n".join(parts)
+
+
+def breakdown_markdown(traced: TracedPasses) -> str:
+    """Every pass of a model as Markdown."""
+    parts = [f"# {traced.title}"]
+    for number, one in enumerate(traced.passes):
+        course = traced.memory_courses[number]
+        lines = [*_summary(one), *_position_line(traced, number), _peak_line(course)]
+        parts += [f"## {one.name}", "\n".join(f"- {line}" for line in lines)]
+        parts += [markdown_table(op_table(one.ops)), markdown_table(owner_table(one.memory))]
+        if traced.comparisons:
+            table = comparison_table(traced.comparisons[number])
+            parts += [_against(traced), markdown_table(table)]
+    return "\n\n".join(parts)
+
+
+def course_text(course: MemoryCourse, *, width: int = 100) -> str:
+    """Live bytes over a pass as one line of bars, with its phases below."""
+    starts = range(0, len(course.moments_bytes), -(-len(course.moments_bytes) // width))
+    step = starts.step
+    moments = [max(course.moments_bytes[n : n + step]) for n in starts]
+    phases = [course.phases[n] for n in starts]
+    highest = max(moments) or 1.0
+    levels = (min(int(m / highest * len(_BARS)), len(_BARS) - 1) for m in moments)
+    spans = [(phase, len(list(group))) for phase, group in groupby(phases)]
+    below = "".join(f"{f'|{phase}'[:length]:<{length}}" for phase, length in spans)
+    return "\n".join((
+        cut(_peak_line(course), width), "".join(_BARS[n] for n in levels), below.rstrip(),
+    ))  # fmt: skip
+
+
+def _against(traced: TracedPasses) -> str:
+    return f"the same with {traced.compared_with}"
+
+
+def comparison_table(compared: PassComparison) -> Table:
+    """Figures of a pass as it is shown and with other settings."""
+    return Table(
+        columns=(
+            Column(title="figure"),
+            Column(title="above", is_number=True),
+            Column(title="then", is_number=True),
+            Column(title="change", is_number=True),
+        ),
+        rows=tuple(_compared(figure) for figure in compared.figures),
+    )
+
+
+def _compared(figure: ComparedFigure) -> tuple[str, ...]:
+    change = ABSENT if not figure.base else _change(figure.other / figure.base - 1.0)
+    return (figure.name, _figure(figure, figure.base), _figure(figure, figure.other), change)
+
+
+def _change(frac: float) -> str:
+    text = format_percent(abs(frac))
+    return "same" if not frac else f"{'+' if frac > 0 else '-'}{text}"
+
+
+def _figure(figure: ComparedFigure, value: float) -> str:
+    if figure.unit == "bytes":
+        return format_bytes(value)
+    if figure.unit == "s":
+        return format_duration(value)
+    return format_count(value) if figure.unit == "flop" else f"{value:,.0f}"
+
+
+def _peak_line(course: MemoryCourse) -> str:
+    where = f", {course.peak_module}" if course.peak_module else ""
+    return (
+        f"memory over the pass: at most {format_bytes(course.peak_bytes)} live, at op "
+        f"{course.peak_op:,} of {course.num_ops:,} ({course.peak_phase}{where})"
+    )
+
+
+def _position_line(traced: TracedPasses, number: int) -> list[str]:
+    """How near the pass comes to what the device could do; nothing without a device."""
+    if not traced.positions:
+        return []
+    place, device = traced.positions[number], traced.passes[number].device
+    shares = " · ".join(
+        f"{limit} {format_percent(frac)}" for limit, frac in place.time_frac_by_limit.items()
+    )
+    side = "bandwidth" if place.flop_per_byte < place.ridge_flop_per_byte else "compute"
+    return [
+        f"roofline of {device}: {side} side, {place.flop_per_byte:.0f} FLOP/B against a ridge at "
+        f"{place.ridge_flop_per_byte:.0f}",
+        f"{format_percent(place.reached_flop_per_s / place.peak_flop_per_s)} of "
+        f"{format_count(place.peak_flop_per_s)} FLOP/s, "
+        f"{format_percent(place.reached_bytes_per_s / place.memory_bytes_per_s)} of "
+        f"{format_bytes(place.memory_bytes_per_s)}/s",
+        f"busy time held back by {shares}",
+    ]
 
 
 def op_table(ops: Sequence[OpShare]) -> Table:
@@ -30,7 +156,7 @@ def op_table(ops: Sequence[OpShare]) -> Table:
     plain = (
         Column(title="op", min_width=16),
         Column(title="phase", drop_order=1),
-        Column(title="shape", min_width=12, drop_order=2),
+        Column(title="shape", min_width=14, drop_order=2),
         Column(title="count", is_number=True),
         Column(title="FLOP", is_number=True),
         Column(title="bytes", is_number=True),
@@ -63,17 +189,15 @@ def owner_table(owners: Sequence[OwnerBytes]) -> Table:
     )
 
 
-def _pass_text(one: PassBreakdown, width: int) -> str:
+def _pass_text(one: PassBreakdown, position: list[str], width: int) -> str:
     where = f"on {one.device}, by time" if one.device else "by FLOP (--device NAME for time)"
     return "\n".join(
         (
             one.name,
-            *(f"  {line}" for line in _summary(one)),
+            *(cut(f"  {line}", width) for line in (*_summary(one), *position)),
             "",
             f"largest ops {where}",
             text_table(op_table(one.ops), width=width),
-            "",
-            text_table(owner_table(one.memory), width=width),
         )
     )
 
@@ -96,8 +220,8 @@ def _summary(one: PassBreakdown) -> list[str]:
 
 def _op_cells(op: OpShare) -> tuple[str, ...]:
     return (
-        op.kind,
-        op.phase,
+        _SHORT_NAMES.get(op.kind, op.kind),
+        _SHORT_PHASES.get(op.phase, op.phase),
         _shape(op),
         f"{op.count:g}",
         format_count(op.flop),
@@ -106,7 +230,22 @@ def _op_cells(op: OpShare) -> tuple[str, ...]:
 
 
 def _shape(op: OpShare) -> str:
-    return "×".join(str(size) for size in op.shape.values() if size) or ABSENT
+    """Channels, window and image; m×n×k; batch×heads and lengths; or the number of elements."""
+    size = op.shape
+    if "groups" in size:
+        groups = f" /{size['groups']}" if size["groups"] > 1 else ""
+        window = f"{size['r']}×{size['s']}"
+        return f"{size['c']}→{size['k']}{groups} {window} {size['h']}×{size['w']}"
+    if "m" in size:
+        batch = f"{size['batch']}×" if size["batch"] > 1 else ""
+        return f"{batch}{size['m']}×{size['n']}×{size['k']}"
+    if "q_heads" in size:
+        lengths = "×".join(str(size[name]) for name in ("q_len", "kv_len", "head_size"))
+        return f"{size['batch']}×{size['q_heads']} {lengths}"
+    if "steps" in size:
+        return f"{size['input']}→{size['hidden']} {size['steps']} steps"
+    elements = size.get("elements", size.get("rows", 0) * size.get("columns", 1))
+    return f"{format_count(elements)} elements" if elements else ABSENT
 
 
 def _time_cells(op: OpShare) -> tuple[str, ...]:
