@@ -1,9 +1,10 @@
 """Write the table of language models that `paceline score` knows by name.
 
-Usage: python tools/import_language_models.py LITGPT_CONFIG.py > src/paceline/app/scoring/data/language_models.csv
-LITGPT_CONFIG.py is ``litgpt/config.py`` of Lightning-AI/litgpt (Apache-2.0), which holds the sizes of
-published models as in their config.json. Mixtures of experts and latent attention are left out: they
-are named one by one in ``model_names.csv``.
+Usage: python tools/import_language_models.py LITGPT_CONFIG.py > language_models.csv
+LITGPT_CONFIG.py is ``litgpt/config.py`` of Lightning-AI/litgpt (Apache-2.0), which holds the sizes
+of published models as in their config.json; the table belongs into ``paceline/app/scoring/data``.
+Mixtures of experts and latent attention are left out: they are named one by one in
+``model_names.csv``.
 """
 
 from __future__ import annotations
