@@ -24,15 +24,20 @@ class _GnmtAttention(nn.Module):
         self.key = nn.Linear(hidden, hidden, bias=False)
         self.bias = nn.Parameter(torch.empty(hidden))
         self.score = nn.Parameter(torch.empty(hidden))
+        self.scale = nn.Parameter(torch.empty(1))
 
     def forward(self, y, x):
         both = self.query(y)[:, :, None] + self.key(x)[:, None]
-        energy = torch.tanh(both + self.bias).matmul(self.score)
+        score = self.score / self.score.norm() * self.scale
+        energy = torch.tanh(both + self.bias).matmul(score)
         return torch.bmm(torch.softmax(energy, dim=-1), x)
 
 
 class Gnmt(nn.Module):
-    """GNMT v2: four encoder and four decoder layers of 1024 with normalised attention."""
+    """GNMT v2: four encoder and four decoder layers of 1024 with normalised attention.
+
+    Wu et al. 2016 as in MLPerf v0.5 to v0.7: 160,671,297 parameters, the embedding shared.
+    """
 
     def __init__(self, hidden=1024, vocabulary=32320):
         super().__init__()

@@ -186,6 +186,7 @@ def _zoo_job(name):
     """The class of a zoo model that brings its own inputs."""
     import torch_diffusion
     import torch_jobs
+    import torch_translation
 
     return {
         "cifar10-cnn": torch_jobs.CifarJob,
@@ -197,6 +198,7 @@ def _zoo_job(name):
         "ncf": torch_jobs.FilteringJob,
         "dlrm": torch_jobs.RecommendationJob,
         "retinanet": torch_jobs.RetinaNetJob,
+        "gnmt": torch_translation.TranslationJob,
     }.get(name)
 
 
