@@ -10,7 +10,8 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-parallel accuracy-memory \
+.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-clusters \
+	accuracy-parallel accuracy-memory \
 	bench gpu-test clean
 
 help:  ## List the targets
@@ -56,6 +57,11 @@ accuracy-parallel: $(TEST_VENV)/.paceline  ## Score predictions of many devices 
 accuracy-memory: $(TEST_VENV)/.paceline  ## Score predicted training memory
 	@tools/run_if ../shared/truth "the folder of published measurements" \
 		$(TEST_PYTHON) tools/accuracy_memory.py ../shared/truth --out benchmarks/accuracy_memory.md
+
+accuracy-clusters: $(TEST_VENV)/.paceline  ## Score predictions of whole clusters: 8 GPUs, llm-foundry, Megatron-Bridge, MLPerf
+	@tools/run_if ../shared/truth "the folder of published measurements" \
+		env PYTHONPATH=tools $(TEST_PYTHON) -m accuracy_clusters ../shared/truth \
+		--out benchmarks/accuracy_clusters.md
 
 bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks/speed.md and trace_speed.md
 	$(TEST_PYTHON) benchmarks/speed.py

@@ -1,0 +1,1 @@
+"""Predictions of jobs on several devices against published measurements of clusters."""

@@ -1,0 +1,132 @@
+"""Score predictions of whole clusters against published measurements.
+
+    PYTHONPATH=tools python -m accuracy_clusters ../shared/truth --out benchmarks/accuracy_clusters.md
+
+Every row goes through `paceline score`, or, where it states tensor or pipeline degrees, through
+what `paceline scale --strategy` asks. Nothing is fitted here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+
+import pandas as pd
+
+from accuracy_clusters import bridge, eight_gpus, foundry, mlperf
+from accuracy_clusters import report as say
+from accuracy_clusters.scored import read
+
+CAUSES = Path(__file__).with_name("causes.md")
+
+
+def main() -> None:
+    """Write the page, or print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("truth", type=Path)
+    parser.add_argument("--cache", type=Path, default=None, help="folder of traced models")
+    parser.add_argument("--out", type=Path, default=None, help="file; printed if not given")
+    asked = parser.parse_args()
+    text = page(asked.truth / "e2e", asked.cache)
+    if asked.out is None:
+        print(text)
+    else:
+        asked.out.write_text(text, encoding="utf-8")
+
+
+def page(folder: Path, cache: Path | None) -> str:
+    """The whole page."""
+    pairs = eight_gpus.efficiencies(folder, cache)
+    mpt = foundry.with_predictions(folder / "llm_foundry.csv", cache)
+    dense = bridge.with_predictions(read(folder / "megatron_bridge.csv"), cache)
+    rounds = mlperf.with_predictions(read(folder / "mlperf_training.csv"), cache)
+    head = (
+        "# Accuracy on clusters\n",
+        f"{datetime.now(tz=UTC).date()}, `make accuracy-clusters`; errors are relative to the",
+        "measurement, bias is the median of predicted over measured (1 is none).\n",
+    )
+    sections = (
+        eight_section(pairs), foundry_section(mpt), bridge_section(dense), mlperf_section(rounds),
+    )  # fmt: skip
+    causes = CAUSES.read_text(encoding="utf-8")
+    return "\n".join([*head, summary(pairs, mpt, dense, rounds), causes, *chain(*sections)])
+
+
+def summary(
+    pairs: pd.DataFrame, mpt: pd.DataFrame, dense: pd.DataFrame, rounds: pd.DataFrame
+) -> str:
+    """One line per test."""
+    one = rounds[rounds.n_nodes <= 1]
+    scaling = mlperf.scaling_pairs(rounds)
+    lines = ["| test | rows | predicted | figure | target | holds |", "|---|--:|--:|--:|--:|---|"]
+    for name, table, figure, unit, most in (
+        ("8-GPU scaling efficiency", pairs, say.median_points(pairs), "points", 6),
+        ("llm_foundry tokens/s", mpt, 100 * say.median_error(mpt), "%", 12),
+        ("Megatron-Bridge tokens/s", dense, 100 * say.median_error(dense), "%", 15),
+        ("MLPerf, one node", one, 100 * say.median_error(one), "%", 15),
+        ("MLPerf, scaling over nodes", scaling, say.median_points(scaling), "points", 10),
+    ):
+        holds = "yes" if figure <= most else "no"
+        lines.append(
+            f"| {name} (median) | {len(table)} | {say.coverage(table):.0%} | {figure:.1f} {unit} "
+            f"| {most} {unit} | {holds} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def eight_section(pairs: pd.DataFrame) -> Iterator[str]:
+    """One against eight GPUs."""
+    yield "## One GPU against eight\n"
+    yield "Same table, model, software, precision and batch per GPU; the share of eight times"
+    yield "the speed of one that eight reach.\n"
+    yield say.points_table(pairs, ("table",))
+    yield say.points_table(pairs, ("gpu",))
+    yield "Furthest off:\n"
+    yield say.worst_points(pairs, ("table", "model", "gpu"))
+    yield say.not_built(pairs)
+
+
+def foundry_section(rows: pd.DataFrame) -> Iterator[str]:
+    """llm-foundry."""
+    yield "## llm-foundry (MPT, FSDP)\n"
+    yield say.ratio_table(rows, ("gpu", "precision"))
+    yield say.ratio_table(rows, ("n_gpus",))
+    yield say.ratio_table(rows, ("gpu", "seq_len"))
+    yield "Furthest off:\n"
+    yield say.worst_ratios(rows, ("model", "gpu", "precision", "seq_len"))
+    yield say.not_built(rows)
+
+
+def bridge_section(rows: pd.DataFrame) -> Iterator[str]:
+    """Megatron-Bridge."""
+    yield "## Megatron-Bridge (pretraining)\n"
+    yield say.ratio_table(rows, ("model",))
+    yield "Predicted rows, by recipe; *overlapped* hides all but one chunk of what tensor ranks"
+    yield "exchange, as the recipes' user buffers do and the tool does not:\n"
+    known = rows[rows.predicted.notna()]
+    yield say.ratio_table(known, ("model", "gpu", "parallelism"))
+    hidden = known.assign(predicted=known.overlapped)
+    yield f"Median error with that overlap: {100 * say.median_error(hidden):.0f} %.\n"
+    yield say.not_built(rows)
+
+
+def mlperf_section(rows: pd.DataFrame) -> Iterator[str]:
+    """MLPerf training."""
+    yield "## MLPerf training\n"
+    one, scaling = rows[rows.n_nodes <= 1], mlperf.scaling_pairs(rows)
+    yield "One node:\n"
+    yield say.ratio_table(one, ("model",))
+    yield say.ratio_table(one[one.predicted.notna()], ("model", "device"))
+    yield "Furthest off:\n"
+    yield say.worst_ratios(one, ("model", "device"))
+    yield "Several nodes against one of the same submitter and release, throughput per GPU:\n"
+    yield say.points_table(scaling, ("model",))
+    yield say.worst_points(scaling, ("model", "gpu", "n_gpus"))
+    yield say.not_built(rows)
+
+
+if __name__ == "__main__":
+    main()
