@@ -1,6 +1,6 @@
 """Score predictions of whole clusters against published measurements.
 
-    PYTHONPATH=tools python -m accuracy_clusters ../shared/truth --out benchmarks/accuracy_clusters.md
+    PYTHONPATH=tools python -m accuracy_clusters ../shared/truth --out FILE
 
 Every row goes through `paceline score`, or, where it states tensor or pipeline degrees, through
 what `paceline scale --strategy` asks. Nothing is fitted here.
