@@ -10,17 +10,11 @@ import numpy as np
 import pandas as pd
 
 from accuracy_parallel.held_out import links_without
+from accuracy_parallel.sites import make_link
 from accuracy_parallel.tables import by_system, with_error
-from paceline.catalog.entities import Link, Source
+from paceline.catalog.entities import Link
 from paceline.parallel.collectives import RankGroup, collective_s
 from paceline.parallel.links import LinkTable
-
-
-def make_link(bytes_per_s: float, *, switch: bool, kind: str = "nvlink", scope="device") -> Link:
-    return Link(
-        name="scored", scope=scope, kind=kind, bytes_per_s=bytes_per_s, latency_s=0.0,
-        measured_bus_bytes_per_s=None, reduces_in_switch=switch, source=Source(text="scored"),
-    )  # fmt: skip
 
 
 def predict_calls(name: str, rows: pd.DataFrame, device: Link, node: Link | None) -> np.ndarray:

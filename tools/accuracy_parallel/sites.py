@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.catalog import find_device, load_catalog
+from paceline.catalog.entities import Link, Source
 from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.evaluation import (
     KINDS,
@@ -37,6 +38,19 @@ MICROBATCHES = np.array([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 CACHE = Path(tempfile.gettempdir()) / "paceline-traces"
 VOCABULARY = 51_200
 GIB = 2**30
+
+
+def make_link(
+    bytes_per_s: float, *, switch: bool, kind: str = "nvlink", scope="device", name="scored"
+) -> Link:
+    return Link(
+        name=name, scope=scope, kind=kind, bytes_per_s=bytes_per_s, latency_s=0.0,
+        measured_bus_bytes_per_s=None, reduces_in_switch=switch, source=Source(text="scored"),
+    )  # fmt: skip
+
+
+#: Links between nodes that no offer has, from the descriptions of the clusters.
+FURTHER_LINKS = (make_link(100e9, switch=False, kind="infiniband", scope="node", name="ib-4x-hdr"),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +106,8 @@ class Simulator:
         catalog = load_catalog()
         self.calibration = calibration or builtin_calibration()
         self.catalog = catalog
-        self.links = {link.name: LinkTable.from_links([link]) for link in catalog.links}
+        joined = (*catalog.links, *FURTHER_LINKS)
+        self.links = {link.name: LinkTable.from_links([link]) for link in joined}
         self.blocks: dict[tuple, object] = {}
 
     def run(self, run: Run, site: Site) -> StrategyEvaluation:

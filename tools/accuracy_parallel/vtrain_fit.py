@@ -9,20 +9,24 @@ import pandas as pd
 
 from accuracy_parallel.sites import Run, Simulator, Site, megatron_graph
 
-VTRAIN = Site(device="A100 SXM4 80GB", device_link="dgx-a100", node_link="azure-nd-a100")
+#: The set-up stands in the configurations that vTrain's authors publish for their validation
+#: (VIA-Research/vTrain @f8dda84, config/validation/**): layers recomputed in every run, 800 Gbit/s
+#: between nodes.
+VTRAIN = Site(device="A100 SXM4 80GB", device_link="dgx-a100", node_link="ib-4x-hdr")
+RECOMPUTED = "block"
 NUM_FIT_ROWS = 20
-#: The fit starts here and moves by random steps of these sizes: host forward and backward
-#: (factors), device (log), per microbatch and per step (seconds).
-FIT_START = (8.0, 8.0, 0.05, 0.0, 0.0)
+#: The fit starts at each of these and moves by random steps of these sizes: host forward and
+#: backward (factors), device (log), per microbatch and per step (seconds).
+FIT_STARTS = tuple((host, host, 0.0, 0.0, 0.0) for host in (2.0, 5.0, 8.0, 12.0))
 FIT_STEPS = (0.2, 0.2, 0.04, 2e-3, 4e-3)
-NUM_FIT_STEPS = 250
+NUM_FIT_STEPS = 400
 
 
-def vtrain_run(row, checkpointing: str) -> Run:
+def vtrain_run(row) -> Run:
     return Run(
         graph=megatron_graph(row), key=(row.hidden, row.heads, row.layers, row.seqlen),
         seq=int(row.seqlen), tp=int(row.tp), dp=int(row.dp), pp=int(row.pp),
-        microbatch=float(row.micro_batch), checkpointing=checkpointing,
+        microbatch=float(row.micro_batch), checkpointing=RECOMPUTED,
         num_microbatches=int(row.global_batch / row.dp / row.micro_batch),
         num_gpus=int(row.num_gpus),
     )  # fmt: skip
@@ -44,7 +48,7 @@ class FastFit:
         self.halves = [self._halves(row) for row in rows.itertuples()]
 
     def _halves(self, row):
-        run = vtrain_run(row, "none")
+        run = vtrain_run(row)
         sites = (
             dataclasses.replace(VTRAIN, host_forward=0.0, host_backward=0.0),
             dataclasses.replace(VTRAIN, device_shift=-30.0),
@@ -78,18 +82,21 @@ class FastFit:
 
 def fit_site(simulator: Simulator, rows: pd.DataFrame) -> Site:
     """Five numbers of the site that fit a few single-node rows best, by random descent."""
-    fast, generator = FastFit(simulator, rows), np.random.default_rng(0)
-    best = np.array(FIT_START)
-    least = fast.error(site_of(best))
+    fast = FastFit(simulator, rows)
+    found = [_descend(fast, np.array(start)) for start in FIT_STARTS]
+    return site_of(min(found, key=lambda pair: pair[0])[1])
+
+
+def _descend(fast: FastFit, best: np.ndarray) -> tuple[float, np.ndarray]:
+    generator, least = np.random.default_rng(0), fast.error(site_of(best))
     for _ in range(NUM_FIT_STEPS):
-        chosen = generator.integers(0, len(best), 2)
-        moves = generator.normal(0.0, FIT_STEPS)
         trial = best.copy()
-        for index in chosen:
+        moves = generator.normal(0.0, FIT_STEPS)
+        for index in generator.integers(0, len(best), 2):
             trial[index] = (
                 trial[index] * np.exp(moves[index]) if index < 2 else trial[index] + moves[index]
             )
         error = fast.error(site_of(trial))
         if error < least:
             best, least = trial, error
-    return site_of(best)
+    return least, best
