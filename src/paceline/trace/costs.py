@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from paceline.trace.graph import FloatArray
+from paceline.trace.graph import FloatArray, OpKind
 
 Compiler = Literal["eager", "compiled", "xla", "tensorrt"]
 Checkpointing = Literal["none", "selective", "block", "full"]
@@ -95,6 +95,23 @@ class CostTable:
     order: npt.NDArray[np.int32]
     module: npt.NDArray[np.int32]
     modules: tuple[str, ...]
+
+    def moved_bytes(self, powers: FloatArray) -> FloatArray:
+        """Device-memory bytes that each row reads and writes, (num_points, num_rows).
+
+        Weights of experts that no token reaches are not read. A mixture of experts is a batch of
+        products with equally many rows; at less than one row each, that is the share of experts
+        that have one.
+
+        Args:
+            powers: Monomials at the points, (num_points, 9).
+        """
+        moved: FloatArray = powers @ (self.read_bytes + self.write_bytes).T
+        is_product = (self.kind == OpKind.MATMUL) & (self.dims[:, 0, 0] > 1)
+        rows = np.flatnonzero(is_product & self.weight_bytes.any(axis=1))
+        read_frac = np.minimum(powers @ self.dims[rows, 1].T, 1.0)
+        moved[:, rows] -= (1.0 - read_frac) * (powers @ self.weight_bytes[rows].T)
+        return moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

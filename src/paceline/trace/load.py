@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.trace.build import build_graph
+from paceline.trace.graph import Graph, Owner, monomials
 from paceline.trace.in_process import report_of_object
 from paceline.trace.optimizer import find_optimizer, with_resident_states
 from paceline.trace.raw import parse_pass
@@ -23,7 +28,7 @@ _UNITS: dict[str, SampleUnit] = {
 }  # fmt: skip
 _DEFAULT_OPTIMIZER = "adamw"
 _DEFAULT_SEQ = 512
-_TOKEN_BYTES = 8.0
+_LABEL_BYTES = 8.0
 _FP32_BYTES = 4.0
 
 
@@ -129,7 +134,7 @@ def workload_from_report(
         passes=passes,
         sample_unit=facts.sample_unit if facts else _UNITS[kind],
         default_seq=default_seq,
-        sample_bytes=_sample_bytes(report, default_seq),
+        sample_bytes=_sample_bytes(report, graphs[0], default_seq),
         num_parameters=int(report["num_parameters"]),
         optimizer=optimizer if task == "train" else None,
         input_description=str(report["input"]),
@@ -160,15 +165,18 @@ def _default_seq(passes: list[dict[str, Any]], facts: ZooFacts | None) -> int:
     return facts.default_seq if facts else _DEFAULT_SEQ
 
 
-def _sample_bytes(report: dict[str, Any], seq: int) -> float:
-    """Host-to-device bytes of one item: FP32 images or 8-byte tokens, and the label."""
+def _sample_bytes(report: dict[str, Any], graph: Graph, seq: int) -> float:
+    """Host-to-device bytes of one item: FP32 images and a label, or all inputs of the first pass.
+
+    The past of a decode graph is no input.
+    """
     shape = report["input_shape"]
-    if shape is None:
-        return _TOKEN_BYTES * seq
-    elements = 1.0
-    for extent in shape:
-        elements *= extent
-    return _FP32_BYTES * elements + _TOKEN_BYTES
+    if shape is not None:
+        return _FP32_BYTES * math.prod(shape) + _LABEL_BYTES
+    storages = graph.storages
+    is_input = storages.owner == Owner.INPUT
+    widths = np.array([ELEMENT_BYTES[DType(code)] for code in storages.dtype[is_input]])
+    return float(widths @ (storages.elements[is_input] @ monomials(1, seq)[0]))
 
 
 def _is_in_zoo(entry: str, optimizer: str | None) -> bool:

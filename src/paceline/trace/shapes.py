@@ -60,6 +60,25 @@ def _matmul_dims(raw: RawPass, rows: IntArray, first: IntArray) -> FloatArray:
         (raw.tensor_ndim[right] >= 2)[:, None], _extent(raw, right, -1), _ones(len(rows))
     )
     dims[:, 3] = _extent(raw, left, -1)
+    return _shared_among_experts(raw, rows, dims, left, right)
+
+
+def _shared_among_experts(
+    raw: RawPass, rows: IntArray, dims: FloatArray, left: IntArray, right: IntArray
+) -> FloatArray:
+    """A product whose rows go to different weights: a batch of products of equally many rows.
+
+    Which expert a token is sent to depends on data. Taken is what training aims at: every expert
+    gets the same number of tokens.
+    """
+    is_flat, is_stack = raw.tensor_ndim[left] == 2, raw.tensor_ndim[right] == 3
+    makes_stack = raw.tensor_ndim[raw.outputs.at(rows, 0)] == 3
+    stack = np.where(is_stack, right, raw.outputs.at(rows, 0))
+    num_experts = _extent(raw, stack, -3)[:, :1]
+    for column, is_shared in ((1, is_flat & is_stack), (3, is_flat & ~is_stack & makes_stack)):
+        shared = is_shared[:, None]
+        dims[:, 0] = np.where(shared, polynomial.constant(num_experts[:, 0]), dims[:, 0])
+        dims[:, column] /= np.where(shared, num_experts, 1.0)
     return dims
 
 

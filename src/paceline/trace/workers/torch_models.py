@@ -235,6 +235,11 @@ def torchvision_classifier(name):
     return lambda: getattr(import_torchvision().models, name)(weights=None)
 
 
+def video_classifier(name):
+    """A torchvision video classification model without weights."""
+    return lambda: getattr(import_torchvision().models.video, name)(weights=None)
+
+
 _LIBRARIES = []
 
 
@@ -264,6 +269,7 @@ ZOO = {
     "googlenet": (torchvision_classifier("googlenet"), "image", {"shape": (3, 224, 224)}),
     "resnet50": (torchvision_classifier("resnet50"), "image", {"shape": (3, 224, 224)}),
     "vgg16": (torchvision_classifier("vgg16"), "image", {"shape": (3, 224, 224)}),
+    "r3d_18": (video_classifier("r3d_18"), "image", {"shape": (3, 16, 112, 112)}),
     "mnist-cnn": (MnistCnn, "image", {"shape": (1, 28, 28)}),
     "lstm": (RecurrentClassifier, "text", {}),
     "bert-base": (lambda: bert(12, 768, 12), "text", {}),

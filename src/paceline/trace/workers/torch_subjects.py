@@ -177,9 +177,10 @@ def _zoo_subject(entry, request):
         return Subject(build(builder), kind, shape)
     if kind != "image":
         raise RequestError("bad-request", "`%s` takes no images" % entry)
-    if entry in torch_models.import_torchvision().models.list_models():
+    torchvision = torch_models.import_torchvision()
+    if entry in torchvision.models.list_models(module=torchvision.models):
         return _torchvision_subject(entry, request)
-    return Subject(build(builder), kind, (shape[0], size, size))
+    return Subject(build(builder), kind, (*shape[:-2], size, size))
 
 
 def _zoo_job(name):

@@ -1,0 +1,65 @@
+"""Mixtures of experts: balanced routing, and weights that no token needs.
+
+Jiang et al. 2024 (arXiv:2401.04088): of Mixtral's 46.7 billion parameters a token uses 12.9.
+"""
+
+import numpy as np
+import pytest
+
+from paceline.trace import Configuration, OpKind, load_workload, lower, monomials
+
+LAYERS, EXPERTS, CHOSEN, HIDDEN, INNER = 32, 8, 2, 4096, 14336
+EXPERT_WEIGHTS = LAYERS * EXPERTS * 3 * HIDDEN * INNER
+ACTIVE = 12_879_925_248  # 46,702,792,704 less six of eight experts
+
+
+def passes():
+    return {
+        one.name: lower(one.graph, Configuration())
+        for task in ("train", "infer")
+        for one in load_workload("mixtral-8x7b", task=task).passes
+    }
+
+
+@pytest.fixture(scope="module")
+def lowered():
+    return passes()
+
+
+def expert_rows(costs):
+    is_stack = (costs.kind == OpKind.MATMUL) & (costs.dims[:, 0, 0] == EXPERTS)
+    return np.flatnonzero(is_stack)
+
+
+def test_a_token_works_through_its_own_experts_only(lowered):
+    """The embedding is looked up and not multiplied; attention adds the scores of past tokens."""
+    costs, past = lowered["decode"].costs, 1
+    flop = float(costs.count @ (costs.flop @ monomials(64, past)[0])) / 64
+    embedding = 32_000 * HIDDEN
+    assert flop == pytest.approx(2 * (ACTIVE - embedding), rel=0.002)
+
+
+def test_every_expert_gets_the_same_number_of_tokens(lowered):
+    costs = lowered["step"].costs
+    rows = expert_rows(costs)
+    at = monomials(3, 40)[0]
+    m, k = costs.dims[rows, 1] @ at, costs.dims[rows, 3] @ at
+    tokens = 3 * 40 * CHOSEN / EXPERTS
+    assert ((m == tokens) | (k == tokens)).all()
+    assert costs.count[rows].sum() == LAYERS * 6
+    products = costs.dims[rows][:, :4] @ at
+    assert costs.flop[rows] @ at == pytest.approx(2 * products.prod(axis=1))
+
+
+@pytest.mark.parametrize(("batch", "num_read"), [(1, 2), (2, 4), (4, 8), (64, 8)])
+def test_experts_without_a_token_are_not_read(lowered, batch, num_read):
+    costs, at = lowered["decode"].costs, monomials(batch, 128)
+    every = float(costs.count @ ((costs.read_bytes + costs.write_bytes) @ at[0]))
+    unread = every - float(costs.moved_bytes(at)[0] @ costs.count)
+    assert unread == pytest.approx(2 * EXPERT_WEIGHTS * (EXPERTS - num_read) / EXPERTS)
+
+
+def test_without_experts_every_byte_counts():
+    costs = lower(load_workload("gpt2").passes[0].graph, Configuration()).costs
+    at = monomials([1, 8], [16, 512])
+    assert np.array_equal(costs.moved_bytes(at), at @ (costs.read_bytes + costs.write_bytes).T)
