@@ -78,12 +78,25 @@ def evaluate_shapes(costs: CostTable, points: Points) -> RowShapes:
     dims = dims.reshape(len(powers), num_rows, num_dims)
     launches = sequential_launches(costs.kind, dims)
     moved = powers @ (costs.read_bytes + costs.write_bytes).T
+    flop = powers @ costs.flop.T * _computed_frac(costs.kind, dims)
     return RowShapes(
-        flop=(powers @ costs.flop.T / launches).astype(np.float32),
+        flop=(flop / launches).astype(np.float32),
         moved_bytes=(moved / launches).astype(np.float32),
         dims=dims.astype(np.float32),
         launches=launches.astype(np.float32),
     )
+
+
+def _computed_frac(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
+    """Share of the counted operations that kernels run, (P, R).
+
+    A graph counts the whole square of attention; fused kernels skip what a causal mask hides.
+    """
+    frac = np.ones(dims.shape[:2])
+    rows = np.flatnonzero(np.isin(kind, (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)))
+    q_len, kv_len, is_causal = (dims[:, rows, i] for i in (3, 4, 6))
+    frac[:, rows] -= is_causal * q_len / (2.0 * np.maximum(kv_len, 1.0))
+    return frac
 
 
 def row_times(
