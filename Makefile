@@ -12,7 +12,7 @@ export MKL_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-clusters \
 	accuracy-parallel accuracy-memory \
-	bench gpu-test clean
+	bench gpu-test gpu-memory clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,10 @@ bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks
 gpu-test: $(TEST_VENV)/.paceline  ## Tests that need an NVIDIA GPU
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
 		$(TEST_PYTHON) -m pytest -m "gpu"
+
+gpu-memory: $(TEST_VENV)/.paceline  ## Predicted memory of small training jobs against this machine's GPU
+	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
+		$(TEST_PYTHON) tools/gpu_memory.py --out benchmarks/gpu_memory.jsonl
 
 clean:  ## Remove the environments and caches
 	rm -rf $(VENV) $(TEST_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

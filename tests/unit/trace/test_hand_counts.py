@@ -16,7 +16,7 @@ import pytest
 from paceline.trace import Configuration, Owner, Phase, load_workload, lower
 from paceline.trace.lowering import lifetimes
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools" / "workers"))
 
 from memory_models import FAST, SLOW, Job
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from real_memory import peak_bytes
 
 from paceline.trace import Configuration, load_workload, lower, monomials
 
 ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "workers"))
 
 from memory_models import FAST, SLOW, Job, cross_entropy  # noqa: E402
+from profiled_memory import peak_bytes  # noqa: E402
 
 BATCH = 4
 

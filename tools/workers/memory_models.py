@@ -5,18 +5,19 @@ Each is a pair of what makes the model and what makes its inputs for a batch siz
 
 import importlib
 import sys
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from paceline.trace.in_process import _WORKERS
+_TRACE_WORKERS = str(Path(__file__).parents[2] / "src" / "paceline" / "trace" / "workers")
 
 
 def models():
-    """The worker's module of models."""
-    if _WORKERS not in sys.path:
-        sys.path.append(_WORKERS)
+    """The tracer's module of models, which needs torch and nothing of paceline."""
+    if _TRACE_WORKERS not in sys.path:
+        sys.path.append(_TRACE_WORKERS)
     return importlib.import_module("torch_models")
 
 
