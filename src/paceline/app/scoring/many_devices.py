@@ -85,6 +85,12 @@ def rank_memory_frac(cell: Cell, lowered: LoweredPass, seq: float) -> float:
     return 1.0 - float(saved[0] / moments.whole.max())
 
 
+def state_frac(cell: Cell) -> float:
+    """Share of the optimizer's state that one rank keeps."""
+    ranks = max(cell.row.num_gpus or 1.0, 1.0)
+    return 1.0 if _sharding(cell.row.parallelism) == "none" else 1.0 / ranks
+
+
 def _sharding(parallelism: str) -> Sharding:
     if "SHARD_GRAD_OP" in parallelism:
         return "zero2"

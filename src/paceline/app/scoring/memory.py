@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paceline.app.scoring.many_devices import rank_memory_frac
+from paceline.app.scoring.many_devices import rank_memory_frac, state_frac
 from paceline.app.scoring.tables import read_table
-from paceline.predict import StepPrediction
+from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
+from paceline.predict import Points, StepPrediction
+from paceline.predict.memory import peak_memory_bytes
 from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import FloatArray, Graph
+from paceline.trace.lowering import lower
 
 if TYPE_CHECKING:
     from paceline.app.scoring.predictions import Cell
@@ -32,12 +37,45 @@ class RankMemory:
     high_bytes: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptInHalf:
+    """A training pass whose layers run wholly in 16 bits beside FP32 weights and state.
+
+    Attributes:
+        lowered: The pass with everything in 16 bits.
+        master_bytes: FP32 weights, and what FP32 adds to the optimizer's state.
+    """
+
+    lowered: LoweredPass
+    master_bytes: float
+
+
+def kept_in_half(graph: Graph, lowered: LoweredPass, cells: Sequence[Cell]) -> KeptInHalf | None:
+    """The pass as frameworks keep it that do not autocast; None where no cell has one of them.
+
+    Args:
+        graph: Of the pass.
+        lowered: The same, lowered as autocast runs it.
+        cells: Rows that run it.
+    """
+    wanted = any((facts := _facts(cell)) and facts["format"] == "half" for cell in cells)
+    narrow = replace(lowered.configuration, training_format="pure")
+    activation = find_precision(narrow.precision).activation_dtype
+    if not wanted or narrow == lowered.configuration or activation == DType.FP32:
+        return None
+    pure = lower(graph, narrow)
+    weights = ELEMENT_BYTES[DType.FP32] * lowered.num_trainable_parameters
+    state = lowered.optimizer_state_bytes - pure.optimizer_state_bytes
+    return KeptInHalf(lowered=pure, master_bytes=weights + state)
+
+
 def rank_memory(
     cell: Cell,
     lowered: LoweredPass,
     prediction: StepPrediction,
     place: tuple[int, int],
     seq: float,
+    in_half: KeptInHalf | None = None,
 ) -> RankMemory:
     """Memory of a step, as the framework of the row plans it, or of the start if that is more.
 
@@ -47,20 +85,36 @@ def rank_memory(
         prediction: Of the pass.
         place: Device and point at which memory is asked.
         seq: Length at that point.
+        in_half: What `kept_in_half` says of the pass.
     """
-    share = rank_memory_frac(cell, lowered, seq)
-    step = [
-        share * float(bound[place])
-        for bound in (
-            prediction.memory_low_bytes, prediction.memory_mid_bytes, prediction.memory_high_bytes,
-        )
-    ]  # fmt: skip
     facts = _facts(cell)
+    if facts is not None and facts["format"] == "half" and in_half is not None:
+        step = _half_step(cell, in_half, seq)
+    else:
+        share = rank_memory_frac(cell, lowered, seq)
+        step = [share * float(bound[place]) for bound in _bounds(prediction)]
     if facts is not None:
         step = _planned(step, facts, lowered)
         start = _start_bytes(cell, lowered, facts)
         step = [max(one, other) for one, other in zip(step, start, strict=True)]
     return RankMemory(low_bytes=step[0], mid_bytes=step[1], high_bytes=step[2])
+
+
+def _bounds(prediction: StepPrediction) -> tuple[FloatArray, FloatArray, FloatArray]:
+    return (
+        prediction.memory_low_bytes,
+        prediction.memory_mid_bytes,
+        prediction.memory_high_bytes,
+    )
+
+
+def _half_step(cell: Cell, in_half: KeptInHalf, seq: float) -> list[float]:
+    points = Points(batch=np.array([cell.job.batch_per_gpu]), seq=np.array([seq]))
+    pure = in_half.lowered
+    bounds = peak_memory_bytes(pure.memory, points, platform=pure.configuration.platform)
+    share = rank_memory_frac(cell, pure, seq)
+    masters = in_half.master_bytes * state_frac(cell)
+    return [share * float(bound[0]) + masters for bound in bounds]
 
 
 def _facts(cell: Cell) -> dict[str, str] | None:

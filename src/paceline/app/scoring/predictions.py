@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.app.scoring.answers import Answer
 from paceline.app.scoring.many_devices import scale_out
-from paceline.app.scoring.memory import rank_memory
+from paceline.app.scoring.memory import KeptInHalf, kept_in_half, rank_memory
 from paceline.app.scoring.names import Job
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests
@@ -80,6 +80,7 @@ def answer_group(
         workload = cached_workload(workload_key, cache_folder=cache_folder, python=python)
         one = _scored_pass(workload)
         lowered = lower(one.graph, configuration)
+        in_half = kept_in_half(one.graph, lowered, cells)
     except PacelineError as error:
         return [Answer(entry=workload_key.entry, reason=str(error)) for _ in cells]
     devices = list({cell.device.name: cell.device for cell in cells}.values())
@@ -99,6 +100,7 @@ def answer_group(
             cell, workload, lowered, catalog, prediction,
             (where[cell.device.name], distinct.index(size)), reasons[cell.device.name],
             prompt_s.get((cell.device.name, cell.job.requests), 0.0), distinct.index(peak),
+            in_half,
         )
         for cell, size, peak in zip(cells, sizes, peaks, strict=True)
     ]  # fmt: skip
@@ -138,7 +140,7 @@ def _seq(cell: Cell, workload: Workload) -> int:
 def _answer(
     cell: Cell, workload: Workload, lowered: LoweredPass, catalog: Catalog,
     prediction: StepPrediction, place: tuple[int, int], reason: str | None, prompt_s: float,
-    peak_point: int,
+    peak_point: int, in_half: KeptInHalf | None,
 ) -> Answer:  # fmt: skip
     entry, device = cell.job.entry, cell.device
     if reason is not None:
@@ -157,7 +159,7 @@ def _answer(
     )
     rate = None if per_item is None else items * per_item / mid_s
     longest = cell.job.peak_seq or _seq(cell, workload)
-    memory = rank_memory(cell, lowered, prediction, (place[0], peak_point), longest)
+    memory = rank_memory(cell, lowered, prediction, (place[0], peak_point), longest, in_half)
     return Answer(
         entry=entry,
         device=device.name,

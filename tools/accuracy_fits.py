@@ -1,0 +1,139 @@
+"""What `paceline score` says of published jobs that ran and of jobs that ran out of memory.
+
+Usage: python tools/accuracy_fits.py [FOLDER] [--cache FOLDER] > benchmarks/accuracy_fits.md
+FOLDER holds the published measurements (default ../shared/truth/e2e). Every row that ran out is
+scored, and every row that ran, of whatever quality, on GPUs; of timm every twentieth model by name.
+Asked: no row that ran out is called `yes` at the stated chance of 95 %, and at most 5 % of the rows
+that ran are called `no`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+
+from paceline.app.scoring import score_rows
+from paceline.catalog import load_catalog
+
+RAN_OUT = "A-OOM"
+EVERY_NTH_TIMM_MODEL = 20
+#: Other columns say nothing of whether a job ran: ratios, minutes and watts of whole clusters.
+TABLES = (
+    "mxnet_perf", "litgpt", "memory_misc", "convnet_benchmarks", "lambda_tensorflow_benchmark",
+    "lambda_deeplearning_benchmark", "lambda_deeplearning_benchmark_v0",
+    "nvidia_deeplearningexamples", "mlenergy_leaderboard_v3", "llm_foundry", "timm",
+)  # fmt: skip
+ANSWERS = ("yes", "unsure", "no")
+
+
+def chosen_rows(folder: Path, table: str) -> pd.DataFrame:
+    """Rows on GPUs that are known to have run or to have run out of memory."""
+    rows = pd.read_csv(folder / f"{table}.csv", low_memory=False)
+    on_gpu = pd.to_numeric(rows.n_gpus, errors="coerce") >= 1
+    ran = (
+        rows[["throughput", "step_time_ms"]].apply(pd.to_numeric, errors="coerce").gt(0).any(axis=1)
+    )
+    ran |= pd.to_numeric(rows.peak_mem_gb, errors="coerce") > 0
+    rows = rows[on_gpu & (ran | (rows.quality == RAN_OUT)) & (rows.quality != "D")]
+    if table == "timm":
+        rows = rows[rows.model.isin(sorted(rows.model.unique())[::EVERY_NTH_TIMM_MODEL])]
+    return rows.assign(ran_out=rows.quality == RAN_OUT, table=table)
+
+
+def scored(rows: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
+    """The rows beside what `paceline score` says of their memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, out = Path(folder) / "rows.csv", Path(folder) / "out.csv"
+        rows.to_csv(given, index=False)
+        score_rows(
+            given, out, catalog=load_catalog(), cache_folder=cache,
+            on_progress=lambda line: print(line, file=sys.stderr),
+        )  # fmt: skip
+        answers = pd.read_csv(out)
+    columns = ["memory_low_bytes", "memory_mid_bytes", "memory_high_bytes", "fits", "reason"]
+    return rows.reset_index(drop=True).join(answers[columns])
+
+
+def table_lines(rows: pd.DataFrame) -> list[str]:
+    """One line per table and outcome: how often each answer was given."""
+    lines = []
+    for (table, ran_out), part in rows.groupby(["table", "ran_out"], sort=False):
+        counts = [int((part.fits == answer).sum()) for answer in ANSWERS]
+        cells = [table, "ran out" if ran_out else "ran", f"{len(part):,}", *map(str, counts)]
+        lines.append(f"| {' | '.join([*cells, str(int(part.fits.isna().sum()))])} |")
+    return lines
+
+
+def row_lines(rows: pd.DataFrame) -> list[str]:
+    """One line per row, with the three figures in GB."""
+    columns = ["memory_low_bytes", "memory_mid_bytes", "memory_high_bytes"]
+    lines = []
+    for row in rows.itertuples():
+        gigabytes = " | ".join(f"{getattr(row, column) / 1e9:.1f}" for column in columns)
+        batch = "" if pd.isna(row.batch_per_gpu) else f"{row.batch_per_gpu:g}"
+        flags = "" if pd.isna(row.compiler_flags) else row.compiler_flags
+        lines.append(
+            f"| {row.table} | {row.model} | {row.task} | {flags} | {row.n_gpus:g} × {row.gpu} | "
+            f"{batch} | {gigabytes} | {row.fits} |"
+        )
+    return lines
+
+
+ROW_HEADER = (
+    "| table | model | task | settings | devices | batch | low GB | mid GB | 95 % GB | fits |\n"
+    "|---|---|---|---|---|--:|--:|--:|--:|---|"
+)
+
+
+def main() -> None:
+    """Print the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", default="../shared/truth/e2e", type=Path)
+    parser.add_argument("--cache", type=Path, default=None)
+    asked = parser.parse_args()
+    if not asked.folder.is_dir():
+        sys.exit(f"no folder {asked.folder}: name the one that holds {TABLES[0]}.csv and others")
+    parts = [scored(chosen_rows(asked.folder, table), asked.cache) for table in TABLES]
+    print(page(pd.concat(parts, ignore_index=True)))
+
+
+def page(rows: pd.DataFrame) -> str:
+    """The whole page."""
+    out, ran = rows[rows.ran_out & rows.fits.notna()], rows[~rows.ran_out & rows.fits.notna()]
+    wrong_yes, wrong_no = int((out.fits == "yes").sum()), int((ran.fits == "no").sum())
+    missed = ran[ran.fits == "no"]
+    return "\n".join(
+        [
+            "# Does it fit? Published jobs that ran, and that ran out of memory",
+            "",
+            f"{datetime.now(tz=UTC).date()}, `tools/accuracy_fits.py`. `yes`: the bound that holds",
+            "at a chance of 95 % is within the device. `no`: even the lower bound is not.",
+            "Rows without an answer are those whose model, settings or device `score` refuses.",
+            "",
+            f"* Ran out and called `yes`: **{wrong_yes} of {len(out)}** (asked: none).",
+            f"* Ran and called `no`: **{wrong_no} of {len(ran):,}, {wrong_no / len(ran):.1%}**",
+            f"  (asked: at most 5 %). Called `unsure`: {(ran.fits == 'unsure').mean():.1%}.",
+            "",
+            "| table | outcome | rows | yes | unsure | no | no answer |",
+            "|---|---|--:|--:|--:|--:|--:|",
+            *table_lines(rows),
+            "",
+            "## Every row that ran out",
+            "",
+            ROW_HEADER,
+            *row_lines(out),
+            "",
+            "## Rows that ran and are called `no`",
+            "",
+            *([ROW_HEADER, *row_lines(missed[:40])] if len(missed) else ["None."]),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
