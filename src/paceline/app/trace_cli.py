@@ -81,6 +81,7 @@ def _answer(traced: Trace) -> Answer:
         title=f"{traced.title} · {task} · {traced.precision} {traced.compiler}{settings}",
         passes=traced.passes,
         memory_courses=traced.memory_courses,
+        remedies=traced.remedies,
         positions=traced.positions,
         compared_with=traced.compared_with,
         comparisons=traced.comparisons,

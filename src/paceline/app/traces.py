@@ -16,6 +16,7 @@ from paceline.predict.breakdown import PassBreakdown, break_down
 from paceline.predict.comparison import PassComparison, compare_passes
 from paceline.predict.devices import matrix_peaks
 from paceline.predict.position import RooflinePosition, roofline_position
+from paceline.predict.remedies import MemoryRemedy, memory_remedies
 from paceline.stack import newest_stack, why_unsupported
 from paceline.trace import Configuration, LoweredPass, Pass, Workload, lower
 from paceline.trace.live_bytes import MemoryCourse, memory_course
@@ -37,6 +38,7 @@ class Trace:
         rewrite: Further settings of the passes as they are shown, as typed.
         passes: One breakdown each.
         memory_courses: Live bytes over each pass.
+        remedies: Rewrites of each pass that lower its peak, most first.
         positions: Place of each pass under the roofline; empty without a device.
         compared_with: Settings of the passes that are compared, as typed; empty if none are.
         comparisons: Each pass against the same in those settings.
@@ -52,6 +54,7 @@ class Trace:
     rewrite: str
     passes: tuple[PassBreakdown, ...]
     memory_courses: tuple[MemoryCourse, ...]
+    remedies: tuple[tuple[MemoryRemedy, ...], ...]
     positions: tuple[RooflinePosition, ...]
     compared_with: str
     comparisons: tuple[PassComparison, ...]
@@ -100,6 +103,10 @@ def break_down_workload(
         rewrite=rewrite,
         passes=tuple(replace(one.whole, ops=one.whole.ops[:top]) for one in shown),
         memory_courses=tuple(one.course for one in shown),
+        remedies=tuple(
+            memory_remedies(one.graph, two.lowered, task=workload.task, batch=batch, seq=length)
+            for one, two in zip(workload.passes, shown, strict=True)
+        ),
         positions=tuple(one.position for one in shown if one.position is not None),
         compared_with=compare,
         comparisons=comparisons,
@@ -110,6 +117,7 @@ def break_down_workload(
 class _Shown:
     """A pass in one configuration; ``whole`` lists every op."""
 
+    lowered: LoweredPass
     whole: PassBreakdown
     course: MemoryCourse
     position: RooflinePosition | None
@@ -128,6 +136,7 @@ class _Shown:
         num_rows = len(lowered.costs.kind)
         whole = break_down(lowered, table, batch=batch, seq=seq, num_ops=num_rows)
         return cls(
+            lowered=lowered,
             whole=whole,
             course=memory_course(one.graph, lowered, batch=batch, seq=seq),
             position=None if table is None else _position(whole, lowered, table),

@@ -9,6 +9,7 @@ from itertools import groupby
 from paceline.predict.breakdown import OpShare, OwnerBytes, PassBreakdown
 from paceline.predict.comparison import ComparedFigure, PassComparison
 from paceline.predict.position import RooflinePosition
+from paceline.predict.remedies import MemoryRemedy
 from paceline.report.figures import ABSENT
 from paceline.report.tables import Column, Table, cut, markdown_table, text_table
 from paceline.trace.live_bytes import MemoryCourse
@@ -30,6 +31,7 @@ class TracedPasses:
         title: Model, task and settings.
         passes: One breakdown each.
         memory_courses: Of each pass.
+        remedies: Of each pass: what would lower its peak.
         positions: Of each pass; empty without a device.
         compared_with: Settings of the comparison.
         comparisons: Of each pass; empty if nothing is compared.
@@ -38,6 +40,7 @@ class TracedPasses:
     title: str
     passes: Sequence[PassBreakdown]
     memory_courses: Sequence[MemoryCourse]
+    remedies: Sequence[Sequence[MemoryRemedy]]
     positions: Sequence[RooflinePosition]
     compared_with: str
     comparisons: Sequence[PassComparison]
@@ -52,6 +55,8 @@ def breakdown_text(traced: TracedPasses, *, width: int = 100) -> str:
             course_text(traced.memory_courses[number], width=width),
             text_table(owner_table(one.memory), width=width),
         ]
+        if traced.remedies[number]:
+            parts.append(text_table(remedy_table(traced.remedies[number]), width=width))
         if traced.comparisons:
             table = text_table(comparison_table(traced.comparisons[number]), width=width)
             parts.append("\n".join((cut(_against(traced), width), table)))
@@ -66,6 +71,8 @@ def breakdown_markdown(traced: TracedPasses) -> str:
         lines = [*_summary(one), *_position_line(traced, number), _peak_line(course)]
         parts += [f"## {one.name}", "\n".join(f"- {line}" for line in lines)]
         parts += [markdown_table(op_table(one.ops)), markdown_table(owner_table(one.memory))]
+        if traced.remedies[number]:
+            parts.append(markdown_table(remedy_table(traced.remedies[number])))
         if traced.comparisons:
             table = comparison_table(traced.comparisons[number])
             parts += [_against(traced), markdown_table(table)]
@@ -185,6 +192,29 @@ def owner_table(owners: Sequence[OwnerBytes]) -> Table:
         rows=tuple(
             (o.owner, format_bytes(o.live_bytes), format_percent(o.live_bytes / total))
             for o in owners
+        ),
+    )
+
+
+def remedy_table(remedies: Sequence[MemoryRemedy]) -> Table:
+    """What would lower the peak: each line is a setting of ``--rewrite``."""
+    return Table(
+        columns=(
+            Column(title="to need less, --rewrite"),
+            Column(title="peak", is_number=True),
+            Column(title="saves", is_number=True),
+            Column(title="FLOP", is_number=True),
+            Column(title="at the price of", min_width=16, drop_order=1),
+        ),
+        rows=tuple(
+            (
+                one.settings,
+                format_bytes(one.peak_bytes),
+                format_bytes(one.saved_bytes),
+                _change(round(one.flop_factor - 1.0, 3)),
+                one.price,
+            )
+            for one in remedies
         ),
     )
 
