@@ -79,9 +79,15 @@ def test_tracing_again_gives_the_shipped_graph(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "gmac"),
+    ("name", "gmac"),  # fmt: skip
     # torchvision 0.28, `_ops` of the weights' metadata, billions of multiply-adds
-    [("resnet50", 4.089), ("vgg16", 15.47), ("alexnet", 0.714), ("googlenet", 1.498)],
+    [
+        ("resnet50", 4.089),
+        ("vgg16", 15.47),
+        ("alexnet", 0.714),
+        ("googlenet", 1.498),
+        ("r3d_18", 40.697),
+    ],
 )
 def test_forward_arithmetic_is_torchvisions(name, gmac):
     graph = load_workload(name, task="infer").passes[0].graph
@@ -119,6 +125,15 @@ def test_the_key_value_cache_of_llama_3_8b():
     decode = load_workload("llama-3-8b", task="infer").passes[1].graph
     cache = decode.storages.elements[decode.storages.owner == Owner.KV_CACHE]
     assert (cache @ monomials(3, 100).T).sum() == 3 * 100 * 2 * 32 * 8 * 128
+
+
+@pytest.mark.parametrize(
+    ("name", "num_bytes"),
+    [("resnet50", 4 * 3 * 224**2 + 8), ("unet", 4 * 512**2), ("dlrm", 4 * 13 + 8 * 26),
+     ("gnmt", 8 * 2 * 32), ("r3d_18", 4 * 3 * 16 * 112**2 + 8)],
+)  # fmt: skip
+def test_a_sample_has_the_bytes_of_all_its_inputs(name, num_bytes):
+    assert load_workload(name).sample_bytes == num_bytes
 
 
 @pytest.mark.parametrize("name", ["resnet50", "vgg16", "bert-base", "gpt2"])
