@@ -79,7 +79,7 @@ def test_tracing_again_gives_the_shipped_graph(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "gmac"),  # fmt: skip
+    ("name", "gmac"),
     # torchvision 0.28, `_ops` of the weights' metadata, billions of multiply-adds
     [
         ("resnet50", 4.089),
