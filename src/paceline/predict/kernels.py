@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.predict.attention_kernels import log10_slower
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable, dtype_peaks, matrix_peaks
 from paceline.predict.features import (
@@ -124,9 +125,12 @@ def row_times(
         lowered=lowered, shapes=shapes, devices=devices, peak_dr=peak_dr, bounds=bounds,
         calibration=calibration, framework=framework,
     )  # fmt: skip
+    older = log10_slower(devices, lowered.configuration.attention)
     for one in grouped_features(question):
         learned = calibration.models[one.model].log10_slowdown(one.features)
         slowdown[..., one.rows] = learned + _kind_offset(costs.kind[one.rows], calibration)
+        if one.model == "attention":
+            slowdown[..., one.rows] += older[:, None, None]
     generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
     slowdown = np.where(devices.is_gpu[:, None, None] > 0, slowdown, generic)
     busy = bounds.roofline_s * np.power(np.float32(10), slowdown)

@@ -17,6 +17,7 @@ from paceline.trace.graph import FloatArray, OpKind
 Compiler = Literal["eager", "compiled", "xla", "tensorrt"]
 Checkpointing = Literal["none", "selective", "block", "full"]
 Platform = Literal["cuda", "rocm", "cpu", "xla"]
+AttentionKernels = Literal["math", "flash", "memory-efficient"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class Configuration:
     checkpointing: Checkpointing = "none"
     platform: Platform = "cuda"
     channels_last: bool = True
-    attention: Literal["math", "flash", "memory-efficient"] = "flash"
+    attention: AttentionKernels = "flash"
     optimizer_kernel: Literal["plain", "foreach", "fused"] = "foreach"
     frozen: tuple[str, ...] = ()
     lora_rank: int = 0

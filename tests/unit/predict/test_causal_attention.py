@@ -44,3 +44,19 @@ def test_attention_of_a_traced_model_takes_the_published_time(
     rows = row_times(lowered, shapes, table, builtin_calibration())
     forward = np.flatnonzero(lowered.costs.kind == OpKind.ATTENTION)[0]
     assert float(rows.device_s[0, 0, forward]) * 1e3 == pytest.approx(measured_ms, rel=0.2)
+
+
+def test_the_first_generation_takes_twice_the_second_and_products_stay() -> None:
+    lowered, points = _llama(8192.0)
+    older = lower(
+        load_workload("llama-3-8b").passes[0].graph,
+        Configuration(precision="bf16", attention="memory-efficient"),
+    )
+    table = DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")])
+    new_s, old_s = (
+        row_times(one, evaluate_shapes(one.costs, points), table, builtin_calibration()).device_s
+        for one in (lowered, older)
+    )
+    attention = np.isin(lowered.costs.kind, (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD))
+    np.testing.assert_allclose(old_s[..., attention], 2.0 * new_s[..., attention], rtol=1e-2)
+    np.testing.assert_array_equal(old_s[..., ~attention], new_s[..., ~attention])

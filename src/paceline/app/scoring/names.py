@@ -11,7 +11,7 @@ from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests, requests_of
 from paceline.app.scoring.tables import read_table
 from paceline.catalog import Device
-from paceline.trace.costs import Checkpointing, Compiler, Configuration
+from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler, Configuration
 from paceline.trace.workload import Task
 
 __all__ = ["Job", "UnresolvedRowError", "on_device", "resolve_job"]
@@ -23,6 +23,9 @@ _FUSES_ATTENTION = (
     r"vllm|sglang|tensorrt-llm|trt-llm|text-generation-inference|lmdeploy|llm-foundry|litgpt|"
     r"megatron|nemo|diffusers|xdit|torchtitan|torchtune|jax|maxtext"
 )
+#: Its sweeps run Triton's version of the first FlashAttention (mosaicml/llm-foundry,
+#: scripts/train/benchmarking/submit_benchmarks.py: ``attn_impl`` is ``triton``).
+_FIRST_FUSED_ATTENTION = re.compile(r"llm-foundry", re.IGNORECASE)
 _CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"\b(?:optimizer=)?(adamw|adam|sgd|adadelta|adafactor|lamb)\b", re.I)
 _CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
@@ -136,7 +139,7 @@ def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
         checkpointing=checkpointing,
         platform="cpu" if row.num_gpus == 0 or row.gpu.startswith("CPU") else "cuda",
         channels_last=bool(_CHANNELS_LAST.search(row.flags)),
-        attention="flash" if _has_fused_attention(row) else "math",
+        attention=_attention(row),
         training_format="pure" if row.precision.endswith("-true") else "autocast",
     )
     return _tuned(row, plain)
@@ -170,6 +173,12 @@ def _precision(stated: str) -> str:
         if re.fullmatch(known["pattern"], stated.strip(), re.IGNORECASE):
             return known["precision"]
     raise UnresolvedRowError(f"the precision `{stated}` is not known" if stated else "no precision")
+
+
+def _attention(row: Row) -> AttentionKernels:
+    if _FIRST_FUSED_ATTENTION.search(row.framework):
+        return "memory-efficient"
+    return "flash" if _has_fused_attention(row) else "math"
 
 
 def _has_fused_attention(row: Row) -> bool:
