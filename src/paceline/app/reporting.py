@@ -97,6 +97,7 @@ def _model_page(
     model: str, device: str, batches: Sequence[int], precision: str | None, task: str
 ) -> str:
     from paceline.app.api import predict, trace
+    from paceline.app.traces import passes_of
     from paceline.catalog import find_device, load_catalog
     from paceline.dtypes import find_precision
     from paceline.report.html_planned import predictions_page, trace_page
@@ -118,5 +119,9 @@ def _model_page(
     )
     title = f"{traced.title} on {found.name}, {wanted.name}"
     return trace_page(
-        title, traced.passes, flop_per_s=flop_per_s, bytes_per_s=found.memory_bytes_per_s
+        title,
+        passes_of(traced, title),
+        flop_per_s=flop_per_s,
+        bytes_per_s=found.memory_bytes_per_s,
+        memory_bytes=found.memory_bytes,
     )

@@ -9,7 +9,7 @@ from paceline.app import options as common
 from paceline.app.api import trace as trace_model
 from paceline.app.command_line import Commands, Option
 from paceline.app.output import Answer, say
-from paceline.app.traces import Trace
+from paceline.app.traces import Trace, passes_of
 
 
 def register(app: Commands) -> None:
@@ -73,19 +73,12 @@ def trace(
 
 
 def _answer(traced: Trace) -> Answer:
-    from paceline.report.traces import TracedPasses, breakdown_markdown, breakdown_text
+    from paceline.report.traces import breakdown_markdown, breakdown_text
 
     task = "training" if traced.task == "train" else "inference"
     settings = f" · {traced.rewrite}" if traced.rewrite else ""
-    shown = TracedPasses(
-        title=f"{traced.title} · {task} · {traced.precision} {traced.compiler}{settings}",
-        passes=traced.passes,
-        memory_courses=traced.memory_courses,
-        remedies=traced.remedies,
-        positions=traced.positions,
-        compared_with=traced.compared_with,
-        comparisons=traced.comparisons,
-    )
+    title = f"{traced.title} · {task} · {traced.precision} {traced.compiler}{settings}"
+    shown = passes_of(traced, title)
     return Answer(
         kind="trace",
         value=traced,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from paceline.stack import newest_stack, why_unsupported
 from paceline.trace import Configuration, LoweredPass, Pass, Workload, lower
 from paceline.trace.live_bytes import MemoryCourse, memory_course
 from paceline.trace.settings import read_settings
+
+if TYPE_CHECKING:
+    from paceline.report.traces import TracedPasses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +114,21 @@ def break_down_workload(
         positions=tuple(one.position for one in shown if one.position is not None),
         compared_with=compare,
         comparisons=comparisons,
+    )
+
+
+def passes_of(traced: Trace, title: str) -> TracedPasses:
+    """What is printed of a trace, under that title."""
+    from paceline.report.traces import TracedPasses
+
+    return TracedPasses(
+        title=title,
+        passes=traced.passes,
+        memory_courses=traced.memory_courses,
+        remedies=traced.remedies,
+        positions=traced.positions,
+        compared_with=traced.compared_with,
+        comparisons=traced.comparisons,
     )
 
 

@@ -242,20 +242,6 @@ def roofline_chart(
     )
 
 
-def owners_chart(broken_down: PassBreakdown) -> Chart:
-    """Who owns the memory at the peak."""
-    points: list[Row] = [
-        {"pass": broken_down.name, "owner": part.owner, "GB": part.live_bytes / 1e9}
-        for part in broken_down.memory
-    ]
-    spec = _bars(points, "owner", "GB", "GB at the peak", None, None)
-    return Chart(
-        title="Memory at the peak",
-        caption="Live bytes by owner, before the allocator rounds them.",
-        spec=spec,
-    )
-
-
 def ops_chart(broken_down: PassBreakdown) -> Chart | None:
     """The ops that take most time, by what holds them back; None without a device."""
     points: list[Row] = [

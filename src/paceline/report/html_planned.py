@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from paceline.plan.grid import PredictionGrid
 from paceline.planfile import PlanFile, PlannedChoice
 from paceline.predict.breakdown import PassBreakdown
 from paceline.report import charts_planned as charts
+from paceline.report.charts_memory import course_chart
 from paceline.report.figures import chance, duration_range, number_range, usd_range
 from paceline.report.html import Page, Section, page_html
 from paceline.report.plans import choice_table, how, place_name, workload_line
 from paceline.report.predictions import batch_table
-from paceline.report.traces import op_table, owner_table
+from paceline.report.traces import TracedPasses, op_table, owner_table, remedy_table
 from paceline.units import format_bytes, format_count, format_duration, format_usd
 
 _NUM_OPS_IN_TABLE = 12
@@ -66,40 +67,59 @@ def predictions_page(grid: PredictionGrid) -> str:
 
 
 def trace_page(
-    title: str, passes: Sequence[PassBreakdown], *, flop_per_s: float, bytes_per_s: float
+    title: str,
+    traced: TracedPasses,
+    *,
+    flop_per_s: float,
+    bytes_per_s: float,
+    memory_bytes: float | None,
 ) -> str:
-    """A model on a device as a page: roofline, where the time goes, who owns the memory.
+    """A model on a device as a page: roofline, where the time goes, memory over the pass.
 
     Args:
         title: Of the model.
-        passes: One breakdown each, on one device.
+        traced: Its passes on one device.
         flop_per_s: Dense peak of the device at the precision of the passes.
         bytes_per_s: Peak of its memory.
+        memory_bytes: What it has of that; None if unknown.
     """
     sections = []
-    for one in passes:
+    for number, one in enumerate(traced.passes):
         drawn = (
             charts.roofline_chart(one, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s),
             charts.ops_chart(one),
-            charts.owners_chart(one),
         )
-        sections += [
+        sections.append(
             Section(
                 title=one.name,
                 charts=tuple(chart for chart in drawn if chart is not None),
                 table=op_table(one.ops[:_NUM_OPS_IN_TABLE]),
-            ),
-            Section(title=f"Memory at the peak of {one.name}", table=owner_table(one.memory)),
-        ]
+            )
+        )
+        sections += _memory_sections(traced, number, memory_bytes)
     return page_html(
         Page(
             title=title,
-            subtitle=" · ".join(f"{one.name}: batch {one.batch}" for one in passes),
-            tiles=_trace_tiles(passes[0]),
+            subtitle=" · ".join(f"{one.name}: batch {one.batch}" for one in traced.passes),
+            tiles=_trace_tiles(traced.passes[0]),
             sections=tuple(sections),
             sources=("Predicted, not measured; dense peaks of the catalogue's device.",),
         )
     )
+
+
+def _memory_sections(
+    traced: TracedPasses, number: int, memory_bytes: float | None
+) -> Iterator[Section]:
+    """The course with its owners at the peak, and what would lower it."""
+    one = traced.passes[number]
+    course = course_chart(traced.memory_courses[number], capacity_bytes=memory_bytes)
+    yield Section(title=f"Memory of {one.name}", charts=(course,), table=owner_table(one.memory))
+    if traced.remedies[number]:
+        yield Section(
+            title=f"To need less memory in {one.name}",
+            table=remedy_table(traced.remedies[number]),
+        )
 
 
 def _choices_section(plan: PlanFile) -> Section:

@@ -25,6 +25,9 @@ class MemoryCourse:
         peak_module: Its module.
         moments_bytes: The most in each of equal parts of the pass, in order of execution.
         phases: Word of the phase that each of those parts begins in.
+        starts: First op of each of those parts, counted from one.
+        owners: Words of the owners that ever hold anything, as ``Owner`` numbers them.
+        owned_bytes: Of each owner, its share of each of ``moments_bytes``.
     """
 
     num_ops: int
@@ -34,6 +37,9 @@ class MemoryCourse:
     peak_module: str
     moments_bytes: tuple[float, ...]
     phases: tuple[str, ...]
+    starts: tuple[int, ...]
+    owners: tuple[str, ...]
+    owned_bytes: tuple[tuple[float, ...], ...]
 
 
 def memory_course(
@@ -50,18 +56,26 @@ def memory_course(
     """
     costs, num_ops = lowered.costs, len(lowered.costs.order)
     lived = lifetimes(graph, lowered.configuration)
-    live = live_by_owner(lived, num_ops=num_ops, batch=batch, seq=seq).sum(axis=1)
+    by_owner = live_by_owner(lived, num_ops=num_ops, batch=batch, seq=seq)
+    live = by_owner.sum(axis=1)
     peak = int(live.argmax())
     starts = np.unique(np.linspace(0, num_ops, num_moments, endpoint=False).astype(np.int64))
     phase = costs.phase[costs.order]
+    ends = np.append(starts[1:], num_ops)
+    fullest = [a + int(live[a:b].argmax()) for a, b in zip(starts, ends, strict=True)]
+    owned = by_owner[fullest]
+    held = np.flatnonzero(owned.any(axis=0)).tolist()
     return MemoryCourse(
         num_ops=num_ops,
         peak_bytes=float(live[peak]),
         peak_op=peak + 1,
         peak_phase=_word(int(phase[peak])),
         peak_module=costs.modules[int(costs.module[peak])],
-        moments_bytes=tuple(np.maximum.reduceat(live, starts).tolist()),
+        moments_bytes=tuple(live[fullest].tolist()),
         phases=tuple(_word(code) for code in phase[starts].tolist()),
+        starts=tuple((starts + 1).tolist()),
+        owners=tuple(Owner(code).name.lower().replace("_", " ") for code in held),
+        owned_bytes=tuple(tuple(owned[:, code].tolist()) for code in held),
     )
 
 

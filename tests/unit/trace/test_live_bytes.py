@@ -44,3 +44,13 @@ def test_a_pass_shorter_than_the_moments_has_one_per_op():
     graph = load_workload("mnist-cnn", task="infer").passes[0].graph
     course = memory_course(graph, lower(graph, Configuration()), batch=1, seq=1)
     assert len(course.moments_bytes) == len(course.phases) <= course.num_ops
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_owners_add_up_to_every_moment(name, settings):
+    graph, configuration = load_workload(name).passes[0].graph, Configuration(**settings)
+    course = memory_course(graph, lower(graph, configuration), batch=8, seq=64)
+    assert np.sum(course.owned_bytes, axis=0) == pytest.approx(course.moments_bytes)
+    assert len(course.owners) == len(course.owned_bytes)
+    assert course.starts[0] == 1
+    assert {"parameter", "gradient", "activation"} <= set(course.owners)
