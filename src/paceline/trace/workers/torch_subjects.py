@@ -15,6 +15,14 @@ import torch
 import torch.nn.functional as F
 import torch_models
 
+#: Modules beside this one, by the beginning of an entry.
+_PUBLISHED = {
+    "published": "published_models",
+    "published_images": "published_images",
+    "published_sequences": "published_sequences",
+    "published_speech": "published_speech",
+}
+
 
 class RequestError(Exception):
     """The request cannot be met; the message is for the user."""
@@ -160,6 +168,8 @@ def build_subject(request):
 
         return ProgramSubject(load_program(entry))
     scheme, _, rest = entry.partition(":")
+    if scheme in _PUBLISHED and "__" not in rest:
+        return _published_subject(scheme, rest, request)
     make = {
         "torchvision": _torchvision_subject,
         "timm": _timm_subject,
@@ -230,6 +240,16 @@ class _WithModel:
         for name in ("inputs", "loss", "optimizer", "step"):
             if callable(getattr(model, name, None)):
                 setattr(self, name, getattr(model, name))
+
+
+def _published_subject(scheme, name, request):
+    """A model of the modules beside this one: ``published:NAME``, ``published_SUBJECT:NAME``."""
+    module = importlib.import_module(_PUBLISHED[scheme])
+    if name not in module._MODELS:
+        known = ["%s:%s" % (scheme, known) for known in sorted(module._MODELS)]
+        asked = json.dumps({"name": "%s:%s" % (scheme, name), "known": known})
+        raise RequestError("unknown-model", asked)
+    return subject_of(build(module._MODELS[name]), request, name)
 
 
 def _torchvision_subject(name, request):
