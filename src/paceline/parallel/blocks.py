@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.parallel.collectives import RankGroup, collective_s
+from paceline.parallel.expert_split import ExpertSplit, split_experts
 from paceline.parallel.links import COLLECTIVES, LinkTable
 from paceline.parallel.rank_program import (
     Recipe,
@@ -20,7 +21,8 @@ from paceline.parallel.rank_program import (
     is_weight_copy,
     rank_program,
 )
-from paceline.parallel.tensor_parallel import CollectiveTable, split_graph
+from paceline.parallel.sequence_split import ring_s, split_sequence
+from paceline.parallel.tensor_parallel import CollectiveTable, TensorSplit, split_graph
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.predict.host import dispatch_s
 from paceline.predict.kernels import evaluate_shapes, row_times
@@ -52,8 +54,9 @@ class BlockCosts:
         points: Microbatch sizes and sequence lengths.
         forward_s: Forward with its tensor-parallel communication, (num_points, num_blocks).
         backward_s: Backward likewise, recomputation included, same shape.
-        tensor_s: Of both, tensor-parallel communication, same shape.
+        tensor_s: Of both, communication between the ranks that share a block, same shape.
         parameters: Parameters that the rank keeps, (num_blocks,).
+        expert_parameters: Of them, experts that are split between ranks, (num_blocks,).
         saved_bytes: Activations kept for backward, (num_points, num_blocks).
         boundary_bytes: What the next block needs of this one and those before, same shape.
         transient_bytes: Activations alive for a moment while the block runs, in forward or
@@ -66,6 +69,7 @@ class BlockCosts:
     backward_s: FloatArray
     tensor_s: FloatArray
     parameters: FloatArray
+    expert_parameters: FloatArray
     saved_bytes: FloatArray
     boundary_bytes: FloatArray
     transient_bytes: FloatArray
@@ -73,14 +77,16 @@ class BlockCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorGroup:
-    """How the ranks of a tensor group are joined.
+    """How the ranks that share every block are joined: tensor ranks innermost, then context.
 
     Attributes:
-        degree: Ranks.
-        ranks_per_node: Of them, in one node.
+        degree: Tensor ranks.
+        ranks_per_node: Ranks in one node.
         device_link: One row.
         node_link: One row.
         sequence_parallel: Whether activations between pairs are split along the sequence.
+        context_degree: Ranks that have a part of each sequence.
+        expert_degree: Ranks that have a part of the experts.
     """
 
     degree: int
@@ -88,6 +94,17 @@ class TensorGroup:
     device_link: LinkTable
     node_link: LinkTable
     sequence_parallel: bool
+    context_degree: int = 1
+    expert_degree: int = 1
+
+    def ranks(self, degree: int, stride: int, num_points: int) -> RankGroup:
+        """Ranks ``stride`` apart, which share the node's network with their neighbours."""
+        one = np.zeros(num_points, dtype=np.int64)
+        return RankGroup.of(
+            np.full(num_points, float(degree)), max(self.ranks_per_node // stride, 1),
+            self.device_link.take(one), self.node_link.take(one),
+            node_share_frac=1.0 / min(stride, self.ranks_per_node),
+        )  # fmt: skip
 
 
 def block_costs(
@@ -117,7 +134,8 @@ def block_costs(
         InvalidInputError: The graph cannot be split so many ways.
     """
     calibration = calibration or builtin_calibration()
-    split = split_graph(graph, group.degree, sequence_parallel=group.sequence_parallel)
+    experts = split_experts(split_sequence(graph, group.context_degree), group.expert_degree)
+    split = split_graph(experts.graph, group.degree, sequence_parallel=group.sequence_parallel)
     program = rank_program(split.graph, configuration, recipe)
     names = block_names(graph)
     block = blocks_of_ops(program.modules, program.ops.module, names)
@@ -127,22 +145,21 @@ def block_costs(
     is_forward = np.isin(program.ops.phase, (Phase.FORWARD, Phase.LOSS))
     is_backward = np.isin(program.ops.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
     num_blocks = len(names)
-    tensor_s = _tensor_s(split.graph, split.collectives, names, configuration, points, group)
-    compute = [
-        np.maximum(
-            _per_block(busy_s, block, part, num_blocks),
-            _per_block(host_s[None], block, part, num_blocks),
-        )
-        for part in (is_forward, is_backward)
-    ]
-    memory = _memory(program, block, num_blocks, points)
+    passing_s = _passing_s(program, busy_s, configuration, points, group)
+    compute, shared_s = [], _shared_s(split, experts, names, configuration, points, group)
+    for part, called_s in zip((is_forward, is_backward), shared_s, strict=True):
+        busy, host = (_per_block(s, block, part, num_blocks) for s in (busy_s, host_s[None]))
+        compute.append(np.maximum(busy, host))
+        called_s += _per_block(passing_s, block, part, num_blocks)
+    memory = _memory(program, block, num_blocks, points, experts.is_expert)
     return BlockCosts(
         names=names,
         points=points,
-        forward_s=compute[0] + tensor_s[0],
-        backward_s=compute[1] + tensor_s[1],
-        tensor_s=tensor_s[0] + tensor_s[1],
+        forward_s=compute[0] + shared_s[0],
+        backward_s=compute[1] + shared_s[1],
+        tensor_s=shared_s[0] + shared_s[1],
         parameters=memory.parameters,
+        expert_parameters=memory.experts,
         saved_bytes=memory.saved,
         boundary_bytes=memory.boundary,
         transient_bytes=memory.transient,
@@ -174,12 +191,15 @@ def _block_key(path: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Memory:
     parameters: FloatArray
+    experts: FloatArray
     saved: FloatArray
     boundary: FloatArray
     transient: FloatArray
 
 
-def _memory(program: Program, block: IntArray, num_blocks: int, points: Points) -> _Memory:
+def _memory(
+    program: Program, block: IntArray, num_blocks: int, points: Points, is_expert: np.ndarray
+) -> _Memory:
     stores, powers = program.stores, monomials(points.batch, points.seq)
     home = block[home_op(program)]
     is_parameter = stores.owner == Owner.PARAMETER
@@ -187,10 +207,14 @@ def _memory(program: Program, block: IntArray, num_blocks: int, points: Points) 
     start, num_bytes = program.first_backward(), stores.num_bytes()
     birth, death = program.position_of(stores.birth), program.position_of(stores.death)
     is_saved = is_activation & (birth < start) & (death >= start)
+    expert = is_parameter & np.pad(is_expert, (0, len(stores) - len(is_expert)))
+    parameters, experts = (
+        np.bincount(home[chosen], stores.elements[chosen, 0], num_blocks).astype(np.float64)
+        for chosen in (is_parameter, expert)
+    )
     return _Memory(
-        parameters=np.bincount(
-            home[is_parameter], stores.elements[is_parameter, 0], num_blocks
-        ).astype(np.float64),
+        parameters=parameters,
+        experts=experts,
         saved=_sum_stores(powers, num_bytes, is_saved, _keeper(program, block, home), num_blocks),
         boundary=_boundary(program, block, num_blocks, powers),
         transient=_transient(program, is_activation & ~is_saved, block, num_blocks, powers),
@@ -296,24 +320,50 @@ def _per_block(
     return np.array([np.bincount(block[chosen], row[chosen], num_blocks) for row in seconds])
 
 
-def _tensor_s(
-    graph: Graph,
-    calls: CollectiveTable,
-    names: tuple[str, ...],
-    configuration: Configuration,
-    points: Points,
+def _passing_s(
+    program: Program, busy_s: FloatArray, configuration: Configuration, points: Points,
     group: TensorGroup,
-) -> tuple[FloatArray, FloatArray]:
-    """Seconds of tensor-parallel communication in forward and backward, (num_points, num_blocks).
+) -> FloatArray:  # fmt: skip
+    """What passing keys and values between context ranks adds to each op, (num_points, num_ops)."""
+    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
+    ring = group.ranks(group.context_degree, group.degree, len(points.batch))
+    return ring_s(program, busy_s, points, ring, element_bytes=width)
 
-    It stands between ops that need its result, so nothing hides it. Recomputing a block repeats
-    the calls of its forward.
+
+def _shared_s(
+    split: TensorSplit, experts: ExpertSplit, names: tuple[str, ...],
+    configuration: Configuration, points: Points, group: TensorGroup,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """Seconds of communication between tensor and expert ranks, in forward and in backward.
+
+    With sequence parallel a tensor rank sends its part of the tokens to the experts.
+    """
+    num_points, stride = len(points.batch), group.degree * group.context_degree
+    tensor = group.ranks(group.degree, 1, num_points)
+    expert = group.ranks(group.expert_degree, stride, num_points)
+    part = 1.0 / group.degree if group.sequence_parallel else 1.0
+    tokens = replace(experts.collectives, elements=experts.collectives.elements * part)
+    forward, backward = _calls_s(
+        split.graph, split.collectives, names, configuration, points, tensor
+    )
+    out, back = _calls_s(split.graph, tokens, names, configuration, points, expert)
+    return forward + out, backward + back
+
+
+def _calls_s(
+    graph: Graph, calls: CollectiveTable, names: tuple[str, ...], configuration: Configuration,
+    points: Points, ranks: RankGroup,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """Seconds of collectives in forward and backward, (num_points, num_blocks).
+
+    They stand between ops that need their result, so nothing hides them. Recomputing a block
+    repeats the calls of its forward.
     """
     shape = (len(points.batch), len(names))
     if not len(calls.op):
         return np.zeros(shape), np.zeros(shape)
     own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)
-    seconds = _call_s(calls, configuration, points, group)
+    seconds = _call_s(calls, configuration, points, ranks)
     is_forward = np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
     forward, backward = (
         _per_block(seconds, own[calls.op], part, len(names)) for part in (is_forward, ~is_forward)
@@ -325,7 +375,7 @@ def _tensor_s(
 
 
 def _call_s(
-    calls: CollectiveTable, configuration: Configuration, points: Points, group: TensorGroup
+    calls: CollectiveTable, configuration: Configuration, points: Points, ranks: RankGroup
 ) -> FloatArray:
     """Seconds of each call, (num_points, num_calls); equal calls are evaluated once."""
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
@@ -333,11 +383,6 @@ def _call_s(
     keys = np.column_stack([calls.name, calls.elements * num_bytes[:, None]])
     distinct, index = np.unique(keys, axis=0, return_inverse=True)
     messages = monomials(points.batch, points.seq) @ distinct[:, 1:].T
-    one = np.zeros(len(points.batch), dtype=np.int64)
-    ranks = RankGroup.of(
-        np.full(len(one), float(group.degree)), group.ranks_per_node,
-        group.device_link.take(one), group.node_link.take(one),
-    )  # fmt: skip
     seconds = [
         collective_s(COLLECTIVES[int(name)], messages[:, row], ranks)
         for row, name in enumerate(distinct[:, 0])

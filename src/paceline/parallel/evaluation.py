@@ -5,7 +5,8 @@ Shapes: one element per strategy unless said otherwise; stages padded to the lon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import get_args
 
@@ -38,12 +39,21 @@ class Variant:
         sequence_parallel: Whether they split the sequence between pairs.
         checkpointing: What is recomputed.
         costs: Blocks on one rank.
+        context_degree: Ranks that have a part of each sequence.
+        expert_degree: Ranks that have a part of the experts, and batches of their own.
     """
 
     tensor_degree: int
     sequence_parallel: bool
     checkpointing: Checkpointing
     costs: BlockCosts
+    context_degree: int = 1
+    expert_degree: int = 1
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks that share every block."""
+        return self.tensor_degree * self.context_degree * self.expert_degree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,16 +117,19 @@ class StrategyTable:
         """One row as a Strategy."""
         variant = variants[int(self.variant[row])]
         dp, kind = int(self.dp[row]), KINDS[int(self.kind[row])]
+        num_copies = dp * variant.context_degree * variant.expert_degree
         return Strategy.from_degrees(
             dp=dp,
             tp=variant.tensor_degree,
+            cp=variant.context_degree,
+            ep=variant.expert_degree,
             pp=int(self.pp[row]),
             schedule=Schedule(
                 kind=kind,
                 num_microbatches=int(self.microbatches[row]),
                 num_chunks=int(self.chunks[row]),
             ),
-            sharding=SHARDINGS[int(self.sharding[row])] if dp > 1 else "none",
+            sharding=SHARDINGS[int(self.sharding[row])] if num_copies > 1 else "none",
             recompute=variant.checkpointing,
             sequence_parallel=variant.sequence_parallel,
         )
@@ -129,7 +142,7 @@ class StrategyEvaluation:
     Attributes:
         step_s: One optimizer step.
         bubble_s: Of it, waiting in the pipeline on the busiest rank.
-        tensor_s: Of it, tensor-parallel communication on the busiest rank.
+        tensor_s: Of it, communication of ranks that share blocks, on the busiest rank.
         exposed_s: Of it, data-parallel communication that nothing hides.
         update_s: Of it, the optimizer.
         state_bytes: Parameters, gradients and optimizer state of the fullest rank.
@@ -163,15 +176,14 @@ def evaluate_strategies(
         state: Bytes per parameter of the training recipe.
     """
     pipelines, of_row = _pipelines(table, variants, fabric)
-    tensor_degree = np.array([v.tensor_degree for v in variants])[table.variant]
-    state_bytes = _state_bytes(table, state)
-    states = pipelines.parameters[of_row] * state_bytes[:, None]
+    owned = _owned(table, variants, pipelines, of_row)
+    states = _sum(part.parameters * _state_bytes(table, part, state)[:, None] for part in owned)
     kept = pipelines.activations[of_row]
     held = states + kept + pipelines.transient[of_row]
     fullest = (np.arange(len(table)), held.argmax(axis=1))
     allocated = held[fullest]
-    update_s = _update_s(table, pipelines.parameters[of_row].max(axis=1), fabric, state)
-    exposed_s = _exposed_s(table, pipelines, of_row, tensor_degree, fabric, state)
+    update_s = _sum(_update_s(table, part, fabric, state) for part in owned)
+    exposed_s = _exposed_s(table, pipelines, of_row, owned, fabric, state)
     step_s = pipelines.seconds[of_row] + update_s + exposed_s
     return StrategyEvaluation(
         step_s=step_s,
@@ -197,6 +209,7 @@ class _Pipelines:
     forward: FloatArray
     transient: FloatArray
     parameters: FloatArray
+    experts: FloatArray
     activations: FloatArray
 
 
@@ -208,6 +221,7 @@ class _Layout:
     backward: FloatArray
     tensor: FloatArray
     parameters: FloatArray
+    experts: FloatArray
     saved: FloatArray
     message_bytes: float
     transient: FloatArray
@@ -217,7 +231,7 @@ def _pipelines(
     table: StrategyTable, variants: Sequence[Variant], fabric: Fabric
 ) -> tuple[_Pipelines, IndexArray]:
     """Distinct pipelines, each evaluated once, and the pipeline of every row."""
-    degree = np.array([v.tensor_degree for v in variants])[table.variant]
+    degree = np.array([v.num_ranks for v in variants])[table.variant]
     crosses = degree * table.dp * table.pp > fabric.devices_per_node
     columns = (table.pp, table.chunks, table.kind, table.microbatches, table.variant, table.point)
     keys, of_row = np.unique(np.column_stack([*columns, crosses]), axis=0, return_inverse=True)
@@ -246,7 +260,7 @@ def _schedule(kind: int, num_microbatches: int, chunks: int) -> Schedule:
 
 
 def _empty_pipelines(count: int, width: int) -> _Pipelines:
-    wide = {"parameters", "activations", "transient"}
+    wide = {"parameters", "experts", "activations", "transient"}
     return _Pipelines(
         **{
             f.name: np.zeros((count, width) if f.name in wide else count)
@@ -277,6 +291,8 @@ def _fill(
     parameters = np.stack([one.parameters for one in layouts])
     saved = np.stack([one.saved for one in layouts])
     found.parameters[rows, :pp] = _per_rank(parameters, chunks)
+    experts = np.stack([one.experts for one in layouts])
+    found.experts[rows, :pp] = _per_rank(experts, chunks)
     found.activations[rows, :pp] = _per_rank(saved, chunks) * in_flight(schedule, num_ranks=pp)
 
 
@@ -311,14 +327,15 @@ def _layout(variant: Variant, num_stages: int, point: int, fabric: Fabric) -> _L
     )
     saved_bytes = costs.saved_bytes[point]
     rows = (costs.forward_s[point], costs.backward_s[point], costs.tensor_s[point])
-    forward, backward, tensor, parameters, saved = per_stage(
-        np.stack([*rows, costs.parameters, saved_bytes]), cuts
+    forward, backward, tensor, parameters, experts, saved = per_stage(
+        np.stack([*rows, costs.parameters, costs.expert_parameters, saved_bytes]), cuts
     )
     return _Layout(
         forward=forward,
         backward=backward,
         tensor=tensor,
         parameters=parameters,
+        experts=experts,
         saved=saved,
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,
         transient=_stage_transient(saved_bytes, costs.transient_bytes[point], cuts),
@@ -351,9 +368,53 @@ def _hop_s(keys: IndexArray, layouts: list[_Layout], fabric: Fabric) -> FloatArr
     return np.where(keys[:, 0] > 1, send_recv_s(size, pair), 0.0)
 
 
-def _state_bytes(table: StrategyTable, state: StateBytes) -> FloatArray:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Owned:
+    """Parameters that equally many ranks hold alike, (num_strategies,) or with ranks of a pipeline.
+
+    Attributes:
+        parameters: Of each rank of the pipeline, (num_strategies, num_ranks).
+        copies: Ranks that hold the same and reduce its gradients.
+        stride: Ranks between neighbours of them.
+    """
+
+    parameters: FloatArray
+    copies: IndexArray
+    stride: IndexArray
+
+    @property
+    def most(self) -> FloatArray:
+        """Parameters of the rank that has most, (num_strategies,)."""
+        return np.asarray(self.parameters.max(axis=1))
+
+
+def _owned(
+    table: StrategyTable, variants: Sequence[Variant], pipelines: _Pipelines, of_row: IndexArray
+) -> tuple[_Owned, ...]:
+    """What all replicas hold, and experts, of which expert ranks hold different ones."""
+    tensor, context, expert = (
+        np.array([getattr(v, name) for v in variants])[table.variant]
+        for name in ("tensor_degree", "context_degree", "expert_degree")
+    )
+    experts = pipelines.experts[of_row] * (expert > 1)[:, None]
+    common = _Owned(
+        parameters=pipelines.parameters[of_row] - experts,
+        copies=table.dp * context * expert,
+        stride=tensor,
+    )
+    if not experts.any():
+        return (common,)
+    own = _Owned(parameters=experts, copies=table.dp * context, stride=tensor * expert)
+    return (common, own)
+
+
+def _sum(parts: Iterable[FloatArray]) -> FloatArray:
+    return np.asarray(functools.reduce(np.add, parts))
+
+
+def _state_bytes(table: StrategyTable, owned: _Owned, state: StateBytes) -> FloatArray:
     """Bytes a rank keeps per parameter it owns, by what data-parallel ranks split."""
-    share = 1.0 / table.dp
+    share = 1.0 / owned.copies
     gathered = np.minimum(1.0, share + 2.0 / FSDP_BLOCKS)
     weight = state.weight * np.where(table.sharding >= 3, gathered, 1.0)
     gradient = state.gradient * np.where(table.sharding >= 2, share, 1.0)
@@ -361,44 +422,53 @@ def _state_bytes(table: StrategyTable, state: StateBytes) -> FloatArray:
     return np.asarray(weight + gradient + optimizer)
 
 
-def _update_s(
-    table: StrategyTable, parameters: FloatArray, fabric: Fabric, state: StateBytes
-) -> FloatArray:
-    share = np.where(table.sharding >= 1, 1.0 / table.dp, 1.0)
-    return np.asarray(parameters * share * state.update / fabric.memory_bytes_per_s)
+def _update_s(table: StrategyTable, owned: _Owned, fabric: Fabric, state: StateBytes) -> FloatArray:
+    share = np.where(table.sharding >= 1, 1.0 / owned.copies, 1.0)
+    return np.asarray(owned.most * share * state.update / fabric.memory_bytes_per_s)
 
 
 def _exposed_s(
-    table: StrategyTable, pipelines: _Pipelines, of_row: IndexArray, tensor_degree: IndexArray,
+    table: StrategyTable, pipelines: _Pipelines, of_row: IndexArray, owned: Sequence[_Owned],
     fabric: Fabric, state: StateBytes,
 ) -> FloatArray:  # fmt: skip
-    """Data-parallel communication that nothing hides."""
-    exposed_s = np.zeros(len(table))
-    parameters = pipelines.parameters[of_row].max(axis=1)
+    """Data-parallel communication that nothing hides; each part has its share of the time."""
     forward, backward = pipelines.forward[of_row], pipelines.backward[of_row]
-    hides = backward if fabric.overlaps_gradients else np.zeros_like(backward)
     is_gathered = table.sharding == SHARDINGS.index("zero3")
     alone_s = np.where(is_gathered, forward + backward, pipelines.seconds[of_row])
+    everything = np.maximum(_sum(part.most for part in owned), 1.0)
+    exposed_s = np.zeros(len(table))
+    for part in owned:
+        frac = part.most / everything
+        hides = backward * frac * fabric.overlaps_gradients
+        exposed_s += _part_exposed_s(table, part, alone_s * frac, hides, fabric, state)
+    return exposed_s
+
+
+def _part_exposed_s(
+    table: StrategyTable, owned: _Owned, alone_s: FloatArray, hides: FloatArray, fabric: Fabric,
+    state: StateBytes,
+) -> FloatArray:  # fmt: skip
+    exposed_s = np.zeros(len(table))
     for code, sharding in enumerate(SHARDINGS):
-        rows = np.flatnonzero((table.sharding == code) & (table.dp > 1))
+        rows = np.flatnonzero((table.sharding == code) & (owned.copies > 1))
         if not len(rows):
             continue
         one_row = np.zeros(len(rows), dtype=np.int64)
-        degree = tensor_degree[rows]
+        stride, most = owned.stride[rows], owned.most[rows]
         rounds = table.microbatches[rows] if sharding == "zero3" else 1
         exposed_s[rows] = (
             rounds
             * data_parallel_step(
                 mid_s=alone_s[rows],
                 backward_s=hides[rows],
-                gradient_bytes=parameters[rows] * state.reduced,
-                num_ranks=table.dp[rows],
-                ranks_per_node=np.maximum(fabric.devices_per_node // degree, 1),
+                gradient_bytes=most * state.reduced,
+                num_ranks=owned.copies[rows],
+                ranks_per_node=np.maximum(fabric.devices_per_node // stride, 1),
                 device_link=fabric.device_link.take(one_row),
                 node_link=fabric.node_link.take(one_row),
                 sharding=sharding,
-                parameter_bytes=parameters[rows] * state.gathered,
-                node_share_frac=1.0 / np.minimum(degree, fabric.devices_per_node),
+                parameter_bytes=most * state.gathered,
+                node_share_frac=1.0 / np.minimum(stride, fabric.devices_per_node),
             ).exposed_communication_s
         )
     return exposed_s

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from paceline.parallel.scaling import Cluster
 
 #: Axes whose cost is known; the others can be written down and compared with what is issued.
-COSTED_AXES: tuple[AxisName, ...] = ("pp", "dp", "tp")
+COSTED_AXES: tuple[AxisName, ...] = ("pp", "dp", "ep", "cp", "tp")
 
 #: Networks too slow to stand between the halves of a matrix product, in bytes per second and
 #: device: below PCIe 4.0 x8, tensor parallel loses more than a second device adds.
@@ -76,8 +76,6 @@ def check_costed(strategy: Strategy) -> None:
 
 _INSTEAD: dict[AxisName, str] = {
     "fsdp": "write fully sharded data parallel as `dp8+zero3`",
-    "cp": "use `tp` with `+sp` to split long sequences",
-    "ep": "use `dp`: every rank then holds all experts",
 }
 
 
@@ -110,7 +108,7 @@ def _check_devices(strategy: Strategy, cluster: Cluster, num_devices: int) -> No
 
 
 def _check_batch(strategy: Strategy, global_batch: int) -> None:
-    replicas = strategy.size("dp") * strategy.size("fsdp")
+    replicas = strategy.num_batches
     parts = replicas * strategy.schedule.num_microbatches
     if global_batch % parts:
         raise InvalidInputError(

@@ -283,7 +283,7 @@ class _Job:
     def _stated_point(self, graph: Graph, strategy: Strategy, rule: BatchRule) -> ScalingPoint:
         """By default each microbatch has one item per replica."""
         count = strategy.num_ranks
-        items = strategy.size("dp") * strategy.schedule.num_microbatches
+        items = strategy.num_batches * strategy.schedule.num_microbatches
         if rule.global_batch or rule.batch_per_device:
             items = rule.global_batch or count * (rule.batch_per_device or 1)
         best = evaluate_stated(

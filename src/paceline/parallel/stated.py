@@ -69,7 +69,8 @@ def evaluate_stated(
         num_blocks=num_blocks,
     )
     how = replace(configuration, checkpointing=strategy.recompute)
-    microbatch = global_batch // strategy.size("dp") // strategy.schedule.num_microbatches
+    _check_sequence(strategy, seq)
+    microbatch = global_batch // strategy.num_batches // strategy.schedule.num_microbatches
     fabric = fabric_of(cluster, configuration)
     group = TensorGroup(
         degree=strategy.size("tp"),
@@ -77,9 +78,13 @@ def evaluate_stated(
         device_link=fabric.device_link,
         node_link=fabric.node_link,
         sequence_parallel=strategy.sequence_parallel,
+        context_degree=strategy.size("cp"),
+        expert_degree=strategy.size("ep"),
     )
     variant = Variant(
         tensor_degree=group.degree,
+        context_degree=group.context_degree,
+        expert_degree=group.expert_degree,
         sequence_parallel=group.sequence_parallel,
         checkpointing=strategy.recompute,
         costs=block_costs(
@@ -98,6 +103,16 @@ def evaluate_stated(
     if strategy.gradient_sync != "all_reduce":
         one = _met_centrally(one, float(variant.costs.parameters.sum()), fabric, state)
     return _fitting(one, cluster)
+
+
+def _check_sequence(strategy: Strategy, seq: float) -> None:
+    """Each context rank takes a first and a last piece, so that causal work is equal."""
+    pieces = 2 * strategy.size("cp")
+    if pieces > 2 and seq % pieces:
+        raise InvalidInputError(
+            f"`{strategy}` cuts each sequence into {pieces} pieces; {seq:.0f} does not divide",
+            hint=f"take a sequence length that is a multiple of {pieces}, or another `cp`",
+        )
 
 
 def _met_centrally(
@@ -143,7 +158,8 @@ def at_count(strategy: Strategy, count: int) -> Strategy:
     mesh = list(kept)
     if replicas > 1:
         mesh.insert(place, MeshAxis(name="dp", size=replicas))
-    sharding = strategy.sharding if replicas > 1 else "none"
+    num_copies = replicas * strategy.size("cp") * strategy.size("ep")
+    sharding = strategy.sharding if num_copies > 1 else "none"
     return replace(strategy, mesh=tuple(mesh), sharding=sharding)
 
 

@@ -118,13 +118,14 @@ class Strategy:
 
     Without placements each axis has its usual meaning: ``dp`` and ``cp`` replicate parameters,
     ``fsdp`` splits every parameter, ``tp`` splits the column and row pairs found in the graph,
-    ``ep`` splits experts, ``pp`` gives each stage its own layers. Placements are tried in order,
-    the first match wins.
+    ``ep`` splits experts and the batch, ``cp`` splits each sequence, ``pp`` gives each stage its
+    own layers. Placements are tried in order, the first match wins.
 
     Attributes:
         mesh: Axes, outermost first. Empty means one device.
         schedule: Order of microbatches.
-        sharding: What ranks along ``dp`` split: optimizer state, also gradients, also parameters.
+        sharding: What ranks that hold the same parameters split: optimizer state, also gradients,
+            also parameters.
         recompute: Activations recomputed in backward.
         sequence_parallel: Whether ``tp`` also splits what lies between its pairs along the
             sequence.
@@ -217,6 +218,11 @@ class Strategy:
         """World size: the product of all axes."""
         return math.prod(axis.size for axis in self.mesh)
 
+    @property
+    def num_batches(self) -> int:
+        """Groups of ranks that each have items of their own."""
+        return self.size("dp") * self.size("fsdp") * self.size("ep")
+
     def size(self, name: AxisName) -> int:
         """Ranks along an axis; 1 where the mesh has none."""
         return next((axis.size for axis in self.mesh if axis.name == name), 1)
@@ -245,7 +251,7 @@ def _check_mesh(strategy: Strategy) -> None:
         raise _invalid("a mesh has each axis at most once")
     if ("pp" in names) != (strategy.schedule.kind != "plain"):
         raise _invalid("a pipeline schedule and a `pp` axis need each other")
-    if strategy.sharding != "none" and "dp" not in names:
+    if strategy.sharding != "none" and not {"dp", "cp", "ep"} & set(names):
         raise _invalid(f"`{strategy.sharding}` splits state along `dp`, which this mesh lacks")
     if strategy.sequence_parallel and "tp" not in names:
         raise _invalid("sequence parallel splits along `tp`, which this mesh lacks")

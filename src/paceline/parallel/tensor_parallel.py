@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +78,7 @@ def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -
         InvalidInputError: The degree does not divide the attention heads, or nothing can be split.
     """
     if degree == 1:
-        return TensorSplit(graph=graph, collectives=_table([]), split_parameter_frac=0.0)
+        return TensorSplit(graph=graph, collectives=collective_table([]), split_parameter_frac=0.0)
     views = _views(graph)
     roles = find_roles(views, degree)
     if not roles:
@@ -297,13 +298,14 @@ def _op_of_tensor(graph: Graph) -> npt.NDArray[np.int64]:
     return found
 
 
-_Call = tuple[int, Collective, FloatArray, float]
+#: Op, collective, elements of the message, and bytes of one (NaN: the format of activations).
+CollectiveCall: TypeAlias = tuple[int, Collective, FloatArray, float]
 
 
 def _collectives(graph: Graph, flow: _Flow, *, sequence_parallel: bool) -> CollectiveTable:
     """What the group exchanges: a reduction at both ends of each pair, and the loss."""
     elements = graph.storages.elements
-    calls: list[_Call] = []
+    calls: list[CollectiveCall] = []
     for op, storage in flow.reduced:
         names: tuple[Collective, ...] = ("all_reduce",)
         if sequence_parallel:
@@ -315,10 +317,11 @@ def _collectives(graph: Graph, flow: _Flow, *, sequence_parallel: bool) -> Colle
     for op in flow.loss_rows[:1]:
         rows = graph.ops.dims[op, 0]
         calls.extend([(op, "all_reduce", rows, _LOSS_BYTES)] * _LOSS_REDUCTIONS)
-    return _table(sorted(calls, key=lambda call: call[0]))
+    return collective_table(sorted(calls, key=lambda call: call[0]))
 
 
-def _table(calls: list[_Call]) -> CollectiveTable:
+def collective_table(calls: list[CollectiveCall]) -> CollectiveTable:
+    """Calls as columns."""
     return CollectiveTable(
         op=np.array([op for op, *_ in calls], dtype=np.int64),
         name=np.array([COLLECTIVES.index(name) for _, name, *_ in calls], dtype=np.int64),

@@ -8,6 +8,7 @@ from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Cluster, Strategy, prepare_search, search_strategies
 from paceline.parallel.scaling import BatchRule, ScalingCurve, scaling_curve
+from paceline.parallel.search import FoundStrategy
 from paceline.parallel.stated import at_count, evaluate_stated, fabric_of
 from paceline.predict import DeviceTable
 from paceline.trace import Configuration, Graph, load_workload, lower
@@ -66,6 +67,8 @@ def test_gradients_that_meet_in_one_place_are_never_faster(gpt2) -> None:
         ("tp8", 32, "dp4.tp8"),
         ("pp2.tp4@1f1b/mb8", 32, "pp2.dp4.tp4@1f1b/mb8"),
         ("pp2.dp2.tp4@1f1b/mb8+zero1", 8, "pp2.tp4@1f1b/mb8"),
+        ("cp8+zero1", 8, "cp8+zero1"),
+        ("ep4.tp2+zero1", 32, "dp4.ep4.tp2+zero1"),
         ("dp4", 1, "dp1"),
     ],
 )
@@ -112,4 +115,38 @@ def test_what_cannot_run_anywhere_says_why(gpt2) -> None:
     with pytest.raises(InvalidInputError, match="needs a link between nodes"):
         curve("dp4.tp4/mb3", replace(cluster(), node_link=None))
     with pytest.raises(DoesNotFitError, match="per device; GeForce GTX 1060 3GB has"):
-        curve("dp4.tp4/mb3", cluster("GTX 1060 3GB"))
+        curve("dp4.tp4", cluster("GTX 1060 3GB"))
+
+
+def evaluated(name: str, text: str, *, seq: float, global_batch: int) -> FoundStrategy:
+    roomy = replace(cluster(), device=replace(cluster().device, memory_bytes=10**13))
+    return evaluate_stated(
+        load_workload(name).passes[0].graph, Configuration(), roomy, Strategy.parse(text),
+        seq=seq, global_batch=global_batch,
+    )  # fmt: skip
+
+
+def test_context_ranks_take_long_sequences_where_replicas_cannot() -> None:
+    """With one sequence in all, eight ranks share its work; the state is split among them."""
+    one, ring = (
+        evaluated("llama-3-8b", text, seq=32768, global_batch=1) for text in ("dp1", "cp8+zero1")
+    )
+    assert 1 / 8 < ring.step_s / one.step_s < 1 / 5
+    assert ring.memory_bytes < one.memory_bytes / 3
+
+
+def test_expert_ranks_hold_less_than_replicas_and_send_tokens() -> None:
+    """Eight ranks have batches of their own either way; experts are held once instead of often."""
+    replicas, experts = (
+        evaluated("mixtral-8x7b", text, seq=4096, global_batch=8) for text in ("dp8", "ep8")
+    )
+    assert experts.memory_bytes < replicas.memory_bytes / 4
+    assert replicas.tensor_s == 0.0
+    assert experts.tensor_s > 0.0
+    assert experts.exposed_s < replicas.exposed_s
+
+
+def test_sequences_must_divide_into_first_and_last_pieces() -> None:
+    with pytest.raises(InvalidInputError, match="into 16 pieces; 1000 does not divide") as caught:
+        evaluated("gpt2", "cp8", seq=1000, global_batch=8)
+    assert "multiple of 16" in caught.value.hint

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from paceline.errors import InvalidInputError
+from paceline.parallel.expert_split import split_experts
+from paceline.parallel.links import COLLECTIVES
+from paceline.parallel.tensor_parallel import split_graph
+from paceline.trace import Configuration, Graph, load_workload, lower, monomials
+
+BATCH, SEQ = 2, 1024
+LAYERS, HIDDEN, FFN, NUM_EXPERTS, PER_TOKEN = 32, 4096, 14336, 8, 2
+EXPERT_PARAMETERS = LAYERS * NUM_EXPERTS * 3 * HIDDEN * FFN
+
+
+@cache
+def mixtral() -> Graph:
+    return load_workload("mixtral-8x7b").passes[0].graph
+
+
+def test_one_rank_is_the_graph_itself() -> None:
+    split = split_experts(mixtral(), 1)
+    assert split.graph is mixtral()
+    assert len(split.collectives.op) == 0
+    assert not split.is_expert.any()
+
+
+@pytest.mark.parametrize("degree", [2, 8])
+def test_a_rank_keeps_its_part_of_the_experts_and_all_else(degree) -> None:
+    whole = lower(mixtral(), Configuration())
+    part = lower(split_experts(mixtral(), degree).graph, Configuration())
+    gone = (1 - 1 / degree) * EXPERT_PARAMETERS
+    share = 1 - gone / whole.num_parameters
+    assert whole.num_parameters - part.num_parameters == pytest.approx(gone)
+    assert part.gradient_bytes / whole.gradient_bytes == pytest.approx(share)
+    assert part.optimizer_state_bytes / whole.optimizer_state_bytes == pytest.approx(share)
+
+
+def test_balanced_routers_leave_every_rank_the_same_work() -> None:
+    point = monomials(BATCH, SEQ)[0]
+    whole, part = (
+        lower(graph, Configuration()) for graph in (mixtral(), split_experts(mixtral(), 8).graph)
+    )
+    flop = [
+        ((low.costs.count @ low.costs.flop) @ point) - (low.costs.count @ low.costs.flop)[0]
+        for low in (whole, part)
+    ]
+    assert flop[1] == pytest.approx(flop[0])
+
+
+def test_tokens_travel_out_and_back_in_both_directions() -> None:
+    """Lepikhin et al. 2021: two all-to-alls per layer in forward, and two in backward."""
+    calls = split_experts(mixtral(), 8).collectives
+    assert {COLLECTIVES[name] for name in calls.name} == {"all_to_all"}
+    assert len(calls.op) == 4 * LAYERS
+    message = calls.elements @ monomials(BATCH, SEQ)[0]
+    assert set(message) == {BATCH * SEQ * PER_TOKEN * HIDDEN}
+
+
+def test_tensor_ranks_split_what_expert_ranks_keep() -> None:
+    both = split_graph(split_experts(mixtral(), 2).graph, 2).graph
+    expert, tensor = split_experts(mixtral(), 2).graph, split_graph(mixtral(), 2).graph
+    parameters = [lower(g, Configuration()).num_parameters for g in (both, expert, tensor)]
+    assert parameters[0] < parameters[1]
+    assert parameters[0] < parameters[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "degree", "why"),
+    [
+        ("mixtral-8x7b", 3, "does not divide 8 experts"),
+        ("llama-3-8b", 2, "finds no experts"),
+    ],
+)
+def test_what_cannot_be_split_says_why(name, degree, why) -> None:
+    with pytest.raises(InvalidInputError, match=why):
+        split_experts(load_workload(name).passes[0].graph, degree)
+
+
+def test_only_experts_and_what_belongs_to_them_shrink() -> None:
+    split = split_experts(mixtral(), 8)
+    before, after = mixtral().storages.elements, split.graph.storages.elements
+    assert np.array_equal(before[~split.is_expert], after[~split.is_expert])
+    assert np.allclose(before[split.is_expert], 8 * after[split.is_expert])

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from links_of_tests import make_link
+
+from paceline.catalog import find_device, load_catalog
+from paceline.errors import InvalidInputError
+from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallel.links import LinkTable
+from paceline.parallel.rank_program import rank_program
+from paceline.parallel.sequence_split import ring_messages, split_sequence
+from paceline.predict import DeviceTable, Points
+from paceline.trace import Configuration, Graph, load_workload, lower, monomials
+
+BATCH, SEQ = 2.0, 8192.0
+LAYERS, HIDDEN, KEY_HEADS, HEAD_SIZE = 32, 4096, 8, 128
+
+
+@cache
+def graph_of(name: str) -> Graph:
+    return load_workload(name).passes[0].graph
+
+
+def points() -> Points:
+    return Points(batch=np.array([BATCH]), seq=np.array([SEQ]))
+
+
+@cache
+def costs_of(context: int, *, bytes_per_s: float = 450e9) -> BlockCosts:
+    link = LinkTable.from_links([make_link(bytes_per_s=bytes_per_s)])
+    return block_costs(
+        graph_of("llama-3-8b"),
+        Configuration(precision="bf16", compiler="compiled"),
+        DeviceTable.from_devices([find_device(load_catalog(), "H100 SXM5 80GB")]),
+        points(),
+        TensorGroup(
+            degree=1, ranks_per_node=8, device_link=link, node_link=link,
+            sequence_parallel=False, context_degree=context,
+        ),
+        recipe="half-weights",
+    )  # fmt: skip
+
+
+def test_one_rank_is_the_graph_itself() -> None:
+    assert split_sequence(graph_of("gpt2"), 1) is graph_of("gpt2")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b"])
+@pytest.mark.parametrize("degree", [2, 8])
+def test_ranks_share_the_work_and_repeat_the_update(name, degree) -> None:
+    point = monomials(BATCH, 1024)[0]
+    whole = lower(graph_of(name), Configuration())
+    part = lower(split_sequence(graph_of(name), degree), Configuration())
+    flop = [(low.costs.count @ low.costs.flop) @ point for low in (whole, part)]
+    update = [(low.costs.count @ low.costs.flop)[0] for low in (whole, part)]
+    assert update[0] == pytest.approx(update[1])
+    assert (flop[1] - update[1]) * degree == pytest.approx(flop[0] - update[0], rel=1e-9)
+    assert part.gradient_bytes == whole.gradient_bytes
+
+
+@pytest.mark.parametrize("degree", [2, 4])
+def test_a_rank_keeps_its_part_of_the_activations_and_all_parameters(degree) -> None:
+    whole, part = costs_of(1), costs_of(degree)
+    assert np.allclose(part.saved_bytes * degree, whole.saved_bytes, rtol=1e-6)
+    assert np.array_equal(part.parameters, whole.parameters)
+
+
+@pytest.mark.parametrize("degree", [2, 8])
+def test_the_ring_carries_the_keys_of_all_others_once_and_their_gradients_too(degree) -> None:
+    """Liu et al. 2023: each rank sends its part of keys and values ``degree - 1`` times."""
+    configuration = Configuration(precision="bf16")
+    program = rank_program(
+        split_sequence(graph_of("llama-3-8b"), degree), configuration, "half-weights"
+    )
+    _, messages = ring_messages(program, points(), degree, element_bytes=2)
+    keys = BATCH * SEQ / degree * KEY_HEADS * HEAD_SIZE * 2
+    assert messages.shape == (1, 2 * LAYERS)
+    assert sorted(set(messages[0])) == [2 * keys, 4 * keys]
+
+
+def test_a_fast_ring_hides_behind_attention_and_a_slow_one_does_not() -> None:
+    slow, fast, one = costs_of(4, bytes_per_s=1e9), costs_of(4), costs_of(1)
+    assert one.tensor_s.sum() == 0.0
+    assert fast.tensor_s.sum() < 0.05 * (fast.forward_s + fast.backward_s).sum()
+    keys = BATCH * SEQ / 4 * KEY_HEADS * HEAD_SIZE * 2
+    least_s = LAYERS * 3 * (2 + 4) * keys / 1e9
+    attention_s = (slow.forward_s + slow.backward_s - slow.tensor_s).sum()
+    assert least_s - attention_s < slow.tensor_s.sum()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("resnet50", "it has no sequence"),
+        ("lstm", "no fused attention"),
+    ],
+)
+def test_what_cannot_be_split_says_why(name, why) -> None:
+    with pytest.raises(InvalidInputError, match=why) as caught:
+        split_sequence(graph_of(name), 2)
+    assert "`dp`" in caught.value.hint
