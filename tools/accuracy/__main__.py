@@ -10,11 +10,14 @@ unless ``--only-cached`` is given; coverage counts what is missing.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pickle
 from datetime import date
 from pathlib import Path
 
 import torch
+from fit.densities import densities
+from fit.joint import FitOptions
 from fit.operators import operator_frames
 from fit.steps import Measured, Steps, build_steps, read_measured
 from fit.truth import device_facts
@@ -52,11 +55,10 @@ def main() -> None:
     if "products" in given.tests:
         figures += _product_figures(given.truth, facts)
     if "steps" in given.tests:
-        measured = read_measured(
-            given.truth, [table for _, tables, _ in step_tests.SETS for table in tables[:2]]
-        )
-        steps = _steps(given, list(dict.fromkeys(measured)), catalog)
-        more, extra = _step_figures(given, steps, measured, facts)
+        tables = list(dict.fromkeys(t for _, sources, _ in step_tests.SETS for t in sources))
+        steps = _steps(given, read_measured(given.truth, tables), catalog)
+        measured = read_measured(given.truth, tables, with_left_out=True)
+        more, extra = _step_figures(given, steps, measured, catalog, facts)
         figures += more
         sections += extra
     _write(given, figures, sections)
@@ -68,7 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("benchmarks"))
     parser.add_argument("--cache", type=Path, default=default_cache_folder())
     parser.add_argument("--steps", type=Path, help="keep lowered steps in this file between runs")
-    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--epochs", type=int, default=FitOptions().epochs)
     parser.add_argument("--only-cached", action="store_true")
     parser.add_argument("tests", nargs="*", default=["operators", "steps"])
     return parser.parse_args()
@@ -105,12 +107,13 @@ def _steps(given: argparse.Namespace, measured: list[Measured], catalog) -> Step
     return steps
 
 
-def _step_figures(given, steps: Steps, measured: list[Measured], facts):
+def _step_figures(given, steps: Steps, measured: list[Measured], catalog, facts):
     frames = operator_frames(given.truth, facts)
-    options = {"epochs": given.epochs, "log": lambda text: print(text, flush=True)}
-    lines = step_tests.predict_devices(steps, frames, **options)
-    families = step_tests.predict_families(steps, frames, **options)
-    zero_shot = step_tests.predict_zero_shot(steps, frames, **options)
+    options = dataclasses.replace(FitOptions(), epochs=given.epochs)
+    asked = (steps, frames, densities(catalog.devices), options, lambda t: print(t, flush=True))
+    lines = step_tests.predict_devices(*asked)
+    families = step_tests.predict_families(*asked)
+    zero_shot = step_tests.predict_zero_shot(*asked)
     asked = step_tests.asked_of(measured)
     figures = step_tests.set_figures(lines, asked)
     figures += step_tests.training_figures(families, zero_shot)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from fit.choosing import choose_options
 from fit.datasets import step_weights
-from fit.joint import Predictor, fit_jointly, predict_steps
-from fit.operators import GAP_S, operators_of
+from fit.joint import FitOptions, Predictor, fit_jointly, predict_steps
+from fit.operators import operators_of
 from fit.steps import Steps, select
 
-#: A fold is fitted on so many steps drawn from what is left: the scoreboard takes minutes, and its
-#: figures are, if anything, worse than those of the shipped coefficients.
-_MAX_STEPS = 2500
 FOLDS = Path(__file__).parent / "device_folds.csv"
 
 
@@ -29,8 +27,9 @@ def device_folds() -> dict[str, frozenset[str]]:
 
 
 def fit_without(
-    steps: Steps, frames: dict[str, pd.DataFrame], held_devices: Collection[str],
-    held_steps: np.ndarray, *, epochs: int, seed: int = 0,
+    steps: Steps, frames: Mapping[str, pd.DataFrame], held_devices: Collection[str],
+    held_steps: np.ndarray, density: Mapping[str, np.ndarray], options: FitOptions,
+    log: Callable[[str], None] = lambda _: None,
 ) -> Predictor:  # fmt: skip
     """A fit on what is left when held-out rows are gone, before anything is drawn or scaled.
 
@@ -39,31 +38,22 @@ def fit_without(
         frames: All op rows.
         held_devices: Devices whose op rows are dropped.
         held_steps: True for the steps that are dropped.
-        epochs: Length of the fit.
-        seed: Of the fit.
+        density: Log density of each device.
+        options: How the fit is run, but for what inner folds of these rows choose.
+        log: Called with what they chose.
     """
-    left = np.flatnonzero(~held_steps)
-    if len(left) > _MAX_STEPS:
-        left = np.sort(np.random.default_rng(seed).choice(left, _MAX_STEPS, replace=False))
-    kept = select(steps, left)
+    kept = select(steps, np.flatnonzero(~held_steps))
+    left = {name: rows[~rows.device.isin(list(held_devices))] for name, rows in frames.items()}
+    options = choose_options(kept, left, density, list(device_folds().values()), options, log)
     operators = operators_of(frames, without=held_devices)
-    weight = step_weights(kept)
-    return fit_jointly(
-        kept,
-        operators,
-        weight,
-        epochs=epochs,
-        gap_s=GAP_S,
-        seed=seed,
-        operator_rows=768,
-        batch_steps=128,
-    )
+    return fit_jointly(kept, operators, step_weights(kept), density, options)
 
 
 def predict_held_out(
-    steps: Steps, frames: dict[str, pd.DataFrame], held_devices: Collection[str],
-    held_steps: np.ndarray, *, epochs: int, seed: int = 0,
+    steps: Steps, frames: Mapping[str, pd.DataFrame], held_devices: Collection[str],
+    held_steps: np.ndarray, density: Mapping[str, np.ndarray], options: FitOptions,
+    log: Callable[[str], None] = lambda _: None,
 ) -> np.ndarray:  # fmt: skip
     """Log of predicted time of the held-out steps; arguments as of `fit_without`."""
-    predictor = fit_without(steps, frames, held_devices, held_steps, epochs=epochs, seed=seed)
-    return predict_steps(predictor, steps, np.flatnonzero(held_steps))
+    predictor = fit_without(steps, frames, held_devices, held_steps, density, options, log)
+    return predict_steps(predictor, steps, np.flatnonzero(held_steps), density)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
+from fit.joint import FitOptions
 from fit.steps import Measured, Steps
 
 from accuracy.figures import Figure, errors, figure
@@ -42,15 +43,16 @@ def frame_of(steps: Steps) -> pd.DataFrame:
 
 
 def predict_devices(
-    steps: Steps, frames: dict[str, pd.DataFrame], *, epochs: int, log: Callable[[str], None]
-) -> pd.DataFrame:
+    steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
+    options: FitOptions, log: Callable[[str], None],
+) -> pd.DataFrame:  # fmt: skip
     """Every step predicted with its device and that device's siblings held out."""
     lines = frame_of(steps)
     for fold, devices in device_folds().items():
         held = lines.device.isin(devices).to_numpy()
         if held.any():
             lines.loc[held, "predicted_log"] = predict_held_out(
-                steps, frames, devices, held, epochs=epochs
+                steps, frames, devices, held, density, options, log
             )
             lines.loc[held, "fold"] = fold
             log(f"held out {fold}: {held.sum()} steps")
@@ -58,8 +60,9 @@ def predict_devices(
 
 
 def predict_families(
-    steps: Steps, frames: dict[str, pd.DataFrame], *, epochs: int, log: Callable[[str], None]
-) -> pd.DataFrame:
+    steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
+    options: FitOptions, log: Callable[[str], None],
+) -> pd.DataFrame:  # fmt: skip
     """timm training on the RTX 3090, whole families of models held out in five groups."""
     lines = frame_of(steps)
     is_timm = (lines.source == "timm").to_numpy()
@@ -67,18 +70,23 @@ def predict_families(
     names = np.random.default_rng(0).permutation(np.unique(family[is_timm]))
     for number, group in enumerate(np.array_split(names, 5)):
         held = is_timm & np.isin(family, group)
-        lines.loc[held, "predicted_log"] = predict_held_out(steps, frames, (), held, epochs=epochs)
+        lines.loc[held, "predicted_log"] = predict_held_out(
+            steps, frames, (), held, density, options, log
+        )
         log(f"held out families {number + 1} of 5: {held.sum()} steps")
     return lines[is_timm & (lines.task == "train")]
 
 
 def predict_zero_shot(
-    steps: Steps, frames: dict[str, pd.DataFrame], *, epochs: int, log: Callable[[str], None]
-) -> pd.DataFrame:
+    steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
+    options: FitOptions, log: Callable[[str], None],
+) -> pd.DataFrame:  # fmt: skip
     """timm training with no timm training row used."""
     lines = frame_of(steps)
     held = ((lines.source == "timm") & (lines.task == "train")).to_numpy()
-    lines.loc[held, "predicted_log"] = predict_held_out(steps, frames, (), held, epochs=epochs)
+    lines.loc[held, "predicted_log"] = predict_held_out(
+        steps, frames, (), held, density, options, log
+    )
     log("held out timm training")
     return lines[held]
 

@@ -14,9 +14,16 @@ STEP_TABLES: tuple[str, ...] = (
     "mxnet_perf",
     "nvidia_deeplearningexamples",
     "timm",
+    "convnet_benchmarks",
 )
 #: Tables whose input pipeline may hold a step back count half.
-_REAL_INPUT = frozenset(STEP_TABLES[1:3] + STEP_TABLES[4:5])
+_REAL_INPUT = frozenset(
+    {
+        "lambda_deeplearning_benchmark",
+        "lambda_deeplearning_benchmark_v0",
+        "nvidia_deeplearningexamples",
+    }
+)
 
 
 def step_weights(steps: Steps) -> np.ndarray:

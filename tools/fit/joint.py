@@ -1,12 +1,17 @@
 """Fit all efficiency networks together: op rows by themselves, convolutions through whole steps.
 
-A step's time is the larger of its device time (sum over ops of bound × 10^network + launch gap)
-and its host time (kernels × dispatch). The loss is the absolute log error of steps plus that of op
-rows, so that kinds with op rows of their own stay where those put them.
+A step's time is the larger of its device time (sum over ops of bound × 10^network × the effect of
+the device + launch gap) and its host time (kernels × dispatch). The loss is the absolute log error
+of steps plus that of op rows, so that kinds with op rows of their own stay where those put them.
+
+It is a mixed model: every device has effects of its own and every table one, both shrunk towards
+none, so that the networks need not explain the habits of one card or one author by features that
+other cards share. A prediction for a device that was not measured leaves them out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,47 +21,112 @@ from torch import nn
 
 from fit.steps import FRAMEWORKS, Steps
 from paceline.predict.calibration import EfficiencyModel
+from paceline.predict.device_effects import EFFECT_OF_MODEL, Effect
+from paceline.predict.sustained import power_budget
 
 _FLOOR, _CEILING = -0.5, 2.5
 #: Slowdown of a model of which a fold has seen nothing.
 _UNSEEN = torch.tensor(0.3)
+#: Seconds per kernel before anything is learned: an eager framework, and what has no rows of its
+#: own or dispatches compiled code. From 6 µs the fit of an eager framework found no way up.
+_EAGER_DISPATCH_S, _OTHER_DISPATCH_S = 20e-6, 6e-6
+_EAGER = ("torch", "tensorflow", "mxnet")
+#: Dispatch times are few, and learn faster than weights.
+_DISPATCH_RATE = 5.0
+#: Fixed seconds of a step before anything is learned.
+_LOG_STEP_S = float(np.log(5e-5))
+#: Weight of op rows beside steps; their loss is in log10, that of steps in natural logs.
+_OPERATOR_WEIGHT = 0.5 * 2.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operators:
-    """Measured op rows of one model: features, log10 slowdown, weight."""
+    """Measured op rows of one model: features, log10 slowdown, weight, device names."""
 
     features: np.ndarray
     log10_slowdown: np.ndarray
     weight: np.ndarray
+    device: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitOptions:
+    """How a fit is run; the same options and rows give the same coefficients to the bit.
+
+    Attributes:
+        epochs: Passes over the steps.
+        members: Networks per model, whose mean is the answer.
+        hidden: Hidden layers of each.
+        batch_steps: Steps per update.
+        operator_rows: Op rows per model and update.
+        rate: Peak learning rate.
+        decay: Weight decay.
+        noise: Standard deviation of noise on standardised features, so that no network leans on
+            the exact value that tells a device.
+        device_penalty: On the squared log effects of devices.
+        source_penalty: On the squared log effects of tables.
+        fixed_penalty: On the squared log of the fixed time of a step over its start: next to
+            nothing tells it from the time of kernels where all steps are long.
+        is_power_limited: Whether matrix units in steps run at the clock that the board's power
+            sustains (`paceline.predict.sustained`). Op rows are bursts.
+        gap_s: Launch gap of a kernel on the device.
+        seed: Of the initial weights, the order and the noise.
+    """
+
+    epochs: int = 20
+    members: int = 3
+    hidden: tuple[int, ...] = (24, 24)
+    batch_steps: int = 128
+    operator_rows: int = 768
+    rate: float = 4e-3
+    decay: float = 1e-4
+    noise: float = 0.2
+    device_penalty: float = 0.01
+    source_penalty: float = 0.01
+    fixed_penalty: float = 0.01
+    is_power_limited: bool = True
+    gap_s: float = 1.5e-6
+    seed: int = 0
 
 
 class Network(nn.Module):
-    """Clamped, standardised features through two hidden layers."""
+    """Clamped, standardised features through hidden layers, several networks side by side."""
 
-    def __init__(self, low, high, mean, scale, hidden):
+    def __init__(self, x: np.ndarray, options: FitOptions):
         super().__init__()
-        for name, value in (("low", low), ("high", high), ("mean", mean), ("scale", scale)):
+        low, high = np.quantile(x, 0.0005, axis=0), np.quantile(x, 0.9995, axis=0)
+        seen = np.clip(x, low, high)
+        facts = (low, high, seen.mean(0), np.maximum(seen.std(0), 0.2))
+        for name, value in zip(("low", "high", "mean", "scale"), facts, strict=True):
             self.register_buffer(name, torch.tensor(value, dtype=torch.float32))
-        sizes = (len(low), *hidden, 1)
-        self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise(sizes)])
+        self.noise = options.noise
+        sizes = (len(low), *options.hidden, 1)
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for a, b in pairwise(sizes):
+            reach = a**-0.5
+            self.weights.append(torch.empty(options.members, a, b).uniform_(-reach, reach))
+            self.biases.append(torch.empty(options.members, 1, b).uniform_(-reach, reach))
         with torch.no_grad():
-            self.layers[-1].weight *= 0.1
-            self.layers[-1].bias.fill_(0.25)
+            self.weights[-1] *= 0.1
+            self.biases[-1].fill_(0.25)
 
     def forward(self, x):
+        """Log10 slowdowns, (members, rows)."""
         x = (torch.clamp(x, self.low, self.high) - self.mean) / self.scale
-        for layer in self.layers[:-1]:
-            x = torch.relu(layer(x))
-        y = self.layers[-1](x)[:, 0]
+        if self.training and self.noise:
+            x = x + self.noise * torch.randn_like(x)
+        x = x.expand(len(self.weights[0]), *x.shape)
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = torch.relu(torch.baddbmm(bias, x, weight))
+        y = torch.baddbmm(self.biases[-1], x, self.weights[-1])[..., 0]
         return torch.clamp(y, _FLOOR, _CEILING) + 0.01 * (y - y.detach())
 
     def export(self) -> EfficiencyModel:
-        weights = [layer.weight.detach().double().numpy().T for layer in self.layers]
-        biases = [layer.bias.detach().double().numpy() for layer in self.layers]
+        weights = [w.detach().double().numpy() for w in self.weights]
+        biases = [b.detach().double().numpy() for b in self.biases]
         mean, scale = self.mean.double().numpy(), self.scale.double().numpy()
         weights[0] = weights[0] / scale[:, None]
-        biases[0] = biases[0] - mean @ weights[0]
+        biases[0] = biases[0] - mean @ weights[0][:, None]
         return EfficiencyModel(
             low=self.low.numpy().copy(), high=self.high.numpy().copy(),
             weights=tuple(w.astype(np.float32) for w in weights),
@@ -71,19 +141,20 @@ class Tiled(nn.Module):
     Free coefficients on FP32 products carry worse to other GPUs than the tile model alone.
     """
 
-    def __init__(self, low, high):
+    def __init__(self, num_features: int):
         super().__init__()
-        self.low, self.high = low, high
+        self.num_features = num_features
 
     def forward(self, x):
-        return torch.clamp(x[:, -1], _FLOOR, _CEILING)
+        return torch.clamp(x[None, :, -1], _FLOOR, _CEILING)
 
     def export(self) -> EfficiencyModel:
-        pick = np.zeros((len(self.low), 1), np.float32)
-        pick[-1] = 1.0
+        pick = np.zeros((1, self.num_features, 1), np.float32)
+        pick[0, -1] = 1.0
+        wide = np.full(self.num_features, 9.0, np.float32)
         return EfficiencyModel(
-            low=self.low.astype(np.float32), high=self.high.astype(np.float32), weights=(pick,),
-            biases=(np.zeros(1, np.float32),), floor=_FLOOR, ceiling=_CEILING,
+            low=-wide, high=wide, weights=(pick,), biases=(np.zeros((1, 1, 1), np.float32),),
+            floor=_FLOOR, ceiling=_CEILING,
         )  # fmt: skip
 
 
@@ -92,46 +163,84 @@ TILED = frozenset({"product_vector"})
 
 
 class Predictor(nn.Module):
-    """Networks by model, and host dispatch by framework and compiler."""
+    """Networks by model, effects of devices and tables, and host dispatch."""
 
-    def __init__(self, networks, gap_s):
+    def __init__(self, networks, options: FitOptions, devices: list[str], steps: Steps):
         super().__init__()
         self.networks = nn.ModuleDict(networks)
-        self.gap_s = gap_s
+        self.gap_s = options.gap_s
+        self.power_exponent = power_budget().exponent if options.is_power_limited else None
+        self.devices = devices
+        self.has_steps = np.isin(devices, steps.device)
+        self.slope = nn.Parameter(torch.zeros(len(Effect)))
+        # Benchmarks of operators have habits of their own, which steps of that device do not show.
+        self.own = nn.Parameter(torch.zeros(len(devices), len(Effect)))
+        self.own_in_operators = nn.Parameter(torch.zeros(len(devices), len(Effect)))
+        self.table = nn.Parameter(torch.zeros(len(np.unique(_tables(steps)))))
+        start = [[_EAGER_DISPATCH_S if f in _EAGER else _OTHER_DISPATCH_S] * 2 for f in FRAMEWORKS]
+        seconds = torch.tensor([[eager, [_OTHER_DISPATCH_S] * 2] for eager in start])
         # log of seconds per kernel: (framework, eager or compiled, forward or backward)
-        self.log_dispatch_s = nn.Parameter(torch.full((len(FRAMEWORKS), 2, 2), np.log(6e-6)))
-        self.log_step_s = nn.Parameter(torch.full((len(FRAMEWORKS),), np.log(5e-5)))
+        self.log_dispatch_s = nn.Parameter(torch.log(seconds))
+        self.log_step_s = nn.Parameter(torch.full((len(FRAMEWORKS),), _LOG_STEP_S))
+
+    def log_effect(self, model, density, own=None):
+        """Log effect of the device on each row; without ``own`` effects the law alone."""
+        if model not in EFFECT_OF_MODEL:
+            return torch.zeros(())
+        effect = EFFECT_OF_MODEL[model]
+        law = self.slope[effect] * density[:, effect]
+        return law if own is None else law + own[:, effect]
+
+    def slowdown(self, model, x):
+        """Log10 slowdowns, (members, rows); the mean alone when not training."""
+        if model not in self.networks:
+            return _UNSEEN.expand(1, len(x))
+        y = self.networks[model](x)
+        return y if self.training else y.mean(0, keepdim=True)
+
+    def sustained(self, time, power):
+        """Time of launches in steady work, of which the board's power serves so many."""
+        if self.power_exponent is None:
+            return time
+        return torch.maximum(time, time ** (1 - self.power_exponent) * power**self.power_exponent)
 
     def forward(self, batch):
-        device = batch["kernels"].sum(1) * self.gap_s
-        for model, (x, bound, launches, step) in batch["rows"].items():
-            slowdown = self.networks[model](x) if model in self.networks else _UNSEEN
-            time = bound * launches * 10.0**slowdown
-            device = device.index_add(0, step, time)
+        """Log of step time, (members, steps)."""
+        total = batch["kernels"].sum(1)[None] * self.gap_s
+        for model, (x, bound, power, launches, step) in batch["rows"].items():
+            own = self.own[batch["device"][step]] if self.training else None
+            effect = torch.exp(self.log_effect(model, batch["density"][step], own))
+            time = launches * self.sustained(
+                bound * effect * 10.0 ** self.slowdown(model, x), power
+            )
+            sums = torch.zeros(len(time), len(batch["target"])).index_add(1, step, time)
+            total = total + sums
         dispatch = torch.exp(self.log_dispatch_s[batch["framework"], batch["compiled"]])
         host = (batch["kernels"] * dispatch).sum(1)
         fixed = torch.exp(self.log_step_s[batch["framework"]])
         # A smooth maximum, so that both sides learn near the crossing.
-        return torch.log((device**8 + host**8) ** 0.125 + fixed)
+        answer = torch.log((total**8 + host**8) ** 0.125 + fixed)
+        return answer + self.table[batch["table"]] if self.training else answer
 
 
-def make_networks(steps: Steps, operators: dict[str, Operators], hidden=(24, 24)):
+def make_networks(steps: Steps, operators: Mapping[str, Operators], options: FitOptions):
     """Networks whose clamps span what was seen in steps and op rows."""
     networks = {}
     for model in sorted(set(steps.rows) | set(operators)):
         parts = [p.features for p in (steps.rows.get(model), operators.get(model)) if p is not None]
         x = np.concatenate(parts).astype(np.float64)
-        if model in TILED:
-            networks[model] = Tiled(np.full(x.shape[1], -9.0), np.full(x.shape[1], 9.0))
-            continue
-        low, high = np.quantile(x, 0.0005, axis=0), np.quantile(x, 0.9995, axis=0)
-        x = np.clip(x, low, high)
-        networks[model] = Network(low, high, x.mean(0), np.maximum(x.std(0), 0.2), hidden)
+        networks[model] = Tiled(x.shape[1]) if model in TILED else Network(x, options)
     return networks
 
 
-def step_batch(steps: Steps, chosen: np.ndarray) -> dict:
-    """Tensors of some steps."""
+def step_batch(steps: Steps, chosen: np.ndarray, density: Mapping[str, np.ndarray]) -> dict:
+    """Tensors of some steps.
+
+    Args:
+        steps: All steps.
+        chosen: Which.
+        density: Log density of each device, (number of effects,).
+    """
     number = np.full(len(steps.step_s), -1)
     number[chosen] = np.arange(len(chosen))
     rows = {}
@@ -141,6 +250,7 @@ def step_batch(steps: Steps, chosen: np.ndarray) -> dict:
             rows[model] = (
                 torch.from_numpy(np.ascontiguousarray(r.features[keep], dtype=np.float32)),
                 torch.from_numpy((r.bound_s[keep]).astype(np.float32)),
+                torch.from_numpy((r.power_s[keep]).astype(np.float32)),
                 torch.from_numpy(r.launches[keep].astype(np.float32)),
                 torch.from_numpy(number[r.step[keep]].astype(np.int64)),
             )
@@ -151,92 +261,148 @@ def step_batch(steps: Steps, chosen: np.ndarray) -> dict:
         "framework": torch.from_numpy(steps.framework[chosen].astype(np.int64)),
         "compiled": torch.from_numpy(steps.is_compiled[chosen].astype(np.int64)),
         "target": torch.from_numpy(np.log(steps.step_s[chosen]).astype(np.float32)),
+        "density": _densities(steps.device[chosen], density),
     }
 
 
+def _densities(names: np.ndarray, density: Mapping[str, np.ndarray]) -> torch.Tensor:
+    unique, code = np.unique(names, return_inverse=True)
+    values = np.array([density[name] for name in unique], dtype=np.float32)
+    return torch.from_numpy(values.reshape(-1, len(Effect))[code])
+
+
 def fit_jointly(
-    steps: Steps, operators: dict[str, Operators], weight: np.ndarray, *, epochs: int,
-    seed: int = 0,
-    hidden=(24, 24), gap_s: float = 1.5e-6, batch_steps: int = 256, rate: float = 4e-3,
-    operator_rows: int = 2048, decay: float = 1e-4, log=lambda _: None,
+    steps: Steps, operators: Mapping[str, Operators], weight: np.ndarray,
+    density: Mapping[str, np.ndarray], options: FitOptions, *,
+    log: Callable[[str], None] = lambda _: None,
 ) -> Predictor:  # fmt: skip
     """Deterministic joint fit.
 
     Args:
         steps: Whole steps.
         operators: Op rows by model.
-        weight: Weight of each step; zero leaves it out.
-        epochs: Passes over the steps.
-        seed: Of the initial weights and the order.
-        hidden: Hidden layers.
-        gap_s: Launch gap of a kernel on the device.
-        batch_steps: Steps per update.
-        rate: Peak learning rate.
-        operator_rows: Op rows per model and update.
-        decay: Weight decay.
+        weight: Weight of each step.
+        density: Log density of each device, (number of effects,).
+        options: How it is run.
         log: Called with one line per few epochs.
     """
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    predictor = Predictor(make_networks(steps, operators, hidden), gap_s)
-    used = np.flatnonzero(weight > 0)
-    batches = [
-        (step_batch(steps, part), torch.from_numpy(weight[part].astype(np.float32)))
-        for part in np.array_split(rng.permutation(used), max(1, len(used) // batch_steps))
-    ]
-    optimizer = torch.optim.AdamW(predictor.parameters(), lr=rate, weight_decay=decay)
-    total = epochs * len(batches)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=total)
-    tensors = {
-        m: (torch.from_numpy(o.features.astype(np.float32)),
-            torch.from_numpy(o.log10_slowdown.astype(np.float32)),
-            torch.from_numpy(o.weight.astype(np.float32)))
-        for m, o in operators.items() if m not in TILED
-    }  # fmt: skip
-    for epoch in range(epochs):
+    torch.manual_seed(options.seed)
+    rng = np.random.default_rng(options.seed)
+    operators = {m: o for m, o in operators.items() if m not in TILED}
+    names = sorted(set(steps.device).union(*(o.device for o in operators.values())))
+    table = np.unique(_tables(steps), return_inverse=True)[1]
+    networks = make_networks(steps, operators, options)
+    predictor = Predictor(networks, options, names, steps)
+    order = np.array_split(rng.permutation(len(weight)), max(1, len(weight) // options.batch_steps))
+    batches = [_training_batch(steps, part, density, weight, names, table) for part in order]
+    tensors = {m: _operator_tensors(o, density, names) for m, o in operators.items()}
+    optimizer, schedule = _optimizer(predictor, options, options.epochs * len(batches))
+    predictor.train()
+    for epoch in range(options.epochs):
         errors = []
         for number in rng.permutation(len(batches)):
-            batch, w = batches[number]
             optimizer.zero_grad()
-            error = (predictor(batch) - batch["target"]).abs()
-            loss = (error * w).sum() / w.sum()
-            for model, (x, y, wo) in tensors.items():
-                i = torch.from_numpy(rng.integers(0, len(y), operator_rows))
-                miss = (predictor.networks[model](x[i]) - y[i]).abs()
-                loss = loss + 0.5 * 2.3 * (miss * wo[i]).sum() / wo[i].sum()
+            error = _step_loss(predictor, batches[number])
+            loss = error + _penalty(predictor, options)
+            for model, one in tensors.items():
+                drawn = torch.from_numpy(rng.integers(0, len(one[1]), options.operator_rows))
+                loss = loss + _operator_loss(predictor, model, [t[drawn] for t in one])
             loss.backward()
             optimizer.step()
             schedule.step()
-            errors.append(float(error.detach().mean()))
-        if epoch % 5 == 4 or epoch == epochs - 1:
+            errors.append(float(error.detach()))
+        if epoch % 5 == 4 or epoch == options.epochs - 1:
             log(f"epoch {epoch + 1}: mean abs log error of steps {np.mean(errors):.3f}")
-    return predictor
+    return predictor.eval()
 
 
-def predict_steps(predictor: Predictor, steps: Steps, chosen: np.ndarray) -> np.ndarray:
-    """Log of predicted step time of some steps."""
+def _tables(steps: Steps) -> np.ndarray:
+    """What shares one author's habits: table, framework and task."""
+    parts = zip(steps.source, steps.framework, steps.task, strict=True)
+    return np.array([f"{source}/{framework}/{task}" for source, framework, task in parts])
+
+
+def _training_batch(steps, part, density, weight, names, table):
+    return {
+        **step_batch(steps, part, density),
+        "weight": torch.from_numpy(weight[part].astype(np.float32)),
+        "device": torch.from_numpy(np.searchsorted(names, steps.device[part])),
+        "table": torch.from_numpy(table[part]),
+    }
+
+
+def _operator_tensors(operators: Operators, density, names) -> tuple[torch.Tensor, ...]:
+    return (
+        torch.from_numpy(operators.features.astype(np.float32)),
+        torch.from_numpy(operators.log10_slowdown.astype(np.float32)),
+        torch.from_numpy(operators.weight.astype(np.float32)),
+        torch.from_numpy(np.searchsorted(names, operators.device)),
+        _densities(operators.device, density),
+    )
+
+
+def _optimizer(predictor: Predictor, options: FitOptions, num_updates: int):
+    groups = [
+        {"params": predictor.networks.parameters(), "weight_decay": options.decay},
+        {"params": [predictor.slope, predictor.own, predictor.own_in_operators, predictor.table]},
+        {"params": [predictor.log_dispatch_s, predictor.log_step_s]},
+    ]
+    rate = options.rate
+    optimizer = torch.optim.AdamW(groups, lr=rate, weight_decay=0.0)
+    return optimizer, torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, [rate, rate, rate * _DISPATCH_RATE], total_steps=num_updates
+    )
+
+
+def _step_loss(predictor, batch):
+    error = (predictor(batch) - batch["target"]).abs().mean(0)
+    return (error * batch["weight"]).sum() / batch["weight"].sum()
+
+
+def _penalty(predictor, options):
+    own = (predictor.own**2).sum() + (predictor.own_in_operators**2).sum()
+    fixed = ((predictor.log_step_s - _LOG_STEP_S) ** 2).sum()
+    return (
+        options.device_penalty * own
+        + options.source_penalty * (predictor.table**2).sum()
+        + options.fixed_penalty * fixed
+    )
+
+
+def _operator_loss(predictor, model, drawn):
+    x, target, weight, device, density = drawn
+    own = predictor.own_in_operators[device]
+    effect = predictor.log_effect(model, density, own) / np.log(10.0)
+    miss = (predictor.slowdown(model, x) + effect - target).abs().mean(0)
+    return _OPERATOR_WEIGHT * (miss * weight).sum() / weight.sum()
+
+
+def predict_steps(
+    predictor: Predictor, steps: Steps, chosen: np.ndarray, density: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """Log of predicted step time of some steps, as of devices that were not measured."""
     parts = np.array_split(chosen, max(1, len(chosen) // 2000))
     with torch.no_grad():
-        return np.concatenate([predictor(step_batch(steps, part)).numpy() for part in parts])
+        answers = [predictor(step_batch(steps, part, density))[0].numpy() for part in parts]
+    return np.concatenate(answers)
 
 
 def fit_alone(
-    operators: Operators, *, hidden=(24, 24), updates: int = 3000, seed: int = 0, rate: float = 4e-3
-) -> EfficiencyModel:
-    """Fit one network to op rows only; the same rows give the same coefficients to the bit."""
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    x = operators.features.astype(np.float64)
-    low, high = np.quantile(x, 0.0005, axis=0), np.quantile(x, 0.9995, axis=0)
-    x = np.clip(x, low, high)
-    network = Network(low, high, x.mean(0), np.maximum(x.std(0), 0.2), hidden)
+    operators: Operators, *, updates: int = 3000, options: FitOptions | None = None,
+    batch_rows: int = 2048,
+) -> EfficiencyModel:  # fmt: skip
+    """Fit one model to op rows only; the same rows give the same coefficients to the bit."""
+    options = options or FitOptions(members=1, noise=0.0)
+    torch.manual_seed(options.seed)
+    rng = np.random.default_rng(options.seed)
+    network = Network(operators.features.astype(np.float64), options)
     features = torch.from_numpy(operators.features.astype(np.float32))
     target = torch.from_numpy(operators.log10_slowdown.astype(np.float32))
     weight = torch.from_numpy(operators.weight.astype(np.float32))
-    optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=updates)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=options.decay)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.rate, total_steps=updates)
     for _ in range(updates):
-        rows = torch.from_numpy(rng.integers(0, len(target), 2048))
+        rows = torch.from_numpy(rng.integers(0, len(target), batch_rows))
         optimizer.zero_grad()
         loss = ((network(features[rows]) - target[rows]).abs() * weight[rows]).mean()
         loss.backward()

@@ -11,31 +11,54 @@ import pandas as pd
 from fit import truth
 from fit.joint import Operators
 from fit.networks import bounds_of, features_of
+from fit.residency import resident_bytes_per_cycle, with_residency
+from fit.served_streams import served_streams
+from paceline.predict import builtin_calibration
 from paceline.predict.tiles import TileConstants
 
 #: A kernel's own launch gap, which op rows contain and steps add per kernel.
 GAP_S = 1.5e-6
 #: Rows within so many times the instrument's smallest reading say nothing about the kernel.
 _ABOVE_FLOOR = 1.7
+#: Streams are short: the empty interval is taken off, and must not be most of what is left.
+_STREAM_ABOVE_FLOOR = 3.0
 _MAX_ROWS = 60_000
+#: Formats of aiconfigurator's products that are fitted: peak and bytes of an element.
+_NARROW = {"bfloat16": ("peak_bf16", 2.0), "fp8": ("peak_fp8", 1.0)}
 
 
 def operator_frames(folder: Path, facts: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """All op rows by model, with the time of the kernel alone."""
-    narrow = {"bfloat16": ("peak_bf16", 2.0), "fp8": ("peak_fp8", 1.0)}
+    products = graphs(narrow_products(folder, facts))
+    attention = graphs(truth.aic_attention(folder, facts))
+    constants = builtin_calibration().constants
+    copies = float(constants["benchmarks"]["num_copies"])
+    rate = float(constants["tiles"]["tensor"]["resident_bytes_per_cycle"])
+    cache_rate = resident_bytes_per_cycle(attention[attention.op == "decode"])
     return {
         "product_vector": events(truth.neusight_products(folder, facts)),
-        "product_tensor": graphs(truth.aic_products(folder, facts, narrow)),
+        "product_tensor": with_residency(products, copies, rate),
         "conv_vector": events(truth.neusight_convolutions(folder, facts)),
-        "attention": graphs(truth.aic_attention(folder, facts)),
-        "stream": events(truth.neusight_streams(folder, facts)),
+        "attention": with_residency(attention, 1.0, cache_rate),
+        "stream": _streams(folder, facts),
     }
+
+
+def _streams(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
+    """Streaming ops: large ones timed by events, small ones as kernels of served models."""
+    timed = events(truth.neusight_streams(folder, facts), above_floor=_STREAM_ABOVE_FLOOR)
+    return pd.concat([timed, served_streams(folder, facts)], ignore_index=True)
+
+
+def narrow_products(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
+    """BF16 and FP8 matrix products, as they were timed."""
+    return truth.aic_products(folder, facts, _NARROW)
 
 
 def operators_of(
     frames: Mapping[str, pd.DataFrame], *, without: Collection[str] = ()
 ) -> dict[str, Operators]:
-    """Op rows by model, each device with the same total weight.
+    """Op rows by model, each device of a table with the same total weight.
 
     Args:
         frames: What `operator_frames` read.
@@ -53,22 +76,28 @@ def as_operators(
         rows = rows.iloc[np.random.default_rng(0).choice(len(rows), max_rows, replace=False)]
     features = features_of(rows, group, tiles)
     slowdown = np.log10(rows.time_s.to_numpy() / bounds_of(rows).roofline_s)
-    weight = 1.0 / rows.groupby("device").time_s.transform("size").to_numpy()
+    weight = 1.0 / rows.groupby("source_name").time_s.transform("size").to_numpy()
     keep = np.flatnonzero(np.isfinite(slowdown) & np.isfinite(features).all(1))
     return Operators(
         features=features[keep],
         log10_slowdown=slowdown[keep],
         weight=weight[keep] / weight[keep].mean(),
+        device=rows.device.to_numpy(str)[keep],
     )
 
 
-def events(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows timed between two events: the empty interval of each device is taken off."""
+def events(rows: pd.DataFrame, *, above_floor: float = _ABOVE_FLOOR) -> pd.DataFrame:
+    """Rows timed between two events: the empty interval of each device is taken off.
+
+    Args:
+        rows: Op rows as timed.
+        above_floor: Rows shorter than so many empty intervals are dropped.
+    """
     smallest = rows.groupby("source_name").time_s.transform(lambda t: t.quantile(0.001))
     empty_s = np.maximum(smallest - 2e-6, 0)
     alone_s = rows.time_s - np.minimum(empty_s, 0.9 * rows.time_s)
     kept = rows.assign(time_s=alone_s, empty_s=empty_s, event_s=rows.time_s)
-    return kept[rows.time_s > _ABOVE_FLOOR * empty_s].reset_index(drop=True)
+    return kept[rows.time_s > above_floor * empty_s].reset_index(drop=True)
 
 
 def graphs(rows: pd.DataFrame) -> pd.DataFrame:

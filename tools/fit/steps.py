@@ -27,6 +27,7 @@ from paceline.predict.kernels import (
     row_peaks,
 )
 from paceline.predict.prediction import Points
+from paceline.predict.sustained import power_flop, power_s
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import Phase
 from paceline.trace.lowering import lower
@@ -49,12 +50,14 @@ class OpRows:
     Attributes:
         features: (num_rows, num_features).
         bound_s: Roofline of one launch.
+        power_s: Time in which the board's power serves one launch; 0 off the matrix units.
         launches: Launches in the whole step.
         step: Which step each row belongs to.
     """
 
     features: np.ndarray
     bound_s: np.ndarray
+    power_s: np.ndarray
     launches: np.ndarray
     step: np.ndarray
 
@@ -101,6 +104,7 @@ def select(steps: Steps, chosen: np.ndarray) -> Steps:
             rows[model] = OpRows(
                 features=r.features[keep],
                 bound_s=r.bound_s[keep],
+                power_s=r.power_s[keep],
                 launches=r.launches[keep],
                 step=number[r.step[keep]],
             )
@@ -111,8 +115,22 @@ def select(steps: Steps, chosen: np.ndarray) -> Steps:
 FRAMEWORKS = ("torch", "tensorflow", "mxnet", "legacy", "vllm")
 
 
-def read_measured(folder: Path, tables: Sequence[str]) -> list[Measured]:
-    """Single-device rows of quality A of some tables, with their step times."""
+#: Rows whose inputs do not say what ran: neither fitted nor scored, and missing in coverage.
+LEFT_OUT = Path(__file__).parent / "left_out_rows.csv"
+
+
+def read_measured(
+    folder: Path, tables: Sequence[str], *, with_left_out: bool = False
+) -> list[Measured]:
+    """Single-device rows of quality A of some tables, with their step times.
+
+    Args:
+        folder: The published measurements.
+        tables: Names of tables.
+        with_left_out: Keep rows whose inputs do not say what ran.
+    """
+    with LEFT_OUT.open(encoding="utf-8", newline="") as file:
+        left_out = list(csv.DictReader(file))
     measured = []
     for table in tables:
         with (folder / "e2e" / f"{table}.csv").open(encoding="utf-8", newline="") as file:
@@ -121,9 +139,29 @@ def read_measured(folder: Path, tables: Sequence[str]) -> list[Measured]:
                     continue
                 row = parse_row(values)
                 step_s = _step_s(values, row)
-                if step_s is not None and not row.gpu.startswith("CPU"):
-                    measured.append(Measured(row=row, step_s=step_s, source=table, index=index))
+                if step_s is None or row.gpu.startswith("CPU"):
+                    continue
+                one = Measured(row=row, step_s=step_s, source=table, index=index)
+                if with_left_out or not is_left_out(one, values["extra"], left_out):
+                    measured.append(one)
     return measured
+
+
+def is_left_out(measured: Measured, extra: str, left_out: Sequence[dict[str, str]]) -> bool:
+    """Whether the inputs of a row do not tell what ran.
+
+    Args:
+        measured: The row.
+        extra: Its column of that name.
+        left_out: Lines of ``LEFT_OUT``; an empty framework or ``extra`` there holds for all.
+    """
+    row = measured.row
+    return any(
+        (measured.source, row.model, row.task) == (line["table"], line["model"], line["task"])
+        and line["framework"] in ("", row.framework)
+        and line["extra"] in extra
+        for line in left_out
+    )
 
 
 def _step_s(values: dict[str, str], row: Row) -> float | None:
@@ -201,16 +239,19 @@ class _Builder:
             lowered=lowered, shapes=shapes, devices=table, peak_dr=peak_dr, bounds=bounds,
             calibration=self._calibration, framework=key[2],
         )  # fmt: skip
+        power = power_s(power_flop(lowered, shapes), table)
         for one in grouped_features(asked):
             size = (len(points), len(one.rows))
             shape = (1, *size, one.features.shape[-1])
             features = np.broadcast_to(one.features, shape)[0][picked]
             bound = np.broadcast_to(bounds.roofline_s[0][:, one.rows], size)[picked]
+            limit = np.broadcast_to(power[0][:, one.rows], size)[picked]
             launches = (shapes.launches[:, one.rows] * costs.count[one.rows])[picked]
             self._parts[one.model].append(
                 OpRows(
                     features=features.reshape(-1, features.shape[-1]),
                     bound_s=bound.reshape(-1),
+                    power_s=limit.reshape(-1).astype(np.float32),
                     launches=launches.reshape(-1),
                     step=np.repeat(np.arange(len(picked)) + self._count, len(one.rows)),
                 )
@@ -241,7 +282,7 @@ class _Builder:
             model: OpRows(
                 **{
                     f: np.concatenate([getattr(p, f) for p in parts])
-                    for f in ("features", "bound_s", "launches", "step")
+                    for f in ("features", "bound_s", "power_s", "launches", "step")
                 }
             )
             for model, parts in self._parts.items()

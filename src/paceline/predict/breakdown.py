@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from paceline.predict.calibration import Calibration, builtin_calibration
 from paceline.predict.devices import DeviceTable
-from paceline.predict.kernels import RowShapes, RowTimes, evaluate_shapes, row_times
+from paceline.predict.kernels import RowShapes, RowTimes, evaluate_shapes
 from paceline.predict.prediction import Points
+from paceline.predict.sustained import steady_row_times
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import DIM_NAMES, FloatArray, OpKind, Owner, Phase, monomials
 
@@ -205,7 +206,7 @@ def _times(
 ) -> RowTimes:
     """Row times with the device's own shift, as the whole-step prediction has it."""
     calibration = calibration or builtin_calibration()
-    times = row_times(lowered, shapes, device, calibration)
+    times = steady_row_times(lowered, shapes, device, calibration)
     shift = calibration.device_log_shift.get(device.names[0], 0.0)
     return RowTimes(device_s=times.device_s * np.float32(np.exp(shift)), bounds=times.bounds)
 

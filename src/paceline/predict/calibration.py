@@ -24,7 +24,7 @@ _BLOCK = 2048
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EfficiencyModel:
-    """A small network from features to log10 of (time over bound).
+    """The mean of small networks from features to log10 of (time over bound).
 
     Features are clamped to the range seen in fitting, so nothing is extrapolated; the answer is
     clamped too, so that no kernel beats physics by more than caches allow.
@@ -32,8 +32,9 @@ class EfficiencyModel:
     Attributes:
         low: Smallest value of each feature seen, (num_features,).
         high: Largest value of each feature seen, (num_features,).
-        weights: One matrix per layer; the first has the standardisation folded in.
-        biases: One vector per layer.
+        weights: One stack of matrices per layer, (members, inputs, outputs); the first layer has
+            the standardisation folded in.
+        biases: One stack per layer, (members, 1, outputs).
         floor: Smallest log10 slowdown allowed.
         ceiling: Largest log10 slowdown allowed.
     """
@@ -61,7 +62,7 @@ class EfficiencyModel:
             x = x @ weight
             x += bias
             np.maximum(x, 0.0, out=x)
-        y: Array = (x @ self.weights[-1] + self.biases[-1])[:, 0]
+        y: Array = (x @ self.weights[-1] + self.biases[-1])[..., 0].mean(axis=0)
         return y
 
 

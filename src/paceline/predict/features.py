@@ -28,7 +28,7 @@ ATTENTION_FEATURES: tuple[str, ...] = (
     "log_group", "log_head_size", "log_waves", "wave_fill", "causal",
 )  # fmt: skip
 SETTING_FEATURES: tuple[str, ...] = (
-    "is_compiled", "is_channels_last", "is_tensorflow", "is_old_framework",
+    "is_compiled", "is_channels_last", "is_tensorflow",
 )  # fmt: skip
 CONV_FEATURES: tuple[str, ...] = (
     *PRODUCT_FEATURES, "log_kernel_area", "log_stride", "log_channels_per_group",
@@ -81,19 +81,15 @@ class Settings:
         is_compiled: Fused by a compiler.
         is_channels_last: Images stored channels last.
         is_tensorflow: Kernels chosen by TensorFlow.
-        is_old_framework: Kernels chosen by MXNet or older frameworks.
     """
 
     is_compiled: Array
     is_channels_last: Array
     is_tensorflow: Array
-    is_old_framework: Array
 
     def flags(self) -> tuple[Array, ...]:
         """In the order of ``SETTING_FEATURES``."""
-        return (
-            self.is_compiled, self.is_channels_last, self.is_tensorflow, self.is_old_framework,
-        )  # fmt: skip
+        return self.is_compiled, self.is_channels_last, self.is_tensorflow
 
     @classmethod
     def of(cls, *, compiler: str, is_channels_last: bool, framework: str) -> Settings:
@@ -106,7 +102,6 @@ class Settings:
             is_compiled=flag(compiler != "eager"),
             is_channels_last=flag(is_channels_last),
             is_tensorflow=flag(framework == "tensorflow"),
-            is_old_framework=flag(framework in ("mxnet", "legacy")),
         )
 
 

@@ -113,6 +113,19 @@ def product_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, ...]:
     return product[..., 0], product[..., 1], product[..., 2], product[..., 3]
 
 
+def folded_product(product: tuple[Array, ...]) -> tuple[Array, ...]:
+    """A batch of products as one with as many more rows.
+
+    No published row of matrix units has a batch. Their tiles are shared out over the
+    multiprocessors like the tiles of more rows; the bytes and FLOP of the op stay its own.
+
+    Args:
+        product: batch, m, n, k.
+    """
+    batch, m, n, k = product
+    return np.ones_like(batch), batch * m, n, k
+
+
 def _forward_product(dims: Array) -> tuple[Array, ...]:
     n, c, _, _, k, r, s, out_h, out_w, groups = np.moveaxis(dims, -1, 0)
     groups = np.maximum(groups, 1)

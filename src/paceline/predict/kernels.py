@@ -14,6 +14,7 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.predict.attention_kernels import log10_slower
 from paceline.predict.calibration import Calibration
+from paceline.predict.device_effects import EFFECT_OF_MODEL, log10_effects
 from paceline.predict.devices import DeviceTable, dtype_peaks, matrix_peaks
 from paceline.predict.features import (
     Array,
@@ -27,6 +28,7 @@ from paceline.predict.features import (
 from paceline.predict.groups import (
     Group,
     conv_shape,
+    folded_product,
     groups_of_rows,
     product_dims,
     sequential_launches,
@@ -125,12 +127,15 @@ def row_times(
         lowered=lowered, shapes=shapes, devices=devices, peak_dr=peak_dr, bounds=bounds,
         calibration=calibration, framework=framework,
     )  # fmt: skip
+    effects = log10_effects(devices, sustained_clock_frac(devices, calibration), calibration)
     older = log10_slower(devices, lowered.configuration.attention)
     for one in grouped_features(question):
         learned = calibration.models[one.model].log10_slowdown(one.features)
         slowdown[..., one.rows] = learned + _kind_offset(costs.kind[one.rows], calibration)
         if one.model == "attention":
             slowdown[..., one.rows] += older[:, None, None]
+        if one.model in EFFECT_OF_MODEL:
+            slowdown[..., one.rows] += effects[:, EFFECT_OF_MODEL[one.model], None, None]
     generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
     slowdown = np.where(devices.is_gpu[:, None, None] > 0, slowdown, generic)
     busy = bounds.roofline_s * np.power(np.float32(10), slowdown)
@@ -229,6 +234,8 @@ def _features(group: Group, rows: npt.NDArray[np.intp], asked: Question) -> Arra
     dims = asked.shapes.dims[:, rows]
     if group.is_product or group.is_convolution:
         product = product_dims(kind, dims)
+        if group == Group.PRODUCT_TENSOR:
+            product = folded_product(product)
         tiled = _tiled_s(group, rows, product, asked)
         if group.is_product:
             return product_features(bounds, product, num_sms, tiled)

@@ -15,10 +15,11 @@ from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.host import dispatch_s
 from paceline.predict.intervals import knowledge_of, log_sigma
-from paceline.predict.kernels import RowTimes, evaluate_shapes, row_times
+from paceline.predict.kernels import RowTimes, evaluate_shapes
 from paceline.predict.memory import peak_memory_bytes
 from paceline.predict.power import mean_power_w
 from paceline.predict.prediction import Bound, Points, StepPrediction
+from paceline.predict.sustained import steady_row_times
 from paceline.predict.timeline import step_end_s
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Owner, Phase, monomials
@@ -132,7 +133,9 @@ def _slice(points: Points, part: slice) -> Points:
 def _times_of(asked: _Question, points: Points) -> _Times:
     costs, calibration = asked.lowered.costs, asked.calibration
     shapes = evaluate_shapes(costs, points)
-    rows = row_times(asked.lowered, shapes, asked.devices, calibration, framework=asked.framework)
+    rows = steady_row_times(
+        asked.lowered, shapes, asked.devices, calibration, framework=asked.framework
+    )
     shift = np.array([calibration.device_log_shift.get(n, 0.0) for n in asked.devices.names])
     device_dpr = rows.device_s * np.exp(shift, dtype=np.float32)[:, None, None]
     total = device_dpr * costs.count.astype(np.float32)

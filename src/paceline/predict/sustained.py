@@ -8,7 +8,7 @@ when it trains; boards with more arithmetic per watt lose more.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
+from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.groups import Group, groups_of_rows
-from paceline.predict.kernels import RowShapes
+from paceline.predict.kernels import RowShapes, RowTimes, row_times
 from paceline.trace.costs import LoweredPass
 
 _MATRIX_GROUPS = (
@@ -74,12 +75,29 @@ def sustained_frac(
     return np.where(np.isnan(frac), 1.0, frac)
 
 
+def steady_row_times(
+    lowered: LoweredPass,
+    shapes: RowShapes,
+    devices: DeviceTable,
+    calibration: Calibration,
+    *,
+    framework: str = "torch",
+) -> RowTimes:
+    """As `kernels.row_times`, at the clock that a step repeated for hours holds.
+
+    Whether steps are so limited is part of the calibration: they are where its networks were
+    fitted with the law.
+    """
+    burst = row_times(lowered, shapes, devices, calibration, framework=framework)
+    if not calibration.constants["device"]["is_power_limited"]:
+        return burst
+    return replace(burst, device_s=sustained_row_s(burst.device_s, lowered, shapes, devices))
+
+
 def sustained_row_s(
     device_s: Array, lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable
 ) -> Array:
     """Time of one occurrence of each row in steady work, (D, P, R).
-
-    Operations in other formats than 16 bits draw power in proportion to their width.
 
     Args:
         device_s: Time in a short loop, (D, P, R).
@@ -87,10 +105,34 @@ def sustained_row_s(
         shapes: Its cost table at the points.
         devices: Where it runs.
     """
+    flop = shapes.launches * power_flop(lowered, shapes)
+    frac = sustained_frac(
+        devices.tdp_w[:, None, None], flop / np.maximum(device_s, 1e-12), power_budget()
+    )
+    return (device_s / frac).astype(device_s.dtype)
+
+
+def power_flop(lowered: LoweredPass, shapes: RowShapes) -> Array:
+    """Operations on matrix units of one launch, as so many in 16 bits by their power, (P, R).
+
+    Operations in other formats draw power in proportion to their width.
+    """
     precision = find_precision(lowered.configuration.precision)
     on_matrix_units = np.isin(groups_of_rows(lowered.costs, precision), _MATRIX_GROUPS)
     width = np.array(ELEMENT_BYTES)[lowered.costs.matmul_dtype] / ELEMENT_BYTES[DType.BF16]
-    flop = shapes.flop * shapes.launches * on_matrix_units * width
-    rate = flop / np.maximum(device_s, 1e-12)
-    frac = sustained_frac(devices.tdp_w[:, None, None], rate, power_budget())
-    return (device_s / frac).astype(device_s.dtype)
+    return (shapes.flop * on_matrix_units * width).astype(np.float32)
+
+
+def power_s(flop: Array, devices: DeviceTable) -> Array:
+    """Time in which the board's power serves operations on matrix units, (D, P, R).
+
+    Work that takes the time t in a short loop takes `max(t, t^(1-x) power_s^x)` in the long run,
+    with the exponent x of the law. Zero, which limits nothing, where the power is unknown.
+
+    Args:
+        flop: As of `power_flop`, (P, R).
+        devices: Where they run.
+    """
+    budget = power_budget()
+    available_w = devices.tdp_w[:, None, None] * (1.0 - budget.idle_frac)
+    return np.nan_to_num(flop * budget.j_per_flop / available_w, posinf=0.0).astype(np.float32)

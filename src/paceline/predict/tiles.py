@@ -21,6 +21,8 @@ import numpy as np
 from paceline.predict.features import Array
 
 _TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (128, 32))
+#: Only matrix units are fed with these.
+_LARGE_TILES = ((256, 256), (192, 128))
 _SPLITS = (1, 2, 4, 8)
 #: k is walked in steps of so many elements.
 _STEP = 32.0
@@ -44,6 +46,9 @@ class TileConstants:
         half_tile: Elements of a tile that reaches half of that.
         memory_frac: Share of the bandwidth that large products reach.
         fill_frac: Tiles per multiprocessor from which the bandwidth is reached.
+        launch_s: Fixed seconds of a kernel, whatever the clock.
+        resident_bytes_per_cycle: What one multiprocessor reads from the last-level cache where
+            repeated calls find their operands there.
     """
 
     launch_cycles: float
@@ -54,6 +59,8 @@ class TileConstants:
     half_tile: float
     memory_frac: float
     fill_frac: float
+    launch_s: float
+    resident_bytes_per_cycle: float
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, float]) -> TileConstants:
@@ -72,6 +79,8 @@ class Engine:
         memory_bytes_per_s: Bandwidth of device memory.
         element_bytes: Of the operands.
         has_matrix_units: Whether the peak is that of matrix units.
+        hit_frac: Share of the bytes found in the last-level cache. None in a step, where every
+            layer has weights of its own; benchmarks that repeat a call do find them.
     """
 
     num_sms: Array
@@ -80,6 +89,7 @@ class Engine:
     memory_bytes_per_s: Array
     element_bytes: Array
     has_matrix_units: bool
+    hit_frac: Array | float = 0.0
 
 
 def tiled_s(
@@ -95,8 +105,9 @@ def tiled_s(
     """
     batch, m, n, k = product
     flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
+    s_per_byte = _s_per_byte(engine, constants)
     best: Array = np.full((), np.inf, dtype=np.float32)
-    for rows, columns in _TILES:
+    for rows, columns in _TILES + (_LARGE_TILES if engine.has_matrix_units else ()):
         area = float(rows * columns)
         tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
         share = constants.compute_frac * area / (area + constants.half_tile)
@@ -113,23 +124,30 @@ def tiled_s(
             cycles = waves * (depth * cycles_per_k + constants.prologue_cycles)
             partial = 0.0 if split == 1 else split * _PARTIAL_BYTES * batch * m * n
             fill = np.clip(tiles * split / (engine.num_sms * constants.fill_frac), 0.02, 1.0)
-            rate = engine.memory_bytes_per_s * constants.memory_frac * fill
-            time_s = np.maximum(cycles / engine.clock_hz, (moved_bytes + partial) / rate)
-            best = np.minimum(best, time_s)
-    best = np.minimum(best, _streamed_s(product, moved_bytes, engine, constants))
-    total: Array = best + constants.launch_cycles / engine.clock_hz
+            memory_s = (moved_bytes + partial) * s_per_byte / fill
+            best = np.minimum(best, np.maximum(cycles / engine.clock_hz, memory_s))
+    best = np.minimum(best, _streamed_s(product, moved_bytes * s_per_byte, engine))
+    total: Array = best + constants.launch_s + constants.launch_cycles / engine.clock_hz
     return total
 
 
-def _streamed_s(
-    product: tuple[Array, ...], moved_bytes: Array, engine: Engine, constants: TileConstants
-) -> Array:
-    """Few rows on a device with matrix units, whose kernels fill no tile; else infinite.
+def _s_per_byte(engine: Engine, constants: TileConstants) -> Array:
+    """Seconds to read one byte from wherever it lies."""
+    memory = engine.memory_bytes_per_s * constants.memory_frac
+    cache = engine.num_sms * engine.clock_hz * constants.resident_bytes_per_cycle
+    hit_frac = np.asarray(engine.hit_frac, dtype=np.float32)
+    seconds: Array = (1 - hit_frac) / memory + hit_frac / np.maximum(cache, memory)
+    return seconds
 
-    They stream the weights once; a row more costs arithmetic at the pace of the vector units.
+
+def _streamed_s(product: tuple[Array, ...], stream_s: Array, engine: Engine) -> Array:
+    """Few rows, whose kernels fill no tile; infinite for more.
+
+    They stream the weights once; a row more costs arithmetic at the pace of the vector units. On
+    vector units this is a matrix times a vector, so one row.
     """
     batch, m, n, k = product
-    stream_s = moved_bytes / (engine.memory_bytes_per_s * constants.memory_frac)
-    compute_s = 2 * batch * m * n * k / (engine.peak_flop_per_s * _VECTOR_FRAC)
-    is_meant = engine.has_matrix_units & (m <= _FEW_ROWS)
+    vector_frac = _VECTOR_FRAC if engine.has_matrix_units else 1.0
+    compute_s = 2 * batch * m * n * k / (engine.peak_flop_per_s * vector_frac)
+    is_meant = m <= (_FEW_ROWS if engine.has_matrix_units else 1)
     return np.where(is_meant, np.maximum(stream_s, compute_s), np.float32(np.inf))

@@ -20,6 +20,7 @@ def make_steps(rng, num_steps=40):
     rows = OpRows(
         features=features,
         bound_s=rng.uniform(1e-4, 1e-3, len(step)).astype(np.float32),
+        power_s=np.zeros(len(step), np.float32),
         launches=np.ones(len(step), np.float32),
         step=step,
     )
@@ -41,13 +42,17 @@ def make_steps(rng, num_steps=40):
 
 def coefficients(steps, held):
     from accuracy.folds import fit_without
+    from fit.joint import FitOptions
 
-    predictor = fit_without(steps, {}, {"held"}, held, epochs=2)
+    density = {"held": np.zeros(4), "kept": np.zeros(4)}
+    predictor = fit_without(steps, {}, {"held"}, held, density, FitOptions(epochs=2))
     model = predictor.networks["stream"].export()
-    return (*model.weights, *model.biases, model.low, model.high)
+    effects = (predictor.own.detach().numpy(), predictor.table.detach().numpy())
+    return (*model.weights, *model.biases, model.low, model.high, *effects)
 
 
 def assert_equal(left, right):
+    assert [a.shape for a in left] == [b.shape for b in right]
     assert all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
 
 

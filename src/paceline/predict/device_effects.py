@@ -1,0 +1,83 @@
+"""What a device does to every op of a kind: a law of its multiprocessors, and its own habit.
+
+Arithmetic is only one of the limits of a multiprocessor: registers, shared memory and issue slots
+do not grow with its matrix units. So the more arithmetic it has per cycle, the smaller the share
+that kernels sustain: GeForce cards, whose matrix units run at half rate, come closer to their
+listed peak than the professional boards with the same multiprocessors. The law is one power of the
+density for all devices. What is left of a device that was measured is its own effect, shrunk
+towards none (a mixed model; Gelman et al., *Bayesian Data Analysis*, ch. 15).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from paceline.predict.calibration import Calibration
+from paceline.predict.devices import PEAK_KEYS, DeviceTable
+from paceline.predict.features import Array
+from paceline.trace.graph import FloatArray
+
+
+class Effect(IntEnum):
+    """Kinds of ops that one effect serves, by the limit they share."""
+
+    PRODUCT = 0
+    CONV_TENSOR = 1
+    CONV_VECTOR = 2
+    STREAM = 3
+
+
+#: FP32 products have the tile model and the clock law, and no effect beside them.
+EFFECT_OF_MODEL: dict[str, Effect] = {
+    "product_tensor": Effect.PRODUCT,
+    "attention": Effect.PRODUCT,
+    "conv_tensor": Effect.CONV_TENSOR,
+    "conv_vector": Effect.CONV_VECTOR,
+    "stream": Effect.STREAM,
+}
+#: FLOP per cycle and multiprocessor at which the law changes nothing: Volta and GA10x, Pascal.
+_MATRIX_REFERENCE = 1024.0
+_VECTOR_REFERENCE = 128.0
+
+
+def log_density(devices: DeviceTable, clock_frac: FloatArray) -> FloatArray:
+    """Log of FLOP per cycle and multiprocessor over a reference, (num_devices, num_effects).
+
+    Matrix units are compared at FP16: TF32 has half the rate and twice the bytes, FP8 the reverse.
+    Zero for ops that stream, and where a fact is unknown.
+
+    Args:
+        devices: The devices.
+        clock_frac: Share of the listed clock that vector units hold, (num_devices,).
+    """
+    cycles_per_s = devices.num_sms * devices.boost_clock_hz
+    matrix = devices.peaks[:, PEAK_KEYS.index("fp16")] / cycles_per_s / _MATRIX_REFERENCE
+    vector = devices.peaks[:, PEAK_KEYS.index("fp32")] / cycles_per_s / _VECTOR_REFERENCE
+    columns = (matrix, matrix, vector * clock_frac, np.ones_like(matrix))
+    return np.log(np.nan_to_num(np.stack(columns, axis=1), nan=1.0, posinf=1.0))
+
+
+def log10_effects(devices: DeviceTable, clock_frac: FloatArray, calibration: Calibration) -> Array:
+    """Log10 by which each effect slows each device, (num_devices, num_effects).
+
+    A device that was not measured has the effect of its family if that was, else the law alone.
+
+    Args:
+        devices: The devices.
+        clock_frac: Share of the listed clock that vector units hold, (num_devices,).
+        calibration: Slopes of the law, and the effects of measured devices and families.
+    """
+    facts = calibration.constants["device_effects"]
+    none = [0.0] * len(Effect)
+    own = np.array([
+        facts["device"].get(name, facts["family"].get(family, none))
+        for name, family in zip(devices.names, devices.families, strict=True)
+    ])  # fmt: skip
+    density = np.clip(
+        log_density(devices, clock_frac), facts["log_density_low"], facts["log_density_high"]
+    )
+    log_effect = np.array(facts["density_slope"]) * density + own
+    effects: Array = (log_effect / np.log(10.0)).astype(np.float32)
+    return effects

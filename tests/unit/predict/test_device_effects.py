@@ -1,0 +1,84 @@
+"""What a device does to all its ops: a law of its multiprocessors, and its own shrunk effect."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from paceline.predict import DeviceTable, Points, builtin_calibration
+from paceline.predict.device_effects import Effect, log10_effects, log_density
+from paceline.predict.kernels import evaluate_shapes, row_times
+
+from .passes import device, lowered, matmul
+
+ONES = np.ones(1)
+CALIBRATION = builtin_calibration()
+
+
+def table(**facts):
+    return DeviceTable.from_devices([device("X", family="Y", **facts)])
+
+
+def effects(devices, **facts):
+    constants = {
+        **CALIBRATION.constants,
+        "device_effects": {**CALIBRATION.constants["device_effects"], **facts},
+    }
+    return log10_effects(devices, ONES, dataclasses.replace(CALIBRATION, constants=constants))[0]
+
+
+def test_twice_the_arithmetic_per_multiprocessor_is_log_two_denser():
+    slow, fast = (
+        log_density(table(peak_flop_per_s={"fp16": p, "fp32": p / 8}), ONES)[0]
+        for p in (1e14, 2e14)
+    )
+    assert fast[Effect.CONV_TENSOR] - slow[Effect.CONV_TENSOR] == pytest.approx(np.log(2))
+    assert fast[Effect.CONV_VECTOR] - slow[Effect.CONV_VECTOR] == pytest.approx(np.log(2))
+    assert fast[Effect.STREAM] == slow[Effect.STREAM] == 0
+
+
+def test_a_device_without_matrix_units_has_no_density_of_them():
+    density = log_density(table(peak_flop_per_s={"fp32": 1e13}), ONES)[0]
+    assert density[Effect.PRODUCT] == density[Effect.CONV_TENSOR] == 0
+    assert np.isfinite(density).all()
+
+
+def test_denser_multiprocessors_sustain_less_and_still_gain():
+    slopes = np.array(CALIBRATION.constants["device_effects"]["density_slope"])
+    assert (slopes < 1).all()
+    assert slopes[Effect.CONV_TENSOR] > 0
+
+
+def test_a_device_has_its_own_effect_then_its_familys_then_none():
+    own, family = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]
+    law = effects(table(), device={}, family={})
+    for known, expected in (
+        ({"device": {"X": own}, "family": {"Y": family}}, own),
+        ({"device": {}, "family": {"Y": family}}, family),
+    ):
+        shift = (effects(table(), **known) - law) * np.log(10)
+        np.testing.assert_allclose(shift, expected, atol=1e-6)
+
+
+def test_effects_are_small_beside_what_devices_differ_by():
+    facts = CALIBRATION.constants["device_effects"]
+    every = np.array([*facts["device"].values(), *facts["family"].values()])
+    assert np.abs(every).max() < np.log(2)
+    assert np.median(np.abs(every)) < 0.1
+
+
+def test_a_measured_devices_effect_reaches_its_ops():
+    work = lowered(matmul(4096, 4096, 4096, count=20))
+    constants = {
+        **CALIBRATION.constants,
+        "device_effects": {
+            **CALIBRATION.constants["device_effects"],
+            "device": {"X": [0.0] * 4, "Z": [np.log(1.5)] * 4},
+        },
+    }
+    changed = dataclasses.replace(CALIBRATION, constants=constants)
+    devices = DeviceTable.from_devices([device("X", family="Y"), device("Z", family="Y")])
+    where = Points(batch=np.array([16.0]), seq=np.ones(1))
+    shapes = evaluate_shapes(work.costs, where)
+    device_s = row_times(work, shapes, devices, changed).device_s[:, 0].sum(axis=-1)
+    assert device_s[1] / device_s[0] == pytest.approx(1.5, rel=0.01)

@@ -1,0 +1,82 @@
+"""Which regularisation a fit gets: chosen by inner folds of the rows that it may see.
+
+Whole groups of devices are held out from each other, as the devices are that the fit will be asked
+about. Inner fits are small and short: only the order of the candidates matters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from fit.datasets import step_weights
+from fit.joint import FitOptions, fit_jointly, predict_steps
+from fit.operators import operators_of
+from fit.steps import Steps, select
+
+#: Candidates: penalty on the effects of devices and of tables, noise on the features, and whether
+#: the power of the board limits its matrix units.
+_CANDIDATES = ((0.003, 0.1, True), (0.01, 0.2, True), (0.03, 0.2, True), (0.01, 0.2, False))
+_NUM_GROUPS = 3
+_MAX_STEPS = 2000
+_EPOCHS = 6
+
+
+def choose_options(
+    steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
+    folds: Sequence[Collection[str]], options: FitOptions, log: Callable[[str], None],
+) -> FitOptions:  # fmt: skip
+    """The candidate with the least weighted absolute log error on devices held out.
+
+    Args:
+        steps: Steps that may be seen.
+        frames: Op rows that may be seen.
+        density: Log density of each device.
+        folds: Groups of devices that leave together; those without steps are passed over.
+        options: What the candidates do not change.
+        log: Called with one line.
+    """
+    seen = set(steps.device)
+    present = [sorted(seen & set(fold)) for fold in folds if seen & set(fold)]
+    groups = [sorted(set().union(*present[i::_NUM_GROUPS])) for i in range(_NUM_GROUPS)]
+    candidates = [
+        dataclasses.replace(
+            options, device_penalty=p, source_penalty=p, noise=noise, is_power_limited=limited
+        )
+        for p, noise, limited in _CANDIDATES
+    ]
+    if sum(bool(group) for group in groups) < 2:
+        return candidates[1]
+    error = [
+        np.mean([_error(steps, frames, density, g, c) for g in groups if g]) for c in candidates
+    ]
+    best = candidates[int(np.argmin(error))]
+    log(
+        f"inner folds: {np.round(error, 3)}: penalty {best.device_penalty}, noise {best.noise}, "
+        f"power limit {best.is_power_limited}"
+    )
+    return best
+
+
+def _error(
+    steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
+    held_devices: Sequence[str], options: FitOptions,
+) -> float:  # fmt: skip
+    held = np.isin(steps.device, held_devices)
+    kept = select(steps, _drawn(np.flatnonzero(~held)))
+    short = dataclasses.replace(options, epochs=_EPOCHS)
+    operators = operators_of(frames, without=held_devices)
+    predictor = fit_jointly(kept, operators, step_weights(kept), density, short)
+    asked = _drawn(np.flatnonzero(held))
+    answer = predict_steps(predictor, steps, asked, density)
+    weight = step_weights(select(steps, asked))
+    return float(np.average(np.abs(answer - np.log(steps.step_s[asked])), weights=weight))
+
+
+def _drawn(rows: np.ndarray) -> np.ndarray:
+    if len(rows) <= _MAX_STEPS:
+        return rows
+    return np.sort(np.random.default_rng(0).choice(rows, _MAX_STEPS, replace=False))

@@ -1,0 +1,151 @@
+"""What a fit found, written as the data files of the built-in calibration."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fit.joint import FitOptions, Predictor
+from fit.steps import FRAMEWORKS
+from fit.tiling import TileFit
+from paceline.catalog import Catalog
+from paceline.predict.device_effects import Effect
+
+DATA = Path(__file__).parents[2] / "src" / "paceline" / "predict" / "data"
+_DIGITS = 5
+
+
+def write_products(vector: TileFit, matrix: TileFit, folder: Path = DATA) -> None:
+    """Constants of the tile models, and of the clock law that the vector one was fitted with.
+
+    FP32 products were timed one call at a time, so their fixed cycles hold the dispatch of the
+    call. A step has a term of its own for that: it takes the fixed time of the other products.
+    """
+    content = _read(folder)
+    constants = content["constants"]
+    vector_tiles = dataclasses.replace(
+        vector.tiles, launch_cycles=matrix.tiles.launch_cycles, launch_s=matrix.tiles.launch_s
+    )
+    constants["tiles"] = {
+        "vector": _rounded_fields(vector_tiles), "tensor": _rounded_fields(matrix.tiles)
+    }  # fmt: skip
+    constants["clock"] = _rounded_fields(vector.clock)
+    constants["benchmarks"] = {"num_copies": _rounded(matrix.num_copies)}
+    _write(folder, content)
+
+
+def write_predictor(
+    predictor: Predictor, catalog: Catalog, density: Mapping[str, np.ndarray],
+    options: FitOptions, folder: Path = DATA,
+) -> None:  # fmt: skip
+    """Networks, device effects, host dispatch and the list of measured devices."""
+    _write_networks(predictor, folder / "efficiency.npz")
+    content = _read(folder)
+    constants = content["constants"]
+    constants["device"]["launch_gap_s"] = options.gap_s
+    constants["device"]["is_power_limited"] = options.is_power_limited
+    constants["device_effects"] = _device_effects(predictor, catalog, density)
+    constants["host"]["per_kernel_s"] = _dispatch(predictor)
+    fixed = torch.exp(predictor.log_step_s).tolist()
+    constants["host"]["step_s"] = {
+        name: _rounded(value, 3) for name, value in zip(FRAMEWORKS, fixed, strict=True)
+    }
+    measured = [d for d in catalog.devices if d.name in set(predictor.devices)]
+    content["groups"] = sorted(predictor.networks)
+    content["measured_devices"] = sorted(d.name for d in measured)
+    content["measured_families"] = sorted({d.family for d in measured})
+    content["measured_architectures"] = sorted({d.architecture for d in measured})
+    _write(folder, content)
+
+
+def write_intervals(constants: Mapping[str, Any], folder: Path = DATA) -> None:
+    """Spread of log time by case."""
+    content = _read(folder)
+    content["constants"]["interval"] |= constants
+    _write(folder, content)
+
+
+def _write_networks(predictor: Predictor, path: Path) -> None:
+    arrays = {}
+    for group, network in predictor.networks.items():
+        model = network.export()
+        arrays[f"{group}.low"], arrays[f"{group}.high"] = model.low, model.high
+        arrays[f"{group}.range"] = np.array([model.floor, model.ceiling])
+        for layer, (weight, bias) in enumerate(zip(model.weights, model.biases, strict=True)):
+            arrays[f"{group}.weight{layer}"], arrays[f"{group}.bias{layer}"] = weight, bias
+    np.savez(path, **arrays)
+
+
+def _device_effects(
+    predictor: Predictor, catalog: Catalog, density: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """Slopes of the law, and own effects by device and by family (the mean of its devices)."""
+    own = own_effects(predictor)
+    family = {d.name: d.family for d in catalog.devices}
+    by_family: dict[str, list[np.ndarray]] = {}
+    for name, effects in zip(predictor.devices, own, strict=True):
+        by_family.setdefault(family[name], []).append(effects)
+    seen = np.array([density[name] for name in predictor.devices])
+    return {
+        "order": [effect.name.lower() for effect in Effect],
+        "density_slope": [_rounded(v) for v in predictor.slope.tolist()],
+        "log_density_low": [_rounded(v) for v in seen.min(0)],
+        "log_density_high": [_rounded(v) for v in seen.max(0)],
+        "device": {n: _effects(e) for n, e in zip(predictor.devices, own, strict=True)},
+        "family": {n: _effects(np.mean(e, axis=0)) for n, e in sorted(by_family.items())},
+    }
+
+
+def own_effects(predictor: Predictor) -> np.ndarray:
+    """Effects of each device as steps show them; as op rows do where it has no steps.
+
+    Streams are left without one there: their benchmarks find in the cache what steps do not.
+    """
+    in_steps, in_operators = (
+        p.detach().numpy().astype(float) for p in (predictor.own, predictor.own_in_operators)
+    )
+    in_operators[:, Effect.STREAM] = 0.0
+    has_steps = predictor.has_steps[:, None]
+    chosen: np.ndarray = np.where(has_steps, in_steps, in_operators)
+    return chosen
+
+
+def _effects(values: np.ndarray) -> list[float]:
+    return [round(float(v), 4) for v in values]
+
+
+def _dispatch(predictor: Predictor) -> dict[str, object]:
+    """Seconds per kernel by framework and compiler."""
+    seconds = torch.exp(predictor.log_dispatch_s).tolist()
+    table: dict[str, object] = {}
+    for name, by_compiler in zip(FRAMEWORKS, seconds, strict=True):
+        eager, compiled = (
+            {"forward": _rounded(forward, 3), "backward": _rounded(backward, 3)}
+            for forward, backward in by_compiler
+        )
+        table[name] = {"eager": eager, **dict.fromkeys(("compiled", "xla", "tensorrt"), compiled)}
+    return table
+
+
+def _rounded_fields(constants: Any) -> dict[str, float]:
+    return {f.name: _rounded(getattr(constants, f.name)) for f in dataclasses.fields(constants)}
+
+
+def _rounded(value: float, digits: int = _DIGITS) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
+    return content
+
+
+def _write(folder: Path, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    (folder / "calibration.json").write_text(text, encoding="utf-8")
