@@ -19,10 +19,10 @@ from fit.steps import Steps, select
 
 #: Candidates: penalty on the effects of devices and of tables, noise on the features, and whether
 #: the power of the board limits its matrix units.
-_CANDIDATES = ((0.003, 0.1, True), (0.01, 0.2, True), (0.03, 0.2, True), (0.01, 0.2, False))
+_CANDIDATES = ((0.003, 0.1, True), (0.01, 0.2, True), (0.01, 0.2, False))
 _NUM_GROUPS = 3
-_MAX_STEPS = 2000
-_EPOCHS = 6
+_MAX_STEPS = 1500
+_EPOCHS = 5
 
 
 def choose_options(
