@@ -111,6 +111,7 @@ def predict(
     precision: str | None = None,
     compiler: str = "eager",
     checkpointing: str = "none",
+    rewrite: str = "",
     sharding: str = "none",
     prompt_tokens: int = 512,
     output_tokens: int = 128,
@@ -134,6 +135,7 @@ def predict(
         compiler: ``eager``, ``compiled``, or both with a comma.
         checkpointing: What training recomputes in backward: ``none``, ``selective``, ``block``,
             ``full``.
+        rewrite: Further fields of `Configuration`: ``"lora_rank=8,offload=optimizer"``.
         sharding: What the devices of a training job split: ``none``, ``zero2``, ``zero3``.
         prompt_tokens: Of one request, where text is generated.
         output_tokens: Of one request, where text is generated.
@@ -158,6 +160,7 @@ def predict(
             checkpointing=read_word(
                 checkpointing, get_args(Checkpointing), "checkpointing", command=_PREDICT_HELP
             ),
+            rewrite=rewrite,
             sharding=read_word(sharding, SHARDINGS, "sharding", command=_PREDICT_HELP),
             prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,

@@ -20,7 +20,16 @@ Model = Annotated[
 Task = Annotated[str, Option(help="train or infer.")]
 Seq = Annotated[int | None, Option(help="Sequence length in tokens.")]
 ImageSize = Annotated[int | None, Option(help="Pixels of the square input image.")]
-Optimizer = Annotated[str | None, Option(help="sgd, adam or adamw.")]
+Optimizer = Annotated[str | None, Option(help="sgd, adam, adamw, adamw-8bit, adafactor, lion, …")]
+Rewrite = Annotated[
+    str,
+    Option(
+        metavar="SETTINGS",
+        help="Run it another way: checkpointing=full, attention=math, lora_rank=8, "
+        "frozen_weights=int4, offload=optimizer, accumulates=yes, optimizer_kernel=fused, …; "
+        "joined by commas.",
+    ),
+]
 Python = Annotated[
     str | None,
     Option(help="The Python that has the model's framework."),

@@ -37,6 +37,7 @@ def predict(
     checkpointing: Annotated[
         str, Option(help="Recomputed in backward: none, selective, block or full.")
     ] = "none",
+    rewrite: common.Rewrite = "",
     sharding: Annotated[
         str, Option(help="What devices of a training job split: none, zero2 or zero3 (FSDP).")
     ] = "none",
@@ -66,6 +67,7 @@ def predict(
         precision=precision,
         compiler=compiler or "eager",
         checkpointing=checkpointing,
+        rewrite=rewrite,
         sharding=sharding,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from paceline.app.inquiry import Task, read_calibration, read_compiler
+from paceline.app.inquiry import read_calibration, read_compiler
 from paceline.app.progress import progress
+from paceline.app.remedies import Remedy, remedy_lines
 from paceline.catalog import (
     Catalog,
     Device,
@@ -22,21 +23,15 @@ from paceline.parallel import Sharding
 from paceline.plan import parse_goal, parse_work
 from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell, PredictionGrid, predict_grid
 from paceline.trace import Workload
-from paceline.trace.costs import Checkpointing
-from paceline.units import format_bytes
+from paceline.trace.costs import Checkpointing, Configuration
+from paceline.trace.settings import read_settings
 
 #: Batches tried where the user names none.
 _LADDER = (1, 4, 16, 64, 256, 1024)
 _FINE_LADDER = tuple(2**power for power in range(11))
 _MOST_BATCHES = 64
-#: What to try where nothing fits, the least change first: recomputation, sharding, device count.
-_REMEDIES: dict[Task, tuple[tuple[Checkpointing, Sharding, int], ...]] = {
-    "train": (
-        ("block", "none", 1), ("none", "zero3", 2), ("none", "zero3", 4), ("none", "zero3", 8),
-        ("block", "zero3", 2), ("block", "zero3", 4), ("block", "zero3", 8), ("block", "zero3", 16),
-    ),
-    "infer": (),
-}  # fmt: skip
+#: Settings that have options of their own here.
+_NO_REWRITES = ("precision", "compiler", "platform")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +45,7 @@ class Question:
     precision: str | None
     compiler: str
     checkpointing: Checkpointing
+    rewrite: str
     sharding: Sharding
     prompt_tokens: int
     output_tokens: int
@@ -70,9 +66,10 @@ def predict_question(question: Question, workload: Workload) -> PredictionGrid:
     """Answer the question.
 
     Raises:
-        UnknownNameError: No such device, precision or compiler.
-        InvalidInputError: A batch or count that cannot be.
+        UnknownNameError: No such device, precision, compiler or setting.
+        InvalidInputError: A batch, count or setting that cannot be.
     """
+    _check_rewrite(question.rewrite)
     catalog = load_catalog(question.facts)
     where = _everywhere(catalog) if question.device is None else _named(catalog, question)
     with progress("predicting"):
@@ -104,6 +101,7 @@ def _grid(
         seq=question.seq,
         keeps_best_batch_only=is_ranking,
         checkpointing=question.checkpointing,
+        rewrite=question.rewrite,
         sharding=question.sharding,
         calibration=read_calibration(question.calibration),
     )
@@ -112,37 +110,32 @@ def _grid(
 def _remedies(
     question: Question, workload: Workload, catalog: Catalog, grid: PredictionGrid
 ) -> tuple[str, ...]:
-    """For devices on which nothing fits: the least change that makes the smallest batch fit."""
-    fitting = {cell.device for cell in grid.cells if cell.status != "out of memory"}
-    stuck = [cell.device for cell in grid.cells if cell.device not in fitting]
-    remedies = []
-    for name in dict.fromkeys(stuck):
-        least = min(c.batch_per_device for c in grid.cells if c.device == name)
-        found = _remedy(question, workload, catalog, name, least)
-        remedies.append(found or f"{name}: fits on no {MAX_DEVICES_PER_MACHINE} in one machine")
-    return tuple(remedies)
-
-
-def _remedy(
-    question: Question, workload: Workload, catalog: Catalog, name: str, batch: int
-) -> str | None:
-    device = find_device(catalog, name)
-    for checkpointing, sharding, count in _REMEDIES[workload.task]:
+    def evaluate(remedy: Remedy, name: str, batch: int) -> GridCell | None:
         changed = replace(
-            question, batches=(batch,), counts=(count,), checkpointing=checkpointing,
-            sharding=sharding,
-        )  # fmt: skip
-        where = _Where(devices=(device,), counts=(count,), notes=())
+            question,
+            batches=(batch,),
+            counts=(remedy.count,),
+            precision=remedy.precision or question.precision,
+            rewrite=",".join(filter(None, (question.rewrite, remedy.rewrite))),
+            sharding=remedy.sharding,
+        )
+        where = _Where(devices=(find_device(catalog, name),), counts=(remedy.count,), notes=())
         cells = _grid(changed, workload, catalog, where).cells
-        if cells and cells[0].status != "out of memory":
-            options = [
-                f"--checkpointing {checkpointing}" if checkpointing != "none" else "",
-                f"--sharding {sharding}" if sharding != "none" else "",
-                f"--devices {count}" if count > 1 else "",
-            ]
-            size = format_bytes(cells[0].memory_bytes.high)
-            return f"{name}: batch {batch} fits with {' '.join(filter(None, options))} ({size})"
-    return None
+        return cells[0] if cells else None
+
+    now = f"checkpointing={question.checkpointing},{question.rewrite}"
+    return tuple(remedy_lines(workload, grid.cells, evaluate, rewrite=now, seq=question.seq))
+
+
+def _check_rewrite(text: str) -> None:
+    plain = Configuration()
+    changed = read_settings(text, plain)
+    for name in _NO_REWRITES:
+        if getattr(changed, name) != getattr(plain, name):
+            raise InvalidInputError(
+                f"`{name}` is no rewrite of a prediction",
+                hint="name a device with --device" if name == "platform" else f"use --{name}",
+            )
 
 
 def _goal_options(question: Question) -> dict[str, str]:
@@ -155,6 +148,8 @@ def _goal_options(question: Question) -> dict[str, str]:
 def _notes(question: Question) -> Iterator[str]:
     if question.checkpointing != "none":
         yield f"recomputed in backward: {question.checkpointing}"
+    if question.rewrite:
+        yield f"run with {question.rewrite}"
     if question.sharding != "none":
         yield f"devices share the training state ({question.sharding})"
     if question.compiler == "eager":

@@ -30,14 +30,7 @@ def trace(
     python: common.Python = None,
     precision: common.Precision = None,
     compiler: common.Compiler = "eager",
-    rewrite: Annotated[
-        str,
-        Option(
-            metavar="SETTINGS",
-            help="Run it another way: checkpointing=full, attention=math, lora_rank=8, "
-            "offload=optimizer, optimizer_kernel=fused, platform=rocm, …; joined by commas.",
-        ),
-    ] = "",
+    rewrite: common.Rewrite = "",
     compare: Annotated[
         str,
         Option(metavar="SETTINGS", help="Show beside it the same with these settings changed."),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from paceline.catalog.entities import Device
 from paceline.plan.goal import Goal
 from paceline.trace.costs import Checkpointing, Compiler, Configuration, Platform
+from paceline.trace.settings import read_settings
 from paceline.trace.workload import Task
 
 #: Half-width precisions that keep the usual quality of training and inference, best first, and
@@ -61,6 +62,7 @@ def choose_configurations(
     task: Task,
     num_parameters: int,
     checkpointing: Checkpointing = "none",
+    rewrite: str = "",
 ) -> tuple[ConfiguredDevices, ...]:
     """Configurations in a stable order, each with the devices that can use it.
 
@@ -70,6 +72,10 @@ def choose_configurations(
         task: Half weights in inference, autocast in training.
         num_parameters: Small models also compete in full width.
         checkpointing: What is recomputed, for all of them.
+        rewrite: Further settings for all of them, as `read_settings` reads them.
+
+    Raises:
+        PacelineError: The settings cannot be read.
     """
     rows: dict[Configuration, list[int]] = {}
     for row, support in enumerate(supports):
@@ -82,6 +88,7 @@ def choose_configurations(
                     checkpointing=checkpointing,
                     platform=support.platform,
                 )
+                configuration = read_settings(rewrite, configuration)
                 rows.setdefault(configuration, []).append(row)
     return tuple(
         ConfiguredDevices(configuration=configuration, rows=tuple(indices))

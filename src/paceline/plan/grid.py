@@ -144,6 +144,7 @@ def predict_grid(
     seq: int | None = None,
     keeps_best_batch_only: bool = False,
     checkpointing: Checkpointing = "none",
+    rewrite: str = "",
     sharding: Sharding = "none",
     calibration: Calibration | None = None,
 ) -> PredictionGrid:
@@ -160,6 +161,7 @@ def predict_grid(
         seq: Sequence length; the workload's own if None.
         keeps_best_batch_only: Keep the batch of highest throughput of each device and count.
         checkpointing: What training recomputes in the backward pass.
+        rewrite: Further settings, as `paceline.trace.settings.read_settings` reads them.
         sharding: What the devices of a training job split.
         calibration: Of the predictor; the built-in one if None.
     """
@@ -173,6 +175,7 @@ def predict_grid(
         task=workload.task,
         num_parameters=workload.num_parameters,
         checkpointing=checkpointing,
+        rewrite=rewrite,
     )
     places = tuple(
         _GridPlace(device=device, row=row, count=count, links=_links(catalog, device, count))

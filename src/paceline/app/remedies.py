@@ -1,0 +1,129 @@
+"""What a user can do where a job does not fit: what each rewrite saves, and the least that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.parallel import Sharding
+from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell
+from paceline.predict.remedies import MemoryRemedy, memory_remedies
+from paceline.trace import Configuration, LoweredPass, Workload, lower, monomials
+from paceline.trace.settings import read_settings
+from paceline.trace.workload import Task
+from paceline.units import format_bytes
+
+_NUM_SAVINGS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change of how a job is run.
+
+    Attributes:
+        rewrite: Settings, as `--rewrite` reads them.
+        precision: Of an inference; None leaves it.
+        sharding: What the devices of a training job split.
+        count: Devices in one machine.
+    """
+
+    rewrite: str = ""
+    precision: str | None = None
+    sharding: Sharding = "none"
+    count: int = 1
+
+    def options(self) -> str:
+        """As a user types it."""
+        words = (
+            f"--rewrite {self.rewrite}" if self.rewrite else "",
+            f"--precision {self.precision}" if self.precision else "",
+            f"--sharding {self.sharding}" if self.sharding != "none" else "",
+            f"--devices {self.count}" if self.count > 1 else "",
+        )
+        return " ".join(filter(None, words))
+
+
+#: What to try where nothing fits, the least change first. The result of training stays what it is.
+_REMEDIES: dict[Task, tuple[Remedy, ...]] = {
+    "train": (
+        Remedy(rewrite="checkpointing=block"),
+        Remedy(rewrite="offload=optimizer"),
+        Remedy(rewrite="checkpointing=block,offload=optimizer"),
+        *(Remedy(sharding="zero3", count=count) for count in (2, 4, 8)),
+        *(
+            Remedy(rewrite="checkpointing=block", sharding="zero3", count=count)
+            for count in (2, 4, 8, 16)
+        ),
+    ),
+    "infer": (Remedy(precision="int8"), Remedy(precision="int4")),
+}
+
+#: The prediction with a remedy, on a device at a batch size; None without one.
+Evaluate = Callable[[Remedy, str, int], GridCell | None]
+
+
+def remedy_lines(
+    workload: Workload,
+    cells: Sequence[GridCell],
+    evaluate: Evaluate,
+    *,
+    rewrite: str,
+    seq: int | None,
+) -> Iterator[str]:
+    """For devices on which nothing fits: what rewrites save, and the least change that fits.
+
+    Args:
+        workload: The model with its task.
+        cells: What was predicted, by device, count and batch.
+        evaluate: The prediction with a remedy.
+        rewrite: Settings of the prediction, as `--rewrite` reads them.
+        seq: Sequence length; the workload's own if None.
+    """
+    fitting = {cell.device for cell in cells if cell.status != "out of memory"}
+    stuck = [cell for cell in cells if cell.device not in fitting]
+    if not stuck:
+        return
+    least = min(stuck, key=lambda cell: (cell.batch_per_device, cell.num_devices))
+    yield from _savings(workload, least, rewrite, seq or workload.default_seq)
+    for name in dict.fromkeys(cell.device for cell in stuck):
+        own = min((c for c in stuck if c.device == name), key=lambda c: c.batch_per_device)
+        yield _least_that_fits(workload.task, own, evaluate)
+
+
+def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate) -> str:
+    name, batch = stuck.device, stuck.batch_per_device
+    for remedy in _REMEDIES[task]:
+        cell = evaluate(remedy, name, batch)
+        if cell is not None and cell.status != "out of memory":
+            size = format_bytes(cell.memory_bytes.high)
+            saved = format_bytes(stuck.memory_bytes.high - cell.memory_bytes.high)
+            return f"{name}: batch {batch} fits with {remedy.options()} ({size}, {saved} less)"
+    most = f"no {MAX_DEVICES_PER_MACHINE} in one machine" if task == "train" else "none in int4"
+    return f"{name}: fits on {most}"
+
+
+def _savings(workload: Workload, stuck: GridCell, rewrite: str, seq: int) -> Iterator[str]:
+    """What each rewrite takes off the live bytes of the fullest pass."""
+    settings = f"precision={stuck.precision},compiler={stuck.compiler},{rewrite}"
+    configuration = read_settings(settings, Configuration())
+    lowered = [(one, lower(one.graph, configuration)) for one in workload.passes]
+    peaks = [_peak(two, stuck.batch_per_device, seq) for _, two in lowered]
+    fullest, run = lowered[int(np.argmax(peaks))]
+    found = memory_remedies(
+        fullest.graph, run, task=workload.task, batch=stuck.batch_per_device, seq=seq
+    )
+    if found:
+        yield (
+            f"of {format_bytes(max(peaks))} live at batch {stuck.batch_per_device}, "
+            f"{', '.join(map(_saving, found[:_NUM_SAVINGS_SHOWN]))}"
+        )
+
+
+def _saving(one: MemoryRemedy) -> str:
+    return f"{one.settings.replace(',', ' + ')} saves {format_bytes(one.saved_bytes)}"
+
+
+def _peak(lowered: LoweredPass, batch: int, seq: int) -> float:
+    return float((lowered.memory.by_owner.sum(axis=1) @ monomials(batch, seq)[0]).max())

@@ -1,0 +1,124 @@
+"""Options that change memory: in the right direction and by the right amount, as a user sees it."""
+
+import re
+from functools import cache
+
+import pytest
+
+from paceline import predict
+from paceline.app.cli import main
+from paceline.errors import InvalidInputError
+from paceline.trace import Configuration, Owner, load_workload, lower, monomials
+from paceline.trace.settings import read_settings
+
+BATCH = 8
+#: Share that the allocator adds to every live byte.
+FRAGMENTATION = 1.05
+
+
+@cache
+def process_bytes(model="gpt2", **options):
+    grid = predict(model, device="a100", batch=(BATCH,), precision="bf16", **options)
+    return grid.cells[0].memory_bytes.mid
+
+
+@cache
+def live_bytes(model, rewrite="", optimizer=None):
+    workload = load_workload(model) if optimizer is None else load_workload(
+        model, optimizer=optimizer
+    )  # fmt: skip
+    lowered = lower(workload.passes[0].graph, read_settings(rewrite, Configuration()))
+    point = monomials(BATCH, workload.default_seq)[0]
+    return float((lowered.memory.by_owner.sum(axis=1) @ point).max())
+
+
+REWRITES = (
+    "checkpointing=block", "checkpointing=full", "attention=math", "offload=optimizer",
+    "offload=activations", "lora_rank=8", "lora_rank=8,frozen_weights=int4", "accumulates=yes",
+    "training_format=pure", "frozen=layers.0*|layers.1*|layers.2*", "optimizer_kernel=plain",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rewrite", REWRITES)
+def test_a_rewrite_moves_process_memory_by_what_it_moves_live_bytes(rewrite):
+    live = live_bytes("gpt2", rewrite) - live_bytes("gpt2")
+    seen = process_bytes(rewrite=rewrite) - process_bytes()
+    assert seen == pytest.approx(FRAGMENTATION * live, rel=0.01, abs=2e6)
+
+
+def test_each_option_moves_memory_in_its_direction():
+    plain = process_bytes()
+    less = ("checkpointing=block", "offload=optimizer", "offload=activations", "lora_rank=8")
+    assert all(process_bytes(rewrite=rewrite) < plain for rewrite in less)
+    assert process_bytes(rewrite="attention=math") > plain
+    assert process_bytes(rewrite="lora_rank=8,frozen_weights=int4") < process_bytes(
+        rewrite="lora_rank=8"
+    )
+    assert process_bytes(rewrite="accumulates=yes") >= plain
+
+
+def test_checkpointing_is_the_same_as_an_option_and_as_a_rewrite():
+    as_rewrite = process_bytes(rewrite="checkpointing=block")
+    assert process_bytes(checkpointing="block") == as_rewrite
+
+
+#: Bytes of state per trained parameter.
+STATE = {"sgd": 0, "lion": 4, "adafactor": 0, "adamw-8bit": 2, "adamw": 8, "adam": 8}
+
+
+@pytest.mark.parametrize("optimizer", sorted(STATE))
+def test_optimizers_keep_what_their_papers_say(optimizer):
+    workload = load_workload("gpt2", optimizer=optimizer)
+    lowered = lower(workload.passes[0].graph, Configuration(optimizer_kernel="plain"))
+    state = lowered.memory.by_owner[:, Owner.OPTIMIZER_STATE, 0].max(initial=0.0)
+    assert state == pytest.approx(STATE[optimizer] * workload.num_parameters, rel=0.02, abs=3e6)
+
+
+def test_a_smaller_state_is_less_memory_of_the_process_by_as_much():
+    plain = {o: process_bytes(optimizer=o) for o in ("sgd", "lion", "adamw-8bit", "adamw")}
+    state = {o: live_bytes("gpt2", optimizer=o) for o in plain}
+    assert plain["sgd"] < plain["adamw-8bit"] < plain["lion"] < plain["adamw"]
+    for optimizer in plain:
+        saved = FRAGMENTATION * (state["adamw"] - state[optimizer])
+        assert plain["adamw"] - plain[optimizer] == pytest.approx(saved, rel=0.02, abs=2e6)
+
+
+@pytest.mark.parametrize("setting", ["precision=fp16", "compiler=compiled", "platform=rocm"])
+def test_what_has_an_option_of_its_own_is_no_rewrite(setting):
+    with pytest.raises(InvalidInputError):
+        predict("gpt2", device="a100", batch=(1,), rewrite=setting)
+
+
+def told(capsys, *arguments):
+    assert main(["predict", *arguments]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_job_that_does_not_fit_is_told_what_would_and_that_does(capsys):
+    """Two roads: the hint, and the command that it names."""
+    words = ("gpt2-xl", "--device", "RTX 3090", "--batch", "1")
+    out = told(capsys, *words)
+    hint = re.search(r"batch 1 fits with (--rewrite \S+) \(([\d.]+) GB, ([\d.]+) GB less\)", out)
+    assert hint is not None
+    again = told(capsys, *words, *hint[1].split())
+    assert "OOM" not in again
+    cell = predict("gpt2-xl", device="RTX 3090", batch=(1,), rewrite=hint[1].split()[1]).cells[0]
+    assert cell.memory_bytes.high == pytest.approx(float(hint[2]) * 1e9, rel=0.01)
+    before = predict("gpt2-xl", device="RTX 3090", batch=(1,)).cells[0]
+    saved = before.memory_bytes.high - cell.memory_bytes.high
+    assert saved == pytest.approx(float(hint[3]) * 1e9, rel=0.01)
+
+
+def test_the_hint_says_what_each_rewrite_saves(capsys):
+    out = told(capsys, "gpt2-xl", "--device", "RTX 3090", "--batch", "1")
+    live = re.search(r"of ([\d.]+) GB live at batch 1", out)
+    saving = re.search(r"offload=optimizer saves ([\d.]+) GB", out)
+    assert live is not None
+    assert saving is not None
+    graph = load_workload("gpt2-xl").passes[0].graph
+    peaks = [
+        (lower(graph, c).memory.by_owner.sum(axis=1) @ monomials(1, 1024)[0]).max()
+        for c in (Configuration(), Configuration(offload="optimizer"))
+    ]
+    assert float(live[1]) == pytest.approx(peaks[0] / 1e9, rel=0.01)
+    assert float(saving[1]) == pytest.approx((peaks[0] - peaks[1]) / 1e9, rel=0.01)
