@@ -25,8 +25,8 @@ from paceline.parallel.sequence_split import ring_s, split_sequence
 from paceline.parallel.tensor_parallel import CollectiveTable, TensorSplit, split_graph
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.predict.host import dispatch_s
-from paceline.predict.kernels import evaluate_shapes, row_times
-from paceline.predict.sustained import sustained_row_s
+from paceline.predict.kernels import evaluate_shapes
+from paceline.predict.sustained import steady_row_times
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.costs_table import cost_table
 from paceline.trace.graph import (
@@ -152,6 +152,7 @@ def block_costs(
         compute.append(np.maximum(busy, host))
         called_s += _per_block(passing_s, block, part, num_blocks)
     memory = _memory(program, block, num_blocks, points, experts.is_expert)
+    unfused = rank_program(split.graph, replace(configuration, compiler="eager"), recipe)
     return BlockCosts(
         names=names,
         points=points,
@@ -161,7 +162,7 @@ def block_costs(
         parameters=memory.parameters,
         expert_parameters=memory.experts,
         saved_bytes=memory.saved,
-        boundary_bytes=memory.boundary,
+        boundary_bytes=_boundary(unfused, names, points),
         transient_bytes=memory.transient,
     )
 
@@ -193,7 +194,6 @@ class _Memory:
     parameters: FloatArray
     experts: FloatArray
     saved: FloatArray
-    boundary: FloatArray
     transient: FloatArray
 
 
@@ -216,7 +216,6 @@ def _memory(
         parameters=parameters,
         experts=experts,
         saved=_sum_stores(powers, num_bytes, is_saved, _keeper(program, block, home), num_blocks),
-        boundary=_boundary(program, block, num_blocks, powers),
         transient=_transient(program, is_activation & ~is_saved, block, num_blocks, powers),
     )  # fmt: skip
 
@@ -259,9 +258,13 @@ def _sum_stores(
     return np.asarray(powers @ total.T)
 
 
-def _boundary(program: Program, block: IntArray, num_blocks: int, powers: FloatArray) -> FloatArray:
-    """Bytes that cross from each block to later ones in forward, (num_points, num_blocks)."""
-    stores = program.stores
+def _boundary(program: Program, names: tuple[str, ...], points: Points) -> FloatArray:
+    """Bytes that cross from each block to later ones in forward, (num_points, num_blocks).
+
+    The program is one without fusion: no kernel reaches over the end of a stage.
+    """
+    stores, powers, num_blocks = program.stores, monomials(points.batch, points.seq), len(names)
+    block = blocks_of_ops(program.modules, program.ops.module, names)
     forward = program.ops.position < program.first_backward()
     born = np.where(stores.birth >= 0, block[np.maximum(stores.birth, 0)], num_blocks)
     last = np.full(len(stores), -1)
@@ -307,10 +310,9 @@ def _op_s(
 ) -> FloatArray:
     """Device time of each op in execution order, (num_points, num_ops)."""
     shapes = evaluate_shapes(lowered.costs, points)
-    rows = row_times(lowered, shapes, device, calibration)
-    steady_s = sustained_row_s(rows.device_s, lowered, shapes, device)
+    rows = steady_row_times(lowered, shapes, device, calibration)
     shift = calibration.device_log_shift.get(device.names[0], 0.0)
-    ordered: FloatArray = steady_s[0].astype(np.float64)[:, lowered.costs.order]
+    ordered: FloatArray = rows.device_s[0].astype(np.float64)[:, lowered.costs.order]
     return ordered * float(np.exp(shift))
 
 

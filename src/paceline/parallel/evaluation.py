@@ -69,6 +69,8 @@ class Fabric:
         overlaps_gradients: Whether gradients are reduced during backward.
         cuts_evenly: Whether stages get equal numbers of layers, as Megatron-LM cuts, instead of
             equal cost.
+        overlaps_hops: Whether what interleaved stages send travels while they compute, as in
+            PyTorch's schedules and in Megatron-LM since 2023 (``overlap_p2p_comm``).
     """
 
     devices_per_node: int
@@ -78,6 +80,7 @@ class Fabric:
     platform: Platform = "cuda"
     overlaps_gradients: bool = True
     cuts_evenly: bool = False
+    overlaps_hops: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -242,7 +245,10 @@ def _pipelines(
     same_shape = np.unique(_shapes(keys), axis=0, return_inverse=True)
     for group, shape in enumerate(same_shape[0]):
         rows = np.flatnonzero(same_shape[1].ravel() == group)
-        _fill(found, rows, shape, keys[rows, 3], [layouts[row] for row in rows], hop_s[rows])
+        _fill(
+            found, rows, shape, keys[rows, 3], [layouts[row] for row in rows], hop_s[rows],
+            is_overlapped=fabric.overlaps_hops,
+        )  # fmt: skip
     return found, np.asarray(of_row.ravel(), dtype=np.int64)
 
 
@@ -271,13 +277,17 @@ def _empty_pipelines(count: int, width: int) -> _Pipelines:
 
 def _fill(
     found: _Pipelines, rows: IndexArray, shape: IndexArray, microbatches: IndexArray,
-    layouts: list[_Layout], hop_s: FloatArray,
+    layouts: list[_Layout], hop_s: FloatArray, *, is_overlapped: bool,
 ) -> None:  # fmt: skip
-    """Evaluate pipelines of one shape and write them into their rows."""
+    """Evaluate pipelines of one shape and write them into their rows.
+
+    With other chunks to run, a stage that sends goes on; its message is the slower of the two.
+    """
     pp, chunks, kind, played = (int(x) for x in shape)
     schedule = _schedule(kind, played, chunks)
-    forward = np.stack([one.forward for one in layouts]) + hop_s[:, None]
-    backward = np.stack([one.backward for one in layouts]) + hop_s[:, None]
+    send = np.maximum if is_overlapped and schedule.kind == "interleaved" else np.add
+    forward = send(np.stack([one.forward for one in layouts]), hop_s[:, None])
+    backward = send(np.stack([one.backward for one in layouts]), hop_s[:, None])
     seconds = pipeline_s(schedule, forward, backward, num_microbatches=microbatches)
     busy = microbatches * _per_rank(forward + backward, chunks).max(axis=1)
     found.seconds[rows] = seconds
