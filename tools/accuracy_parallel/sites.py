@@ -33,6 +33,7 @@ from paceline.trace import (
     save_workload,
     trace_workload,
 )
+from paceline.trace.costs import AttentionKernels
 
 MICROBATCHES = np.array([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 CACHE = Path(tempfile.gettempdir()) / "paceline-traces"
@@ -68,6 +69,7 @@ class Site:
     overlaps: bool = False
     compiler: str = "eager"
     precision: str = "fp16"
+    attention: AttentionKernels = "flash"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +89,8 @@ class Run:
     checkpointing: str = "none"
     sequence_parallel: bool = False
     sharding: int = 0
+    cp: int = 1
+    ep: int = 1
 
 
 def calibration_of(site: Site, base: Calibration) -> Calibration:
@@ -113,8 +117,9 @@ class Simulator:
     def run(self, run: Run, site: Site) -> StrategyEvaluation:
         device = find_device(self.catalog, site.device)
         configuration = Configuration(
-            precision=site.precision, checkpointing=run.checkpointing, compiler=site.compiler
-        )
+            precision=site.precision, checkpointing=run.checkpointing, compiler=site.compiler,
+            attention=site.attention,
+        )  # fmt: skip
         fabric = Fabric(
             devices_per_node=min(8, run.num_gpus),
             device_link=self.links[site.device_link],
@@ -122,12 +127,15 @@ class Simulator:
             memory_bytes_per_s=device.memory_bytes_per_s,
             overlaps_gradients=site.overlaps,
             cuts_evenly=True,
+            overlaps_hops=False,
         )
         variant = Variant(
             tensor_degree=run.tp,
             sequence_parallel=run.sequence_parallel,
             checkpointing=run.checkpointing,
             costs=self._blocks(run, site, configuration, device, fabric),
+            context_degree=run.cp,
+            expert_degree=run.ep,
         )
         kind = "plain" if run.pp == 1 else "interleaved" if run.chunks > 1 else "1f1b"
         table = StrategyTable(
@@ -140,13 +148,21 @@ class Simulator:
         found = evaluate_strategies(table, [variant], fabric, state)
         return dataclasses.replace(found, step_s=found.step_s + site.step_s)
 
+    @staticmethod
+    def key(run: Run, site: Site) -> tuple:
+        """What blocks depend on."""
+        return (
+            run.key, run.seq, run.tp, run.cp, run.ep, run.sequence_parallel, run.checkpointing, site
+        )  # fmt: skip
+
     def _blocks(self, run, site, configuration, device, fabric):
-        key = (run.key, run.tp, run.sequence_parallel, run.checkpointing, site)
+        key = self.key(run, site)
         if key not in self.blocks:
             group = TensorGroup(
                 degree=run.tp, ranks_per_node=fabric.devices_per_node,
                 device_link=fabric.device_link, node_link=fabric.node_link,
-                sequence_parallel=run.sequence_parallel,
+                sequence_parallel=run.sequence_parallel, context_degree=run.cp,
+                expert_degree=run.ep,
             )  # fmt: skip
             points = Points(batch=MICROBATCHES, seq=np.full(len(MICROBATCHES), float(run.seq)))
             costs = block_costs(
