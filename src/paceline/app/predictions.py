@@ -150,6 +150,8 @@ def _notes(question: Question) -> Iterator[str]:
         yield f"recomputed in backward: {question.checkpointing}"
     if question.rewrite:
         yield f"run with {question.rewrite}"
+    if "offload=optimizer" in question.rewrite:
+        yield "the update on the host ends with its copies"
     if question.sharding != "none":
         yield f"devices share the training state ({question.sharding})"
     if question.compiler == "eager":

@@ -35,6 +35,7 @@ from paceline.predict.groups import (
     stream_dims,
     stream_flags,
 )
+from paceline.predict.host_copies import through_host_link
 from paceline.predict.power import sustained_clock_frac
 from paceline.predict.prediction import Points
 from paceline.predict.tiles import Engine, TileConstants, tiled_s
@@ -141,6 +142,9 @@ def row_times(
     busy = bounds.roofline_s * np.power(np.float32(10), slowdown)
     gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
     device_s = (busy + gap_s.astype(np.float32)) * shapes.launches
+    device_s, bounds = through_host_link(
+        device_s, bounds, shapes.moved_bytes, costs, devices, calibration
+    )
     return RowTimes(device_s=device_s, bounds=bounds)
 
 
