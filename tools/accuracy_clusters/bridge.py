@@ -29,8 +29,7 @@ from paceline.parallel.stated import evaluate_stated
 from paceline.trace.graph import Graph
 
 SYSTEMS = Path(__file__).with_name("systems.csv")
-_DEGREE = re.compile(r"\b(TP|PP|CP|VP|FSDP)=(\d+)")
-_MIXTURE = re.compile(r"deepseek|oss|_a\d+b|nemotron", re.IGNORECASE)
+_DEGREE = re.compile(r"\b(TP|PP|CP|VP|EP|FSDP)=(\d+)")
 _LINK_LATENCY_S = 7e-7
 
 
@@ -76,22 +75,21 @@ def _found(row: Row, values: Any, cache_folder: Path | None) -> tuple[FoundStrat
 def _strategy(values: Any) -> Strategy:
     """What a row states, in the tool's notation."""
     degrees = _degrees(values)
-    tp, pp, chunks = degrees["TP"], degrees["PP"], degrees["VP"]
-    dp = values.n_gpus // (tp * pp)
-    count, left = divmod(int(values.global_batch), dp * int(values.batch_per_gpu))
+    tp, pp, cp, ep, chunks = (degrees[name] for name in ("TP", "PP", "CP", "EP", "VP"))
+    dp, left = divmod(values.n_gpus, tp * pp * cp * ep)
+    if left:
+        raise NotBuiltError("expert ranks that are tensor ranks of the layers between")
+    count, left = divmod(int(values.global_batch), dp * ep * int(values.batch_per_gpu))
     if left:
         raise NotBuiltError("its global batch is no whole number of microbatches")
-    mesh = ".".join(
-        f"{n}{s}" for n, s in (("pp", pp), ("dp", dp), ("tp", tp)) if s > 1
-    )  # fmt: skip
+    axes = (("pp", pp), ("dp", dp), ("ep", ep), ("cp", cp), ("tp", tp))
+    mesh = ".".join(f"{name}{size}" for name, size in axes if size > 1)
     how = "" if pp == 1 else f"@interleaved{chunks}" if chunks > 1 else "@1f1b"
-    sharding = "" if dp == 1 else "+zero3" if degrees["FSDP"] else "+zero1"
+    sharding = "" if dp * cp * ep == 1 else "+zero3" if degrees["FSDP"] else "+zero1"
     return Strategy.parse(f"{mesh}{how}/mb{count}{sharding}{'+sp' if tp > 1 else ''}")
 
 
 def _degrees(values: Any) -> dict[str, int]:
-    if _MIXTURE.search(values.model):
-        raise NotBuiltError("mixture of experts")
     if values.compiler_flags != "pretrain":
         raise NotBuiltError("fine-tuning: SFT or LoRA and the packing of sequences are not stated")
     if pd.isna(values.precision) or values.precision.startswith("NVFP4"):
@@ -99,9 +97,7 @@ def _degrees(values: Any) -> dict[str, int]:
     if "(" in values.parallelism:
         raise NotBuiltError("two recipes in one row")
     degrees = {name: int(size) for name, size in _DEGREE.findall(values.parallelism)}
-    if degrees.get("CP", 1) > 1:
-        raise NotBuiltError("context parallel")
-    return {"TP": 1, "PP": 1, "VP": 1, "FSDP": 0} | degrees
+    return {"TP": 1, "PP": 1, "CP": 1, "EP": 1, "VP": 1, "FSDP": 0} | degrees
 
 
 @cache
