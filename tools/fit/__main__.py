@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from accuracy.folds import device_folds
-from accuracy.intervals import components
+from accuracy.intervals import components, with_distance
 from accuracy.step_tests import predict_devices
 
 from fit.choosing import choose_options
@@ -56,7 +56,8 @@ def main() -> None:
         lines = predict_devices(
             steps, frames, densities(catalog.devices), options, log=lambda text: print(text)
         )
-        write_intervals(components(lines))
+        seen = with_distance(lines, catalog.devices)
+        write_intervals(components(seen, catalog.devices))
 
 
 def _arguments() -> argparse.Namespace:

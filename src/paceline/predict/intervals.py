@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable
+from paceline.predict.nearness import distances
 from paceline.predict.prediction import Knowledge
 from paceline.trace.graph import FloatArray
 
@@ -37,16 +38,28 @@ def _case(
 
 
 def log_sigma(
-    knowledge: npt.NDArray[np.int8], unmeasured_frac: FloatArray, calibration: Calibration
+    devices: DeviceTable,
+    knowledge: npt.NDArray[np.int8],
+    unmeasured_frac: FloatArray,
+    calibration: Calibration,
 ) -> FloatArray:
     """Standard deviation of log step time, (num_devices, num_points).
 
+    Where neither the device nor its family was measured, it grows with the distance to the
+    nearest one that was.
+
     Args:
-        knowledge: Case of each device, (num_devices,).
+        devices: The devices.
+        knowledge: Case of each, (num_devices,).
         unmeasured_frac: Share of the step in op kinds without truth, (num_devices, num_points).
-        calibration: Spread by case, and the spread of an unmeasured kind.
+        calibration: Spread by case and per distance, and the spread of an unmeasured kind.
     """
-    by_case = np.array(calibration.constants["interval"]["log_sigma_by_knowledge"])
-    unmeasured = calibration.constant("interval", "log_sigma_unmeasured_kind")
-    sigma: FloatArray = np.hypot(by_case[knowledge][:, None], unmeasured * unmeasured_frac)
+    facts = calibration.constants["interval"]
+    own = np.array(facts["log_sigma_by_knowledge"])[knowledge]
+    far = np.where(
+        knowledge < Knowledge.ARCHITECTURE, 0.0, distances(devices, facts["measured_coordinates"])
+    )
+    level = np.hypot(own, facts["log_sigma_per_distance"] * far)
+    unmeasured = facts["log_sigma_unmeasured_kind"]
+    sigma: FloatArray = np.hypot(level[:, None], unmeasured * unmeasured_frac)
     return sigma

@@ -175,7 +175,7 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
     mid_s = np.maximum(times.end_s, host_total_s) + fixed_s
     knowledge = knowledge_of(devices, calibration)
     sigma = log_sigma(
-        knowledge, times.unmeasured_s / np.maximum(times.device_s, 1e-12), calibration
+        devices, knowledge, times.unmeasured_s / np.maximum(times.device_s, 1e-12), calibration
     )
     utilisation = np.minimum(times.roofline_s / np.maximum(mid_s, 1e-12), 1.0)
     power_w = mean_power_w(devices, utilisation, calibration)
