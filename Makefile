@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-clusters \
+.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-fits accuracy-clusters \
 	accuracy-parallel accuracy-memory \
 	bench gpu-test gpu-memory clean
 
@@ -57,6 +57,10 @@ accuracy-parallel: $(TEST_VENV)/.paceline  ## Score predictions of many devices 
 accuracy-memory: $(TEST_VENV)/.paceline  ## Score predicted training memory
 	@tools/run_if ../shared/truth "the folder of published measurements" \
 		$(TEST_PYTHON) tools/accuracy_memory.py ../shared/truth --out benchmarks/accuracy_memory.md
+
+accuracy-fits: $(TEST_VENV)/.paceline  ## Score what is said to fit: published jobs that ran, and that ran out of memory
+	@tools/run_if ../shared/truth "the folder of published measurements" \
+		$(TEST_PYTHON) tools/accuracy_fits.py --out benchmarks/accuracy_fits.md
 
 accuracy-clusters: $(TEST_VENV)/.paceline  ## Score predictions of whole clusters: 8 GPUs, llm-foundry, Megatron-Bridge, MLPerf
 	@tools/run_if ../shared/truth "the folder of published measurements" \

@@ -112,6 +112,47 @@ def test_ranks_that_shard_keep_less(tmp_path):
     assert float(sharded["memory_mid_bytes"]) < float(whole["memory_mid_bytes"]) / 4
 
 
+def test_a_name_of_several_sizes_fits_the_smallest_or_fails_the_largest(tmp_path):
+    batches = range(40, 700, 20)
+    rows = [
+        {"batch_per_gpu": str(batch), "gpu": "V100", "gpu_mem_gb": size}
+        for batch in batches
+        for size in ("", "16", "32")
+    ]
+    _, lines = score(tmp_path, *rows)
+    answers = {tuple(line["fits"] for line in lines[at : at + 3]) for at in range(0, len(lines), 3)}
+    assert ("unsure", "no", "yes") in answers
+    assert all((either == "yes") == (small == "yes") for either, small, _ in answers)
+    assert all((either == "no") == (large == "no") for either, _, large in answers)
+    assert "17 or 34 GB" in lines[0]["note"]
+    assert lines[1]["note"] == ""
+
+
+def test_layers_that_run_in_16_bits_keep_less_than_autocast(tmp_path):
+    bert = {"model": "BERT-large SQuAD", "precision": "AMP fp16", "batch_per_gpu": "64"}
+    generic, apex = score(
+        tmp_path,
+        bert | {"framework": "PyTorch 1.12.0"},
+        bert | {"framework": "PyTorch NGC v1 (22.09/22.10 era)"},
+    )[1]
+    low, whole = float(apex["memory_low_bytes"]), float(generic["memory_low_bytes"])
+    assert 0.5 * whole < low < 0.7 * whole
+    # FP32 weights and two moments of 335 M parameters are there in either way.
+    assert low > 335e6 * (2 + 4 + 8)
+
+
+def test_an_engine_that_queues_fits_where_one_request_does(tmp_path):
+    served = LLAMA | {
+        "task": "infer", "framework": "vLLM", "precision": "bfloat16", "unit": "tok/s",
+        "compiler_flags": "ISL=1000; OSL=1000", "batch_per_gpu": "100000",
+    }  # fmt: skip
+    batch = served | {"framework": "PyTorch 2.4.0", "compiler_flags": "", "seq_len": "1500"}
+    tiny = served | {"gpu": "M60", "gpu_mem_gb": ""}
+    _, (engine, plain, small) = score(tmp_path, served, batch, tiny)
+    assert (engine["fits"], plain["fits"], small["fits"]) == ("yes", "no", "no")
+    assert "wait" in engine["note"]
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [

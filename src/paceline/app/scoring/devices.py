@@ -37,12 +37,33 @@ def resolve_device(
         UnknownNameError: No such device.
         InvalidInputError: Devices of that name exist, none with that much memory.
     """
-    found = next(
-        (devices for spelling in _spellings(name) if (devices := _find(catalog, spelling))), ()
-    )
-    if not found:
-        known = [device.name for device in catalog.devices]
-        raise UnknownNameError.from_name("device", name, known, command="paceline devices")
+    found = _found(catalog, name)
+    return _likeliest(_fitting(found, name, memory_gb), found, num_gpus)
+
+
+def possible_capacities(
+    catalog: Catalog, name: str, memory_gb: float | None
+) -> tuple[float, float] | None:
+    """Least and most memory in bytes of the devices that ``name`` may mean; None if unknown.
+
+    Raises what `resolve_device` raises.
+    """
+    fitting = _fitting(_found(catalog, name), name, memory_gb)
+    sizes = [device.capacity_bytes for device in fitting if device.capacity_bytes is not None]
+    return (min(sizes), max(sizes)) if len(sizes) == len(fitting) else None
+
+
+def _found(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """Every device that ``name`` may mean."""
+    for spelling in _spellings(name):
+        if devices := _find(catalog, spelling):
+            return devices
+    known = [device.name for device in catalog.devices]
+    raise UnknownNameError.from_name("device", name, known, command="paceline devices")
+
+
+def _fitting(found: tuple[Device, ...], name: str, memory_gb: float | None) -> list[Device]:
+    """Those of them with the stated memory."""
     size_bytes = _memory_bytes(memory_gb)
     fitting = [d for d in found if _has_memory(d, size_bytes)]
     if not fitting:
@@ -50,7 +71,7 @@ def resolve_device(
             f"no {name} with {memory_gb:g} GB in the catalogue",
             hint=f"it has {', '.join(d.name for d in found)}",
         )
-    return _likeliest(fitting, found, num_gpus)
+    return fitting
 
 
 def _find(catalog: Catalog, name: str) -> tuple[Device, ...]:

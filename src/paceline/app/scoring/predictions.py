@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.app.scoring.answers import Answer
 from paceline.app.scoring.many_devices import scale_out
-from paceline.app.scoring.memory import KeptInHalf, kept_in_half, rank_memory
+from paceline.app.scoring.memory import KeptInHalf, RankMemory, kept_in_half, rank_memory
 from paceline.app.scoring.names import Job
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests
@@ -28,12 +28,15 @@ from paceline.predict import (
     abstentions,
     predict_pass,
 )
+from paceline.predict.memory import peak_memory_bytes
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.lowering import lower
 from paceline.trace.workload import Pass, Workload
 
 #: 80 % of a normal distribution lie within so many standard deviations.
 _Z_80 = 1.2815515655446004
+#: Variants whose memory differs by less are told apart by nobody.
+_SAME_CAPACITY_FRAC = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +48,15 @@ class Cell:
         row: The row.
         job: What it runs.
         device: Where.
+        capacities_bytes: Least and most memory of the devices that the row may mean; None where
+            one is unknown.
     """
 
     index: int
     row: Row
     job: Job
     device: Device
+    capacities_bytes: tuple[float, float] | None
 
 
 #: Cells of one group share a traced model, a configuration and a framework.
@@ -174,9 +180,10 @@ def _answer(
         memory_low_bytes=memory.low_bytes,
         memory_mid_bytes=memory.mid_bytes,
         memory_high_bytes=memory.high_bytes,
-        fits=_fits(memory.low_bytes, memory.high_bytes, device),
+        fits=_fits(cell, lowered, memory, longest),
         power_w=float(prediction.power_w[place]),
         roofline_s=float(prediction.roofline_s[place]),
+        note=_note(cell, memory),
     )
 
 
@@ -185,11 +192,32 @@ def _spread(ratio: float, log_sigma: float) -> float:
     return math.exp(math.hypot(math.log(ratio), _Z_80 * log_sigma))
 
 
-def _fits(low_bytes: float, high_bytes: float, device: Device) -> str:
-    """``yes`` and ``no`` at the chance of the bounds; between them nobody can say."""
-    capacity = device.capacity_bytes
-    if capacity is None:
+def _fits(cell: Cell, lowered: LoweredPass, memory: RankMemory, seq: float) -> str:
+    """``yes`` and ``no`` at the chance of the bounds; between them nobody can say.
+
+    An engine that queues requests needs the weights and one request.
+    """
+    if cell.capacities_bytes is None:
         return ""
-    if high_bytes <= capacity:
+    least, most = cell.capacities_bytes
+    low_bytes, high_bytes = memory.low_bytes, memory.high_bytes
+    if cell.job.requests is not None:
+        one = Points(batch=np.ones(1), seq=np.array([float(seq)]))
+        platform = lowered.configuration.platform
+        bounds = peak_memory_bytes(lowered.memory, one, platform=platform)
+        low_bytes, high_bytes = float(bounds[0][0]), float(bounds[2][0])
+    if high_bytes <= least:
         return "yes"
-    return "no" if low_bytes > capacity else "unsure"
+    return "no" if low_bytes > most else "unsure"
+
+
+def _note(cell: Cell, memory: RankMemory) -> str:
+    """What was assumed where the row leaves it open."""
+    least, most = cell.capacities_bytes or (math.inf, math.inf)
+    notes = []
+    if least < (1.0 - _SAME_CAPACITY_FRAC) * most:
+        sizes = f"{least / 1e9:.0f} or {most / 1e9:.0f} GB"
+        notes.append(f"a {cell.row.gpu} has {sizes}, taken as {cell.device.name}")
+    if cell.job.requests is not None and memory.mid_bytes > least:
+        notes.append("its engine has no memory for so many requests at a time; some wait")
+    return "; ".join(notes)

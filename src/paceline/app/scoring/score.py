@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.app.scoring.answers import Answer, write_answers
-from paceline.app.scoring.devices import resolve_device
+from paceline.app.scoring.devices import possible_capacities, resolve_device
 from paceline.app.scoring.names import UnresolvedRowError, on_device, resolve_job
 from paceline.app.scoring.predictions import Cell, GroupKey, answer_group, group_key
 from paceline.app.scoring.rows import Row, read_rows
@@ -107,9 +107,16 @@ def _resolve(index: int, row: Row, catalog: Catalog) -> Cell | Answer:
     try:
         job = resolve_job(row)
         device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)
+        capacities = possible_capacities(catalog, row.gpu, row.gpu_memory_gb)
     except (UnresolvedRowError, PacelineError) as error:
         return Answer(reason=str(error))
-    return Cell(index=index, row=row, job=on_device(job, device), device=device)
+    return Cell(
+        index=index,
+        row=row,
+        job=on_device(job, device),
+        device=device,
+        capacities_bytes=capacities,
+    )
 
 
 def _summary(answers: Sequence[Answer]) -> ScoreSummary:
