@@ -136,7 +136,7 @@ def test_layers_that_run_in_16_bits_keep_less_than_autocast(tmp_path):
         bert | {"framework": "PyTorch NGC v1 (22.09/22.10 era)"},
     )[1]
     low, whole = float(apex["memory_low_bytes"]), float(generic["memory_low_bytes"])
-    assert 0.5 * whole < low < 0.7 * whole
+    assert 0.5 * whole < low < 0.8 * whole
     # FP32 weights and two moments of 335 M parameters are there in either way.
     assert low > 335e6 * (2 + 4 + 8)
 
