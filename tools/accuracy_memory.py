@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from memory_sources.bert_large import bert_large
@@ -21,7 +21,8 @@ from memory_sources.published import (
     Published,
     as_markdown,
 )
-from memory_sources.simumax import simumax
+from memory_sources.simumax import simumax, simumax_reserved
+from memory_sources.unbuilt import unbuilt
 
 _HEADING = """# Predicted training memory against published figures
 
@@ -35,7 +36,7 @@ run them. A model of yours is known as well as its traced code says, and no bett
 |---|--:|--:|--:|--:|---|"""
 
 
-def page(sources: Sequence[Published]) -> Iterator[str]:
+def page(sources: Sequence[Published], others: Iterable[tuple[str, int, str]]) -> Iterator[str]:
     """The whole page, line by line."""
     yield _HEADING
     for source in sources:
@@ -50,9 +51,9 @@ def page(sources: Sequence[Published]) -> Iterator[str]:
     for source in sources:
         yield from as_markdown(source)
     yield "\n## Not attempted\n\n| which | rows | reason |\n|---|--:|---|"
-    for source in sources:
-        for which, count, reason in source.skipped:
-            yield f"| {which} | {count} | {reason} |"
+    skipped = (one for source in sources for one in source.skipped)
+    for which, count, reason in (*skipped, *others):
+        yield f"| {which} | {count} | {reason} |"
 
 
 def main() -> None:
@@ -65,8 +66,9 @@ def main() -> None:
     asked = parser.parse_args()
     if not (asked.folder / "e2e" / "memory_misc.csv").exists():
         sys.exit(f"no published measurements in {asked.folder}: name the folder that holds them")
-    makers = (bert_large, litgpt, simumax, megatron)
-    text = "\n".join(page([make(asked.folder, asked.cache) for make in makers])) + "\n"
+    makers = (bert_large, litgpt, simumax, simumax_reserved, megatron)
+    sources = [make(asked.folder, asked.cache) for make in makers]
+    text = "\n".join(page(sources, unbuilt(asked.folder))) + "\n"
     if asked.out is None:
         sys.stdout.write(text)
     else:

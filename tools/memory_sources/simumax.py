@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import cast
+
+import numpy as np
 
 from memory_sources.published import Published, Row, model_numbers, traced
 from memory_sources.ranks import Job, rank_costs, rank_memory, with_saved, with_transient
 from paceline.catalog import Catalog, load_catalog
+from paceline.predict.memory import reserved_bytes
 
 _GIB = 2.0**30
 _NUM_DEVICES = 8
@@ -32,25 +36,66 @@ result twice, before and after the exchange (TE 2.8 on). The same run with more 
 same peak, and is published again."""
 
 
+_RESERVED_NOTE = """\
+Largest `max_memory_reserved` over the ranks of the same runs, in GiB: predicted *allocated*, with
+the share that the caching allocator adds in the median (`predict/data/process_memory.csv`, from
+replays of other models)."""
+
+
 def simumax(truth: Path, cache_folder: Path) -> Published:
     """Dense models; those with context parallelism too."""
-    with (truth / "ops" / "simumax_b200_training.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    known = [row for row in rows if row["model"] in model_numbers()["simumax"]]
-    catalog = load_catalog()
+    known, num_others, allocated = _predicted(truth, cache_folder)
     return Published(
         title="SimuMax: Megatron-LM on eight B200 (release 1.2)",
         note=_NOTE,
         unit="GiB",
-        rows=tuple(_row(row, cache_folder, catalog) for row in known),
+        rows=_rows(known, "alloc", allocated),
         skipped=(
-            ("SimuMax, DeepSeek-V2 and V3", len(rows) - len(known),
+            ("SimuMax, DeepSeek-V2 and V3", num_others,
              "the buffers of Megatron's token dispatcher and of latent attention are not built"),
         ),
     )  # fmt: skip
 
 
-def _row(row: dict[str, str], cache_folder: Path, catalog: Catalog) -> Row:
+def simumax_reserved(truth: Path, cache_folder: Path) -> Published:
+    """The same runs, segments of the caching allocator."""
+    known, _, allocated = _predicted(truth, cache_folder)
+    reserved = reserved_bytes(np.array(allocated), platform="cuda")
+    return Published(
+        title="SimuMax: the same, reserved",
+        note=_RESERVED_NOTE,
+        unit="GiB",
+        rows=_rows(known, "reserved", tuple(reserved.tolist())),
+    )
+
+
+def _rows(
+    known: tuple[dict[str, str], ...], figure: str, predicted: tuple[float, ...]
+) -> tuple[Row, ...]:
+    return tuple(
+        Row(
+            case=row["case"],
+            measured_bytes=float(row[f"measured_peak_{figure}_gib"]) * _GIB,
+            predicted_bytes=num_bytes,
+        )
+        for row, num_bytes in zip(known, predicted, strict=True)
+    )
+
+
+@cache
+def _predicted(
+    truth: Path, cache_folder: Path
+) -> tuple[tuple[dict[str, str], ...], int, tuple[float, ...]]:
+    """Rows of dense models, how many others there are, and allocated bytes of the fullest rank."""
+    with (truth / "ops" / "simumax_b200_training.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    known = tuple(row for row in rows if row["model"] in model_numbers()["simumax"])
+    catalog = load_catalog()
+    allocated = tuple(_allocated_bytes(row, cache_folder, catalog) for row in known)
+    return known, len(rows) - len(known), allocated
+
+
+def _allocated_bytes(row: dict[str, str], cache_folder: Path, catalog: Catalog) -> float:
     numbers = cast(dict[str, int], model_numbers()["simumax"][row["model"]])
     layers = int(row["layer_num"])
     graph = traced(
@@ -73,11 +118,7 @@ def _row(row: dict[str, str], cache_folder: Path, catalog: Catalog) -> Row:
     if cp > 1:
         costs = with_saved(costs, "layers", hidden_bytes / tp)
     allocated = float(rank_memory(costs, job, catalog).allocated_bytes[0])
-    return Row(
-        case=row["case"],
-        measured_bytes=float(row["measured_peak_alloc_gib"]) * _GIB,
-        predicted_bytes=allocated + _dummy_gradient_bytes(numbers) / tp,
-    )
+    return allocated + _dummy_gradient_bytes(numbers) / tp
 
 
 def _of_output_layer(numbers: dict[str, int], tp: int, hidden_bytes: float) -> float:

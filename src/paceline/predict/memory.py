@@ -79,6 +79,20 @@ def peak_allocated_bytes(memory: MemoryTable, points: Points, *, platform: Platf
     return live + 0.5 * process_memory(platform).round_bytes * count
 
 
+def reserved_bytes(allocated_bytes: FloatArray, *, platform: Platform) -> FloatArray:
+    """Segments that the caching allocator holds at that peak, median over jobs.
+
+    Args:
+        allocated_bytes: Peak of live blocks.
+        platform: Whose allocator.
+
+    Returns:
+        What ``torch.cuda.max_memory_reserved`` shows, same shape.
+    """
+    added = process_memory(platform)
+    return allocated_bytes * (1 + added.fragmentation_mid_frac) + added.slack_mid_bytes
+
+
 def peak_memory_bytes(
     memory: MemoryTable, points: Points, *, platform: Platform
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -96,7 +110,7 @@ def peak_memory_bytes(
     added = process_memory(platform)
     live, count = _at_peak(memory, points)
     rounding = added.round_bytes * count
-    mid = (live + 0.5 * rounding) * (1 + added.fragmentation_mid_frac) + added.slack_mid_bytes
+    mid = reserved_bytes(live + 0.5 * rounding, platform=platform)
     high = (live + rounding) * (1 + added.fragmentation_high_frac) + added.slack_high_bytes
     high = high + added.spare_tensors_high * _largest(memory, points)
     return (

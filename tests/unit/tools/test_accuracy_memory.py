@@ -19,7 +19,7 @@ from memory_sources.published import (  # noqa: E402
     Row,
     as_markdown,
 )
-from memory_sources.simumax import simumax  # noqa: E402
+from memory_sources.simumax import simumax, simumax_reserved  # noqa: E402
 
 
 def source(*rows):
@@ -50,7 +50,7 @@ def test_a_job_that_ran_out_of_memory_has_a_verdict_and_no_error():
 @pytest.mark.truth
 @pytest.mark.slow
 @pytest.mark.skipif(not TRUTH.exists(), reason="no published measurements here")
-@pytest.mark.parametrize("make", [bert_large, litgpt, simumax, megatron])
+@pytest.mark.parametrize("make", [bert_large, litgpt, simumax, simumax_reserved, megatron])
 def test_published_memory_is_met(make, tmp_path):
     found = make(TRUTH, tmp_path)
     errors = found.errors_frac()
