@@ -119,6 +119,38 @@ class SsdResNet34(nn.Module):
         return torch.cat(joined, 2).transpose(1, 2)
 
 
+class RetinaNetMlperf(nn.Module):
+    """RetinaNet of MLPerf Training v2.0 on: ResNeXt-50 32x4d, 264 classes, images of 800×800.
+
+    Norms are frozen and so is the backbone up to its first stage. Matching boxes is not counted.
+    Architecture of mlcommons/training, single_stage_detector/ssd/model.
+    """
+
+    def __init__(self, classes=264):
+        super().__init__()
+        import torch_models
+
+        vision = torch_models.import_torchvision()
+        trunk = vision.models.detection.backbone_utils.resnet_fpn_backbone(
+            backbone_name="resnext50_32x4d", weights=None, returned_layers=[2, 3, 4],
+            extra_blocks=vision.ops.feature_pyramid_network.LastLevelP6P7(256, 256),
+            trainable_layers=3,
+        )  # fmt: skip
+        heads = vision.models.detection.retinanet.RetinaNetHead(256, 9, classes)
+        self.trunk, self.heads = trunk, heads
+
+    def inputs(self, batch):
+        return torch.empty(batch, 3, 800, 800)
+
+    def loss(self, output, _inputs):
+        scores, boxes = (output[name].float() for name in ("cls_logits", "bbox_regression"))
+        classes = F.binary_cross_entropy_with_logits(scores, torch.zeros_like(scores))
+        return classes + F.l1_loss(boxes, torch.zeros_like(boxes))
+
+    def forward(self, images):
+        return self.heads(list(self.trunk(images).values()))
+
+
 class UNetIndustrial(nn.Module):
     """The small U-Net of NVIDIA/DeepLearningExamples on grey images of 512×512."""
 
@@ -254,6 +286,7 @@ def _diffusion(*sizes, **more):
 _MODELS = {
     "efficientdet_d0": EfficientDet,
     "ssd_resnet34": SsdResNet34,
+    "retinanet_mlperf": RetinaNetMlperf,
     "unet_industrial": UNetIndustrial,
     "pixart_sigma": _diffusion(28, 1152, 16, 4608, 4096, 300),
     "sd35_large": _diffusion(38, 2432, 38, 9728, 4096, 333, is_joint=True),
