@@ -45,8 +45,8 @@ def log_sigma(
 ) -> FloatArray:
     """Standard deviation of log step time, (num_devices, num_points).
 
-    Where neither the device nor its family was measured, it grows with the distance to the
-    nearest one that was.
+    Where neither a GPU nor its family was measured, it grows with the distance to the nearest one
+    that was.
 
     Args:
         devices: The devices.
@@ -56,9 +56,8 @@ def log_sigma(
     """
     facts = calibration.constants["interval"]
     own = np.array(facts["log_sigma_by_knowledge"])[knowledge]
-    far = np.where(
-        knowledge < Knowledge.ARCHITECTURE, 0.0, distances(devices, facts["measured_coordinates"])
-    )
+    is_alike = (knowledge < Knowledge.ARCHITECTURE) | (devices.is_gpu == 0)
+    far = np.where(is_alike, 0.0, distances(devices, facts["measured_coordinates"]))
     level = np.hypot(own, facts["log_sigma_per_distance"] * far)
     unmeasured = facts["log_sigma_unmeasured_kind"]
     sigma: FloatArray = np.hypot(level[:, None], unmeasured * unmeasured_frac)
