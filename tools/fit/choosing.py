@@ -20,9 +20,9 @@ from fit.steps import Steps, select
 #: Candidates: penalty on the effects of devices and of tables, noise on the features, and whether
 #: the power of the board limits its matrix units.
 _CANDIDATES = ((0.003, 0.1, True), (0.01, 0.2, True), (0.01, 0.2, False))
-_NUM_GROUPS = 3
+_NUM_GROUPS = 2
 _MAX_STEPS = 1500
-_EPOCHS = 5
+_EPOCHS = 4
 
 
 def choose_options(

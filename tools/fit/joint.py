@@ -73,7 +73,7 @@ class FitOptions:
         seed: Of the initial weights, the order and the noise.
     """
 
-    epochs: int = 20
+    epochs: int = 14
     members: int = 3
     hidden: tuple[int, ...] = (24, 24)
     batch_steps: int = 128

@@ -141,13 +141,14 @@ def _s_per_byte(engine: Engine, constants: TileConstants) -> Array:
 
 
 def _streamed_s(product: tuple[Array, ...], stream_s: Array, engine: Engine) -> Array:
-    """Few rows, whose kernels fill no tile; infinite for more.
+    """Few rows or one column, whose kernels fill no tile; infinite for more.
 
-    They stream the weights once; a row more costs arithmetic at the pace of the vector units. On
-    vector units this is a matrix times a vector, so one row.
+    They stream the operands once; a row more costs arithmetic at the pace of the vector units. On
+    vector units this is a matrix times a vector, so one row. One column per group is what a
+    depthwise convolution has.
     """
     batch, m, n, k = product
     vector_frac = _VECTOR_FRAC if engine.has_matrix_units else 1.0
     compute_s = 2 * batch * m * n * k / (engine.peak_flop_per_s * vector_frac)
-    is_meant = m <= (_FEW_ROWS if engine.has_matrix_units else 1)
+    is_meant = (m <= (_FEW_ROWS if engine.has_matrix_units else 1)) | (n <= 1)
     return np.where(is_meant, np.maximum(stream_s, compute_s), np.float32(np.inf))

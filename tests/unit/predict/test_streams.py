@@ -41,11 +41,19 @@ def test_eight_times_the_elements_take_at_most_eight_times_as_long_but_for_the_c
     assert (time_s[:, OCTUPLE:] < 8 * 1.3 * time_s[:, :-OCTUPLE]).all()
 
 
-def test_small_ops_take_the_microseconds_that_traces_of_served_models_show() -> None:
-    """Additions over 64 tokens of width 8,192 took 2 µs on A40, A100 and H100 (vidur profiles)."""
-    time_s = seconds(OpKind.ELEMENTWISE)
-    datacenter = [NAMES.index(n) for n in ("A100 SXM4 80GB", "H100 SXM5 80GB", "B200 SXM")]
-    elements = 64 * SCALE
-    few = (elements >= 4096) & (elements <= 64 * 8192)
-    assert (time_s[datacenter][:, few] < 5.5e-6).all()
-    assert (time_s[datacenter][:, few] > 1e-6).all()
+#: Addition of 64 tokens of width 8,192 in FP16, kernel time (vidur profiles, read 2026-11-20).
+PUBLISHED_S = {"A100 SXM4 80GB": 3e-6, "H100 SXM5 80GB": 2e-6}
+
+
+@pytest.mark.parametrize("name", PUBLISHED_S)
+def test_a_small_addition_takes_the_few_microseconds_of_served_models(name: str) -> None:
+    """Kernels timed between two events show none below some 24 µs; traces do."""
+    calibration = builtin_calibration()
+    elements = 64 * 8192
+    addition = stream(elements) | {"read": 4 * elements}
+    addition["dims"] |= {2: (2, 0)}
+    work, once = lowered(addition), Points(batch=np.ones(1), seq=np.ones(1))
+    table = DeviceTable.from_devices([find_device(load_catalog(), name)])
+    answer = row_times(work, evaluate_shapes(work.costs, once), table, calibration).device_s.item()
+    kernel_s = answer - calibration.constant("device", "launch_gap_s")
+    assert PUBLISHED_S[name] / 2 < kernel_s < 2 * PUBLISHED_S[name]
