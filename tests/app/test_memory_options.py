@@ -122,3 +122,10 @@ def test_the_hint_says_what_each_rewrite_saves(capsys):
     ]
     assert float(live[1]) == pytest.approx(peaks[0] / 1e9, rel=0.01)
     assert float(saving[1]) == pytest.approx((peaks[0] - peaks[1]) / 1e9, rel=0.01)
+
+
+def test_a_plan_that_nothing_fits_says_what_each_rewrite_saves(capsys):
+    status = main(["plan", "llama-3-8b", "--device", "RTX 4090", "--max-devices", "1"])
+    told = " ".join(capsys.readouterr().err.split())
+    assert status not in (0, 1, 2)
+    assert re.search(r"of [\d.]+ GB live at batch 1, .*offload=optimizer saves [\d.]+ GB", told)

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from paceline.parallel import Sharding
 from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell
-from paceline.predict.remedies import MemoryRemedy, memory_remedies
-from paceline.trace import Configuration, LoweredPass, Workload, lower, monomials
+from paceline.plan.savings import savings_sentence
+from paceline.trace import Configuration, Workload
 from paceline.trace.settings import read_settings
 from paceline.trace.workload import Task
 from paceline.units import format_bytes
-
-_NUM_SAVINGS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +82,13 @@ def remedy_lines(
     if not stuck:
         return
     least = min(stuck, key=lambda cell: (cell.batch_per_device, cell.num_devices))
-    yield from _savings(workload, least, rewrite, seq or workload.default_seq)
+    settings = f"precision={least.precision},compiler={least.compiler},{rewrite}"
+    yield savings_sentence(
+        workload,
+        read_settings(settings, Configuration()),
+        batch=least.batch_per_device,
+        seq=seq or workload.default_seq,
+    )
     for name in dict.fromkeys(cell.device for cell in stuck):
         own = min((c for c in stuck if c.device == name), key=lambda c: c.batch_per_device)
         yield _least_that_fits(workload.task, own, evaluate)
@@ -102,28 +104,3 @@ def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate) -> str:
             return f"{name}: batch {batch} fits with {remedy.options()} ({size}, {saved} less)"
     most = f"no {MAX_DEVICES_PER_MACHINE} in one machine" if task == "train" else "none in int4"
     return f"{name}: fits on {most}"
-
-
-def _savings(workload: Workload, stuck: GridCell, rewrite: str, seq: int) -> Iterator[str]:
-    """What each rewrite takes off the live bytes of the fullest pass."""
-    settings = f"precision={stuck.precision},compiler={stuck.compiler},{rewrite}"
-    configuration = read_settings(settings, Configuration())
-    lowered = [(one, lower(one.graph, configuration)) for one in workload.passes]
-    peaks = [_peak(two, stuck.batch_per_device, seq) for _, two in lowered]
-    fullest, run = lowered[int(np.argmax(peaks))]
-    found = memory_remedies(
-        fullest.graph, run, task=workload.task, batch=stuck.batch_per_device, seq=seq
-    )
-    if found:
-        yield (
-            f"of {format_bytes(max(peaks))} live at batch {stuck.batch_per_device}, "
-            f"{', '.join(map(_saving, found[:_NUM_SAVINGS_SHOWN]))}"
-        )
-
-
-def _saving(one: MemoryRemedy) -> str:
-    return f"{one.settings.replace(',', ' + ')} saves {format_bytes(one.saved_bytes)}"
-
-
-def _peak(lowered: LoweredPass, batch: int, seq: int) -> float:
-    return float((lowered.memory.by_owner.sum(axis=1) @ monomials(batch, seq)[0]).max())

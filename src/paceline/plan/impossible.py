@@ -9,6 +9,7 @@ import numpy as np
 from paceline.errors import DoesNotFitError, NoOfferError
 from paceline.plan.evaluation import Constraint
 from paceline.plan.places import PlaceSearch
+from paceline.plan.savings import savings_sentence
 from paceline.plan.search import Search
 from paceline.plan.wording import (
     candidate_name,
@@ -70,11 +71,20 @@ def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
     largest = max(search.devices, key=lambda d: d.memory_bytes or 0.0)
     batch = int(search.forecast.batch[0])
     capacity = format_bytes(largest.memory_bytes or 0.0)
+    row = np.unravel_index(np.nanargmin(memory), memory.shape)[0]
+    saved = savings_sentence(
+        search.workload,
+        search.forecast.configurations[row],
+        batch=batch,
+        seq=search.question.seq,
+    )
+    ways = f"; {saved} (as `paceline trace` explains)" if saved else ""
     return DoesNotFitError(
         f"{search.workload.title} does not fit: at batch {batch} it needs "
         f"{format_bytes(least)}, and the largest device that is left, {largest.name}, has "
         f"{capacity}; sharding over up to {search.goal.max_devices} devices does not help enough",
-        hint="try --max-devices above that, --precision int4 for inference, or a smaller sequence",
+        hint="try --max-devices above that, --precision int4 for inference, or a smaller sequence"
+        + ways,
     )
 
 

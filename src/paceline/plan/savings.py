@@ -1,0 +1,43 @@
+"""What rewrites would take off a job that does not fit, in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.predict.remedies import MemoryRemedy, memory_remedies
+from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.graph import monomials
+from paceline.trace.lowering import lower
+from paceline.trace.workload import Workload
+from paceline.units import format_bytes
+
+_NUM_SHOWN = 5
+
+
+def savings_sentence(
+    workload: Workload, configuration: Configuration, *, batch: int, seq: int
+) -> str:
+    """Live bytes of the fullest pass, and how many each rewrite saves; empty if none helps.
+
+    Args:
+        workload: The model with its task.
+        configuration: How it is run now.
+        batch: Items.
+        seq: Sequence or past length.
+    """
+    lowered = [(one, lower(one.graph, configuration)) for one in workload.passes]
+    peaks = [_live_peak(two, batch, seq) for _, two in lowered]
+    fullest, run = lowered[int(np.argmax(peaks))]
+    found = memory_remedies(fullest.graph, run, task=workload.task, batch=batch, seq=seq)
+    if not found:
+        return ""
+    saved = ", ".join(map(_saving, found[:_NUM_SHOWN]))
+    return f"of {format_bytes(max(peaks))} live at batch {batch}, {saved}"
+
+
+def _saving(one: MemoryRemedy) -> str:
+    return f"{one.settings.replace(',', ' + ')} saves {format_bytes(one.saved_bytes)}"
+
+
+def _live_peak(lowered: LoweredPass, batch: int, seq: int) -> float:
+    return float((lowered.memory.by_owner.sum(axis=1) @ monomials(batch, seq)[0]).max())
