@@ -37,7 +37,9 @@ absolute, in percent of the measured time; the compared statistic is in bold, wi
 90 % interval. *Ahead* means that the upper end of that interval is below the anchor. Every fold is
 refitted from raw rows in the run: a held-out device leaves with its siblings and copies. Anchors:
 T1 and T2 NeuSight (ASPLOS 2025) from its own files on the same rows (T2: its table, other rows);
-T3 boosted trees on the same folds; T12 NeuSight on the same pairs. {sampling}
+T3 boosted trees on the same folds; T12 NeuSight on the same pairs. timm models are a sample
+stratified by family; coverage counts the rest as missing. Steps are fitted with features whose tile
+constants (twenty numbers for all devices) were fitted once, to op rows of all devices.
 
 """
 
@@ -137,15 +139,20 @@ def _group_of(lines, measured: list[Measured]):
 
 
 def _write(given: argparse.Namespace, figures: list[Figure], sections: list[str]) -> None:
+    """Write what was run; the rest of the scoreboard stands as its last run left it."""
     today = date.today()
     given.out.mkdir(parents=True, exist_ok=True)
-    sampling = "timm models are a sample stratified by family; coverage counts the rest as missing."
-    text = _INTRODUCTION.format(today=today, sampling=sampling) + report.markdown_table(figures)
-    cause = given.out / "accuracy_causes.md"
-    if cause.exists():
-        sections = [*sections, cause.read_text(encoding="utf-8")]
-    (given.out / "accuracy.md").write_text("\n".join([text, *sections]), encoding="utf-8")
-    report.write_csv(given.out / "accuracy.csv", figures)
+    table, steps = given.out / "accuracy.csv", given.out / "accuracy_steps.md"
+    renewed = {f.test for f in figures}
+    kept = [f for f in report.read_csv(table) if f.test not in renewed]
+    every = sorted([*figures, *kept], key=lambda f: (len(f.test), f.test))
+    if sections:
+        steps.write_text("\n".join(sections), encoding="utf-8")
+    text = _INTRODUCTION.format(today=today) + report.markdown_table(every)
+    more = [path for path in (steps, given.out / "accuracy_causes.md") if path.exists()]
+    parts = [text, *(path.read_text(encoding="utf-8") for path in more)]
+    (given.out / "accuracy.md").write_text("\n".join(parts), encoding="utf-8")
+    report.write_csv(table, every)
     report.append_log(given.out / "accuracy_log.csv", figures, today)
 
 

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -65,6 +66,24 @@ def write_csv(path: Path, figures: Sequence[Figure]) -> None:
         for f in figures:
             values = [getattr(f, name) for name in names]
             writer.writerow([*(_rounded(v) for v in values), f.verdict, f.met])
+
+
+def read_csv(path: Path) -> list[Figure]:
+    """What `write_csv` wrote; nothing where there is no file yet."""
+    if not path.exists():
+        return []
+    kinds = {f.name: f.type for f in dataclasses.fields(Figure)}
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            Figure(**{name: _value(line[name], str(kind)) for name, kind in kinds.items()})
+            for line in csv.DictReader(file)
+        ]
+
+
+def _value(text: str, kind: str) -> Any:
+    if kind == "str":
+        return text
+    return int(text) if kind == "int" else float(text or "nan")
 
 
 def _rounded(value: object) -> object:
