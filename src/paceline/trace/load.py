@@ -126,7 +126,7 @@ def workload_from_report(
     traced = [_pass(one, entry, optimizer) for one in report["passes"]]
     graphs = with_resident_states([one.graph for one in traced])
     passes = tuple(replace(one, graph=g) for one, g in zip(traced, graphs, strict=True))
-    default_seq = _default_seq(report["passes"], facts)
+    default_seq = _default_seq(report, facts)
     return Workload(
         name=entry,
         title=facts.title if facts else entry,
@@ -155,14 +155,17 @@ def _pass(reported: dict[str, Any], entry: str, optimizer: str) -> Pass:
     )
 
 
-def _default_seq(passes: list[dict[str, Any]], facts: ZooFacts | None) -> int:
-    """The one length that a pass was traced at, else the recipe's; 1 where there is none."""
-    lengths = [int(one["length"]) for one in passes if one.get("length")]
+def _default_seq(report: dict[str, Any], facts: ZooFacts | None) -> int:
+    """The one length that a pass was traced at, else the recipe's, else a usual one.
+
+    It is 1 where the model knows no length.
+    """
+    lengths = [int(one["length"]) for one in report["passes"] if one.get("length")]
     if lengths:
         return lengths[0]
-    if not any(one["variables"][1] for one in passes):
+    if not any(one["variables"][1] for one in report["passes"]):
         return 1
-    return facts.default_seq if facts else _DEFAULT_SEQ
+    return facts.default_seq if facts else int(report.get("usual_length") or _DEFAULT_SEQ)
 
 
 def _sample_bytes(report: dict[str, Any], graph: Graph, seq: int) -> float:

@@ -192,10 +192,11 @@ def reported_error(
 ) -> InvalidInputError | UnknownNameError | WorkerError:
     """The error that a worker's closing event stands for."""
     kind, message = event.get("kind"), str(event.get("message", ""))
+    scheme = entry.partition(":")[0]
     if kind == "unknown-model":
         names = json.loads(message)
         return UnknownNameError.from_name(
-            "model", names["name"], names["known"], command="paceline trace --help"
+            "model", names["name"], names["known"], command=_LISTS.get(scheme, _LISTS[""])
         )
     if kind == "raised":
         return WorkerError(
@@ -206,6 +207,13 @@ def reported_error(
     return InvalidInputError(f"`{entry}`: {message}", hint=_HINTS.get(str(kind), _HINTS[""]))
 
 
+#: What lists the names of a scheme.
+_LISTS: Mapping[str, str] = {
+    "": "paceline models",
+    "timm": 'python -c "import timm; print(timm.list_models())"',
+    "torchvision": 'python -c "import torchvision.models as m; print(m.list_models(m))"',
+    "hf": 'python -c "from transformers import CONFIG_MAPPING; print(list(CONFIG_MAPPING))"',
+}
 _HINTS: Mapping[str, str] = {
     "": "see `paceline trace --help`",
     "no-torch": "name a Python that has torch with --python PATH",
@@ -218,5 +226,6 @@ _HINTS: Mapping[str, str] = {
     "`dynamic_shapes={'x': {0: torch.export.Dim('batch')}}`",
     "no-file": "give the path of a file that `torch.export.save` wrote",
     "no-program": "export it again with the torch of this Python, or name its Python with --python",
+    "bad-config": "give the config.json of a model of transformers, or the folder that holds it",
     "bad-request": "see `paceline trace --help`",
 }

@@ -78,10 +78,8 @@ def _built(model_class, config):
 def _find(name):
     """(model class, config) of a path, a known name, a class name or a model type."""
     transformers = importlib.import_module("transformers")
-    if os.path.exists(name):
-        path = os.path.join(name, "config.json") if os.path.isdir(name) else name
-        with open(path) as file:
-            return _from_settings(transformers, json.load(file))
+    if os.path.exists(name) or name.endswith(".json"):
+        return _from_settings(transformers, _settings_in(name))
     known = _known()
     if name in known:
         return _from_settings(transformers, known[name])
@@ -95,6 +93,21 @@ def _find(name):
     raise RequestError("unknown-model", json.dumps({"name": name, "known": names}))
 
 
+def _settings_in(name):
+    """What a config.json, or the one in a folder, says."""
+    path = os.path.join(name, "config.json") if os.path.isdir(name) else name
+    try:
+        with open(path) as file:
+            settings = json.load(file)
+    except OSError as error:
+        raise RequestError("bad-config", "`%s`: %s" % (path, error.strerror)) from error
+    except ValueError as error:
+        raise RequestError("bad-config", "`%s` is no JSON: %s" % (path, error)) from error
+    if not isinstance(settings, dict):
+        raise RequestError("bad-config", "`%s` holds no settings" % path)
+    return settings
+
+
 def _known():
     with open(os.path.join(_HERE, "hf_models.json")) as file:
         return json.load(file)["models"]
@@ -104,12 +117,21 @@ def _from_settings(transformers, settings):
     settings = dict(settings)
     model_type = settings.pop("model_type", None)
     if not isinstance(model_type, str):
-        raise RequestError("bad-request", "the config has no `model_type`")
-    config = transformers.AutoConfig.for_model(model_type, **settings)
+        raise RequestError("bad-config", "the config has no `model_type`")
+    mapping = importlib.import_module("transformers.models.auto.configuration_auto")
+    if model_type not in mapping.CONFIG_MAPPING_NAMES:
+        known = sorted(mapping.CONFIG_MAPPING_NAMES)
+        raise RequestError("unknown-model", json.dumps({"name": model_type, "known": known}))
+    try:
+        config = transformers.AutoConfig.for_model(model_type, **settings)
+    except Exception as error:
+        raise RequestError("bad-config", str(error).strip().splitlines()[-1].strip()) from error
     named = (settings.get("architectures") or [None])[0]
     class_name = named or _class_name(model_type, getattr(config, "is_encoder_decoder", False))
     if class_name is None or not hasattr(transformers, class_name):
-        raise RequestError("bad-request", "no model class is known for `%s`" % model_type)
+        version = transformers.__version__
+        message = "transformers %s has no class `%s`" % (version, class_name or model_type)
+        raise RequestError("bad-config", message)
     return getattr(transformers, class_name), config
 
 
@@ -138,6 +160,7 @@ class HfSubject(Subject):
         self._main = getattr(model, "main_input_name", "input_ids")
         self._forward_names = inspect.signature(model.forward).parameters
         super().__init__(model, kind, _item_shape(model, self._main), has_seq=kind != "image")
+        self.longest = _longest(model.config)
         self._is_generator = kind == "language" and self._main == "input_ids"
         self._is_generator &= not getattr(model.config, "is_encoder_decoder", False)
         self._is_generator &= "past_key_values" in self._forward_names
@@ -248,6 +271,16 @@ def _cached(cache):
         elif hasattr(value, "__dict__"):
             todo += list(vars(value).values())
     return found
+
+
+def _longest(config):
+    """Most tokens that the positions of a model reach; None where nothing bounds them."""
+    for part in (config, getattr(config, "text_config", None)):
+        for name in ("max_target_positions", "max_position_embeddings", "n_positions"):
+            found = getattr(part, name, None)
+            if isinstance(found, int) and found > 0:
+                return found
+    return None
 
 
 def _item_shape(model, main):

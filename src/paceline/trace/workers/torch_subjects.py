@@ -43,9 +43,11 @@ class Subject:
         optimizers: PyTorch optimizers whose steps the passes call themselves.
         optimizer: Name of the optimizer to append, where the passes call none.
         makes_tensors: Whether code of the user's own may make tensors on the default device.
+        longest: Most tokens that the model takes; None where nothing bounds them.
     """
 
     makes_tensors = False
+    longest = None
 
     def __init__(self, model, kind, shape=None, has_seq=None):
         self.model = model

@@ -94,6 +94,7 @@ def report(subject, task, length=LENGTH):
         "kind": subject.kind,
         "input": subject.input_description(),
         "input_shape": subject.shape,
+        "usual_length": min(LENGTH, subject.longest or LENGTH),
         "passes": [trace_pass(subject, task, one, length) for one in subject.passes(task)],
     }
 

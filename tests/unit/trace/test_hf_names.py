@@ -1,0 +1,98 @@
+"""Models of transformers by name: the parameter counts of their releases, and mistakes.
+
+``data/hf_published.csv`` holds what the metadata of each release's weights adds up to (recalled).
+"""
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.trace.worker import reported_error
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "src" / "paceline" / "trace" / "workers"))
+
+import torch_hf  # noqa: E402
+from torch_hf import hf_subject  # noqa: E402
+from torch_subjects import RequestError, build_subject  # noqa: E402
+
+TABLE = (Path(__file__).parent / "data" / "hf_published.csv").read_text(encoding="utf-8")
+PUBLISHED = {row["name"]: int(row["parameters"]) for row in csv.DictReader(TABLE.splitlines())}
+FAST = ("llama-3.2-1b", "mistral-7b", "qwen2.5-0.5b", "qwen3-0.6b", "gemma-2-2b", "phi-3-mini",
+        "distilbert-base", "t5-small", "whisper-tiny", "vit-base", "clip-vit-b-32")  # fmt: skip
+FAMILIES = ("llama-1", "llama-2", "llama-3", "mistral", "mixtral", "qwen", "gemma", "phi", "bert",
+            "t5", "whisper", "vit", "clip", "gpt2")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in PUBLISHED]
+)
+def test_a_known_name_has_the_parameters_of_its_release(name):
+    model = hf_subject(name, {}).model
+    assert sum(p.numel() for p in model.parameters()) == PUBLISHED[name]
+
+
+def test_every_family_has_known_names_and_the_page_lists_them_all():
+    known = torch_hf._known()
+    assert all(any(name.startswith(family) for name in known) for family in FAMILIES)
+    page = (ROOT / "docs" / "how-to" / "own-model.md").read_text(encoding="utf-8")
+    listed = page.split("<!-- names of hf: -->")[1].split("<!-- end -->")[0]
+    assert sorted(re.findall(r"`([^`]+)`", listed)) == sorted(known)
+
+
+def error_of(entry):
+    """What a user sees of the request that a worker refuses."""
+    with pytest.raises(RequestError) as caught:
+        build_subject({"entry": entry})
+    event = {"kind": caught.value.kind, "message": str(caught.value)}
+    return reported_error(event, entry, "python")
+
+
+@pytest.mark.parametrize(("name", "length"), [("clip-vit-b-32", 77), ("whisper-tiny", 448),
+                                              ("gpt2", 1024), ("vit-base", None)])  # fmt: skip
+def test_positions_bound_the_length(name, length):
+    assert hf_subject(name, {}).longest == length
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "is no JSON"),
+        ("[1]", "holds no settings"),
+        ('{"hidden_size": 3}', "no `model_type`"),
+        ('{"model_type": "llama", "architectures": ["Foo"]}', "no class `Foo`"),
+        ('{"model_type": "llama", "hidden_size": 256, "num_attention_heads": 3}', "not a multiple"),
+    ],
+)
+def test_a_config_that_cannot_be_used_says_why(text, message, tmp_path):
+    (tmp_path / "config.json").write_text(text)
+    error = error_of(f"hf:{tmp_path}")
+    assert isinstance(error, InvalidInputError)
+    assert message in str(error)
+    assert "config.json" in error.hint
+
+
+def test_a_config_that_is_not_there_is_said(tmp_path):
+    assert "No such file" in str(error_of(f"hf:{tmp_path}/none.json"))
+
+
+@pytest.mark.parametrize(
+    ("entry", "near"),
+    [("hf:llama-3-8", "llama-3-8b"), ("hf:qwen", "qwen2"), ("timm:resnet19", "resnet18"),
+     ("torchvision:resnet19", "resnet18"), ("published:ssd30", "published:ssd300")],
+)  # fmt: skip
+def test_a_name_that_is_none_has_neighbours(entry, near):
+    error = error_of(entry)
+    assert isinstance(error, UnknownNameError)
+    assert f"`{near}`" in error.hint
+    assert "--help" not in error.hint
+
+
+def test_a_model_type_that_is_none_has_neighbours(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "lama"}))
+    assert "`llama`" in error_of(f"hf:{tmp_path}").hint
