@@ -175,7 +175,7 @@ def _sample_bytes(report: dict[str, Any], graph: Graph, seq: int) -> float:
     """
     shape = report["input_shape"]
     if shape is not None:
-        return _FP32_BYTES * math.prod(shape) + _LABEL_BYTES
+        return _FP32_BYTES * float(math.prod(shape)) + _LABEL_BYTES
     storages = graph.storages
     is_input = storages.owner == Owner.INPUT
     widths = np.array([ELEMENT_BYTES[DType(code)] for code in storages.dtype[is_input]])
