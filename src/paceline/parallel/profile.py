@@ -59,7 +59,7 @@ def update_bytes(lowered: LoweredPass, *, batch: float = 1.0, seq: float = 1.0) 
 
 def _op_weights(lowered: LoweredPass, batch: float, seq: float) -> FloatArray:
     costs, point = lowered.costs, monomials(batch, seq)[0]
-    moved = (costs.read_bytes + costs.write_bytes) @ point
+    moved = costs.moved_bytes(point[None])[0]
     row_weight = np.maximum(moved, costs.flop @ point / _PROXY_FLOP_PER_BYTE)
     return np.asarray(row_weight[costs.order], dtype=np.float64)
 

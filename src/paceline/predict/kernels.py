@@ -81,7 +81,7 @@ def evaluate_shapes(costs: CostTable, points: Points) -> RowShapes:
     dims = powers @ costs.dims.reshape(num_rows * num_dims, -1).T
     dims = dims.reshape(len(powers), num_rows, num_dims)
     launches = sequential_launches(costs.kind, dims)
-    moved = powers @ (costs.read_bytes + costs.write_bytes).T
+    moved = costs.moved_bytes(powers)
     flop = powers @ costs.flop.T * _computed_frac(costs.kind, dims)
     return RowShapes(
         flop=(flop / launches).astype(np.float32),
