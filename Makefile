@@ -12,7 +12,7 @@ export MKL_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-fits accuracy-clusters \
 	accuracy-parallel accuracy-memory \
-	bench gpu-test gpu-memory clean
+	bench gpu-test gpu-truth gpu-memory clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -74,6 +74,10 @@ bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks
 gpu-test: $(TEST_VENV)/.paceline  ## Tests that need an NVIDIA GPU
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
 		$(TEST_PYTHON) -m pytest -m "gpu"
+
+gpu-truth: $(TEST_VENV)/.paceline  ## A fixed suite on this machine's GPU in under ten minutes: operators, models, memory, power
+	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
+		$(TEST_PYTHON) tools/gpu_truth.py --out benchmarks/gpu_truth
 
 gpu-memory: $(TEST_VENV)/.paceline  ## Predicted memory of small training jobs against this machine's GPU
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
