@@ -2,7 +2,8 @@
 
 The graph holds attention as one op that keeps what FlashAttention keeps. The *math* kernel makes
 contiguous copies of scaled queries and keys, writes the whole square of scores, and keeps for the
-backward pass the probabilities, and with dropout its mask and its result.
+backward pass the probabilities, and with dropout its mask and its result. *Memory-efficient* keeps
+what flash keeps, in other kernels.
 
 Source: aten/src/ATen/native/transformers/attention.cpp, `_scaled_dot_product_attention_math`.
 
@@ -15,9 +16,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paceline.trace.costs import Configuration
+from paceline.trace.costs import AttentionKernels, Configuration
 from paceline.trace.draft import Draft, matmul_dims, row_dims
 from paceline.trace.graph import FloatArray, IntArray, OpKind, Owner
+from paceline.trace.optable import variants
 from paceline.trace.polynomial import constant, product
 from paceline.trace.program import BoolArray, Program
 
@@ -87,7 +89,16 @@ def with_attention_kernel(program: Program, configuration: Configuration) -> Pro
         ops = np.flatnonzero(chosen)
         if ops.size:
             program = _unfused(program, ops, has_dropout=bool(has_dropout[ops[0]])).ordered()
-    return program
+    return _with_variant(program, configuration.attention)
+
+
+def _with_variant(program: Program, kernels: AttentionKernels) -> Program:
+    """Fused attention of the kernel family; the graph's own is flash."""
+    if kernels != "memory-efficient":
+        return program
+    is_fused = np.isin(program.ops.kind, (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD))
+    variant = np.where(is_fused, variants()["ATTENTION", kernels], program.ops.variant)
+    return replace(program, ops=replace(program.ops, variant=variant))
 
 
 def _unfused(program: Program, ops: IntArray, *, has_dropout: bool) -> Program:

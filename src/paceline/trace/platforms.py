@@ -12,24 +12,38 @@ from functools import cache
 import numpy as np
 
 from paceline.trace.attention import with_attention_kernel
-from paceline.trace.costs import Configuration, Platform
+from paceline.trace.costs import AttentionKernels, Configuration, Platform
 from paceline.trace.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.trace.optable import read_table
 from paceline.trace.optimizer import optimizer_by_variant
-from paceline.trace.polynomial import constant, multiply
+from paceline.trace.polynomial import constant, multiply, product
 from paceline.trace.program import Program, Stores, join_stores
 
 _FP32_BYTES = 4.0
 _GATES, _DIRECTIONS, _HIDDEN = 6, 5, 3
+_BATCH, _Q_HEADS, _Q_LEN, _HEAD_SIZE = 0, 1, 3, 5
 
 
 def on_platform(program: Program, configuration: Configuration) -> Program:
     """``program`` with what the platform's kernels keep and need."""
     program = with_attention_kernel(program, configuration)
+    program = _with_attention_workspaces(program, configuration)
     program = _with_recurrent_reserves(program, configuration.platform)
     if configuration.platform == "cpu":
         program = _with_wide_dropout_masks(program)
     return _with_optimizer_temporaries(program, configuration)
+
+
+def _with_attention_workspaces(program: Program, configuration: Configuration) -> Program:
+    """The backward pass of a fused kernel sums the query gradient in FP32."""
+    ops = np.flatnonzero(program.ops.kind == OpKind.ATTENTION_BACKWARD)
+    in_queries, in_rows = _attention(configuration.attention, configuration.platform)
+    if not ops.size:
+        return program
+    dims = program.dims[program.ops.dims[ops]]
+    rows = product(dims[:, [_BATCH, _Q_HEADS, _Q_LEN]])
+    queries = product(np.stack((rows, dims[:, _HEAD_SIZE]), axis=1))
+    return with_workspace(program, ops, in_queries * queries + in_rows * rows)
 
 
 def _with_wide_dropout_masks(program: Program) -> Program:
@@ -124,6 +138,15 @@ def with_workspace(program: Program, ops: IntArray, elements: FloatArray) -> Pro
         death=ops[rows],
     )
     return replace(program, stores=join_stores(program.stores, workspaces))
+
+
+@cache
+def _attention(kernels: AttentionKernels, platform: Platform) -> tuple[float, float]:
+    """FP32 numbers that a backward pass needs per query element and per row of scores."""
+    for row in read_table("attention.csv"):
+        if (row["kernels"], row["platform"]) == (kernels, platform):
+            return float(row["queries"]), float(row["rows"])
+    return 0.0, 0.0
 
 
 @cache
