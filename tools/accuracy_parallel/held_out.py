@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import fit_collectives
 import pandas as pd
@@ -17,6 +19,7 @@ from fit.operators import as_operators, graphs
 from paceline.catalog import load_catalog
 from paceline.parallel import collectives, links
 from paceline.predict import Calibration, builtin_calibration
+from paceline.predict.device_effects import Effect
 
 
 @contextmanager
@@ -35,7 +38,8 @@ def links_without(rows: pd.DataFrame, system: str) -> Iterator[None]:
 def calibration_without(truth: Path, system: str) -> Calibration:
     """The built-in calibration with networks of matrix units fitted to the op rows of others.
 
-    No whole step of the system is in the built-in calibration, and no streaming op of it.
+    No whole step of the system is in the built-in calibration, and no streaming op of it. Effects
+    of devices on these units are left out with the networks that they were fitted beside.
     """
     facts = op_rows.device_facts(load_catalog().devices)
     frames = {
@@ -47,4 +51,14 @@ def calibration_without(truth: Path, system: str) -> Calibration:
         for name, rows in frames.items()
     }
     base = builtin_calibration()
-    return dataclasses.replace(base, models={**base.models, **networks})
+    return dataclasses.replace(
+        base, models={**base.models, **networks}, constants=_without_effects(base.constants)
+    )
+
+
+def _without_effects(constants: Mapping[str, Any]) -> dict[str, Any]:
+    effects = copy.deepcopy(constants["device_effects"])
+    rows = [effects["density_slope"], *effects["device"].values(), *effects["family"].values()]
+    for row in rows:
+        row[Effect.PRODUCT] = 0.0
+    return {**constants, "device_effects": effects}

@@ -64,7 +64,7 @@ class Site:
     host_forward: float = 1.0
     host_backward: float = 1.0
     device_shift: float = 0.0
-    microbatch_s: float = 0.0
+    hop_wait_s: float = 0.0
     step_s: float = 0.0
     overlaps: bool = False
     compiler: str = "eager"
@@ -127,6 +127,7 @@ class Simulator:
             memory_bytes_per_s=device.memory_bytes_per_s,
             overlaps_gradients=site.overlaps,
             cuts_evenly=True,
+            hop_wait_s=site.hop_wait_s,
             overlaps_hops=False,
         )
         variant = Variant(
@@ -165,13 +166,10 @@ class Simulator:
                 expert_degree=run.ep,
             )  # fmt: skip
             points = Points(batch=MICROBATCHES, seq=np.full(len(MICROBATCHES), float(run.seq)))
-            costs = block_costs(
+            self.blocks[key] = block_costs(
                 run.graph(), configuration, DeviceTable.from_devices([device]), points, group,
                 recipe="half-weights", calibration=calibration_of(site, self.calibration),
             )  # fmt: skip
-            forward = costs.forward_s.copy()
-            forward[:, 0] += site.microbatch_s
-            self.blocks[key] = dataclasses.replace(costs, forward_s=forward)
         return self.blocks[key]
 
 

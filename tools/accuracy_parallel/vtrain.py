@@ -30,8 +30,8 @@ def vtrain_section(truth: Path, simulator: Simulator) -> Iterator[str]:
     yield (
         f"Fitted on {NUM_FIT_ROWS} single-node rows drawn with seed 0: host time per kernel × "
         f"{site.host_forward:.1f} forward and {site.host_backward:.1f} backward, device time × "
-        f"{np.exp(site.device_shift):.2f}, {1e3 * site.microbatch_s:.1f} ms per microbatch and "
-        f"{1e3 * site.step_s:.1f} ms per step. Many nodes are predicted without these numbers: "
+        f"{np.exp(site.device_shift):.2f}, {1e3 * site.hop_wait_s:.1f} ms per message "
+        f"between stages and {1e3 * site.step_s:.1f} ms per step. Many nodes are predicted without these numbers: "
         "nothing at all is fitted to them. The unfused attention core of that time stands in the "
         "graph; that layers are recomputed in every run, and 800 Gbit/s between nodes, stand in "
         "the configurations that vTrain's authors publish for their validation. Targets: 8 % "

@@ -16,10 +16,14 @@ VTRAIN = Site(device="A100 SXM4 80GB", device_link="dgx-a100", node_link="ib-4x-
 RECOMPUTED = "block"
 NUM_FIT_ROWS = 20
 #: The fit starts at each of these and moves by random steps of these sizes: host forward and
-#: backward (factors), device (log), per microbatch and per step (seconds).
-FIT_STARTS = tuple((host, host, 0.0, 0.0, 0.0) for host in (2.0, 5.0, 8.0, 12.0))
-FIT_STEPS = (0.2, 0.2, 0.04, 2e-3, 4e-3)
+#: backward (factors), device (log), per message between stages and per step (seconds).
+FIT_STARTS = tuple((host, host, 0.0, 0.0, 0.0) for host in (0.5, 1.0, 2.0, 3.0))
+FIT_STEPS = (0.2, 0.2, 0.04, 5e-4, 4e-3)
 NUM_FIT_STEPS = 400
+#: Log of a factor that leaves nothing.
+_NOTHING = -30.0
+#: A pace of the host beside which nothing else counts.
+_SLOW = 1e6
 
 
 def vtrain_run(row) -> Run:
@@ -33,10 +37,10 @@ def vtrain_run(row) -> Run:
 
 
 def site_of(parameters: np.ndarray) -> Site:
-    forward, backward, shift, microbatch_s, step_s = parameters
+    forward, backward, shift, hop_wait_s, step_s = parameters
     return dataclasses.replace(
         VTRAIN, host_forward=forward, host_backward=backward, device_shift=shift,
-        microbatch_s=max(microbatch_s, 0.0), step_s=max(step_s, 0.0),
+        hop_wait_s=max(hop_wait_s, 0.0), step_s=max(step_s, 0.0),
     )  # fmt: skip
 
 
@@ -45,36 +49,39 @@ class FastFit:
 
     def __init__(self, simulator: Simulator, rows: pd.DataFrame) -> None:
         self.simulator, self.rows = simulator, rows
-        self.halves = [self._halves(row) for row in rows.itertuples()]
+        self.parts = [self._parts(row) for row in rows.itertuples()]
 
-    def _halves(self, row):
-        run = vtrain_run(row)
-        sites = (
-            dataclasses.replace(VTRAIN, host_forward=0.0, host_backward=0.0),
-            dataclasses.replace(VTRAIN, device_shift=-30.0),
-        )
-        for site in sites:
+    def _parts(self, row):
+        """Blocks with nothing but calls, with the device as well, and with either pace of the host.
+
+        A recomputed forward is dispatched at the pace of forward.
+        """
+        run, costs = vtrain_run(row), []
+        for shift, forward, backward in (
+            (_NOTHING, 0.0, 0.0), (0.0, 0.0, 0.0), (_NOTHING, _SLOW, 0.0), (_NOTHING, 0.0, _SLOW)
+        ):  # fmt: skip
+            site = dataclasses.replace(
+                VTRAIN, device_shift=shift, host_forward=forward, host_backward=backward
+            )
             self.simulator.run(run, site)
-        key = (run.key, run.tp, run.sequence_parallel, run.checkpointing)
-        return run, [self.simulator.blocks[(*key, site)] for site in sites]
+            costs.append(self.simulator.blocks[self.simulator.key(run, site)])
+        return run, costs
 
     def error(self, site: Site) -> float:
-        predicted = [self._step_s(run, *halves, site) for run, halves in self.halves]
+        predicted = [self._step_s(run, *costs, site) for run, costs in self.parts]
         return float(np.abs(np.array(predicted) / (self.rows.measured_iter_ms / 1e3) - 1).mean())
 
-    def _step_s(self, run: Run, device, host, site: Site) -> float:
-        half, factor = device.tensor_s / 2, np.exp(site.device_shift)
-        forward = half + np.maximum(
-            (device.forward_s - half) * factor, (host.forward_s - half) * site.host_forward
-        )
-        backward = half + np.maximum(
-            (device.backward_s - half) * factor, (host.backward_s - half) * site.host_backward
-        )
-        forward[:, 0] += site.microbatch_s
-        key = (run.key, run.tp, run.sequence_parallel, run.checkpointing, site)
-        self.simulator.blocks[key] = dataclasses.replace(
-            device, forward_s=forward, backward_s=backward
-        )
+    def _step_s(self, run: Run, calls, device, forward, backward, site: Site) -> float:
+        seconds = {}
+        for name in ("forward_s", "backward_s"):
+            called, with_device, by_forward, by_backward = (
+                getattr(costs, name) for costs in (calls, device, forward, backward)
+            )
+            busy_s = called + (with_device - called) * np.exp(site.device_shift)
+            host_s = site.host_forward * by_forward + site.host_backward * by_backward
+            seconds[name] = np.maximum(busy_s, host_s / _SLOW)
+        key = self.simulator.key(run, site)
+        self.simulator.blocks[key] = dataclasses.replace(device, **seconds)
         step_s = self.simulator.run(run, site).step_s[0]
         del self.simulator.blocks[key]
         return step_s

@@ -52,7 +52,8 @@ class BlockCosts:
     Attributes:
         names: Module path of each block.
         points: Microbatch sizes and sequence lengths.
-        forward_s: Forward with its tensor-parallel communication, (num_points, num_blocks).
+        forward_s: Forward with its communication, or its dispatch by the host if that takes
+            longer, (num_points, num_blocks).
         backward_s: Backward likewise, recomputation included, same shape.
         tensor_s: Of both, communication between the ranks that share a block, same shape.
         parameters: Parameters that the rank keeps, (num_blocks,).
@@ -146,18 +147,18 @@ def block_costs(
     is_backward = np.isin(program.ops.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
     num_blocks = len(names)
     passing_s = _passing_s(program, busy_s, configuration, points, group)
-    compute, shared_s = [], _shared_s(split, experts, names, configuration, points, group)
+    took, shared_s = [], _shared_s(split, experts, names, configuration, points, group)
     for part, called_s in zip((is_forward, is_backward), shared_s, strict=True):
-        busy, host = (_per_block(s, block, part, num_blocks) for s in (busy_s, host_s[None]))
-        compute.append(np.maximum(busy, host))
         called_s += _per_block(passing_s, block, part, num_blocks)
+        busy, host = (_per_block(s, block, part, num_blocks) for s in (busy_s, host_s[None]))
+        took.append(np.maximum(busy + called_s, host))
     memory = _memory(program, block, num_blocks, points, experts.is_expert)
     unfused = rank_program(split.graph, replace(configuration, compiler="eager"), recipe)
     return BlockCosts(
         names=names,
         points=points,
-        forward_s=compute[0] + shared_s[0],
-        backward_s=compute[1] + shared_s[1],
+        forward_s=took[0],
+        backward_s=took[1],
         tensor_s=shared_s[0] + shared_s[1],
         parameters=memory.parameters,
         expert_parameters=memory.experts,

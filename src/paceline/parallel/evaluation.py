@@ -71,6 +71,8 @@ class Fabric:
             equal cost.
         overlaps_hops: Whether what interleaved stages send travels while they compute, as in
             PyTorch's schedules and in Megatron-LM since 2023 (``overlap_p2p_comm``).
+        hop_wait_s: What both ends of a message between stages spend beside its time on the wire,
+            where the host waits for it before it goes on.
     """
 
     devices_per_node: int
@@ -81,6 +83,7 @@ class Fabric:
     overlaps_gradients: bool = True
     cuts_evenly: bool = False
     overlaps_hops: bool = True
+    hop_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -375,7 +378,7 @@ def _hop_s(keys: IndexArray, layouts: list[_Layout], fabric: Fabric) -> FloatArr
         fabric.node_link.take(one_row),
         node_share_frac=np.where(crosses, 1.0 / fabric.devices_per_node, 1.0),
     )  # fmt: skip
-    return np.where(keys[:, 0] > 1, send_recv_s(size, pair), 0.0)
+    return np.where(keys[:, 0] > 1, send_recv_s(size, pair) + fabric.hop_wait_s, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
