@@ -18,7 +18,7 @@ _KERNELS = {
 }  # fmt: skip
 
 
-def peak_bytes(build, inputs, loss_of, make_optimizer, device="cpu"):
+def peak_bytes(build, inputs, loss_of, make_optimizer, device="cpu", num_microbatches=1):
     """Peak of live bytes from before the model is built, over two training steps.
 
     Args:
@@ -27,21 +27,23 @@ def peak_bytes(build, inputs, loss_of, make_optimizer, device="cpu"):
         loss_of: Loss of (output, inputs).
         make_optimizer: Optimizer of the model's parameters.
         device: ``cpu`` or ``cuda``: where it runs, and whose bytes are counted.
+        num_microbatches: Backward passes before each update.
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        train(build, inputs, loss_of, make_optimizer, device)
+        train(build, inputs, loss_of, make_optimizer, device, num_microbatches)
     return _peak(profiler, device)
 
 
-def train(build, inputs, loss_of, make_optimizer, device):
+def train(build, inputs, loss_of, make_optimizer, device, num_microbatches=1):
     """Two training steps; everything is given back at the end."""
     model = build().to(device).train()
     optimizer = make_optimizer([p for p in model.parameters() if p.requires_grad])
     for _ in range(NUM_STEPS):
-        given = inputs().to(device)
-        output = model(given)
-        loss = loss_of(output, given)
-        loss.backward()
+        for _ in range(num_microbatches):
+            given = inputs().to(device)
+            output = model(given)
+            loss = loss_of(output, given)
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 

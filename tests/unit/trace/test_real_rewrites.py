@@ -1,0 +1,124 @@
+"""Rewrites against what they stand for: real training on this CPU, run that way, within 2 %."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers.optimization import Adafactor
+
+from paceline.trace import Configuration, load_workload, lower, monomials
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools" / "workers"))
+
+from memory_models import Adapted, Job, cross_entropy, gpt2, mlp, tokens
+from profiled_memory import peak_bytes
+
+BATCH = 4
+AdamW = torch.optim.AdamW
+
+
+def rows(batch):
+    return torch.zeros(batch, 256)
+
+
+def wide_rows(batch):
+    return torch.zeros(batch, 512)
+
+
+def real_bytes(build, inputs, make_optimizer=AdamW, batch=BATCH, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return peak_bytes(build, lambda: inputs(batch), cross_entropy, make_optimizer, **settings)
+
+
+def predicted_bytes(build, inputs, optimizer="adamw", batch=BATCH, **settings):
+    job = Job(build(), inputs)
+    job.optimizer = optimizer
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = load_workload(job).passes[0].graph
+    configuration = Configuration(
+        precision="fp32", platform="cpu", optimizer_kernel="plain", **settings
+    )
+    table = lower(graph, configuration).memory.by_owner.sum(axis=1)
+    return float((table @ monomials(batch, 1)[0]).max())
+
+
+class Recomputed(nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, *given):
+        return checkpoint(self.block, *given, use_reentrant=False)
+
+
+def checkpointed_gpt2():
+    model = gpt2()
+    for number, block in enumerate(model.layers):
+        model.layers[number] = Recomputed(block)
+    return model
+
+
+@pytest.mark.parametrize("batch", [4, 32])
+def test_checkpointing_per_block(batch):
+    real = real_bytes(checkpointed_gpt2, tokens, batch=batch)
+    predicted = predicted_bytes(gpt2, tokens, batch=batch, checkpointing="block")
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+@pytest.mark.parametrize(("build", "inputs"), [(gpt2, tokens), (mlp, rows)])
+def test_gradients_accumulate_over_microbatches(build, inputs):
+    real = real_bytes(build, inputs, batch=32, num_microbatches=3)
+    predicted = predicted_bytes(build, inputs, batch=32, accumulates=True)
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+def frozen_mlp():
+    model = mlp()
+    model[:3].requires_grad_(False)
+    return model
+
+
+def test_frozen_modules():
+    real = real_bytes(frozen_mlp, rows, batch=64)
+    predicted = predicted_bytes(mlp, rows, batch=64, frozen=("0*", "1*", "2*"))
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+def dense():
+    hidden = [nn.Sequential(nn.Linear(512, 512), nn.GELU()) for _ in range(4)]
+    return nn.Sequential(*hidden)
+
+
+def adapted():
+    hidden = [nn.Sequential(Adapted(512, 8), nn.GELU()) for _ in range(4)]
+    return nn.Sequential(*hidden)
+
+
+@pytest.mark.parametrize("batch", [4, 256])
+def test_adapters_of_low_rank(batch):
+    real = real_bytes(adapted, wide_rows, batch=batch)
+    predicted = predicted_bytes(dense, wide_rows, batch=batch, lora_rank=8, lora_modules=("*",))
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "sgd-momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-4),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "adagrad": torch.optim.Adagrad,
+    "adafactor": Adafactor,
+}
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_optimizers(name):
+    real = real_bytes(mlp, rows, OPTIMIZERS[name])
+    assert predicted_bytes(mlp, rows, name) == pytest.approx(real, rel=0.02)
