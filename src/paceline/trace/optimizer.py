@@ -70,11 +70,13 @@ def find_optimizer(name: str) -> OptimizerRule:
     Raises:
         UnknownNameError: No such optimizer.
 
-    >>> find_optimizer("adamw").states_per_element
-    2
+    >>> find_optimizer("adamw").states_per_element, find_optimizer("PagedAdamW8bit").name
+    (2, 'adamw-8bit')
     """
+    plain = name.lower().removeprefix("paged")
+    spelled = plain.removesuffix("8bit").rstrip("-") + "-8bit" if plain.endswith("8bit") else plain
     try:
-        return _rules()[name.lower()]
+        return _rules()[spelled]
     except KeyError:
         raise UnknownNameError.from_name(
             "optimizer", name, _rules(), command="paceline trace --help"

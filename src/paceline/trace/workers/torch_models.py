@@ -168,9 +168,25 @@ class Transformer(nn.Module):
         return angles.cos(), angles.sin()
 
 
+class RmsNorm(nn.Module):
+    """Op by op, as the published code of Llama and transformers compute it."""
+
+    def __init__(self, width, eps=1e-5):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x):
+        squares = x.pow(2)
+        spread = squares.mean(-1, keepdim=True).add_(self.eps)
+        inverse = torch.rsqrt(spread)
+        del squares, spread
+        return x * inverse * self.weight
+
+
 def _norm(spec):
     if spec["norm"] == "rms":
-        return nn.RMSNorm(spec["hidden"], eps=1e-5)
+        return RmsNorm(spec["hidden"])
     return nn.LayerNorm(spec["hidden"])
 
 

@@ -347,6 +347,35 @@ def _dropout_c(recorder, input, p, train):
     return _dropout(recorder, input, p, train)
 
 
+class _RmsNorm(torch.autograd.Function):
+    """The fused kernel of PyTorch 2.9 and later, which a CPU would decompose."""
+
+    @staticmethod
+    def forward(ctx, recorder, data, weight, num_dims):
+        with recorder.paused():
+            output = torch.empty_like(data)
+            rstd = torch.empty(data.shape[: data.dim() - num_dims], device=data.device)
+        inputs = [data] if weight is None else [data, weight]
+        recorder.record("aten::_fused_rms_norm|", inputs, [output, rstd], [])
+        ctx.recorder, ctx.has_weight = recorder, weight is not None
+        ctx.save_for_backward(*inputs, rstd)
+        return output
+
+    @staticmethod
+    def backward(ctx, grad):
+        saved = ctx.saved_tensors
+        with ctx.recorder.paused():
+            made = [torch.empty_like(t) for t in saved[:-1]]
+        ctx.recorder.record("aten::_fused_rms_norm_backward|", [grad, *saved], made, [])
+        return (None, made[0], made[1] if ctx.has_weight else None, None)
+
+
+def _rms_norm(recorder, input, normalized_shape, weight=None, eps=None):
+    if not input.is_meta or not hasattr(torch.ops.aten, "_fused_rms_norm"):
+        return NotImplemented
+    return _RmsNorm.apply(recorder, input, weight, len(normalized_shape))
+
+
 class _Recurrent(torch.autograd.Function):
     """All layers and time steps of a recurrent network as one op each way (as cuDNN does)."""
 
@@ -407,6 +436,8 @@ _STAND_INS = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.dropout: _dropout,
     torch.dropout: _dropout_c,
+    getattr(torch.nn.functional, "rms_norm", None): _rms_norm,
+    getattr(torch, "rms_norm", None): _rms_norm,
     torch.lstm: _recurrent(4, True),
     torch.gru: _recurrent(3, False),
     torch.rnn_tanh: _recurrent(1, False),
