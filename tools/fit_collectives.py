@@ -36,7 +36,10 @@ KINDS = {
     "nvlink5": ("b200_sxm", "b300_sxm", "gb200", "gb300"),
     "pcie": ("rtx_pro_6000_server",),
 }
-PEAKS = {"nvlink3": ("nvlink", 300e9), "nvlink4": ("nvlink", 450e9), "nvlink5": ("nvlink", 900e9)}
+PEAKS = {
+    "nvlink3": ("nvlink", 300e9), "nvlink4": ("nvlink", 450e9), "nvlink5": ("nvlink", 900e9),
+    "efa-p5": ("efa", 400e9), "efa-p6": ("efa", 800e9),
+}  # fmt: skip
 SOURCE = "fitted to ai-dynamo/aiconfigurator NCCL tables 095f58a51 (Apache-2.0): "
 EFFICIENCIES = tuple(f"eff_{knot}" for knot in range(len(KNOT_S)))
 KEYS = ("kind", "peak_bytes_per_s", "collective", "num_ranks")
@@ -133,13 +136,15 @@ def mean_of(rows: list[dict], kinds: Collection[str], kind: str, source: str) ->
 ALL = (*COLLECTIVES, "send_recv")
 
 
-def network_rows(kind: str, *, top_frac: float, latency_s: float, source: str) -> Iterator[dict]:
+def network_rows(
+    kind: str, *, top_frac: float, latency_s: float, source: str, proxy_s: float = 5e-6
+) -> Iterator[dict]:
     """Links between nodes, from their specification alone.
 
-    A step costs the wire latency and 5 us of proxy threads on both sides; the pipeline fills in
-    40 us and four latencies; small messages use one network card of eight at a quarter of its rate.
+    A step costs the wire latency and proxy threads on both sides; the pipeline fills in 40 us and
+    four latencies; small messages use one network card of eight at a quarter of its rate.
     """
-    step_s = latency_s + 5e-6
+    step_s = latency_s + proxy_s
     eff = curve(top_frac, fill_s=40e-6 + 4 * latency_s, small_frac=1 / 32)
     for name in ALL:
         steps = 2 if name == "all_reduce" else 1
@@ -151,11 +156,20 @@ def ruled_rows() -> Iterator[dict]:
     """Kinds without a table: engineering rules, each with its reason."""
     rule = "rule: {} of line rate after headers and flow control; 5 us per step in proxy threads"
     for kind, top, latency in (
-        ("infiniband", 0.92, 0.7e-6), ("roce", 0.90, 2e-6), ("efa", 0.85, 15e-6),
-        ("slingshot", 0.85, 2e-6), ("tcpxo", 0.85, 20e-6), ("tcpx", 0.5, 20e-6),
+        ("infiniband", 0.92, 0.7e-6), ("roce", 0.90, 2e-6), ("slingshot", 0.85, 2e-6), ("tcpxo", 0.85, 20e-6), ("tcpx", 0.5, 20e-6),
         ("ethernet", 0.85, 30e-6),
     ):  # fmt: skip
         yield from network_rows(kind, top_frac=top, latency_s=latency, source=rule.format(top))
+    plugin = "rule: 0.85 of line rate; {:.0f} us between nodes as aws-ofi-nccl 01666ec states for {}"
+    for kind, latency, instances in (
+        ("efa", 75e-6, "p4d, whose messages are sent and received"),
+        ("efa-p5", 35e-6, "p5en and later, which write to remote memory"),
+        ("efa-p6", 35e-6, "p5en and later, which write to remote memory"),
+    ):
+        yield from network_rows(
+            kind, top_frac=0.85, latency_s=latency, proxy_s=0.0,
+            source=plugin.format(latency * 1e6, instances),
+        )  # fmt: skip
     fabric = "MI300X all_reduce 8 ranks 0.70, 2 ranks 0.106 of the node's xGMI (each peer has 1/7)"
     for name in ALL:
         for ranks, top in zip(MEASURED_RANKS, (0.106, 0.32, 0.70), strict=True):
