@@ -156,11 +156,12 @@ def ruled_rows() -> Iterator[dict]:
     """Kinds without a table: engineering rules, each with its reason."""
     rule = "rule: {} of line rate after headers and flow control; 5 us per step in proxy threads"
     for kind, top, latency in (
-        ("infiniband", 0.92, 0.7e-6), ("roce", 0.90, 2e-6), ("slingshot", 0.85, 2e-6), ("tcpxo", 0.85, 20e-6), ("tcpx", 0.5, 20e-6),
+        ("infiniband", 0.92, 0.7e-6), ("roce", 0.90, 2e-6), ("slingshot", 0.85, 2e-6),
+        ("tcpxo", 0.85, 20e-6), ("tcpx", 0.5, 20e-6),
         ("ethernet", 0.85, 30e-6),
     ):  # fmt: skip
         yield from network_rows(kind, top_frac=top, latency_s=latency, source=rule.format(top))
-    plugin = "rule: 0.85 of line rate; {:.0f} us between nodes as aws-ofi-nccl 01666ec states for {}"
+    plugin = "rule: 0.85 of line rate; {:.0f} us between nodes, aws-ofi-nccl 01666ec for {}"
     for kind, latency, instances in (
         ("efa", 75e-6, "p4d, whose messages are sent and received"),
         ("efa-p5", 35e-6, "p5en and later, which write to remote memory"),
