@@ -1,0 +1,86 @@
+"""Laws of precisions, layouts and compilers as rewrites of one graph."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from paceline.dtypes import DType, find_precision
+from paceline.trace import Configuration, OpKind, load_workload, lower, monomials
+
+MODELS = ["resnet50", "gpt2", "lstm"]
+POINT = monomials(8, 64)[0]
+
+
+def costs_of(name, **settings):
+    return lower(load_workload(name).passes[0].graph, Configuration(**settings)).costs
+
+
+def totals(costs):
+    """(FLOP, bytes, kernels) of a pass."""
+    moved = costs.read_bytes + costs.write_bytes
+    flop, num_bytes = (costs.count @ (table @ POINT) for table in (costs.flop, moved))
+    return float(flop), float(num_bytes), float(costs.count @ costs.num_kernels)
+
+
+def assert_same_but(left, right, *names):
+    for field in dataclasses.fields(left):
+        if field.name not in names:
+            assert np.array_equal(getattr(left, field.name), getattr(right, field.name))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_both_formats_of_sixteen_bits_cost_the_same(name):
+    fp16, bf16 = (costs_of(name, precision=p) for p in ("fp16", "bf16"))
+    assert totals(fp16) == totals(bf16)
+    assert DType.FP16 in fp16.matmul_dtype
+    assert DType.BF16 in bf16.matmul_dtype
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tf32_changes_the_rate_of_products_and_no_byte(name):
+    tf32, fp32 = (costs_of(name, precision=p) for p in ("tf32", "fp32"))
+    assert_same_but(tf32, fp32)
+    assert find_precision("tf32").peak_key != find_precision("fp32").peak_key
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_eight_bits_are_for_products_and_the_rest_stays_in_sixteen(name):
+    fp8, bf16 = (costs_of(name, precision=p) for p in ("fp8", "bf16"))
+    assert totals(fp8)[0] == totals(bf16)[0]
+    assert DType.FP8 in fp8.matmul_dtype
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_layout_of_images_changes_no_op_and_no_byte(name):
+    """What it changes is how fast convolutions run, which is the predictor's business."""
+    first, last = (costs_of(name, channels_last=c) for c in (False, True))
+    assert_same_but(first, last)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_compiler_that_takes_chains_into_products_saves_more(name):
+    """Eager ≥ chains fused (Inductor) ≥ chains fused into products too (XLA, TensorRT)."""
+    eager, chains, products = (
+        totals(costs_of(name, compiler=c)) for c in ("eager", "compiled", "tensorrt")
+    )
+    assert eager[0] == pytest.approx(chains[0]) == pytest.approx(products[0])
+    for saved in (1, 2):
+        assert eager[saved] > chains[saved] >= products[saved]
+
+
+def test_each_merged_op_is_a_launch_less():
+    """As many launches less as ops were merged into others, or more."""
+    eager, fused = (costs_of("gpt2", compiler=c) for c in ("eager", "compiled"))
+    fewer = totals(eager)[2] - totals(fused)[2]
+    merged = len(eager.order) - len(fused.order)
+    assert fewer >= merged > 0
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "cpu", "xla"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_platform_does_the_same_products(platform, name):
+    ours, cuda = (costs_of(name, precision="fp32", platform=p, attention="math")
+                  for p in (platform, "cuda"))  # fmt: skip
+    assert totals(ours)[0] == pytest.approx(totals(cuda)[0])
+    assert (ours.kind == OpKind.OPTIMIZER).sum() == 1
