@@ -58,6 +58,20 @@ def _say_that_sequences_are_whole():
     models.PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_arguments: None
 
 
+@contextlib.contextmanager
+def whole_sequences():
+    """Inside, a model of the library that a user brought learns the same; undone afterwards."""
+    masks = importlib.import_module("transformers.masking_utils")
+    models = importlib.import_module("transformers.modeling_utils")
+    before, warn = dict(vars(masks)), models.PreTrainedModel.warn_if_padding_and_no_attention_mask
+    _say_that_sequences_are_whole()
+    try:
+        yield
+    finally:
+        vars(masks).update(before)
+        models.PreTrainedModel.warn_if_padding_and_no_attention_mask = warn
+
+
 def _without_padding(asked, _padding_mask, *rest, **named):
     return asked(None, *rest, **named)
 
