@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-fits accuracy-clusters \
+.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory \
 	bench gpu-test gpu-truth gpu-memory clean
 
@@ -61,6 +61,10 @@ accuracy-memory: $(TEST_VENV)/.paceline  ## Score predicted training memory
 accuracy-fits: $(TEST_VENV)/.paceline  ## Score what is said to fit: published jobs that ran, and that ran out of memory
 	@tools/run_if ../shared/truth "the folder of published measurements" \
 		$(TEST_PYTHON) tools/accuracy_fits.py --out benchmarks/accuracy_fits.md
+
+accuracy-power: $(TEST_VENV)/.paceline  ## Score predicted power and energy, each GPU held out
+	@tools/run_if ../shared/truth "the folder of published measurements" \
+		$(TEST_PYTHON) tools/accuracy_power.py --out benchmarks/accuracy_power.md
 
 accuracy-clusters: $(TEST_VENV)/.paceline  ## Score predictions of whole clusters: 8 GPUs, llm-foundry, Megatron-Bridge, MLPerf
 	@tools/run_if ../shared/truth "the folder of published measurements" \

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 
 import numpy as np
 import numpy.typing as npt
@@ -57,19 +60,95 @@ def sustained_clock_frac(devices: DeviceTable, calibration: Calibration) -> Floa
     return clock_frac(devices.tdp_w, devices.peaks[:, PEAK_KEYS.index("fp32")], constants)
 
 
-def mean_power_w(
-    devices: DeviceTable, utilisation: FloatArray, calibration: Calibration
-) -> FloatArray:
-    """Mean board power at a utilisation between 0 and 1; NaN where the board power is unknown.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLaw:
+    """Mean board power as shares of what the board may draw.
 
-    Idle draw plus a share that rises with use, up to the board power.
+    Attributes:
+        idle_frac: Least that a board draws while a job is on it.
+        busy_frac: While kernels run, whatever they do.
+        compute_frac: Times the square root of the share of peak arithmetic that is reached.
+        memory_frac: Times the square root of the share of peak bandwidth that is reached.
+    """
+
+    idle_frac: float
+    busy_frac: float
+    compute_frac: float
+    memory_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """Shares of a step, (num_devices, num_points) each, between 0 and 1.
+
+    Attributes:
+        busy_frac: Of the time, in which kernels run.
+        compute_frac: Of peak arithmetic.
+        memory_frac: Of peak bandwidth.
+    """
+
+    busy_frac: FloatArray
+    compute_frac: FloatArray
+    memory_frac: FloatArray
+
+
+@cache
+def power_law() -> PowerLaw:
+    """The law as fitted by ``tools/accuracy_power.py``, from ``data/power.json``."""
+    text = files("paceline.predict").joinpath("data", "power.json").read_text("utf-8")
+    facts = json.loads(text)["power"]
+    return PowerLaw(**{name: float(facts[name]) for name in PowerLaw.__dataclass_fields__})
+
+
+def power_frac(use: Use, law: PowerLaw) -> FloatArray:
+    """Share of the board power that a step draws on average."""
+    drawn = (
+        law.busy_frac * use.busy_frac
+        + law.compute_frac * np.sqrt(use.compute_frac)
+        + law.memory_frac * np.sqrt(use.memory_frac)
+    )
+    share: FloatArray = np.clip(drawn, law.idle_frac, 1.0)
+    return share
+
+
+def use_of(
+    mid_s: FloatArray,
+    device_s: FloatArray,
+    roofline_s: FloatArray,
+    compute_bound_s: FloatArray,
+) -> Use:
+    """What a step uses of a device, from its times, (num_devices, num_points) each.
 
     Args:
-        devices: Board powers.
-        utilisation: Weighted share of the limits in use, (num_devices, num_points).
-        calibration: Idle and busy shares.
+        mid_s: The step.
+        device_s: Its kernels.
+        roofline_s: Its plain roofline.
+        compute_bound_s: Of ``device_s``, kernels that arithmetic bounds.
     """
-    facts = calibration.constants["power"]
-    share = facts["idle_frac"] + facts["busy_frac"] * utilisation ** facts["exponent"]
-    power: FloatArray = devices.tdp_w[:, None] * np.minimum(share, 1.0)
+    step_s = np.maximum(mid_s, 1e-12)
+    reached = np.minimum(roofline_s / step_s, 1.0)
+    compute_share = np.minimum(compute_bound_s / np.maximum(device_s, 1e-12), 1.0)
+    return Use(
+        busy_frac=np.minimum(device_s / step_s, 1.0),
+        compute_frac=reached * compute_share,
+        memory_frac=reached * (1.0 - compute_share),
+    )
+
+
+def mean_power_w(devices: DeviceTable, use: Use) -> FloatArray:
+    """Mean board power of a step; NaN where the board power is unknown."""
+    power: FloatArray = devices.tdp_w[:, None] * power_frac(use, power_law())
     return power
+
+
+def slowdown_under_limit(power_w: float, limit_w: float, calibration: Calibration) -> float:
+    """By how many times kernels take longer on a board that is set to draw less.
+
+    The clock falls until the board draws what it may, by the law of `clock_frac`.
+
+    >>> from paceline.predict import builtin_calibration
+    >>> slowdown_under_limit(200.0, 250.0, builtin_calibration())
+    1.0
+    """
+    exponent = float(calibration.constants["clock"]["exponent"])
+    return float(max(power_w / limit_w, 1.0) ** exponent)

@@ -17,7 +17,7 @@ from paceline.predict.host import dispatch_s
 from paceline.predict.intervals import knowledge_of, log_sigma
 from paceline.predict.kernels import RowTimes, evaluate_shapes
 from paceline.predict.memory import peak_memory_bytes
-from paceline.predict.power import mean_power_w
+from paceline.predict.power import mean_power_w, use_of
 from paceline.predict.prediction import Bound, Points, StepPrediction
 from paceline.predict.sustained import steady_row_times
 from paceline.predict.timeline import step_end_s
@@ -177,8 +177,8 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
     sigma = log_sigma(
         devices, knowledge, times.unmeasured_s / np.maximum(times.device_s, 1e-12), calibration
     )
-    utilisation = np.minimum(times.roofline_s / np.maximum(mid_s, 1e-12), 1.0)
-    power_w = mean_power_w(devices, utilisation, calibration)
+    use = use_of(mid_s, times.device_s, times.roofline_s, times.compute_bound_s)
+    power_w = mean_power_w(devices, use)
     memory = peak_memory_bytes(lowered.memory, points, platform=lowered.configuration.platform)
     low_b, mid_b, high_b = (np.broadcast_to(m, mid_s.shape) for m in memory)
     return StepPrediction(

@@ -153,6 +153,15 @@ def test_an_engine_that_queues_fits_where_one_request_does(tmp_path):
     assert "wait" in engine["note"]
 
 
+def test_a_stated_limit_of_power_is_kept_and_slows_the_step(tmp_path):
+    rows = [
+        {"compiler_flags": f"optimizer=adadelta; power_limit_w={limit}"} for limit in (100, 999)
+    ]
+    _, (bound, free) = score(tmp_path, *rows)
+    assert float(bound["power_w"]) == 100.0 < float(free["power_w"]) < 400.0
+    assert 1.2 < float(bound["step_mid_s"]) / float(free["step_mid_s"]) < 2.0
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [

@@ -27,7 +27,7 @@ _FUSES_ATTENTION = (
 #: scripts/train/benchmarking/submit_benchmarks.py: ``attn_impl`` is ``triton``).
 _FIRST_FUSED_ATTENTION = re.compile(r"llm-foundry", re.IGNORECASE)
 _CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
-_OPTIMIZER = re.compile(r"\b(?:optimizer=)?(adamw|adam|sgd|adadelta|adafactor|lamb)\b", re.I)
+_OPTIMIZER = re.compile(r"\boptimizer[=: ]\s*([\w-]+)", re.IGNORECASE)
 _CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
 _LORA = re.compile(r"\bq?lora\b", re.IGNORECASE)
 #: LLaMA-Adapter trains a few prompts per layer: as good as nothing beside the base, as LoRA does.
@@ -188,8 +188,21 @@ def _has_fused_attention(row: Row) -> bool:
 
 
 def _optimizer(row: Row, task: Task) -> str | None:
-    match = _OPTIMIZER.search(row.flags) if task == "train" else None
-    return match.group(1).lower() if match else None
+    """As stated, or the nearest that is known; None takes the model's default.
+
+    >>> from paceline.app.scoring.rows import parse_row
+    >>> row = {"model": "m", "gpu": "g", "compiler_flags": "optimizer=adadelta; power_limit_w=100"}
+    >>> _optimizer(parse_row(row), "train")
+    'adam'
+    """
+    if task != "train":
+        return None
+    stated = _OPTIMIZER.search(row.flags)
+    words = [stated.group(1)] if stated else re.findall(r"[\w-]+", row.flags)
+    for known in read_table("optimizer_names.csv"):
+        if any(re.fullmatch(known["pattern"], word, re.IGNORECASE) for word in words):
+            return known["optimizer"]
+    return None
 
 
 def _batch(row: Row) -> tuple[float, float]:

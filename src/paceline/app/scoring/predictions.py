@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,12 +30,14 @@ from paceline.predict import (
     predict_pass,
 )
 from paceline.predict.memory import peak_memory_bytes
+from paceline.predict.power import slowdown_under_limit
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.lowering import lower
 from paceline.trace.workload import Pass, Workload
 
 #: 80 % of a normal distribution lie within so many standard deviations.
 _Z_80 = 1.2815515655446004
+_POWER_LIMIT = re.compile(r"power[_ -]?limit(?:_w)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 #: Variants whose memory differs by less are told apart by nobody.
 _SAME_CAPACITY_FRAC = 0.15
 
@@ -84,7 +87,7 @@ def answer_group(
     workload_key, configuration, framework = key
     try:
         workload = cached_workload(workload_key, cache_folder=cache_folder, python=python)
-        one = _scored_pass(workload)
+        one = scored_pass(workload)
         lowered = lower(one.graph, configuration)
         in_half = kept_in_half(one.graph, lowered, cells)
     except PacelineError as error:
@@ -106,7 +109,7 @@ def answer_group(
             cell, workload, lowered, catalog, prediction,
             (where[cell.device.name], distinct.index(size)), reasons[cell.device.name],
             prompt_s.get((cell.device.name, cell.job.requests), 0.0), distinct.index(peak),
-            in_half,
+            in_half, calibration,
         )
         for cell, size, peak in zip(cells, sizes, peaks, strict=True)
     ]  # fmt: skip
@@ -133,7 +136,7 @@ def _prompts_s(
     }
 
 
-def _scored_pass(workload: Workload) -> Pass:
+def scored_pass(workload: Workload) -> Pass:
     """The pass that tables time: the step, the forward, or one decode of generation."""
     by_name = {one.name: one for one in workload.passes}
     return by_name.get("decode", workload.passes[0])
@@ -146,7 +149,7 @@ def _seq(cell: Cell, workload: Workload) -> int:
 def _answer(
     cell: Cell, workload: Workload, lowered: LoweredPass, catalog: Catalog,
     prediction: StepPrediction, place: tuple[int, int], reason: str | None, prompt_s: float,
-    peak_point: int, in_half: KeptInHalf | None,
+    peak_point: int, in_half: KeptInHalf | None, calibration: Calibration,
 ) -> Answer:  # fmt: skip
     entry, device = cell.job.entry, cell.device
     if reason is not None:
@@ -154,7 +157,8 @@ def _answer(
     mid_s, why_not = scale_out(cell, lowered, catalog, prediction, place)
     if mid_s is None:
         return Answer(entry=entry, device=device.name, reason=why_not)
-    mid_s *= cell.job.num_passes
+    power_w, slowdown = _under_limit(cell.row, prediction, place, calibration)
+    mid_s *= cell.job.num_passes * slowdown
     if cell.job.requests is not None:
         # While prompts are read, nothing is written: each step carries its share of them.
         mid_s += prompt_s * cell.job.batch_per_gpu * cell.job.requests.prompts_per_token
@@ -181,10 +185,24 @@ def _answer(
         memory_mid_bytes=memory.mid_bytes,
         memory_high_bytes=memory.high_bytes,
         fits=_fits(cell, lowered, memory, longest),
-        power_w=float(prediction.power_w[place]),
+        power_w=power_w,
         roofline_s=float(prediction.roofline_s[place]),
         note=_note(cell, memory),
     )
+
+
+def _under_limit(
+    row: Row, prediction: StepPrediction, place: tuple[int, int], calibration: Calibration
+) -> tuple[float, float]:
+    """Mean power, and by how many times a stated limit of it slows the step."""
+    power_w = float(prediction.power_w[place])
+    limit = _POWER_LIMIT.search(row.flags)
+    if limit is None or not power_w > float(limit.group(1)) > 0:
+        return power_w, 1.0
+    limit_w = float(limit.group(1))
+    busy_frac = min(float(prediction.device_s[place] / prediction.mid_s[place]), 1.0)
+    slowdown = slowdown_under_limit(power_w, limit_w, calibration)
+    return limit_w, 1.0 + busy_frac * (slowdown - 1.0)
 
 
 def _spread(ratio: float, log_sigma: float) -> float:

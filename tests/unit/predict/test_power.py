@@ -1,0 +1,71 @@
+"""Mean power: never below idle or above the board's, and more with more use."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.catalog import find_device, load_catalog
+from paceline.predict import DeviceTable, builtin_calibration
+from paceline.predict.power import (
+    PowerLaw,
+    Use,
+    mean_power_w,
+    power_frac,
+    power_law,
+    slowdown_under_limit,
+    use_of,
+)
+
+SHARE = st.floats(0, 1)
+LAW = PowerLaw(idle_frac=0.1, busy_frac=0.5, compute_frac=0.4, memory_frac=0.2)
+
+
+def use(busy, compute, memory):
+    busy_frac, compute_frac, memory_frac = (
+        np.array([[value]]) for value in (busy, compute, memory)
+    )
+    return Use(busy_frac=busy_frac, compute_frac=compute_frac, memory_frac=memory_frac)
+
+
+@given(SHARE, SHARE, SHARE)
+def test_power_is_between_idle_and_the_board_power(busy, compute, memory):
+    assert LAW.idle_frac <= power_frac(use(busy, compute, memory), LAW).item() <= 1.0
+
+
+@given(SHARE, SHARE, SHARE, SHARE)
+def test_more_use_never_draws_less(busy, compute, memory, more):
+    least = power_frac(use(busy, compute, memory), LAW).item()
+    assert power_frac(use(max(busy, more), compute, memory), LAW).item() >= least
+    assert power_frac(use(busy, max(compute, more), memory), LAW).item() >= least
+    assert power_frac(use(busy, compute, max(memory, more)), LAW).item() >= least
+
+
+def test_the_shipped_law_idles_low_and_reaches_most_of_the_board_power():
+    law = power_law()
+    assert power_frac(use(0, 0, 0), law).item() == law.idle_frac < 0.3
+    assert power_frac(use(1, 1, 0), law).item() > 0.8
+
+
+def test_a_step_that_waits_for_its_host_uses_less_of_everything():
+    times = np.array([[1.0]])
+    waiting = use_of(4 * times, times, 0.5 * times, 0.5 * times)
+    busy = use_of(times, times, 0.5 * times, 0.5 * times)
+    assert (waiting.busy_frac.item(), busy.busy_frac.item()) == (0.25, 1.0)
+    assert busy.compute_frac.item() == busy.memory_frac.item() == 0.25
+    assert power_frac(waiting, LAW).item() < power_frac(busy, LAW).item()
+
+
+def test_power_scales_with_the_board():
+    catalog = load_catalog()
+    names = ("A100 SXM4 80GB", "L4")
+    table = DeviceTable.from_devices([find_device(catalog, name) for name in names])
+    large, small = mean_power_w(table, use(0.5, 0.5, 0.5))[:, 0]
+    assert large / small == pytest.approx(table.tdp_w[0] / table.tdp_w[1])
+
+
+def test_a_limit_slows_kernels_by_the_root_of_the_shortfall():
+    calibration = builtin_calibration()
+    assert slowdown_under_limit(200.0, 300.0, calibration) == 1.0
+    exponent = calibration.constants["clock"]["exponent"]
+    assert slowdown_under_limit(400.0, 100.0, calibration) == pytest.approx(4.0**exponent)
