@@ -31,6 +31,8 @@ _HEADS = (
 _READ_BACK = {"xlm": 0, "flaubert": 0, "prophetnet": True, "longformer": False}
 #: Model types that look for the tokens of each language: all tokens are of the one language.
 _ONE_LANGUAGE = ("xmod",)
+#: Model types that write captions, and take no loss without an image.
+_CAPTIONS = ("git",)
 
 
 def hf_subject(name, _request):
@@ -212,7 +214,8 @@ class HfSubject(Subject):
         vision = getattr(self.model.config, "vision_config", None)
         takes_both = self._main == "input_ids" and "pixel_values" in self._forward_names
         # A language model that may look at images is traced on text: no image token, no image.
-        if takes_both and vision and self.kind != "language":
+        is_on_text = self.kind == "language" and self.model.config.model_type not in _CAPTIONS
+        if takes_both and vision and not is_on_text:
             size = vision.image_size
             given["pixel_values"] = torch.empty((batch, 3, size, size), device="meta")
         if "return_loss" in self._forward_names and self.model.training:
