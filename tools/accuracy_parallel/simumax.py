@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,18 +32,19 @@ HELD_OUT = "b200_sxm"
 
 
 def simumax_run(row) -> Run | str:
+    """A case's run, or why there is none."""
     if row.model not in LLAMA:
         return "mixture of experts"
-    if "cp" in row.parallel:
-        return "context parallel"
-    degrees = {k: int(v) for k, v in zip(("tp", "pp"), row.parallel[2:].split("pp"), strict=True)}
-    dp = 8 // degrees["tp"] // degrees["pp"]
+    degrees = {name: int(size) for name, size in re.findall(r"([a-z]+)(\d+)", row.parallel)}
+    length = re.search(r"_seq(\d+)_", row.case)
+    dp = 8 // math.prod(degrees.values())
     spec = f"layers={row.layer_num},{LLAMA[row.model]},vocab=128256,gated=1,norm=rms,bias=0"
     name = "llama-" + spec.replace("=", "").replace(",", "-")
     return Run(
-        graph=lambda: traced(name, f"transformer:{spec}", {}), key=(name,), seq=SIMUMAX_SEQ,
-        dp=dp, microbatch=1.0, num_microbatches=int(row.mbc), num_gpus=8,
-        sequence_parallel=degrees["tp"] > 1, sharding=1 if dp > 1 else 0, **degrees,
+        graph=lambda: traced(name, f"transformer:{spec}", {}), key=(name,),
+        seq=int(length[1]) if length else SIMUMAX_SEQ, dp=dp, microbatch=1.0,
+        num_microbatches=int(row.mbc), num_gpus=8, sequence_parallel=degrees["tp"] > 1,
+        sharding=1 if dp * degrees.get("cp", 1) > 1 else 0, **degrees,
     )  # fmt: skip
 
 

@@ -37,7 +37,9 @@ _IN_ORDER = (
     OpKind.CONV, OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT,
 )  # fmt: skip
 _HAS_SEQ = np.array([seq > 0 for _, seq in EXPONENTS])
+_ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
 _KEYS = DIM_NAMES[OpKind.ATTENTION].index("kv_len")
+_CAUSAL = DIM_NAMES[OpKind.ATTENTION].index("is_causal")
 #: Tensors as large as the keys that an op hands to the next rank.
 _COPIES = np.zeros(len(OpKind))
 _COPIES[[OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD]] = 2.0, 4.0
@@ -51,8 +53,9 @@ _KEY_DIMS = [
 def split_sequence(graph: Graph, degree: int) -> Graph:
     """What one of ``degree`` context-parallel ranks runs: same ops, its part of the sequence.
 
-    Whatever grows with the sequence shrinks by the degree; of what grows with its square (scores),
-    the queries are split and the keys stay whole.
+    Whatever grows with the sequence shrinks by the degree. Of scores, which grow with its square,
+    the queries are split and the keys stay whole, or are those that a causal mask leaves to a rank
+    in the mean.
 
     Args:
         graph: One pass of a model.
@@ -67,12 +70,25 @@ def split_sequence(graph: Graph, degree: int) -> Graph:
     _check_sequence(graph)
     share = np.where(_HAS_SEQ, 1.0 / degree, 1.0)
     tensors, storages = graph.tensors, graph.storages
+    seen_frac = _seen_frac(graph.ops.kind, graph.ops.dims, degree)
+    dims, attention = _split_dims(graph, share), np.isin(graph.ops.kind, _ATTENTION)
+    dims[attention, _KEYS] *= seen_frac[attention, None]
     return replace(
         graph,
-        ops=replace(graph.ops, flop=graph.ops.flop * share, dims=_split_dims(graph, share)),
+        ops=replace(graph.ops, flop=graph.ops.flop * share * seen_frac[:, None], dims=dims),
         tensors=replace(tensors, elements=tensors.elements * share),
         storages=replace(storages, elements=storages.elements * share),
     )
+
+
+def _seen_frac(kind: npt.NDArray[np.integer], dims: FloatArray, degree: int) -> FloatArray:
+    """Share of the keys that a rank's queries meet in the mean, the masked ones of its own too.
+
+    A rank's last piece is masked within itself alone, as in a prefix with as many queries, so that
+    of all keys half, and half a part, are met.
+    """
+    is_causal = np.isin(kind, _ATTENTION) & (dims[:, _CAUSAL, 0] > 0)
+    return np.where(is_causal, (1.0 + 1.0 / degree) / 2.0, 1.0)
 
 
 def _split_dims(graph: Graph, share: FloatArray) -> FloatArray:
@@ -127,8 +143,9 @@ def ring_messages(
     copies = _COPIES[program.ops.kind]
     op = np.flatnonzero(copies)
     op = op[_follows(program.dims[program.ops.dims[op]])[:, _KEYS]]
-    powers = monomials(points.batch, points.seq)
-    keys = (program.dims[program.ops.dims[op]][:, _KEY_DIMS] @ powers.T).prod(axis=1).T
+    dims, powers = program.dims[program.ops.dims[op]], monomials(points.batch, points.seq)
+    seen_frac = _seen_frac(program.ops.kind[op], dims, degree)
+    keys = (dims[:, _KEY_DIMS] @ powers.T).prod(axis=1).T / seen_frac
     return op, np.asarray(keys * copies[op] * element_bytes / degree)
 
 
