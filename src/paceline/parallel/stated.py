@@ -106,12 +106,16 @@ def evaluate_stated(
 
 
 def _check_sequence(strategy: Strategy, seq: float) -> None:
-    """Each context rank takes a first and a last piece, so that causal work is equal."""
-    pieces = 2 * strategy.size("cp")
-    if pieces > 2 and seq % pieces:
+    """Each context rank takes a first and a last piece, so that causal work is equal.
+
+    Under sequence parallel tensor ranks cut theirs once more.
+    """
+    pieces = 2 * strategy.size("cp") if strategy.size("cp") > 1 else 1
+    pieces *= strategy.size("tp") if strategy.sequence_parallel else 1
+    if seq % pieces:
         raise InvalidInputError(
             f"`{strategy}` cuts each sequence into {pieces} pieces; {seq:.0f} does not divide",
-            hint=f"take a sequence length that is a multiple of {pieces}, or another `cp`",
+            hint=f"take a sequence length that is a multiple of {pieces}, or smaller degrees",
         )
 
 

@@ -75,7 +75,7 @@ def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -
         sequence_parallel: Whether reductions become scatters and gathers along the sequence.
 
     Raises:
-        InvalidInputError: The degree does not divide the attention heads, or nothing can be split.
+        InvalidInputError: The degree does not divide heads or widths, or nothing can be split.
     """
     if degree == 1:
         return TensorSplit(graph=graph, collectives=collective_table([]), split_parameter_frac=0.0)
@@ -88,6 +88,7 @@ def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -
         )
     flow = _follow(views, roles, graph)
     _check_heads(views, flow, degree)
+    _check_widths(views, flow, degree)
     parameters = graph.storages.owner == Owner.PARAMETER
     size = graph.storages.elements[:, 0]
     return TensorSplit(
@@ -246,6 +247,20 @@ def _check_heads(views: list[OpView], flow: _Flow, degree: int) -> None:
                         f"tensor parallel over {degree} ranks does not divide {heads:.0f} {name}",
                         hint="choose a tensor degree that divides the number of heads",
                     )
+
+
+def _check_widths(views: list[OpView], flow: _Flow, degree: int) -> None:
+    """What lies between the columns and the rows of a pair must divide; a vocabulary is padded."""
+    taken_in = {(OpKind.CONV, 1), (OpKind.MATMUL, 3)}
+    by_index = {op.index: op for op in views}
+    for index, dim in flow.dims:
+        op = by_index[index]
+        if op.phase != Phase.FORWARD or (op.kind, dim) not in taken_in or not op.dims[dim] % degree:
+            continue
+        raise InvalidInputError(
+            f"tensor parallel over {degree} ranks does not divide {op.dims[dim]:.0f} features",
+            hint="choose a tensor degree that divides the widths of the model",
+        )
 
 
 def _scaled(graph: Graph, flow: _Flow, degree: int, *, sequence_parallel: bool) -> Graph:
