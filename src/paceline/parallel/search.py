@@ -1,7 +1,7 @@
 """The best strategies of one model on one number of devices: enumerate, prune by memory, evaluate.
 
 Everything that can be enumerated is evaluated, in arrays; nothing is pruned that could win. The
-search space is the product of tensor, pipeline and data degrees in the usual rank order,
+search space is the product of tensor, expert, pipeline and data degrees in the usual rank order,
 microbatch sizes, schedules, state sharding and recomputation.
 """
 
@@ -23,6 +23,7 @@ from paceline.parallel.evaluation import (
     Variant,
     evaluate_strategies,
 )
+from paceline.parallel.expert_split import split_experts
 from paceline.parallel.rank_program import Recipe, StateBytes, state_bytes
 from paceline.parallel.strategy import ScheduleKind, Sharding, Strategy
 from paceline.predict import Calibration, DeviceTable, Points
@@ -45,7 +46,7 @@ class SearchSpace:
     """One training step on one kind of cluster, prepared for any number of devices.
 
     Attributes:
-        variants: Blocks by tensor degree and recomputation.
+        variants: Blocks by tensor degree, expert degree and recomputation.
         fabric: The cluster.
         state: Bytes per parameter.
         capacity_bytes: Memory of one device.
@@ -68,7 +69,7 @@ class FoundStrategy:
         microbatch: Items per data-parallel rank and microbatch.
         step_s: One optimizer step.
         bubble_s: Of it, waiting in the pipeline.
-        tensor_s: Of it, tensor-parallel communication.
+        tensor_s: Of it, communication of ranks that share blocks.
         exposed_s: Of it, data-parallel communication that nothing hides.
         memory_bytes: Peak of the fullest rank, the bound that holds at a chance of 95 %.
     """
@@ -95,9 +96,10 @@ def prepare_search(
     recipe: Recipe = "half-weights",
     calibration: Calibration | None = None,
 ) -> SearchSpace:
-    """Evaluate the blocks of a model once per tensor degree and recomputation.
+    """Evaluate the blocks of a model once per tensor and expert degree and recomputation.
 
-    Tensor degrees are powers of two inside a node that divide the model's heads.
+    Degrees are powers of two inside a node that divide the model's heads, and its experts if it
+    has any.
 
     Args:
         graph: The training step.
@@ -113,11 +115,12 @@ def prepare_search(
     """
     sizes = np.array(microbatches, dtype=np.float64)
     points = Points(batch=sizes, seq=np.full(len(sizes), float(seq)))
-    variants = []
-    for degree in _tensor_degrees(max_tensor_degree or fabric.devices_per_node):
+    variants: list[Variant] = []
+    per_node = fabric.devices_per_node
+    for degree in _powers(max_tensor_degree or per_node):
         group = TensorGroup(
             degree=degree,
-            ranks_per_node=fabric.devices_per_node,
+            ranks_per_node=per_node,
             device_link=fabric.device_link,
             node_link=fabric.node_link,
             sequence_parallel=degree > 1,
@@ -129,6 +132,11 @@ def prepare_search(
             ]
         except InvalidInputError:
             break
+        variants += [
+            _variant(graph, how, device, points, one, recipe, calibration)
+            for one in _with_experts(graph, group, per_node // degree)
+            for how in _recomputing(configuration)
+        ]
     return SearchSpace(
         variants=tuple(variants),
         fabric=fabric,
@@ -196,19 +204,20 @@ def _rows(
     space: SearchSpace, index: int, variant: Variant, num_devices: int, global_batch: int
 ) -> Iterator[tuple[int, ...]]:
     """Rows of one variant."""
-    if num_devices % variant.tensor_degree:
+    if num_devices % variant.num_ranks:
         return
-    rest, num_blocks = num_devices // variant.tensor_degree, len(variant.costs.names)
+    rest, num_blocks = num_devices // variant.num_ranks, len(variant.costs.names)
     for pp in _divisors(rest, num_blocks):
         dp = rest // pp
-        if global_batch % dp:
+        batches = dp * variant.expert_degree
+        if global_batch % batches:
             continue
         for point, size in enumerate(space.microbatches):
-            count, left = divmod(global_batch // dp, size)
+            count, left = divmod(global_batch // batches, size)
             if left or (pp > 1 and count < 2):
                 continue
             for kind, chunks in _schedules(pp, count, num_blocks):
-                for sharding in _shardings(dp, pp):
+                for sharding in _shardings(batches, pp):
                     yield (index, dp, pp, chunks, KINDS.index(kind), count, point,
                            SHARDINGS.index(sharding))  # fmt: skip
 
@@ -222,8 +231,8 @@ def _schedules(pp: int, count: int, num_blocks: int) -> Iterator[tuple[ScheduleK
         yield from (("interleaved", v) for v in _CHUNKS if pp * v <= num_blocks)
 
 
-def _shardings(dp: int, pp: int) -> tuple[Sharding, ...]:
-    if dp == 1:
+def _shardings(num_copies: int, pp: int) -> tuple[Sharding, ...]:
+    if num_copies == 1:
         return ("none",)
     return _WITH_STAGES if pp > 1 else _WITHOUT_STAGES
 
@@ -232,7 +241,18 @@ def _divisors(number: int, limit: int) -> list[int]:
     return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
 
 
-def _tensor_degrees(limit: int) -> Iterator[int]:
+def _with_experts(graph: Graph, group: TensorGroup, limit: int) -> Iterator[TensorGroup]:
+    """The group with every expert degree above one that the model and the node allow."""
+    for degree in _powers(limit):
+        if degree > 1:
+            try:
+                split_experts(graph, degree)
+            except InvalidInputError:
+                return
+            yield replace(group, expert_degree=degree)
+
+
+def _powers(limit: int) -> Iterator[int]:
     degree = 1
     while degree <= limit:
         yield degree
@@ -249,6 +269,7 @@ def _variant(
 ) -> Variant:  # fmt: skip
     return Variant(
         tensor_degree=group.degree,
+        expert_degree=group.expert_degree,
         sequence_parallel=group.sequence_parallel,
         checkpointing=configuration.checkpointing,
         costs=block_costs(

@@ -69,6 +69,22 @@ def test_every_strategy_uses_the_devices_and_the_batch(num_devices) -> None:
         assert Strategy.parse(str(strategy)) == strategy
 
 
+def test_experts_are_spread_where_a_model_has_them() -> None:
+    """Eight nodes hold Mixtral: expert ranks share what replicas would each have to keep."""
+    prepared = space("mixtral-8x7b", seq=4096)
+    table = enumerate_strategies(prepared, num_devices=64, global_batch=256)
+    degrees = {prepared.variants[v].expert_degree for v in table.variant.tolist()}
+    assert degrees == {1, 2, 4, 8}
+    for row in range(0, len(table), 37):
+        strategy = table.strategy(row, prepared.variants)
+        items = prepared.microbatches[int(table.point[row])] * strategy.schedule.num_microbatches
+        assert strategy.num_ranks == 64
+        assert items * strategy.num_batches == 256
+        assert Strategy.parse(str(strategy)) == strategy
+    best = search_strategies(prepared, num_devices=64, global_batch=256, num_best=1)[0]
+    assert best.strategy.size("ep") > 1
+
+
 def test_the_parts_of_a_step_stay_inside_it() -> None:
     prepared = space()
     table = enumerate_strategies(prepared, num_devices=16, global_batch=64)
