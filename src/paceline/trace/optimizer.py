@@ -78,9 +78,8 @@ def find_optimizer(name: str) -> OptimizerRule:
     try:
         return _rules()[spelled]
     except KeyError:
-        raise UnknownNameError.from_name(
-            "optimizer", name, _rules(), command="paceline trace --help"
-        ) from None
+        message = f"no optimizer named `{name}`"
+        raise UnknownNameError(message, hint=f"known are {', '.join(_rules())}") from None
 
 
 def optimizer_by_variant(variant: int) -> OptimizerRule:

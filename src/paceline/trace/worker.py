@@ -221,6 +221,8 @@ _HINTS: Mapping[str, str] = {
     "no-function": "name a function of the module as `module:function`",
     "no-model": "the function must return an nn.Module, or a workload with a model and inputs",
     "no-inputs": "return an object with `model` and `inputs` (a function of batch and length)",
+    "bad-phase": "write (name, how often per step, function of model and inputs), and a fourth "
+    "`'host'` for what runs on the CPU",
     "varies": "its step must do the same operations at every batch size",
     "static": "export it with a free batch, and a free length where it has one: "
     "`dynamic_shapes={'x': {0: torch.export.Dim('batch')}}`",

@@ -143,20 +143,22 @@ class Recorder(TorchDispatchMode):
             self.record("paceline::optimizer|" + name, updated + gradients, updated, [])
 
     @contextlib.contextmanager
-    def replaced_steps(self, optimizers):
-        """Inside, ``step`` of each optimizer is recorded as one op."""
+    def replaced_steps(self, optimizers, twins):
+        """Inside, ``step`` of each optimizer is recorded as one op on the twins of parameters."""
         for optimizer in optimizers:
-            optimizer.step = self._recorded_step(optimizer)
+            optimizer.step = self._recorded_step(optimizer, twins)
         try:
             yield
         finally:
             for optimizer in optimizers:
                 del optimizer.step
 
-    def _recorded_step(self, optimizer):
+    def _recorded_step(self, optimizer, twins):
         def step(closure=None):
             result = None if closure is None else closure()
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            parameters = [
+                twins.get(id(p), p) for group in optimizer.param_groups for p in group["params"]
+            ]
             self.optimizer_step(_optimizer_name(optimizer), parameters)
             return result
 
@@ -295,7 +297,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, recorder, query, key, value, mask, dropout_p, is_causal):
         with recorder.paused():
-            output = _like_transposed(query, value.shape[-1])
+            output = _attended(query, value.shape[-1])
             lse = torch.empty(query.shape[:-1], dtype=torch.float32, device=query.device)
         ctx.recorder, ctx.attributes = recorder, [int(is_causal), int(dropout_p > 0)]
         inputs = [query, key, value] if mask is None else [query, key, value, mask]
@@ -317,6 +319,16 @@ class _Attention(torch.autograd.Function):
         )  # fmt: skip
         mask_grad = grads[3] if len(grads) > 3 else None
         return (None, grads[0], grads[1], grads[2], mask_grad, None, None)
+
+
+def _attended(query, head_size):
+    """The result, laid out as the query is where the kernel makes it by ``empty_like``.
+
+    Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, `mha_fwd`.
+    """
+    if head_size == query.shape[-1]:
+        return torch.empty_like(query)
+    return _like_transposed(query, head_size)
 
 
 def _like_transposed(tensor, head_size):

@@ -14,6 +14,7 @@ import sys
 import torch
 import torch.nn.functional as F
 import torch_models
+from torch.overrides import TorchFunctionMode
 
 #: Modules beside this one, by the beginning of an entry.
 _PUBLISHED = {
@@ -118,13 +119,10 @@ class UserSubject(Subject):
         super().__init__(workload.model, kind, shape, has_seq)
         self._workload = workload
         given = getattr(workload, "optimizer", None)
-        many = getattr(workload, "optimizers", None) or ()
-        optimizers = list(many.values()) if isinstance(many, dict) else list(many)
         if isinstance(given, str):
             self.optimizer = given
-        elif given is not None:
-            optimizers.append(given)
-        self.optimizers = tuple(optimizers)
+        originals, self._twins = getattr(workload, "originals", ((), {}))
+        self.optimizers = (*_optimizers(workload), *originals)
 
     def inputs(self, batch, seq):
         make = getattr(self._workload, "inputs", None)
@@ -141,7 +139,7 @@ class UserSubject(Subject):
     def passes(self, task):
         phases = getattr(self._workload, "phases", None)
         if phases is not None and task == "train":
-            return [self._phase(*phase) for phase in phases]
+            return [self._phase(*checked_phase(phase)) for phase in phases]
         step = getattr(self._workload, "step", None)
         if step is not None and task == "train":
             return [self._phase("step", 1.0, step)]
@@ -149,12 +147,25 @@ class UserSubject(Subject):
 
     def _phase(self, name, repeats, step, runs_on="device"):
         def run(recorder, inputs):
-            with recorder.replaced_steps(self.optimizers):
+            with recorder.replaced_steps(self.optimizers, self._twins):
                 step(self.model, inputs)
             if not self.optimizers:
                 recorder.optimizer_step(self.optimizer, self.model.parameters())
 
         return name, float(repeats), runs_on, run
+
+
+def checked_phase(phase):
+    """A phase as a user wrote it.
+
+    Raises:
+        RequestError: It is no (name, repeats, function) or (name, repeats, function, place).
+    """
+    parts = tuple(phase) if isinstance(phase, (tuple, list)) else ()
+    is_phase = len(parts) in (3, 4) and isinstance(parts[1], (int, float)) and callable(parts[2])
+    if is_phase and parts[3:] in ((), ("device",), ("host",)):
+        return parts
+    raise RequestError("bad-phase", "`%s` is no phase" % (phase,))
 
 
 def build_subject(request):
@@ -387,26 +398,60 @@ def _tensors_of(model):
 
 
 def on_meta_twin(made):
-    """A copy of a model, or of an object that holds one, with its tensors on meta."""
+    """A copy of a model, or of an object that holds one, with its parameters on meta.
+
+    Code of the object that closes over the original still calls the original's optimizers: they
+    and the twin of each parameter stand in the copy's ``originals``.
+    """
     model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
     if not isinstance(model, torch.nn.Module):
         return made
-    twin = _module_twin(model)
+    twins = _twins(model)
     if made is model:
-        return twin
-    shallow = copy.copy(made)
-    shallow.model = twin
-    return shallow
+        return copy.deepcopy(model, dict(twins))
+    twin = _copied(made, twins)
+    with contextlib.suppress(AttributeError):
+        object.__setattr__(twin, "originals", (_optimizers(made), twins))
+    return twin
 
 
-def _module_twin(model):
-    memo = {}
+def _twins(model):
+    """Meta tensors in the place of parameters and buffers, by the identity of the original."""
+    twins = {}
     for parameter in model.parameters():
-        twin = torch.nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
-        memo[id(parameter)] = twin
+        on_meta = parameter.detach().to("meta")
+        twins[id(parameter)] = torch.nn.Parameter(on_meta, parameter.requires_grad)
     for buffer in model.buffers():
-        memo[id(buffer)] = buffer.detach().to("meta")
-    return copy.deepcopy(model, memo)
+        twins[id(buffer)] = buffer.detach().to("meta")
+    return twins
+
+
+def _copied(made, twins):
+    """A copy with twins throughout; only its model's where it holds what cannot be copied."""
+    try:
+        with _SharedTensors():
+            return copy.deepcopy(made, dict(twins))
+    except Exception:
+        shallow = copy.copy(made)
+        shallow.model = copy.deepcopy(made.model, dict(twins))
+        return shallow
+
+
+class _SharedTensors(TorchFunctionMode):
+    """Inside, a copy of anything shares its tensors: data of a workload is not doubled."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.__deepcopy__:
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def _optimizers(workload):
+    """The optimizers of PyTorch that a workload holds."""
+    given = getattr(workload, "optimizer", None)
+    many = getattr(workload, "optimizers", None) or ()
+    found = list(many.values()) if isinstance(many, dict) else list(many)
+    return found if given is None or isinstance(given, str) else [*found, given]
 
 
 @contextlib.contextmanager
