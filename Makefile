@@ -12,7 +12,7 @@ export MKL_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory \
-	bench gpu-test gpu-truth gpu-memory clean
+	trace-coverage bench gpu-test gpu-truth gpu-memory clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,13 @@ accuracy-clusters: $(TEST_VENV)/.paceline  ## Score predictions of whole cluster
 	@tools/run_if ../shared/truth "the folder of published measurements" \
 		env PYTHONPATH=tools $(TEST_PYTHON) -m accuracy_clusters ../shared/truth \
 		--out benchmarks/accuracy_clusters.md
+
+trace-coverage: $(TEST_VENV)/.paceline  ## Trace timm's published models and all language models of transformers (an hour)
+	@mkdir -p build/coverage
+	$(TEST_PYTHON) tools/timm_counts.py --cache build/coverage/timm > build/coverage/timm.csv
+	$(TEST_PYTHON) tools/survey_transformers.py build/coverage/transformers.csv
+	$(TEST_PYTHON) tools/trace_coverage.py build/coverage/timm.csv build/coverage/transformers.csv \
+		> benchmarks/trace_coverage.md
 
 bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks/speed.md and trace_speed.md
 	$(TEST_PYTHON) benchmarks/speed.py

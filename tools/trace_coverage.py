@@ -65,9 +65,17 @@ def survey_lines(rows: list[Row]) -> list[str]:
         f"{len(rows)} classes surveyed; the default config of {len(built)} builds; of these a "
         f"training step and an inference (prefill and decode of a decoder) trace in {len(both)}: "
         f"{len(both) / len(built):.1%}. Models that can look at images are traced on text.\n",
+        f"{sum(_is_bound(r) for r in both)} of them are known at one length only (64 in this "
+        "survey, else the one asked for): their ops follow the length, in loops over time, chunks "
+        "or windows.\n",
         "| class | what failed | reason |\n|---|---|---|",
         *(_failure_line(r) for r in sorted(rows, key=lambda r: r["model_class"]) if r not in both),
     ]
+
+
+def _is_bound(row: Row) -> bool:
+    """Whether a graph of the class is known at one length only."""
+    return any(row[f"{task}_lengths"] not in ("all", "") for task in ("train", "infer"))
 
 
 def _failure_line(row: Row) -> str:
