@@ -63,17 +63,17 @@ def predict_families(
     steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
     options: FitOptions, log: Callable[[str], None],
 ) -> pd.DataFrame:  # fmt: skip
-    """timm training on the RTX 3090, whole families of models held out in three groups."""
+    """timm training on the RTX 3090, whole families of models held out in two groups."""
     lines = frame_of(steps)
     is_timm = (lines.source == "timm").to_numpy()
     family = lines.entry.str.extract(_PREFIX)[0].fillna("").to_numpy()
     names = np.random.default_rng(0).permutation(np.unique(family[is_timm]))
-    for number, group in enumerate(np.array_split(names, 3)):
+    for number, group in enumerate(np.array_split(names, 2)):
         held = is_timm & np.isin(family, group)
         lines.loc[held, "predicted_log"] = predict_held_out(
             steps, frames, (), held, density, options, log
         )
-        log(f"held out families {number + 1} of 3: {held.sum()} steps")
+        log(f"held out families {number + 1} of 2: {held.sum()} steps")
     return lines[is_timm & (lines.task == "train")]
 
 

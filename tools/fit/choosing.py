@@ -21,7 +21,7 @@ from fit.steps import Steps, select
 #: the power of the board limits its matrix units.
 _CANDIDATES = ((0.003, 0.1, True), (0.01, 0.2, True), (0.01, 0.2, False))
 _NUM_GROUPS = 2
-_MAX_STEPS = 1500
+_MAX_STEPS = 1200
 _EPOCHS = 4
 
 
@@ -50,9 +50,9 @@ def choose_options(
     ]
     if sum(bool(group) for group in groups) < 2:
         return candidates[1]
-    error = [
-        np.mean([_error(steps, frames, density, g, c) for g in groups if g]) for c in candidates
-    ]
+    error = np.mean(
+        [_errors(steps, frames, density, group, candidates) for group in groups if group], axis=0
+    )
     best = candidates[int(np.argmin(error))]
     log(
         f"inner folds: {np.round(error, 3)}: penalty {best.device_penalty}, noise {best.noise}, "
@@ -61,19 +61,23 @@ def choose_options(
     return best
 
 
-def _error(
+def _errors(
     steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
-    held_devices: Sequence[str], options: FitOptions,
-) -> float:  # fmt: skip
+    held_devices: Sequence[str], candidates: Sequence[FitOptions],
+) -> list[float]:  # fmt: skip
+    """Of each candidate, on devices held out."""
     held = np.isin(steps.device, held_devices)
     kept = select(steps, _drawn(np.flatnonzero(~held)))
-    short = dataclasses.replace(options, epochs=_EPOCHS)
-    operators = operators_of(frames, without=held_devices)
-    predictor = fit_jointly(kept, operators, step_weights(kept), density, short)
     asked = _drawn(np.flatnonzero(held))
-    answer = predict_steps(predictor, steps, asked, density)
-    weight = step_weights(select(steps, asked))
-    return float(np.average(np.abs(answer - np.log(steps.step_s[asked])), weights=weight))
+    measured, weight = np.log(steps.step_s[asked]), step_weights(select(steps, asked))
+    operators = operators_of(frames, without=held_devices)
+    errors = []
+    for options in candidates:
+        short = dataclasses.replace(options, epochs=_EPOCHS)
+        predictor = fit_jointly(kept, operators, step_weights(kept), density, short)
+        answer = predict_steps(predictor, steps, asked, density)
+        errors.append(float(np.average(np.abs(answer - measured), weights=weight)))
+    return errors
 
 
 def _drawn(rows: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ other cards share. A prediction for a device that was not measured leaves them o
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +23,7 @@ from torch import nn
 from fit.steps import FRAMEWORKS, Steps
 from paceline.predict.calibration import EfficiencyModel
 from paceline.predict.device_effects import EFFECT_OF_MODEL, Effect
+from paceline.predict.features import PRODUCT_FEATURES, STREAM_FEATURES
 from paceline.predict.sustained import power_budget
 
 _FLOOR, _CEILING = -0.5, 2.5
@@ -35,8 +37,16 @@ _EAGER = ("torch", "tensorflow", "mxnet")
 _DISPATCH_RATE = 5.0
 #: Fixed seconds of a step before anything is learned.
 _LOG_STEP_S = float(np.log(5e-5))
+#: Share of the noise: streams have few features that tell a card, and sizes that must stay sharp.
+_NOISE_OF = {"stream": 0.2}
+#: Columns of the features of ops that compute, and of streams.
+_INTENSITY = PRODUCT_FEATURES.index("log_intensity_over_ridge")
+_OVER_L2 = PRODUCT_FEATURES.index("log_bytes_over_l2")
+_STREAM_OVER_L2 = STREAM_FEATURES.index("log_bytes_over_l2")
 #: Weight of op rows beside steps; their loss is in log10, that of steps in natural logs.
 _OPERATOR_WEIGHT = 0.5 * 2.3
+#: Streams more: in steps, what small ones take is lost beside the rest and beside dispatch.
+_WEIGHT_OF = {"stream": 2.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,10 +100,17 @@ class FitOptions:
 
 
 class Network(nn.Module):
-    """Clamped, standardised features through hidden layers, several networks side by side."""
+    """Clamped, standardised features through hidden layers, several networks side by side.
 
-    def __init__(self, x: np.ndarray, options: FitOptions):
+    Args:
+        x: Features, which set the clamps and the scale.
+        options: How the fit is run.
+        onto: Column whose value is added to the answer, such as that of the tile model; None.
+    """
+
+    def __init__(self, x: np.ndarray, options: FitOptions, onto: int | None = None):
         super().__init__()
+        self.onto = onto
         low, high = np.quantile(x, 0.0005, axis=0), np.quantile(x, 0.9995, axis=0)
         seen = np.clip(x, low, high)
         facts = (low, high, seen.mean(0), np.maximum(seen.std(0), 0.2))
@@ -108,17 +125,19 @@ class Network(nn.Module):
             self.biases.append(torch.empty(options.members, 1, b).uniform_(-reach, reach))
         with torch.no_grad():
             self.weights[-1] *= 0.1
-            self.biases[-1].fill_(0.25)
+            self.biases[-1].fill_(0.25 if onto is None else 0.0)
 
     def forward(self, x):
         """Log10 slowdowns, (members, rows)."""
-        x = (torch.clamp(x, self.low, self.high) - self.mean) / self.scale
+        x = torch.clamp(x, self.low, self.high)
+        start = 0.0 if self.onto is None else x[:, self.onto]
+        x = (x - self.mean) / self.scale
         if self.training and self.noise:
             x = x + self.noise * torch.randn_like(x)
         x = x.expand(len(self.weights[0]), *x.shape)
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = torch.relu(torch.baddbmm(bias, x, weight))
-        y = torch.baddbmm(self.biases[-1], x, self.weights[-1])[..., 0]
+        y = start + torch.baddbmm(self.biases[-1], x, self.weights[-1])[..., 0]
         return torch.clamp(y, _FLOOR, _CEILING) + 0.01 * (y - y.detach())
 
     def export(self) -> EfficiencyModel:
@@ -127,12 +146,38 @@ class Network(nn.Module):
         mean, scale = self.mean.double().numpy(), self.scale.double().numpy()
         weights[0] = weights[0] / scale[:, None]
         biases[0] = biases[0] - mean @ weights[0][:, None]
+        if self.onto is not None:
+            weights, biases = _passed_through(weights, biases, self.onto)
         return EfficiencyModel(
             low=self.low.numpy().copy(), high=self.high.numpy().copy(),
             weights=tuple(w.astype(np.float32) for w in weights),
             biases=tuple(b.astype(np.float32) for b in biases),
             floor=_FLOOR, ceiling=_CEILING,
         )  # fmt: skip
+
+
+def _passed_through(weights, biases, column):
+    """The same layers with two units more, which carry one feature unchanged to the answer."""
+    signs = np.array([1.0, -1.0])
+    for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        members, inputs, outputs = weight.shape
+        is_first, is_last = layer == 0, layer == len(weights) - 1
+        more_in, more_out = 0 if is_first else 2, 0 if is_last else 2
+        wide = np.zeros((members, inputs + more_in, outputs + more_out))
+        wide[:, :inputs, :outputs] = weight
+        if is_first:
+            wide[:, column, outputs:] = signs
+        elif is_last:
+            wide[:, inputs:, 0] = signs
+        else:
+            wide[:, inputs:, outputs:] = np.eye(2)
+        weights[layer] = wide
+        biases[layer] = np.concatenate([bias, np.zeros((members, 1, more_out))], axis=2)
+    return weights, biases
+
+
+#: Models whose network corrects the tile model, which is this feature.
+_ONTO = {"product_tensor": PRODUCT_FEATURES.index("log_tiled_over_bound")}
 
 
 class Tiled(nn.Module):
@@ -162,6 +207,22 @@ class Tiled(nn.Module):
 TILED = frozenset({"product_vector"})
 
 
+def _compute_frac(model, x):
+    """Share of arithmetic in the bounds, as `Bounds.compute_frac`, from the features."""
+    if model == "stream":
+        return 1.0
+    ratio = 10.0 ** x[:, _INTENSITY]
+    return ratio / (1.0 + ratio)
+
+
+def _uncached(model, x):
+    """`Bounds.uncached_s` over the roofline, from the features."""
+    is_stream = model == "stream"
+    memory = 1.0 if is_stream else 1.0 / torch.clamp(10.0 ** x[:, _INTENSITY], min=1.0)
+    over_l2 = 10.0 ** x[:, _STREAM_OVER_L2 if is_stream else _OVER_L2]
+    return memory * (1.0 - 1.0 / torch.clamp(over_l2, min=1.0))
+
+
 class Predictor(nn.Module):
     """Networks by model, effects of devices and tables, and host dispatch."""
 
@@ -183,13 +244,13 @@ class Predictor(nn.Module):
         self.log_dispatch_s = nn.Parameter(torch.log(seconds))
         self.log_step_s = nn.Parameter(torch.full((len(FRAMEWORKS),), _LOG_STEP_S))
 
-    def log_effect(self, model, density, own=None):
+    def log_effect(self, model, x, density, own=None):
         """Log effect of the device on each row; without ``own`` effects the law alone."""
         if model not in EFFECT_OF_MODEL:
             return torch.zeros(())
         effect = EFFECT_OF_MODEL[model]
         law = self.slope[effect] * density[:, effect]
-        return law if own is None else law + own[:, effect]
+        return _compute_frac(model, x) * (law if own is None else law + own[:, effect])
 
     def slowdown(self, model, x):
         """Log10 slowdowns, (members, rows); the mean alone when not training."""
@@ -209,10 +270,10 @@ class Predictor(nn.Module):
         total = batch["kernels"].sum(1)[None] * self.gap_s
         for model, (x, bound, power, launches, step) in batch["rows"].items():
             own = self.own[batch["device"][step]] if self.training else None
-            effect = torch.exp(self.log_effect(model, batch["density"][step], own))
-            time = launches * self.sustained(
-                bound * effect * 10.0 ** self.slowdown(model, x), power
-            )
+            effect = torch.exp(self.log_effect(model, x, batch["density"][step], own))
+            learned = effect * 10.0 ** self.slowdown(model, x)
+            burst = bound * torch.maximum(learned, _uncached(model, x))
+            time = launches * self.sustained(burst, power)
             sums = torch.zeros(len(time), len(batch["target"])).index_add(1, step, time)
             total = total + sums
         dispatch = torch.exp(self.log_dispatch_s[batch["framework"], batch["compiled"]])
@@ -229,7 +290,11 @@ def make_networks(steps: Steps, operators: Mapping[str, Operators], options: Fit
     for model in sorted(set(steps.rows) | set(operators)):
         parts = [p.features for p in (steps.rows.get(model), operators.get(model)) if p is not None]
         x = np.concatenate(parts).astype(np.float64)
-        networks[model] = Tiled(x.shape[1]) if model in TILED else Network(x, options)
+        noise = options.noise * _NOISE_OF.get(model, 1.0)
+        own = dataclasses.replace(options, noise=noise)
+        networks[model] = Tiled(x.shape[1]) if model in TILED else Network(
+            x, own, _ONTO.get(model)
+        )
     return networks
 
 
@@ -372,9 +437,10 @@ def _penalty(predictor, options):
 def _operator_loss(predictor, model, drawn):
     x, target, weight, device, density = drawn
     own = predictor.own_in_operators[device]
-    effect = predictor.log_effect(model, density, own) / np.log(10.0)
+    effect = predictor.log_effect(model, x, density, own) / np.log(10.0)
     miss = (predictor.slowdown(model, x) + effect - target).abs().mean(0)
-    return _OPERATOR_WEIGHT * (miss * weight).sum() / weight.sum()
+    share = _OPERATOR_WEIGHT * _WEIGHT_OF.get(model, 1.0)
+    return share * (miss * weight).sum() / weight.sum()
 
 
 def predict_steps(
@@ -389,13 +455,13 @@ def predict_steps(
 
 def fit_alone(
     operators: Operators, *, updates: int = 3000, options: FitOptions | None = None,
-    batch_rows: int = 2048,
+    batch_rows: int = 2048, model: str = "",
 ) -> EfficiencyModel:  # fmt: skip
     """Fit one model to op rows only; the same rows give the same coefficients to the bit."""
     options = options or FitOptions(members=1, noise=0.0)
     torch.manual_seed(options.seed)
     rng = np.random.default_rng(options.seed)
-    network = Network(operators.features.astype(np.float64), options)
+    network = Network(operators.features.astype(np.float64), options, _ONTO.get(model))
     features = torch.from_numpy(operators.features.astype(np.float32))
     target = torch.from_numpy(operators.log10_slowdown.astype(np.float32))
     weight = torch.from_numpy(operators.weight.astype(np.float32))

@@ -4,8 +4,9 @@ Arithmetic is only one of the limits of a multiprocessor: registers, shared memo
 do not grow with its matrix units. So the more arithmetic it has per cycle, the smaller the share
 that kernels sustain: GeForce cards, whose matrix units run at half rate, come closer to their
 listed peak than the professional boards with the same multiprocessors. The law is one power of the
-density for all devices. What is left of a device that was measured is its own effect, shrunk
-towards none (a mixed model; Gelman et al., *Bayesian Data Analysis*, ch. 15).
+density for all devices, and acts on the share of an op that arithmetic has in its bounds. What is
+left of a device that was measured is its own effect, shrunk towards none (a mixed model; Gelman et
+al., *Bayesian Data Analysis*, ch. 15).
 """
 
 from __future__ import annotations

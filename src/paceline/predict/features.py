@@ -64,6 +64,19 @@ class Bounds:
         """The larger of both."""
         return np.maximum(self.compute_s, self.memory_s)
 
+    @property
+    def compute_frac(self) -> Array:
+        """Share of arithmetic in the sum of both."""
+        share: Array = self.compute_s / np.maximum(self.compute_s + self.memory_s, 1e-15)
+        return share
+
+    @property
+    def uncached_s(self) -> Array:
+        """Time to move what the last-level cache cannot hold: no kernel is faster."""
+        cached_s = self.memory_s / np.maximum(self.bytes_over_l2, 1)
+        uncached: Array = np.subtract(self.memory_s, cached_s, dtype=np.float32)
+        return uncached
+
     def rows(self, rows: npt.NDArray[np.intp]) -> Bounds:
         """The bounds of some rows of the last axis."""
         return Bounds(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.predict.attention_kernels import log10_slower
 from paceline.predict.calibration import Calibration
-from paceline.predict.device_effects import EFFECT_OF_MODEL, log10_effects
+from paceline.predict.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
 from paceline.predict.devices import DeviceTable, dtype_peaks, matrix_peaks
 from paceline.predict.features import (
     Array,
@@ -135,17 +135,25 @@ def row_times(
         slowdown[..., one.rows] = learned + _kind_offset(costs.kind[one.rows], calibration)
         if one.model == "attention":
             slowdown[..., one.rows] += older[:, None, None]
-        if one.model in EFFECT_OF_MODEL:
-            slowdown[..., one.rows] += effects[:, EFFECT_OF_MODEL[one.model], None, None]
+        slowdown[..., one.rows] += _effect(one, effects, bounds)
     generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
     slowdown = np.where(devices.is_gpu[:, None, None] > 0, slowdown, generic)
-    busy = bounds.roofline_s * np.power(np.float32(10), slowdown)
+    busy = np.maximum(bounds.roofline_s * np.power(np.float32(10), slowdown), bounds.uncached_s)
     gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
     device_s = (busy + gap_s.astype(np.float32)) * shapes.launches
     device_s, bounds = through_host_link(
         device_s, bounds, shapes.moved_bytes, costs, devices, calibration
     )
     return RowTimes(device_s=device_s, bounds=bounds)
+
+
+def _effect(one: GroupFeatures, effects: Array, bounds: Bounds) -> Array | float:
+    """Log10 by which devices slow the rows of a group, (D, P, rows)."""
+    effect = EFFECT_OF_MODEL.get(one.model)
+    if effect is None:
+        return 0.0
+    slower = effects[:, effect, None, None]
+    return slower if effect == Effect.STREAM else slower * bounds.rows(one.rows).compute_frac
 
 
 def _kind_offset(kind: npt.NDArray[np.int16], calibration: Calibration) -> Array:
@@ -280,13 +288,14 @@ def _settings(asked: Question) -> Settings:
     """Settings of the job; a compiler's learned effect is credited only where it was measured.
 
     Compiled training steps were measured under TensorFlow alone, compiled inference everywhere.
-    Elsewhere the compiler saves the bytes and launches that its fusion removes, and no more.
+    Elsewhere the compiler saves the bytes and launches that its fusion removes, and no more. How
+    images are stored says nothing of a model that has none.
     """
-    configuration = asked.lowered.configuration
-    is_training = bool(np.isin(Phase.BACKWARD, asked.lowered.costs.phase))
+    configuration, costs = asked.lowered.configuration, asked.lowered.costs
+    is_training = bool(np.isin(Phase.BACKWARD, costs.phase))
     is_measured = asked.framework == "tensorflow" or not is_training
     return Settings.of(
         compiler=configuration.compiler if is_measured else "eager",
-        is_channels_last=configuration.channels_last,
+        is_channels_last=configuration.channels_last and OpKind.CONV in costs.kind,
         framework=asked.framework,
     )

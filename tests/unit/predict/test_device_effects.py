@@ -79,6 +79,24 @@ def test_a_measured_devices_effect_reaches_its_ops():
     changed = dataclasses.replace(CALIBRATION, constants=constants)
     devices = DeviceTable.from_devices([device("X", family="Y"), device("Z", family="Y")])
     where = Points(batch=np.array([16.0]), seq=np.ones(1))
-    shapes = evaluate_shapes(work.costs, where)
-    device_s = row_times(work, shapes, devices, changed).device_s[:, 0].sum(axis=-1)
-    assert device_s[1] / device_s[0] == pytest.approx(1.5, rel=0.01)
+    times = row_times(work, evaluate_shapes(work.costs, where), devices, changed)
+    share = float(times.bounds.compute_frac[0, 0, 0])
+    assert 0.9 < share < 1.0
+    one, other = times.device_s[:, 0, 0]
+    assert other / one == pytest.approx(1.5**share, rel=0.01)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.9])
+def test_what_the_cache_cannot_hold_comes_at_the_bandwidth_of_memory(slope):
+    """One row times 800 MB of weights: no law of arithmetic makes memory faster."""
+    work = lowered(matmul(1, 16384, 24576))
+    sparse = device("Z", peak_flop_per_s={"fp16": 30e12, "bf16": 30e12, "fp32": 15e12})
+    facts = CALIBRATION.constants["device_effects"] | {"density_slope": [slope] * 4}
+    changed = dataclasses.replace(
+        CALIBRATION, constants={**CALIBRATION.constants, "device_effects": facts}
+    )
+    once = Points(batch=np.ones(1), seq=np.ones(1))
+    table = DeviceTable.from_devices([sparse])
+    times = row_times(work, evaluate_shapes(work.costs, once), table, changed)
+    at_bandwidth_s = (2 * 16384 * 24576 - sparse.l2_bytes) / sparse.memory_bytes_per_s
+    assert times.device_s.item() >= at_bandwidth_s

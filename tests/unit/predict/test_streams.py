@@ -19,26 +19,34 @@ SCALE = 2.0 ** np.arange(0, 24, 0.5)
 OCTUPLE = 6
 
 
-def seconds(kind: OpKind) -> np.ndarray:
-    """Time of one op, (devices, sizes)."""
-    table = DeviceTable.from_devices([find_device(load_catalog(), name) for name in NAMES])
+KINDS = [OpKind.ELEMENTWISE, OpKind.REDUCE, OpKind.SOFTMAX, OpKind.NORM]
+TABLE = DeviceTable.from_devices([find_device(load_catalog(), name) for name in NAMES])
+
+
+def seconds(kind: OpKind) -> tuple[np.ndarray, np.ndarray]:
+    """Time of one op and its bytes over the last-level cache, (devices, sizes)."""
     work = lowered(stream(64, kind=kind))
     shapes = evaluate_shapes(work.costs, Points(batch=SCALE, seq=np.ones_like(SCALE)))
-    return row_times(work, shapes, table, builtin_calibration()).device_s[:, :, 0]
+    times = row_times(work, shapes, TABLE, builtin_calibration())
+    return times.device_s[:, :, 0], times.bounds.bytes_over_l2[:, :, 0]
 
 
-@pytest.mark.parametrize("kind", [OpKind.ELEMENTWISE, OpKind.REDUCE, OpKind.SOFTMAX, OpKind.NORM])
+@pytest.mark.parametrize("kind", KINDS)
 def test_more_elements_are_never_faster(kind: OpKind) -> None:
-    assert (np.diff(seconds(kind), axis=1) > 0).all()
+    """But for 2 % where a learned curve is flat: in launch, a few microseconds."""
+    time_s, _ = seconds(kind)
+    assert (time_s[:, 1:] > 0.98 * time_s[:, :-1]).all()
 
 
-@pytest.mark.parametrize("kind", [OpKind.ELEMENTWISE, OpKind.REDUCE, OpKind.SOFTMAX, OpKind.NORM])
-def test_eight_times_the_elements_take_at_most_eight_times_as_long_but_for_the_cache(
-    kind: OpKind,
-) -> None:
-    """Where the larger one leaves the last-level cache, its bytes come at a lower rate too."""
-    time_s = seconds(kind)
-    assert (time_s[:, OCTUPLE:] < 8 * 1.3 * time_s[:, :-OCTUPLE]).all()
+@pytest.mark.parametrize("kind", KINDS)
+def test_eight_times_the_elements_take_at_most_eight_times_as_long(kind: OpKind) -> None:
+    """A third more for what is learned; unless they leave half of the last-level cache, which is up
+    to three times as fast as memory."""
+    time_s, over_l2 = seconds(kind)
+    ratio = time_s[:, OCTUPLE:] / time_s[:, :-OCTUPLE]
+    leaves_cache = (over_l2[:, :-OCTUPLE] < 1) & (over_l2[:, OCTUPLE:] > 0.5)
+    assert (ratio[~leaves_cache] < 8 * 1.3).all()
+    assert (ratio < 8 * 3).all()
 
 
 #: Addition of 64 tokens of width 8,192 in FP16, kernel time (vidur profiles, read 2026-11-20).
