@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import pickle
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
+import pandas as pd
 import torch
 from fit.densities import densities
 from fit.joint import FitOptions
@@ -72,6 +74,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("benchmarks"))
     parser.add_argument("--cache", type=Path, default=default_cache_folder())
     parser.add_argument("--steps", type=Path, help="keep lowered steps in this file between runs")
+    parser.add_argument("--lines", type=Path, help="keep predictions of folds in this folder")
     parser.add_argument("--epochs", type=int, default=FitOptions().epochs)
     parser.add_argument("--only-cached", action="store_true")
     parser.add_argument("tests", nargs="*", default=["operators", "steps"])
@@ -112,10 +115,20 @@ def _steps(given: argparse.Namespace, measured: list[Measured], catalog) -> Step
 def _step_figures(given, steps: Steps, measured: list[Measured], catalog, facts):
     frames = operator_frames(given.truth, facts)
     options = dataclasses.replace(FitOptions(), epochs=given.epochs)
-    asked = (steps, frames, densities(catalog.devices), options, lambda t: print(t, flush=True))
-    lines = step_tests.predict_devices(*asked)
-    families = step_tests.predict_families(*asked)
-    zero_shot = step_tests.predict_zero_shot(*asked)
+    given_rows = (steps, frames, densities(catalog.devices), options)
+
+    def predicted(name: str, predict: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+        path = given.lines / f"{name}.pkl" if given.lines else None
+        if path and path.exists():
+            return pd.read_pickle(path)
+        found = predict(*given_rows, lambda text: print(text, flush=True))
+        if path:
+            found.to_pickle(path)
+        return found
+
+    lines = predicted("devices", step_tests.predict_devices)
+    families = predicted("families", step_tests.predict_families)
+    zero_shot = predicted("zero", step_tests.predict_zero_shot)
     asked = step_tests.asked_of(measured)
     figures = step_tests.set_figures(lines, asked)
     figures += step_tests.training_figures(families, zero_shot)
