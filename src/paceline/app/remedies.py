@@ -102,5 +102,5 @@ def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate) -> str:
             size = format_bytes(cell.memory_bytes.high)
             saved = format_bytes(stuck.memory_bytes.high - cell.memory_bytes.high)
             return f"{name}: batch {batch} fits with {remedy.options()} ({size}, {saved} less)"
-    most = f"no {MAX_DEVICES_PER_MACHINE} in one machine" if task == "train" else "none in int4"
-    return f"{name}: fits on {most}"
+    most = f"{MAX_DEVICES_PER_MACHINE} in one machine" if task == "train" else "int4"
+    return f"{name}: batch {batch} does not fit with any of these, up to {most}"
