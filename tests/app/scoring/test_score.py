@@ -63,9 +63,9 @@ def test_two_devices_do_up_to_twice_the_work(tmp_path):
     assert 1.5 < ratio <= 2.0
 
 
-def test_accumulation_multiplies_the_step(tmp_path):
+def test_accumulation_repeats_all_of_the_step_but_its_update(tmp_path):
     _, (one, four) = score(tmp_path, {}, {"grad_accum": "4"})
-    assert float(four["step_mid_s"]) == pytest.approx(4 * float(one["step_mid_s"]), rel=1e-3)
+    assert 3.9 * float(one["step_mid_s"]) < float(four["step_mid_s"]) < 4 * float(one["step_mid_s"])
 
 
 def test_a_batch_that_cannot_fit_is_called_so(tmp_path):

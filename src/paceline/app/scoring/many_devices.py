@@ -11,6 +11,7 @@ import numpy as np
 from paceline.app.scoring.rows import Row
 from paceline.catalog import Catalog, Device, Offer, OfferLinks, Source, offer_links
 from paceline.parallel import LinkTable, Sharding, data_parallel_step
+from paceline.parallel.profile import update_bytes
 from paceline.parallel.sharded_memory import peak_moments, saved_bytes
 from paceline.predict import Points, StepPrediction
 from paceline.trace.costs import LoweredPass
@@ -27,6 +28,7 @@ _HALF_SHARDED = re.compile(r"shard_grad_op|zero", re.IGNORECASE)
 #: cards that carry no gradients.
 _NETWORK = re.compile(r"(?:(\d+) ?x [^+,]*?)?\b(\d+(?:\.\d+)?) ?Gb(?:it)?/s", re.IGNORECASE)
 _BYTES = re.compile(r"\d ?GB ?/ ?s")
+_REDUCES_IN_FP32 = re.compile(r"mp_mode=DEFAULT")
 _OTHER_CARDS = re.compile(r"^ *(storage|management)(?!&compute)", re.IGNORECASE)
 _FABRIC = re.compile(r"nv-?link|nv-?switch|nvl\d+|xgmi|infinity", re.IGNORECASE)
 
@@ -40,31 +42,53 @@ def scale_out(
 ) -> tuple[float | None, str]:
     """Seconds of one step of the whole job, or None and why not.
 
-    Microbatches before the last run without communication.
+    Parameters are updated once a step, by a rank that shards them only its own. Microbatches
+    before the last run without communication, unless parameters are gathered for each.
     """
-    alone_s = float(prediction.mid_s[place]) * cell.job.grad_accumulation
-    num_devices = int(cell.row.num_gpus or 1)
+    num_devices, rounds = int(cell.row.num_gpus or 1), cell.job.grad_accumulation
+    sharding = _sharding(cell.row.parallelism) if num_devices > 1 else "none"
+    mid_s, update_s = float(prediction.mid_s[place]), _update_s(cell, lowered)
+    kept_s = update_s if sharding == "none" else update_s / num_devices
+    alone_s = rounds * max(mid_s - update_s, 0.0) + min(kept_s, mid_s)
     if num_devices <= 1 or cell.job.task == "infer":
         return (alone_s, "") if num_devices <= 1 else _inference(cell.row, alone_s)
     if match := _OTHER_DEGREES.search(cell.row.parallelism):
         return None, f"{match.group(0)} in its parallelism is not predicted from a published row"
     num_nodes = max(int(cell.row.num_nodes or 1), 1)
     links = _links(catalog, cell.device, cell.row, math.ceil(num_devices / num_nodes))
+    exchanges = rounds if sharding == "zero3" else 1.0
     step = data_parallel_step(
-        mid_s=alone_s,
+        mid_s=alone_s / exchanges,
         backward_s=float(prediction.backward_s[place]),
-        gradient_bytes=lowered.gradient_bytes,
+        gradient_bytes=lowered.gradient_bytes * _widening(cell),
         parameter_bytes=lowered.parameter_bytes,
         num_ranks=num_devices,
         ranks_per_node=math.ceil(num_devices / num_nodes),
         device_link=LinkTable.from_links([links.device]),
         node_link=LinkTable.from_links([links.node]),
-        sharding=_sharding(cell.row.parallelism),
+        sharding=sharding,
     )
-    total_s = float(step.mid_s[0])
+    total_s = exchanges * float(step.mid_s[0])
     if not math.isfinite(total_s):
         return None, "the link between its devices or nodes is unknown"
     return total_s, ""
+
+
+def _update_s(cell: Cell, lowered: LoweredPass) -> float:
+    """Memory traffic of the optimizer; nothing in inference."""
+    if cell.job.task == "infer":
+        return 0.0
+    return update_bytes(lowered) / (cell.device.memory_bytes_per_s or math.inf)
+
+
+def _widening(cell: Cell) -> float:
+    """How much wider than their own format gradients are reduced.
+
+    FSDP in Composer's ``DEFAULT`` mixed precision reduces in FP32 what was computed in 16 bits
+    (docs.mosaicml.com, Composer, FSDP: ``mixed_precision``).
+    """
+    is_narrow = cell.job.configuration.training_format == "pure"
+    return 2.0 if is_narrow and _REDUCES_IN_FP32.search(cell.row.flags) else 1.0
 
 
 def _inference(row: Row, alone_s: float) -> tuple[float | None, str]:
