@@ -35,13 +35,16 @@ def main() -> None:
     )  # fmt: skip
     print("# Speed of the strategy search\n")
     load, cores = os.getloadavg()[0], os.cpu_count()
-    print(f"Measured {datetime.date.today()} with `python benchmarks/strategy_search.py`, at a load of")
-    print(f"{load:.0f} on {cores} cores. Target: 10,000 strategies/s for an 8B model; 16,384 devices")
-    print("with a 405B model in under 30 s and 2 GB.\n")
+    print(
+        f"Measured {datetime.date.today()} with `python benchmarks/strategy_search.py`, at a load"
+    )
+    print(f"{load:.0f} on {cores} cores. Target: 10,000 strategies/s for an 8B model; 16,384")
+    print("devices with a 405B model in under 30 s and 2 GB.\n")
     print("H100 nodes; processor seconds of one core; `strategies/s` evaluates step and memory of")
     print("every strategy in the space; `prepare` evaluates the blocks once per model and")
     print("cluster; `search` enumerates and evaluates all, in seconds on the wall.\n")
-    print("| model | devices | trace or load s | prepare s | strategies | strategies/s | search s | best |")
+    columns = ("model", "devices", "load s", "prepare s", "strategies", "strategies/s", "search s")
+    print("| " + " | ".join((*columns, "best")) + " |")
     print("|---|---|---|---|---|---|---|---|")
     for title, entry, num_devices, batch, seq in CASES:
         times = [time.process_time(), time.perf_counter()]
@@ -62,7 +65,8 @@ def main() -> None:
         best = search_strategies(space, num_devices=num_devices, global_batch=batch)[0]
         searched = time.perf_counter() - start
         print(f"| {title} | {num_devices:,} | {loaded:.1f} | {prepared:.2f} | {len(table)} |"
-              f" {rate:,.0f} | {searched:.2f} | `{best.strategy}` {best.step_s:.2f} s |", flush=True)  # fmt: skip
+              f" {rate:,.0f} | {searched:.2f} | `{best.strategy}` {best.step_s:.2f} s |",
+              flush=True)  # fmt: skip
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"\nPeak memory of the process {peak:.2f} GB.")
 

@@ -143,7 +143,7 @@ class Simulator:
             variant=_one(0), dp=_one(run.dp), pp=_one(run.pp), chunks=_one(run.chunks),
             kind=_one(KINDS.index(kind)), microbatches=_one(run.num_microbatches),
             point=_one(int(np.flatnonzero(run.microbatch == MICROBATCHES)[0])),
-            sharding=_one(run.sharding),
+            sharding=_one(run.sharding), shards=_one(0),
         )  # fmt: skip
         state = state_bytes("half-weights", configuration)
         found = evaluate_strategies(table, [variant], fabric, state)

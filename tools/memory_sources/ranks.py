@@ -109,5 +109,6 @@ def _table(job: Job) -> StrategyTable:
     columns = {
         "variant": 0, "dp": job.dp, "pp": job.pp, "chunks": job.chunks, "kind": KINDS.index(kind),
         "microbatches": job.num_microbatches, "point": 0, "sharding": 1 if job.dp > 1 else 0,
+        "shards": 0,
     }  # fmt: skip
     return StrategyTable(**{name: np.array([value]) for name, value in columns.items()})

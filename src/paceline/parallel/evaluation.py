@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.parallel.blocks import BlockCosts
-from paceline.parallel.collectives import RankGroup, send_recv_s
+from paceline.parallel.collectives import RankGroup, all_reduce_s, send_recv_s
 from paceline.parallel.data_parallel import FSDP_BLOCKS, data_parallel_step
 from paceline.parallel.links import LinkTable
 from paceline.parallel.pipeline import in_flight, pipeline_s, settled_microbatches
@@ -99,6 +99,7 @@ class StrategyTable:
         microbatches: Microbatches per step.
         point: Row of the variants' microbatch sizes.
         sharding: Index into `SHARDINGS`.
+        shards: Data-parallel ranks that split, replicas being kept beyond them; 0 for all.
     """
 
     variant: IndexArray
@@ -109,6 +110,7 @@ class StrategyTable:
     microbatches: IndexArray
     point: IndexArray
     sharding: IndexArray
+    shards: IndexArray
 
     def __len__(self) -> int:
         """Number of strategies."""
@@ -124,8 +126,10 @@ class StrategyTable:
         variant = variants[int(self.variant[row])]
         dp, kind = int(self.dp[row]), KINDS[int(self.kind[row])]
         num_copies = dp * variant.context_degree * variant.expert_degree
+        shards = int(self.shards[row])
         return Strategy.from_degrees(
-            dp=dp,
+            dp=dp // shards if shards else dp,
+            fsdp=shards or 1,
             tp=variant.tensor_degree,
             cp=variant.context_degree,
             ep=variant.expert_degree,
@@ -135,7 +139,7 @@ class StrategyTable:
                 num_microbatches=int(self.microbatches[row]),
                 num_chunks=int(self.chunks[row]),
             ),
-            sharding=SHARDINGS[int(self.sharding[row])] if num_copies > 1 else "none",
+            sharding="none" if shards or num_copies == 1 else SHARDINGS[int(self.sharding[row])],
             recompute=variant.checkpointing,
             sequence_parallel=variant.sequence_parallel,
         )
@@ -388,11 +392,13 @@ class _Owned:
     Attributes:
         parameters: Of each rank of the pipeline, (num_strategies, num_ranks).
         copies: Ranks that hold the same and reduce its gradients.
+        shards: Of them, how many split what `SHARDINGS` says; the others are replicas of these.
         stride: Ranks between neighbours of them.
     """
 
     parameters: FloatArray
     copies: IndexArray
+    shards: IndexArray
     stride: IndexArray
 
     @property
@@ -410,14 +416,18 @@ def _owned(
         for name in ("tensor_degree", "context_degree", "expert_degree")
     )
     experts = pipelines.experts[of_row] * (expert > 1)[:, None]
+    shards = np.where(table.shards > 0, table.shards, table.dp) * context
     common = _Owned(
         parameters=pipelines.parameters[of_row] - experts,
         copies=table.dp * context * expert,
+        shards=shards * expert,
         stride=tensor,
     )
     if not experts.any():
         return (common,)
-    own = _Owned(parameters=experts, copies=table.dp * context, stride=tensor * expert)
+    own = _Owned(
+        parameters=experts, copies=table.dp * context, shards=shards, stride=tensor * expert
+    )
     return (common, own)
 
 
@@ -427,7 +437,7 @@ def _sum(parts: Iterable[FloatArray]) -> FloatArray:
 
 def _state_bytes(table: StrategyTable, owned: _Owned, state: StateBytes) -> FloatArray:
     """Bytes a rank keeps per parameter it owns, by what data-parallel ranks split."""
-    share = 1.0 / owned.copies
+    share = 1.0 / owned.shards
     gathered = np.minimum(1.0, share + 2.0 / FSDP_BLOCKS)
     weight = state.weight * np.where(table.sharding >= 3, gathered, 1.0)
     gradient = state.gradient * np.where(table.sharding >= 2, share, 1.0)
@@ -436,7 +446,7 @@ def _state_bytes(table: StrategyTable, owned: _Owned, state: StateBytes) -> Floa
 
 
 def _update_s(table: StrategyTable, owned: _Owned, fabric: Fabric, state: StateBytes) -> FloatArray:
-    share = np.where(table.sharding >= 1, 1.0 / owned.copies, 1.0)
+    share = np.where(table.sharding >= 1, 1.0 / owned.shards, 1.0)
     return np.asarray(owned.most * share * state.update / fabric.memory_bytes_per_s)
 
 
@@ -454,6 +464,29 @@ def _exposed_s(
         frac = part.most / everything
         hides = backward * frac * fabric.overlaps_gradients
         exposed_s += _part_exposed_s(table, part, alone_s * frac, hides, fabric, state)
+        exposed_s += _replicas_exposed_s(part, hides, fabric, state)
+    return exposed_s
+
+
+def _replicas_exposed_s(
+    owned: _Owned, hides: FloatArray, fabric: Fabric, state: StateBytes
+) -> FloatArray:
+    """Summing the gradients of shards over replicas, which hides behind backward but for a block.
+
+    It happens once per step, on other links than what shards exchange.
+    """
+    exposed_s = np.zeros(len(hides))
+    rows = np.flatnonzero(owned.copies > owned.shards)
+    if len(rows):
+        stride, one_row = owned.stride[rows] * owned.shards[rows], np.zeros(len(rows), np.int64)
+        group = RankGroup.of(
+            owned.copies[rows] // owned.shards[rows],
+            np.maximum(fabric.devices_per_node // stride, 1),
+            fabric.device_link.take(one_row), fabric.node_link.take(one_row),
+            node_share_frac=1.0 / np.minimum(stride, fabric.devices_per_node),
+        )  # fmt: skip
+        reduce_s = all_reduce_s(owned.most[rows] * state.reduced / owned.shards[rows], group)
+        exposed_s[rows] = np.maximum(reduce_s - hides[rows], reduce_s / FSDP_BLOCKS)
     return exposed_s
 
 
@@ -463,7 +496,7 @@ def _part_exposed_s(
 ) -> FloatArray:  # fmt: skip
     exposed_s = np.zeros(len(table))
     for code, sharding in enumerate(SHARDINGS):
-        rows = np.flatnonzero((table.sharding == code) & (owned.copies > 1))
+        rows = np.flatnonzero((table.sharding == code) & (owned.shards > 1))
         if not len(rows):
             continue
         one_row = np.zeros(len(rows), dtype=np.int64)
@@ -475,7 +508,7 @@ def _part_exposed_s(
                 mid_s=alone_s[rows],
                 backward_s=hides[rows],
                 gradient_bytes=most * state.reduced,
-                num_ranks=owned.copies[rows],
+                num_ranks=owned.shards[rows],
                 ranks_per_node=np.maximum(fabric.devices_per_node // stride, 1),
                 device_link=fabric.device_link.take(one_row),
                 node_link=fabric.node_link.take(one_row),

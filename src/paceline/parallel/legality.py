@@ -11,9 +11,6 @@ from paceline.parallel.strategy import USUAL_ORDER, AxisName, Strategy
 if TYPE_CHECKING:
     from paceline.parallel.scaling import Cluster
 
-#: Axes whose cost is known; the others can be written down and compared with what is issued.
-COSTED_AXES: tuple[AxisName, ...] = ("pp", "dp", "ep", "cp", "tp")
-
 #: Networks too slow to stand between the halves of a matrix product, in bytes per second and
 #: device: below PCIe 4.0 x8, tensor parallel loses more than a second device adds.
 _MIN_TENSOR_BYTES_PER_S = 15e9
@@ -52,14 +49,8 @@ def check_costed(strategy: Strategy) -> None:
     """Raise unless there is a cost model for everything that the strategy names.
 
     Raises:
-        InvalidInputError: An axis, an order or an option that nothing here can cost.
+        InvalidInputError: An order or an option that nothing here can cost.
     """
-    unknown = [axis.name for axis in strategy.mesh if axis.name not in COSTED_AXES]
-    if unknown:
-        raise InvalidInputError(
-            f"`{unknown[0]}` of `{strategy}` has no cost model",
-            hint=_INSTEAD.get(unknown[0], "use `dp`, `tp` and `pp`"),
-        )
     names = [axis.name for axis in strategy.mesh]
     usual = [name for name in USUAL_ORDER if name in names]
     if names != usual:
@@ -72,11 +63,6 @@ def check_costed(strategy: Strategy) -> None:
             f"placements of single modules have no cost model: `{strategy}`",
             hint="drop what follows the `;`: pairs, heads and vocabulary are found in the graph",
         )
-
-
-_INSTEAD: dict[AxisName, str] = {
-    "fsdp": "write fully sharded data parallel as `dp8+zero3`",
-}
 
 
 def spans_nodes(strategy: Strategy, name: AxisName, devices_per_node: int) -> bool:

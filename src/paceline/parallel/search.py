@@ -8,7 +8,7 @@ microbatch sizes, schedules, state sharding and recomputation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -195,8 +195,8 @@ def enumerate_strategies(
         for index, variant in enumerate(space.variants)
         for row in _rows(space, index, variant, num_devices, global_batch)
     ]
-    columns = np.array(rows, dtype=np.int64).reshape(len(rows), 8).T
-    names = ("variant", "dp", "pp", "chunks", "kind", "microbatches", "point", "sharding")
+    columns = np.array(rows, dtype=np.int64).reshape(len(rows), 9).T
+    names = [field.name for field in fields(StrategyTable)]
     return StrategyTable(**dict(zip(names, columns, strict=True)))
 
 
@@ -217,9 +217,9 @@ def _rows(
             if left or (pp > 1 and count < 2):
                 continue
             for kind, chunks in _schedules(pp, count, num_blocks):
-                for sharding in _shardings(batches, pp):
+                for sharding, shards in _shardings(space, variant, dp, pp):
                     yield (index, dp, pp, chunks, KINDS.index(kind), count, point,
-                           SHARDINGS.index(sharding))  # fmt: skip
+                           SHARDINGS.index(sharding), shards)  # fmt: skip
 
 
 def _schedules(pp: int, count: int, num_blocks: int) -> Iterator[tuple[ScheduleKind, int]]:
@@ -231,10 +231,17 @@ def _schedules(pp: int, count: int, num_blocks: int) -> Iterator[tuple[ScheduleK
         yield from (("interleaved", v) for v in _CHUNKS if pp * v <= num_blocks)
 
 
-def _shardings(num_copies: int, pp: int) -> tuple[Sharding, ...]:
-    if num_copies == 1:
-        return ("none",)
-    return _WITH_STAGES if pp > 1 else _WITHOUT_STAGES
+def _shardings(
+    space: SearchSpace, variant: Variant, dp: int, pp: int
+) -> Iterator[tuple[Sharding, int]]:
+    """State sharding, and how many ranks split where replicas are kept beyond a node; 0 for all."""
+    if dp * variant.expert_degree == 1:
+        yield "none", 0
+        return
+    yield from ((sharding, 0) for sharding in (_WITH_STAGES if pp > 1 else _WITHOUT_STAGES))
+    in_node = space.fabric.devices_per_node // variant.num_ranks
+    if pp == 1 and variant.expert_degree == 1 and 1 < in_node < dp and dp % in_node == 0:
+        yield "zero3", in_node
 
 
 def _divisors(number: int, limit: int) -> list[int]:

@@ -182,16 +182,18 @@ def _row(strategy: Strategy) -> StrategyTable:
     def one(value: int) -> np.ndarray:
         return np.array([value], dtype=np.int64)
 
-    schedule = strategy.schedule
+    schedule, shards = strategy.schedule, strategy.size("fsdp")
+    sharding = "zero3" if shards > 1 else strategy.sharding
     return StrategyTable(
         variant=one(0),
-        dp=one(strategy.size("dp")),
+        dp=one(strategy.size("dp") * shards),
         pp=one(strategy.size("pp")),
         chunks=one(schedule.num_chunks),
         kind=one(KINDS.index(schedule.kind)),
         microbatches=one(schedule.num_microbatches),
         point=one(0),
-        sharding=one(SHARDINGS.index(strategy.sharding)),
+        sharding=one(SHARDINGS.index(sharding)),
+        shards=one(shards if strategy.size("dp") > 1 and shards > 1 else 0),
     )
 
 

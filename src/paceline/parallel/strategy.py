@@ -253,6 +253,8 @@ def _check_mesh(strategy: Strategy) -> None:
         raise _invalid("a pipeline schedule and a `pp` axis need each other")
     if strategy.sharding != "none" and not {"dp", "cp", "ep"} & set(names):
         raise _invalid(f"`{strategy.sharding}` splits state along `dp`, which this mesh lacks")
+    if strategy.sharding != "none" and "fsdp" in names:
+        raise _invalid(f"`fsdp` splits all state already, which leaves `{strategy.sharding}` none")
     if strategy.sequence_parallel and "tp" not in names:
         raise _invalid("sequence parallel splits along `tp`, which this mesh lacks")
     if strategy.gradient_sync != "all_reduce" and names != ["dp"]:

@@ -31,7 +31,14 @@ def check(text: str, on: Cluster | None = None, *, devices: int, batch: int = 64
 
 @pytest.mark.parametrize(
     ("text", "devices"),
-    [("dp1", 1), ("dp8", 8), ("pp2.dp4.tp8@1f1b/mb8", 64), ("pp2@interleaved2/mb4", 2)],
+    [
+        ("dp1", 1),
+        ("dp8", 8),
+        ("pp2.dp4.tp8@1f1b/mb8", 64),
+        ("pp2@interleaved2/mb4", 2),
+        ("dp2.fsdp8", 16),
+        ("dp2.ep4.cp2", 16),
+    ],
 )
 def test_sensible_strategies_pass(text, devices) -> None:
     check(text, devices=devices)
@@ -48,7 +55,6 @@ def test_sensible_strategies_pass(text, devices) -> None:
         ("dp2.tp16:device", 32, "should stay inside a node", "right"),
         ("dp12", 12, "12 devices do not fill nodes of 8", "16"),
         ("dp2.ep8/mb8", 16, "does not divide into 16 replicas × 8", "128"),
-        ("fsdp8", 8, "`fsdp` of `fsdp8` has no cost model", "+zero3"),
         ("tp8.dp2", 16, "an order that has no cost model", "dp . tp"),
         ("dp8;head=dp:replicate", 8, "no cost model", "drop"),
     ],

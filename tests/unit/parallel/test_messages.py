@@ -61,7 +61,7 @@ def step_s(graph: Graph, kind: str, chunks: int, cluster: Fabric) -> float:
     table = StrategyTable(
         variant=one(0), dp=one(1), pp=one(4), chunks=one(chunks),
         kind=one([*KINDS].index(kind)), microbatches=one(NUM_MICROBATCHES), point=one(0),  # type: ignore[arg-type]
-        sharding=one(0),
+        sharding=one(0), shards=one(0),
     )  # fmt: skip
     state = state_bytes("half-weights", Configuration())
     return float(evaluate_strategies(table, [variant(graph)], cluster, state).step_s[0])

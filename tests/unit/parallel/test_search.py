@@ -65,7 +65,7 @@ def test_every_strategy_uses_the_devices_and_the_batch(num_devices) -> None:
         strategy = table.strategy(row, prepared.variants)
         items = prepared.microbatches[int(table.point[row])] * strategy.schedule.num_microbatches
         assert strategy.num_ranks == num_devices
-        assert items * strategy.size("dp") == 64
+        assert items * strategy.num_batches == 64
         assert Strategy.parse(str(strategy)) == strategy
 
 

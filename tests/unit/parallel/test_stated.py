@@ -150,3 +150,27 @@ def test_sequences_must_divide_into_first_and_last_pieces() -> None:
     with pytest.raises(InvalidInputError, match="into 16 pieces; 1000 does not divide") as caught:
         evaluated("gpt2", "cp8", seq=1000, global_batch=8)
     assert "multiple of 16" in caught.value.hint
+
+
+def test_hybrid_sharding_is_full_sharding_without_replicas() -> None:
+    one, same = (
+        evaluated("gpt2", text, seq=1024, global_batch=64) for text in ("fsdp8", "dp8+zero3")
+    )
+    assert one.step_s == pytest.approx(same.step_s, rel=1e-12)
+    assert one.memory_bytes == same.memory_bytes
+
+
+def test_hybrid_sharding_keeps_gathers_inside_a_node() -> None:
+    """Eight nodes: state is that of one node's shards, and less waits for the network."""
+    plain, hybrid, node = (
+        evaluated("llama-3-8b", text, seq=4096, global_batch=batch)
+        for text, batch in (("dp64+zero3", 64), ("dp8.fsdp8", 64), ("fsdp8", 8))
+    )
+    assert hybrid.memory_bytes == node.memory_bytes
+    assert hybrid.memory_bytes > plain.memory_bytes
+    assert node.exposed_s < hybrid.exposed_s < plain.exposed_s
+
+
+def test_what_is_split_cannot_be_split_again() -> None:
+    with pytest.raises(InvalidInputError, match="splits all state already"):
+        Strategy.parse("dp2.fsdp4+zero1")

@@ -50,7 +50,7 @@ def strategies(draw) -> Strategy:
         ),
         schedule=draw(schedules(has_stages="pp" in names)),
         sharding=draw(st.sampled_from(["none", "zero1", "zero2", "zero3"]))
-        if "dp" in names
+        if {"dp", "cp", "ep"} & set(names) and "fsdp" not in names
         else "none",
         recompute=draw(st.sampled_from(["none", "selective", "block", "full"])),
         sequence_parallel="tp" in names and draw(st.booleans()),

@@ -39,7 +39,7 @@ def test_any_number_of_replicas_can_be_pinned_where_whole_machines_hold_it() -> 
     ("goal", "said", "hint"),
     [
         (pin("tp8"), "not among the strategies that can be pinned", "scale --strategy"),
-        (pin("fsdp4"), "`fsdp` of `fsdp4` has no cost model", "zero3"),
+        (pin("dp2.fsdp4"), "not among the strategies that can be pinned", "scale --strategy"),
         (pin("dp128"), "128 devices; at most 64", "--max-devices 128"),
         (pin("dp8", global_batch=12), "12 does not divide into 8 replicas", "16"),
     ],
