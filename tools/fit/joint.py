@@ -292,9 +292,7 @@ def make_networks(steps: Steps, operators: Mapping[str, Operators], options: Fit
         x = np.concatenate(parts).astype(np.float64)
         noise = options.noise * _NOISE_OF.get(model, 1.0)
         own = dataclasses.replace(options, noise=noise)
-        networks[model] = Tiled(x.shape[1]) if model in TILED else Network(
-            x, own, _ONTO.get(model)
-        )
+        networks[model] = Tiled(x.shape[1]) if model in TILED else Network(x, own, _ONTO.get(model))
     return networks
 
 

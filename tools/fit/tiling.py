@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from fit.residency import hit_frac
 from paceline.predict.power import ClockConstants, clock_frac
-from paceline.predict.tiles import Engine, TileConstants, tiled_s
+from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s
 
 _START = {
     "launch_cycles": 5000.0, "prologue_cycles": 200.0, "step_cycles": 100.0,
@@ -23,11 +23,17 @@ _START = {
 #: Fitted for matrix units alone, whose benchmark takes several copies of the operands in turn.
 _MATRIX_START = {
     "launch_cycles": 1500.0, "step_cycles": 15.0, "half_tile": 5000.0, "memory_frac": 0.85,
-    "launch_s": 1e-6, "resident_bytes_per_cycle": 50.0,
+    "launch_s": 1e-6, "resident_bytes_per_cycle": 25.0, "split_cycles": 100.0, "chain_cycles": 20.0,
 }  # fmt: skip
-_NUM_COPIES_START = 6.0
+_NUM_COPIES_START = 7.0
+#: On the squared log of each constant over its start, which is of the size that hardware has:
+#: several sets describe the same times, and only some of them a device.
+_PRIOR = 0.1
 #: FP32 products were timed call by call, so their fixed time is one of cycles.
-_VECTOR_ALONE = {"launch_s": 0.0, "resident_bytes_per_cycle": 0.0}
+_VECTOR_ALONE = {
+    "launch_s": 0.0, "resident_bytes_per_cycle": 0.0, "split_cycles": 0.0, "chain_cycles": 0.0,
+}  # fmt: skip
+_DRAWN_BY = ["device", "op"]
 _CLOCK_START = {"j_per_flop": 14e-12, "idle_frac": 0.15}
 #: Dynamic power is clock times voltage squared; between a voltage that falls with the clock (a
 #: third) and one that does not (one). Four boards cannot tell, so it is set and not fitted.
@@ -64,6 +70,7 @@ def seconds(rows: pd.DataFrame, fitted: TileFit) -> np.ndarray:
         element_bytes=rows.element_bytes.to_numpy(float),
         has_matrix_units=clock is None,
         hit_frac=hit_frac(rows, fitted.num_copies),
+        batched_tile=None if clock is None else batched_tiles(rows.compute_capability),
     )
     product = tuple(rows[name].to_numpy(float) for name in ("batch", "m", "n", "k"))
     return tiled_s(product, rows.moved_bytes.to_numpy(float), engine, fitted.tiles)
@@ -77,24 +84,27 @@ def fit_tiles(
     Args:
         rows: Product rows with device facts.
         with_clock: Whether the law of the sustained clock is fitted too (FP32 only).
-        num_rows: Rows drawn, the same number per device.
+        num_rows: Rows drawn, the same number per device and op.
         rounds: Iterations.
     """
-    each = max(1, num_rows // rows.device.nunique())
+    each = max(1, num_rows // rows.groupby(_DRAWN_BY).ngroups)
     drawn = pd.concat(
-        [g.sample(min(each, len(g)), random_state=0) for _, g in rows.groupby("device")]
+        [g.sample(min(each, len(g)), random_state=0) for _, g in rows.groupby(_DRAWN_BY)]
     )
     measured = np.log(drawn.time_s.to_numpy())
     start = _START | _CLOCK_START if with_clock else {
         **_START, **_MATRIX_START, "num_copies": _NUM_COPIES_START
     }  # fmt: skip
 
+    first = np.log(list(start.values()))
+
     def loss(logs: np.ndarray) -> float:
         fitted = _fit_of(dict(zip(start, np.exp(logs), strict=True)))
-        return float(np.abs(np.log(seconds(drawn, fitted)) - measured).mean())
+        away = _PRIOR * ((logs - first) ** 2).mean()
+        return float(np.abs(np.log(seconds(drawn, fitted)) - measured).mean() + away)
 
     found = minimize(
-        loss, np.log(list(start.values())), method="Nelder-Mead",
+        loss, first, method="Nelder-Mead",
         options={"maxiter": rounds, "adaptive": not with_clock},
     )  # fmt: skip
     return _fit_of(dict(zip(start, np.exp(found.x), strict=True)))

@@ -34,7 +34,7 @@ def _facts(source: str, d: Device) -> dict[str, object]:
         "source_name": source, "device": d.name, "family": d.family,
         "architecture": d.architecture, "num_sms": d.num_sms, "l2_bytes": d.l2_bytes,
         "memory_bytes_per_s": d.memory_bytes_per_s, "tdp_w": d.tdp_w, "year": d.year,
-        "clock_hz": d.boost_clock_hz,
+        "clock_hz": d.boost_clock_hz, "compute_capability": d.compute_capability,
         **{f"peak_{key}": value for key, value in d.peak_flop_per_s.items()},
     }  # fmt: skip
 

@@ -13,14 +13,19 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
 import numpy as np
 
 from paceline.predict.features import Array
 
 _TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (128, 32))
+#: Of batched products alone.
+_BATCHED_TILES = ((64, 128),)
 #: Only matrix units are fed with these.
 _LARGE_TILES = ((256, 256), (192, 128))
 _SPLITS = (1, 2, 4, 8)
@@ -49,6 +54,9 @@ class TileConstants:
         launch_s: Fixed seconds of a kernel, whatever the clock.
         resident_bytes_per_cycle: What one multiprocessor reads from the last-level cache where
             repeated calls find their operands there.
+        split_cycles: Fixed cycles for each part of a split k: partial results are handed over.
+        chain_cycles: Cycles of 64 elements of k where few rows are streamed: their steps depend
+            on one another.
     """
 
     launch_cycles: float
@@ -61,11 +69,13 @@ class TileConstants:
     fill_frac: float
     launch_s: float
     resident_bytes_per_cycle: float
+    split_cycles: float = 0.0
+    chain_cycles: float = 0.0
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, float]) -> TileConstants:
         """Constants from a table of the calibration."""
-        return cls(**{name: float(values[name]) for name in cls.__slots__})
+        return cls(**{name: float(value) for name, value in values.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +91,8 @@ class Engine:
         has_matrix_units: Whether the peak is that of matrix units.
         hit_frac: Share of the bytes found in the last-level cache. None in a step, where every
             layer has weights of its own; benchmarks that repeat a call do find them.
+        batched_tile: Rows and columns of the one tile, never split, that the library has for
+            batched products of this device; 0 where it chooses.
     """
 
     num_sms: Array
@@ -90,6 +102,7 @@ class Engine:
     element_bytes: Array
     has_matrix_units: bool
     hit_frac: Array | float = 0.0
+    batched_tile: tuple[Array, Array] | None = None
 
 
 def tiled_s(
@@ -107,7 +120,7 @@ def tiled_s(
     flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
     s_per_byte = _s_per_byte(engine, constants)
     best: Array = np.full((), np.inf, dtype=np.float32)
-    for rows, columns in _TILES + (_LARGE_TILES if engine.has_matrix_units else ()):
+    for rows, columns in _tiles_of(engine):
         area = float(rows * columns)
         tiles = batch * np.ceil(m / rows) * np.ceil(n / columns)
         share = constants.compute_frac * area / (area + constants.half_tile)
@@ -122,13 +135,61 @@ def tiled_s(
             depth = np.ceil(k / (split * _STEP)) * _STEP
             waves = np.ceil(tiles * split / engine.num_sms)
             cycles = waves * (depth * cycles_per_k + constants.prologue_cycles)
-            partial = 0.0 if split == 1 else split * _PARTIAL_BYTES * batch * m * n
+            partial: Array | float = 0.0
+            if split > 1:
+                cycles = cycles + split * constants.split_cycles
+                partial = split * _PARTIAL_BYTES * batch * m * n
             fill = np.clip(tiles * split / (engine.num_sms * constants.fill_frac), 0.02, 1.0)
             memory_s = (moved_bytes + partial) * s_per_byte / fill
-            best = np.minimum(best, np.maximum(cycles / engine.clock_hz, memory_s))
-    best = np.minimum(best, _streamed_s(product, moved_bytes * s_per_byte, engine))
+            time_s = np.maximum(cycles / engine.clock_hz, memory_s)
+            best = np.minimum(best, _where_offered(time_s, (rows, columns, split), batch, engine))
+    stream_s = np.maximum(
+        moved_bytes * s_per_byte, k * (constants.chain_cycles / 64) / engine.clock_hz
+    )
+    best = np.minimum(best, _streamed_s(product, stream_s, engine))
     total: Array = best + constants.launch_s + constants.launch_cycles / engine.clock_hz
     return total
+
+
+def batched_tiles(compute_capabilities: Sequence[str | None]) -> tuple[Array, Array]:
+    """Rows and columns of the tile of batched FP32 products on each device, 0 where unknown.
+
+    cuBLAS has one such kernel for some generations, whatever the shape, and a choice for others.
+
+    >>> rows, columns = batched_tiles(["8.9", "9.0", None])
+    >>> rows.tolist(), columns.tolist()
+    ([128.0, 0.0, 0.0], [128.0, 0.0, 0.0])
+    """
+    known = _batched_tiles()
+    majors = [(one or "").partition(".")[0] for one in compute_capabilities]
+    tiles = np.array([known.get(major, (0.0, 0.0)) for major in majors], dtype=np.float32)
+    return tiles.reshape(-1, 2)[:, 0], tiles.reshape(-1, 2)[:, 1]
+
+
+@cache
+def _batched_tiles() -> dict[str, tuple[float, float]]:
+    path = resources.files("paceline.predict") / "data" / "batched_tiles.csv"
+    with path.open(encoding="utf-8") as lines:
+        return {
+            row["compute_capability_major"]: (float(row["rows"]), float(row["columns"]))
+            for row in csv.DictReader(lines)
+        }
+
+
+def _tiles_of(engine: Engine) -> tuple[tuple[int, int], ...]:
+    more = _LARGE_TILES if engine.has_matrix_units else ()
+    return _TILES + more + (_BATCHED_TILES if engine.batched_tile else ())
+
+
+def _where_offered(time_s: Array, way: tuple[int, int, int], batch: Array, engine: Engine) -> Array:
+    """Infinite where the library has another way for batched products."""
+    if engine.batched_tile is None:
+        return time_s
+    rows, columns, split = way
+    own_rows, own_columns = engine.batched_tile
+    is_own = (own_rows == rows) & (own_columns == columns) & (split == 1)
+    is_free = (batch <= 1) | ((own_rows == 0) & ((rows, columns) not in _BATCHED_TILES))
+    return np.where(is_own | is_free, time_s, np.float32(np.inf))
 
 
 def _s_per_byte(engine: Engine, constants: TileConstants) -> Array:

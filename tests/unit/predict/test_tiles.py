@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from paceline.predict import builtin_calibration
-from paceline.predict.tiles import Engine, TileConstants, tiled_s
+from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s
 
 CONSTANTS = TileConstants.from_mapping(builtin_calibration().constants["tiles"]["tensor"])
 #: About an RTX 3090 in FP16.
@@ -49,3 +51,24 @@ def test_more_rows_never_take_less_time():
     for weight_bytes in (0.516, 2.0):
         times = [seconds(m, 8192, 8192, weight_bytes=weight_bytes)[0] for m in range(1, 65)]
         assert (np.diff(times) >= -1e-12).all()
+
+
+def test_a_library_of_one_batched_tile_pads_every_product_to_it():
+    def batched_s(side, batch=64.0):
+        engine = dataclasses.replace(
+            ENGINE, has_matrix_units=False, batched_tile=batched_tiles(["8.6"])
+        )
+        product = tuple(np.array([value]) for value in (batch, side, side, 1024.0))
+        return float(tiled_s(product, np.array([0.0]), engine, CONSTANTS)[0])
+
+    assert batched_s(64.0) == pytest.approx(batched_s(128.0))
+    assert batched_s(64.0, batch=1.0) < batched_s(128.0, batch=1.0)
+    assert batched_s(129.0) > 2 * batched_s(128.0)
+
+
+def test_what_a_split_costs_only_slows():
+    dear = dataclasses.replace(CONSTANTS, split_cycles=500.0, chain_cycles=50.0)
+    for m, k in ((1, 8192), (64, 65536), (4096, 4096)):
+        product = tuple(np.array([float(size)]) for size in (1, m, 512, k))
+        moved = np.array([2.0 * k * (m + 512)])
+        assert tiled_s(product, moved, ENGINE, dear) >= tiled_s(product, moved, ENGINE, CONSTANTS)
