@@ -41,6 +41,8 @@ def hf_subject(name, _request):
     torch_models.import_torchvision()
     _say_that_sequences_are_whole()
     model_class, config = _find(name)
+    if config.model_type == "gpt_oss":
+        _fuse_attention_with_sinks()
     kind = _kind(model_class)
     return HfSubject(_built(model_class, config), kind)
 
@@ -58,6 +60,23 @@ def _say_that_sequences_are_whole():
             setattr(masks, name, functools.partial(_without_padding, asked))
     masks.find_packed_sequence_indices = lambda _positions: None
     models.PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_arguments: None
+
+
+def _fuse_attention_with_sinks():
+    """Attention of GPT-OSS as one op, as kernels run it; the library writes its products out.
+
+    The sink is one more logit a head, and layers with a window are counted as causal ones.
+    """
+    modeling = importlib.import_module("transformers.models.gpt_oss.modeling_gpt_oss")
+
+    def fused(module, query, key, value, attention_mask, scaling, dropout=0.0, **_more):
+        output = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=query.shape[2] > 1, scale=scaling, enable_gqa=True
+        )
+        sinks = module.sinks.reshape(1, -1, 1, 1).to(output.dtype)
+        return (output * sinks).transpose(1, 2).contiguous(), None
+
+    modeling.eager_attention_forward = fused
 
 
 @contextlib.contextmanager
