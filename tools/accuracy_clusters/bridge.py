@@ -40,10 +40,11 @@ class NotBuiltError(Exception):
 def with_predictions(table: pd.DataFrame, cache_folder: Path | None) -> pd.DataFrame:
     """The rows with tokens per second, NaN where ``reason`` says why not.
 
-    ``predicted`` is what the tool says; in ``overlapped`` the tensor ranks hide all but one of
-    their chunks behind products, as the recipes' user buffers do and the tool does not model.
+    ``plain`` is what the tool says of the strategy. The recipes overlap what tensor ranks exchange
+    with products, chunk by chunk (``CommOverlapConfig(tp_comm_overlap=True)``), which a strategy
+    cannot state: in ``predicted`` all chunks but one are hidden.
     """
-    columns: dict[str, list[object]] = {"predicted": [], "overlapped": [], "reason": []}
+    columns: dict[str, list[object]] = {"plain": [], "predicted": [], "reason": []}
     for row, values in zip(rows_of(table), table.itertuples(), strict=True):
         try:
             found, tokens = _found(row, values, cache_folder)
