@@ -153,6 +153,49 @@ def test_an_engine_that_queues_fits_where_one_request_does(tmp_path):
     assert "wait" in engine["note"]
 
 
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        ("images/sec", 64 / 0.064), ("samples per second", 64 / 0.064), ("it/s", 1 / 0.064),
+        ("fps", 64 / 0.064), ("img/s/GPU", 64 / 0.064), ("ms/step", 64.0), ("s", 0.064),
+    ],
+)  # fmt: skip
+def test_a_rate_or_time_comes_in_the_unit_that_was_asked_for(tmp_path, unit, expected):
+    _, (line,) = score(tmp_path, {"unit": unit})
+    step_s, value = float(line["step_mid_s"]), float(line["throughput_mid"])
+    longer = step_s / 0.064
+    is_time = unit in ("ms/step", "s")
+    assert value == pytest.approx(expected * longer if is_time else expected / longer, rel=1e-4)
+    assert line["throughput_unit"] == unit
+
+
+def test_a_unit_that_nobody_knows_leaves_the_time(tmp_path):
+    _, (line,) = score(tmp_path, {"unit": "furlongs"})
+    assert (line["throughput_mid"], line["throughput_unit"]) == ("", "")
+    assert float(line["step_mid_s"]) > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "ResNet50 v1.5"}, {"model": "microsoft/resnet-50"}, {"model": "ResNet 50"},
+        {"task": "Training"}, {"task": "fine-tuning"}, {"precision": "float16"},
+        {"precision": "16-mixed"}, {"precision": "mixed precision"},
+        {"gpu": "NVIDIA A100-SXM4-80GB"}, {"gpu": "1x A100-SXM4-80GB"},
+    ],
+)  # fmt: skip
+def test_other_spellings_mean_the_same(tmp_path, change):
+    _, (plain, spelled) = score(tmp_path, {}, change)
+    assert spelled["step_mid_s"] == plain["step_mid_s"] != ""
+
+
+def test_a_row_without_a_framework_says_what_was_assumed_and_is_less_sure(tmp_path):
+    _, (stated, silent) = score(tmp_path, {}, {"framework": ""})
+    assert silent["step_mid_s"] == stated["step_mid_s"]
+    assert "PyTorch" in silent["note"]
+    assert float(silent["step_high_s"]) > float(stated["step_high_s"])
+
+
 def test_a_stated_limit_of_power_is_kept_and_slows_the_step(tmp_path):
     rows = [
         {"compiler_flags": f"optimizer=adadelta; power_limit_w={limit}"} for limit in (100, 999)

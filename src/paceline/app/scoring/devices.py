@@ -11,6 +11,7 @@ from paceline.errors import InvalidInputError, UnknownNameError
 
 _IN_BRACKETS = re.compile(r"\(.*?\)|\[.*?\]")
 _MEMORY_SIZE = re.compile(r"\b\d+(\.\d+)?\s*-?\s*gb\b", re.IGNORECASE)
+_COUNT = re.compile(r"^\s*\d+\s*[x×*]\s*", re.IGNORECASE)
 #: Words that decorate a name and never tell two devices apart.
 _DECORATION = re.compile(
     r"\b(hbm\d?e?|gen\s?\d|tensor core|accelerators?|gpu|dlc|cts|nvidia|amd|intel|habana|oam)\b",
@@ -87,7 +88,7 @@ def _spellings(name: str) -> Iterator[str]:
         if re.fullmatch(row["pattern"], name, re.IGNORECASE):
             yield row["device"]
     yield name
-    plain = _squeeze(_IN_BRACKETS.sub(" ", name))
+    plain = _squeeze(_COUNT.sub("", _IN_BRACKETS.sub(" ", name)))
     yield plain
     yield _squeeze(_DECORATION.sub(" ", plain))
     yield _squeeze(_MEMORY_SIZE.sub(" ", _DECORATION.sub(" ", plain)))

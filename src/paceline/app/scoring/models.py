@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.tables import read_table
+from paceline.trace import zoo_names
 
 #: ``owner/name``, as hubs write it.
 _OWNER = re.compile(r"^[\w.-]+/")
@@ -61,7 +64,7 @@ def resolve_model(row: Row) -> PublishedModel:
     """
     _check_refused(row)
     name = row.model.strip()
-    found = _listed(row) or _language_model(name) or _timm_model(name)
+    found = _listed(row) or _language_model(name) or _named(name) or _timm_model(name)
     if found is None:
         raise UnresolvedRowError(f"no known model is called `{name}`")
     return found
@@ -78,21 +81,57 @@ def _check_refused(row: Row) -> None:
 
 
 def _listed(row: Row) -> PublishedModel | None:
-    for known in read_table("model_names.csv"):
-        match = re.fullmatch(known["pattern"], row.model.strip(), re.IGNORECASE)
-        if match and _is_meant(known, row):
-            return PublishedModel(
-                entry=match.expand(known["entry"]),
-                seq=_whole(known["seq"]),
-                peak_seq=_whole(known["peak_seq"]),
-                image_size=_whole(known["image_size"]),
-                train_units=_number(known["train_units"]),
-                infer_units=_number(known["infer_units"]),
-                is_seq_given=bool(known["seq_is"] and known["seq"]),
-                num_passes=_number(known["passes"]) or 1.0,
-                log_sigma=_number(known["log_sigma"]) or 0.0,
-            )
+    for name in _spellings(row.model):
+        for known in read_table("model_names.csv"):
+            match = _pattern(known["pattern"]).fullmatch(name)
+            if match and _is_meant(known, row):
+                return _published(known, match)
     return None
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """``name`` as written, then without its owner, then with hyphens between its words.
+
+    >>> list(_spellings("microsoft/ResNet 50"))
+    ['microsoft/ResNet 50', 'ResNet 50', 'ResNet-50']
+    """
+    plain = _OWNER.sub("", name.strip())
+    yield from dict.fromkeys((name.strip(), plain, re.sub(r"[\s_]+", "-", plain)))
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
+
+
+def _published(known: dict[str, str], match: re.Match[str]) -> PublishedModel:
+    return PublishedModel(
+        entry=match.expand(known["entry"]),
+        seq=_whole(known["seq"]),
+        peak_seq=_whole(known["peak_seq"]),
+        image_size=_whole(known["image_size"]),
+        train_units=_number(known["train_units"]),
+        infer_units=_number(known["infer_units"]),
+        is_seq_given=bool(known["seq_is"] and known["seq"]),
+        num_passes=_number(known["passes"]) or 1.0,
+        log_sigma=_number(known["log_sigma"]) or 0.0,
+    )
+
+
+def _named(name: str) -> PublishedModel | None:
+    """A model of the zoo, or one of transformers whose sizes are known by name."""
+    for plain in _plainer(name):
+        if plain in zoo_names():
+            return PublishedModel(entry=plain)
+        if plain in _hub_names():
+            return PublishedModel(entry=f"hf:{plain}")
+    return None
+
+
+@cache
+def _hub_names() -> frozenset[str]:
+    path = resources.files("paceline.trace").joinpath("workers", "hf_models.json")
+    return frozenset(json.loads(path.read_text(encoding="utf-8"))["models"])
 
 
 def _is_meant(known: dict[str, str], row: Row) -> bool:

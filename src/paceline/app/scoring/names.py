@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -62,6 +63,7 @@ class Job:
             items nor tokens of the whole sequence.
         num_passes: Passes that make one step of the row.
         log_sigma: What is left out of the graph widens the interval by that much.
+        note: What was assumed where the row is silent.
         requests: What is served, where the row says so.
     """
 
@@ -78,6 +80,7 @@ class Job:
     units_per_item: float | None
     num_passes: float
     log_sigma: float
+    note: str = ""
     requests: Requests | None = None
 
 
@@ -105,7 +108,8 @@ def resolve_job(row: Row) -> Job:
         grad_accumulation=accumulation,
         units_per_item=model.train_units if task == "train" else model.infer_units,
         num_passes=model.num_passes,
-        log_sigma=model.log_sigma,
+        log_sigma=math.hypot(model.log_sigma, float(framework["log_sigma"] or 0.0)),
+        note="" if row.framework else framework["note"],
         requests=requests,
     )
 
@@ -123,9 +127,11 @@ def on_device(job: Job, device: Device) -> Job:
 
 def _framework(row: Row) -> dict[str, str]:
     for known in read_table("framework_names.csv"):
-        if not re.fullmatch(known["pattern"], row.framework, re.IGNORECASE):
-            continue
-        if re.fullmatch(known["flags_pattern"] or ".*", row.flags, re.IGNORECASE):
+        if (
+            re.fullmatch(known["pattern"], row.framework, re.IGNORECASE)
+            and row.task.startswith(known["task"])
+            and re.fullmatch(known["flags_pattern"] or ".*", row.flags, re.IGNORECASE)
+        ):
             return known
     raise UnresolvedRowError(f"no known framework is called `{row.framework}`")
 

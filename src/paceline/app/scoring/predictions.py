@@ -16,7 +16,7 @@ from paceline.app.scoring.memory import KeptInHalf, RankMemory, kept_in_half, ra
 from paceline.app.scoring.names import Job
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests
-from paceline.app.scoring.units import items_to_unit
+from paceline.app.scoring.units import items_to_unit, units_of_time
 from paceline.app.scoring.workloads import WorkloadKey, cached_workload
 from paceline.catalog import Catalog, Device
 from paceline.errors import PacelineError
@@ -164,10 +164,7 @@ def _answer(
         mid_s += prompt_s * cell.job.batch_per_gpu * cell.job.requests.prompts_per_token
     spread = _spread(float(prediction.high_s[place] / prediction.mid_s[place]), cell.job.log_sigma)
     items = cell.job.batch_per_gpu * cell.job.grad_accumulation * max(cell.row.num_gpus or 1, 1)
-    per_item, unit = items_to_unit(
-        cell.row, workload, _seq(cell, workload), cell.job.units_per_item
-    )
-    rate = None if per_item is None else items * per_item / mid_s
+    rate, unit = _throughput(cell, workload, items, mid_s)
     longest = cell.job.peak_seq or _seq(cell, workload)
     memory = rank_memory(cell, lowered, prediction, (place[0], peak_point), longest, in_half)
     return Answer(
@@ -189,6 +186,18 @@ def _answer(
         roofline_s=float(prediction.roofline_s[place]),
         note=_note(cell, memory),
     )
+
+
+def _throughput(
+    cell: Cell, workload: Workload, items: float, mid_s: float
+) -> tuple[float | None, str]:
+    """What the row's column of throughput holds, and its unit: a rate, or a time where it asks."""
+    if (per_second := units_of_time(cell.row.unit)) is not None:
+        return mid_s * per_second, cell.row.unit
+    per_item, unit = items_to_unit(
+        cell.row, workload, _seq(cell, workload), cell.job.units_per_item, items_per_step=items
+    )
+    return (None if per_item is None else items * per_item / mid_s), unit
 
 
 def _under_limit(
@@ -232,10 +241,10 @@ def _fits(cell: Cell, lowered: LoweredPass, memory: RankMemory, seq: float) -> s
 def _note(cell: Cell, memory: RankMemory) -> str:
     """What was assumed where the row leaves it open."""
     least, most = cell.capacities_bytes or (math.inf, math.inf)
-    notes = []
+    notes = [cell.job.note] if cell.job.note else []
     if least < (1.0 - _SAME_CAPACITY_FRAC) * most:
         sizes = f"{least / 1e9:.0f} or {most / 1e9:.0f} GB"
-        notes.append(f"a {cell.row.gpu} has {sizes}, taken as {cell.device.name}")
+        notes.append(f"`{cell.row.gpu}` may have {sizes}: taken as {cell.device.name}")
     if cell.job.requests is not None and memory.mid_bytes > least:
         notes.append("its engine has no memory for so many requests at a time; some wait")
     return "; ".join(notes)

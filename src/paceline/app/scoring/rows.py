@@ -7,6 +7,7 @@ prediction can see them.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ INPUT_COLUMNS: tuple[str, ...] = (
     "seq_len", "img_size", "params_m", "unit",
 )  # fmt: skip
 
+#: Words for training and fine-tuning; anything else runs a model forward.
+_TRAINING = re.compile(r"train|tun(e|ing)|\bsft\b|backward|\bfit\b", re.IGNORECASE)
 #: Without these no row can be understood.
 _REQUIRED = ("model", "gpu")
 _MAX_BYTES = 500_000_000
@@ -118,7 +121,7 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
     parameters_m = number("params_m")
     return Row(
         model=text("model"),
-        task=text("task").lower() or "infer",
+        task="train" if _TRAINING.search(text("task")) else "infer",
         framework=text("framework"),
         precision=text("precision"),
         flags=text("compiler_flags"),
