@@ -26,8 +26,8 @@ _Z_80 = 1.2815515655446004
 _LEVEL = 0.8
 #: Candidates for how much a unit of distance adds, as a share of the width at none.
 _PER_DISTANCE = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
-#: Residuals drawn from each table of each fold, so that no large table sets every width.
-_DRAWN = 300
+#: Residuals drawn from each table, evenly from its folds, so that no large table sets every width.
+_DRAWN = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +77,11 @@ def fit_widths(seen: pd.DataFrame) -> Widths:
 
     Source of the score: Gneiting, Raftery, "Strictly proper scoring rules", 2007, section 6.2.
     """
+    num_folds = seen.groupby("source").fold.nunique()
     drawn = pd.concat(
         [
-            part.sample(_DRAWN, replace=True, random_state=0)
-            for _, part in seen.groupby(["fold", "source"])
-            if len(part) >= 10
+            part.sample(_DRAWN // num_folds[table], replace=True, random_state=0)
+            for (_, table), part in seen.groupby(["fold", "source"])
         ]
     )
     size, distance = drawn.residual.abs().to_numpy(), drawn.distance.to_numpy()

@@ -98,7 +98,7 @@ def set_figures(lines: pd.DataFrame, asked: dict[str, int]) -> list[Figure]:
         lines: Predicted steps.
         asked: Quality-A single-device rows of each set, predicted or not.
     """
-    figures = []
+    figures, others = [], []
     for name, sources, task in SETS:
         chosen = lines[lines.source.isin(sources) & lines.predicted_log.notna()]
         chosen = chosen if task is None else chosen[chosen.task == task]
@@ -110,6 +110,12 @@ def set_figures(lines: pd.DataFrame, asked: dict[str, int]) -> list[Figure]:
                    coverage=len(chosen) / max(asked.get(name, 0), 1), target=target,
                    roofline=errors(chosen.roofline_log.to_numpy(), chosen.measured_log.to_numpy()))
         )  # fmt: skip
+        if "timm" not in sources:
+            others.append(figures[-1].median)
+    if others:
+        figures.append(
+            figure("steps", "mean of the sets other than timm", np.array(others), target=15.0)
+        )
     timm = lines[(lines.source == "timm") & (lines.task == "infer")]
     for fold, g in timm.groupby("fold"):
         roofline = errors(g.roofline_log.to_numpy(), g.measured_log.to_numpy())
