@@ -359,6 +359,28 @@ def _dropout_c(recorder, input, p, train):
     return _dropout(recorder, input, p, train)
 
 
+def _multi_head_attention(recorder, *args, **kwargs):
+    """The library's function, with stand-ins for what it calls by name, where no mode looks."""
+    module = torch.nn.functional
+    plain = {"scaled_dot_product_attention": _attention, "dropout": _dropout}
+    plain = {name: (getattr(module, name), stand_in) for name, stand_in in plain.items()}
+
+    def replaced(function, stand_in):
+        def call(*arguments, **named):
+            result = stand_in(recorder, *arguments, **named)
+            return function(*arguments, **named) if result is NotImplemented else result
+
+        return call
+
+    for name, (function, stand_in) in plain.items():
+        setattr(module, name, replaced(function, stand_in))
+    try:
+        return module.multi_head_attention_forward(*args, **kwargs)
+    finally:
+        for name, (function, _) in plain.items():
+            setattr(module, name, function)
+
+
 class _RmsNorm(torch.autograd.Function):
     """The fused kernel of PyTorch 2.9 and later, which a CPU would decompose."""
 
@@ -446,6 +468,7 @@ def _recurrent(gates, has_cell):
 
 _STAND_INS = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
+    torch.nn.functional.multi_head_attention_forward: _multi_head_attention,
     torch.nn.functional.dropout: _dropout,
     torch.dropout: _dropout_c,
     getattr(torch.nn.functional, "rms_norm", None): _rms_norm,
