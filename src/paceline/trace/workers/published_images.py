@@ -83,6 +83,8 @@ class EfficientDet(nn.Module):
 class SsdResNet34(nn.Module):
     """SSD at 300×300 on ResNet-34 up to its third stage, 81 classes (MLPerf Training v0.5)."""
 
+    image_size = 300
+
     def __init__(self, classes=81):
         super().__init__()
         import torch_models

@@ -28,6 +28,8 @@ def _conv_bn(inputs, outputs, kernel, stride=1, padding=0):
 class OverfeatFast(nn.Module):
     """The fast model of OverFeat (Sermanet et al., 2014) on 231×231 images."""
 
+    image_size = 231
+
     def __init__(self):
         super().__init__()
         self.features = nn.Sequential(
@@ -227,6 +229,8 @@ class Ssd300(nn.Module):
 
     Architecture of NVIDIA/DeepLearningExamples, PyTorch/Detection/SSD.
     """
+
+    image_size = 300
 
     def __init__(self, classes=81):
         super().__init__()

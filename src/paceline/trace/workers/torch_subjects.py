@@ -363,7 +363,7 @@ def _guess_inputs(model, request):
     """(kind, shape of one item), from the first layer that tells."""
     for module in model.modules():
         if isinstance(module, torch.nn.Conv2d):
-            size = request.get("image_size") or 224
+            size = request.get("image_size") or getattr(model, "image_size", 224)
             return "image", (module.in_channels, size, size)
         if isinstance(module, torch.nn.Embedding):
             return "text", None
