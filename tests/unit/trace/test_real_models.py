@@ -81,6 +81,33 @@ def test_masked_language_models(name):
     assert abs(off_frac(language_model(name, "MaskedLM"), tokens, 16)) < 0.02
 
 
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(128, 10)
+
+    def forward(self, x):
+        return self.head(self.layers(x))
+
+
+class WithWeights(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(128, 4, batch_first=True)
+        self.head = nn.Linear(128, 10)
+
+    def forward(self, x):
+        return self.head(self.attention(x, x, x, need_weights=True)[0])
+
+
+@pytest.mark.parametrize("build", [Encoder, WithWeights])
+def test_attention_of_the_library(build):
+    """Fused, unless its weights are asked for."""
+    assert abs(off_frac(build, lambda batch: torch.zeros(batch, 64, 128), 32)) < 0.02
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VISION)
 def test_image_models(name):
