@@ -9,39 +9,52 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 
-_WORKER = Path(__file__).parent / "workers" / "torch_worker.py"
+_WORKERS = Path(__file__).parent / "workers"
 _TIMEOUT_S = 600.0
 _NUM_LAST_LINES = 12
 
 
-def find_python(python: str | None = None) -> str:
-    """The interpreter that has torch: the one named, else this one, else the active environment's.
+def front_end_of(entry: str) -> str:
+    """The framework whose worker traces an entry: ``NAME:…`` where there is one, else PyTorch.
+
+    >>> front_end_of("resnet50"), front_end_of("timm:resnet18")
+    ('torch', 'torch')
+    """
+    scheme = entry.partition(":")[0]
+    has_own = scheme.isidentifier() and (_WORKERS / f"{scheme}_worker.py").exists()
+    return scheme if has_own else "torch"
+
+
+def find_python(python: str | None = None, *, framework: str = "torch") -> str:
+    """The interpreter with a framework: the one named, else this, else the active environment's.
 
     Raises:
-        InvalidInputError: A named interpreter does not exist, or none has torch.
+        InvalidInputError: A named interpreter does not exist, or none has the framework.
     """
     if python is not None:
         if not Path(python).exists():
             raise InvalidInputError(
-                f"no Python at `{python}`", hint="give the path of an interpreter that has torch"
+                f"no Python at `{python}`",
+                hint=f"give the path of an interpreter that has {framework}",
             )
         return python
-    if find_spec("torch") is not None:
+    if find_spec(framework) is not None:
         return sys.executable
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         candidate = Path(os.environ.get(variable, "/nonexistent")) / "bin" / "python"
         if candidate.exists() and str(candidate) != sys.executable:
             return str(candidate)
     raise InvalidInputError(
-        "this Python has no torch, and no other environment is active",
-        hint="activate the environment that has torch, or name its Python with --python PATH",
+        f"this Python has no {framework}, and no other environment is active",
+        hint=f"activate the environment that has {framework}, or name its Python with "
+        "--python PATH",
     )
 
 
@@ -68,25 +81,27 @@ def run_worker(
         UnknownNameError: No such model.
         WorkerError: The user's code raised, or the worker died, hung or reported garbage.
     """
-    interpreter = find_python(python)
+    front_end = front_end_of(str(request["entry"]))
+    interpreter = find_python(python, framework=front_end)
+    command = [interpreter, "-u", str(_WORKERS / f"{front_end}_worker.py")]
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
         result = Path(folder) / "trace.json"
         full = {**request, "output": str(result), "directory": os.getcwd()}
-        event, talk = _converse(interpreter, full, timeout_s, on_progress)
+        event, talk = _converse(command, full, timeout_s, on_progress)
         if event.get("event") == "error":
             raise reported_error(event, str(request["entry"]), interpreter)
         return _load(result, event, interpreter, talk)
 
 
 def _converse(
-    interpreter: str,
+    command: Sequence[str],
     request: Mapping[str, Any],
     timeout_s: float,
     on_progress: Callable[[str], None],
 ) -> tuple[dict[str, Any], str]:
     """The worker's last event, and what it wrote to standard error."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as talk:
-        process = _start(interpreter, talk)
+        process = _start(command, talk)
         timer = threading.Timer(timeout_s, process.kill)
         timer.start()
         try:
@@ -100,14 +115,14 @@ def _converse(
         talk.seek(0)
         lines = talk.read().splitlines()[-_NUM_LAST_LINES:]
     if event is None:
-        raise _silent_death(interpreter, process.returncode, timed_out, timeout_s, "\n".join(lines))
+        raise _silent_death(command[0], process.returncode, timed_out, timeout_s, "\n".join(lines))
     return event, "\n".join(lines)
 
 
-def _start(interpreter: str, talk: IO[str]) -> subprocess.Popen[str]:
+def _start(command: Sequence[str], talk: IO[str]) -> subprocess.Popen[str]:
     try:
         return subprocess.Popen(
-            [interpreter, "-u", str(_WORKER)],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=talk,
@@ -116,8 +131,8 @@ def _start(interpreter: str, talk: IO[str]) -> subprocess.Popen[str]:
         )
     except OSError as error:
         raise InvalidInputError(
-            f"`{interpreter}` cannot be run: {error.strerror}",
-            hint="give the path of an interpreter that has torch with --python PATH",
+            f"`{command[0]}` cannot be run: {error.strerror}",
+            hint="give the path of an interpreter that has the framework with --python PATH",
         ) from None
 
 
