@@ -1,5 +1,8 @@
 """What every op rule, every rewrite and every front end must satisfy."""
 
+from dataclasses import fields
+from typing import Literal, get_args, get_origin, get_type_hints
+
 import numpy as np
 import pytest
 
@@ -28,7 +31,23 @@ REWRITES = {
     "accumulating": {"accumulates": True},
     "older": {"keeps_softmax_inputs": True, "attention": "math", "checkpointing": "full"},
     "everything": {"checkpointing": "full", "compiler": "compiled", "attention": "math"},
+    "fp16": {"precision": "fp16"},
+    "tf32": {"precision": "tf32"},
+    "images last": {"channels_last": False},
+    "rocm": {"platform": "rocm"},
+    "tensorrt": {"compiler": "tensorrt"},
+    "memory-efficient": {"attention": "memory-efficient"},
+    "plain optimizer": {"optimizer_kernel": "plain"},
+    "fused optimizer": {"optimizer_kernel": "fused"},
 }
+#: Rewrites that change what is trained, each of a model that has the modules.
+RETRAINED = (
+    ("gpt2", {"lora_rank": 4}),
+    ("gpt2", {"lora_rank": 8, "lora_modules": ("*.q", "*.v")}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "checkpointing": "full"}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "int8", "compiler": "compiled"}),
+    ("vgg16", {"frozen": ("features",)}),
+)
 TRAINED = ["resnet50", "gpt2", "lstm", "googlenet", "dcgan"]
 
 
@@ -66,12 +85,20 @@ def test_a_rewrite_touches_only_what_exists(name, rewrite):
         assert_conforms(rewritten(one.graph, settings))
 
 
-def test_adapters_and_freezing_touch_only_what_exists():
-    assert_conforms(rewritten(load_workload("gpt2").passes[0].graph, {"lora_rank": 4}))
-    quantised = {"lora_rank": 4, "frozen_weights": "int4", "checkpointing": "full"}
-    assert_conforms(rewritten(load_workload("gpt2").passes[0].graph, quantised))
-    frozen = {"frozen": ("features",)}
-    assert_conforms(rewritten(load_workload("vgg16").passes[0].graph, frozen))
+@pytest.mark.parametrize(("name", "settings"), RETRAINED)
+def test_adapters_and_freezing_touch_only_what_exists(name, settings):
+    assert_conforms(rewritten(load_workload(name).passes[0].graph, settings))
+
+
+def test_every_setting_and_each_of_its_values_is_among_the_rewrites():
+    tried = {field.name: {field.default} for field in fields(Configuration)}
+    for settings in [*REWRITES.values(), *(one for _, one in RETRAINED)]:
+        for name, value in settings.items():
+            tried[name].add(value)
+    for name, hint in get_type_hints(Configuration).items():
+        expected = set(get_args(hint)) if get_origin(hint) is Literal else set()
+        assert tried[name] >= expected
+        assert len(tried[name]) > 1, f"no rewrite changes `{name}`"
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4", "int8-full", "fp8"])
