@@ -37,7 +37,7 @@ def _pairs(name: str, path: Path, cache: Path | None) -> pd.DataFrame:
     keys = [f"same_{column}" for column in _SAME]
     rows[keys] = rows[list(_SAME)].astype(object).fillna("").astype(str).to_numpy()
     one, eight = (_medians(rows[rows.n_gpus == count], keys) for count in (1, 8))
-    pairs = eight.join(one, rsuffix="_one", how="inner").reset_index()
+    pairs = eight.merge(one, left_index=True, right_index=True, suffixes=("", "_one")).reset_index()
     return pairs.assign(
         table=name,
         measured=pairs.throughput / pairs.throughput_one / 8,

@@ -83,7 +83,7 @@ def scaling_pairs(rows: pd.DataFrame) -> pd.DataFrame:
         predicted_per_gpu=rows.predicted / rows.n_gpus,
     )
     one = rows[rows.n_nodes == 1].sort_values("n_gpus").groupby("key").last()
-    many = rows[rows.n_nodes > 1].join(one, on="key", rsuffix="_one", how="inner")
+    many = rows[rows.n_nodes > 1].merge(one, left_on="key", right_index=True, suffixes=("", "_one"))
     return many.assign(
         measured=many.measured_per_gpu / many.measured_per_gpu_one,
         predicted=many.predicted_per_gpu / many.predicted_per_gpu_one,

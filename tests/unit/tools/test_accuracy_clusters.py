@@ -1,0 +1,97 @@
+"""The tool that holds predictions of clusters against published figures, and the classic curves."""
+
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pandas")
+
+import numpy as np
+import pandas as pd
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import classic_curves  # noqa: E402
+from accuracy_clusters import bridge, mlperf, report  # noqa: E402
+
+
+def recipe(parallelism, *, n_gpus, global_batch, batch_per_gpu=1, **changes):
+    stated = {"compiler_flags": "pretrain", "precision": "FP8", "parallelism": parallelism}
+    return SimpleNamespace(
+        **stated | {"n_gpus": n_gpus, "global_batch": global_batch, "batch_per_gpu": batch_per_gpu},
+        **changes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "n_gpus", "global_batch", "expected"),
+    [
+        ("TP=4 PP=16 CP=1 VP=4 EP=n/a", 256, 1536,
+         "pp16.dp4.tp4@interleaved4/mb384+zero1+sp"),
+        ("TP=1 PP=1 CP=1 VP=n/a EP=n/a FSDP=64", 64, 256, "dp64/mb4+zero3"),
+        ("TP=8 PP=8 CP=2 VP=8 EP=n/a", 1024, 1536,
+         "pp8.dp8.cp2.tp8@interleaved8/mb192+zero1+sp"),
+        ("TP=1 PP=4 CP=1 VP=4 EP=64", 256, 4096, "pp4.ep64@interleaved4/mb64+zero1"),
+    ],
+)  # fmt: skip
+def test_a_recipe_becomes_the_strategy_it_states(parallelism, n_gpus, global_batch, expected):
+    row = recipe(parallelism, n_gpus=n_gpus, global_batch=global_batch)
+    assert str(bridge._strategy(row)) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (recipe("TP=2 PP=1 EP=64", n_gpus=64, global_batch=512), "expert ranks"),
+        (recipe("TP=1 PP=1", n_gpus=64, global_batch=100), "no whole number of microbatches"),
+        (recipe("TP=1 (2) PP=1", n_gpus=8, global_batch=64), "two recipes"),
+    ],
+)
+def test_a_recipe_that_cannot_be_built_says_why(row, reason):
+    with pytest.raises(bridge.NotBuiltError, match=reason):
+        bridge._strategy(row)
+
+
+def test_facts_of_a_submission_follow_its_benchmark_and_device():
+    cut = "NVLINK + Storage: 2x ConnectX-7 IB NDR 400Gb/s, Compute: 8x ConnectX-"
+    table = pd.DataFrame({
+        "model": ["bert", "bert", "gpt3"], "gpu": ["H100-SXM5-80GB", "A30", "H100-SXM5-80GB"],
+        "interconnect": [cut, "PCIe", "PCIe"],
+        **{name: [np.nan] * 3 for name in mlperf._STATED},
+    })  # fmt: skip
+    found = mlperf.stated(table)
+    assert found.precision.tolist()[:2] == ["fp8-true", "fp16-true"]
+    assert found.is_stated.tolist() == [True, True, False]
+    assert found.interconnect[0] == "NVLink + 8x ConnectX-7 IB NDR 400Gb/s"
+
+
+def test_scaling_is_throughput_per_device_against_one_node_of_the_same_system():
+    notes = "MLPerf Training v3.0; org=A; rest"
+    rows = pd.DataFrame({
+        "model": ["bert"] * 3, "gpu": ["X"] * 3, "n_nodes": [1, 2, 2], "n_gpus": [8, 16, 16],
+        "throughput": [80.0, 120.0, 144.0], "predicted": [100.0, 160.0, np.nan],
+        "notes": [notes] * 3,
+    })  # fmt: skip
+    pairs = mlperf.scaling_pairs(rows)
+    assert pairs.measured.tolist() == [0.75]
+    assert pairs.predicted.tolist() == [0.8]
+    assert report.median_points(pairs) == pytest.approx(5.0)
+
+
+def test_classic_curves_name_a_source_and_explain_what_differs():
+    curves = tomllib.loads(classic_curves.CURVES.read_text(encoding="utf-8"))["curve"]
+    assert all(curve["source"] for curve in curves)
+    near, far = (
+        classic_curves.Point(
+            devices=8, batch=1, items_per_s=1.0, frac=frac, published_frac=0.9
+        )
+        for frac in (0.88, 0.8)
+    )  # fmt: skip
+    bare = {key: value for key, value in curves[0].items() if key != "note"}
+    assert "Agrees." in "\n".join(classic_curves.section(bare, [near]))
+    with pytest.raises(SystemExit, match="not explained"):
+        list(classic_curves.section(bare, [far]))
