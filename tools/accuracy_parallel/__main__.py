@@ -16,12 +16,18 @@ from accuracy_parallel.collectives import collectives_section
 from accuracy_parallel.megatron import megatron_section
 from accuracy_parallel.simumax import simumax_section
 from accuracy_parallel.sites import Simulator
+from accuracy_parallel.tables import Score, summary
 from accuracy_parallel.vtrain import vtrain_section
 
 _INTRODUCTION = """# Accuracy of many-device predictions
 
-Made by `make accuracy-parallel`; errors are relative to the measurement.
+Made by `make accuracy-parallel`; errors are means of absolute errors relative to the measurement.
+Clusters (llm-foundry, Megatron-Bridge, MLPerf, pairs of 1 and 8 GPUs) stand in
+[accuracy_clusters.md](accuracy_clusters.md).
 """
+
+#: Why figures are what they are, written by hand.
+CAUSES = Path(__file__).parents[2] / "benchmarks" / "accuracy_parallel_causes.md"
 
 
 def main() -> None:
@@ -37,7 +43,11 @@ def main() -> None:
         "t8": lambda: simumax_section(truth),
         "t9": lambda: megatron_section(truth, simulator),
     }
-    page = "\n".join([_INTRODUCTION, *(line for n in asked.sections for line in sections[n]())])
+    found = [item for name in asked.sections for item in sections[name]()]
+    scores = [item for item in found if isinstance(item, Score)]
+    lines = [item for item in found if isinstance(item, str)]
+    causes = CAUSES.read_text(encoding="utf-8")
+    page = "\n".join([_INTRODUCTION, summary(scores), causes, *lines])
     if asked.out:
         asked.out.write_text(page + "\n", encoding="utf-8")
     else:

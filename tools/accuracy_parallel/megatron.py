@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from accuracy_parallel.sites import GIB, Run, Simulator, Site, megatron_graph
-from accuracy_parallel.tables import markdown
+from accuracy_parallel.tables import Score, markdown
 
 SELENE = Site(device="A100 SXM4 80GB", device_link="dgx-a100", node_link="azure-nd-a100")
 
@@ -24,7 +24,7 @@ def megatron_run(row) -> Run:
     )  # fmt: skip
 
 
-def megatron_section(truth: Path, simulator: Simulator) -> Iterator[str]:
+def megatron_section(truth: Path, simulator: Simulator) -> Iterator[str | Score]:
     rows = pd.read_csv(truth / "ops" / "megatron_seqpar_validation.csv")
     scored = []
     for row in rows.itertuples():
@@ -38,6 +38,9 @@ def megatron_section(truth: Path, simulator: Simulator) -> Iterator[str]:
     table = pd.DataFrame(scored, columns=columns).set_index("case")
     table["time error"] = table["predicted s"] / table["measured s"] - 1
     table["activation error"] = table["predicted activations GiB"] / table["activations GiB"] - 1
+    for name, target in (("time", 0.05), ("activation", 0.02)):
+        mean = table[f"{name} error"].abs().mean()
+        yield Score(test=f"T9 Megatron 22B to 1T, {name}", value=mean, target=target)
     yield "\n## T9 Megatron 22B to 1T (arXiv 2205.05198)\n"
     yield (
         "No coefficient is fitted on these rows; the size of pipeline messages (scatter and "

@@ -15,7 +15,7 @@ from memory_sources.simumax import simumax, simumax_reserved
 
 from accuracy_parallel.held_out import calibration_without, links_without
 from accuracy_parallel.sites import CACHE, GIB, Run, Simulator, Site, traced
-from accuracy_parallel.tables import markdown
+from accuracy_parallel.tables import Score, markdown
 
 SIMUMAX = Site(
     device="B200", device_link="hgx-b200-nvls", node_link="dgx-b300-ib", overlaps=True,
@@ -81,7 +81,7 @@ def _deepseek(row) -> tuple[str, str]:
     return name, f"hf:{path}"
 
 
-def simumax_section(truth: Path) -> Iterator[str]:
+def simumax_section(truth: Path) -> Iterator[str | Score]:
     with links_without(fit_collectives.measured(truth / "ops"), HELD_OUT):
         yield from _section(truth, Simulator(calibration_without(truth, HELD_OUT)))
 
@@ -92,7 +92,7 @@ def _predicted_bytes(truth: Path, make) -> dict[str, float]:
     return {row.case: row.predicted_bytes for row in make(truth, cache).rows}
 
 
-def _section(truth: Path, simulator: Simulator) -> Iterator[str]:
+def _section(truth: Path, simulator: Simulator) -> Iterator[str | Score]:
     rows = pd.read_csv(truth / "ops" / "simumax_b200_training.csv")
     allocated, reserved = (_predicted_bytes(truth, make) for make in (simumax, simumax_reserved))
     scored = []
@@ -108,6 +108,9 @@ def _section(truth: Path, simulator: Simulator) -> Iterator[str]:
     table = pd.DataFrame(scored).set_index("case")
     for name, figure in (("time", "s"), ("memory", "GiB"), ("reserved", "reserved GiB")):
         table[f"{name} error"] = table[f"predicted {figure}"] / table[f"measured {figure}"] - 1
+    for name, target in (("time", 0.10), ("memory", 0.02), ("reserved", 0.02)):
+        mean = table[f"{name} error"].abs().mean()
+        yield Score(test=f"T8 new hardware, {name}", value=mean, target=target)
     yield "\n## T8 New hardware (SimuMax's cases on 8 × B200)\n"
     yield (
         "No B200 measurement is used: networks of matrix units and link coefficients are fitted "

@@ -2,7 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pandas as pd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One figure beside its target.
+
+    Attributes:
+        test: What was scored.
+        value: Its error, or a share that should be large.
+        target: What it should be at most, or at least.
+        is_share: Whether it should be large.
+    """
+
+    test: str
+    value: float
+    target: float
+    is_share: bool = False
+
+    @property
+    def holds(self) -> bool:
+        return self.value >= self.target if self.is_share else self.value <= self.target
+
+
+def summary(scores: list[Score]) -> str:
+    """Figures beside targets."""
+    lines = ["| test | figure | target | holds |", "|---|---|---|---|"]
+    for score in scores:
+        sign = "≥" if score.is_share else "≤"
+        cells = (score.test, f"{score.value:.1%}", f"{sign} {score.target:.0%}")
+        lines.append("| " + " | ".join((*cells, "yes" if score.holds else "**no**")) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def with_error(rows: pd.DataFrame, truth: str) -> pd.DataFrame:
