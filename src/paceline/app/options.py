@@ -13,8 +13,9 @@ Model = Annotated[
     str,
     Argument(
         metavar="MODEL",
-        help="A zoo name (resnet50, gpt2, …), torchvision:NAME, package.module:function, "
-        "or a file written by `paceline trace --save`; for plan also a goal file (.yaml).",
+        help="A zoo name (resnet50, gpt2, …), timm:NAME, torchvision:NAME, hf:NAME (a class, a "
+        "type, a known size or a config.json), package.module:function, an exported program "
+        "(.pt2), or a file written by `paceline trace --save`; for plan also a goal file (.yaml).",
     ),
 ]
 Task = Annotated[str, Option(help="train or infer.")]
