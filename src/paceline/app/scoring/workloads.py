@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,7 @@ from paceline.trace.workload import Task, Workload
 
 #: Front ends whose releases change what is traced.
 _TRACED_WITH = ("torch", "torchvision", "timm")
+_FAILURE_LASTS_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,8 @@ def cached_workload(
 ) -> Workload:
     """The workload of ``key``, from the cache if it is there.
 
-    A failure is kept too, so that one bad model costs one worker and not one per row.
+    A failure is kept for an hour, so that one bad model costs one worker and not one per row, and
+    what was mended meanwhile is tried again.
 
     Raises:
         PacelineError: The model is unknown, or cannot be traced here.
@@ -54,7 +57,7 @@ def cached_workload(
     failure = path.with_suffix(".failed")
     if path.exists():
         return read_workload(path)
-    if failure.exists():
+    if failure.exists() and time.time() - failure.stat().st_mtime < _FAILURE_LASTS_S:
         raise InvalidInputError(
             failure.read_text(encoding="utf-8"), hint=f"delete `{failure}` to try again"
         )
