@@ -51,7 +51,8 @@ def load_workload(
 
     Args:
         entry: A zoo name, ``torchvision:NAME``, ``transformer:layers=…,hidden=…``,
-            ``timm:NAME``, ``package.module:function``, the path of a workload file or of an
+            ``timm:NAME``, ``hf:NAME`` (a class, a type, a known size or a config.json),
+            ``published:NAME``, ``package.module:function``, the path of a workload file or of an
             exported program (``.pt2``), or an ``nn.Module``, an ``ExportedProgram`` or an object
             with a ``model`` and ``inputs`` of this process.
         task: Training or inference.
