@@ -173,7 +173,7 @@ def page(rows: pd.DataFrame) -> str:
             "Throughput, or time where a row states no throughput. *Inside*: of the 80 % interval;",
             "*width*: half of it, the median. Frameworks that the fit has not seen are less sure",
             "by the spread of these same rows (log_sigma of `framework_names.csv`), at most so",
-            "that the width stays below 2: their share inside is fitted, that of the others is not.",
+            "that the width stays below 2: their share inside is fitted, the others' is not.",
             "The mean of DeepLearningExamples holds 42 rows of GNMT on V100 whose column of",
             "throughput repeats a BLEU score (23.8).",
             "",
