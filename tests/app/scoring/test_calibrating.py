@@ -50,6 +50,17 @@ def learned(path, **options):
     return calibrate_rows(path, catalog=load_catalog(), label="test", **options)
 
 
+def test_a_measured_time_may_stand_in_the_column_of_throughput(tmp_path):
+    by_time = planted(tmp_path, 1.3, MODELS)
+    factor = learned(by_time)[1].devices[0].time_factor
+    rows = list(csv.DictReader(by_time.read_text().splitlines()))
+    moved = [
+        row | {"throughput": row["step_time_ms"], "unit": "ms", "step_time_ms": ""} for row in rows
+    ]
+    again = learned(write(tmp_path, moved))[1].devices[0].time_factor
+    assert math.isclose(again, factor, rel_tol=1e-6)
+
+
 @pytest.mark.parametrize("column", ["step_time_ms", "throughput"])
 def test_a_planted_factor_is_approached_from_no_correction(tmp_path, column):
     factors = [

@@ -13,6 +13,7 @@ from statistics import median
 from paceline.app.scoring.answers import Answer
 from paceline.app.scoring.rows import read_rows
 from paceline.app.scoring.score import predict_rows
+from paceline.app.scoring.units import units_of_time
 from paceline.catalog import Catalog
 from paceline.errors import InvalidInputError
 from paceline.predict import Calibration, Residual, builtin_calibration, calibrate, residual
@@ -122,6 +123,8 @@ def _measured_s(cells: dict[str, str], answer: Answer) -> float | None:
     throughput = _number(cells.get("throughput"))
     if throughput is None or answer.throughput_mid is None or answer.step_mid_s is None:
         return None
+    if (per_second := units_of_time(answer.throughput_unit)) is not None:
+        return throughput / per_second
     return answer.step_mid_s * answer.throughput_mid / throughput
 
 
