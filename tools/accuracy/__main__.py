@@ -28,6 +28,7 @@ from accuracy import operator_tests as ops
 from accuracy import report, step_tests
 from accuracy.figures import Figure
 from accuracy.intervals import coverage, with_distance
+from accuracy.operator_worst import Worst
 from paceline.app.scoring.workloads import default_cache_folder
 from paceline.catalog import load_catalog
 from paceline.predict import builtin_calibration
@@ -54,10 +55,11 @@ def main() -> None:
     facts = device_facts(catalog.devices)
     figures: list[Figure] = []
     sections: list[str] = []
+    worst = Worst()
     if "operators" in given.tests:
-        figures += _operator_figures(given.truth, facts)
+        figures += _operator_figures(given.truth, facts, worst)
     if "products" in given.tests:
-        figures += _product_figures(given.truth, facts)
+        figures += _product_figures(given.truth, facts, worst)
     if "steps" in given.tests:
         tables = list(dict.fromkeys(t for _, sources, _ in step_tests.SETS for t in sources))
         steps = _steps(given, read_measured(given.truth, tables), catalog)
@@ -65,7 +67,7 @@ def main() -> None:
         more, extra = _step_figures(given, steps, measured, catalog, facts)
         figures += more
         sections += extra
-    _write(given, figures, sections)
+    _write(given, figures, sections, worst)
 
 
 def _arguments() -> argparse.Namespace:
@@ -81,19 +83,19 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _product_figures(truth: Path, facts) -> list[Figure]:
-    return ops.test_products(ops.bf16_products(truth, facts))
+def _product_figures(truth: Path, facts: pd.DataFrame, worst: Worst) -> list[Figure]:
+    return ops.test_products(ops.bf16_products(truth, facts), worst)
 
 
-def _operator_figures(truth: Path, facts) -> list[Figure]:
+def _operator_figures(truth: Path, facts: pd.DataFrame, worst: Worst) -> list[Figure]:
     fitted = ops.fit_neusight(truth, facts)
     ends = ops.compose(truth, facts, fitted)
-    figures = [*ops.test_models(ends), *ops.test_operators(truth, facts, fitted)]
+    figures = [*ops.test_models(ends, worst), *ops.test_operators(truth, facts, fitted, worst)]
     figures += ops.test_choice(ends)
     print("T1, T2, T12 done", flush=True)
-    figures += _product_figures(truth, facts)
+    figures += _product_figures(truth, facts, worst)
     print("T3, T4 done", flush=True)
-    figures += ops.test_attention(truth, facts)
+    figures += ops.test_attention(truth, facts, worst)
     print("T5 done", flush=True)
     return sorted(figures, key=lambda f: (len(f.test), f.test))
 
@@ -151,7 +153,9 @@ def _group_of(lines, measured: list[Measured]):
     return [f"{r.precision}/{r.flags}/{r.framework}/{r.task}" for r in named]
 
 
-def _write(given: argparse.Namespace, figures: list[Figure], sections: list[str]) -> None:
+def _write(
+    given: argparse.Namespace, figures: list[Figure], sections: list[str], worst: Worst
+) -> None:
     """Write what was run; the rest of the scoreboard stands as its last run left it."""
     today = date.today()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -159,10 +163,13 @@ def _write(given: argparse.Namespace, figures: list[Figure], sections: list[str]
     renewed = {f.test for f in figures}
     kept = [f for f in report.read_csv(table) if f.test not in renewed]
     every = sorted([*figures, *kept], key=lambda f: (len(f.test), f.test))
+    operators = given.out / "accuracy_operators.md"
+    if {"T1", "T3", "T5"} <= renewed:
+        operators.write_text(worst.section(), encoding="utf-8")
     if sections:
         steps.write_text("\n".join(sections), encoding="utf-8")
     text = _INTRODUCTION.format(today=today) + report.markdown_table(every)
-    more = [path for path in (steps, given.out / "accuracy_causes.md") if path.exists()]
+    more = [path for path in (steps, operators, given.out / "accuracy_causes.md") if path.exists()]
     parts = [text, *(path.read_text(encoding="utf-8") for path in more)]
     (given.out / "accuracy.md").write_text("\n".join(parts), encoding="utf-8")
     report.write_csv(table, every)

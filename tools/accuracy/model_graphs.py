@@ -44,6 +44,18 @@ def read_calls(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*KEYS, "repeat", *COLUMNS])
 
 
+def measured_sums(folder: Path) -> pd.DataFrame:
+    """Kernels as the source measured them one by one, added up: `KEYS` and kernels_s.
+
+    No prediction: it shows how far whole models are from the sum of their parts.
+    """
+    graph = pd.read_csv(folder / "ops" / "neusight_model_ops.csv.xz")
+    graph = graph.rename(columns={"batch": "model_batch"})
+    parts = graph[["measured_fw_ms", "measured_bw_ms", "measured_acc_ms"]].fillna(0.0).sum(axis=1)
+    total = (parts * graph["repeat"] * 1e-3).groupby([graph[key] for key in KEYS]).sum()
+    return total.rename("kernels_s").reset_index()
+
+
 def _node_calls(node) -> Iterator[tuple]:
     shapes = [s for s in _parsed(node.input_shapes) if isinstance(s, tuple)]
     yield from _forward(node, shapes)
