@@ -233,7 +233,7 @@ def _as_candidates(rows: Sequence[_Row], table: PlaceTable, forecast: Forecast) 
             place=place,
             num_nodes=num_nodes,
             num_devices=num_nodes * table.devices_per_node[place],
-            num_groups=np.array([row.found.strategy.size("dp") for row in rows], dtype=np.int64),
+            num_groups=np.array([row.found.strategy.num_batches for row in rows], dtype=np.int64),
             sharding=np.zeros(len(rows), dtype=np.int64),
             configuration=configuration,
             batch=batch,
