@@ -14,7 +14,7 @@ import numpy as np
 
 from paceline.errors import InvalidInputError
 from paceline.trace.graph import IntArray, OpKind, Owner, Phase
-from paceline.trace.program import BoolArray, Program
+from paceline.trace.program import OUTLIVES, BoolArray, Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,13 +153,23 @@ def _without_dead_ops(program: Program, trained: BoolArray, gone: BoolArray) -> 
     """Remove backward ops that nothing needs; storages die with the last use that is left."""
     last = program.last_use()
     is_released = (program.stores.death == last) & (program.stores.owner == Owner.ACTIVATION)
+    was_held = _is_held(program, last)
     dead = np.flatnonzero(~_needed(program, gone))
     program = program.without_ops(dead)
     used = program.last_use()
+    is_released |= was_held & ~_is_held(program, used)
     death = np.where(is_released & (used >= 0), used, program.stores.death)
     is_unused = (used < 0) & (program.stores.owner == Owner.ACTIVATION) & is_released
     elements = np.where(is_unused[:, None], 0.0, program.stores.elements)
     return replace(program, stores=replace(program.stores, death=death, elements=elements))
+
+
+def _is_held(program: Program, last: IntArray) -> BoolArray:
+    """Activations that the backward pass holds, as it reads them last."""
+    is_late = program.ops.position[np.maximum(last, 0)] >= program.first_backward()
+    stores = program.stores
+    is_passing = (stores.owner == Owner.ACTIVATION) & (stores.death != OUTLIVES)
+    return np.asarray(is_late & (last >= 0) & is_passing)
 
 
 def _needed(program: Program, gone: BoolArray) -> BoolArray:

@@ -107,6 +107,43 @@ def test_adapters_of_low_rank(batch):
     assert predicted == pytest.approx(real, rel=0.02)
 
 
+def with_adapters_on(*layers):
+    def build():
+        model = dense()
+        for number, layer in enumerate(model):
+            if number in layers:
+                layer[0] = Adapted(512, 8)
+        return _only_adapters(model)
+
+    return build
+
+
+def _only_adapters(model):
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = ".down." in name or ".up." in name
+    return model
+
+
+@pytest.mark.parametrize("layers", [(0,), (1, 3), (0, 2)])
+def test_adapters_on_some_layers(layers):
+    """What enters a frozen layer without adapter is not kept."""
+    real = real_bytes(with_adapters_on(*layers), wide_rows, batch=512)
+    patterns = tuple(f"{number}.0" for number in layers)
+    predicted = predicted_bytes(dense, wide_rows, batch=512, lora_rank=8, lora_modules=patterns)
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+def test_frozen_layers_after_trained_ones():
+    def build():
+        model = dense()
+        model[1:3].requires_grad_(False)
+        return model
+
+    real = real_bytes(build, wide_rows, batch=512)
+    predicted = predicted_bytes(dense, wide_rows, batch=512, frozen=("1", "2"))
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "sgd-momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-4),
