@@ -52,6 +52,7 @@ class Published:
         note: How it was measured, how it is predicted, and from which documents.
         unit: ``GB`` or ``GiB``, as published.
         rows: Runs.
+        is_asked: Whether the targets are meant for it.
         skipped: Rows that are not attempted: (which, how many, reason).
     """
 
@@ -59,6 +60,7 @@ class Published:
     note: str
     unit: str
     rows: tuple[Row, ...]
+    is_asked: bool = True
     skipped: tuple[tuple[str, int, str], ...] = ()
 
     def errors_frac(self) -> list[float]:

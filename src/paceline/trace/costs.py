@@ -42,6 +42,8 @@ class Configuration:
         frozen_weights: Format in which dense weights that are not trained are stored (QLoRA).
         keeps_softmax_inputs: Whether softmax keeps its input for the backward pass, as PyTorch
             before 1.11 did.
+        keeps_quantised_inputs: Whether products with quantised weights keep their input for the
+            backward pass, which does not need it, as bitsandbytes did in 2023.
     """
 
     precision: str = "bf16"
@@ -59,6 +61,7 @@ class Configuration:
     accumulates: bool = False
     frozen_weights: Literal["same", "int8", "int4"] = "same"
     keeps_softmax_inputs: bool = False
+    keeps_quantised_inputs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -113,7 +113,9 @@ def _at_precision(program: Program, precision: Precision, configuration: Configu
     weights = configuration.frozen_weights if is_training else _WEIGHT_ONLY.get(precision.name)
     if weights in ("int8", "int4"):
         is_fused = configuration.compiler != "eager"
-        program = quantised(program, weights, is_fused=is_fused)
+        program = quantised(
+            program, weights, is_fused=is_fused, keeps_inputs=configuration.keeps_quantised_inputs
+        )
     if precision.activation_dtype == DType.FP32:
         return program
     if not is_training or configuration.training_format == "pure":

@@ -13,26 +13,32 @@ from functools import cache
 import numpy as np
 
 from paceline.trace.draft import Draft, row_dims
-from paceline.trace.graph import IntArray, OpKind, Owner, Phase
+from paceline.trace.graph import FloatArray, IntArray, OpKind, Owner, Phase
 from paceline.trace.optable import read_table
 from paceline.trace.polynomial import constant
 from paceline.trace.program import BoolArray, Program
 
 
-def quantised(program: Program, weight_format: str, *, is_fused: bool) -> Program:
+def quantised(
+    program: Program, weight_format: str, *, is_fused: bool, keeps_inputs: bool = False
+) -> Program:
     """``program`` with its untrained dense weights quantised.
 
     Args:
         program: Of an inference, or of a training step whose base is frozen; ordered.
         weight_format: ``int8`` or ``int4``.
         is_fused: Whether kernels widen the weights themselves.
+        keeps_inputs: Whether what is multiplied with a weight stays until the weight's last use.
     """
     chosen = _dense_weights(program)
+    if keeps_inputs:
+        program = _with_inputs_kept(program, chosen)
     stores = program.stores
+    whole_bytes = stores.element_bytes
     width = np.where(chosen, bytes_per_element(weight_format), stores.element_bytes)
     stores = replace(stores, element_bytes=width, is_floating=stores.is_floating & ~chosen)
     program = replace(program, stores=stores)
-    return program if is_fused else _with_dequantisation(program, chosen)
+    return program if is_fused else _with_dequantisation(program, chosen, whole_bytes)
 
 
 @cache
@@ -76,7 +82,26 @@ def _largest_bias(program: Program) -> float:
     return float(program.dims[rows][:, 2:4, 0].max(initial=0.0))
 
 
-def _with_dequantisation(program: Program, chosen: BoolArray) -> Program:
+def _with_inputs_kept(program: Program, chosen: BoolArray) -> Program:
+    """Operands of forward products with chosen weights live as long as the weight is read.
+
+    Source: bitsandbytes 0.41, autograd/_functions.py, `MatMul4Bit.forward`, which keeps
+    ``ctx.tensors = (A, B)``; later releases keep ``(None, B)``.
+    """
+    reads, stores = program.reads, program.stores
+    of_weight = np.flatnonzero(chosen[reads.storage])
+    last = np.full(len(stores), -1)
+    np.maximum.at(last, reads.storage[of_weight], reads.op[of_weight])
+    until = np.full(len(program.ops), -1)
+    until[reads.op[of_weight]] = last[reads.storage[of_weight]]
+    is_forward = program.ops.phase == Phase.FORWARD
+    kept = np.flatnonzero(is_forward[reads.op] & (until[reads.op] >= 0) & ~chosen[reads.storage])
+    death = stores.death.copy()
+    np.maximum.at(death, reads.storage[kept], until[reads.op[kept]])
+    return replace(program, stores=replace(stores, death=death))
+
+
+def _with_dequantisation(program: Program, chosen: BoolArray, whole_bytes: FloatArray) -> Program:
     reads = program.reads
     rows = np.flatnonzero(chosen[reads.storage])
     weight, op = reads.storage[rows], reads.op[rows]
@@ -89,9 +114,10 @@ def _with_dequantisation(program: Program, chosen: BoolArray) -> Program:
     )  # fmt: skip
     joined = draft.joined()
     storage, death = joined.reads.storage.copy(), joined.stores.death.copy()
-    storage[rows], death[widened] = widened, op
+    width = joined.stores.element_bytes.copy()
+    storage[rows], death[widened], width[widened] = widened, op, whole_bytes[weight]
     return replace(
         joined,
         reads=replace(joined.reads, storage=storage),
-        stores=replace(joined.stores, death=death),
+        stores=replace(joined.stores, death=death, element_bytes=width),
     ).ordered()

@@ -46,6 +46,7 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 8, "lora_modules": ("*.q", "*.v")}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "checkpointing": "full"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int8", "compiler": "compiled"}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "keeps_quantised_inputs": True}),
     ("vgg16", {"frozen": ("features",)}),
 )
 TRAINED = ["resnet50", "gpt2", "lstm", "googlenet", "dcgan"]

@@ -109,6 +109,23 @@ def test_eager_kernels_widen_weights_and_fused_ones_do_not():
     assert not (fused.costs.kind == OpKind.DEQUANTIZE).any()
 
 
+def test_quantised_layers_once_kept_their_inputs():
+    """Beside adapters on queries alone: what enters feed-forward and the products that end it."""
+    settings = {
+        "lora_rank": 8, "lora_modules": ("*.q",), "frozen_weights": "int4",
+        "training_format": "pure",
+    }  # fmt: skip
+    graph = load_workload("llama-3-8b").passes[0].graph
+    peaks = [
+        (lower(graph, Configuration(**settings, keeps_quantised_inputs=keeps)).memory.by_owner
+         .sum(axis=1) @ monomials(4, 2048)[0]).max()
+        for keeps in (False, True)
+    ]  # fmt: skip
+    layer = 2 * (4096 + 4096 + 14336)  # what enters feed-forward and each output product
+    kept = 4 * 2048 * 32 * layer
+    assert 0.6 * kept < peaks[1] - peaks[0] < 1.5 * kept
+
+
 def test_a_quantised_base_halves_the_memory_of_adapters():
     graph = graph_of("llama-3-8b")
     plain, quantised = (
