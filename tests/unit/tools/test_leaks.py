@@ -100,7 +100,7 @@ def test_op_rows_of_a_held_out_device_are_gone_before_any_draw():
         "columns": rng.integers(64, 4096, count).astype(float), "operands": 1.0, "is_norm": 0.0,
         "is_softmax": 0.0, "flop": 0.0, "moved_bytes": rng.uniform(1e5, 1e8, count),
         "time_s": rng.uniform(1e-5, 1e-3, count), "peak": 1e13, "memory_bytes_per_s": 1e12,
-        "l2_bytes": 4e7, "num_sms": 100.0,
+        "l2_bytes": 4e7, "num_sms": 100.0, "source_name": "table",
     })  # fmt: skip
     scrambled = frame.assign(time_s=np.where(frame.device == "held", 9.0, frame.time_s))
     kept = frame[frame.device == "kept"]
