@@ -171,6 +171,7 @@ def _tuned(row: Row, plain: Configuration) -> Configuration:
         lora_rank=_LORA_RANK,
         lora_modules=_LORA_MODULES,
         frozen_weights=weights or "same",
+        keeps_quantised_inputs=weights is not None,
     )
 
 
