@@ -32,6 +32,7 @@ class DeviceTable:
         names: ``Device.name``.
         families: ``Device.family``.
         architectures: ``Device.architecture``.
+        compute_capabilities: ``Device.compute_capability``.
         is_gpu: Whether kernels are scheduled in waves over multiprocessors.
         num_sms: Multiprocessors.
         boost_clock_hz: Listed clock.
@@ -46,6 +47,7 @@ class DeviceTable:
     names: tuple[str, ...]
     families: tuple[str, ...]
     architectures: tuple[str, ...]
+    compute_capabilities: tuple[str | None, ...]
     is_gpu: FloatArray
     num_sms: FloatArray
     boost_clock_hz: FloatArray
@@ -72,6 +74,7 @@ class DeviceTable:
             names=tuple(d.name for d in devices),
             families=tuple(d.family for d in devices),
             architectures=tuple(d.architecture for d in devices),
+            compute_capabilities=tuple(d.compute_capability for d in devices),
             is_gpu=column(lambda d: float(d.kind == "gpu")),
             num_sms=column(lambda d: d.num_sms),
             boost_clock_hz=column(lambda d: d.boost_clock_hz),

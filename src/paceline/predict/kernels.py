@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ from paceline.predict.groups import (
 from paceline.predict.host_copies import through_host_link
 from paceline.predict.power import sustained_clock_frac
 from paceline.predict.prediction import Points
-from paceline.predict.tiles import Engine, TileConstants, tiled_s
+from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Phase, monomials
 
@@ -268,9 +269,11 @@ def _tiled_s(
     is_vector = group in (Group.PRODUCT_VECTOR, Group.CONV_VECTOR)
     frac = sustained_clock_frac(devices, asked.calibration) if is_vector else 1.0
 
-    def per_device(values: FloatArray) -> Array:
+    def per_device(values: npt.NDArray[Any]) -> Array:
         return values[:, None, None].astype(np.float32)
 
+    is_product = group == Group.PRODUCT_VECTOR
+    own_rows, own_columns = batched_tiles(devices.compute_capabilities)
     engine = Engine(
         num_sms=per_device(devices.num_sms),
         clock_hz=per_device(devices.boost_clock_hz * frac),
@@ -278,6 +281,7 @@ def _tiled_s(
         memory_bytes_per_s=per_device(devices.memory_bytes_per_s),
         element_bytes=np.array(ELEMENT_BYTES, dtype=np.float32)[dtype_r],
         has_matrix_units=not is_vector,
+        batched_tile=(per_device(own_rows), per_device(own_columns)) if is_product else None,
     )
     name = "vector" if is_vector else "tensor"
     constants = TileConstants.from_mapping(asked.calibration.constants["tiles"][name])
