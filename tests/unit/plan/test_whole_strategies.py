@@ -47,7 +47,7 @@ def test_steps_memory_and_batches_are_those_of_the_strategy():
     for row, one in rows:
         assert np.isclose(found.evaluation.step_s[row], one.step_s, rtol=1e-12)
         assert one.strategy.num_ranks == found.candidates.num_devices[row]
-        made = one.microbatch * one.strategy.schedule.num_microbatches * one.strategy.size("dp")
+        made = one.microbatch * one.strategy.schedule.num_microbatches * one.strategy.num_batches
         assert found.evaluation.global_batch[row] == made
         assert made <= found.workload.max_global_batch
 
