@@ -110,7 +110,7 @@ def _shortlist(
         if table.is_ranked[index] and place.device.kind != "cpu":
             kinds.setdefault(_kind(place, table, index), []).append(index)
     kind_of = {index: members for members in kinds.values() for index in members}
-    first = [*_nearest_front(table, candidates, evaluation), *_by_usd_per_byte(table, kind_of)]
+    first = [*_nearest_front(table, candidates, evaluation), *_roomiest(table, kind_of)]
     chosen = {id(kind_of[index]): kind_of[index] for index in first if index in kind_of}
     return list(chosen.values())[:_NUM_FABRICS]
 
@@ -132,10 +132,16 @@ def _nearest_front(
     return list(dict.fromkeys(candidates.place[by_excess].tolist()))
 
 
-def _by_usd_per_byte(table: PlaceTable, members: Iterable[int]) -> list[int]:
-    """Places by the price of their memory: where nothing fits yet, what could hold the most."""
-    price = table.usd_per_hour / (table.devices_per_node * table.memory_bytes)
-    return sorted((i for i in members if np.isfinite(price[i])), key=lambda i: float(price[i]))
+def _roomiest(table: PlaceTable, members: Iterable[int]) -> list[int]:
+    """Places that could hold what nothing holds yet: in turn by price and by size of memory.
+
+    The cheapest memory alone would be that of many small cards, too many for a model to span.
+    """
+    ranked = [index for index in members if np.isfinite(table.usd_per_hour[index])]
+    machine_bytes = table.devices_per_node * table.memory_bytes
+    by_price = sorted(ranked, key=lambda i: float(table.usd_per_hour[i] / machine_bytes[i]))
+    by_size = sorted(ranked, key=lambda i: -float(machine_bytes[i]))
+    return [index for pair in zip(by_price, by_size, strict=True) for index in pair]
 
 
 def _reference_cell(forecast: Forecast, device: int) -> tuple[int, int] | None:

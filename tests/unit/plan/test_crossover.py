@@ -27,12 +27,13 @@ places = st.builds(
     latency_s=st.floats(0.001, 1),
     usd_per_hour=st.floats(0.01, 10),
 )
+usd_per_hour = st.just(0.0) | st.floats(1e-3, 50)
 jobs = st.builds(
     JobPlace,
     name=st.just("x"),
     s_per_sample=st.floats(1e-5, 1),
     setup_s=st.floats(0, 5000),
-    usd_per_hour=st.floats(0, 50),
+    usd_per_hour=usd_per_hour,
     setup_usd=st.floats(0, 20),
 )
 
