@@ -41,6 +41,7 @@ def test_a_capacity_is_drawn_only_within_reach(course):
 
 
 def test_the_page_of_a_model_shows_the_course_and_what_would_lower_it():
+    pytest.importorskip("vl_convert")
     page = page_of("resnet50", device="a100", batches=(32,), precision=None, task="train")
     assert "Memory over the pass" in page
     assert "To need less memory" in page
