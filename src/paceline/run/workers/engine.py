@@ -65,6 +65,8 @@ def main(serve):
         if is_talker:
             _write_result(request["output"], answer)
             send(event="done", protocol=PROTOCOL)
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            _leave(0)
     except RequestError as error:
         send(event="error", kind=error.kind, message=str(error), details="")
         _leave(1)
@@ -80,7 +82,10 @@ def main(serve):
 
 
 def _leave(status):
-    """End at once: a rank that failed must not wait in a collective for the others."""
+    """End at once: a rank that failed must not wait in a collective for the others.
+
+    One that is done must not take the group's threads down either: now and then gloo aborts.
+    """
     sys.stderr.flush()
     os._exit(status)
 

@@ -113,9 +113,9 @@ class Ranks(object):
         return int(tensor.item())
 
     def close(self):
-        """Leave the group."""
+        """Wait for the others; the engine then ends at once, with the group."""
         if self.size > 1:
-            self.torch.distributed.destroy_process_group()
+            self.torch.distributed.barrier()
 
 
 class Subject(object):
