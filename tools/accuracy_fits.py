@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
-
-from paceline.app.scoring import score_rows
-from paceline.catalog import load_catalog
+from scored_rows import scored
 
 RAN_OUT = "A-OOM"
 EVERY_NTH_TIMM_MODEL = 20
@@ -29,6 +26,8 @@ TABLES = (
     "nvidia_deeplearningexamples", "mlenergy_leaderboard_v3", "llm_foundry", "timm",
 )  # fmt: skip
 ANSWERS = ("yes", "unsure", "no")
+#: Columns of the answer that the page shows.
+TOLD = ("memory_low_bytes", "memory_mid_bytes", "memory_high_bytes", "fits", "reason")
 
 
 def chosen_rows(folder: Path, table: str) -> pd.DataFrame:
@@ -43,20 +42,6 @@ def chosen_rows(folder: Path, table: str) -> pd.DataFrame:
     if table == "timm":
         rows = rows[rows.model.isin(sorted(rows.model.unique())[::EVERY_NTH_TIMM_MODEL])]
     return rows.assign(ran_out=rows.quality == RAN_OUT, table=table)
-
-
-def scored(rows: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
-    """The rows beside what `paceline score` says of their memory."""
-    with tempfile.TemporaryDirectory() as folder:
-        given, out = Path(folder) / "rows.csv", Path(folder) / "out.csv"
-        rows.to_csv(given, index=False)
-        score_rows(
-            given, out, catalog=load_catalog(), cache_folder=cache,
-            on_progress=lambda line: print(line, file=sys.stderr),
-        )  # fmt: skip
-        answers = pd.read_csv(out)
-    columns = ["memory_low_bytes", "memory_mid_bytes", "memory_high_bytes", "fits", "reason"]
-    return rows.reset_index(drop=True).join(answers[columns])
 
 
 CAUSES = """\
@@ -116,7 +101,7 @@ def main() -> None:
     asked = parser.parse_args()
     if not asked.folder.is_dir():
         sys.exit(f"no folder {asked.folder}: name the one that holds {TABLES[0]}.csv and others")
-    parts = [scored(chosen_rows(asked.folder, table), asked.cache) for table in TABLES]
+    parts = [scored(chosen_rows(asked.folder, table), TOLD, asked.cache) for table in TABLES]
     text = page(pd.concat(parts, ignore_index=True))
     if asked.out is None:
         print(text)

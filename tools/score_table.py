@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-
-from paceline.app.scoring import score_rows
-from paceline.catalog import load_catalog
+from scored_rows import scored
 
 TABLES = {
     "timm": "timm.csv",
@@ -48,19 +45,6 @@ def chosen_rows(path: Path, *, is_timm: bool) -> pd.DataFrame:
         return table
     sampled = sorted(table.model.unique())[::EVERY_NTH_TIMM_MODEL]
     return table[table.model.isin(sampled)]
-
-
-def scored(table: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
-    """The rows beside what `paceline score` says of them."""
-    with tempfile.TemporaryDirectory() as folder:
-        rows, out = Path(folder) / "rows.csv", Path(folder) / "out.csv"
-        table.to_csv(rows, index=False)
-        score_rows(
-            rows, out, catalog=load_catalog(), cache_folder=cache,
-            on_progress=lambda line: print(line, file=sys.stderr),
-        )  # fmt: skip
-        answers = pd.read_csv(out)
-    return table.reset_index(drop=True).join(answers[[*TOLD, "entry", "reason"]])
 
 
 def told_and_measured(rows: pd.DataFrame) -> pd.DataFrame:
@@ -140,7 +124,7 @@ def main() -> None:
     every = []
     for name, file in TABLES.items():
         table = chosen_rows(asked.folder / file, is_timm=name == "timm")
-        every.append(scored(table, asked.cache).assign(set=name))
+        every.append(scored(table, (*TOLD, "entry", "reason"), asked.cache).assign(set=name))
     text = page(pd.concat(every, ignore_index=True))
     if asked.out is None:
         print(text)
