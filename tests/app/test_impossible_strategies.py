@@ -81,6 +81,13 @@ IMPOSSIBLE = {
 }
 
 
+def test_stages_alone_take_the_usual_schedule_and_show_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["scale", "gpt2", *H100, "--counts", "4", "--strategy", "pp4"]) == 0
+    assert "pp4@1f1b/mb8" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_scale_says_why_a_strategy_cannot_run_and_what_would(
     name: str, capsys: pytest.CaptureFixture[str]

@@ -7,13 +7,16 @@
     schedule  = gpipe | 1f1b | interleaved<chunks>
     option    = zero1 | zero2 | zero3 | recompute-<what> | sp | single-process | parameter-server
     placement = pattern "=" axis ":" ( shard<dim> | replicate ) { "," ... }
+
+Stages without a schedule run 1F1B, and without a number of microbatches two of them per stage:
+``pp16`` reads as ``pp16@1f1b/mb32``.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from paceline.errors import InvalidInputError
 from paceline.parallel.strategy import (
@@ -48,10 +51,11 @@ def format_strategy(strategy: Strategy) -> str:
     """The canonical string of a strategy."""
     schedule = strategy.schedule
     chunks = schedule.num_chunks if schedule.kind == "interleaved" else ""
+    is_counted = schedule.kind != "plain" or schedule.num_microbatches > 1
     parts = [
         ".".join(_format_axis(axis) for axis in strategy.mesh) or "dp1",
         "" if schedule.kind == "plain" else f"@{schedule.kind}{chunks}",
-        "" if schedule.num_microbatches == 1 else f"/mb{schedule.num_microbatches}",
+        f"/mb{schedule.num_microbatches}" if is_counted else "",
         *(f"+{option}" for option in _options(strategy)),
         *(f";{_format_placement(placement)}" for placement in strategy.placements),
     ]
@@ -69,9 +73,10 @@ def parse_strategy(text: str) -> Strategy:
     if match is None or len(text) > _MAX_LENGTH:
         raise _unreadable(text)
     options = _Options.parse(match["options"].split("+")[1:], text)
+    mesh = _parse_mesh(match["mesh"], text)
     return Strategy(
-        mesh=_parse_mesh(match["mesh"], text),
-        schedule=_parse_schedule(match, text),
+        mesh=mesh,
+        schedule=_parse_schedule(match, mesh, text),
         sharding=options.sharding,
         recompute=options.recompute,
         sequence_parallel=options.sequence_parallel,
@@ -147,13 +152,14 @@ def _parse_mesh(mesh: str, text: str) -> tuple[MeshAxis, ...]:
     return tuple(axes)
 
 
-def _parse_schedule(match: re.Match[str], text: str) -> Schedule:
-    kind: ScheduleKind | Literal["plain"] = match["kind"] or "plain"  # type: ignore[assignment]
+def _parse_schedule(match: re.Match[str], mesh: tuple[MeshAxis, ...], text: str) -> Schedule:
+    usual = Schedule.default(next((axis.size for axis in mesh if axis.name == "pp"), 1))
+    kind: ScheduleKind = match["kind"] or usual.kind  # type: ignore[assignment]
     if match["chunks"] and kind != "interleaved":
         raise _unreadable(text, detail=f": `{kind}` has no chunks")
     return Schedule(
         kind=kind,
-        num_microbatches=int(match["microbatches"] or 1),
+        num_microbatches=int(match["microbatches"] or usual.num_microbatches),
         num_chunks=int(match["chunks"] or 2) if kind == "interleaved" else 1,
     )
 

@@ -72,6 +72,17 @@ class Schedule:
         if (self.kind == "interleaved") != (self.num_chunks > 1) or self.num_chunks < 1:
             raise _invalid("interleaved schedules, and no others, have 2 or more chunks per stage")
 
+    @classmethod
+    def default(cls, num_stages: int) -> Schedule:
+        """What runs where none is stated: 1F1B with two microbatches per stage; else plain.
+
+        >>> Schedule.default(4).num_microbatches
+        8
+        """
+        if num_stages == 1:
+            return cls()
+        return cls(kind="1f1b", num_microbatches=2 * num_stages)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisPlacement:
@@ -204,10 +215,9 @@ class Strategy:
             if size < 1:
                 raise _invalid(f"{name} degree {size} is below 1")
         mesh = tuple(MeshAxis(name=n, size=degrees[n]) for n in USUAL_ORDER if degrees[n] > 1)
-        default = Schedule(kind="1f1b", num_microbatches=2 * pp) if pp > 1 else Schedule()
         return cls(
             mesh=mesh,
-            schedule=schedule or default,
+            schedule=schedule or Schedule.default(pp),
             sharding=sharding,
             recompute=recompute,
             sequence_parallel=sequence_parallel,
@@ -249,8 +259,11 @@ def _check_mesh(strategy: Strategy) -> None:
     names = [axis.name for axis in strategy.mesh]
     if len(set(names)) != len(names):
         raise _invalid("a mesh has each axis at most once")
-    if ("pp" in names) != (strategy.schedule.kind != "plain"):
-        raise _invalid("a pipeline schedule and a `pp` axis need each other")
+    kind = strategy.schedule.kind
+    if "pp" in names and kind == "plain":
+        raise _invalid("a `pp` axis needs a pipeline schedule such as `@1f1b`")
+    if "pp" not in names and kind != "plain":
+        raise _invalid(f"`@{kind}` orders pipeline stages, and this mesh has no `pp` axis")
     if strategy.sharding != "none" and not {"dp", "cp", "ep"} & set(names):
         raise _invalid(f"`{strategy.sharding}` splits state along `dp`, which this mesh lacks")
     if strategy.sharding != "none" and "fsdp" in names:

@@ -90,6 +90,27 @@ def test_strides_follow_the_order_outermost_first() -> None:
     assert [strategy.stride(axis) for axis in ("pp", "dp", "tp")] == [32, 8, 1]
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("pp16", "pp16@1f1b/mb32"),
+        ("pp4/mb12", "pp4@1f1b/mb12"),
+        ("pp4@gpipe", "pp4@gpipe/mb8"),
+        ("pp4.dp2.tp2+sp", "pp4.dp2.tp2@1f1b/mb8+sp"),
+        ("pp4@1f1b/mb1", "pp4@1f1b/mb1"),
+        ("dp8", "dp8"),
+    ],
+)
+def test_stages_run_1f1b_with_two_microbatches_each_unless_stated(text: str, meant: str) -> None:
+    assert str(Strategy.parse(text)) == meant
+    assert Strategy.parse("pp16") == Strategy.from_degrees(pp=16)
+
+
+def test_stages_need_a_schedule_in_code() -> None:
+    with pytest.raises(InvalidInputError, match="needs a pipeline schedule"):
+        Strategy(mesh=(MeshAxis(name="pp", size=4),))
+
+
 @pytest.mark.parametrize("text", ["dp1", "dp1.tp1"])
 def test_one_device_is_an_empty_mesh(text: str) -> None:
     assert Strategy.parse(text) == Strategy()
@@ -104,8 +125,7 @@ def test_one_device_is_an_empty_mesh(text: str) -> None:
         ("dp-4", "not a strategy"),
         ("dp4.dp2", "at most once"),
         ("xx4", "no axis `xx4`"),
-        ("pp4", "need each other"),
-        ("dp4@1f1b/mb8", "need each other"),
+        ("dp4@1f1b/mb8", "`@1f1b` orders pipeline stages, and this mesh has no `pp` axis"),
         ("tp4+zero1", "which this mesh lacks"),
         ("dp4+sp", "which this mesh lacks"),
         ("dp4+zero1+zero2", "both"),
