@@ -43,6 +43,16 @@ _NOISE_OF = {"stream": 0.2}
 _INTENSITY = PRODUCT_FEATURES.index("log_intensity_over_ridge")
 _OVER_L2 = PRODUCT_FEATURES.index("log_bytes_over_l2")
 _STREAM_OVER_L2 = STREAM_FEATURES.index("log_bytes_over_l2")
+#: What grows with the elements of a stream, all else equal, and by how much from one size to the
+#: next: the root of two.
+_GROWING = [
+    STREAM_FEATURES.index(n) for n in ("log_bound_us", "log_bytes_over_l2", "log_rows_per_sm")
+]
+_GROWTH = float(np.log10(2.0)) / 2
+#: Sizes that the law of growth is asked for: the rows' own, over or times so many decades.
+_REACH = 2.0
+#: Weight of the law, and the least growth of time that costs nothing, over that of the elements.
+_GROWTH_WEIGHT, _LEAST_GROWTH = 30.0, 0.05
 #: Weight of op rows beside steps; their loss is in log10, that of steps in natural logs.
 _OPERATOR_WEIGHT = 0.5 * 2.3
 #: Streams more: in steps, what small ones take is lost beside the rest and beside dispatch.
@@ -370,6 +380,8 @@ def fit_jointly(
             for model, one in tensors.items():
                 drawn = torch.from_numpy(rng.integers(0, len(one[1]), options.operator_rows))
                 loss = loss + _operator_loss(predictor, model, [t[drawn] for t in one])
+                if model == "stream":
+                    loss = loss + growth_loss(predictor.networks[model], one[0][drawn])
             loss.backward()
             optimizer.step()
             schedule.step()
@@ -439,6 +451,23 @@ def _operator_loss(predictor, model, drawn):
     miss = (predictor.slowdown(model, x) + effect - target).abs().mean(0)
     share = _OPERATOR_WEIGHT * _WEIGHT_OF.get(model, 1.0)
     return share * (miss * weight).sum() / weight.sum()
+
+
+def growth_loss(network: Network, x):
+    """Penalty on streams that would be faster with more elements: no kernel is.
+
+    Args:
+        network: Of streams.
+        x: Features, (rows, features); each is asked for at another size, drawn anew.
+    """
+    along = torch.zeros(x.shape[1])
+    along[_GROWING] = 1.0
+    x = x + along * _REACH * (2 * torch.rand(len(x), 1) - 1)
+    is_training = network.training
+    network.eval()
+    growth = _GROWTH + network(x + _GROWTH * along) - network(x)
+    network.train(is_training)
+    return _GROWTH_WEIGHT * torch.relu(_LEAST_GROWTH * _GROWTH - growth).mean() / _GROWTH
 
 
 def predict_steps(
