@@ -39,7 +39,7 @@ class UnknownNameError(PacelineError):
 
     @classmethod
     def from_name(
-        cls, kind: str, name: str, known: Iterable[str], *, command: str
+        cls, kind: str, name: str, known: Iterable[str], *, command: str = ""
     ) -> UnknownNameError:
         """Build the message for an unknown ``name`` of a ``kind`` with its nearest neighbours.
 
@@ -47,15 +47,17 @@ class UnknownNameError(PacelineError):
             kind: What was looked for, as a user says it (``device``, ``offer``, ``model``).
             name: What the user typed.
             known: Every accepted name.
-            command: The command that lists them, as typed.
+            command: The command that lists them, as typed; without one the names are listed.
 
         >>> e = UnknownNameError.from_name("device", "A1000", ["A100"], command="paceline devices")
         >>> str(e), e.hint
         ('no device named `A1000`', 'did you mean `A100`? list them with `paceline devices`')
         """
+        known = tuple(known)
         close = _close_names(name, known)
         meant = f"did you mean {', '.join(f'`{c}`' for c in close)}? " if close else ""
-        return cls(f"no {kind} named `{name}`", hint=f"{meant}list them with `{command}`")
+        listed = f"list them with `{command}`" if command else f"known are: {', '.join(known)}"
+        return cls(f"no {kind} named `{name}`", hint=meant + listed)
 
 
 class InvalidInputError(PacelineError):

@@ -38,7 +38,7 @@ def own(
 
     purchases = read_purchases(path)
     if name is not None and name not in purchases:
-        raise UnknownNameError.from_name("purchase", name, purchases, command=f"cat {path}")
+        raise UnknownNameError.from_name("purchase", name, purchases)
     catalog = load_catalog(tuple(facts or ()))
     chosen = [purchases[name]] if name is not None else list(purchases.values())
     found = tuple(judge_purchase(purchase, catalog) for purchase in chosen)
@@ -72,9 +72,13 @@ def fits(
         raise InvalidInputError("no card to fit", hint="give --cards 1 or more")
     catalog = load_catalog(tuple(facts or ()))
     machines = {m.name.lower(): m for m in catalog.machines}
+    if not machines:
+        raise InvalidInputError(
+            "no machine is described",
+            hint="name the file that describes yours with --facts (docs/how-to/own-devices.md)",
+        )
     if machine.lower() not in machines:
-        command = "cat your facts file (--facts FILE)"
-        raise UnknownNameError.from_name("machine", machine, machines, command=command)
+        raise UnknownNameError.from_name("machine", machine, machines)
     asked = (find_device(catalog, device),) if device else ()
     found = fitted_cards(catalog, machines[machine.lower()], asked, num_cards=cards)
     table = report.fit_table(found)

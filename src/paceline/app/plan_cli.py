@@ -61,7 +61,7 @@ def plan(
 ) -> None:
     """Rank complete plans for a job: device, count, place, configuration, time and cost.
 
-    The plan is also written to plan.yaml, which `paceline deploy` and `paceline run` read.
+    The plan is also written to plan.yaml, which `paceline deploy` and `paceline report` read.
     """
     wanted = common.form_of(form, is_json=is_json)
     inquiry = inquire(

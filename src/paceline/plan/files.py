@@ -11,7 +11,7 @@ from paceline.plan.documents import parse_yaml, read_text, schema_of, validate
 from paceline.planfile import SCHEMA_VERSION, PlanFile
 
 _HEADER = (
-    "# A plan of paceline. Units stand in the key names. Read by `paceline run` and `deploy`.\n"
+    "# A plan of paceline. Units stand in the key names. Read by `paceline deploy` and `report`.\n"
 )
 
 

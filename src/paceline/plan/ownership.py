@@ -261,9 +261,7 @@ def electricity_usd_per_kwh(region: str = "World") -> OwnershipFact:
     prices = [f for f in ownership_facts() if f.category == "electricity"]
     found = [f for f in prices if f.region.lower() == region.lower()]
     if not found:
-        raise UnknownNameError.from_name(
-            "electricity region", region, [f.region for f in prices], command="paceline own --help"
-        )
+        raise UnknownNameError.from_name("electricity region", region, [f.region for f in prices])
     return found[0]
 
 

@@ -162,9 +162,7 @@ def _facts(purchase: Purchase) -> dict[str, OwnershipFact]:
 def _row(category: str, item: str) -> OwnershipFact:
     rows = {fact.item: fact for fact in ownership_facts() if fact.category == category}
     if item not in rows:
-        raise UnknownNameError.from_name(
-            category.replace("_", " "), item, rows, command="paceline explain ownership"
-        )
+        raise UnknownNameError.from_name(category.replace("_", " "), item, rows)
     return rows[item]
 
 

@@ -286,7 +286,7 @@ def sample_format(name: str) -> SampleFormat:
     rows = {row["name"]: row for row in _rows("sample_formats.csv")}
     row = rows.get(name.lower())
     if row is None:
-        raise UnknownNameError.from_name("data set", name, rows, command="paceline input --help")
+        raise UnknownNameError.from_name("data set", name, rows)
     encodings: Mapping[str, Encoding] = {"jpeg": "jpeg", "png": "png", "raw": "raw"}
     return SampleFormat(
         encoding=encodings[row["encoding"]],
@@ -305,7 +305,7 @@ def storage_read_bytes_per_s(name: str) -> float:
     """
     rates = {row["name"]: float(row["read_bytes_per_s"]) for row in _rows("storage_rates.csv")}
     if name not in rates:
-        raise UnknownNameError.from_name("storage", name, rates, command="paceline input --help")
+        raise UnknownNameError.from_name("storage", name, rates)
     return rates[name]
 
 
