@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
-from paceline.parallel.collectives import RankGroup, collective_s
-from paceline.parallel.expert_split import ExpertSplit, split_experts
+from paceline.parallel.collectives import RankGroup, collective_s, exchange_tokens_s
+from paceline.parallel.expert_split import ExpertSplit, Routing, split_experts
 from paceline.parallel.links import COLLECTIVES, LinkTable
 from paceline.parallel.rank_program import (
     Recipe,
@@ -88,6 +88,8 @@ class TensorGroup:
         sequence_parallel: Whether activations between pairs are split along the sequence.
         context_degree: Ranks that have a part of each sequence.
         expert_degree: Ranks that have a part of the experts.
+        sends_tokens_once: Whether a token is sent once to each node and rank that wants it, as
+            DeepEP does, instead of once to each of its experts.
     """
 
     degree: int
@@ -97,6 +99,7 @@ class TensorGroup:
     sequence_parallel: bool
     context_degree: int = 1
     expert_degree: int = 1
+    sends_tokens_once: bool = False
 
     def ranks(self, degree: int, stride: int, num_points: int) -> RankGroup:
         """Ranks ``stride`` apart, which share the node's network with their neighbours."""
@@ -349,13 +352,14 @@ def _shared_s(
     forward, backward = _calls_s(
         split.graph, split.collectives, names, configuration, points, tensor
     )
-    out, back = _calls_s(split.graph, tokens, names, configuration, points, expert)
+    routing = experts.routing if group.sends_tokens_once else None
+    out, back = _calls_s(split.graph, tokens, names, configuration, points, expert, routing)
     return forward + out, backward + back
 
 
 def _calls_s(
     graph: Graph, calls: CollectiveTable, names: tuple[str, ...], configuration: Configuration,
-    points: Points, ranks: RankGroup,
+    points: Points, ranks: RankGroup, routing: Routing | None = None,
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """Seconds of collectives in forward and backward, (num_points, num_blocks).
 
@@ -366,7 +370,7 @@ def _calls_s(
     if not len(calls.op):
         return np.zeros(shape), np.zeros(shape)
     own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)
-    seconds = _call_s(calls, configuration, points, ranks)
+    seconds = _call_s(calls, configuration, points, ranks, routing)
     is_forward = np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
     forward, backward = (
         _per_block(seconds, own[calls.op], part, len(names)) for part in (is_forward, ~is_forward)
@@ -378,8 +382,9 @@ def _calls_s(
 
 
 def _call_s(
-    calls: CollectiveTable, configuration: Configuration, points: Points, ranks: RankGroup
-) -> FloatArray:
+    calls: CollectiveTable, configuration: Configuration, points: Points, ranks: RankGroup,
+    routing: Routing | None,
+) -> FloatArray:  # fmt: skip
     """Seconds of each call, (num_points, num_calls); equal calls are evaluated once."""
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
     num_bytes = np.where(np.isnan(calls.element_bytes), width, calls.element_bytes)
@@ -388,6 +393,18 @@ def _call_s(
     messages = monomials(points.batch, points.seq) @ distinct[:, 1:].T
     seconds = [
         collective_s(COLLECTIVES[int(name)], messages[:, row], ranks)
+        if routing is None
+        else _exchange_tokens_s(messages[:, row], ranks, routing)
         for row, name in enumerate(distinct[:, 0])
     ]
     return np.stack(seconds, axis=1)[:, index.ravel()]
+
+
+def _exchange_tokens_s(message_bytes: FloatArray, ranks: RankGroup, routing: Routing) -> FloatArray:
+    """Tokens that are sent once to each place; all groups of ``ranks`` are alike."""
+    reached = (
+        routing.places(float(count[0])) / routing.experts_per_token
+        for count in (ranks.num_ranks, ranks.num_nodes)
+    )
+    per_rank, per_node = reached
+    return exchange_tokens_s(message_bytes, ranks, per_rank_frac=per_rank, per_node_frac=per_node)

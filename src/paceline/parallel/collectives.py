@@ -130,6 +130,37 @@ def all_to_all_s(message_bytes: npt.ArrayLike, group: RankGroup) -> FloatArray:
     return collective_s("all_to_all", message_bytes, group)
 
 
+def exchange_tokens_s(
+    message_bytes: npt.ArrayLike,
+    group: RankGroup,
+    *,
+    per_rank_frac: float,
+    per_node_frac: float,
+) -> FloatArray:
+    """Seconds until every rank has the tokens that it asked for, each sent to a place only once.
+
+    A token crosses the network once for each node that wants it, and is handed on inside the node
+    once for each rank; an all-to-all sends one copy for each expert.
+
+    Args:
+        message_bytes: Copies for all experts, (num_candidates,).
+        group: Who communicates.
+        per_rank_frac: Distinct ranks that a token reaches, over its copies.
+        per_node_frac: Distinct nodes, over its copies.
+
+    Source:
+        DeepEP (github.com/deepseek-ai/DeepEP, README, read 2026-11-21): normal kernels forward
+        from the network's domain to that of NVLink.
+    """
+    size = np.broadcast_to(np.asarray(message_bytes, dtype=np.float64), group.num_ranks.shape)
+    r, m, transfer = group.ranks_per_node, group.num_nodes, TRANSFERS.index("all_to_all")
+    call_s = _call_s(group.device, transfer, r) + _call_s(group.node, transfer, m)
+    device_s = _wire_s(group.device, transfer, r, size * per_rank_frac, (r - 1.0) / r)
+    node_frac = r * (m - 1.0) / m / group.node_share_frac
+    node_s = _wire_s(group.node, transfer, m, size * per_node_frac, node_frac)
+    return np.where(group.num_ranks > 1, call_s + _pipelined_s(device_s, node_s), 0.0)
+
+
 def send_recv_s(message_bytes: npt.ArrayLike, group: RankGroup) -> FloatArray:
     """Seconds to hand a message to the next rank of the group.
 

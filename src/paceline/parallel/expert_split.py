@@ -10,6 +10,7 @@ JMLR 23, 2022, section 2.3.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -19,7 +20,36 @@ import numpy.typing as npt
 from paceline.errors import InvalidInputError
 from paceline.parallel.split_roles import OpView, view_ops
 from paceline.parallel.tensor_parallel import CollectiveCall, CollectiveTable, collective_table
-from paceline.trace.graph import Graph, OpKind, Owner, Phase
+from paceline.trace.graph import EXPONENTS, Graph, OpKind, Owner, Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """Where the tokens of a model with experts go.
+
+    Attributes:
+        num_experts: Experts of a layer.
+        experts_per_token: How many of them each token is sent to.
+    """
+
+    num_experts: int
+    experts_per_token: int
+
+    def places(self, num_places: float) -> float:
+        """Expected places that one token reaches, where each holds an equal share of the experts.
+
+        The experts of a token are different ones, and any are as likely as others.
+
+        >>> Routing(num_experts=8, experts_per_token=2).places(8)
+        2.0
+        >>> Routing(num_experts=8, experts_per_token=2).places(1)
+        1.0
+        """
+        elsewhere = self.num_experts * (1.0 - 1.0 / num_places)
+        missed = math.prod(
+            max(elsewhere - i, 0.0) / (self.num_experts - i) for i in range(self.experts_per_token)
+        )
+        return num_places * (1.0 - missed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,11 +61,13 @@ class ExpertSplit:
         collectives: How tokens travel: out and back, in forward and in backward.
         is_expert: Storage holds experts, their gradients or their optimizer state,
             (num_storages,).
+        routing: Where tokens go; None without expert ranks.
     """
 
     graph: Graph
     collectives: CollectiveTable
     is_expert: npt.NDArray[np.bool_]
+    routing: Routing | None
 
 
 @lru_cache(maxsize=8)
@@ -53,7 +85,9 @@ def split_experts(graph: Graph, degree: int) -> ExpertSplit:
     """
     none = np.zeros(len(graph.storages.owner), dtype=np.bool_)
     if degree == 1:
-        return ExpertSplit(graph=graph, collectives=collective_table([]), is_expert=none)
+        return ExpertSplit(
+            graph=graph, collectives=collective_table([]), is_expert=none, routing=None
+        )
     views = view_ops(graph)
     batches = [op for op in views if op.kind == OpKind.MATMUL and op.dims[0] > 1]
     applied = [op for op in batches if op.weight is not None]
@@ -65,7 +99,16 @@ def split_experts(graph: Graph, degree: int) -> ExpertSplit:
         graph=_scaled(graph, is_expert, [op.index for op in products], degree),
         collectives=collective_table(_exchanges(applied, graph)),
         is_expert=is_expert,
+        routing=_routing(applied[0], graph),
     )
+
+
+def _routing(first: OpView, graph: Graph) -> Routing:
+    """From the first product with experts: all copies of all tokens enter it, each its width."""
+    num_experts, width = round(first.dims[0]), first.dims[3]
+    copies = graph.storages.elements[first.inputs[0][0]] / width
+    per_token = float(copies[EXPONENTS.index((1, 1))] or copies[EXPONENTS.index((1, 0))])
+    return Routing(num_experts=num_experts, experts_per_token=max(round(per_token), 1))
 
 
 def _check_experts(graph: Graph, degree: int, counts: set[int]) -> None:

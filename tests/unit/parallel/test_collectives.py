@@ -15,7 +15,7 @@ from tests.unit.parallel.links_of_tests import (
 )
 
 from paceline.parallel import RankGroup, all_gather_s, all_reduce_s, reduce_scatter_s
-from paceline.parallel.collectives import collective_s
+from paceline.parallel.collectives import collective_s, exchange_tokens_s
 from paceline.parallel.links import COLLECTIVES, LinkTable, load_coefficients
 
 SIZES = (0.0, 8.0, 16e3, 1e6, 25e6, 1e9, 16e9)
@@ -111,3 +111,19 @@ def test_dgx_h100_reaches_its_published_bus_bandwidth() -> None:
     size = 2**30
     seconds = all_reduce_s(size, group(8, 8, SWITCH, NOTHING))[0]
     assert size * 2 * 7 / 8 / seconds == pytest.approx(464e9, rel=0.1)
+
+
+def test_tokens_sent_once_cross_the_network_no_more_than_an_all_to_all() -> None:
+    """With as many nodes as experts of a token, and one rank in each, both send the same."""
+    spread = group(64, 8, SWITCH, INFINIBAND)
+    all_copies = exchange_tokens_s(1e9, spread, per_rank_frac=1.0, per_node_frac=1.0)
+    fewer = exchange_tokens_s(1e9, spread, per_rank_frac=0.9, per_node_frac=0.4)
+    assert 0.0 < fewer[0] < all_copies[0]
+    apart = group(8, 1, NOTHING, INFINIBAND)
+    once = exchange_tokens_s(1e9, apart, per_rank_frac=1.0, per_node_frac=1.0)
+    assert once[0] == pytest.approx(collective_s("all_to_all", 1e9, apart)[0])
+
+
+def test_one_rank_sends_no_tokens() -> None:
+    alone = group(1, 8, NOTHING, NOTHING)
+    assert exchange_tokens_s(1e9, alone, per_rank_frac=1.0, per_node_frac=1.0)[0] == 0.0

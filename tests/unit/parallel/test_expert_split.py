@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.expert_split import split_experts
+from paceline.parallel.expert_split import Routing, split_experts
 from paceline.parallel.links import COLLECTIVES
 from paceline.parallel.tensor_parallel import split_graph
 from paceline.trace import Configuration, Graph, load_workload, lower, monomials
@@ -85,3 +85,18 @@ def test_only_experts_and_what_belongs_to_them_shrink() -> None:
     before, after = mixtral().storages.elements, split.graph.storages.elements
     assert np.array_equal(before[~split.is_expert], after[~split.is_expert])
     assert np.allclose(before[split.is_expert], 8 * after[split.is_expert])
+
+
+def test_routing_is_read_from_the_graph() -> None:
+    routing = split_experts(mixtral(), 8).routing
+    assert routing == Routing(num_experts=NUM_EXPERTS, experts_per_token=PER_TOKEN)
+
+
+@pytest.mark.parametrize(("num_experts", "per_token"), [(8, 2), (128, 8), (512, 22)])
+def test_a_token_reaches_no_more_places_than_it_has_experts(num_experts, per_token) -> None:
+    """One place gets every token once; as many places as experts are one for each expert."""
+    routing = Routing(num_experts=num_experts, experts_per_token=per_token)
+    reached = [routing.places(places) for places in (1, 2, 4, 8, num_experts)]
+    assert reached[0] == 1.0
+    assert reached == sorted(reached)
+    assert reached[-1] == pytest.approx(per_token)
