@@ -103,10 +103,11 @@ def test_scale_says_why_a_strategy_cannot_run_and_what_would(
     assert remedy in hint
 
 
-def test_a_plan_pins_what_it_can_evaluate_and_names_the_verb_for_the_rest(
+def test_a_plan_says_why_a_pinned_strategy_cannot_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["plan", "gpt2", "--pin", "strategy=tp5", "--pin", "nodes=1"]) == 2
+    asked = ("--pin", "strategy=tp8", "--pin", "nodes=1", "--device", "H100")
+    assert main(["plan", "gpt2", *asked]) == 2
     error, hint = capsys.readouterr().err.strip().splitlines()[-2:]
-    assert "`tp5` is not among the strategies that can be pinned" in error
-    assert "`paceline scale --strategy` takes any" in hint
+    assert "does not divide 12 attention heads" in error
+    assert "divides the number of heads" in hint

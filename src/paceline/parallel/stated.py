@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -60,18 +61,92 @@ def evaluate_stated(
         InvalidInputError: The strategy cannot run there, or has no cost model.
         DoesNotFitError: A rank's memory is too small.
     """
-    num_blocks = len(block_names(graph))
+    _check_stated(graph, cluster, strategy, seq=seq, global_batch=global_batch)
+    microbatch = global_batch // strategy.num_batches // strategy.schedule.num_microbatches
+    found = _evaluated(
+        graph, configuration, cluster, strategy, [microbatch], seq, recipe, calibration
+    )
+    return _fitting(found, cluster.device.name, cluster.device.memory_bytes or math.inf)[0]
+
+
+def evaluate_batches(
+    graph: Graph,
+    configuration: Configuration,
+    cluster: Cluster,
+    strategy: Strategy,
+    *,
+    seq: float,
+    microbatches: Sequence[int],
+    capacity_bytes: float,
+    recipe: Recipe = "half-weights",
+    calibration: Calibration | None = None,
+) -> tuple[FoundStrategy, ...]:
+    """One strategy with several microbatch sizes: those that fit, in the order given.
+
+    Args:
+        graph: The training step.
+        configuration: How a rank runs it; the strategy says what is recomputed.
+        cluster: On what.
+        strategy: What is asked for; all its ranks are used.
+        seq: Sequence length.
+        microbatches: Items per replica and microbatch.
+        capacity_bytes: Memory of one device.
+        recipe: How weights are kept.
+        calibration: Of the predictor; the built-in one by default.
+
+    Raises:
+        InvalidInputError: The strategy cannot run there, or has no cost model.
+        DoesNotFitError: None fits.
+    """
+    parts = strategy.num_batches * strategy.schedule.num_microbatches
+    _check_stated(graph, cluster, strategy, seq=seq, global_batch=parts)
+    found = _evaluated(
+        graph, configuration, cluster, strategy, microbatches, seq, recipe, calibration
+    )
+    return _fitting(found, cluster.device.name, capacity_bytes)
+
+
+def _check_stated(
+    graph: Graph, cluster: Cluster, strategy: Strategy, *, seq: float, global_batch: int
+) -> None:
     check_strategy(
         strategy,
         cluster,
         num_devices=strategy.num_ranks,
         global_batch=global_batch,
-        num_blocks=num_blocks,
+        num_blocks=len(block_names(graph)),
     )
-    how = replace(configuration, checkpointing=strategy.recompute)
     _check_sequence(strategy, seq)
-    microbatch = global_batch // strategy.num_batches // strategy.schedule.num_microbatches
+
+
+def _evaluated(
+    graph: Graph, configuration: Configuration, cluster: Cluster, strategy: Strategy,
+    microbatches: Sequence[int], seq: float, recipe: Recipe, calibration: Calibration | None,
+) -> list[FoundStrategy]:  # fmt: skip
+    """The strategy with every microbatch size, whether it fits or not."""
+    how = replace(configuration, checkpointing=strategy.recompute)
     fabric = fabric_of(cluster, configuration)
+    sizes = np.array(microbatches, dtype=np.float64)
+    variant = _variant(
+        graph, how, cluster, fabric, strategy,
+        Points(batch=sizes, seq=np.full(len(sizes), float(seq))), recipe, calibration,
+    )  # fmt: skip
+    state = state_bytes(recipe, how)
+    table = _rows(strategy, len(sizes))
+    evaluated = evaluate_strategies(table, [variant], fabric, state)
+    found = [
+        found_strategy(strategy, size, evaluated, row) for row, size in enumerate(microbatches)
+    ]
+    if strategy.gradient_sync != "all_reduce":
+        parameters = float(variant.costs.parameters.sum())
+        found = [_met_centrally(one, parameters, fabric, state) for one in found]
+    return found
+
+
+def _variant(
+    graph: Graph, how: Configuration, cluster: Cluster, fabric: Fabric, strategy: Strategy,
+    points: Points, recipe: Recipe, calibration: Calibration | None,
+) -> Variant:  # fmt: skip
     group = TensorGroup(
         degree=strategy.size("tp"),
         ranks_per_node=fabric.devices_per_node,
@@ -81,28 +156,17 @@ def evaluate_stated(
         context_degree=strategy.size("cp"),
         expert_degree=strategy.size("ep"),
     )
-    variant = Variant(
+    device = DeviceTable.from_devices([cluster.device])
+    return Variant(
         tensor_degree=group.degree,
         context_degree=group.context_degree,
         expert_degree=group.expert_degree,
         sequence_parallel=group.sequence_parallel,
         checkpointing=strategy.recompute,
         costs=block_costs(
-            graph,
-            how,
-            DeviceTable.from_devices([cluster.device]),
-            Points(batch=np.array([float(microbatch)]), seq=np.array([float(seq)])),
-            group,
-            recipe=recipe,
-            calibration=calibration,
+            graph, how, device, points, group, recipe=recipe, calibration=calibration
         ),
     )
-    state = state_bytes(recipe, how)
-    found = evaluate_strategies(_row(strategy), [variant], fabric, state)
-    one = found_strategy(strategy, microbatch, found, 0)
-    if strategy.gradient_sync != "all_reduce":
-        one = _met_centrally(one, float(variant.costs.parameters.sum()), fabric, state)
-    return _fitting(one, cluster)
 
 
 def _check_sequence(strategy: Strategy, seq: float) -> None:
@@ -178,31 +242,36 @@ def fabric_of(cluster: Cluster, configuration: Configuration) -> Fabric:
     )
 
 
-def _row(strategy: Strategy) -> StrategyTable:
-    def one(value: int) -> np.ndarray:
-        return np.array([value], dtype=np.int64)
+def _rows(strategy: Strategy, num_points: int) -> StrategyTable:
+    """The strategy once per microbatch size."""
+
+    def same(value: int) -> np.ndarray:
+        return np.full(num_points, value, dtype=np.int64)
 
     schedule, shards = strategy.schedule, strategy.size("fsdp")
     sharding = "zero3" if shards > 1 else strategy.sharding
     return StrategyTable(
-        variant=one(0),
-        dp=one(strategy.size("dp") * shards),
-        pp=one(strategy.size("pp")),
-        chunks=one(schedule.num_chunks),
-        kind=one(KINDS.index(schedule.kind)),
-        microbatches=one(schedule.num_microbatches),
-        point=one(0),
-        sharding=one(SHARDINGS.index(sharding)),
-        shards=one(shards if strategy.size("dp") > 1 and shards > 1 else 0),
+        variant=same(0),
+        dp=same(strategy.size("dp") * shards),
+        pp=same(strategy.size("pp")),
+        chunks=same(schedule.num_chunks),
+        kind=same(KINDS.index(schedule.kind)),
+        microbatches=same(schedule.num_microbatches),
+        point=np.arange(num_points, dtype=np.int64),
+        sharding=same(SHARDINGS.index(sharding)),
+        shards=same(shards if strategy.size("dp") > 1 and shards > 1 else 0),
     )
 
 
-def _fitting(found: FoundStrategy, cluster: Cluster) -> FoundStrategy:
-    capacity = cluster.device.memory_bytes
-    if capacity is not None and found.memory_bytes > capacity:
-        need, there = format_bytes(found.memory_bytes), format_bytes(capacity)
+def _fitting(
+    found: Sequence[FoundStrategy], device: str, capacity_bytes: float
+) -> tuple[FoundStrategy, ...]:
+    fits = tuple(one for one in found if one.memory_bytes <= capacity_bytes)
+    if not fits:
+        least = min(found, key=lambda one: one.memory_bytes)
+        need, there = format_bytes(least.memory_bytes), format_bytes(capacity_bytes)
         raise DoesNotFitError(
-            f"`{found.strategy}` needs {need} per device; {cluster.device.name} has {there}",
+            f"`{least.strategy}` needs {need} per device; {device} has {there}",
             hint="split more (`tp`, `pp`, `+zero3`), recompute, or take more microbatches",
         )
-    return found
+    return fits

@@ -9,6 +9,7 @@ import numpy as np
 
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError
+from paceline.parallel import Strategy
 from paceline.plan.amounts import is_generation
 from paceline.plan.chance import normal_quantile
 from paceline.plan.configurations import ConfiguredDevices, choose_configurations
@@ -129,8 +130,7 @@ def _tensor_parallel(
     precision.
     """
     workload = question.workload
-    if workload.num_parameters < _SPLIT_PARAMETERS[workload.task]:
-        return ()
+    degrees = _tensor_degrees(question)
     if question.is_training:
         configured = [c for c in configured if c.configuration.precision in _HALF_PRECISIONS]
     counts: dict[str, set[int]] = {device.name: set() for device in devices}
@@ -139,11 +139,20 @@ def _tensor_parallel(
             counts[place.device.name].add(num_devices(place))
     return tuple(
         replace(c, rows=rows, tensor_degree=degree)
-        for degree in _TENSOR_DEGREES
+        for degree in degrees
         if can_split(workload, degree)
         for c in configured
         if (rows := tuple(r for r in c.rows if _divides(degree, counts[devices[r].name])))
     )
+
+
+def _tensor_degrees(question: Question) -> tuple[int, ...]:
+    """Ways to share layers that are tried: the pinned one, or those that a large model pays."""
+    workload = question.workload
+    if "strategy" in question.goal.pins and not question.is_training:
+        pinned = Strategy.parse(question.goal.pins["strategy"]).size("tp")
+        return (pinned,) if pinned > 1 else ()
+    return _TENSOR_DEGREES if workload.num_parameters >= _SPLIT_PARAMETERS[workload.task] else ()
 
 
 def _divides(degree: int, counts: set[int]) -> bool:

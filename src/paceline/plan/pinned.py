@@ -1,15 +1,38 @@
-"""A strategy that the goal pins: whether it can run in any of the places."""
+"""A strategy that the goal pins: whether it can be pinned, and what it does in each place.
+
+Plain and sharded data parallel, and what inference runs, are among the candidates of the usual
+search, which is narrowed to them. Everything else is evaluated as stated, on every kind of machine
+whose whole number has its ranks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.errors import InvalidInputError
+import numpy as np
+
+from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Cluster, Strategy, check_strategy
 from paceline.parallel.legality import check_costed
-from paceline.plan.candidates import SHARDINGS
+from paceline.parallel.stated import evaluate_batches
+from paceline.plan.candidates import SHARDINGS, CandidateTable
+from paceline.plan.forecast_choice import pinned_count
+from paceline.plan.forecasts import Forecast
 from paceline.plan.goal import Goal
+from paceline.plan.place_table import PlaceTable
 from paceline.plan.places import Place
+from paceline.plan.question import Question
+from paceline.plan.whole_strategies import (
+    PlacedStrategy,
+    WholeStrategies,
+    as_candidates,
+    batch_limit,
+    machine_kinds,
+    reference_cell,
+)
+
+#: Sizes kept of each kind of machine.
+_NUM_BEST = 2
 
 
 def pinned_strategy(goal: Goal, places: Sequence[Place]) -> Strategy | None:
@@ -20,25 +43,30 @@ def pinned_strategy(goal: Goal, places: Sequence[Place]) -> Strategy | None:
         places: Where it could run.
 
     Raises:
-        InvalidInputError: It is no strategy that can be pinned, or can run in no place.
+        InvalidInputError: It is no strategy, or can run in no place.
     """
     if "strategy" not in goal.pins:
         return None
     pinned = Strategy.parse(goal.pins["strategy"])
     check_costed(pinned)
-    if pinned.num_ranks != pinned.size("dp") or pinned.sharding not in SHARDINGS:
-        raise InvalidInputError(
-            f"`{pinned}` is not among the strategies that can be pinned",
-            hint="pin plain or sharded data parallel: dp8, dp8+zero2, dp8+zero3; "
-            "`paceline scale --strategy` takes any",
-        )
     if pinned.num_ranks > goal.max_devices:
         raise InvalidInputError(
             f"`{pinned}` takes {pinned.num_ranks} devices; at most {goal.max_devices} are allowed",
             hint=f"add --max-devices {pinned.num_ranks}",
         )
-    _check_places(pinned, goal, places)
+    if is_searched(pinned):
+        _check_places(pinned, goal, places)
     return pinned
+
+
+def is_searched(pinned: Strategy) -> bool:
+    """Whether a strategy is data parallel as the usual search has it.
+
+    >>> [is_searched(Strategy.parse(text)) for text in ("dp8+zero2", "dp4.tp2", "dp8/mb4")]
+    [True, False, False]
+    """
+    plain = Strategy.from_degrees(dp=pinned.size("dp"), sharding=pinned.sharding)
+    return pinned == plain and pinned.sharding in SHARDINGS
 
 
 def pinned_node_counts(goal: Goal) -> tuple[int, ...]:
@@ -49,26 +77,142 @@ def pinned_node_counts(goal: Goal) -> tuple[int, ...]:
     return tuple(count for count in range(1, ranks + 1) if ranks % count == 0)
 
 
+def narrowed(candidates: CandidateTable, forecast: Forecast, pinned: Strategy) -> CandidateTable:
+    """The candidates that run the pinned strategy.
+
+    Args:
+        candidates: Of the usual search.
+        forecast: What they are made of.
+        pinned: Replicas, sharded or not, perhaps of tensor groups.
+
+    Raises:
+        InvalidInputError: It names an axis or option that the usual search does not have.
+    """
+    tensor = pinned.size("tp")
+    known = Strategy.from_degrees(dp=pinned.size("dp"), tp=tensor, sharding=pinned.sharding)
+    if pinned != known or pinned.sharding not in SHARDINGS:
+        raise InvalidInputError(
+            f"`{pinned}` is for training; inference runs replicas of tensor groups",
+            hint="pin replicas and tensor degree alone, such as dp4.tp2",
+        )
+    kept = candidates.num_devices == pinned.num_ranks
+    kept &= candidates.sharding == SHARDINGS.index(pinned.sharding)
+    kept &= forecast.tensor_degree[candidates.configuration] == tensor
+    return candidates.take(np.flatnonzero(kept))
+
+
+def evaluate_pinned(
+    question: Question,
+    places: Sequence[Place],
+    table: PlaceTable,
+    forecast: Forecast,
+    pinned: Strategy,
+) -> WholeStrategies:
+    """The pinned strategy on every kind of machine, with the fastest microbatch sizes that fit.
+
+    Args:
+        question: What is asked.
+        places: Where it could run.
+        table: The same as arrays.
+        forecast: Of one device each.
+        pinned: The strategy.
+
+    Raises:
+        InvalidInputError: It can run on no kind of machine.
+        DoesNotFitError: It can run, but fits on none.
+    """
+    microbatches = _microbatches(question, pinned)
+    rows: list[PlacedStrategy] = []
+    failures: list[DoesNotFitError | InvalidInputError] = []
+    kinds = machine_kinds(places, table)
+    for members in sorted(kinds, key=lambda kind: -float(table.memory_bytes[kind[0]])):
+        try:
+            rows += _rows_of(question, places, table, forecast, members, pinned, microbatches)
+        except (DoesNotFitError, InvalidInputError) as error:
+            failures.append(error)
+    if not rows:
+        raise _told(failures) or _no_machine(pinned, places)
+    return as_candidates(rows, table, forecast)
+
+
+def _microbatches(question: Question, pinned: Strategy) -> list[int]:
+    """Items per replica and microbatch: as asked, or powers of two up to the largest batch."""
+    goal, parts = question.goal, pinned.num_batches * pinned.schedule.num_microbatches
+    if "batch" in goal.pins:
+        return [pinned_count(goal.pins["batch"])]
+    limit = batch_limit(question)
+    most = min(limit // parts, question.options.max_batch)
+    if most < 1 or (goal.global_batch and limit % parts):
+        kind = "the global batch asked for" if goal.global_batch else "the recipe's largest batch"
+        raise InvalidInputError(
+            f"`{pinned}` takes a multiple of {parts} items per step; {kind} is {limit}",
+            hint=f"add --global-batch {-(-limit // parts) * parts}, or pin fewer replicas or "
+            "microbatches",
+        )
+    return [most] if goal.global_batch else [2**power for power in range(most.bit_length())]
+
+
+def _rows_of(
+    question: Question,
+    places: Sequence[Place],
+    table: PlaceTable,
+    forecast: Forecast,
+    members: Sequence[int],
+    pinned: Strategy,
+    microbatches: Sequence[int],
+) -> list[PlacedStrategy]:
+    """The pinned strategy on one kind of machine, in all its places; none if parts are left."""
+    first, goal = members[0], question.goal
+    per_node = int(table.devices_per_node[first])
+    num_nodes, left = divmod(pinned.num_ranks, per_node)
+    cell = reference_cell(
+        forecast, int(table.device[first]), [how.precision for how in forecast.configurations]
+    )
+    if left or cell is None or goal.pins.get("nodes", str(num_nodes)) != str(num_nodes):
+        return []
+    found = evaluate_batches(
+        question.workload.passes[0].graph, forecast.configurations[cell[0]],
+        _cluster(places[first], per_node), pinned, seq=question.seq, microbatches=microbatches,
+        capacity_bytes=float(table.memory_bytes[first]), calibration=question.calibration,
+    )  # fmt: skip
+    best = sorted(found, key=lambda one: one.step_s / one.microbatch)[:_NUM_BEST]
+    return [
+        PlacedStrategy(place=place, num_nodes=num_nodes, cell=cell, found=one)
+        for place in members
+        for one in best
+    ]
+
+
+def _told(
+    failures: Sequence[DoesNotFitError | InvalidInputError],
+) -> DoesNotFitError | InvalidInputError | None:
+    """The failure to tell: the largest memory that is too small, which comes first, or any."""
+    too_large = (error for error in failures if isinstance(error, DoesNotFitError))
+    return next(too_large, failures[0] if failures else None)
+
+
+def _cluster(place: Place, devices_per_node: int) -> Cluster:
+    return Cluster(
+        device=place.device,
+        devices_per_node=devices_per_node,
+        device_link=place.links.device,
+        node_link=place.links.node,
+    )
+
+
 def _check_places(pinned: Strategy, goal: Goal, places: Sequence[Place]) -> None:
     """Raise the last place's reason unless one place takes the strategy."""
-    parts = pinned.num_ranks * pinned.schedule.num_microbatches
     reason: InvalidInputError | None = None
     for place in places:
         per_node = int(place.offer.num_devices)
         if per_node < 1 or pinned.num_ranks % per_node:
             continue
-        cluster = Cluster(
-            device=place.device,
-            devices_per_node=per_node,
-            device_link=place.links.device,
-            node_link=place.links.node,
-        )
         try:
             check_strategy(
                 pinned,
-                cluster,
+                _cluster(place, per_node),
                 num_devices=pinned.num_ranks,
-                global_batch=goal.global_batch or parts,
+                global_batch=goal.global_batch or pinned.num_ranks,
                 num_blocks=1,
             )
         except InvalidInputError as error:

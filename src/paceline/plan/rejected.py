@@ -36,6 +36,7 @@ _NOUNS = {
     "no price": "offer without a known price",
     "perhaps not sold": "offer not known to be still sold",
     "does not fit": "offer whose devices are too small",
+    "not as pinned": "offer that the pinned strategy does not fill or fit",
     "misses the deadline": "offer missing the deadline",
     "over the budget": "offer over the budget",
     "too high a latency": "offer with too high a latency",
@@ -180,6 +181,9 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
             "not predicted",
             f"facts of {place.device.name} that the prediction needs are unknown",
         )
+    if row < 0 and "strategy" in search.goal.pins:
+        pinned = search.goal.pins["strategy"]
+        return "not as pinned", f"`{pinned}` fills no number of its machines, or does not fit"
     if row < 0:
         least = float(np.nanmin(search.forecast.memory_mid_bytes[:, device]))
         capacity = float(search.places.memory_bytes[index])

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.catalog.entities import Catalog, Device
-from paceline.parallel import LinkTable, Strategy
+from paceline.parallel import LinkTable
 from paceline.parallel.search import FoundStrategy
 from paceline.plan.amounts import Job
 from paceline.plan.candidates import (
-    SHARDINGS,
     BatchRule,
     CandidateTable,
     enumerate_candidates,
@@ -32,7 +31,13 @@ from paceline.plan.forecasts import Forecast
 from paceline.plan.goal import Goal, Work
 from paceline.plan.input_side import place_input_samples_per_s
 from paceline.plan.interruption import Checkpointing
-from paceline.plan.pinned import pinned_node_counts, pinned_strategy
+from paceline.plan.pinned import (
+    evaluate_pinned,
+    is_searched,
+    narrowed,
+    pinned_node_counts,
+    pinned_strategy,
+)
 from paceline.plan.place_table import (
     BoolArray,
     PlaceTable,
@@ -120,15 +125,8 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     devices = tuple({p.device.name: p.device for p in found.places}.values())
     forecast = choose_forecast(question, found, devices)
     places = _place_table(question, found, devices)
-    pinned = pinned_strategy(question.goal, found.places)
-    candidates = _restrict(_candidates(question, places, forecast), pinned)
-    evaluation = _evaluation(question, found, places, forecast, candidates)
-    whole = search_whole(
-        question, found.places, places, forecast, candidates, evaluation, _node_counts(question)
-    )
-    if whole is not None:
-        candidates = joined(candidates, whole.candidates)
-        evaluation = _evaluation(question, found, places, forecast, candidates, whole.found)
+    candidates, whole = _candidates(question, found, places, forecast)
+    evaluation = _evaluation(question, found, places, forecast, candidates, whole)
     stated = constraints(evaluation, question.goal, question.job.amount)
     is_certain = np.isfinite(evaluation.step_s) & (evaluation.log_sigma <= _WIDEST_LOG_SIGMA)
     is_ranked = places.is_ranked[candidates.place] & is_certain
@@ -140,7 +138,7 @@ def run_search(question: Question, catalog: Catalog) -> Search:
         forecast=forecast,
         places=places,
         candidates=candidates,
-        whole=() if whole is None else whole.found,
+        whole=whole,
         evaluation=evaluation,
         constraints=stated,
         is_certain=is_certain,
@@ -161,15 +159,28 @@ def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Devic
     )
 
 
-def _candidates(question: Question, places: PlaceTable, forecast: Forecast) -> CandidateTable:
-    return enumerate_candidates(
+def _candidates(
+    question: Question, found: PlaceSearch, places: PlaceTable, forecast: Forecast
+) -> tuple[CandidateTable, tuple[FoundStrategy, ...]]:
+    """What competes, and the strategies of the last of them, which were searched as a whole."""
+    pinned = pinned_strategy(question.goal, found.places)
+    if pinned is not None and question.is_training and not is_searched(pinned):
+        stated = evaluate_pinned(question, found.places, places, forecast, pinned)
+        return stated.candidates, stated.found
+    node_counts = _node_counts(question)
+    first = enumerate_candidates(
         places,
         forecast,
         _batch_rule(question),
-        node_counts=_node_counts(question),
+        node_counts=node_counts,
         max_devices=question.goal.max_devices,
         is_training=question.is_training,
     )
+    if pinned is not None:
+        return narrowed(first, forecast, pinned), ()
+    evaluation = _evaluation(question, found, places, forecast, first)
+    whole = search_whole(question, found.places, places, forecast, first, evaluation, node_counts)
+    return (first, ()) if whole is None else (joined(first, whole.candidates), whole.found)
 
 
 def _evaluation(
@@ -230,13 +241,3 @@ def _checkpointing(predictions: Forecast, options: SearchOptions) -> Checkpointi
     state = predictions.parameter_bytes + predictions.optimizer_state_bytes
     save_s = float(state.max(initial=0.0)) / options.checkpoint_bytes_per_s
     return Checkpointing(save_s=max(save_s, 1.0), restart_s=options.setup_s)
-
-
-def _restrict(candidates: CandidateTable, pinned: Strategy | None) -> CandidateTable:
-    """Only the pinned strategy, if one is pinned."""
-    if pinned is None:
-        return candidates
-    kept = (candidates.num_devices == pinned.num_ranks) & (
-        candidates.sharding == SHARDINGS.index(pinned.sharding)
-    )
-    return candidates.take(np.flatnonzero(kept))

@@ -29,6 +29,7 @@ from paceline.plan.places import Place
 from paceline.plan.question import Question
 from paceline.predict import DeviceTable
 
+_HALF_PRECISIONS = ("bf16", "fp16")
 #: Models from so many parameters on are worth it.
 LEAST_PARAMETERS = 5_000_000_000
 #: Kinds of machine that are searched in full, and strategies kept of each number of them.
@@ -76,17 +77,24 @@ def search_whole(
     is_large = question.workload.num_parameters >= LEAST_PARAMETERS
     if not (question.is_training and is_large) or "strategy" in question.goal.pins:
         return None
-    rows: list[_Row] = []
+    rows: list[PlacedStrategy] = []
     for members in _shortlist(places, table, candidates, evaluation):
-        cell = _reference_cell(forecast, int(table.device[members[0]]))
+        cell = reference_cell(forecast, int(table.device[members[0]]), _HALF_PRECISIONS)
         if cell is not None:
             rows += _rows_of(question, places, table, forecast, members, cell, node_counts)
-    return _as_candidates(rows, table, forecast) if rows else None
+    return as_candidates(rows, table, forecast) if rows else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    """One strategy in one place."""
+class PlacedStrategy:
+    """One strategy in one place.
+
+    Attributes:
+        place: Row of the place.
+        num_nodes: Machines.
+        cell: Configuration and batch of the forecast that stand for its device.
+        found: How, with its figures.
+    """
 
     place: int
     num_nodes: int
@@ -105,14 +113,31 @@ def _shortlist(
     The kinds nearest the front of time and cost, whatever the goal bounds: plans of two goals
     that differ in a limit alone are chosen from the same candidates.
     """
-    kinds: dict[tuple[object, ...], list[int]] = {}
-    for index, place in enumerate(places):
-        if table.is_ranked[index] and place.device.kind != "cpu":
-            kinds.setdefault(_kind(place, table, index), []).append(index)
-    kind_of = {index: members for members in kinds.values() for index in members}
+    kind_of = {
+        index: members
+        for members in machine_kinds(places, table, are_ranked=True)
+        for index in members
+    }
     first = [*_nearest_front(table, candidates, evaluation), *_roomiest(table, kind_of)]
     chosen = {id(kind_of[index]): kind_of[index] for index in first if index in kind_of}
     return list(chosen.values())[:_NUM_FABRICS]
+
+
+def machine_kinds(
+    places: Sequence[Place], table: PlaceTable, *, are_ranked: bool = False
+) -> list[list[int]]:
+    """Places by kind of machine: alike in device, number and links.
+
+    Args:
+        places: Where it could run.
+        table: The same as arrays.
+        are_ranked: Whether only places with a fresh price count.
+    """
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for index, place in enumerate(places):
+        if place.device.kind != "cpu" and (table.is_ranked[index] or not are_ranked):
+            kinds.setdefault(_kind(place, table, index), []).append(index)
+    return list(kinds.values())
 
 
 def _kind(place: Place, table: PlaceTable, index: int) -> tuple[object, ...]:
@@ -144,12 +169,23 @@ def _roomiest(table: PlaceTable, members: Iterable[int]) -> list[int]:
     return [index for pair in zip(by_price, by_size, strict=True) for index in pair]
 
 
-def _reference_cell(forecast: Forecast, device: int) -> tuple[int, int] | None:
-    """A half-precision configuration and batch whose spread stands for the device."""
+def reference_cell(
+    forecast: Forecast, device: int, precisions: Sequence[str]
+) -> tuple[int, int] | None:
+    """A configuration and batch whose spread stands for the device; None where none is known.
+
+    Args:
+        forecast: Of one device each.
+        device: Its row.
+        precisions: Accepted ones.
+    """
     for configuration, how in enumerate(forecast.configurations):
         known = np.flatnonzero(np.isfinite(forecast.step_s[configuration, device]))
-        is_half = how.precision in ("bf16", "fp16")
-        if is_half and len(known) and forecast.tensor_degree[configuration] == 1:
+        if (
+            how.precision in precisions
+            and len(known)
+            and forecast.tensor_degree[configuration] == 1
+        ):
             return configuration, int(known[0])
     return None
 
@@ -162,7 +198,7 @@ def _rows_of(
     members: Sequence[int],
     cell: tuple[int, int],
     node_counts: Sequence[int],
-) -> list[_Row]:
+) -> list[PlacedStrategy]:
     """The best strategies of one kind of machine, for each number of them, in all its places."""
     first = members[0]
     space = _space(question, places[first], table, forecast, first, cell[0])
@@ -175,7 +211,7 @@ def _rows_of(
             continue
         found = _best(question, space, num_devices, num_nodes)
         rows += [
-            _Row(place=place, num_nodes=num_nodes, cell=cell, found=one)
+            PlacedStrategy(place=place, num_nodes=num_nodes, cell=cell, found=one)
             for place in members
             for one in found
         ]
@@ -210,12 +246,17 @@ def _space(
     )
 
 
+def batch_limit(question: Question) -> int:
+    """Most items per optimizer step: as asked, of the recipe, or four million tokens."""
+    limit = question.goal.global_batch or question.workload.max_global_batch
+    return limit or max(1, _TOKENS_PER_STEP // question.seq)
+
+
 def _best(
     question: Question, space: SearchSpace, num_devices: int, num_nodes: int
 ) -> tuple[FoundStrategy, ...]:
     """Nothing where no strategy is legal or fits."""
-    limit = question.goal.global_batch or question.workload.max_global_batch
-    limit = limit or max(1, _TOKENS_PER_STEP // question.seq)
+    limit = batch_limit(question)
     global_batch = limit if question.goal.global_batch else limit // num_nodes * num_nodes
     if not space.variants or global_batch < 1:
         return ()
@@ -227,7 +268,10 @@ def _best(
         return ()
 
 
-def _as_candidates(rows: Sequence[_Row], table: PlaceTable, forecast: Forecast) -> WholeStrategies:
+def as_candidates(
+    rows: Sequence[PlacedStrategy], table: PlaceTable, forecast: Forecast
+) -> WholeStrategies:
+    """Placed strategies as rows of the candidate table."""
     place = np.array([row.place for row in rows], dtype=np.int64)
     configuration = np.array([row.cell[0] for row in rows], dtype=np.int64)
     batch = np.array([row.cell[1] for row in rows], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Pinned strategies: what can be pinned, and where it can run."""
+"""Pinned strategies: what can be pinned, where it can run, and what the plan then says of it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,58 @@ from dataclasses import replace
 from datetime import date
 from functools import cache
 
+import numpy as np
 import pytest
 
-from paceline.catalog import load_catalog
-from paceline.errors import InvalidInputError
-from paceline.plan.goal import Goal
+from paceline.catalog import Catalog, is_rankable, load_catalog
+from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.parallel import Cluster, Strategy
+from paceline.parallel.stated import evaluate_stated
+from paceline.plan import Goal, SearchOptions, Work
+from paceline.plan.choices import strategy_of
 from paceline.plan.pinned import pinned_node_counts, pinned_strategy
 from paceline.plan.places import Place, find_places
+from paceline.plan.question import resolve_question
+from paceline.plan.search import Search, run_search
+from paceline.trace import load_workload
+
+TODAY = date(2026, 11, 20)
+#: One of each kind of strategy, all on eight devices.
+STATED = (
+    "dp4.tp2+sp", "pp8", "pp4.dp2@gpipe/mb4", "pp2.dp2.tp2@interleaved2/mb4+zero1", "dp2.fsdp4",
+    "dp2.cp4", "dp8+recompute-block", "dp8/mb4", "dp8+zero1", "dp8+single-process",
+    "dp8+parameter-server",
+)  # fmt: skip
 
 
 @cache
 def places() -> tuple[Place, ...]:
-    found = find_places(load_catalog(), Goal(), today=date(2026, 11, 21))
+    found = find_places(load_catalog(), Goal(), today=TODAY)
     return tuple(found.places)
+
+
+@cache
+def catalog() -> Catalog:
+    """Machines of eight, and some of one."""
+    whole = load_catalog()
+    fresh = [offer for offer in whole.offers if is_rankable(offer, TODAY)]
+    eight = [offer for offer in fresh if offer.num_devices == 8][::3]
+    return replace(whole, offers=(*eight, *[o for o in fresh if o.num_devices == 1][:3]))
 
 
 def pin(text: str, **changes: object) -> Goal:
     return replace(Goal(), pins={"strategy": text}, **changes)  # type: ignore[arg-type]
+
+
+def search(
+    text: str, model: str = "gpt2", task: str = "train", *, work: Work | None = None,
+    **changes: object,
+) -> Search:  # fmt: skip
+    workload = load_workload(model, task=task)  # type: ignore[arg-type]
+    question = resolve_question(
+        workload, pin(text, **changes), work or Work(), today=TODAY, options=SearchOptions()
+    )
+    return run_search(question, catalog())
 
 
 def test_nothing_pinned_is_no_strategy() -> None:
@@ -35,19 +70,89 @@ def test_any_number_of_replicas_can_be_pinned_where_whole_machines_hold_it() -> 
     assert pinned_node_counts(pin("dp12")) == (1, 2, 3, 4, 6, 12)
 
 
+@pytest.mark.parametrize("text", STATED)
+def test_a_plan_runs_exactly_the_pinned_strategy(text: str) -> None:
+    found = search(text)
+    rows = np.flatnonzero(found.is_feasible)
+    assert len(rows)
+    assert {strategy_of(found, row) for row in rows} == {Strategy.parse(text)}
+
+
+@pytest.mark.parametrize("text", ["dp8", "dp8+zero3"])
+def test_searched_sharding_stays_free_in_its_microbatches_alone(text: str) -> None:
+    found, pinned = search(text, "llama-3-8b" if "zero3" in text else "gpt2"), Strategy.parse(text)
+    assert len(found.candidates)
+    for row in range(len(found.candidates)):
+        one = strategy_of(found, row)
+        assert replace(one, schedule=pinned.schedule) == pinned
+
+
+def test_figures_are_those_that_scale_gives() -> None:
+    found = search("pp2.dp2.tp2@1f1b/mb8+sp")
+    for row in range(0, len(found.candidates), 3):
+        place = found.found.places[found.candidates.place[row]]
+        configuration = found.forecast.configurations[found.candidates.configuration[row]]
+        cluster = Cluster(
+            device=place.device,
+            devices_per_node=int(place.offer.num_devices),
+            device_link=place.links.device,
+            node_link=place.links.node,
+        )
+        alone = evaluate_stated(
+            found.workload.passes[0].graph, configuration, cluster,
+            Strategy.parse("pp2.dp2.tp2@1f1b/mb8+sp"), seq=found.question.seq,
+            global_batch=int(found.evaluation.global_batch[row]),
+        )  # fmt: skip
+        assert found.evaluation.step_s[row] == pytest.approx(alone.step_s, rel=1e-9)
+
+
+def test_a_stated_global_batch_is_kept() -> None:
+    found = search("pp2.dp4@1f1b/mb4", global_batch=64)
+    assert set(found.evaluation.global_batch.tolist()) == {64}
+    assert {one.microbatch for one in found.whole} == {4}
+
+
+def test_inference_pins_replicas_of_tensor_groups() -> None:
+    found = search("dp4.tp2", task="infer", work=Work(requests_per_s=1.0))
+    assert {str(strategy_of(found, row)) for row in range(len(found.candidates))} == {"dp4.tp2"}
+    with pytest.raises(InvalidInputError, match="is for training") as caught:
+        search("pp2.dp4", task="infer", work=Work(requests_per_s=1.0))
+    assert "dp4.tp2" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("goal", "said", "hint"),
     [
-        (pin("tp8"), "not among the strategies that can be pinned", "scale --strategy"),
-        (pin("dp2.fsdp4"), "not among the strategies that can be pinned", "scale --strategy"),
         (pin("dp128"), "128 devices; at most 64", "--max-devices 128"),
         (pin("dp8", global_batch=12), "12 does not divide into 8 replicas", "16"),
+        (pin("tp2.dp2"), "an order that has no cost model", "dp . tp"),
     ],
 )
 def test_what_cannot_be_pinned_says_why(goal: Goal, said: str, hint: str) -> None:
     with pytest.raises(InvalidInputError, match=said) as caught:
         pinned_strategy(goal, places())
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("tp8", "does not divide 12 attention heads", "divides the number of heads"),
+        ("dp4.ep2", "finds no experts", "use `dp`, `tp` or `pp`"),
+        ("pp64", "are more than the model's", "use at most"),
+        ("dp8/mb1000", "a multiple of 8000 items per step", "--global-batch 8000"),
+    ],
+)
+def test_what_no_machine_can_run_says_why(text: str, said: str, hint: str) -> None:
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        search(text)
+    assert hint in caught.value.hint
+
+
+def test_what_fits_nowhere_names_the_memory() -> None:
+    with pytest.raises(DoesNotFitError, match="per device") as caught:
+        search("dp8/mb2", "llama-3-70b")
+    assert "split more" in caught.value.hint
 
 
 def test_a_machine_without_a_link_between_nodes_says_so() -> None:
