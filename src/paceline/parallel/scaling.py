@@ -53,6 +53,8 @@ class Cluster:
         usd_per_device_hour: Price of one device with its share of the node; None if unknown.
         input_items_per_s: Batch items per second that one node can read and prepare; None if
             the input is taken to keep up.
+        sends_tokens_once: Whether tokens go to experts by a dispatcher such as DeepEP, instead of
+            one copy for each expert.
     """
 
     device: Device
@@ -61,6 +63,7 @@ class Cluster:
     node_link: Link | None
     usd_per_device_hour: float | None = None
     input_items_per_s: float | None = None
+    sends_tokens_once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
