@@ -155,6 +155,7 @@ def _variant(
         sequence_parallel=strategy.sequence_parallel,
         context_degree=strategy.size("cp"),
         expert_degree=strategy.size("ep"),
+        sends_tokens_once=cluster.sends_tokens_once,
     )
     device = DeviceTable.from_devices([cluster.device])
     return Variant(
