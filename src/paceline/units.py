@@ -29,6 +29,9 @@ _BYTES: Mapping[str, float] = {
 _USD: Mapping[str, float] = {"": 1.0, "usd": 1.0, "$": 1.0}
 _POWER_W: Mapping[str, float] = {"w": 1.0, "kw": 1e3, "mw": 1e6}
 
+#: Beyond it counts no longer fit the integers of our arrays, and no job is that large.
+_LARGEST = 1e18
+
 _NUMBER = re.compile(
     r"^\s*\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+)\s*([a-zµ$]*)\s*$"
 )
@@ -43,7 +46,7 @@ def parse_duration_s(text: str) -> float:
     >>> parse_duration_s("24h")
     86400.0
     """
-    return _parse(text, _DURATION_S, what="duration", example="24h, 90min, 3d, 50ms")
+    return _parse(text, _DURATION_S, what="a duration", example="24h, 90min, 3d, 50ms")
 
 
 def parse_count(text: str) -> float:
@@ -52,7 +55,7 @@ def parse_count(text: str) -> float:
     >>> parse_count("1.5M")
     1500000.0
     """
-    return _parse(text, _COUNT, what="count", example="1281167, 400k, 1M, 10B")
+    return _parse(text, _COUNT, what="a count", example="1281167, 400k, 1M, 10B")
 
 
 def parse_bytes(text: str) -> float:
@@ -61,7 +64,7 @@ def parse_bytes(text: str) -> float:
     >>> parse_bytes("24GiB") == 24 * 2**30
     True
     """
-    return _parse(text, _BYTES, what="size", example="80GB, 24GiB, 500MB")
+    return _parse(text, _BYTES, what="a size", example="80GB, 24GiB, 500MB")
 
 
 def parse_usd(text: str) -> float:
@@ -70,7 +73,7 @@ def parse_usd(text: str) -> float:
     >>> parse_usd("5usd")
     5.0
     """
-    return _parse(text, _USD, what="amount of money", example="5usd, $1500")
+    return _parse(text, _USD, what="an amount of money", example="5usd, $1500")
 
 
 def parse_power_w(text: str) -> float:
@@ -79,18 +82,18 @@ def parse_power_w(text: str) -> float:
     >>> parse_power_w("1.2kW")
     1200.0
     """
-    return _parse(text, _POWER_W, what="power", example="30W, 1.2kW")
+    return _parse(text, _POWER_W, what="a power", example="30W, 1.2kW")
 
 
 def _parse(text: str, units: Mapping[str, float], *, what: str, example: str) -> float:
     match = _NUMBER.match(text.lower())
     factor = units.get(match.group(2)) if match else None
     if match is None or factor is None:
-        raise InvalidInputError(f"`{text}` is not a {what}", hint=f"write it like {example}")
+        raise InvalidInputError(f"`{text}` is not {what}", hint=f"write it like {example}")
     value = float(match.group(1).replace("_", "").replace(",", "")) * factor
-    if not value > 0 or not math.isfinite(value):
+    if not 0 < value <= _LARGEST:
         raise InvalidInputError(
-            f"`{text}` must be above zero and finite", hint=f"write it like {example}"
+            f"`{text}` must be above zero and at most {_LARGEST:g}", hint=f"write it like {example}"
         )
     return value
 

@@ -11,6 +11,9 @@ from paceline.plan.goal import Work
 from paceline.trace.workload import Workload
 from paceline.units import format_count
 
+#: Steps are counted in 64-bit integers.
+_MOST_SAMPLES = 1e18
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -40,7 +43,8 @@ def resolve_job(workload: Workload, work: Work, *, seq: int) -> Job:
         seq: Tokens of one batch item, where the unit is tokens.
 
     Raises:
-        InvalidInputError: Tokens for a model that reads none.
+        InvalidInputError: Tokens for a model that reads none, requests for a training job, or
+            more work than can be counted.
     """
     samples_per_item = _samples_per_item(workload, work, seq)
     if work.requests_per_s is not None:
@@ -65,6 +69,10 @@ def _samples_per_item(workload: Workload, work: Work, seq: int) -> float:
 
 def _served(workload: Workload, work: Work, samples_per_item: float) -> Job:
     assert work.requests_per_s is not None
+    if workload.task == "train":
+        raise InvalidInputError(
+            "requests are served, not trained", hint="add --task infer, or leave --rps out"
+        )
     amount = Amount(
         items_per_epoch=None,
         num_epochs=1.0,
@@ -136,6 +144,10 @@ def _times_epochs(epochs: float) -> str:
 
 
 def _job(items: int, epochs: float, samples_per_item: float, text: str, assumption: str) -> Job:
+    if items * samples_per_item * epochs > _MOST_SAMPLES:
+        raise InvalidInputError(
+            f"{text} are more than can be counted", hint=f"give less than {_MOST_SAMPLES:g} in all"
+        )
     amount = Amount(items_per_epoch=items, num_epochs=epochs, samples_per_item=samples_per_item)
     return Job(
         amount=amount,

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.trace.costs import Compiler
 
 Objective = Literal["auto", "cost", "time", "energy", "performance-per-usd"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
@@ -80,8 +81,10 @@ class Goal:
             _check_chance(name, getattr(self, name))
         _check_known("objective", (self.objective,), OBJECTIVES)
         _check_known("pin", self.pins, PIN_KEYS)
-        for precision in self.precisions:
+        for precision in _with_pin(self.precisions, self.pins, "precision"):
             find_precision(precision)
+        compilers = _with_pin(self.compilers, self.pins, "compiler")
+        _check_known("compiler", compilers, get_args(Compiler))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +157,10 @@ def _check_chance(name: str, chance: float) -> None:
             f"`{name}` must be at least 0.5 and below 1, not {chance}",
             hint="0.8 means: in four of five cases",
         )
+
+
+def _with_pin(accepted: tuple[str, ...], pins: Mapping[str, str], key: str) -> tuple[str, ...]:
+    return (*accepted, pins[key]) if key in pins else accepted
 
 
 def _check_known(kind: str, names: object, known: tuple[str, ...]) -> None:

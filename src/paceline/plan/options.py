@@ -39,7 +39,7 @@ def parse_work(options: Mapping[str, str]) -> Work:
     """Work from command-line options (``samples``, ``epochs``, ``tokens``, ``rps`` …).
 
     >>> parse_work({"samples": "1M", "epochs": "10"}).num_samples
-    1000000.0
+    1000000
     """
     return Work(**_parse_fields(options, _WORK_OPTIONS, kind="work"))
 
@@ -96,7 +96,7 @@ def _parse_flag(text: str) -> bool:
 def _parse_whole(text: str) -> int:
     count = parse_count(text)
     if not count.is_integer():
-        raise InvalidInputError(f"`{text}` is not a whole number", hint="write it like 8 or 4k")
+        raise InvalidInputError(f"`{text}` is not a whole number", hint="write it like 8, 4k, 1.5M")
     return int(count)
 
 
@@ -146,9 +146,9 @@ _GOAL_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 _WORK_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "samples": ("num_samples", parse_count),
+    "samples": ("num_samples", _parse_whole),
     "epochs": ("num_epochs", parse_count),
-    "tokens": ("num_tokens", parse_count),
+    "tokens": ("num_tokens", _parse_whole),
     "rps": ("requests_per_s", parse_count),
     "prompt": ("prompt_tokens", _parse_whole),
     "output": ("output_tokens", _parse_whole),

@@ -21,6 +21,8 @@ from paceline.plan.ownership import electricity_usd_per_kwh
 
 #: An owned machine is taken to stand where electricity costs the world's mean.
 ELECTRICITY_REGION = "World"
+#: Stands for the cloud and the region of what is owned.
+OWN = "own"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,7 @@ def _owned_offer(machine: Machine, device: Device, count: int, today: date) -> O
     electricity = electricity_usd_per_kwh(ELECTRICITY_REGION)
     return Offer(
         name=machine.name,
-        cloud="own",
+        cloud=OWN,
         instance_type="own machine",
         device_name=device.name,
         accelerator=device.name,
@@ -125,7 +127,7 @@ def _owned_offer(machine: Machine, device: Device, count: int, today: date) -> O
         has_rdma=False,
         usd_per_hour=electricity_usd_per_hour(device, count),
         spot_usd_per_hour=None,
-        region="own",
+        region=OWN,
         priced_on=today,
         spot_on=None,
         interruption_frac_per_month=None,

@@ -15,7 +15,7 @@ from paceline.catalog import find_devices, is_alive, offer_links, unranked_reaso
 from paceline.catalog.entities import Catalog, Device, Offer, OfferLinks
 from paceline.errors import UnknownNameError
 from paceline.plan.goal import Goal
-from paceline.plan.own_machines import OwnedOffer, is_part, offered_device, owned_offers
+from paceline.plan.own_machines import OWN, OwnedOffer, is_part, offered_device, owned_offers
 from paceline.plan.support import platform_of
 from paceline.planfile import PlannedStack
 from paceline.stack import newest_stack, why_unsupported
@@ -93,10 +93,12 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
         today: The day prices are judged on.
 
     Raises:
-        UnknownNameError: A device or offer of the goal is not in the catalogue.
+        UnknownNameError: A device, offer, vendor, cloud or region of the goal is not in the
+            catalogue.
     """
     devices = {device.name: device for device in catalog.devices}
     wanted = {d.name for name in _device_names(goal) for d in find_devices(catalog, name)}
+    _check_filters(catalog, goal)
     _check_pinned_offer(catalog, goal)
     support = _Support()
     places: list[Place] = []
@@ -152,6 +154,25 @@ def _owned_place(owned: OwnedOffer, device: Device, support: _Support) -> Place:
 
 def _device_names(goal: Goal) -> tuple[str, ...]:
     return (goal.pins["device"],) if "device" in goal.pins else goal.devices
+
+
+def _check_filters(catalog: Catalog, goal: Goal) -> None:
+    """Refuse words that nothing has: a misspelt one would narrow the choice unseen."""
+    offers, devices = catalog.offers, catalog.devices
+    for kind, words, known in (
+        ("vendor", goal.vendors, {device.vendor for device in devices}),
+        ("device class", goal.device_classes, {device.device_class for device in devices}),
+        ("cloud", goal.clouds, {offer.cloud for offer in offers} | {OWN}),
+    ):
+        for word in words:
+            if not _is_one(word, tuple(known)):
+                raise UnknownNameError.from_name(kind, word, sorted(known))
+    regions = {offer.region for offer in offers} | {OWN}
+    for word in goal.regions:
+        if not any(region.lower().startswith(word.lower()) for region in regions):
+            raise UnknownNameError.from_name(
+                "region", word, regions, command="paceline offers --all"
+            )
 
 
 def _check_pinned_offer(catalog: Catalog, goal: Goal) -> None:

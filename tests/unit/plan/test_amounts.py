@@ -65,3 +65,14 @@ def test_epochs_without_a_reference_job_are_refused():
     model = replace(load_workload("resnet50"), reference_job=None)
     with pytest.raises(InvalidInputError, match="no reference job"):
         resolve_job(model, Work(num_epochs=3), seq=1)
+
+
+@pytest.mark.parametrize("work", [Work(num_samples=1e18, num_epochs=2), Work(num_epochs=1e13)])
+def test_more_work_than_can_be_counted_is_refused(work):
+    with pytest.raises(InvalidInputError, match="more than can be counted"):
+        job("resnet50", work)
+
+
+def test_requests_of_a_training_job_are_refused():
+    with pytest.raises(InvalidInputError, match="served, not trained"):
+        job("resnet50", Work(requests_per_s=5.0))

@@ -284,8 +284,26 @@ def test_a_model_that_fits_nowhere_says_so():
 
 def test_filters_that_leave_nothing_are_named():
     with pytest.raises(NoOfferError) as caught:
-        planned("resnet50", clouds=("nowhere",))
-    assert "--cloud" in caught.value.hint
+        planned("resnet50", vendors=("AMD",), clouds=("lambda",))
+    assert "--vendor" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"clouds": ("aws", "amazone")},
+        {"regions": ("eu", "mars")},
+        {"vendors": ("nvidea",)},
+        {"device_classes": ("gaming",)},
+        {"compilers": ("gcc",)},
+        {"pins": {"compiler": "gcc"}},
+        {"pins": {"precision": "fp7"}},
+    ],
+    ids=str,
+)
+def test_a_misspelt_filter_is_refused_even_beside_a_right_one(filters):
+    with pytest.raises(UnknownNameError):
+        planned("resnet50", **filters)
 
 
 def test_a_pinned_offer_is_priced_even_if_its_price_is_old():
