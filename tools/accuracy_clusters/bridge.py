@@ -1,8 +1,9 @@
-"""Megatron-Bridge's published pretraining: dense models under tensor, pipeline and data parallel.
+"""Megatron-Bridge's published training: every kind of parallel, of models with and without experts.
 
 Each row's strategy is costed as `paceline scale --strategy` costs it. NVIDIA's recipes
-(Megatron-Bridge, scripts/performance/configs/llama) recompute nothing and hand activations to the
-host where memory is short, so nothing is recomputed here and memory is not asked.
+(Megatron-Bridge, scripts/performance/configs) recompute next to nothing and hand activations to
+the host where memory is short, so nothing is recomputed here and memory is not asked.
+``bridge_recipes.csv`` says how tokens reach their experts in each recipe.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from paceline.parallel.stated import evaluate_stated
 from paceline.trace.graph import Graph
 
 SYSTEMS = Path(__file__).with_name("systems.csv")
+RECIPES = Path(__file__).with_name("bridge_recipes.csv")
+_CONDITIONS = ("model", "gpu", "precision", "parallelism", "release")
 _DEGREE = re.compile(r"\b(TP|PP|CP|VP|EP|FSDP)=(\d+)")
+#: Of a row with two recipes the second stands in brackets; its throughput is not in the table.
+_SECOND = re.compile(r" ?\([^)]*\)")
+#: Release 25.09 states no precision. Its page prints FP8 and, in brackets, FP8 of other blocks.
+_UNSTATED = "FP8"
 _LINK_LATENCY_S = 7e-7
 
 
@@ -40,10 +47,12 @@ class NotBuiltError(Exception):
 def with_predictions(table: pd.DataFrame, cache_folder: Path | None) -> pd.DataFrame:
     """The rows with tokens per second, NaN where ``reason`` says why not.
 
-    ``plain`` is what the tool says of the strategy. The recipes overlap what tensor ranks exchange
-    with products, chunk by chunk (``CommOverlapConfig(tp_comm_overlap=True)``), which a strategy
-    cannot state: in ``predicted`` all chunks but one are hidden.
+    ``plain`` is what the tool says of the strategy. The recipes hide communication in ways that a
+    strategy cannot state; in ``predicted`` it is hidden as they say: what tensor ranks exchange
+    (``CommOverlapConfig(tp_comm_overlap=True)``) but for one chunk, and what expert ranks exchange
+    behind computing (``moe_a2a_overlap``).
     """
+    table = stated(table)
     columns: dict[str, list[object]] = {"plain": [], "predicted": [], "reason": []}
     for row, values in zip(rows_of(table), table.itertuples(), strict=True):
         try:
@@ -51,11 +60,49 @@ def with_predictions(table: pd.DataFrame, cache_folder: Path | None) -> pd.DataF
         except (NotBuiltError, UnresolvedRowError, PacelineError) as error:
             entry = (np.nan, np.nan, str(error))
         else:
-            hidden_s = found.tensor_s * (1.0 - 1.0 / found.strategy.size("tp"))
+            hidden_s = _hidden_s(found, is_expert_hidden=values.hides_exchange)
             entry = (tokens / found.step_s, tokens / (found.step_s - hidden_s), "")
         for name, value in zip(columns, entry, strict=True):
             columns[name].append(value)
     return table.assign(**columns)
+
+
+def _hidden_s(found: FoundStrategy, *, is_expert_hidden: bool) -> float:
+    """Communication that the recipe hides; tensor ranks of models with experts hide none."""
+    degree, shared_s = found.strategy.size("tp"), found.tensor_s
+    if found.strategy.size("ep") == 1:
+        return shared_s * (1.0 - 1.0 / degree)
+    return min(shared_s, found.step_s - shared_s) if is_expert_hidden else 0.0
+
+
+def stated(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows with what the recipes of their release say, and names without remarks."""
+    release = table.notes.str.extract(r"^([\d.]+)")[0].fillna("")
+    table = table.assign(
+        release=release,
+        model=table.model.str.replace(_SECOND, "", regex=True),
+        precision=table.precision.where(table.precision.notna(), _UNSTATED),
+        parallelism=table.parallelism.str.replace(_SECOND, "", regex=True),
+    )
+    recipes = [_recipe(row) for row in table.itertuples()]
+    return table.assign(
+        sends_once=[recipe["sends_once"] == "yes" for recipe in recipes],
+        hides_exchange=[recipe["hides_exchange"] == "yes" for recipe in recipes],
+    )
+
+
+def _recipe(row: Any) -> dict[str, str]:
+    """The first line that fits; dense models have none and exchange no tokens."""
+    for line in _recipes():
+        if all(re.fullmatch(line[name] or ".*", getattr(row, name)) for name in _CONDITIONS):
+            return line
+    return {"sends_once": "no", "hides_exchange": "no"}
+
+
+@cache
+def _recipes() -> tuple[dict[str, str], ...]:
+    with RECIPES.open(encoding="utf-8") as lines:
+        return tuple(csv.DictReader(lines))
 
 
 def _found(row: Row, values: Any, cache_folder: Path | None) -> tuple[FoundStrategy, float]:
@@ -65,7 +112,9 @@ def _found(row: Row, values: Any, cache_folder: Path | None) -> tuple[FoundStrat
     found = evaluate_stated(
         _graph(job.entry, cache_folder),
         replace(job.configuration, compiler="compiled", attention="flash"),
-        _clusters()[values.gpu],
+        replace(
+            _clusters()[values.gpu], sends_tokens_once=values.sends_once, keeps_experts_whole=True
+        ),
         strategy,
         seq=values.seq_len,
         global_batch=int(values.global_batch),
@@ -74,12 +123,17 @@ def _found(row: Row, values: Any, cache_folder: Path | None) -> tuple[FoundStrat
 
 
 def _strategy(values: Any) -> Strategy:
-    """What a row states, in the tool's notation."""
+    """What a row states, in the tool's notation.
+
+    Tensor ranks are expert ranks too (``expert_tensor_parallel_size=1``); the tool counts expert
+    ranks beside tensor ranks.
+    """
     degrees = _degrees(values)
     tp, pp, cp, ep, chunks = (degrees[name] for name in ("TP", "PP", "CP", "EP", "VP"))
-    dp, left = divmod(values.n_gpus, tp * pp * cp * ep)
-    if left:
-        raise NotBuiltError("expert ranks that are tensor ranks of the layers between")
+    ep, left = divmod(ep, tp) if ep > 1 else (ep, 0)
+    dp, unused = divmod(values.n_gpus, tp * pp * cp * max(ep, 1))
+    if left or unused:
+        raise NotBuiltError("expert ranks that the other degrees do not divide")
     count, left = divmod(int(values.global_batch), dp * ep * int(values.batch_per_gpu))
     if left:
         raise NotBuiltError("its global batch is no whole number of microbatches")
@@ -91,12 +145,10 @@ def _strategy(values: Any) -> Strategy:
 
 
 def _degrees(values: Any) -> dict[str, int]:
-    if values.compiler_flags != "pretrain":
-        raise NotBuiltError("fine-tuning: SFT or LoRA and the packing of sequences are not stated")
-    if pd.isna(values.precision) or values.precision.startswith("NVFP4"):
-        raise NotBuiltError("NVFP4, or no precision stated")
-    if "(" in values.parallelism:
-        raise NotBuiltError("two recipes in one row")
+    if "LoRA Performance" in values.notes:
+        raise NotBuiltError("LoRA: strategies have no cost of frozen weights")
+    if values.precision.startswith("NVFP4"):
+        raise NotBuiltError("NVFP4: no such precision in the tool")
     degrees = {name: int(size) for name, size in _DEGREE.findall(values.parallelism)}
     return {"TP": 1, "PP": 1, "CP": 1, "EP": 1, "VP": 1, "FSDP": 0} | degrees
 

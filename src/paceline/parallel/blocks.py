@@ -90,6 +90,8 @@ class TensorGroup:
         expert_degree: Ranks that have a part of the experts.
         sends_tokens_once: Whether a token is sent once to each node and rank that wants it, as
             DeepEP does, instead of once to each of its experts.
+        keeps_experts_whole: Whether tensor ranks are expert ranks too, with experts of their own,
+            instead of sharing each expert (Megatron-LM with ``expert-tensor-parallel-size 1``).
     """
 
     degree: int
@@ -100,6 +102,7 @@ class TensorGroup:
     context_degree: int = 1
     expert_degree: int = 1
     sends_tokens_once: bool = False
+    keeps_experts_whole: bool = False
 
     def ranks(self, degree: int, stride: int, num_points: int) -> RankGroup:
         """Ranks ``stride`` apart, which share the node's network with their neighbours."""
@@ -342,16 +345,19 @@ def _shared_s(
 ) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """Seconds of communication between tensor and expert ranks, in forward and in backward.
 
-    With sequence parallel a tensor rank sends its part of the tokens to the experts.
+    With sequence parallel a tensor rank sends its part of the tokens to the experts. Whole experts
+    are as many parameters and operations for a rank as its shares of them; what differs is who
+    exchanges what.
     """
     num_points, stride = len(points.batch), group.degree * group.context_degree
-    tensor = group.ranks(group.degree, 1, num_points)
+    tensor, calls = group.ranks(group.degree, 1, num_points), split.collectives
     expert = group.ranks(group.expert_degree, stride, num_points)
     part = 1.0 / group.degree if group.sequence_parallel else 1.0
+    if group.keeps_experts_whole:
+        calls = calls.take(~experts.is_product[calls.op])
+        expert = group.ranks(group.expert_degree * group.degree, 1, num_points)
     tokens = replace(experts.collectives, elements=experts.collectives.elements * part)
-    forward, backward = _calls_s(
-        split.graph, split.collectives, names, configuration, points, tensor
-    )
+    forward, backward = _calls_s(split.graph, calls, names, configuration, points, tensor)
     routing = experts.routing if group.sends_tokens_once else None
     out, back = _calls_s(split.graph, tokens, names, configuration, points, expert, routing)
     return forward + out, backward + back

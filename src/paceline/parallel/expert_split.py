@@ -62,12 +62,14 @@ class ExpertSplit:
         is_expert: Storage holds experts, their gradients or their optimizer state,
             (num_storages,).
         routing: Where tokens go; None without expert ranks.
+        is_product: Op is one of the experts' products, (num_ops,).
     """
 
     graph: Graph
     collectives: CollectiveTable
     is_expert: npt.NDArray[np.bool_]
     routing: Routing | None
+    is_product: npt.NDArray[np.bool_]
 
 
 @lru_cache(maxsize=8)
@@ -83,11 +85,14 @@ def split_experts(graph: Graph, degree: int) -> ExpertSplit:
     Raises:
         InvalidInputError: The model has no experts, or a number that the degree does not divide.
     """
-    none = np.zeros(len(graph.storages.owner), dtype=np.bool_)
+    none, is_product = (
+        np.zeros(size, dtype=np.bool_) for size in (len(graph.storages.owner), len(graph.ops.kind))
+    )
     if degree == 1:
         return ExpertSplit(
-            graph=graph, collectives=collective_table([]), is_expert=none, routing=None
-        )
+            graph=graph, collectives=collective_table([]), is_expert=none, routing=None,
+            is_product=is_product,
+        )  # fmt: skip
     views = view_ops(graph)
     batches = [op for op in views if op.kind == OpKind.MATMUL and op.dims[0] > 1]
     applied = [op for op in batches if op.weight is not None]
@@ -95,11 +100,13 @@ def split_experts(graph: Graph, degree: int) -> ExpertSplit:
     products = [op for op in batches if op.module in modules]
     _check_experts(graph, degree, {round(op.dims[0]) for op in products})
     is_expert = _expert_storages(views, products, graph)
+    is_product[[op.index for op in products]] = True
     return ExpertSplit(
         graph=_scaled(graph, is_expert, [op.index for op in products], degree),
         collectives=collective_table(_exchanges(applied, graph)),
         is_expert=is_expert,
         routing=_routing(applied[0], graph),
+        is_product=is_product,
     )
 
 

@@ -55,6 +55,8 @@ class Cluster:
             the input is taken to keep up.
         sends_tokens_once: Whether tokens go to experts by a dispatcher such as DeepEP, instead of
             one copy for each expert.
+        keeps_experts_whole: Whether tensor ranks are expert ranks too, with experts of their own,
+            instead of sharing each expert.
     """
 
     device: Device
@@ -64,6 +66,7 @@ class Cluster:
     usd_per_device_hour: float | None = None
     input_items_per_s: float | None = None
     sends_tokens_once: bool = False
+    keeps_experts_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

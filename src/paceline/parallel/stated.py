@@ -156,6 +156,7 @@ def _variant(
         context_degree=strategy.size("cp"),
         expert_degree=strategy.size("ep"),
         sends_tokens_once=cluster.sends_tokens_once,
+        keeps_experts_whole=cluster.keeps_experts_whole,
     )
     device = DeviceTable.from_devices([cluster.device])
     return Variant(

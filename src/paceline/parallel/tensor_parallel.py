@@ -45,6 +45,15 @@ class CollectiveTable:
     elements: FloatArray
     element_bytes: FloatArray
 
+    def take(self, chosen: npt.NDArray[np.bool_]) -> CollectiveTable:
+        """Some of the calls."""
+        return CollectiveTable(
+            op=self.op[chosen],
+            name=self.name[chosen],
+            elements=self.elements[chosen],
+            element_bytes=self.element_bytes[chosen],
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorSplit:

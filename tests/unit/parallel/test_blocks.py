@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from links_of_tests import make_link
@@ -57,3 +59,29 @@ def test_recomputing_keeps_less_and_takes_longer(gpt2) -> None:
     assert (recomputed.saved_bytes.sum(axis=1) < plain.saved_bytes.sum(axis=1)).all()
     assert (recomputed.backward_s.sum(axis=1) > plain.backward_s.sum(axis=1)).all()
     assert np.array_equal(recomputed.parameters, plain.parameters)
+
+
+def test_experts_kept_whole_and_tokens_sent_once_spare_communication() -> None:
+    """Whole experts need no sum over tensor ranks; a dispatcher sends no copy twice."""
+    graph, link = load_workload("mixtral-8x7b").passes[0].graph, LinkTable.from_links([make_link()])
+    plain = TensorGroup(
+        degree=2, ranks_per_node=8, device_link=link, node_link=link, sequence_parallel=True,
+        expert_degree=2,
+    )  # fmt: skip
+    costs = [
+        block_costs(
+            graph,
+            Configuration(),
+            DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")]),
+            Points(batch=np.ones(1), seq=np.full(1, SEQ)),
+            group,
+        )
+        for group in (
+            plain,
+            replace(plain, keeps_experts_whole=True),
+            replace(plain, keeps_experts_whole=True, sends_tokens_once=True),
+        )
+    ]
+    split, whole, once = (float(one.tensor_s.sum()) for one in costs)
+    assert split > whole > once > 0.0
+    assert np.array_equal(costs[0].expert_parameters, costs[1].expert_parameters)

@@ -20,11 +20,9 @@ from accuracy_clusters import bridge, mlperf, report  # noqa: E402
 
 
 def recipe(parallelism, *, n_gpus, global_batch, batch_per_gpu=1, **changes):
-    stated = {"compiler_flags": "pretrain", "precision": "FP8", "parallelism": parallelism}
-    return SimpleNamespace(
-        **stated | {"n_gpus": n_gpus, "global_batch": global_batch, "batch_per_gpu": batch_per_gpu},
-        **changes,
-    )  # fmt: skip
+    stated = {"notes": "26.08 NeMo", "precision": "FP8", "parallelism": parallelism}
+    counts = {"n_gpus": n_gpus, "global_batch": global_batch, "batch_per_gpu": batch_per_gpu}
+    return SimpleNamespace(**stated | counts | changes)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +34,7 @@ def recipe(parallelism, *, n_gpus, global_batch, batch_per_gpu=1, **changes):
         ("TP=8 PP=8 CP=2 VP=8 EP=n/a", 1024, 1536,
          "pp8.dp8.cp2.tp8@interleaved8/mb192+zero1+sp"),
         ("TP=1 PP=4 CP=1 VP=4 EP=64", 256, 4096, "pp4.ep64@interleaved4/mb64+zero1"),
+        ("TP=2 PP=1 EP=64", 64, 512, "ep32.tp2/mb16+zero1+sp"),
     ],
 )  # fmt: skip
 def test_a_recipe_becomes_the_strategy_it_states(parallelism, n_gpus, global_batch, expected):
@@ -46,14 +45,28 @@ def test_a_recipe_becomes_the_strategy_it_states(parallelism, n_gpus, global_bat
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        (recipe("TP=2 PP=1 EP=64", n_gpus=64, global_batch=512), "expert ranks"),
+        (recipe("TP=4 PP=1 EP=6", n_gpus=64, global_batch=512), "expert ranks"),
         (recipe("TP=1 PP=1", n_gpus=64, global_batch=100), "no whole number of microbatches"),
-        (recipe("TP=1 (2) PP=1", n_gpus=8, global_batch=64), "two recipes"),
+        (recipe("TP=1", n_gpus=8, global_batch=64, precision="NVFP4"), "no such precision"),
     ],
 )
 def test_a_recipe_that_cannot_be_built_says_why(row, reason):
     with pytest.raises(bridge.NotBuiltError, match=reason):
         bridge._strategy(row)
+
+
+def test_a_row_has_what_the_recipe_of_its_release_says():
+    table = pd.DataFrame({
+        "model": ["DeepSeekV3 (w/o MTP)", "DeepSeekV3", "LLAMA3_8B"], "gpu": ["GB200"] * 3,
+        "precision": [np.nan, "MXFP8", "FP8"], "parallelism": ["TP=1 PP=4 (8) CP=1"] * 3,
+        "notes": ["25.09 NeMo Container", "26.06.01 NeMo Container", "26.06 NeMo Container"],
+    })  # fmt: skip
+    found = bridge.stated(table)
+    assert found.model.tolist() == ["DeepSeekV3", "DeepSeekV3", "LLAMA3_8B"]
+    assert found.precision[0] == "FP8"
+    assert set(found.parallelism) == {"TP=1 PP=4 CP=1"}
+    assert found.sends_once.tolist() == [True, True, False]
+    assert found.hides_exchange.tolist() == [False, True, False]
 
 
 def test_facts_of_a_submission_follow_its_benchmark_and_device():
