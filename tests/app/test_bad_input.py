@@ -6,6 +6,8 @@ import io
 import os
 import pickle
 import stat
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -513,3 +515,20 @@ def test_options_of_any_text(option: str, text: str) -> None:
     from paceline.app.inquiry import inquire
 
     assert_refused(lambda: inquire("resnet50", as_of="2026-11-20", **{option: text}))
+
+
+# Disks ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_an_answer_that_cannot_be_written_is_no_bug() -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "paceline", "models"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines() == [
+        "error: cannot write the answer: No space left on device",
+        "hint: make room there, or write elsewhere",
+    ]

@@ -366,12 +366,7 @@ def calibrate(
         python=python,
         on_progress=on_progress or (lambda _: None),
     )
-    try:
-        write_updates(found, out)
-    except OSError as error:
-        raise InvalidInputError(
-            f"`{out}` cannot be written: {error.strerror}", hint="name a writable file"
-        ) from None
+    write_updates(found, out)
     return summary
 
 

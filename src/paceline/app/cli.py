@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from paceline.app.command_line import Commands, run
-from paceline.errors import PacelineError, UnknownNameError, WorkerError
+from paceline.errors import InvalidInputError, PacelineError, UnknownNameError, WorkerError
 
 #: Where each verb lives. Only the module of the verb that was typed is imported.
 VERBS: Mapping[str, str] = {
@@ -41,6 +43,9 @@ VERBS: Mapping[str, str] = {
 _NUMERIC_VERBS = frozenset({"plan", "predict", "trace", "scale", "score", "calibrate"})
 _THREADS = "OPENBLAS_NUM_THREADS"
 
+#: What the place that is written to refuses: no bug of ours.
+_DISK_FAILURES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _HELP = "Know which accelerator a deep-learning job needs before anything is rented."
@@ -64,9 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has gone; keep Python from complaining when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader (`| head`) has gone.
+        _forget_stdout()
         return _BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in _DISK_FAILURES:
+            raise
+        _forget_stdout()
+        _print_error(_disk_error(error))
+        return PacelineError.exit_code
 
 
 def build_commands(verbs: Sequence[str] | None = None) -> Commands:
@@ -110,6 +121,19 @@ def _load_numpy_for_one_thread() -> None:
     import_module("numpy")
     if before is None:
         del os.environ[_THREADS]
+
+
+def _forget_stdout() -> None:
+    """Keep Python from failing once more when it flushes stdout at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _disk_error(error: OSError) -> InvalidInputError:
+    where = f"to `{error.filename}`" if error.filename else "the answer"
+    return InvalidInputError(
+        f"cannot write {where}: {error.strerror}", hint="make room there, or write elsewhere"
+    )
 
 
 def _print_error(error: PacelineError) -> None:

@@ -47,6 +47,7 @@ from paceline.run.stacks import (
 )
 from paceline.run.worker import Limits, run_worker
 from paceline.units import format_duration, parse_bytes, parse_duration_s
+from paceline.writing import write_whole
 
 _MEMORY_SHARE = 0.85
 
@@ -183,7 +184,7 @@ def write_html(rows: Sequence[LedgerRow], path: Path) -> None:
     """Write the report page and say so."""
     from paceline.report.html import measurements_page
 
-    path.write_text(measurements_page(rows), encoding="utf-8")
+    write_whole(path, measurements_page(rows))
     print(f"{path} written", file=sys.stderr)
 
 

@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
-from paceline.errors import InvalidInputError
+from paceline.writing import write_whole
 
 #: Version of the layout of every JSON answer; it grows when a key changes its meaning or goes.
 SCHEMA_VERSION = 1
@@ -52,12 +52,7 @@ def say(answer: Answer, form: Form, output: Path | None) -> None:
     if output is None:
         print(text)
         return
-    try:
-        output.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot write `{output}`: {error.strerror}", hint="choose another path"
-        ) from None
+    write_whole(output, text + "\n")
     print(f"{output} written", file=sys.stderr)
 
 

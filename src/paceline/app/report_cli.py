@@ -10,6 +10,7 @@ from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.measure_cli import StoreFolder
 from paceline.app.output import Answer, say
+from paceline.writing import write_whole
 
 
 def register(app: Commands) -> None:
@@ -43,7 +44,7 @@ def report(
         precision=precision,
         task=task,
     )
-    reporting.write_text(page, html)
+    write_whole(html, page)
     print(f"{html} written", file=sys.stderr)
 
 

@@ -43,20 +43,6 @@ def page_of(
     return _model_page(subject, device, batches, precision, task)
 
 
-def write_text(text: str, path: Path) -> None:
-    """Write a page.
-
-    Raises:
-        InvalidInputError: The file cannot be written.
-    """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot write `{path}`: {error.strerror}", hint="choose another path"
-        ) from None
-
-
 def find_ceilings(
     stack: str | None,
     *,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paceline.errors import InvalidInputError
 from paceline.measurements.records import Record, record_to_line
+from paceline.writing import whole_file
 
 
 def export_records(records: Sequence[Record], path: Path) -> None:
@@ -30,12 +31,8 @@ def export_records(records: Sequence[Record], path: Path) -> None:
         raise InvalidInputError(
             f"`{path}` has no format that is known", hint=f"end it with {', '.join(writers)}"
         )
-    try:
-        writer(records, path)
-    except OSError as error:
-        raise InvalidInputError(
-            f"`{path}` cannot be written: {error.strerror}", hint="choose another place"
-        ) from None
+    with whole_file(path) as draft:
+        writer(records, draft)
 
 
 def _row(record: Record) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import Any
 from paceline.errors import InvalidInputError
 from paceline.plan.documents import parse_yaml, read_text, schema_of, validate
 from paceline.planfile import SCHEMA_VERSION, PlanFile
+from paceline.writing import write_whole
 
 _HEADER = (
     "# A plan of paceline. Units stand in the key names. Read by `paceline deploy` and `report`.\n"
@@ -21,12 +22,7 @@ def write_plan(plan: PlanFile, path: Path) -> None:
     Raises:
         InvalidInputError: The file cannot be written.
     """
-    try:
-        path.write_text(dump_plan(plan), encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot write the plan file `{path}`: {error.strerror}", hint="choose another path"
-        ) from None
+    write_whole(path, dump_plan(plan))
 
 
 def read_plan(path: Path) -> PlanFile:

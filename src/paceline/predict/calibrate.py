@@ -24,6 +24,7 @@ from typing import Any
 
 from paceline.errors import InvalidInputError
 from paceline.predict.calibration import Calibration, Residual, Update
+from paceline.writing import whole_file
 
 _FORMAT_VERSION = 1
 #: Ratios outside are mistakes (a wrong unit, a wrong device), not calibration.
@@ -85,11 +86,16 @@ def undo(calibration: Calibration) -> Calibration:
 
 
 def write_updates(calibration: Calibration, path: Path) -> None:
-    """Keep the updates, and nothing of the built-in coefficients, as JSON."""
+    """Keep the updates, and nothing of the built-in coefficients, as JSON.
+
+    Raises:
+        InvalidInputError: The file cannot be written.
+    """
     updates = [dataclasses.asdict(update) for update in calibration.updates]
     content = {"format_version": _FORMAT_VERSION, "updates": updates}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    with whole_file(path) as draft:
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def read_updates(calibration: Calibration, path: Path) -> Calibration:
@@ -99,11 +105,18 @@ def read_updates(calibration: Calibration, path: Path) -> Calibration:
         InvalidInputError: Not such a file.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read the calibration `{path}`: {error.strerror}",
+            hint="write one with `paceline calibrate rows.csv`",
+        ) from None
+    try:
+        content = json.loads(text)
         if content["format_version"] != _FORMAT_VERSION:
             raise ValueError(f"format version {content['format_version']}")
         updates = tuple(_update(item) for item in content["updates"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInputError(
             f"`{path}` is not a calibration that can be used: {error}",
             hint="delete it and calibrate again",

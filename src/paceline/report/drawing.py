@@ -13,6 +13,7 @@ from types import ModuleType
 
 from paceline.errors import InvalidInputError
 from paceline.report.charts import Chart
+from paceline.writing import whole_file
 
 _DRAW_CHART = """
 window.drawChart = (element, spec) => vegaEmbed(element, spec, {actions: false, renderer: 'svg'});
@@ -45,12 +46,8 @@ def write_chart(chart: Chart, path: Path) -> None:
     if kind not in (".svg", ".png"):
         raise InvalidInputError(f"`{path}` is no picture", hint="end it with .svg or .png")
     data = chart_svg(chart).encode() if kind == ".svg" else chart_png(chart)
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot write `{path}`: {error.strerror}", hint="choose another path"
-        ) from None
+    with whole_file(path) as draft:
+        draft.write_bytes(data)
 
 
 def _library() -> ModuleType:

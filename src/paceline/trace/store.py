@@ -21,6 +21,7 @@ import numpy.typing as npt
 from paceline.errors import InvalidInputError
 from paceline.trace.graph import Graph, OpTable, StorageTable, TensorTable
 from paceline.trace.workload import Pass, ReferenceJob, Workload
+from paceline.writing import whole_file
 
 FORMAT_VERSION = 1
 _MAX_FILE_BYTES = 64 * 2**20
@@ -39,14 +40,25 @@ _DTYPES: Mapping[str, str] = {
 
 
 def save_workload(workload: Workload, path: Path) -> None:
-    """Write ``workload`` to one file. The bytes depend on the workload only."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    """Write ``workload`` to one file. The bytes depend on the workload only.
+
+    Raises:
+        InvalidInputError: The name does not end in ``.npz``, or the file cannot be written.
+    """
+    if path.suffix != ".npz":
+        raise InvalidInputError(
+            f"`{path}` would not be taken for a workload file", hint="end its name with .npz"
+        )
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         header = json.dumps(_header(workload), indent=1, ensure_ascii=False)
         _add(archive, _HEADER, header.encode())
         for number, one in enumerate(workload.passes):
             for table, _ in _TABLES:
                 for name, array in _packed(getattr(one.graph, table)).items():
                     _add(archive, f"{number}.{table}.{name}.npy", _npy(array))
+    with whole_file(path) as draft:
+        draft.write_bytes(content.getvalue())
 
 
 def read_workload(path: Path) -> Workload:

@@ -47,5 +47,5 @@ def test_parquet_round_trip(tmp_path):
 def test_unknown_format_and_unwritable_path_are_messages(tmp_path):
     with pytest.raises(InvalidInputError, match="no format"):
         export_records(RECORDS, tmp_path / "out.xls")
-    with pytest.raises(InvalidInputError, match="cannot be written"):
+    with pytest.raises(InvalidInputError, match="cannot write"):
         export_records(RECORDS, tmp_path / "none" / "out.csv")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.app.scoring.rows import Row
-from paceline.errors import InvalidInputError
+from paceline.writing import whole_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +65,12 @@ def write_answers(path: Path, rows: Sequence[Row], answers: Sequence[Answer]) ->
         InvalidInputError: The file cannot be written.
     """
     columns = [field.name for field in dataclasses.fields(Answer)]
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["row", "model", "gpu", *columns])
-            for index, (row, answer) in enumerate(zip(rows, answers, strict=True)):
-                values = (_cell(getattr(answer, column)) for column in columns)
-                writer.writerow([index, row.model, row.gpu, *values])
-    except OSError as error:
-        raise InvalidInputError(
-            f"`{path}` cannot be written: {error.strerror}", hint="name a writable file"
-        ) from None
+    with whole_file(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["row", "model", "gpu", *columns])
+        for index, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+            values = (_cell(getattr(answer, column)) for column in columns)
+            writer.writerow([index, row.model, row.gpu, *values])
 
 
 def _cell(value: object) -> object:

@@ -90,7 +90,11 @@ def read_rows(path: Path) -> tuple[Row, ...]:
             reader = csv.DictReader(file, strict=False)
             _check_columns(path, reader.fieldnames)
             rows = tuple(parse_row(values) for values in reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read `{path}`: {error.strerror}", hint="name a CSV file"
+        ) from None
+    except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInputError(
             f"`{path}` cannot be read as a table: {error}",
             hint="give a CSV file in UTF-8 with a header line",

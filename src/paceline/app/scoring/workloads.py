@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.trace import load_workload, read_workload, save_workload
 from paceline.trace.workload import Task, Workload
+from paceline.writing import write_whole
 
 #: Front ends whose releases change what is traced.
 _TRACED_WITH = ("torch", "torchvision", "timm")
@@ -55,13 +58,13 @@ def cached_workload(
     folder = cache_folder or default_cache_folder()
     path = folder / f"{_digest(key)}.npz"
     failure = path.with_suffix(".failed")
-    if path.exists():
-        return read_workload(path)
+    kept = _kept(path)
+    if kept is not None:
+        return kept
     if failure.exists() and time.time() - failure.stat().st_mtime < _FAILURE_LASTS_S:
         raise InvalidInputError(
             failure.read_text(encoding="utf-8"), hint=f"delete `{failure}` to try again"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         workload = load_workload(
             worker_entry(key.entry),
@@ -71,9 +74,10 @@ def cached_workload(
             python=python,
         )
     except PacelineError as error:
-        failure.write_text(str(error), encoding="utf-8")
+        message = str(error)
+        _keep(failure, lambda: write_whole(failure, message))
         raise
-    _write(workload, path)
+    _keep(path, lambda: save_workload(workload, path))
     return workload
 
 
@@ -100,11 +104,19 @@ def worker_entry(entry: str) -> str:
     return entry
 
 
-def _write(workload: Workload, path: Path) -> None:
-    """Write aside and rename, so that two processes never read a half-written file."""
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    save_workload(workload, partial)
-    partial.replace(path)
+def _kept(path: Path) -> Workload | None:
+    """The workload in a file of the cache; None where there is none, or one that is damaged."""
+    try:
+        return read_workload(path)
+    except InvalidInputError:
+        return None
+
+
+def _keep(path: Path, write: Callable[[], None]) -> None:
+    """Fill the cache, or go on without where it cannot be written: the answer is at hand."""
+    with suppress(OSError, InvalidInputError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write()
 
 
 def _digest(key: WorkloadKey) -> str:

@@ -1,0 +1,58 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from paceline.errors import InvalidInputError
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A draft to write in place of ``path``, which it replaces once it is complete.
+
+    A full disk, an error or an interruption leaves what stood at ``path`` as it was. Pipes and
+    devices are written directly; a link stays a link.
+
+    Raises:
+        InvalidInputError: The file cannot be written.
+    """
+    is_direct = path.exists() and not path.is_file()
+    target = path if is_direct else path.resolve()
+    draft = target if is_direct else target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        yield draft
+        if not is_direct:
+            _replace(draft, target)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write `{path}`: {error.strerror or error}",
+            hint="choose another path, or make room there",
+        ) from None
+    finally:
+        if not is_direct:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file in UTF-8, whole or not at all.
+
+    Raises:
+        InvalidInputError: The file cannot be written.
+    """
+    with whole_file(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def _replace(draft: Path, target: Path) -> None:
+    if target.exists():
+        if not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        shutil.copymode(target, draft)
+    draft.replace(target)
