@@ -44,6 +44,8 @@ class Configuration:
             before 1.11 did.
         keeps_quantised_inputs: Whether products with quantised weights keep their input for the
             backward pass, which does not need it, as bitsandbytes did in 2023.
+        widens_in_kernels: Whether eager kernels widen quantised weights themselves, rather than
+            into a copy.
     """
 
     precision: str = "bf16"
@@ -62,6 +64,7 @@ class Configuration:
     frozen_weights: Literal["same", "int8", "int4"] = "same"
     keeps_softmax_inputs: bool = False
     keeps_quantised_inputs: bool = False
+    widens_in_kernels: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,8 +107,9 @@ class CostTable:
         """Device-memory bytes that each row reads and writes, (num_points, num_rows).
 
         Weights of experts that no token reaches are not read. A mixture of experts is a batch of
-        products with equally many rows; at less than one row each, that is the share of experts
-        that have one.
+        products with equally many rows on average; a token has a share ``f`` of the experts, so
+        of ``n`` tokens that are routed independently none reaches an expert at a chance of
+        ``(1 - f)^n``.
 
         Args:
             powers: Monomials at the points, (num_points, 9).
@@ -113,9 +117,22 @@ class CostTable:
         moved: FloatArray = powers @ (self.read_bytes + self.write_bytes).T
         is_product = (self.kind == OpKind.MATMUL) & (self.dims[:, 0, 0] > 1)
         rows = np.flatnonzero(is_product & self.weight_bytes.any(axis=1))
-        read_frac = np.minimum(powers @ self.dims[rows, 1].T, 1.0)
-        moved[:, rows] -= (1.0 - read_frac) * (powers @ self.weight_bytes[rows].T)
+        unread_frac = _unread_frac(powers @ self.dims[rows, 1].T, self.dims[rows, 1].sum(axis=1))
+        moved[:, rows] -= unread_frac * (powers @ self.weight_bytes[rows].T)
         return moved
+
+
+def _unread_frac(rows: FloatArray, rows_of_one: FloatArray) -> FloatArray:
+    """Share of experts that get no token.
+
+    Args:
+        rows: Rows per expert on average, (num_points, num_products).
+        rows_of_one: The same for one token: the share of experts that it reaches; one and more
+            for products that are no mixture of experts.
+    """
+    share = np.where((rows_of_one > 0.0) & (rows_of_one < 1.0), rows_of_one, 0.5)
+    unread = (1.0 - share) ** (rows / share)
+    return np.where((rows_of_one < 1.0) & (rows_of_one > 0.0), unread, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

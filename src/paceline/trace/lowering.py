@@ -112,7 +112,7 @@ def _at_precision(program: Program, precision: Precision, configuration: Configu
     is_training = bool(np.isfinite(program.first_backward()))
     weights = configuration.frozen_weights if is_training else _WEIGHT_ONLY.get(precision.name)
     if weights in ("int8", "int4"):
-        is_fused = configuration.compiler != "eager"
+        is_fused = configuration.compiler != "eager" or configuration.widens_in_kernels
         program = quantised(
             program, weights, is_fused=is_fused, keeps_inputs=configuration.keeps_quantised_inputs
         )

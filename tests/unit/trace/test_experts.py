@@ -51,12 +51,14 @@ def test_every_expert_gets_the_same_number_of_tokens(lowered):
     assert costs.flop[rows] @ at == pytest.approx(2 * products.prod(axis=1))
 
 
-@pytest.mark.parametrize(("batch", "num_read"), [(1, 2), (2, 4), (4, 8), (64, 8)])
-def test_experts_without_a_token_are_not_read(lowered, batch, num_read):
+@pytest.mark.parametrize("batch", [1, 2, 4, 64])
+def test_experts_without_a_token_are_not_read(lowered, batch):
+    """Tokens choose two of eight each, independently: none chooses one at (3/4)^batch."""
+    num_read = EXPERTS * (1 - 0.75**batch)
     costs, at = lowered["decode"].costs, monomials(batch, 128)
     every = float(costs.count @ ((costs.read_bytes + costs.write_bytes) @ at[0]))
     unread = every - float(costs.moved_bytes(at)[0] @ costs.count)
-    assert unread == pytest.approx(2 * EXPERT_WEIGHTS * (EXPERTS - num_read) / EXPERTS)
+    assert unread == pytest.approx(2 * EXPERT_WEIGHTS * (EXPERTS - num_read) / EXPERTS, abs=1.0)
 
 
 def test_without_experts_every_byte_counts():

@@ -105,8 +105,10 @@ def test_eager_kernels_widen_weights_and_fused_ones_do_not():
     eager, fused = (
         lower(graph, Configuration(precision="int8", compiler=c)) for c in ("eager", "compiled")
     )
+    inside = lower(graph, Configuration(precision="int8", widens_in_kernels=True))
     assert (eager.costs.kind == OpKind.DEQUANTIZE).any()
     assert not (fused.costs.kind == OpKind.DEQUANTIZE).any()
+    assert not (inside.costs.kind == OpKind.DEQUANTIZE).any()
 
 
 def test_quantised_layers_once_kept_their_inputs():

@@ -41,6 +41,12 @@ _NARROW_WEIGHTS: dict[Literal["int4", "int8"], re.Pattern[str]] = {
 #: Where no rank is stated: LitGPT's default, on queries and values.
 _LORA_RANK = 8
 _LORA_MODULES = ("*.q", "*.v", "*q_proj", "*v_proj", "*query", "*value")
+#: bitsandbytes multiplies one token with 4-bit weights in one kernel (`matmul_4bit` takes
+#: `gemv_4bit` where ``A.numel() == A.shape[-1]``); more tokens are multiplied with a widened copy.
+_ONE_TOKEN_KERNEL = re.compile(r"\bbnb\.[nf]", re.IGNORECASE)
+#: LitGPT wraps and recomputes blocks on several devices (finetune/*.py: ``FSDPStrategy`` with
+#: ``activation_checkpointing_policy={Block}``).
+_RECOMPUTES_SHARDED = re.compile(r"litgpt", re.IGNORECASE)
 _VERSION = re.compile(r"pytorch\s+(\d+\.\d+)", re.IGNORECASE)
 
 
@@ -138,7 +144,7 @@ def _framework(row: Row) -> dict[str, str]:
 
 def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
     compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}
-    checkpointing: Checkpointing = "block" if _CHECKPOINTING.search(row.flags) else "none"
+    checkpointing: Checkpointing = "block" if _recomputes(row) else "none"
     plain = Configuration(
         precision=_precision(row.precision),
         compiler=compilers[framework["compiler"]],
@@ -151,6 +157,12 @@ def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
     return _tuned(row, plain)
 
 
+def _recomputes(row: Row) -> bool:
+    is_sharded = (row.num_gpus or 1) > 1 and "fsdp" in row.parallelism.lower()
+    by_default = is_sharded and _RECOMPUTES_SHARDED.search(row.framework)
+    return bool(by_default or _CHECKPOINTING.search(row.flags))
+
+
 def _tuned(row: Row, plain: Configuration) -> Configuration:
     """With what the flags say of adapters and of the format of weights.
 
@@ -160,7 +172,9 @@ def _tuned(row: Row, plain: Configuration) -> Configuration:
     found = (name for name, words in _NARROW_WEIGHTS.items() if words.search(row.flags))
     weights = next(found, None)
     if not row.task.startswith("train"):
-        return replace(plain, precision=weights) if weights else plain
+        in_kernels = bool(_ONE_TOKEN_KERNEL.search(row.flags)) and row.batch_per_gpu == 1
+        quantised = replace(plain, precision=weights or "", widens_in_kernels=in_kernels)
+        return quantised if weights else plain
     has_prompts = bool(_PROMPT_ADAPTER.search(row.flags))
     if _ADAPTER.search(row.flags) and not has_prompts:
         raise UnresolvedRowError("adapters that scale every dense layer are not modelled")

@@ -1,0 +1,30 @@
+"""What LitGPT's scripts and bitsandbytes do without a column saying so."""
+
+from __future__ import annotations
+
+from paceline.app.scoring.names import resolve_job
+from paceline.app.scoring.rows import parse_row
+
+ROW = {
+    "model": "Llama 2 7B", "task": "train", "framework": "LitGPT (PyTorch 2.1)",
+    "precision": "bf16-true", "compiler_flags": "LoRA; quant None", "gpu": "A100-SXM4-40GB",
+    "n_gpus": "1", "batch_per_gpu": "1",
+}  # fmt: skip
+
+
+def configuration(**changes: str):
+    return resolve_job(parse_row(ROW | changes)).configuration
+
+
+def test_blocks_are_recomputed_on_several_devices_only() -> None:
+    assert configuration().checkpointing == "none"
+    assert configuration(n_gpus="2", parallelism="FSDP").checkpointing == "block"
+    assert configuration(n_gpus="2", parallelism="DDP").checkpointing == "none"
+
+
+def test_one_token_is_multiplied_with_4_bit_weights_without_a_copy_of_them() -> None:
+    served = {"task": "infer", "compiler_flags": "generate; quant bnb.nf4"}
+    assert configuration(**served).widens_in_kernels
+    assert not configuration(**served, batch_per_gpu="2").widens_in_kernels
+    assert not configuration(task="infer", compiler_flags="generate").widens_in_kernels
+    assert not configuration(compiler_flags="LoRA; quant bnb.nf4").widens_in_kernels
