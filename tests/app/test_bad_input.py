@@ -517,6 +517,44 @@ def test_options_of_any_text(option: str, text: str) -> None:
     assert_refused(lambda: inquire("resnet50", as_of="2026-11-20", **{option: text}))
 
 
+# Numbers and names of the measuring and deciding verbs -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "feed imagenet --rate -1",
+        "feed imagenet --rate nan",
+        "feed imagenet --rate inf",
+        "feed imagenet --rate 100 --devices 0",
+        "feed imagenet --measured 0 --rate 100",
+        "feed imagenet --cores -3",
+        "feed imagenet --workers -1",
+        "feed imagenet --storage tape",
+        "feed nowhere",
+        "fits desktop",
+        "own examples/scenarios/purchases.toml --name nobody",
+        "ceilings --devices 0",
+        "ceilings --threads -2",
+        "measure lstm --precision fp7",
+        "measure lstm --compiler gcc",
+        "measure lstm --seq 0",
+        "measure lstm --seconds nan",
+        "measure lstm --store /dev/null/store",
+        "trace resnet50 --save /dev/null/model.npz",
+        "trace resnet50 --save model.txt",
+        "plan resnet50 --calibration no-such.json",
+        "calibrate no-such.csv",
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_before_anything_runs(
+    run: Callable[..., Outcome], command: str
+) -> None:
+    outcome = run(*command.split())
+    outcome.assert_helpful()
+    assert "[Errno" not in outcome.err
+
+
 # Disks ------------------------------------------------------------------------------------------
 
 

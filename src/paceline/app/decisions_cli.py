@@ -68,8 +68,7 @@ def fits(
     from paceline.report import decisions as report
     from paceline.report.tables import markdown_table, text_table
 
-    if cards < 1:
-        raise InvalidInputError("no card to fit", hint="give --cards 1 or more")
+    common.check_above_zero(cards=cards)
     catalog = load_catalog(tuple(facts or ()))
     machines = {m.name.lower(): m for m in catalog.machines}
     if not machines:
@@ -205,6 +204,9 @@ def feed(
     from paceline.report import decisions as report
     from paceline.report.tables import markdown_table, text_table
 
+    common.check_above_zero(
+        size=size, cores=cores, rate=rate, devices=num_devices, measured=measured
+    )
     pipeline, host = _input_side(data, size, cores, workers, storage, sent_as)
     if measured is not None:
         host = calibrated_host(host, pipeline, measured)
@@ -238,10 +240,9 @@ def _input_side(
         storage_read_bytes_per_s,
     )
 
-    if min(size, cores, 1 if workers is None else workers + 1) < 1:
+    if workers is not None and workers < 0:
         raise InvalidInputError(
-            "size and cores must be above zero, workers not below",
-            hint="give whole numbers, such as --size 224 --cores 16",
+            f"`--workers {workers}` cannot be", hint="0 loads in the training process itself"
         )
     if sent_as not in ("float32", "uint8"):
         raise UnknownNameError.from_name(

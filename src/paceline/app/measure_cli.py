@@ -66,6 +66,7 @@ def measure(
     from paceline.app import measuring
 
     wanted = common.form_of(form, is_json=is_json)
+    common.check_above_zero(threads=threads, seq=seq, image_size=image_size, seconds=seconds)
     request = measuring.MeasureRequest(
         models=tuple(models),
         batches=None if batch == "max" else common.whole_numbers(batch, "batch"),

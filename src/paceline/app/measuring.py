@@ -12,13 +12,14 @@ from typing import TextIO, get_args
 from paceline.app.foresight import ledger_of, local_model
 from paceline.catalog import load_catalog
 from paceline.catalog.entities import Machine
+from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 from paceline.measurements.compare import CellComparison
 from paceline.measurements.compare import compare as compare_records
 from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store, default_store_folder, read_segment
-from paceline.run.cells import Cell, Mode, Sweep, sweep_cells
+from paceline.run.cells import USUAL_COMPILER, Cell, Mode, Sweep, sweep_cells
 from paceline.run.doctor import Finding, diagnose_machine, diagnose_output, tool_output
 from paceline.run.facts import HostFacts
 from paceline.run.largest import search_largest
@@ -140,10 +141,12 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
+    _check_names(request)
     place, device = place_here(max(request.devices), request.device)
     settings = _settings(request, place.facts, device)
     stacks = _stacks(request)
     with Store(request.store or default_store_folder()) as store:
+        store.check_writable()
         before = store.read().records
         model = None
         if torch := next((s for s in stacks.values() if s.spec.framework == "torch"), None):
@@ -165,6 +168,20 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
             raise
     _require_a_result(records)
     return ledger_of(records, model)
+
+
+def _check_names(request: MeasureRequest) -> None:
+    """Refuse what no engine has; what only one of them lacks is a skipped cell.
+
+    Raises:
+        UnknownNameError: A precision or compiler that does not exist.
+    """
+    for precision in request.precisions:
+        find_precision(precision)
+    known = {USUAL_COMPILER, *(name for spec in stack_specs().values() for name in spec.compilers)}
+    for compiler in request.compilers:
+        if compiler not in known:
+            raise UnknownNameError.from_name("compiler", compiler, sorted(known))
 
 
 def _require_a_result(records: Sequence[Record]) -> None:

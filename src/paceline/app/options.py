@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -75,6 +76,22 @@ def form_of(name: str, *, is_json: bool) -> Form:
         if name == form:
             return form  # type: ignore[no-any-return]
     raise UnknownNameError.from_name("format", name, get_args(Form), command="paceline plan --help")
+
+
+def check_above_zero(**given: float | None) -> None:
+    """Refuse options that are no number above zero; None was not given.
+
+    Raises:
+        InvalidInputError: Zero, less, infinite or no number.
+
+    >>> check_above_zero(devices=2, rate=None)
+    """
+    for name, value in given.items():
+        if value is not None and not 0 < value < math.inf:
+            raise InvalidInputError(
+                f"`--{name.replace('_', '-')} {value:g}` cannot be",
+                hint="give a number above zero, or leave it out",
+            )
 
 
 def whole_numbers(text: str | None, what: str) -> tuple[int, ...]:

@@ -80,6 +80,7 @@ def ceilings(
     from paceline.app import reporting
     from paceline.report.machines import ceilings_text
 
+    common.check_above_zero(devices=devices, threads=threads)
     found = reporting.find_ceilings(
         stack, num_devices=devices, num_threads=threads, size=size, store=store
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,7 +41,7 @@ class Store:
     """One folder of segments; this process appends to a segment of its own.
 
     Args:
-        folder: Made when the first record is written.
+        folder: Made when it is first written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -65,6 +66,19 @@ class Store:
             os.fsync(file.fileno())
         except OSError as error:
             self._undo(start)
+            raise _unwritable(self.folder, error) from None
+
+    def check_writable(self) -> None:
+        """Make the folder and write to it, before anything is measured in vain.
+
+        Raises:
+            InvalidInputError: The disk is full or the folder cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder, buffering=0) as probe:
+                _write_all(probe, b"a record")
+        except OSError as error:
             raise _unwritable(self.folder, error) from None
 
     def close(self) -> None:

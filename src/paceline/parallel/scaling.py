@@ -205,7 +205,7 @@ def scaling_curve(
     if not points:
         raise DoesNotFitError(
             f"the job works on none of these device counts: {rejected[-1][1]}",
-            hint="try more devices, a smaller batch, or a device with more memory",
+            hint="try other counts, another batch, or a device with more memory",
         )
     turn = knee([p.count for p in points], [p.items_per_s for p in points])
     finished = _finish(points, cluster, num_items)

@@ -21,7 +21,7 @@ from paceline.predict.input import (
 from paceline.trace.workload import Workload
 
 #: Data sets whose samples have the size of an input; the first that is not smaller is meant.
-_BY_PIXELS = ((28, "mnist"), (32, "cifar10"), (10_000, "imagenet"))
+_BY_PIXELS = ((28, "mnist"), (32, "cifar10"), (math.inf, "imagenet"))
 
 
 def input_format(workload: Workload, goal: Goal, work: Work) -> SampleFormat | None:
