@@ -14,16 +14,10 @@ import numpy as np
 from paceline.catalog import find_device, load_catalog
 from paceline.catalog.entities import Link, Source
 from paceline.parallel.blocks import TensorGroup, block_costs
-from paceline.parallel.evaluation import (
-    KINDS,
-    Fabric,
-    StrategyEvaluation,
-    StrategyTable,
-    Variant,
-    evaluate_strategies,
-)
+from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import state_bytes
+from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.trace import (
     Configuration,

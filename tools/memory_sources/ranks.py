@@ -9,16 +9,10 @@ import numpy as np
 
 from paceline.catalog import Catalog, find_device
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
-from paceline.parallel.evaluation import (
-    KINDS,
-    Fabric,
-    StrategyEvaluation,
-    StrategyTable,
-    Variant,
-    evaluate_strategies,
-)
+from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import state_bytes
+from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph
 from paceline.trace.costs import Checkpointing

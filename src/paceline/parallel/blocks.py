@@ -27,7 +27,7 @@ from paceline.predict import Calibration, DeviceTable, Points, builtin_calibrati
 from paceline.predict.host import dispatch_s
 from paceline.predict.kernels import evaluate_shapes
 from paceline.predict.sustained import steady_row_times
-from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.costs import Configuration, LoweredPass, MemoryTable
 from paceline.trace.costs_table import cost_table
 from paceline.trace.graph import (
     EXPONENTS,
@@ -38,11 +38,17 @@ from paceline.trace.graph import (
     Phase,
     monomials,
 )
-from paceline.trace.memory_table import memory_table
 from paceline.trace.program import Program
 
 #: A repeated child of a container: the path up to its first number (``layers.7``, ``layer1.0``).
 _BLOCK = re.compile(r"^(.*?(?:^|[._])\d+)(?:\.|$)")
+#: Memory is counted block by block, not as a peak of the whole pass.
+_NO_MEMORY = MemoryTable(
+    by_owner=np.zeros((0, len(Owner), len(EXPONENTS))),
+    op=np.zeros(0, dtype=np.int32),
+    largest_bytes=np.zeros((0, len(EXPONENTS))),
+    num_allocations=np.zeros(0),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -296,13 +302,13 @@ def _follows_batch(elements: FloatArray) -> np.ndarray:
 
 
 def _lowered(program: Program, name: str, configuration: Configuration) -> LoweredPass:
-    """The costs of a rank's program, in the form that `predict` reads."""
+    """The costs of a rank's program, in the form that `predict` reads, without its memory."""
     precision = find_precision(configuration.precision)
     return LoweredPass(
         name=name,
         configuration=configuration,
         costs=cost_table(program, configuration, precision),
-        memory=memory_table(program),
+        memory=_NO_MEMORY,
         num_parameters=0,
         num_trainable_parameters=0,
         gradient_bytes=0.0,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 #: Networks too slow to stand between the halves of a matrix product, in bytes per second and
 #: device: below PCIe 4.0 x8, tensor parallel loses more than a second device adds.
-_MIN_TENSOR_BYTES_PER_S = 15e9
+MIN_SHARED_BYTES_PER_S = 15e9
 
 
 def check_strategy(
@@ -137,7 +137,7 @@ def _check_tensor(strategy: Strategy, cluster: Cluster) -> None:
     if link is None or not spans_nodes(strategy, "tp", cluster.devices_per_node):
         return
     rate = link.bytes_per_s / cluster.devices_per_node
-    if rate < _MIN_TENSOR_BYTES_PER_S:
+    if rate < MIN_SHARED_BYTES_PER_S:
         raise InvalidInputError(
             f"tensor parallel across `{link.name}` would have {rate / 1e9:.3g} GB/s per device",
             hint="keep `tp` inside a node (rightmost in the mesh) and spread `dp` or `pp`",

@@ -1,8 +1,9 @@
 """The best strategies of one model on one number of devices: enumerate, prune by memory, evaluate.
 
 Everything that can be enumerated is evaluated, in arrays; nothing is pruned that could win. The
-search space is the product of tensor, expert, pipeline and data degrees in the usual rank order,
-microbatch sizes, schedules, state sharding and recomputation.
+search space is the product of tensor, context, expert, pipeline and data degrees in the usual rank
+order, microbatch sizes, schedules, state sharding and recomputation. Sequences are cut into parts
+that are long enough to hide the ring, and between nodes on fast networks alone.
 """
 
 from __future__ import annotations
@@ -15,25 +16,31 @@ import numpy as np
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.evaluation import (
-    KINDS,
-    SHARDINGS,
-    Fabric,
     StrategyEvaluation,
-    StrategyTable,
-    Variant,
     evaluate_strategies,
+    strategy_memory_bytes,
 )
 from paceline.parallel.expert_split import split_experts
+from paceline.parallel.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallel.rank_program import Recipe, StateBytes, state_bytes
+from paceline.parallel.sequence_split import split_sequence
 from paceline.parallel.strategy import ScheduleKind, Sharding, Strategy
+from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points
 from paceline.trace.costs import Checkpointing, Configuration
 from paceline.trace.graph import FloatArray, Graph
 from paceline.units import format_bytes
 
+#: Least tokens of a sequence per context rank. Shorter parts leave the ring bare: where they were
+#: searched, none was the best but where a batch has fewer sequences than replicas.
+CONTEXT_PART_TOKENS = 2048
 #: Microbatch sizes tried, items per data-parallel rank.
 _MICROBATCHES = (1, 2, 4, 8, 16, 32)
 _CHUNKS = (2, 4)
+#: A strategy that cuts sequences must be faster by this factor than one that does not.
+CONTEXT_MARGIN = 1.02
+#: Most ranks that share a sequence, as in the training of Llama 3 405B.
+_MAX_CONTEXT_DEGREE = 16
 _CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "block")
 #: Sharding that pipelines use, and that plain data parallel uses. ZeRO-1 and ZeRO-2 send the same
 #: bytes, and ZeRO-2 keeps less.
@@ -95,11 +102,12 @@ def prepare_search(
     microbatches: Sequence[int] = _MICROBATCHES,
     recipe: Recipe = "half-weights",
     calibration: Calibration | None = None,
+    context_part_tokens: int = CONTEXT_PART_TOKENS,
 ) -> SearchSpace:
-    """Evaluate the blocks of a model once per tensor and expert degree and recomputation.
+    """Evaluate the blocks of a model once per tensor, context and expert degree and recomputation.
 
     Degrees are powers of two inside a node that divide the model's heads, and its experts if it
-    has any.
+    has any; context ranks may also stand in several nodes where the network is fast.
 
     Args:
         graph: The training step.
@@ -112,18 +120,20 @@ def prepare_search(
         microbatches: Microbatch sizes to try.
         recipe: How weights are kept.
         calibration: Of the predictor; the built-in one by default.
+        context_part_tokens: Least tokens of a sequence per context rank.
     """
     sizes = np.array(microbatches, dtype=np.float64)
     points = Points(batch=sizes, seq=np.full(len(sizes), float(seq)))
     variants: list[Variant] = []
     per_node = fabric.devices_per_node
+    experts = _expert_degrees(graph, per_node)
     for degree in _powers(max_tensor_degree or per_node):
         group = TensorGroup(
             degree=degree,
             ranks_per_node=per_node,
             device_link=fabric.device_link,
             node_link=fabric.node_link,
-            sequence_parallel=degree > 1,
+            sequence_parallel=degree > 1 and seq % degree == 0,
         )
         try:
             variants += [
@@ -132,9 +142,11 @@ def prepare_search(
             ]
         except InvalidInputError:
             break
+        parts = [group, *_with_context(graph, group, fabric, seq, context_part_tokens)]
+        shared = [one for part in parts for one in _with_experts(part, experts, per_node)]
         variants += [
             _variant(graph, how, device, points, one, recipe, calibration)
-            for one in _with_experts(graph, group, per_node // degree)
+            for one in (*parts[1:], *shared)
             for how in _recomputing(configuration)
         ]
     return SearchSpace(
@@ -167,23 +179,30 @@ def search_strategies(
             f"no strategy spreads {global_batch} items over {num_devices} devices",
             hint="choose a global batch that is a multiple of the devices, or fewer devices",
         )
-    found = evaluate_strategies(table, space.variants, space.fabric, space.state)
-    fits = found.memory_bytes <= space.capacity_bytes
+    memory = strategy_memory_bytes(table, space.variants, space.fabric, space.state)
+    fits = memory <= space.capacity_bytes
     if not fits.any():
-        least = format_bytes(float(found.memory_bytes.min()))
+        least = format_bytes(float(memory.min()))
         raise DoesNotFitError(
             f"the best of {len(table)} strategies needs {least} per device; "
             f"{format_bytes(space.capacity_bytes)} are there",
             hint="use more devices, a smaller batch, or a device with more memory",
         )
-    order = np.argsort(np.where(fits, found.step_s, np.inf), kind="stable")
-    kept = order[: min(num_best, int(fits.sum()))]
+    table = table.take(np.flatnonzero(fits))
+    found = evaluate_strategies(table, space.variants, space.fabric, space.state)
+    kept = np.argsort(_ranked_s(space, table, found.step_s), kind="stable")[:num_best]
     return tuple(
         found_strategy(
             table.strategy(row, space.variants), space.microbatches[table.point[row]], found, row
         )
         for row in kept.tolist()
     )
+
+
+def _ranked_s(space: SearchSpace, table: StrategyTable, step_s: FloatArray) -> FloatArray:
+    """Step times as they are ranked: cutting sequences must gain more than it can be wrong by."""
+    is_cut = np.array([variant.context_degree > 1 for variant in space.variants])[table.variant]
+    return np.asarray(step_s * np.where(is_cut, CONTEXT_MARGIN, 1.0))
 
 
 def enumerate_strategies(
@@ -235,7 +254,7 @@ def _shardings(
     space: SearchSpace, variant: Variant, dp: int, pp: int
 ) -> Iterator[tuple[Sharding, int]]:
     """State sharding, and how many ranks split where replicas are kept beyond a node; 0 for all."""
-    if dp * variant.expert_degree == 1:
+    if dp * variant.expert_degree * variant.context_degree == 1:
         yield "none", 0
         return
     yield from ((sharding, 0) for sharding in (_WITH_STAGES if pp > 1 else _WITHOUT_STAGES))
@@ -248,15 +267,49 @@ def _divisors(number: int, limit: int) -> list[int]:
     return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
 
 
-def _with_experts(graph: Graph, group: TensorGroup, limit: int) -> Iterator[TensorGroup]:
-    """The group with every expert degree above one that the model and the node allow."""
+def _with_context(
+    graph: Graph, group: TensorGroup, fabric: Fabric, seq: float, part_tokens: int
+) -> Iterator[TensorGroup]:
+    """The group with every context degree above one that model, sequence and links allow."""
+    tensor, per_node = group.degree, fabric.devices_per_node
+    pieces = 2 * tensor if group.sequence_parallel else 2
+    limit = min(seq / part_tokens, _MAX_CONTEXT_DEGREE)
+    if not _is_fast(fabric):
+        limit = min(limit, per_node // tensor)
+    for degree in _powers(int(limit)):
+        if degree > 1 and seq % (pieces * degree) == 0:
+            try:
+                split_sequence(graph, degree)
+            except InvalidInputError:
+                return
+            yield replace(group, context_degree=degree)
+
+
+def _is_fast(fabric: Fabric) -> bool:
+    """Whether the network carries what ranks of one sequence exchange."""
+    share = float(fabric.node_link.bytes_per_s[0]) / fabric.devices_per_node
+    return share >= MIN_SHARED_BYTES_PER_S
+
+
+def _expert_degrees(graph: Graph, limit: int) -> list[int]:
+    """Degrees above one that divide the model's experts, if it has any."""
+    degrees = []
     for degree in _powers(limit):
         if degree > 1:
             try:
                 split_experts(graph, degree)
             except InvalidInputError:
-                return
-            yield replace(group, expert_degree=degree)
+                break
+            degrees.append(degree)
+    return degrees
+
+
+def _with_experts(
+    group: TensorGroup, degrees: Sequence[int], per_node: int
+) -> Iterator[TensorGroup]:
+    """The group with every expert degree that the node has room for."""
+    room = per_node // (group.degree * group.context_degree)
+    yield from (replace(group, expert_degree=degree) for degree in degrees if degree <= room)
 
 
 def _powers(limit: int) -> Iterator[int]:
@@ -276,6 +329,7 @@ def _variant(
 ) -> Variant:  # fmt: skip
     return Variant(
         tensor_degree=group.degree,
+        context_degree=group.context_degree,
         expert_degree=group.expert_degree,
         sequence_parallel=group.sequence_parallel,
         checkpointing=configuration.checkpointing,

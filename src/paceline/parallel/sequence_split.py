@@ -154,7 +154,7 @@ def ring_s(
 ) -> FloatArray:
     """Seconds that passing keys and values on adds to each op, (num_points, num_ops).
 
-    A message hides behind the attention of one part.
+    A message hides behind the attention of one part. Equal messages are evaluated once.
 
     Args:
         program: What a rank runs, split by `split_sequence`.
@@ -166,6 +166,7 @@ def ring_s(
     added, degree = np.zeros_like(busy_s), int(group.num_ranks[0])
     if degree > 1:
         op, messages = ring_messages(program, points, degree, element_bytes=element_bytes)
-        send_s = np.array([send_recv_s(column, group) for column in messages.T]).T
+        distinct, of_op = np.unique(messages, axis=1, return_inverse=True)
+        send_s = np.array([send_recv_s(column, group) for column in distinct.T]).T[:, of_op.ravel()]
         added[:, op] = (degree - 1) * np.maximum(send_s - busy_s[:, op] / degree, 0.0)
     return added

@@ -12,19 +12,13 @@ import numpy as np
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.blocks import TensorGroup, block_costs, block_names
 from paceline.parallel.data_parallel import data_parallel_step
-from paceline.parallel.evaluation import (
-    KINDS,
-    SHARDINGS,
-    Fabric,
-    StrategyTable,
-    Variant,
-    evaluate_strategies,
-)
+from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.legality import check_strategy
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import Recipe, StateBytes, state_bytes
 from paceline.parallel.search import FoundStrategy, found_strategy
 from paceline.parallel.strategy import MeshAxis, Strategy
+from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import Graph

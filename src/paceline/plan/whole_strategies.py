@@ -14,13 +14,13 @@ import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import LinkTable
-from paceline.parallel.evaluation import Fabric
 from paceline.parallel.search import (
     FoundStrategy,
     SearchSpace,
     prepare_search,
     search_strategies,
 )
+from paceline.parallel.strategy_table import Fabric
 from paceline.plan.candidates import CandidateTable
 from paceline.plan.evaluation import Evaluation
 from paceline.plan.forecasts import Forecast

@@ -8,15 +8,10 @@ from links_of_tests import make_link
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import TensorGroup, block_costs
-from paceline.parallel.evaluation import (
-    KINDS,
-    Fabric,
-    StrategyTable,
-    Variant,
-    evaluate_strategies,
-)
+from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import state_bytes
+from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph, load_workload
 from paceline.trace.costs import Compiler

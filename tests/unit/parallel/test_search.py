@@ -8,7 +8,7 @@ import pytest
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Strategy
-from paceline.parallel.evaluation import Fabric, evaluate_strategies
+from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.search import (
     SearchSpace,
@@ -16,6 +16,7 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
+from paceline.parallel.strategy_table import Fabric
 from paceline.predict import DeviceTable
 from paceline.trace import Configuration, load_workload
 

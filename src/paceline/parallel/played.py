@@ -1,0 +1,179 @@
+"""Distinct pipelines of a strategy table, each laid out, weighed and played once.
+
+Shapes: num_pipelines, padded to the longest pipeline where a rank matters. Rows that differ in
+replicas or sharding alone share a pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.parallel.collectives import RankGroup, send_recv_s
+from paceline.parallel.layouts import Layout, layout
+from paceline.parallel.pipeline import in_flight, pipeline_s, settled_microbatches
+from paceline.parallel.stages import IndexArray
+from paceline.parallel.strategy import Schedule
+from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
+from paceline.trace.graph import FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HeldByPipelines:
+    """What ranks hold, (num_pipelines, num_ranks) each.
+
+    Attributes:
+        parameters: Of the stages of a rank.
+        experts: Of them, experts.
+        activations: Bytes of the microbatches in flight.
+        transient: Bytes beyond them at the peak.
+    """
+
+    parameters: FloatArray
+    experts: FloatArray
+    activations: FloatArray
+    transient: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PipelineTimes:
+    """Seconds, (num_pipelines,) each.
+
+    Attributes:
+        seconds: All microbatches.
+        bubble: Of it, waiting on the busiest rank.
+        tensor: Of it, communication of ranks that share blocks, on the busiest rank.
+        forward: One microbatch on the busiest rank.
+        backward: Likewise.
+    """
+
+    seconds: FloatArray
+    bubble: FloatArray
+    tensor: FloatArray
+    forward: FloatArray
+    backward: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pipelines:
+    """Distinct pipelines of a table.
+
+    Attributes:
+        keys: Ranks, chunks, kind, microbatches, variant, point, whether hops leave the node,
+            (num_pipelines, 7).
+        layouts: How each is cut.
+        of_row: Pipeline of every strategy.
+        fabric: The cluster.
+    """
+
+    keys: IndexArray
+    layouts: tuple[Layout, ...]
+    of_row: IndexArray
+    fabric: Fabric
+
+    def held(self) -> HeldByPipelines:
+        """What each rank of each pipeline holds."""
+        size = (len(self.keys), int(self.keys[:, 0].max(initial=1)))
+        held = HeldByPipelines(**{name: np.zeros(size) for name in HeldByPipelines.__slots__})
+        for rows, (pp, chunks, _, _), schedule in self._by_shape():
+            stacked = self._stacked(rows, "transient")
+            held.transient[rows, :pp] = stacked.reshape(len(rows), chunks, pp).max(axis=1)
+            held.parameters[rows, :pp] = _per_rank(self._stacked(rows, "parameters"), chunks)
+            held.experts[rows, :pp] = _per_rank(self._stacked(rows, "experts"), chunks)
+            saved = _per_rank(self._stacked(rows, "saved"), chunks)
+            held.activations[rows, :pp] = saved * in_flight(schedule, num_ranks=pp)
+        return held
+
+    def times(self) -> PipelineTimes:
+        """What each pipeline takes.
+
+        With other chunks to run, a stage that sends goes on; its message is the slower of the two.
+        """
+        times = PipelineTimes(
+            **{name: np.zeros(len(self.keys)) for name in PipelineTimes.__slots__}
+        )
+        hop_s = _hop_s(self.keys, self.layouts, self.fabric)
+        for rows, (_, chunks, _, _), schedule in self._by_shape():
+            is_hidden = self.fabric.overlaps_hops and schedule.kind == "interleaved"
+            send, microbatches = np.maximum if is_hidden else np.add, self.keys[rows, 3]
+            forward = send(self._stacked(rows, "forward"), hop_s[rows, None])
+            backward = send(self._stacked(rows, "backward"), hop_s[rows, None])
+            seconds = pipeline_s(schedule, forward, backward, num_microbatches=microbatches)
+            tensor = _per_rank(self._stacked(rows, "tensor"), chunks)
+            busy = microbatches * _per_rank(forward + backward, chunks).max(axis=1)
+            times.seconds[rows] = seconds
+            times.bubble[rows] = seconds - busy
+            times.tensor[rows] = microbatches * tensor.max(axis=1)
+            times.forward[rows] = _per_rank(forward, chunks).max(axis=1)
+            times.backward[rows] = _per_rank(backward, chunks).max(axis=1)
+        return times
+
+    def _by_shape(self) -> Iterator[tuple[IndexArray, tuple[int, int, int, int], Schedule]]:
+        """Pipelines that can be played together, with their shape and schedule."""
+        shapes, shape_of = np.unique(_shapes(self.keys), axis=0, return_inverse=True)
+        for number, (pp, chunks, kind, played) in enumerate(shapes.tolist()):
+            rows = np.flatnonzero(shape_of.ravel() == number)
+            yield rows, (pp, chunks, kind, played), _schedule(kind, played, chunks)
+
+    def _stacked(self, rows: IndexArray, name: str) -> FloatArray:
+        return np.stack([getattr(self.layouts[row], name) for row in rows.tolist()])
+
+
+def distinct_pipelines(
+    table: StrategyTable, variants: Sequence[Variant], fabric: Fabric
+) -> Pipelines:
+    """The pipelines of a table, laid out.
+
+    Args:
+        table: Strategies.
+        variants: What their ``variant`` points into.
+        fabric: The cluster.
+    """
+    degree = np.array([v.num_ranks for v in variants])[table.variant]
+    crosses = degree * table.dp * table.pp > fabric.devices_per_node
+    columns = (table.pp, table.chunks, table.kind, table.microbatches, table.variant, table.point)
+    keys, of_row = np.unique(np.column_stack([*columns, crosses]), axis=0, return_inverse=True)
+    layouts = tuple(
+        layout(variants[variant], pp * chunks, point, is_even=fabric.cuts_evenly)
+        for pp, chunks, _, _, variant, point, _ in keys.tolist()
+    )
+    return Pipelines(
+        keys=keys, layouts=layouts, of_row=np.asarray(of_row.ravel(), np.int64), fabric=fabric
+    )
+
+
+def _shapes(keys: IndexArray) -> IndexArray:
+    """What must be equal to play pipelines together: ranks, chunks, kind, microbatches played."""
+    played = [
+        settled_microbatches(_schedule(kind, count, chunks), ranks)
+        for ranks, chunks, kind, count in keys[:, :4].tolist()
+    ]
+    return np.column_stack([keys[:, :3], played])
+
+
+def _schedule(kind: int, num_microbatches: int, chunks: int) -> Schedule:
+    return Schedule(kind=KINDS[kind], num_microbatches=num_microbatches, num_chunks=chunks)
+
+
+def _per_rank(stages: FloatArray, chunks: int) -> FloatArray:
+    """Sums over the chunks of each rank, (num_pipelines, num_ranks)."""
+    num_ranks = stages.shape[1] // chunks
+    return np.asarray(stages.reshape(len(stages), chunks, num_ranks).sum(axis=1))
+
+
+def _hop_s(keys: IndexArray, layouts: Sequence[Layout], fabric: Fabric) -> FloatArray:
+    """Time of a message between stages, which sender and receiver both spend.
+
+    Between nodes all ranks of a node send at once, so each has its share of the network.
+    """
+    size = np.array([one.message_bytes for one in layouts])
+    one_row = np.zeros(len(keys), dtype=np.int64)
+    crosses = keys[:, 6].astype(np.bool_)
+    pair = RankGroup.of(
+        2.0, np.where(crosses, 1.0, 2.0), fabric.device_link.take(one_row),
+        fabric.node_link.take(one_row),
+        node_share_frac=np.where(crosses, 1.0 / fabric.devices_per_node, 1.0),
+    )  # fmt: skip
+    return np.where(keys[:, 0] > 1, send_recv_s(size, pair) + fabric.hop_wait_s, 0.0)
