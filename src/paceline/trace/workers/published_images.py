@@ -191,14 +191,31 @@ class UNetIndustrial(nn.Module):
         return torch.sigmoid(self.head(x))
 
 
+class _RmsNorm(nn.Module):
+    """As diffusers spells it (models/normalization.py, `RMSNorm`): op by op."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+
+    def forward(self, x):
+        variance = x.to(torch.float32).pow(2).mean(-1, keepdim=True)
+        return x * torch.rsqrt(variance + 1e-6) * self.weight
+
+
+#: What normalises the queries and keys of a head.
+_HEAD_NORMS = {
+    "rms": _RmsNorm, "layer": nn.LayerNorm, "none": lambda _size: nn.Identity()
+}  # fmt: skip
+
+
 class _DiffusionBlock(nn.Module):
     """Self-attention, attention to the text where there is any, and a feed-forward."""
 
-    def __init__(self, width, heads, inner, has_text, has_rotary):
+    def __init__(self, width, heads, inner, has_text, has_rotary, norm):
         super().__init__()
         self.heads, self.has_rotary = heads, has_rotary
-        self.norm_q = nn.RMSNorm(width // heads, eps=1e-6)
-        self.norm_k = nn.RMSNorm(width // heads, eps=1e-6)
+        self.norm_q, self.norm_k = (_HEAD_NORMS[norm](width // heads) for _ in range(2))
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.text = nn.ModuleList(
             [nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)]
@@ -238,6 +255,26 @@ class _DiffusionBlock(nn.Module):
         return (wide * angles + turned * angles).to(x.dtype)
 
 
+class _PatchAttention(nn.Module):
+    """Attention of the patches to themselves, beside that of patches and text together.
+
+    Source: huggingface/diffusers, models/attention.py, `JointTransformerBlock` with
+    ``use_dual_attention``; stabilityai/stable-diffusion-3.5-medium, transformer/config.json,
+    ``dual_attention_layers`` 0 to 12.
+    """
+
+    def __init__(self, width, heads, norm):
+        super().__init__()
+        self.block = _DiffusionBlock(width, heads, 1, False, False, norm)
+
+    def forward(self, x, num_patches):
+        block, patches = self.block, x[:, :num_patches]
+        shift, scale, gate, *_ = block.scales.unbind(0)
+        q, k, v = block.qkv(block.norm(patches) * (1 + scale) + shift).chunk(3, -1)
+        added = gate * block.out(block._attended(q, k, v))
+        return torch.cat((patches + added, x[:, num_patches:]), 1)
+
+
 class DiffusionTransformer(nn.Module):
     """One denoising step of a transformer on latent patches.
 
@@ -253,16 +290,23 @@ class DiffusionTransformer(nn.Module):
         is_joint: The text goes through the blocks with the patches; else it is attended to.
         guided: Passes per item: two where guidance needs the item without its prompt.
         has_rotary: Positions turn queries and keys; else they are added to the patches.
+        norm: Of the queries and keys of a head.
+        dual: So many of the first blocks attend to the patches a second time.
     """
 
     def __init__(
-        self, layers, width, heads, inner, tokens, text, is_joint=False, guided=2, has_rotary=False
-    ):
+        self, layers, width, heads, inner, tokens, text, is_joint=False, guided=2,
+        has_rotary=False, norm="rms", dual=0,
+    ):  # fmt: skip
         super().__init__()
         self.patch, self.head = nn.Linear(64, width), nn.Linear(width, 64)
         self.blocks = nn.ModuleList(
-            [_DiffusionBlock(width, heads, inner, not is_joint, has_rotary) for _ in range(layers)]
+            [
+                _DiffusionBlock(width, heads, inner, not is_joint, has_rotary, norm)
+                for _ in range(layers)
+            ]
         )
+        self.dual = nn.ModuleList([_PatchAttention(width, heads, norm) for _ in range(dual)])
         self.tokens, self.words, self.width = tokens, text, width
         self.is_joint, self.guided = is_joint, guided
 
@@ -276,8 +320,10 @@ class DiffusionTransformer(nn.Module):
         x = self.patch(patches)
         if self.is_joint:
             x = torch.cat((x, text), 1)
-        for block in self.blocks:
+        for number, block in enumerate(self.blocks):
             x = block(x, text)
+            if number < len(self.dual):
+                x = self.dual[number](x, self.tokens)
         return self.head(x)
 
 
@@ -290,12 +336,14 @@ _MODELS = {
     "ssd_resnet34": SsdResNet34,
     "retinanet_mlperf": RetinaNetMlperf,
     "unet_industrial": UNetIndustrial,
-    "pixart_sigma": _diffusion(28, 1152, 16, 4608, 4096, 300),
+    "pixart_sigma": _diffusion(28, 1152, 16, 4608, 4096, 300, norm="none"),
     "sd35_large": _diffusion(38, 2432, 38, 9728, 4096, 333, is_joint=True),
-    "sd35_medium": _diffusion(24, 1536, 24, 6144, 4096, 333, is_joint=True),
+    "sd35_medium": _diffusion(24, 1536, 24, 6144, 4096, 333, is_joint=True, dual=13),
     "wan21_1b": _diffusion(30, 1536, 12, 8960, 32_760, 512, has_rotary=True),
-    "cogvideox_2b": _diffusion(30, 1920, 30, 7680, 17_550, 226, is_joint=True),
-    "cogvideox15_5b": _diffusion(42, 3072, 48, 12_288, 44_880, 224, is_joint=True, has_rotary=True),
+    "cogvideox_2b": _diffusion(30, 1920, 30, 7680, 17_550, 226, is_joint=True, norm="layer"),
+    "cogvideox15_5b": _diffusion(
+        42, 3072, 48, 12_288, 44_880, 224, is_joint=True, has_rotary=True, norm="layer"
+    ),
     "hunyuan_video": _diffusion(
         60, 3072, 24, 12_288, 118_800, 256, is_joint=True, guided=1, has_rotary=True
     ),
