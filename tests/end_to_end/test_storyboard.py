@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 _DAY = ("--as-of", "2026-11-20")
+_LAB = Path(__file__).parents[2] / "docs" / "how-to" / "examples" / "lab.toml"
 _MODEL = """\
 from torch import nn
 
@@ -144,6 +147,30 @@ def test_a_plan_becomes_launch_files(tmp_path: Path) -> None:
     assert any((tmp_path / "deploy-torchrun").iterdir())
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "plan resnet50 --deadline 24h",
+        "plan gpt2 --task infer --latency 50ms",
+        f"plan resnet50 --cloud own --facts {_LAB}",
+    ],
+)
+def test_the_next_command_runs_as_typed(tmp_path: Path, question: str) -> None:
+    out = answered(tmp_path, *question.split(), *_DAY)
+    (command,) = re.findall(r"^next: paceline (.+)$", out, re.MULTILINE)
+    assert "start: " in answered(tmp_path, *shlex.split(command))
+    assert list(tmp_path.glob("deploy-*/*"))
+
+
+def test_a_plan_that_serves_trains_nothing(tmp_path: Path) -> None:
+    answered(tmp_path, "plan", "gpt2", "--task", "infer", *_DAY)
+    ended = paceline(
+        tmp_path, "deploy", "plan.yaml", "--to", "torchrun", "--command", "python train.py"
+    )
+    assert ended.returncode == 2
+    assert "for inference" in ended.stderr
+
+
 def test_a_file_of_the_users_is_never_overwritten(tmp_path: Path) -> None:
     mine = tmp_path / "plan.yaml"
     mine.write_text("my: own\n")
@@ -154,8 +181,7 @@ def test_a_file_of_the_users_is_never_overwritten(tmp_path: Path) -> None:
 
 
 def test_ones_own_prices_compete(tmp_path: Path) -> None:
-    facts = Path(__file__).parents[2] / "docs" / "how-to" / "examples" / "lab.toml"
-    out = answered(tmp_path, "plan", "resnet50", "--cloud", "campus", "--facts", str(facts), *_DAY)
+    out = answered(tmp_path, "plan", "resnet50", "--cloud", "campus", "--facts", str(_LAB), *_DAY)
     assert "Campus 4×Acme X1 80GB" in out
 
 

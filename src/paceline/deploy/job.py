@@ -206,10 +206,15 @@ def _count(choice: PlannedChoice) -> str:
 def _command(plan: PlanFile, choice: PlannedChoice, settings: DeploySettings) -> tuple[str, ...]:
     if settings.purpose == "measure":
         return _measurement(plan, choice)
+    if settings.purpose == "train" and plan.workload.task != "train":
+        raise InvalidInputError(
+            f"the plan is for inference: it trains no {plan.workload.title}",
+            hint="add `--purpose measure`, or `--purpose serve --to triton`",
+        )
     if settings.purpose == "train" and not settings.command:
         raise MissingFactError(
             f"the plan does not say which script trains {plan.workload.title}",
-            hint="give it with `--command 'train.py --epochs 90'`",
+            hint="give it with `--command 'python train.py --epochs 90'`",
         )
     return settings.command[1:] if settings.command[:1] in _PYTHONS else settings.command
 

@@ -207,8 +207,17 @@ def _reason(search: Search, selection: Selection, row: int) -> str:
     )
 
 
+def _deploy_command(search: Search, selection: Selection) -> str:
+    """Training is launched with the user's script; what serves is measured first."""
+    first = search.found.places[search.candidates.place[selection.best]]
+    target = "torchrun" if first.is_owned else "skypilot"
+    is_training = search.workload.task == "train"
+    with_what = "--command 'python train.py'" if is_training else "--purpose measure"
+    return f"paceline deploy plan.yaml --to {target} {with_what}"
+
+
 def _next_commands(search: Search, selection: Selection) -> tuple[str, ...]:
-    commands = ["paceline deploy plan.yaml --to skypilot"]
+    commands = [_deploy_command(search, selection)]
     if selection.runner_up is not None:
         place = search.found.places[search.candidates.place[selection.runner_up]]
         commands.append(f'paceline plan {search.workload.name} … --why-not "{place.device.name}"')
