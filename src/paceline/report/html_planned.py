@@ -32,7 +32,7 @@ def plan_page(plan: PlanFile) -> str:
         Page(
             title=workload_line(plan.workload),
             subtitle=plan.goal_text,
-            tiles=() if first is None else _plan_tiles(first),
+            tiles=() if first is None else _plan_tiles(first, plan.workload.sample_unit),
             sections=tuple(section for section in sections if section.lines or section.table),
             sources=_plan_sources(plan),
         )
@@ -136,16 +136,16 @@ def _choices_section(plan: PlanFile) -> Section:
     )
 
 
-def _plan_tiles(first: PlannedChoice) -> tuple[tuple[str, str], ...]:
+def _plan_tiles(first: PlannedChoice, sample_unit: str) -> tuple[tuple[str, str], ...]:
     tiles = [(place_name(first.place), how(first))]
     if first.time_s is not None:
-        tiles.append(
-            (duration_range(first.time_s), f"time, in time at {chance(first.chance_time)}")
-        )
+        kept = first.chance_time
+        in_time = "" if kept is None else f", in time at {chance(kept)}"
+        tiles.append((duration_range(first.time_s), f"time{in_time}"))
     if first.cost_usd is not None:
         price = format_usd(first.place.usd_per_hour)
         tiles.append((f"{usd_range(first.cost_usd)} USD", f"cost at {price} USD per hour"))
-    tiles.append((number_range(first.samples_per_s), "per second"))
+    tiles.append((number_range(first.samples_per_s), f"{sample_unit} per second"))
     tiles.append(
         (
             format_bytes(first.memory_bytes.high),

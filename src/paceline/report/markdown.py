@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from paceline.planfile import PlanFile, PlannedChoice, RejectedChoice
 from paceline.report.figures import ABSENT, chance, duration_range, number_range, usd_range
-from paceline.report.plans import choice_table, how, place_name, workload_line
+from paceline.report.plans import choice_table, how_in_full, place_name, workload_line
 from paceline.report.tables import Column, Table, markdown_table
 from paceline.units import format_bytes, format_percent, format_usd
 
@@ -20,7 +20,7 @@ def plan_markdown(plan: PlanFile) -> str:
     first = shown[0]
     sections = (
         (f"# Compute plan: {plan.workload.title}", [_made_with(plan)]),
-        ("## Proposal", _proposal(first)),
+        ("## Proposal", _proposal(first, plan.workload.sample_unit)),
         ("## Job and goal", _bullets((workload_line(plan.workload), plan.goal_text))),
         ("## Assumptions", _bullets(plan.assumptions)),
         (
@@ -43,7 +43,7 @@ def _made_with(plan: PlanFile) -> str:
     )
 
 
-def _proposal(first: PlannedChoice) -> list[str]:
+def _proposal(first: PlannedChoice, sample_unit: str) -> list[str]:
     place = first.place
     seen = f", price of {place.priced_on}" if place.priced_on else ""
     verb = "Use" if place.cloud == "own" else "Rent"
@@ -57,8 +57,10 @@ def _proposal(first: PlannedChoice) -> list[str]:
         sentences.append(f"Expected cost: **{usd_range(first.cost_usd)} USD**.")
     if first.latency_s is not None:
         sentences.append(f"Expected latency: **{duration_range(first.latency_s)}**.")
-    sentences.append(f"Expected rate: {number_range(first.samples_per_s)} per second.")
-    sentences.append(f"Configuration: {how(first)}.")
+    sentences.append(
+        f"Expected rate: {number_range(first.samples_per_s)} {sample_unit} per second."
+    )
+    sentences.append(f"Configuration: {how_in_full(first)}.")
     return _bullets(sentences)
 
 

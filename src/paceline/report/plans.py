@@ -159,7 +159,7 @@ def _explanations(plan: PlanFile, width: int) -> list[str]:
     more = (f"{hidden} further choices with --json",) if hidden > 0 else ()
     paragraphs = (
         ("more", more),
-        ("first place", tuple(_in_full(c) for c in plan.choices[:1])),
+        ("first place", tuple(how_in_full(c) for c in plan.choices[:1])),
         ("why", plan.why or tuple(c.reason for c in plan.choices[:1])),
         ("turns", plan.turns),
         ("below the line", _below_the_line(plan.rejected)),
@@ -169,7 +169,7 @@ def _explanations(plan: PlanFile, width: int) -> list[str]:
     return [line for label, texts in paragraphs for line in labelled(label, texts, width)]
 
 
-def _in_full(choice: PlannedChoice) -> str:
+def how_in_full(choice: PlannedChoice) -> str:
     """What the last column says of a choice, with its words: the column may be cut."""
     per_microbatch = choice.batch_per_device // choice.microbatches
     parts = (

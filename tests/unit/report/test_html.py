@@ -11,6 +11,7 @@ from test_charts import cell, out_of_memory
 from paceline.errors import InvalidInputError
 from paceline.report.charts import throughput_chart
 from paceline.report.html import Page, Section, measurements_page, page_html, table_html
+from paceline.report.html_planned import plan_page
 from paceline.report.tables import Column, Table
 
 pytest.importorskip("vl_convert")
@@ -102,3 +103,9 @@ def test_every_chart_of_a_sweep_compiles(page):
     assert len(specs) >= 4
     for spec in specs:
         assert vl_convert.vegalite_to_vega(spec)["marks"]
+
+
+def test_a_page_without_a_deadline_shows_no_chance_to_keep_one(plan):
+    first = replace(plan.choices[0], chance_time=None)
+    assert "in time at" in plan_page(plan)
+    assert "in time at" not in plan_page(replace(plan, choices=(first,)))

@@ -69,6 +69,12 @@ def test_a_purchase_request_states_price_day_source_and_risks(plan: PlanFile) ->
         assert needed in text
 
 
+def test_a_purchase_request_needs_no_knowledge_of_the_program(plan: PlanFile) -> None:
+    proposal = plan_markdown(plan).split("## Proposal")[1].split("##")[0]
+    assert "images per second" in proposal
+    assert "1 device × batch 512, BF16, compiled" in proposal
+
+
 def test_a_spot_proposal_warns_of_withdrawal(plan: PlanFile) -> None:
     first = plan.choices[0]
     spot = replace(first, place=replace(first.place, is_spot=True))
