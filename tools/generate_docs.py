@@ -80,8 +80,9 @@ def _heading(name: str, value: Any) -> str:
     if inspect.isclass(value):
         return f"class {name}({value.__mro__[1].__name__})"
     signature = inspect.signature(value)
-    parameters = ",\n    ".join(map(str, _with_star(signature)))
-    return f"def {name}(\n    {parameters},\n) -> {signature.return_annotation}"
+    parameters = "".join(f"    {parameter},\n" for parameter in _with_star(signature))
+    listed = f"\n{parameters}" if parameters else ""
+    return f"def {name}({listed}) -> {signature.return_annotation}"
 
 
 def _with_star(signature: inspect.Signature) -> Iterator[object]:
@@ -138,8 +139,8 @@ def output_of(command: str) -> str:
 
 
 def with_fresh_lists(index: str) -> str:
-    """The index with one link per explanation and decision, by their titles."""
-    for folder in ("explanation", "decisions"):
+    """The index with one link per how-to, explanation and decision, by their titles."""
+    for folder in ("how-to", "explanation", "decisions"):
         links = "\n".join(
             f"- [{_title(page)}]({folder}/{page.name})"
             for page in sorted((ROOT / "docs" / folder).glob("*.md"))

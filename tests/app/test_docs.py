@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from test_hints import unknown_words
 
 import paceline
-from paceline.app.cli import VERBS
+from paceline.app.cli import VERBS, build_commands
 
 _ROOT = Path(__file__).parents[2]
 _PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")])
@@ -32,7 +34,7 @@ def test_generating_a_page_again_changes_nothing(generator: ModuleType, name: st
     assert generator.pages()[name] == committed, "run `make docs`"
 
 
-def test_the_index_lists_every_explanation_and_decision(generator: ModuleType) -> None:
+def test_the_index_lists_every_how_to_explanation_and_decision(generator: ModuleType) -> None:
     index = (_ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     assert generator.with_fresh_lists(index) == index, "run `make docs`"
 
@@ -46,6 +48,22 @@ def test_every_export_is_in_the_api_reference() -> None:
     page = (_ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     public = [name for name in paceline.__all__ if not name.startswith("_")]
     assert [name for name in public if f"## paceline.{name}\n" not in page] == []
+
+
+def test_signatures_of_the_api_reference_are_python() -> None:
+    page = (_ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    signatures = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    assert len(signatures) > 10
+    for signature in signatures:
+        ast.parse(f"{signature}: ...")
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_commands_on_a_page_have_verbs_and_options_that_exist(page: Path) -> None:
+    blocks = re.findall(r"```(?:sh|text)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    shown = re.findall(r"^(?:\$ )?paceline ([a-z].*?)(?:\s+#.*)?$", "\n".join(blocks), re.MULTILINE)
+    commands = build_commands()
+    assert [command for command in shown if unknown_words(commands, command)] == []
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
