@@ -19,6 +19,7 @@ from paceline.parallel.rank_program import (
     Recipe,
     home_op,
     is_weight_copy,
+    makes_weight_gradients,
     rank_program,
 )
 from paceline.parallel.sequence_split import ring_s, split_sequence
@@ -61,6 +62,7 @@ class BlockCosts:
         forward_s: Forward with its communication, or its dispatch by the host if that takes
             longer, (num_points, num_blocks).
         backward_s: Backward likewise, recomputation included, same shape.
+        weight_s: Of backward, gradients of weights, which no other block waits for, same shape.
         tensor_s: Of both, communication between the ranks that share a block, same shape.
         parameters: Parameters that the rank keeps, (num_blocks,).
         expert_parameters: Of them, experts that are split between ranks, (num_blocks,).
@@ -74,6 +76,7 @@ class BlockCosts:
     points: Points
     forward_s: FloatArray
     backward_s: FloatArray
+    weight_s: FloatArray
     tensor_s: FloatArray
     parameters: FloatArray
     expert_parameters: FloatArray
@@ -164,6 +167,7 @@ def block_costs(
         called_s += _per_block(passing_s, block, part, num_blocks)
         busy, host = (_per_block(s, block, part, num_blocks) for s in (busy_s, host_s[None]))
         took.append(np.maximum(busy + called_s, host))
+    weight = _per_block(busy_s, block, is_backward & makes_weight_gradients(program), num_blocks)
     memory = _memory(program, block, num_blocks, points, experts.is_expert)
     unfused = rank_program(split.graph, replace(configuration, compiler="eager"), recipe)
     return BlockCosts(
@@ -171,6 +175,7 @@ def block_costs(
         points=points,
         forward_s=took[0],
         backward_s=took[1],
+        weight_s=np.minimum(weight, took[1]),
         tensor_s=shared_s[0] + shared_s[1],
         parameters=memory.parameters,
         expert_parameters=memory.experts,

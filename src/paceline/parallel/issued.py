@@ -150,7 +150,7 @@ def pipeline_calls(
     cuts = even_cuts(costs.names, num_ranks * schedule.num_chunks)
     last = len(cuts) - 1
     actions = actions_of_rank(schedule, num_ranks, rank)
-    crossed = [a.stage + 1 if a.kind == "F" else a.stage for a in actions]
+    crossed = [a.stage + 1 if a.kind == "F" else a.stage for a in actions if a.kind != "W"]
     before = [int(cuts[cut]) - 1 for cut in crossed if 0 < cut <= last]
     return tuple(
         IssuedCall(

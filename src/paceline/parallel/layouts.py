@@ -19,6 +19,7 @@ class Layout:
     Attributes:
         forward: Seconds of one microbatch, with communication between ranks that share blocks.
         backward: Likewise.
+        weight: Of backward, gradients of weights.
         tensor: Of both, that communication.
         parameters: Kept by one of the ranks that share the stage.
         experts: Of them, experts.
@@ -29,6 +30,7 @@ class Layout:
 
     forward: FloatArray
     backward: FloatArray
+    weight: FloatArray
     tensor: FloatArray
     parameters: FloatArray
     experts: FloatArray
@@ -60,13 +62,15 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         else balanced_cuts(work, num_stages)
     )
     saved_bytes = costs.saved_bytes[point]
-    rows = (costs.forward_s[point], costs.backward_s[point], costs.tensor_s[point])
-    forward, backward, tensor, parameters, experts, saved = per_stage(
+    timed = (costs.forward_s, costs.backward_s, costs.weight_s, costs.tensor_s)
+    rows = [seconds[point] for seconds in timed]
+    forward, backward, weight, tensor, parameters, experts, saved = per_stage(
         np.stack([*rows, costs.parameters, costs.expert_parameters, saved_bytes]), cuts
     )
     return Layout(
         forward=forward,
         backward=backward,
+        weight=weight,
         tensor=tensor,
         parameters=parameters,
         experts=experts,

@@ -4,7 +4,7 @@
 
     strategy  = mesh [ "@" schedule ] [ "/mb" microbatches ] { "+" option } { ";" placement }
     mesh      = axis { "." axis }            dp4.tp2:device.pp2:node     (one device: dp1)
-    schedule  = gpipe | 1f1b | interleaved<chunks>
+    schedule  = gpipe | 1f1b | interleaved<chunks> | zbh1
     option    = zero1 | zero2 | zero3 | recompute-<what> | sp | single-process | parameter-server
     placement = pattern "=" axis ":" ( shard<dim> | replicate ) { "," ... }
 
@@ -34,7 +34,7 @@ from paceline.parallel.strategy import (
 from paceline.trace.costs import Checkpointing
 
 _HEAD = re.compile(
-    r"^(?P<mesh>[a-z0-9.:]+)(?:@(?P<kind>gpipe|1f1b|interleaved)(?P<chunks>[0-9]{1,4})?)?"
+    r"^(?P<mesh>[a-z0-9.:]+)(?:@(?P<kind>gpipe|1f1b|interleaved|zbh1)(?P<chunks>[0-9]{1,4})?)?"
     r"(?:/mb(?P<microbatches>[0-9]{1,7}))?(?P<options>(?:\+[a-z0-9-]+)*)$"
 )
 _AXIS = re.compile(r"^(?P<name>[a-z]+)(?P<size>[0-9]{1,9})(?::(?P<level>auto|device|node))?$")

@@ -22,12 +22,13 @@ class Action:
     """One piece of work of a rank.
 
     Attributes:
-        kind: Forward or backward.
+        kind: Forward or backward; where backward is split, ``B`` makes gradients of inputs and
+            ``W`` those of weights.
         microbatch: Which microbatch, from 0.
         stage: Virtual stage, from 0; rank ``stage % num_ranks`` owns it.
     """
 
-    kind: Literal["F", "B"]
+    kind: Literal["F", "B", "W"]
     microbatch: int
     stage: int
 
@@ -37,16 +38,29 @@ def actions_of_rank(schedule: Schedule, num_ranks: int, rank: int) -> tuple[Acti
 
     Sources:
         Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "Efficient Large-Scale Language
-        Model Training on GPU Clusters Using Megatron-LM", SC 2021 (1F1B and interleaved).
+        Model Training on GPU Clusters Using Megatron-LM", SC 2021 (1F1B and interleaved);
+        Qi, Wan, Huang, Lin, "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2.2 (ZB-H1).
 
-    >>> text = actions_of_rank(Schedule(kind="1f1b", num_microbatches=3), 2, 0)
-    >>> " ".join(f"{a.kind}{a.microbatch}" for a in text)
+    >>> def order(kind, rank):
+    ...     actions = actions_of_rank(Schedule(kind=kind, num_microbatches=3), 2, rank)
+    ...     return " ".join(f"{action.kind}{action.microbatch}" for action in actions)
+    >>> order("1f1b", 0)
     'F0 F1 B0 F2 B1 B2'
+    >>> order("zbh1", 0)
+    'F0 F1 B0 W0 F2 B1 W1 B2 W2'
+    >>> order("zbh1", 1)
+    'F0 B0 F1 B1 W0 F2 B2 W1 W2'
     """
     orders = _orders_of(schedule, num_ranks)
-    columns = (orders.is_backward[rank], orders.microbatch[rank], orders.stage[rank])
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return tuple(Action("B" if back else "F", count, stage) for back, count, stage in rows)
+    columns = (orders.is_backward, orders.microbatch, orders.stage, orders.num_weights)
+    rows = zip(*(column[rank].tolist() for column in columns), strict=True)
+    actions: list[Action] = []
+    num_done = 0
+    for back, microbatch, stage, num_weights in rows:
+        actions.append(Action("B" if back else "F", microbatch, stage))
+        actions += (Action("W", num_done + more, stage) for more in range(num_weights))
+        num_done += num_weights
+    return tuple(actions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,12 +72,14 @@ class Level:
         rank_before: Column of the action before on the same rank.
         source: Column of the action whose output is needed.
         work: Virtual stage, plus the number of virtual stages for backward.
+        num_weights: Gradients of weights that the rank makes right after it.
     """
 
     columns: slice
     rank_before: IndexArray
     source: IndexArray
     work: IndexArray
+    num_weights: IndexArray
 
 
 @lru_cache(maxsize=256)
@@ -91,9 +107,10 @@ def levels_of(schedule: Schedule, num_ranks: int) -> tuple[Level, ...]:
         columns = slice(start, start + len(rank))
         levels.append(
             Level(
-                columns=columns, rank_before=last[rank], source=source, work=work[rank, done[rank]]
+                columns=columns, rank_before=last[rank], source=source,
+                work=work[rank, done[rank]], num_weights=orders.num_weights[rank, done[rank]],
             )
-        )
+        )  # fmt: skip
         column[item, place] = last[rank] = np.arange(columns.start, columns.stop)
         done[rank] += 1
         start = columns.stop
@@ -107,6 +124,7 @@ class _Orders:
     is_backward: npt.NDArray[np.bool_]
     microbatch: IndexArray
     stage: IndexArray
+    num_weights: IndexArray
 
 
 def _orders_of(schedule: Schedule, num_ranks: int) -> _Orders:
@@ -125,7 +143,10 @@ def _orders_of(schedule: Schedule, num_ranks: int) -> _Orders:
     in_a_row = np.where(is_backward, action - total, action)
     index = np.where(is_steady, in_turn, in_a_row)
     if chunks == 1:
-        return _Orders(is_backward=is_backward, microbatch=index, stage=rank + 0 * index)
+        return _Orders(
+            is_backward=is_backward, microbatch=index, stage=rank + 0 * index,
+            num_weights=_num_weights(schedule, rank, is_backward, index),
+        )  # fmt: skip
     group, within = np.divmod(index, num_ranks * chunks)
     chunk, member = np.divmod(within, num_ranks)
     chunk = np.where(is_backward, chunks - 1 - chunk, chunk)
@@ -133,7 +154,24 @@ def _orders_of(schedule: Schedule, num_ranks: int) -> _Orders:
         is_backward=is_backward,
         microbatch=group * num_ranks + member,
         stage=chunk * num_ranks + rank,
+        num_weights=np.zeros_like(index),
     )
+
+
+def _num_weights(
+    schedule: Schedule, rank: IndexArray, is_backward: npt.NDArray[np.bool_], index: IndexArray
+) -> IndexArray:
+    """Gradients of weights made right after each action, where they are made apart.
+
+    Rank ``r`` is ``r`` microbatches late with them, so that all ranks hold equally many, and makes
+    those that are left after its last backward.
+    """
+    if schedule.kind != "zbh1":
+        return np.zeros_like(index)
+    total = schedule.num_microbatches
+    in_turn = (is_backward & (index >= rank)).astype(np.int64)
+    left = np.where(is_backward & (index == total - 1), np.minimum(rank, total), 0)
+    return np.asarray(in_turn + left)
 
 
 def _num_warm(schedule: Schedule, num_ranks: int, rank: IndexArray) -> IndexArray:

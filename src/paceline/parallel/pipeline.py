@@ -4,7 +4,8 @@ Shapes: (num_candidates, num_stages) with virtual stages, ranks × chunks, in th
 
 Sources:
     Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "Efficient Large-Scale Language Model
-    Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2.
+    Training on GPU Clusters Using Megatron-LM", SC 2021, section 2.2; Qi et al., "Zero Bubble
+    Pipeline Parallelism", ICLR 2024.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.orders import levels_of
+from paceline.parallel.orders import Level, levels_of
 from paceline.parallel.strategy import Schedule
 from paceline.trace.graph import FloatArray
 
 #: Rounds of one microbatch per rank after which a schedule has settled into its pace.
-_SETTLED_ROUNDS = {"plain": 1, "1f1b": 3, "interleaved": 4}
+_SETTLED_ROUNDS = {"plain": 1, "1f1b": 3, "interleaved": 4, "zbh1": 3}
 
 
 def pipeline_s(
@@ -29,12 +30,13 @@ def pipeline_s(
     backward_s: FloatArray,
     *,
     num_microbatches: npt.ArrayLike | None = None,
+    weight_s: FloatArray | None = None,
 ) -> FloatArray:
     """Time of all microbatches through the pipeline, (num_candidates,).
 
     The schedule is played level by level over all candidates at once. Once the pipeline has
-    settled, every further round of one microbatch per rank takes the same time: under 1F1B the
-    busiest rank's work, interleaved what the last round took.
+    settled, every further round of one microbatch per rank takes the same time: under 1F1B and
+    ZB-H1 the busiest rank's work, interleaved what the last round took.
 
     Args:
         schedule: Order of microbatches.
@@ -43,6 +45,8 @@ def pipeline_s(
         backward_s: Backward likewise, same shape.
         num_microbatches: Microbatches of each candidate where they differ, (num_candidates,); the
             schedule's by default, which must then be the smallest of them.
+        weight_s: Of backward, what ZB-H1 puts off: gradients of weights, which no other stage
+            waits for, same shape.
 
     Raises:
         InvalidInputError: Interleaved, and the microbatches are no multiple of the ranks.
@@ -57,10 +61,13 @@ def pipeline_s(
     if schedule.kind == "interleaved":
         check_interleaving(num_ranks, least)
     played = settled_microbatches(schedule, num_ranks)
-    seconds = _played_s(replace(schedule, num_microbatches=played), num_ranks, work)
+    if schedule.kind == "zbh1":
+        assert weight_s is not None, "what is put off is known"
+        work = np.concatenate([forward_s, backward_s - weight_s], axis=-1)
+    seconds = _played_s(replace(schedule, num_microbatches=played), num_ranks, work, weight_s)
     if np.all(count == played):
         return seconds
-    if schedule.kind == "1f1b":
+    if schedule.kind in ("1f1b", "zbh1"):
         return np.asarray(seconds + (count - played) * (forward_s + backward_s).max(axis=-1))
     longer = replace(schedule, num_microbatches=played + num_ranks)
     round_s = _played_s(longer, num_ranks, work) - seconds
@@ -80,15 +87,34 @@ def settled_microbatches(schedule: Schedule, num_ranks: int) -> int:
     return count if rounds is None else min(count, rounds * num_ranks)
 
 
-def _played_s(schedule: Schedule, num_ranks: int, work_s: FloatArray) -> FloatArray:
+def _played_s(
+    schedule: Schedule, num_ranks: int, work_s: FloatArray, weight_s: FloatArray | None = None
+) -> FloatArray:
     """End of the last action, by playing every level of the schedule."""
     levels = levels_of(schedule, num_ranks)
+    if schedule.kind == "zbh1" and weight_s is not None:
+        return _played_split_s(levels, num_ranks, work_s, weight_s)
     work = np.ascontiguousarray(work_s.T)
     end_s = np.zeros((levels[-1].columns.stop, len(work_s)))
     for level in levels:
         start_s = np.maximum(end_s[level.rank_before], end_s[level.source])
         np.add(start_s, work[level.work], out=end_s[level.columns])
     return np.asarray(end_s.max(axis=0))
+
+
+def _played_split_s(
+    levels: tuple[Level, ...], num_ranks: int, work_s: FloatArray, weight_s: FloatArray
+) -> FloatArray:
+    """The same where a rank makes gradients of weights after it has passed those of inputs on."""
+    work, weight = np.ascontiguousarray(work_s.T), np.ascontiguousarray(weight_s.T)
+    end_s = np.zeros((levels[-1].columns.stop, len(work_s)))
+    free_s = np.zeros((num_ranks, len(work_s)))
+    for level in levels:
+        rank = level.work % num_ranks
+        done_s = np.maximum(free_s[rank], end_s[level.source]) + work[level.work]
+        end_s[level.columns] = done_s
+        free_s[rank] = done_s + level.num_weights[:, None] * weight[rank]
+    return np.asarray(free_s.max(axis=0))
 
 
 def _flow_s(stage_s: FloatArray, count: FloatArray) -> FloatArray:
@@ -113,7 +139,8 @@ def bubble_frac(
 def in_flight(schedule: Schedule, *, num_ranks: int) -> FloatArray:
     """Microbatches whose activations each rank holds at its peak, in whole stages, (num_ranks,).
 
-    Interleaved schedules hold chunks: ``num_chunks`` of them count as one stage.
+    Interleaved schedules hold chunks: ``num_chunks`` of them count as one stage. ZB-H1 holds on
+    every rank what 1F1B holds on the first; what gradients of weights need is taken to be all.
     """
     rank, count, chunks = np.arange(num_ranks), schedule.num_microbatches, schedule.num_chunks
     if schedule.kind == "plain":
@@ -122,6 +149,8 @@ def in_flight(schedule: Schedule, *, num_ranks: int) -> FloatArray:
         return np.full(num_ranks, float(count))
     if schedule.kind == "1f1b":
         return np.minimum(float(count), num_ranks - rank)
+    if schedule.kind == "zbh1":
+        return np.full(num_ranks, float(min(count, num_ranks)))
     warm = 2.0 * (num_ranks - rank - 1.0) + (chunks - 1.0) * num_ranks + 1.0
     return np.asarray(np.minimum(count * chunks, warm) / chunks)
 

@@ -100,7 +100,10 @@ class Pipelines:
             send, microbatches = np.maximum if is_hidden else np.add, self.keys[rows, 3]
             forward = send(self._stacked(rows, "forward"), hop_s[rows, None])
             backward = send(self._stacked(rows, "backward"), hop_s[rows, None])
-            seconds = pipeline_s(schedule, forward, backward, num_microbatches=microbatches)
+            seconds = pipeline_s(
+                schedule, forward, backward, num_microbatches=microbatches,
+                weight_s=self._stacked(rows, "weight"),
+            )  # fmt: skip
             tensor = _per_rank(self._stacked(rows, "tensor"), chunks)
             busy = microbatches * _per_rank(forward + backward, chunks).max(axis=1)
             times.seconds[rows] = seconds

@@ -15,16 +15,20 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.trace.autocast import autocast, narrowed
 from paceline.trace.checkpointing import checkpointed
 from paceline.trace.costs import Configuration
 from paceline.trace.fusion import fused
-from paceline.trace.graph import Graph, IntArray, OpKind, Owner
+from paceline.trace.graph import Graph, IntArray, OpKind, Owner, Phase
 from paceline.trace.program import Program
 
 Recipe = Literal["autocast", "half-weights"]
+
+#: Casts and copies between the product that makes a gradient and the gradient as it is kept.
+_MOST_STEPS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,26 @@ def is_weight_copy(program: Program) -> np.ndarray:
     copies = np.zeros(len(program.stores), dtype=np.bool_)
     copies[program.writes.storage[casting[program.writes.op]]] = True
     return copies
+
+
+def makes_weight_gradients(program: Program) -> npt.NDArray[np.bool_]:
+    """Ops of the backward pass that only gradients of parameters need, (num_ops,).
+
+    What makes a parameter's gradient together with that of an input is none of them.
+    """
+    reads, writes, num_ops = program.reads, program.writes, len(program.ops)
+    is_late = program.ops.phase == Phase.BACKWARD
+    is_for_weights = program.stores.owner == Owner.GRADIENT
+    only = np.zeros(num_ops, dtype=np.bool_)
+    for _ in range(_MOST_STEPS):
+        only = is_late.copy()
+        only[writes.op[~is_for_weights[writes.storage]]] = False
+        is_needed = np.zeros(len(program.stores), dtype=np.bool_)
+        is_needed[reads.storage[~only[reads.op]]] = True
+        made = np.zeros(len(program.stores), dtype=np.bool_)
+        made[writes.storage[is_late[writes.op]]] = True
+        is_for_weights = (program.stores.owner == Owner.GRADIENT) | (made & ~is_needed)
+    return only
 
 
 def _with_wide_states(program: Program) -> Program:

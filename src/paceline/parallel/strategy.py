@@ -16,7 +16,7 @@ from paceline.trace.costs import Checkpointing
 
 AxisName = Literal["dp", "fsdp", "tp", "pp", "cp", "ep"]
 AxisLevel = Literal["auto", "device", "node"]
-ScheduleKind = Literal["plain", "gpipe", "1f1b", "interleaved"]
+ScheduleKind = Literal["plain", "gpipe", "1f1b", "interleaved", "zbh1"]
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
 GradientSync = Literal["all_reduce", "single_process", "parameter_server"]
 
@@ -55,7 +55,8 @@ class Schedule:
 
     Attributes:
         kind: ``plain`` runs them one after the other (gradient accumulation); the others are
-            pipeline schedules and need a ``pp`` axis.
+            pipeline schedules and need a ``pp`` axis. ``zbh1`` splits backward into gradients of
+            inputs and of weights, and fills bubbles with the latter.
         num_microbatches: Microbatches per optimizer step.
         num_chunks: Model chunks per stage; above 1 only when interleaved.
     """

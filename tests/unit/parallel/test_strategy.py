@@ -16,7 +16,7 @@ def schedules(draw, *, has_stages: bool) -> Schedule:
     microbatches = draw(st.integers(1, 5000))
     if not has_stages:
         return Schedule(num_microbatches=microbatches)
-    kind = draw(st.sampled_from(["gpipe", "1f1b", "interleaved"]))
+    kind = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "zbh1"]))
     chunks = draw(st.integers(2, 99)) if kind == "interleaved" else 1
     return Schedule(kind=kind, num_microbatches=microbatches, num_chunks=chunks)
 
