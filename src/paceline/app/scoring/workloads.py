@@ -67,7 +67,7 @@ def cached_workload(
         )
     try:
         workload = load_workload(
-            worker_entry(key.entry),
+            key.entry,
             task=key.task,
             image_size=key.image_size,
             optimizer=key.optimizer,
@@ -84,24 +84,6 @@ def cached_workload(
 def is_cached(key: WorkloadKey, *, cache_folder: Path | None = None) -> bool:
     """Whether `cached_workload` would answer without a worker."""
     return ((cache_folder or default_cache_folder()) / f"{_digest(key)}.npz").exists()
-
-
-def worker_entry(entry: str) -> str:
-    """``entry`` as the trace worker knows it.
-
-    ``published:NAME`` is a function of one of the modules beside the worker, and
-    ``published_SUBJECT:NAME`` says of which.
-
-    >>> worker_entry("published:inception_bn"), worker_entry("timm:resnet18")
-    ('published_models:published__inception_bn', 'timm:resnet18')
-    >>> worker_entry("published_sequences:gnmt")
-    'published_sequences:published__gnmt'
-    """
-    scheme, _, name = entry.partition(":")
-    if scheme.startswith("published"):
-        module = "published_models" if scheme == "published" else scheme
-        return f"{module}:published__{name}"
-    return entry
 
 
 def _kept(path: Path) -> Workload | None:

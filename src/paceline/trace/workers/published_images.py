@@ -8,14 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def __getattr__(name):
-    """``published__NAME`` builds a model of this module."""
-    scheme, _, model = name.partition("__")
-    if scheme == "published" and model in _MODELS:
-        return _MODELS[model]
-    raise AttributeError("no published model is called `%s`" % name)
-
-
 def _separable(inputs, outputs):
     return nn.Sequential(
         nn.Conv2d(inputs, inputs, 3, padding=1, groups=inputs, bias=False),

@@ -1,20 +1,12 @@
 """Models that published measurements name, in the shapes of the code that was measured.
 
-Standard library and torch only. The trace worker finds this module beside itself:
-``published_models:published__gnmt`` is GNMT without weights.
+Standard library and torch only. The trace worker finds this module and its siblings beside itself:
+``published:ncf`` is neural collaborative filtering without weights.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-
-def __getattr__(name):
-    """``published__NAME`` builds a model of this module."""
-    scheme, _, model = name.partition("__")
-    if scheme == "published" and model in _MODELS:
-        return _MODELS[model]
-    raise AttributeError("no published model is called `%s`" % name)
 
 
 def _conv_bn(inputs, outputs, kernel, stride=1, padding=0):

@@ -7,14 +7,6 @@ import torch
 from torch import nn
 
 
-def __getattr__(name):
-    """``published__NAME`` builds a model of this module."""
-    scheme, _, model = name.partition("__")
-    if scheme == "published" and model in _MODELS:
-        return _MODELS[model]
-    raise AttributeError("no published model is called `%s`" % name)
-
-
 class _GnmtAttention(nn.Module):
     """Normalised additive attention: every query against every key, in full width."""
 

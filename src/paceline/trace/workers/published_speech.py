@@ -8,14 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def __getattr__(name):
-    """``published__NAME`` builds a model of this module."""
-    scheme, _, model = name.partition("__")
-    if scheme == "published" and model in _MODELS:
-        return _MODELS[model]
-    raise AttributeError("no published model is called `%s`" % name)
-
-
 class _Residual(nn.Module):
     """Three dilations, each with two convolutions (HiFi-GAN V1)."""
 

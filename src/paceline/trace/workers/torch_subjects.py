@@ -181,7 +181,7 @@ def build_subject(request):
 
         return ProgramSubject(load_program(entry))
     scheme, _, rest = entry.partition(":")
-    if scheme in _PUBLISHED and "__" not in rest:
+    if scheme in _PUBLISHED:
         return _published_subject(scheme, rest, request)
     make = {
         "torchvision": _torchvision_subject,
