@@ -67,7 +67,7 @@ def test_one_name_may_mean_two_models():
 
 
 def test_a_refusal_says_what_is_missing():
-    with pytest.raises(UnresolvedRowError, match="its beam is not an input column"):
+    with pytest.raises(UnresolvedRowError, match="how many hypotheses"):
         model("GNMT", task="infer")
     with pytest.raises(UnresolvedRowError, match="does not say which"):
         model("GPUNet", task="infer")

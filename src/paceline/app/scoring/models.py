@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
@@ -20,6 +20,8 @@ _SAME_SIZES = re.compile(
     r"[-_ ](instruct|chat|it|base|hf|thinking|reasoning|uncased|cased|fp8|fp8-dynamic|bf16|fp16|"
     r"awq|gptq|bnb-4bit|int4|int8|w4a16|w8a8|gguf|v\d(\.\d)?|\d{4}|preview|sft|dpo)$"
 )
+#: Beams that are stated settle what a refused model leaves open.
+_BEAM = re.compile(r"\bbeam=\d")
 #: Names under which timm publishes: lower case, digits and underscores, then perhaps its weights.
 _TIMM_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 
@@ -62,12 +64,24 @@ def resolve_model(row: Row) -> PublishedModel:
     Raises:
         UnresolvedRowError: No model of that name is known, or it is refused for that task.
     """
-    _check_refused(row)
+    if row.variant:
+        named = replace(row, model=f"{row.model.strip()} {row.variant}")
+        if found := _listed(named):
+            return _with_steps(found, row)
+    if not _BEAM.search(row.flags):
+        _check_refused(row)
     name = row.model.strip()
     found = _listed(row) or _language_model(name) or _named(name) or _timm_model(name)
     if found is None:
         raise UnresolvedRowError(f"no known model is called `{name}`")
-    return found
+    return _with_steps(found, row)
+
+
+def _with_steps(found: PublishedModel, row: Row) -> PublishedModel:
+    """With the number of passes that the row states, of a model that takes several."""
+    if found.num_passes == 1.0 or not row.num_steps or row.num_steps < 1.0:
+        return found
+    return replace(found, num_passes=row.num_steps)
 
 
 def _check_refused(row: Row) -> None:

@@ -1,7 +1,7 @@
 """Rows to score: the input columns of a table of published measurements, and nothing else.
 
 Measured columns (throughput, step time, memory, extras) are dropped while reading, so that no
-prediction can see them.
+prediction can see them. Of ``extra``, which holds both, `extras` reads the inputs.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.app.scoring.extras import stated_inputs
 from paceline.errors import InvalidInputError
 
 INPUT_COLUMNS: tuple[str, ...] = (
     "model", "task", "framework", "precision", "compiler_flags", "gpu", "gpu_mem_gb", "n_gpus",
     "n_nodes", "interconnect", "parallelism", "batch_per_gpu", "global_batch", "grad_accum",
-    "seq_len", "img_size", "params_m", "unit",
+    "seq_len", "img_size", "params_m", "unit", "extra",
 )  # fmt: skip
 
 #: Words for training and fine-tuning; anything else runs a model forward.
@@ -52,6 +53,8 @@ class Row:
         image_size: Pixels of the square input.
         num_parameters: As stated.
         unit: Unit in which throughput is wanted.
+        variant: Which of the models of that name, where ``extra`` says so.
+        num_steps: Passes that make one item, where ``extra`` says so.
     """
 
     model: str
@@ -72,6 +75,8 @@ class Row:
     image_size: float | None
     num_parameters: float | None
     unit: str
+    variant: str = ""
+    num_steps: float | None = None
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
@@ -123,12 +128,13 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         return _number(text(name))
 
     parameters_m = number("params_m")
+    stated = stated_inputs(text("extra"))
     return Row(
         model=text("model"),
         task="train" if _TRAINING.search(text("task")) else "infer",
         framework=text("framework"),
         precision=text("precision"),
-        flags=text("compiler_flags"),
+        flags="; ".join(part for part in (text("compiler_flags"), stated.flags) if part),
         gpu=text("gpu"),
         gpu_memory_gb=number("gpu_mem_gb"),
         num_gpus=number("n_gpus"),
@@ -139,9 +145,11 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         global_batch=number("global_batch"),
         grad_accumulation=number("grad_accum"),
         seq=number("seq_len"),
-        image_size=number("img_size"),
+        image_size=number("img_size") or stated.image_size,
         num_parameters=None if parameters_m is None else parameters_m * 1e6,
         unit=text("unit"),
+        variant=stated.variant,
+        num_steps=stated.num_steps,
     )
 
 
