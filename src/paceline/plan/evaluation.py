@@ -29,6 +29,9 @@ _COMMUNICATION_LOG_SIGMA = 0.25
 #: others were 7 % off at the median (benchmarks/input_pipeline.md).
 _INPUT_LOG_SIGMA = 0.2
 
+#: Configuration, device and batch of each candidate, as an index into the forecast.
+_Cells = tuple[IntArray, IntArray, IntArray]
+
 #: Candidates whose communication is computed at once, which bounds working memory.
 _CHUNK = 16_384
 
@@ -125,43 +128,27 @@ def evaluate(
         whole: Strategies of the last candidates, whose steps were searched as a whole.
     """
     cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
-    batch = forecast.batch[candidates.batch].astype(np.int64)
-    first_s, repeated_s, tensor_s = _tensor_s(candidates, places, forecast, device_link, node_link)
-    alone_s, exposed_s = _steps(candidates, places, forecast, device_link, node_link)
-    exposed_s = exposed_s + candidates.microbatches * tensor_s
-    global_batch = candidates.num_groups * batch * candidates.microbatches
-    if whole:
-        last = slice(len(candidates) - len(whole), None)
-        exposed_s[last] = [one.bubble_s + one.tensor_s + one.exposed_s for one in whole]
-        alone_s[last] = [one.step_s for one in whole] - exposed_s[last]
-        microbatch = np.array([one.microbatch for one in whole], dtype=np.int64)
-        global_batch[last] = (
-            candidates.num_groups[last] * microbatch * candidates.microbatches[last]
-        )
-    machine_rate = places.input_samples_per_s[candidates.place]
-    input_s = global_batch / candidates.num_nodes / machine_rate
-    starved_s = np.maximum(input_s - (alone_s + exposed_s), 0.0)
-    step_s = alone_s + exposed_s + starved_s
-    samples_per_s = global_batch * amount.samples_per_item / step_s
-    num_steps = count_steps(global_batch, amount)
-    bill = _bill(candidates, places, num_steps, step_s, checkpointing)
+    tensor = _tensor_times(candidates, places, forecast, device_link, node_link)
+    steps = _step_times(candidates, places, forecast, device_link, node_link, tensor, whole)
+    num_steps = count_steps(steps.global_batch, amount)
+    bill = _bill(candidates, places, num_steps, steps.step_s, checkpointing)
+    samples_per_s = steps.global_batch * amount.samples_per_item / steps.step_s
     usd_per_hour = candidates.num_nodes * places.usd_per_hour[candidates.place]
     cost_usd = bill.billed_s * usd_per_hour / HOUR_S
     usd_per_million = bill.paid_frac * usd_per_hour / HOUR_S / samples_per_s * 1e6
-    is_generated = np.isfinite(forecast.ttft_s[cell])
-    latency_s = forecast.latency_s[cell] + np.where(is_generated, repeated_s, tensor_s)
-    log_sigma = _log_sigma(forecast.log_sigma[cell], alone_s, exposed_s, starved_s)
-    pareto = _pareto_axes(
+    latency_s = _latency_s(forecast, cell, tensor)
+    log_sigma = _log_sigma(forecast.log_sigma[cell], steps)
+    pareto_time, pareto_cost = _pareto_axes(
         amount, bill.time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour, latency_s
     )
     return Evaluation(
-        step_s=step_s,
-        exposed_s=exposed_s,
-        starved_s=starved_s,
-        efficiency_frac=alone_s / step_s,
+        step_s=steps.step_s,
+        exposed_s=steps.exposed_s,
+        starved_s=steps.starved_s,
+        efficiency_frac=steps.alone_s / steps.step_s,
         log_sigma=log_sigma,
         cost_log_sigma=np.hypot(log_sigma, places.price_log_sigma[candidates.place]),
-        global_batch=global_batch,
+        global_batch=steps.global_batch,
         samples_per_s=samples_per_s,
         num_steps=num_steps,
         time_s=bill.time_s,
@@ -171,26 +158,91 @@ def evaluate(
         cost_usd=cost_usd,
         usd_per_million=usd_per_million,
         latency_s=latency_s,
-        ttft_s=forecast.ttft_s[cell] + first_s,
-        energy_j_per_sample=forecast.energy_j[cell]
-        * forecast.tensor_degree[candidates.configuration]
-        / (batch * amount.samples_per_item),
+        ttft_s=forecast.ttft_s[cell] + tensor.first_s,
+        energy_j_per_sample=_energy_j_per_sample(candidates, forecast, cell, amount),
         power_w=candidates.num_devices * places.tdp_w[candidates.place],
-        pareto_time=pareto[0],
-        pareto_cost=pareto[1],
+        pareto_time=pareto_time,
+        pareto_cost=pareto_cost,
     )
 
 
-def _log_sigma(
-    device_log_sigma: FloatArray, alone_s: FloatArray, exposed_s: FloatArray, starved_s: FloatArray
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _TensorTimes:
+    """Tensor-parallel communication, (num_candidates,): first pass, each repeated one, a step."""
+
+    first_s: FloatArray
+    repeated_s: FloatArray
+    step_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Steps:
+    """A step and its parts, (num_candidates,) each: alone on its devices, talking, waiting."""
+
+    alone_s: FloatArray
+    exposed_s: FloatArray
+    starved_s: FloatArray
+    global_batch: IntArray
+
+    @property
+    def step_s(self) -> FloatArray:
+        return self.alone_s + self.exposed_s + self.starved_s
+
+
+def _step_times(
+    candidates: CandidateTable,
+    places: PlaceTable,
+    forecast: Forecast,
+    device_link: LinkTable,
+    node_link: LinkTable,
+    tensor: _TensorTimes,
+    whole: Sequence[FoundStrategy],
+) -> _Steps:
+    """Steps of the candidates, those of ``whole``, which come last, as they were searched."""
+    batch = forecast.batch[candidates.batch].astype(np.int64)
+    alone_s, exposed_s = _steps(candidates, places, forecast, device_link, node_link)
+    exposed_s = exposed_s + candidates.microbatches * tensor.step_s
+    if whole:
+        last = slice(len(candidates) - len(whole), None)
+        exposed_s[last] = [one.bubble_s + one.tensor_s + one.exposed_s for one in whole]
+        alone_s[last] = [one.step_s for one in whole] - exposed_s[last]
+        batch[last] = [one.microbatch for one in whole]
+    global_batch = candidates.num_groups * batch * candidates.microbatches
+    machine_rate = places.input_samples_per_s[candidates.place]
+    input_s = global_batch / candidates.num_nodes / machine_rate
+    return _Steps(
+        alone_s=alone_s,
+        exposed_s=exposed_s,
+        starved_s=np.maximum(input_s - (alone_s + exposed_s), 0.0),
+        global_batch=global_batch,
+    )
+
+
+def _latency_s(forecast: Forecast, cell: _Cells, tensor: _TensorTimes) -> FloatArray:
+    """Of an output token where tokens are generated, else of one batch."""
+    is_generated = np.isfinite(forecast.ttft_s[cell])
+    added_s = np.where(is_generated, tensor.repeated_s, tensor.step_s)
+    return np.asarray(forecast.latency_s[cell] + added_s)
+
+
+def _energy_j_per_sample(
+    candidates: CandidateTable, forecast: Forecast, cell: _Cells, amount: Amount
 ) -> FloatArray:
+    """Energy of all devices that share a batch."""
+    batch = forecast.batch[candidates.batch].astype(np.int64)
+    degree = forecast.tensor_degree[candidates.configuration]
+    return np.asarray(forecast.energy_j[cell] * degree / (batch * amount.samples_per_item))
+
+
+def _log_sigma(device_log_sigma: FloatArray, steps: _Steps) -> FloatArray:
     """Spread of a step: its parts are taken to err together, and waiting is as sure as the input.
 
     Communication and input have spreads of their own where theirs is the larger.
     """
     together = np.maximum(device_log_sigma, _COMMUNICATION_LOG_SIGMA)
-    step = (alone_s * device_log_sigma + exposed_s * together) / (alone_s + exposed_s)
-    return np.where(starved_s > 0, np.maximum(_INPUT_LOG_SIGMA, step), step)
+    busy_s = steps.alone_s + steps.exposed_s
+    step = (steps.alone_s * device_log_sigma + steps.exposed_s * together) / busy_s
+    return np.where(steps.starved_s > 0, np.maximum(_INPUT_LOG_SIGMA, step), step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -322,14 +374,13 @@ def _steps(
     return alone_s, exposed_s
 
 
-def _tensor_s(
+def _tensor_times(
     candidates: CandidateTable,
     places: PlaceTable,
     forecast: Forecast,
     device_link: LinkTable,
     node_link: LinkTable,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Tensor-parallel communication of the first pass, of each repeated one, and in all."""
+) -> _TensorTimes:
     first_s, repeated_s, total_s = (np.zeros(len(candidates)) for _ in range(3))
     for configuration in np.flatnonzero(forecast.tensor_degree > 1).tolist():
         rows = np.flatnonzero(candidates.configuration == configuration)
@@ -345,7 +396,7 @@ def _tensor_s(
         first_s[rows] = calls_s(calls.first, candidates.batch[rows], group)
         repeated_s[rows] = calls_s(calls.repeated, candidates.batch[rows], group)
         total_s[rows] = first_s[rows] + calls.num_repeats * repeated_s[rows]
-    return first_s, repeated_s, total_s
+    return _TensorTimes(first_s=first_s, repeated_s=repeated_s, step_s=total_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
