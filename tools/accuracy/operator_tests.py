@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from fit import truth
+from fit.attention import fit_attention, with_tiles
 from fit.joint import FitOptions, fit_alone
 from fit.networks import bounds_of, features_of
 from fit.operators import as_operators, events, graphs
-from fit.residency import resident_bytes_per_cycle, with_residency
+from fit.residency import with_residency
 from fit.tiling import TileFit, fit_tiles, seconds
 
 from accuracy.few_shapes import correction, places
@@ -243,14 +244,17 @@ def test_attention(folder: Path, facts: pd.DataFrame, worst: Worst) -> list[Figu
         held = rows.source_name.isin(systems).to_numpy()
         if not held.any():
             continue
-        rate = resident_bytes_per_cycle(rows[~held & (rows.op == "decode")])
-        operators = as_operators(with_residency(rows[~held], 1.0, rate), "attention")
-        model = fit_alone(operators, updates=_UPDATES, options=_OPTIONS)
+        tiles = fit_attention(rows[~held])
+        known = with_tiles(rows[~held & (rows.op == "prefill")], tiles)
+        operators = as_operators(known, "attention")
+        model = fit_alone(operators, updates=_UPDATES, options=_OPTIONS, model="attention")
         te = rows[held]
         te = te[bounds_of(te).roofline_s > 50e-6]
         measured = np.log(te.time_s.to_numpy())
         roof = errors(np.log(bounds_of(te).roofline_s), measured)
-        own = network_log(model, with_residency(te, 1.0, rate), "attention")
+        asked = with_tiles(te, tiles)
+        corrected = network_log(model, asked, "attention")
+        own = np.where(te.op == "decode", np.log(asked.tiled_s), corrected)
         worst.add("T5", te, attention_cases(te), own - measured)
         for op, target in (("prefill", 12), ("decode", 12)):
             k = (te.op == op).to_numpy()

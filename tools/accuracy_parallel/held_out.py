@@ -13,6 +13,7 @@ from typing import Any
 import fit_collectives
 import pandas as pd
 from fit import truth as op_rows
+from fit.attention import builtin_constants, with_tiles
 from fit.joint import fit_alone
 from fit.operators import as_operators, graphs
 
@@ -42,9 +43,10 @@ def calibration_without(truth: Path, system: str) -> Calibration:
     of devices on these units are left out with the networks that they were fitted beside.
     """
     facts = op_rows.device_facts(load_catalog().devices)
+    attention = op_rows.aic_attention(truth, facts)
     frames = {
         "product_tensor": op_rows.aic_products(truth, facts, {"bfloat16": ("peak_bf16", 2.0)}),
-        "attention": op_rows.aic_attention(truth, facts),
+        "attention": with_tiles(attention[attention.op == "prefill"], builtin_constants()),
     }
     networks = {
         name: fit_alone(as_operators(graphs(rows[rows.source_name != system]), name))

@@ -2,10 +2,10 @@
 
     PYTHONPATH=tools python -m fit --truth ../shared/truth
 
-In order: the tile models and the clock law from products; the networks, device effects and host
-dispatch from op rows and whole steps together; the widths of intervals from steps whose device was
-held out. Models that have not been traced yet are traced (slow, cached). Every part is
-deterministic; ``src/paceline/predict/data`` is written after each.
+In order: the tile models and the clock law from products and attention; the networks, device
+effects and host dispatch from op rows and whole steps together; the widths of intervals from steps
+whose device was held out. Models that have not been traced yet are traced (slow, cached). Every
+part is deterministic; ``src/paceline/predict/data`` is written after each.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from accuracy.folds import device_folds
 from accuracy.intervals import components, with_distance
 from accuracy.step_tests import predict_devices
 
+from fit.attention import fit_attention
 from fit.choosing import choose_options
 from fit.constants import write_intervals, write_predictor, write_products
 from fit.datasets import STEP_TABLES, step_weights
-from fit.densities import densities
+from fit.traits import device_traits
 from fit.joint import FitOptions, fit_jointly
 from fit.operators import events, graphs, narrow_products, operator_frames, operators_of
 from fit.steps import Steps, build_steps, read_measured
 from fit.tiling import fit_tiles
-from fit.truth import device_facts, neusight_products
+from fit.truth import aic_attention, device_facts, neusight_products
 from paceline.app.scoring.workloads import default_cache_folder
 from paceline.catalog import Catalog, load_catalog
 from paceline.predict import builtin_calibration
@@ -45,7 +46,8 @@ def main() -> None:
     if "products" in given.parts:
         vector = fit_tiles(events(neusight_products(given.truth, facts)), with_clock=True)
         matrix = fit_tiles(graphs(narrow_products(given.truth, facts)), with_clock=False)
-        write_products(vector, matrix)
+        attention = fit_attention(graphs(aic_attention(given.truth, facts)))
+        write_products(vector, matrix, attention)
         builtin_calibration.cache_clear()
     frames = operator_frames(given.truth, facts)
     steps = _steps(given, catalog)
@@ -54,7 +56,7 @@ def main() -> None:
         _fit_networks(steps, frames, options, catalog)
     if "intervals" in given.parts:
         lines = predict_devices(
-            steps, frames, densities(catalog.devices), options, log=lambda text: print(text)
+            steps, frames, device_traits(catalog.devices), options, log=lambda text: print(text)
         )
         seen = with_distance(lines, catalog.devices)
         write_intervals(components(seen, catalog.devices))
@@ -80,13 +82,13 @@ def _steps(given: argparse.Namespace, catalog: Catalog) -> Steps:
 def _fit_networks(
     steps: Steps, frames: dict[str, pd.DataFrame], options: FitOptions, catalog: Catalog
 ) -> None:
-    density = densities(catalog.devices)
+    traits = device_traits(catalog.devices)
     folds = list(device_folds().values())
-    options = choose_options(steps, frames, density, folds, options, print)
+    options = choose_options(steps, frames, traits, folds, options, print)
     predictor = fit_jointly(
-        steps, operators_of(frames), step_weights(steps), density, options, log=print
+        steps, operators_of(frames), step_weights(steps), traits, options, log=print
     )
-    write_predictor(predictor, catalog, density, options)
+    write_predictor(predictor, catalog, traits, options)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,19 @@ from fit.joint import FitOptions, Predictor
 from fit.steps import FRAMEWORKS
 from fit.tiling import TileFit
 from paceline.catalog import Catalog
+from paceline.predict.attention_tiles import AttentionConstants
 from paceline.predict.device_effects import Effect
 
 DATA = Path(__file__).parents[2] / "src" / "paceline" / "predict" / "data"
 _DIGITS = 5
 
 
-def write_products(vector: TileFit, matrix: TileFit, folder: Path = DATA) -> None:
+def write_products(
+    vector: TileFit,
+    matrix: TileFit,
+    attention: Mapping[str, AttentionConstants],
+    folder: Path = DATA,
+) -> None:
     """Constants of the tile models, and of the clock law that the vector one was fitted with.
 
     FP32 products were timed one call at a time, so their fixed cycles hold the dispatch of the
@@ -35,13 +41,14 @@ def write_products(vector: TileFit, matrix: TileFit, folder: Path = DATA) -> Non
     constants["tiles"] = {
         "vector": _rounded_fields(vector_tiles), "tensor": _rounded_fields(matrix.tiles)
     }  # fmt: skip
+    constants["attention_tiles"] = {op: _rounded_fields(own) for op, own in attention.items()}
     constants["clock"] = _rounded_fields(vector.clock)
     constants["benchmarks"] = {"num_copies": _rounded(matrix.num_copies)}
     _write(folder, content)
 
 
 def write_predictor(
-    predictor: Predictor, catalog: Catalog, density: Mapping[str, np.ndarray],
+    predictor: Predictor, catalog: Catalog, traits: Mapping[str, np.ndarray],
     options: FitOptions, folder: Path = DATA,
 ) -> None:  # fmt: skip
     """Networks, device effects, host dispatch and the list of measured devices."""
@@ -50,7 +57,7 @@ def write_predictor(
     constants = content["constants"]
     constants["device"]["launch_gap_s"] = options.gap_s
     constants["device"]["is_power_limited"] = options.is_power_limited
-    constants["device_effects"] = _device_effects(predictor, catalog, density)
+    constants["device_effects"] = _device_effects(predictor, catalog, traits)
     constants["host"]["per_kernel_s"] = _dispatch(predictor)
     fixed = torch.exp(predictor.log_step_s).tolist()
     constants["host"]["step_s"] = {
@@ -83,7 +90,7 @@ def _write_networks(predictor: Predictor, path: Path) -> None:
 
 
 def _device_effects(
-    predictor: Predictor, catalog: Catalog, density: Mapping[str, np.ndarray]
+    predictor: Predictor, catalog: Catalog, traits: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
     """Slopes of the law, and own effects by device and by family (the mean of its devices)."""
     own = own_effects(predictor)
@@ -91,12 +98,12 @@ def _device_effects(
     by_family: dict[str, list[np.ndarray]] = {}
     for name, effects in zip(predictor.devices, own, strict=True):
         by_family.setdefault(family[name], []).append(effects)
-    seen = np.array([density[name] for name in predictor.devices])
+    seen = np.array([traits[name] for name in predictor.devices])
     return {
         "order": [effect.name.lower() for effect in Effect],
-        "density_slope": [_rounded(v) for v in predictor.slope.tolist()],
-        "log_density_low": [_rounded(v) for v in seen.min(0)],
-        "log_density_high": [_rounded(v) for v in seen.max(0)],
+        "slope": [_effects(law) for law in predictor.slope.tolist()],
+        "log_trait_low": [_effects(law) for law in seen.min(0)],
+        "log_trait_high": [_effects(law) for law in seen.max(0)],
         "device": {n: _effects(e) for n, e in zip(predictor.devices, own, strict=True)},
         "family": {n: _effects(np.mean(e, axis=0)) for n, e in sorted(by_family.items())},
     }

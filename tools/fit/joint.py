@@ -22,8 +22,8 @@ from torch import nn
 
 from fit.steps import FRAMEWORKS, Steps
 from paceline.predict.calibration import EfficiencyModel
-from paceline.predict.device_effects import EFFECT_OF_MODEL, Effect
-from paceline.predict.features import PRODUCT_FEATURES, STREAM_FEATURES
+from paceline.predict.device_effects import EFFECT_OF_MODEL, NUM_LAWS, Effect
+from paceline.predict.features import ATTENTION_FEATURES, PRODUCT_FEATURES, STREAM_FEATURES
 from paceline.predict.sustained import power_budget
 
 _FLOOR, _CEILING = -0.5, 2.5
@@ -187,13 +187,17 @@ def _passed_through(weights, biases, column):
 
 
 #: Models whose network corrects the tile model, which is this feature.
-_ONTO = {"product_tensor": PRODUCT_FEATURES.index("log_tiled_over_bound")}
+_ONTO = {
+    "product_tensor": PRODUCT_FEATURES.index("log_tiled_over_bound"),
+    "attention": ATTENTION_FEATURES.index("log_tiled_over_bound"),
+}
 
 
 class Tiled(nn.Module):
     """No network: the tile model, which is the last feature, is the answer.
 
-    Free coefficients on FP32 products carry worse to other GPUs than the tile model alone.
+    Free coefficients on FP32 products and on decode attention carry worse to other GPUs than the
+    tile model alone: in folds over the GPUs of the training side.
     """
 
     def __init__(self, num_features: int):
@@ -214,7 +218,7 @@ class Tiled(nn.Module):
 
 
 #: Models that the tile model answers alone.
-TILED = frozenset({"product_vector"})
+TILED = frozenset({"product_vector", "attention_decode"})
 
 
 def _compute_frac(model, x):
@@ -243,7 +247,7 @@ class Predictor(nn.Module):
         self.power_exponent = power_budget().exponent if options.is_power_limited else None
         self.devices = devices
         self.has_steps = np.isin(devices, steps.device)
-        self.slope = nn.Parameter(torch.zeros(len(Effect)))
+        self.slope = nn.Parameter(torch.zeros(NUM_LAWS, len(Effect)))
         # Benchmarks of operators have habits of their own, which steps of that device do not show.
         self.own = nn.Parameter(torch.zeros(len(devices), len(Effect)))
         self.own_in_operators = nn.Parameter(torch.zeros(len(devices), len(Effect)))
@@ -254,12 +258,12 @@ class Predictor(nn.Module):
         self.log_dispatch_s = nn.Parameter(torch.log(seconds))
         self.log_step_s = nn.Parameter(torch.full((len(FRAMEWORKS),), _LOG_STEP_S))
 
-    def log_effect(self, model, x, density, own=None):
-        """Log effect of the device on each row; without ``own`` effects the law alone."""
+    def log_effect(self, model, x, traits, own=None):
+        """Log effect of the device on each row; without ``own`` effects the laws alone."""
         if model not in EFFECT_OF_MODEL:
             return torch.zeros(())
         effect = EFFECT_OF_MODEL[model]
-        law = self.slope[effect] * density[:, effect]
+        law = (self.slope[:, effect] * traits[..., effect]).sum(1)
         return _compute_frac(model, x) * (law if own is None else law + own[:, effect])
 
     def slowdown(self, model, x):
@@ -280,7 +284,7 @@ class Predictor(nn.Module):
         total = batch["kernels"].sum(1)[None] * self.gap_s
         for model, (x, bound, power, launches, step) in batch["rows"].items():
             own = self.own[batch["device"][step]] if self.training else None
-            effect = torch.exp(self.log_effect(model, x, batch["density"][step], own))
+            effect = torch.exp(self.log_effect(model, x, batch["traits"][step], own))
             learned = effect * 10.0 ** self.slowdown(model, x)
             burst = bound * torch.maximum(learned, _uncached(model, x))
             time = launches * self.sustained(burst, power)
@@ -306,13 +310,13 @@ def make_networks(steps: Steps, operators: Mapping[str, Operators], options: Fit
     return networks
 
 
-def step_batch(steps: Steps, chosen: np.ndarray, density: Mapping[str, np.ndarray]) -> dict:
+def step_batch(steps: Steps, chosen: np.ndarray, traits: Mapping[str, np.ndarray]) -> dict:
     """Tensors of some steps.
 
     Args:
         steps: All steps.
         chosen: Which.
-        density: Log density of each device, (number of effects,).
+        traits: Log traits of each device, (number of laws, number of effects).
     """
     number = np.full(len(steps.step_s), -1)
     number[chosen] = np.arange(len(chosen))
@@ -334,19 +338,19 @@ def step_batch(steps: Steps, chosen: np.ndarray, density: Mapping[str, np.ndarra
         "framework": torch.from_numpy(steps.framework[chosen].astype(np.int64)),
         "compiled": torch.from_numpy(steps.is_compiled[chosen].astype(np.int64)),
         "target": torch.from_numpy(np.log(steps.step_s[chosen]).astype(np.float32)),
-        "density": _densities(steps.device[chosen], density),
+        "traits": _traits(steps.device[chosen], traits),
     }
 
 
-def _densities(names: np.ndarray, density: Mapping[str, np.ndarray]) -> torch.Tensor:
+def _traits(names: np.ndarray, traits: Mapping[str, np.ndarray]) -> torch.Tensor:
     unique, code = np.unique(names, return_inverse=True)
-    values = np.array([density[name] for name in unique], dtype=np.float32)
-    return torch.from_numpy(values.reshape(-1, len(Effect))[code])
+    values = np.array([traits[name] for name in unique], dtype=np.float32)
+    return torch.from_numpy(values.reshape(-1, NUM_LAWS, len(Effect))[code])
 
 
 def fit_jointly(
     steps: Steps, operators: Mapping[str, Operators], weight: np.ndarray,
-    density: Mapping[str, np.ndarray], options: FitOptions, *,
+    traits: Mapping[str, np.ndarray], options: FitOptions, *,
     log: Callable[[str], None] = lambda _: None,
 ) -> Predictor:  # fmt: skip
     """Deterministic joint fit.
@@ -355,20 +359,20 @@ def fit_jointly(
         steps: Whole steps.
         operators: Op rows by model.
         weight: Weight of each step.
-        density: Log density of each device, (number of effects,).
+        traits: Log traits of each device, (number of laws, number of effects).
         options: How it is run.
         log: Called with one line per few epochs.
     """
     torch.manual_seed(options.seed)
     rng = np.random.default_rng(options.seed)
+    networks = make_networks(steps, operators, options)
     operators = {m: o for m, o in operators.items() if m not in TILED}
     names = sorted(set(steps.device).union(*(o.device for o in operators.values())))
     table = np.unique(_tables(steps), return_inverse=True)[1]
-    networks = make_networks(steps, operators, options)
     predictor = Predictor(networks, options, names, steps)
     order = np.array_split(rng.permutation(len(weight)), max(1, len(weight) // options.batch_steps))
-    batches = [_training_batch(steps, part, density, weight, names, table) for part in order]
-    tensors = {m: _operator_tensors(o, density, names) for m, o in operators.items()}
+    batches = [_training_batch(steps, part, traits, weight, names, table) for part in order]
+    tensors = {m: _operator_tensors(o, traits, names) for m, o in operators.items()}
     optimizer, schedule = _optimizer(predictor, options, options.epochs * len(batches))
     predictor.train()
     for epoch in range(options.epochs):
@@ -397,22 +401,22 @@ def _tables(steps: Steps) -> np.ndarray:
     return np.array([f"{source}/{framework}/{task}" for source, framework, task in parts])
 
 
-def _training_batch(steps, part, density, weight, names, table):
+def _training_batch(steps, part, traits, weight, names, table):
     return {
-        **step_batch(steps, part, density),
+        **step_batch(steps, part, traits),
         "weight": torch.from_numpy(weight[part].astype(np.float32)),
         "device": torch.from_numpy(np.searchsorted(names, steps.device[part])),
         "table": torch.from_numpy(table[part]),
     }
 
 
-def _operator_tensors(operators: Operators, density, names) -> tuple[torch.Tensor, ...]:
+def _operator_tensors(operators: Operators, traits, names) -> tuple[torch.Tensor, ...]:
     return (
         torch.from_numpy(operators.features.astype(np.float32)),
         torch.from_numpy(operators.log10_slowdown.astype(np.float32)),
         torch.from_numpy(operators.weight.astype(np.float32)),
         torch.from_numpy(np.searchsorted(names, operators.device)),
-        _densities(operators.device, density),
+        _traits(operators.device, traits),
     )
 
 
@@ -445,9 +449,9 @@ def _penalty(predictor, options):
 
 
 def _operator_loss(predictor, model, drawn):
-    x, target, weight, device, density = drawn
+    x, target, weight, device, traits = drawn
     own = predictor.own_in_operators[device]
-    effect = predictor.log_effect(model, x, density, own) / np.log(10.0)
+    effect = predictor.log_effect(model, x, traits, own) / np.log(10.0)
     miss = (predictor.slowdown(model, x) + effect - target).abs().mean(0)
     share = _OPERATOR_WEIGHT * _WEIGHT_OF.get(model, 1.0)
     return share * (miss * weight).sum() / weight.sum()
@@ -471,12 +475,12 @@ def growth_loss(network: Network, x):
 
 
 def predict_steps(
-    predictor: Predictor, steps: Steps, chosen: np.ndarray, density: Mapping[str, np.ndarray]
+    predictor: Predictor, steps: Steps, chosen: np.ndarray, traits: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """Log of predicted step time of some steps, as of devices that were not measured."""
     parts = np.array_split(chosen, max(1, len(chosen) // 2000))
     with torch.no_grad():
-        answers = [predictor(step_batch(steps, part, density))[0].numpy() for part in parts]
+        answers = [predictor(step_batch(steps, part, traits))[0].numpy() for part in parts]
     return np.concatenate(answers)
 
 

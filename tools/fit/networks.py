@@ -37,7 +37,7 @@ def features_of(rows: pd.DataFrame, group: str, tiles: TileConstants | None = No
     """Features of rows, by the very functions that prediction uses.
 
     Args:
-        rows: Op rows with device facts.
+        rows: Op rows with device facts; attention with the time of its tile model.
         group: Efficiency model.
         tiles: Constants of the tile model; the built-in ones if None. A fold passes its own.
     """
@@ -49,9 +49,9 @@ def features_of(rows: pd.DataFrame, group: str, tiles: TileConstants | None = No
     if group.startswith("product"):
         product = columns("batch", "m", "n", "k")
         return product_features(bounds, product, num_sms, _tiled(rows, product, group, tiles))
-    if group == "attention":
+    if group in ("attention", "attention_decode"):
         names = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal")
-        return attention_features(bounds, columns(*names), num_sms)
+        return attention_features(bounds, columns(*names), num_sms, *columns("tiled_s"))
     settings = Settings.of(compiler="eager", is_channels_last=False, framework="torch")
     if group.startswith("conv"):
         return _conv_features(rows, bounds, num_sms, settings)

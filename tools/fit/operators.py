@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from fit import truth
+from fit.attention import builtin_constants, with_tiles
 from fit.joint import Operators
 from fit.networks import bounds_of, features_of
-from fit.residency import resident_bytes_per_cycle, with_residency
+from fit.residency import with_residency
 from fit.served_streams import served_streams
 from paceline.predict import builtin_calibration
 from paceline.predict.tiles import TileConstants
@@ -30,16 +31,16 @@ _NARROW = {"bfloat16": ("peak_bf16", 2.0), "fp8": ("peak_fp8", 1.0)}
 def operator_frames(folder: Path, facts: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """All op rows by model, with the time of the kernel alone."""
     products = graphs(narrow_products(folder, facts))
-    attention = graphs(truth.aic_attention(folder, facts))
+    attention = with_tiles(graphs(truth.aic_attention(folder, facts)), builtin_constants())
     constants = builtin_calibration().constants
     copies = float(constants["benchmarks"]["num_copies"])
     rate = float(constants["tiles"]["tensor"]["resident_bytes_per_cycle"])
-    cache_rate = resident_bytes_per_cycle(attention[attention.op == "decode"])
     return {
         "product_vector": events(truth.neusight_products(folder, facts)),
         "product_tensor": with_residency(products, copies, rate),
         "conv_vector": events(truth.neusight_convolutions(folder, facts)),
-        "attention": with_residency(attention, 1.0, cache_rate),
+        "attention": attention[attention.op == "prefill"],
+        "attention_decode": attention[attention.op == "decode"],
         "stream": _streams(folder, facts),
     }
 

@@ -25,7 +25,7 @@ PRODUCT_FEATURES: tuple[str, ...] = (
 )  # fmt: skip
 ATTENTION_FEATURES: tuple[str, ...] = (
     "log_bound_us", "log_intensity_over_ridge", "log_bytes_over_l2", "log_q_len", "log_kv_len",
-    "log_group", "log_head_size", "log_waves", "wave_fill", "causal",
+    "log_group", "log_head_size", "log_waves", "wave_fill", "causal", "log_tiled_over_bound",
 )  # fmt: skip
 SETTING_FEATURES: tuple[str, ...] = (
     "is_compiled", "is_channels_last", "is_tensorflow",
@@ -167,13 +167,16 @@ def product_features(
     )  # fmt: skip
 
 
-def attention_features(bounds: Bounds, dims: tuple[Array, ...], num_sms: Array) -> Array:
+def attention_features(
+    bounds: Bounds, dims: tuple[Array, ...], num_sms: Array, tiled_s: Array
+) -> Array:
     """Features of fused attention.
 
     Args:
         bounds: Bounds of the launch.
         dims: batch, q_heads, kv_heads, q_len, kv_len, head_size, is_causal.
         num_sms: Multiprocessors of the device.
+        tiled_s: Time of the tile model.
     """
     batch, q_heads, kv_heads, q_len, kv_len, head_size, causal = dims
     waves = batch * q_heads * np.ceil(q_len / 128) / num_sms
@@ -182,6 +185,7 @@ def attention_features(bounds: Bounds, dims: tuple[Array, ...], num_sms: Array) 
             *_bound_features(bounds),
             _log(q_len), _log(kv_len), _log(q_heads / np.maximum(kv_heads, 1)), _log(head_size),
             _log(waves), waves / np.ceil(waves), causal,
+            _log(tiled_s / np.maximum(bounds.roofline_s, 1e-12)),
         )
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ Shape legend: D devices, P points, R rows of the cost table.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.predict.attention_kernels import log10_slower
+from paceline.predict.attention_tiles import AttentionConstants, attention_tiled_s
 from paceline.predict.calibration import Calibration
 from paceline.predict.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
 from paceline.predict.devices import DeviceTable, dtype_peaks, matrix_peaks
@@ -42,6 +43,12 @@ from paceline.predict.prediction import Points
 from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Phase, monomials
+
+#: Model of attention of one query row per head, and all models of attention.
+_DECODE = "attention_decode"
+_ATTENTION_MODELS = ("attention", _DECODE)
+#: Where the shape numbers of attention say how many query rows there are.
+_Q_LEN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,7 +141,7 @@ def row_times(
     for one in grouped_features(question):
         learned = calibration.models[one.model].log10_slowdown(one.features)
         slowdown[..., one.rows] = learned + _kind_offset(costs.kind[one.rows], calibration)
-        if one.model == "attention":
+        if one.model in _ATTENTION_MODELS:
             slowdown[..., one.rows] += older[:, None, None]
         slowdown[..., one.rows] += _effect(one, effects, bounds)
     generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
@@ -205,8 +212,24 @@ def grouped_features(asked: Question) -> Iterator[GroupFeatures]:
     costs, precision = asked.lowered.costs, find_precision(asked.lowered.configuration.precision)
     group_r = groups_of_rows(costs, precision)
     for number in np.unique(group_r):
-        group, rows = Group(number), np.flatnonzero(group_r == number)
-        yield GroupFeatures(rows=rows, model=group.model, features=_features(group, rows, asked))
+        group = Group(number)
+        for model, rows in _models(group, np.flatnonzero(group_r == number), costs):
+            yield GroupFeatures(
+                rows=rows, model=model, features=_features(model, group, rows, asked)
+            )
+
+
+def _models(
+    group: Group, rows: npt.NDArray[np.intp], costs: CostTable
+) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
+    """Models that serve the rows of a group: attention of one query row has its own kernels."""
+    is_decode = np.zeros(len(rows), dtype=bool)
+    if group == Group.ATTENTION:
+        q_len = costs.dims[rows, _Q_LEN]
+        is_decode = (q_len[:, 0] == 1) & (q_len[:, 1:] == 0).all(axis=1)
+    for model, chosen in ((group.model, rows[~is_decode]), (_DECODE, rows[is_decode])):
+        if len(chosen):
+            yield model, chosen
 
 
 def row_peaks(lowered: LoweredPass, devices: DeviceTable, calibration: Calibration) -> FloatArray:
@@ -241,7 +264,7 @@ def row_bounds(shapes: RowShapes, devices: DeviceTable, peak_dr: FloatArray) -> 
     )
 
 
-def _features(group: Group, rows: npt.NDArray[np.intp], asked: Question) -> Array:
+def _features(model: str, group: Group, rows: npt.NDArray[np.intp], asked: Question) -> Array:
     kind, bounds = asked.lowered.costs.kind[rows], asked.bounds.rows(rows)
     num_sms = asked.devices.num_sms[:, None, None].astype(np.float32)
     dims = asked.shapes.dims[:, rows]
@@ -256,7 +279,8 @@ def _features(group: Group, rows: npt.NDArray[np.intp], asked: Question) -> Arra
         return conv_features(bounds, conv, product, num_sms, tiled, _settings(asked))
     if group in (Group.ATTENTION, Group.ATTENTION_BACKWARD):
         columns = tuple(dims[..., i] for i in range(7))
-        return attention_features(bounds, columns, num_sms)
+        tiled = _attention_tiled_s(model, rows, columns, asked)
+        return attention_features(bounds, columns, num_sms, tiled)
     flags = stream_flags(kind)
     return stream_features(bounds, stream_dims(kind, dims), flags, num_sms, _settings(asked))
 
@@ -265,27 +289,48 @@ def _tiled_s(
     group: Group, rows: npt.NDArray[np.intp], product: tuple[Array, ...], asked: Question
 ) -> Array:
     """Time of the tile model, (D, P, rows)."""
-    devices, dtype_r = asked.devices, asked.lowered.costs.matmul_dtype[rows]
+    devices = asked.devices
     is_vector = group in (Group.PRODUCT_VECTOR, Group.CONV_VECTOR)
-    frac = sustained_clock_frac(devices, asked.calibration) if is_vector else 1.0
-
-    def per_device(values: npt.NDArray[Any]) -> Array:
-        return values[:, None, None].astype(np.float32)
-
-    is_product = group == Group.PRODUCT_VECTOR
-    own_rows, own_columns = batched_tiles(devices.compute_capabilities)
-    engine = Engine(
-        num_sms=per_device(devices.num_sms),
-        clock_hz=per_device(devices.boost_clock_hz * frac),
-        peak_flop_per_s=asked.peak_dr[:, None, rows].astype(np.float32),
-        memory_bytes_per_s=per_device(devices.memory_bytes_per_s),
-        element_bytes=np.array(ELEMENT_BYTES, dtype=np.float32)[dtype_r],
-        has_matrix_units=not is_vector,
-        batched_tile=(per_device(own_rows), per_device(own_columns)) if is_product else None,
-    )
+    frac = sustained_clock_frac(devices, asked.calibration) if is_vector else None
+    engine = _engine(rows, asked, frac)
+    if group == Group.PRODUCT_VECTOR:
+        own_rows, own_columns = batched_tiles(devices.compute_capabilities)
+        engine = replace(engine, batched_tile=(_per_device(own_rows), _per_device(own_columns)))
     name = "vector" if is_vector else "tensor"
     constants = TileConstants.from_mapping(asked.calibration.constants["tiles"][name])
     return tiled_s(product, asked.shapes.moved_bytes[:, rows], engine, constants)
+
+
+def _attention_tiled_s(
+    model: str, rows: npt.NDArray[np.intp], dims: tuple[Array, ...], asked: Question
+) -> Array:
+    """Time of the tile model of attention, (D, P, rows)."""
+    name = "decode" if model == _DECODE else "prefill"
+    constants = AttentionConstants.from_mapping(
+        asked.calibration.constants["attention_tiles"][name]
+    )
+    work = (asked.shapes.flop[:, rows], asked.shapes.moved_bytes[:, rows])
+    return attention_tiled_s(dims, work, _engine(rows, asked), constants)
+
+
+def _engine(
+    rows: npt.NDArray[np.intp], asked: Question, clock_frac: FloatArray | None = None
+) -> Engine:
+    """The devices as what runs some rows: vector units, if a share of the clock is given."""
+    devices, dtype_r = asked.devices, asked.lowered.costs.matmul_dtype[rows]
+    clock_hz = devices.boost_clock_hz * (1.0 if clock_frac is None else clock_frac)
+    return Engine(
+        num_sms=_per_device(devices.num_sms),
+        clock_hz=_per_device(clock_hz),
+        peak_flop_per_s=asked.peak_dr[:, None, rows].astype(np.float32),
+        memory_bytes_per_s=_per_device(devices.memory_bytes_per_s),
+        element_bytes=np.array(ELEMENT_BYTES, dtype=np.float32)[dtype_r],
+        has_matrix_units=clock_frac is None,
+    )
+
+
+def _per_device(values: npt.NDArray[Any]) -> Array:
+    return values[:, None, None].astype(np.float32)
 
 
 def _settings(asked: Question) -> Settings:
