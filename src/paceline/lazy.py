@@ -19,6 +19,7 @@ def lazy_exports(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def find(name: str) -> object:
+        """The export of that name, imported from its module."""
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(f"{package}.{home_of[name]}"), name)

@@ -49,17 +49,10 @@ def planned_choice(
     cell = cell_of(search, row)
     configuration = forecast.configurations[cell[0]]
     whole = search.whole_strategy(row)
-    step = step_interval(search, row)
     num_steps = int(evaluation.num_steps[row])
     global_batch = int(evaluation.global_batch[row])
-    samples_per_step = global_batch * search.job.amount.samples_per_item
-    rate = Interval(
-        low=samples_per_step / step.high,
-        mid=float(evaluation.samples_per_s[row]),
-        high=samples_per_step / step.low,
-    )
+    latency_s, ttft_s = _latency_intervals(search, row)
     is_training = search.workload.task == "train"
-    log_sigma = float(evaluation.log_sigma[row])
     return PlannedChoice(
         place=planned_place(search, row),
         strategy=str(strategy_of(search, row)),
@@ -71,8 +64,8 @@ def planned_choice(
         checkpointing=configuration.checkpointing if whole is None else whole.strategy.recompute,
         channels_last=configuration.channels_last,
         stack=place.stack,
-        step_s=step,
-        samples_per_s=rate,
+        step_s=step_interval(search, row),
+        samples_per_s=_rate_interval(search, row),
         time_s=_time_interval(search, row) if num_steps else None,
         cost_usd=_cost_interval(search, row) if num_steps else None,
         usd_per_million_samples=_spread(
@@ -83,10 +76,8 @@ def planned_choice(
         memory_bytes=_memory_interval(search, row),
         memory_capacity_bytes=float(search.places.memory_bytes[candidates.place[row]]),
         parallel_efficiency_frac=float(evaluation.efficiency_frac[row]),
-        latency_s=None if is_training else _spread(float(evaluation.latency_s[row]), log_sigma),
-        ttft_s=_spread(float(evaluation.ttft_s[row]), log_sigma)
-        if is_generation(search.workload)
-        else None,
+        latency_s=latency_s,
+        ttft_s=ttft_s,
         chance_time=_chance_of(search, row, ("--deadline", "--latency", "--ttft")),
         chance_cost=_chance_of(search, row, ("--budget",)),
         chance_memory=_chance_to_fit(search, row),
@@ -100,6 +91,29 @@ def planned_choice(
         optimizer_steps=num_steps if is_training and num_steps else None,
         exposed_communication_s=float(evaluation.exposed_s[row]),
         mfu_frac=mfu_frac(search, row),
+    )
+
+
+def _rate_interval(search: Search, row: int) -> Interval:
+    """Samples per second, slow where the step is long."""
+    step = step_interval(search, row)
+    global_batch = int(search.evaluation.global_batch[row])
+    samples_per_step = global_batch * search.job.amount.samples_per_item
+    return Interval(
+        low=samples_per_step / step.high,
+        mid=float(search.evaluation.samples_per_s[row]),
+        high=samples_per_step / step.low,
+    )
+
+
+def _latency_intervals(search: Search, row: int) -> tuple[Interval | None, Interval | None]:
+    """Latency, None in training, and time to the first token, None where none is generated."""
+    log_sigma = float(search.evaluation.log_sigma[row])
+    latency_s = float(search.evaluation.latency_s[row])
+    ttft_s = float(search.evaluation.ttft_s[row])
+    return (
+        None if search.workload.task == "train" else _spread(latency_s, log_sigma),
+        _spread(ttft_s, log_sigma) if is_generation(search.workload) else None,
     )
 
 

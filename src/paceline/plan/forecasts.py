@@ -176,22 +176,12 @@ def forecast(
         for passes, c, part in zip(lowered, configured, parts, strict=True)
     ]
     largest = [_largest(passes) for passes in lowered]
-    rows = [np.array(c.rows, dtype=np.int64) for c in configured]
-    shape = (len(devices), len(batch))
-    scattered = {
-        f.name: _scatter([getattr(c, f.name) for c in cells], rows, parts, shape)
-        for f in fields(_Cell)
-        if f.name != "flop"
-    }
-    bound = np.nan_to_num(scattered.pop("bound"), nan=0.0).astype(np.int8)
-    flop = np.full((len(cells), len(batch)), np.nan)
-    for row, (cell, part) in enumerate(zip(cells, parts, strict=True)):
-        flop[row, part] = cell.flop
+    scattered = _scattered(cells, configured, parts, (len(devices), len(batch)))
     return Forecast(
         configurations=tuple(c.configuration for c in configured),
         batch=batch,
-        bound=bound,
-        flop=flop,
+        bound=np.nan_to_num(scattered.pop("bound"), nan=0.0).astype(np.int8),
+        flop=_flop(cells, parts, len(batch)),
         gradient_bytes=np.array([_reduced_bytes(workload, passes) for passes in lowered]),
         parameter_bytes=np.array([p.parameter_bytes for p in largest]),
         gathered_bytes=np.array([_gathered_bytes(p) for p in largest]),
@@ -207,6 +197,29 @@ def forecast(
         ),
         **scattered,
     )
+
+
+def _scattered(
+    cells: Sequence[_Cell],
+    configured: Sequence[ConfiguredDevices],
+    parts: Sequence[slice],
+    shape: tuple[int, int],
+) -> dict[str, FloatArray]:
+    """Every per-device figure of the cells in its place among all devices and batches."""
+    rows = [np.array(c.rows, dtype=np.int64) for c in configured]
+    return {
+        f.name: _scatter([getattr(c, f.name) for c in cells], rows, parts, shape)
+        for f in fields(_Cell)
+        if f.name != "flop"
+    }
+
+
+def _flop(cells: Sequence[_Cell], parts: Sequence[slice], num_batches: int) -> FloatArray:
+    """FLOP of a batch, (configurations, batches); NaN where no device is predicted."""
+    flop = np.full((len(cells), num_batches), np.nan)
+    for row, (cell, part) in enumerate(zip(cells, parts, strict=True)):
+        flop[row, part] = cell.flop
+    return flop
 
 
 def join_forecasts(first: Forecast, second: Forecast) -> Forecast:

@@ -177,11 +177,7 @@ def predict_grid(
         checkpointing=checkpointing,
         rewrite=rewrite,
     )
-    places = tuple(
-        _GridPlace(device=device, row=row, count=count, links=_links(catalog, device, count))
-        for row, device in enumerate(known)
-        for count in counts
-    )
+    places = _places(catalog, known, counts)
     batch = np.array(sorted(set(batches)), dtype=np.float64)
     predictions = forecast(
         workload, configured, known, batch, work, seq=seq, calibration=calibration
@@ -202,6 +198,16 @@ def predict_grid(
         assumptions=_assumptions(workload, work, places, seq),
         cells=cells,
         unanswered=(*unanswered, *(_silent(one, goal) for one in silent)),
+    )
+
+
+def _places(
+    catalog: Catalog, devices: Sequence[Device], counts: Sequence[int]
+) -> tuple[_GridPlace, ...]:
+    return tuple(
+        _GridPlace(device=device, row=row, count=count, links=_links(catalog, device, count))
+        for row, device in enumerate(devices)
+        for count in counts
     )
 
 

@@ -182,6 +182,7 @@ def _with_state_storages(
     count = len(rows)
 
     def joined(array: npt.NDArray[_Scalar], value: int) -> npt.NDArray[_Scalar]:
+        """The column with ``value`` for every state that is added."""
         return np.concatenate((array, np.full(count, value, dtype=array.dtype)))
 
     return StorageTable(

@@ -70,6 +70,7 @@ def _fuse_attention_with_sinks():
     modeling = importlib.import_module("transformers.models.gpt_oss.modeling_gpt_oss")
 
     def fused(module, query, key, value, attention_mask, scaling, dropout=0.0, **_more):
+        """Takes and returns what the library's ``eager_attention_forward`` does."""
         output = torch.nn.functional.scaled_dot_product_attention(
             query, key, value, is_causal=query.shape[2] > 1, scale=scaling, enable_gqa=True
         )
@@ -268,6 +269,7 @@ def _answered(value):
     ask = torch.Tensor.item
 
     def item(tensor):
+        """Stands for ``torch.Tensor.item``."""
         return value if tensor.is_meta and value is not None else ask(tensor)
 
     torch.Tensor.item = item
