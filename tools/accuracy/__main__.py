@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from fit.densities import densities
 from fit.joint import FitOptions
 from fit.operators import operator_frames
 from fit.steps import Measured, Steps, build_steps, read_measured
+from fit.traits import device_traits
 from fit.truth import device_facts
 
 from accuracy import operator_tests as ops
@@ -117,7 +117,7 @@ def _steps(given: argparse.Namespace, measured: list[Measured], catalog) -> Step
 def _step_figures(given, steps: Steps, measured: list[Measured], catalog, facts):
     frames = operator_frames(given.truth, facts)
     options = dataclasses.replace(FitOptions(), epochs=given.epochs)
-    given_rows = (steps, frames, densities(catalog.devices), options)
+    given_rows = (steps, frames, device_traits(catalog.devices), options)
 
     def predicted(name: str, predict: Callable[..., pd.DataFrame]) -> pd.DataFrame:
         path = given.lines / f"{name}.pkl" if given.lines else None

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from fit.choosing import choose_options
-from fit.datasets import step_weights
+from fit.datasets import fitted_rows, step_weights
 from fit.joint import FitOptions, Predictor, fit_jointly, predict_steps
 from fit.operators import operators_of
 from fit.steps import Steps, select
@@ -28,7 +28,7 @@ def device_folds() -> dict[str, frozenset[str]]:
 
 def fit_without(
     steps: Steps, frames: Mapping[str, pd.DataFrame], held_devices: Collection[str],
-    held_steps: np.ndarray, density: Mapping[str, np.ndarray], options: FitOptions,
+    held_steps: np.ndarray, traits: Mapping[str, np.ndarray], options: FitOptions,
     log: Callable[[str], None] = lambda _: None,
 ) -> Predictor:  # fmt: skip
     """A fit on what is left when held-out rows are gone, before anything is drawn or scaled.
@@ -38,22 +38,23 @@ def fit_without(
         frames: All op rows.
         held_devices: Devices whose op rows are dropped.
         held_steps: True for the steps that are dropped.
-        density: Log density of each device.
+        traits: Log traits of each device.
         options: How the fit is run, but for what inner folds of these rows choose.
         log: Called with what they chose.
     """
-    kept = select(steps, np.flatnonzero(~held_steps))
+    left_over = select(steps, np.flatnonzero(~held_steps))
+    kept = select(left_over, fitted_rows(left_over))
     left = {name: rows[~rows.device.isin(list(held_devices))] for name, rows in frames.items()}
-    options = choose_options(kept, left, density, list(device_folds().values()), options, log)
+    options = choose_options(kept, left, traits, list(device_folds().values()), options, log)
     operators = operators_of(frames, without=held_devices)
-    return fit_jointly(kept, operators, step_weights(kept), density, options)
+    return fit_jointly(kept, operators, step_weights(kept), traits, options)
 
 
 def predict_held_out(
     steps: Steps, frames: Mapping[str, pd.DataFrame], held_devices: Collection[str],
-    held_steps: np.ndarray, density: Mapping[str, np.ndarray], options: FitOptions,
+    held_steps: np.ndarray, traits: Mapping[str, np.ndarray], options: FitOptions,
     log: Callable[[str], None] = lambda _: None,
 ) -> np.ndarray:  # fmt: skip
     """Log of predicted time of the held-out steps; arguments as of `fit_without`."""
-    predictor = fit_without(steps, frames, held_devices, held_steps, density, options, log)
-    return predict_steps(predictor, steps, np.flatnonzero(held_steps), density)
+    predictor = fit_without(steps, frames, held_devices, held_steps, traits, options, log)
+    return predict_steps(predictor, steps, np.flatnonzero(held_steps), traits)

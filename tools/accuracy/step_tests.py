@@ -27,6 +27,8 @@ SETS: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
     ("convnet-benchmarks", ("convnet_benchmarks",), None),
     ("MXNet page", ("mxnet_perf",), None),
 )
+#: Groups in which whole families are held out: a fifth of them at a time.
+_FAMILY_GROUPS = 5
 _PREFIX = re.compile(r"^timm:(?:tf_|legacy_|gluon_)?([a-z]+)")
 
 
@@ -43,7 +45,7 @@ def frame_of(steps: Steps) -> pd.DataFrame:
 
 
 def predict_devices(
-    steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
+    steps: Steps, frames: Mapping[str, pd.DataFrame], traits: Mapping[str, np.ndarray],
     options: FitOptions, log: Callable[[str], None],
 ) -> pd.DataFrame:  # fmt: skip
     """Every step predicted with its device and that device's siblings held out."""
@@ -52,7 +54,7 @@ def predict_devices(
         held = lines.device.isin(devices).to_numpy()
         if held.any():
             lines.loc[held, "predicted_log"] = predict_held_out(
-                steps, frames, devices, held, density, options, log
+                steps, frames, devices, held, traits, options, log
             )
             lines.loc[held, "fold"] = fold
             log(f"held out {fold}: {held.sum()} steps")
@@ -60,32 +62,32 @@ def predict_devices(
 
 
 def predict_families(
-    steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
+    steps: Steps, frames: Mapping[str, pd.DataFrame], traits: Mapping[str, np.ndarray],
     options: FitOptions, log: Callable[[str], None],
 ) -> pd.DataFrame:  # fmt: skip
-    """timm training on the RTX 3090, whole families of models held out in two groups."""
+    """timm training on the RTX 3090, whole families of models held out in groups."""
     lines = frame_of(steps)
     is_timm = (lines.source == "timm").to_numpy()
     family = lines.entry.str.extract(_PREFIX)[0].fillna("").to_numpy()
     names = np.random.default_rng(0).permutation(np.unique(family[is_timm]))
-    for number, group in enumerate(np.array_split(names, 2)):
+    for number, group in enumerate(np.array_split(names, _FAMILY_GROUPS)):
         held = is_timm & np.isin(family, group)
         lines.loc[held, "predicted_log"] = predict_held_out(
-            steps, frames, (), held, density, options, log
+            steps, frames, (), held, traits, options, log
         )
-        log(f"held out families {number + 1} of 2: {held.sum()} steps")
+        log(f"held out families {number + 1} of {_FAMILY_GROUPS}: {held.sum()} steps")
     return lines[is_timm & (lines.task == "train")]
 
 
 def predict_zero_shot(
-    steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
+    steps: Steps, frames: Mapping[str, pd.DataFrame], traits: Mapping[str, np.ndarray],
     options: FitOptions, log: Callable[[str], None],
 ) -> pd.DataFrame:  # fmt: skip
     """timm training with no timm training row used."""
     lines = frame_of(steps)
     held = ((lines.source == "timm") & (lines.task == "train")).to_numpy()
     lines.loc[held, "predicted_log"] = predict_held_out(
-        steps, frames, (), held, density, options, log
+        steps, frames, (), held, traits, options, log
     )
     log("held out timm training")
     return lines[held]

@@ -60,7 +60,7 @@ def calibration_without(truth: Path, system: str) -> Calibration:
 
 def _without_effects(constants: Mapping[str, Any]) -> dict[str, Any]:
     effects = copy.deepcopy(constants["device_effects"])
-    rows = [effects["density_slope"], *effects["device"].values(), *effects["family"].values()]
+    rows = [*effects["slope"], *effects["device"].values(), *effects["family"].values()]
     for row in rows:
         row[Effect.PRODUCT] = 0.0
     return {**constants, "device_effects": effects}

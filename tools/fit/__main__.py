@@ -23,12 +23,12 @@ from accuracy.step_tests import predict_devices
 from fit.attention import fit_attention
 from fit.choosing import choose_options
 from fit.constants import write_intervals, write_predictor, write_products
-from fit.datasets import STEP_TABLES, step_weights
-from fit.traits import device_traits
+from fit.datasets import STEP_TABLES, fitted_rows, step_weights
 from fit.joint import FitOptions, fit_jointly
 from fit.operators import events, graphs, narrow_products, operator_frames, operators_of
-from fit.steps import Steps, build_steps, read_measured
+from fit.steps import Steps, build_steps, read_measured, select
 from fit.tiling import fit_tiles
+from fit.traits import device_traits
 from fit.truth import aic_attention, device_facts, neusight_products
 from paceline.app.scoring.workloads import default_cache_folder
 from paceline.catalog import Catalog, load_catalog
@@ -84,6 +84,7 @@ def _fit_networks(
 ) -> None:
     traits = device_traits(catalog.devices)
     folds = list(device_folds().values())
+    steps = select(steps, fitted_rows(steps))
     options = choose_options(steps, frames, traits, folds, options, print)
     predictor = fit_jointly(
         steps, operators_of(frames), step_weights(steps), traits, options, log=print

@@ -26,7 +26,7 @@ _EPOCHS = 4
 
 
 def choose_options(
-    steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
+    steps: Steps, frames: Mapping[str, pd.DataFrame], traits: Mapping[str, np.ndarray],
     folds: Sequence[Collection[str]], options: FitOptions, log: Callable[[str], None],
 ) -> FitOptions:  # fmt: skip
     """The candidate with the least weighted absolute log error on devices held out.
@@ -34,7 +34,7 @@ def choose_options(
     Args:
         steps: Steps that may be seen.
         frames: Op rows that may be seen.
-        density: Log density of each device.
+        traits: Log traits of each device.
         folds: Groups of devices that leave together; those without steps are passed over.
         options: What the candidates do not change.
         log: Called with one line.
@@ -51,7 +51,7 @@ def choose_options(
     if sum(bool(group) for group in groups) < 2:
         return candidates[1]
     error = np.mean(
-        [_errors(steps, frames, density, group, candidates) for group in groups if group], axis=0
+        [_errors(steps, frames, traits, group, candidates) for group in groups if group], axis=0
     )
     best = candidates[int(np.argmin(error))]
     log(
@@ -62,7 +62,7 @@ def choose_options(
 
 
 def _errors(
-    steps: Steps, frames: Mapping[str, pd.DataFrame], density: Mapping[str, np.ndarray],
+    steps: Steps, frames: Mapping[str, pd.DataFrame], traits: Mapping[str, np.ndarray],
     held_devices: Sequence[str], candidates: Sequence[FitOptions],
 ) -> list[float]:  # fmt: skip
     """Of each candidate, on devices held out."""
@@ -74,8 +74,8 @@ def _errors(
     errors = []
     for options in candidates:
         short = dataclasses.replace(options, epochs=_EPOCHS)
-        predictor = fit_jointly(kept, operators, step_weights(kept), density, short)
-        answer = predict_steps(predictor, steps, asked, density)
+        predictor = fit_jointly(kept, operators, step_weights(kept), traits, short)
+        answer = predict_steps(predictor, steps, asked, traits)
         errors.append(float(np.average(np.abs(answer - measured), weights=weight)))
     return errors
 

@@ -24,6 +24,20 @@ _REAL_INPUT = frozenset(
         "nvidia_deeplearningexamples",
     }
 )
+#: Rows of one model, table, task and device that a fit sees. The others are other batches and
+#: releases of it: they cost time and teach little.
+_ROWS_PER_MODEL = 2
+#: Tables that measured so many models that the rule is needed.
+_WIDE = frozenset({"timm"})
+
+
+def fitted_rows(steps: Steps, seed: int = 0) -> np.ndarray:
+    """Numbers of the steps that a fit sees: all, but of wide tables a few of each model."""
+    names = ("source", "task", "entry", "device")
+    frame = pd.DataFrame({name: getattr(steps, name) for name in names})
+    frame["draw"] = np.random.default_rng(seed).random(len(frame))
+    rank = frame.groupby(list(names)).draw.rank().to_numpy()
+    return np.flatnonzero((rank <= _ROWS_PER_MODEL) | ~frame.source.isin(_WIDE))
 
 
 def step_weights(steps: Steps) -> np.ndarray:

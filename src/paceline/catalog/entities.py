@@ -70,6 +70,7 @@ class Device:
         checked_fields: Facts of this row that a second source or an arithmetic check confirmed.
         usable_memory_bytes: What software sees as total capacity, where reported. Chips are
             binary and error correction takes a part, so it lies up to 8 % off ``memory_bytes``.
+        base_clock_hz: Clock that the vendor promises under any load.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Device:
     gfx_target: str | None = None
     checked_fields: tuple[str, ...] = ()
     usable_memory_bytes: float | None = None
+    base_clock_hz: float | None = None
 
     @property
     def capacity_bytes(self) -> float | None:

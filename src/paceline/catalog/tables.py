@@ -36,9 +36,12 @@ def read_rows(table: str) -> Iterator[Row]:
 @lru_cache(maxsize=1)
 def shipped_catalog() -> Catalog:
     """The catalogue as shipped, without anything of the user's."""
-    usable = {row["device_name"]: row for row in read_rows("usable_memory.csv")}
+    more = {name: _by_device(f"{name}.csv") for name in ("usable_memory", "base_clocks")}
     rows = (row for table in _DEVICE_TABLES for row in read_rows(table))
-    devices = tuple(_device(row, usable.get(row["name"])) for row in rows)
+    devices = tuple(
+        _device(row, **{name: facts.get(row["name"]) for name, facts in more.items()})
+        for row in rows
+    )
     offers = tuple(_offer(row) for row in read_rows("offers.csv"))
     return Catalog(
         version=max(row["read_on"] for row in read_rows("devices.csv"))[:7],
@@ -48,7 +51,12 @@ def shipped_catalog() -> Catalog:
     )
 
 
-def _device(row: Row, usable: Row | None) -> Device:
+def _by_device(table: str) -> dict[str, Row]:
+    return {row["device_name"]: row for row in read_rows(table)}
+
+
+def _device(row: Row, usable_memory: Row | None, base_clocks: Row | None) -> Device:
+    more = [found for found in (usable_memory, base_clocks) if found]
     return Device(
         name=row["name"],
         family=row["family"],
@@ -75,16 +83,21 @@ def _device(row: Row, usable: Row | None) -> Device:
         price_usd=_number(row["price_usd"]),
         price_on=_day(row["price_on"]),
         measured_bf16_flop_per_s=_number(row["measured_bf16_flop_per_s"]),
-        sources=_sources(row) + (_sources_of_memory(usable) if usable else ()),
+        sources=_sources(row) + tuple(_source_of(found) for found in more),
         note=row["note"],
         gfx_target=row["gfx_target"] or None,
         checked_fields=tuple(row["checked_fields"].split()),
-        usable_memory_bytes=float(usable["usable_memory_bytes"]) if usable else None,
+        usable_memory_bytes=_fact(usable_memory, "usable_memory_bytes"),
+        base_clock_hz=_fact(base_clocks, "base_clock_hz"),
     )
 
 
-def _sources_of_memory(row: Row) -> tuple[Source, ...]:
-    return (Source(text=row["source"], confidence=cast(Confidence, row["confidence"])),)
+def _fact(row: Row | None, name: str) -> float | None:
+    return float(row[name]) if row else None
+
+
+def _source_of(row: Row) -> Source:
+    return Source(text=row["source"], confidence=cast(Confidence, row["confidence"]))
 
 
 def _peaks(row: Row) -> dict[str, float]:

@@ -55,6 +55,7 @@ class _DeviceEntry(_Strict):
     year: _Count | None = None
     num_sms: _Count | None = None
     boost_clock_hz: _Positive | None = None
+    base_clock_hz: _Positive | None = None
     peak_flop_per_s: dict[_Name, _Positive]
     memory_bytes: _Positive
     memory_type: _Text = ""

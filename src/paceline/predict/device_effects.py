@@ -1,12 +1,14 @@
-"""What a device does to every op of a kind: a law of its multiprocessors, and its own habit.
+"""What a device does to every op of a kind: two laws of its multiprocessors, and its own habit.
 
 Arithmetic is only one of the limits of a multiprocessor: registers, shared memory and issue slots
 do not grow with its matrix units. So the more arithmetic it has per cycle, the smaller the share
 that kernels sustain: GeForce cards, whose matrix units run at half rate, come closer to their
-listed peak than the professional boards with the same multiprocessors. The law is one power of the
-density for all devices, and acts on the share of an op that arithmetic has in its bounds. What is
-left of a device that was measured is its own effect, shrunk towards none (a mixed model; Gelman et
-al., *Bayesian Data Analysis*, ch. 15).
+listed peak than the professional boards with the same multiprocessors. And matrix units are what
+draws most power: the farther the listed boost clock lies above the base clock, which the vendor
+promises under any load, the less of it they hold. Each law is one power for all devices, and acts
+on the share of an op that arithmetic has in its bounds. What is left of a device that was measured
+is its own effect, shrunk towards none (a mixed model; Gelman et al., *Bayesian Data Analysis*,
+ch. 15).
 """
 
 from __future__ import annotations
@@ -28,10 +30,14 @@ class Effect(IntEnum):
     CONV_TENSOR = 1
     CONV_VECTOR = 2
     STREAM = 3
+    PRODUCT_VECTOR = 4
 
 
-#: FP32 products have the tile model and the clock law, and no effect beside them.
+#: Density and headroom of clocks.
+NUM_LAWS = 2
+#: FP32 products have the tile model and the clock law: neither law here acts on them.
 EFFECT_OF_MODEL: dict[str, Effect] = {
+    "product_vector": Effect.PRODUCT_VECTOR,
     "product_tensor": Effect.PRODUCT,
     "attention": Effect.PRODUCT,
     "conv_tensor": Effect.CONV_TENSOR,
@@ -41,13 +47,16 @@ EFFECT_OF_MODEL: dict[str, Effect] = {
 #: FLOP per cycle and multiprocessor at which the law changes nothing: Volta and GA10x, Pascal.
 _MATRIX_REFERENCE = 1024.0
 _VECTOR_REFERENCE = 128.0
+#: Boost over base clock at which the law changes nothing: A100, H100, RTX 3090.
+_CLOCK_REFERENCE = 1.25
 
 
-def log_density(devices: DeviceTable, clock_frac: FloatArray) -> FloatArray:
-    """Log of FLOP per cycle and multiprocessor over a reference, (num_devices, num_effects).
+def log_traits(devices: DeviceTable, clock_frac: FloatArray) -> FloatArray:
+    """What the laws go by, (num_devices, num_laws, num_effects); zero where a fact is unknown.
 
-    Matrix units are compared at FP16: TF32 has half the rate and twice the bytes, FP8 the reverse.
-    Zero for ops that stream, and where a fact is unknown.
+    First the log of FLOP per cycle and multiprocessor over a reference: matrix units are compared
+    at FP16, as TF32 has half the rate and twice the bytes, and FP8 the reverse. Then, for matrix
+    units, the log of the boost over the base clock over a reference.
 
     Args:
         devices: The devices.
@@ -56,19 +65,25 @@ def log_density(devices: DeviceTable, clock_frac: FloatArray) -> FloatArray:
     cycles_per_s = devices.num_sms * devices.boost_clock_hz
     matrix = devices.peaks[:, PEAK_KEYS.index("fp16")] / cycles_per_s / _MATRIX_REFERENCE
     vector = devices.peaks[:, PEAK_KEYS.index("fp32")] / cycles_per_s / _VECTOR_REFERENCE
-    columns = (matrix, matrix, vector * clock_frac, np.ones_like(matrix))
-    return np.log(np.nan_to_num(np.stack(columns, axis=1), nan=1.0, posinf=1.0))
+    headroom = devices.boost_clock_hz / devices.base_clock_hz / _CLOCK_REFERENCE
+    none = np.ones_like(matrix)
+    laws = (
+        (matrix, matrix, vector * clock_frac, none, none),
+        (headroom, headroom, none, none, none),
+    )
+    traits = np.stack([np.stack(columns, axis=1) for columns in laws], axis=1)
+    return np.log(np.nan_to_num(traits, nan=1.0, posinf=1.0))
 
 
 def log10_effects(devices: DeviceTable, clock_frac: FloatArray, calibration: Calibration) -> Array:
     """Log10 by which each effect slows each device, (num_devices, num_effects).
 
-    A device that was not measured has the effect of its family if that was, else the law alone.
+    A device that was not measured has the effect of its family if that was, else the laws alone.
 
     Args:
         devices: The devices.
         clock_frac: Share of the listed clock that vector units hold, (num_devices,).
-        calibration: Slopes of the law, and the effects of measured devices and families.
+        calibration: Slopes of the laws, and the effects of measured devices and families.
     """
     facts = calibration.constants["device_effects"]
     none = [0.0] * len(Effect)
@@ -76,9 +91,9 @@ def log10_effects(devices: DeviceTable, clock_frac: FloatArray, calibration: Cal
         facts["device"].get(name, facts["family"].get(family, none))
         for name, family in zip(devices.names, devices.families, strict=True)
     ])  # fmt: skip
-    density = np.clip(
-        log_density(devices, clock_frac), facts["log_density_low"], facts["log_density_high"]
+    traits = np.clip(
+        log_traits(devices, clock_frac), facts["log_trait_low"], facts["log_trait_high"]
     )
-    log_effect = np.array(facts["density_slope"]) * density + own
+    log_effect = (np.array(facts["slope"]) * traits).sum(axis=1) + own
     effects: Array = (log_effect / np.log(10.0)).astype(np.float32)
     return effects

@@ -36,6 +36,7 @@ class DeviceTable:
         is_gpu: Whether kernels are scheduled in waves over multiprocessors.
         num_sms: Multiprocessors.
         boost_clock_hz: Listed clock.
+        base_clock_hz: Clock that the vendor promises under any load.
         memory_bytes_per_s: Peak bandwidth of device memory.
         l2_bytes: Last-level cache; 0 where unknown, so no cache credit is given.
         tdp_w: Board power.
@@ -51,6 +52,7 @@ class DeviceTable:
     is_gpu: FloatArray
     num_sms: FloatArray
     boost_clock_hz: FloatArray
+    base_clock_hz: FloatArray
     memory_bytes_per_s: FloatArray
     l2_bytes: FloatArray
     tdp_w: FloatArray
@@ -78,6 +80,7 @@ class DeviceTable:
             is_gpu=column(lambda d: float(d.kind == "gpu")),
             num_sms=column(lambda d: d.num_sms),
             boost_clock_hz=column(lambda d: d.boost_clock_hz),
+            base_clock_hz=column(lambda d: d.base_clock_hz),
             memory_bytes_per_s=column(lambda d: d.memory_bytes_per_s),
             l2_bytes=column(lambda d: d.l2_bytes or 0.0),
             tdp_w=column(lambda d: d.tdp_w),

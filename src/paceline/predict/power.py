@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,9 @@ import numpy.typing as npt
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import PEAK_KEYS, DeviceTable
 from paceline.trace.graph import FloatArray
+
+#: Threads of a warp.
+_WARP = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +58,28 @@ def clock_frac(
 
 
 def sustained_clock_frac(devices: DeviceTable, calibration: Calibration) -> FloatArray:
-    """`clock_frac` of each device, (num_devices,)."""
+    """Share of the listed vector rate that each device holds, (num_devices,).
+
+    The clock that its power leaves it (`clock_frac`), times the share of its lanes that its
+    schedulers feed.
+    """
     facts = calibration.constants["clock"]
     constants = ClockConstants(**{name: float(facts[name]) for name in ClockConstants.__slots__})
-    return clock_frac(devices.tdp_w, devices.peaks[:, PEAK_KEYS.index("fp32")], constants)
+    clock = clock_frac(devices.tdp_w, devices.peaks[:, PEAK_KEYS.index("fp32")], constants)
+    fed = _fed_fracs()
+    share: FloatArray = clock * [fed.get(c or "", 1.0) for c in devices.compute_capabilities]
+    return share
+
+
+@cache
+def _fed_fracs() -> dict[str, float]:
+    """Warps that schedulers issue per cycle over those that the lanes could run, where fewer."""
+    text = files("paceline.predict").joinpath("data", "issue_limits.csv").read_text("utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {
+        row["compute_capability"]: int(row["num_schedulers"]) * _WARP / int(row["num_lanes"])
+        for row in rows
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

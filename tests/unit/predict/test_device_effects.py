@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.predict import DeviceTable, Points, builtin_calibration
-from paceline.predict.device_effects import Effect, log10_effects, log_density
+from paceline.predict.device_effects import NUM_LAWS, Effect, log10_effects, log_traits
 from paceline.predict.kernels import evaluate_shapes, row_times
 
 from .passes import device, lowered, matmul
@@ -29,7 +29,7 @@ def effects(devices, **facts):
 
 def test_twice_the_arithmetic_per_multiprocessor_is_log_two_denser():
     slow, fast = (
-        log_density(table(peak_flop_per_s={"fp16": p, "fp32": p / 8}), ONES)[0]
+        log_traits(table(peak_flop_per_s={"fp16": p, "fp32": p / 8}), ONES)[0, 0]
         for p in (1e14, 2e14)
     )
     assert fast[Effect.CONV_TENSOR] - slow[Effect.CONV_TENSOR] == pytest.approx(np.log(2))
@@ -38,19 +38,29 @@ def test_twice_the_arithmetic_per_multiprocessor_is_log_two_denser():
 
 
 def test_a_device_without_matrix_units_has_no_density_of_them():
-    density = log_density(table(peak_flop_per_s={"fp32": 1e13}), ONES)[0]
+    density = log_traits(table(peak_flop_per_s={"fp32": 1e13}), ONES)[0, 0]
     assert density[Effect.PRODUCT] == density[Effect.CONV_TENSOR] == 0
     assert np.isfinite(density).all()
 
 
 def test_denser_multiprocessors_sustain_less_and_still_gain():
-    slopes = np.array(CALIBRATION.constants["device_effects"]["density_slope"])
+    slopes = np.array(CALIBRATION.constants["device_effects"]["slope"][0])
     assert (slopes < 1).all()
     assert slopes[Effect.CONV_TENSOR] > 0
 
 
+def test_a_boost_clock_farther_above_the_base_clock_slows_matrix_units_alone():
+    near, far = (
+        log_traits(table(boost_clock_hz=2e9, base_clock_hz=hz), ONES)[0, 1] for hz in (1.6e9, 0.8e9)
+    )
+    matrix = [Effect.PRODUCT, Effect.CONV_TENSOR]
+    np.testing.assert_allclose((far - near)[matrix], np.log(2))
+    assert not np.delete(far, matrix).any()
+    assert not log_traits(table(base_clock_hz=None), ONES)[0, 1].any()
+
+
 def test_a_device_has_its_own_effect_then_its_familys_then_none():
-    own, family = [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]
+    own, family = [0.1, 0.2, 0.3, 0.4, 0.5], [0.4, 0.3, 0.2, 0.1, 0.0]
     law = effects(table(), device={}, family={})
     for known, expected in (
         ({"device": {"X": own}, "family": {"Y": family}}, own),
@@ -73,7 +83,7 @@ def test_a_measured_devices_effect_reaches_its_ops():
         **CALIBRATION.constants,
         "device_effects": {
             **CALIBRATION.constants["device_effects"],
-            "device": {"X": [0.0] * 4, "Z": [np.log(1.5)] * 4},
+            "device": {"X": [0.0] * 5, "Z": [np.log(1.5)] * 5},
         },
     }
     changed = dataclasses.replace(CALIBRATION, constants=constants)
@@ -91,7 +101,7 @@ def test_what_the_cache_cannot_hold_comes_at_the_bandwidth_of_memory(slope):
     """One row times 800 MB of weights: no law of arithmetic makes memory faster."""
     work = lowered(matmul(1, 16384, 24576))
     sparse = device("Z", peak_flop_per_s={"fp16": 30e12, "bf16": 30e12, "fp32": 15e12})
-    facts = CALIBRATION.constants["device_effects"] | {"density_slope": [slope] * 4}
+    facts = CALIBRATION.constants["device_effects"] | {"slope": [[slope] * 5] * NUM_LAWS}
     changed = dataclasses.replace(
         CALIBRATION, constants={**CALIBRATION.constants, "device_effects": facts}
     )

@@ -146,7 +146,7 @@ def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
     compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}
     checkpointing: Checkpointing = "block" if _recomputes(row) else "none"
     plain = Configuration(
-        precision=_precision(row.precision),
+        precision=_precision(row.precision, row.framework),
         compiler=compilers[framework["compiler"]],
         checkpointing=checkpointing,
         platform="cpu" if row.num_gpus == 0 or row.gpu.startswith("CPU") else "cuda",
@@ -189,11 +189,18 @@ def _tuned(row: Row, plain: Configuration) -> Configuration:
     )
 
 
-def _precision(stated: str) -> str:
+def _precision(stated: str, framework: str) -> str:
+    """The format that runs; FP32 is TF32, where units have it, in releases that turn it on."""
     for known in read_table("precision_names.csv"):
         if re.fullmatch(known["pattern"], stated.strip(), re.IGNORECASE):
-            return known["precision"]
+            precision = known["precision"]
+            return "tf32" if precision == "fp32" and _has_tf32(framework) else precision
     raise UnresolvedRowError(f"the precision `{stated}` is not known" if stated else "no precision")
+
+
+def _has_tf32(framework: str) -> bool:
+    releases = read_table("tf32_releases.csv")
+    return any(re.fullmatch(r["pattern"], framework, re.IGNORECASE) for r in releases)
 
 
 def _attention(row: Row) -> AttentionKernels:
