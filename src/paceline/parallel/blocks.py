@@ -255,7 +255,7 @@ def _transient(
     program: Program, chosen: np.ndarray, block: IntArray, num_blocks: int, powers: FloatArray
 ) -> FloatArray:
     """Largest sum of live bytes of ``chosen`` while each block runs, (num_points, num_blocks)."""
-    stores, num_ops = program.stores, len(program.ops)
+    stores, num_ops = program.stores, int(program.ops.position.max(initial=0.0)) + 1
     num_bytes = stores.num_bytes()[chosen]
     birth, death = (program.position_of(at)[chosen] for at in (stores.birth, stores.death))
     change = np.zeros((num_ops + 2, num_bytes.shape[1]))

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
+from paceline.trace.adapters import with_adapters
 from paceline.trace.autocast import autocast, narrowed
 from paceline.trace.checkpointing import checkpointed
 from paceline.trace.costs import Configuration
@@ -52,10 +53,17 @@ class StateBytes:
     update: float
 
 
+#: Weights that are read and never changed. Adapters are under a hundredth of them: their
+#: gradients and optimizer state are left out.
+_FROZEN = StateBytes(weight=4, gathered=4, gradient=0, reduced=0, optimizer=0, update=0)
+
+
 def state_bytes(recipe: Recipe, configuration: Configuration) -> StateBytes:
     """What a recipe keeps and moves per parameter, with an optimizer of two FP32 moments."""
     precision = find_precision(configuration.precision)
     width = ELEMENT_BYTES[precision.weight_dtype]
+    if configuration.lora_rank:
+        return replace(_FROZEN, weight=width, gathered=width)
     if recipe == "half-weights" and width < 4:
         reduced = 2.0 if precision.name == "fp16" else 4.0
         return StateBytes(
@@ -73,6 +81,9 @@ def state_bytes(recipe: Recipe, configuration: Configuration) -> StateBytes:
 def rank_program(graph: Graph, configuration: Configuration, recipe: Recipe) -> Program:
     """The ops and storages of a rank, in order, at the recipe's precision."""
     program = Program.from_graph(graph)
+    if configuration.lora_rank:
+        patterns = configuration.lora_modules
+        program = with_adapters(program, rank=configuration.lora_rank, patterns=patterns)
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
     if width < ELEMENT_BYTES[DType.FP32]:
         change = narrowed if recipe == "half-weights" else autocast

@@ -174,3 +174,21 @@ def test_hybrid_sharding_keeps_gathers_inside_a_node() -> None:
 def test_what_is_split_cannot_be_split_again() -> None:
     with pytest.raises(InvalidInputError, match="splits all state already"):
         Strategy.parse("dp2.fsdp4+zero1")
+
+
+def test_adapters_need_no_gradients_of_what_they_stand_beside() -> None:
+    """A third of the arithmetic goes (products that make gradients of weights), and all state."""
+    plain, adapted = (
+        evaluate_stated(
+            load_workload("llama-3-8b").passes[0].graph, configuration,
+            replace(cluster(), device=replace(cluster().device, memory_bytes=10**13)),
+            Strategy.parse("dp4.tp2/mb2"), seq=4096, global_batch=8,
+        )
+        for configuration in (
+            Configuration(precision="bf16"),
+            Configuration(precision="bf16", lora_rank=16, lora_modules=("*.q", "*.v", "*q_proj")),
+        )
+    )  # fmt: skip
+    assert 0.55 < adapted.step_s / plain.step_s < 0.8
+    assert adapted.memory_bytes < plain.memory_bytes / 2
+    assert adapted.exposed_s < plain.exposed_s
