@@ -88,6 +88,8 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         devices_per_node=num_devices,
         device_link=links.device,
         node_link=links.node,
+        host_link=links.host,
+        host_memory_bytes=offer.host_memory_bytes,
         usd_per_device_hour=None
         if offer.usd_per_hour is None
         else offer.usd_per_hour / num_devices,

@@ -32,6 +32,8 @@ class StrategyEvaluation:
         tensor_s: Of it, communication of ranks that share blocks, on the busiest rank.
         exposed_s: Of it, data-parallel communication that nothing hides.
         update_s: Of it, the optimizer.
+        backward_s: Backward of one microbatch on the busiest rank.
+        updated: Parameters that the optimizer of the busiest rank updates.
         state_bytes: Parameters, gradients and optimizer state of the fullest rank.
         kept_bytes: Activations of microbatches in flight on that rank.
         allocated_bytes: Peak of its live tensors.
@@ -43,6 +45,8 @@ class StrategyEvaluation:
     tensor_s: FloatArray
     exposed_s: FloatArray
     update_s: FloatArray
+    backward_s: FloatArray
+    updated: FloatArray
     state_bytes: FloatArray
     kept_bytes: FloatArray
     allocated_bytes: FloatArray
@@ -65,7 +69,8 @@ def evaluate_strategies(
     pipelines = distinct_pipelines(table, variants, fabric)
     memory = _memory(table, variants, pipelines, fabric, state)
     times, of_row = pipelines.times(), pipelines.of_row
-    update_s = _sum(_update_s(table, part, fabric, state) for part in memory.owned)
+    updated = _sum(_updated(table, part) for part in memory.owned)
+    update_s = updated * state.update / fabric.memory_bytes_per_s
     exposed_s = _exposed_s(table, times, of_row, memory.owned, fabric, state)
     return StrategyEvaluation(
         step_s=times.seconds[of_row] + update_s + exposed_s,
@@ -73,6 +78,8 @@ def evaluate_strategies(
         tensor_s=times.tensor[of_row],
         exposed_s=exposed_s,
         update_s=update_s,
+        backward_s=times.backward[of_row],
+        updated=updated,
         state_bytes=memory.states,
         kept_bytes=memory.kept,
         allocated_bytes=memory.allocated,
@@ -186,9 +193,9 @@ def _state_bytes(table: StrategyTable, owned: _Owned, state: StateBytes) -> Floa
     return np.asarray(weight + gradient + optimizer)
 
 
-def _update_s(table: StrategyTable, owned: _Owned, fabric: Fabric, state: StateBytes) -> FloatArray:
-    share = np.where(table.sharding >= 1, 1.0 / owned.shards, 1.0)
-    return np.asarray(owned.most * share * state.update / fabric.memory_bytes_per_s)
+def _updated(table: StrategyTable, owned: _Owned) -> FloatArray:
+    """Parameters whose optimizer state a rank has."""
+    return np.asarray(owned.most * np.where(table.sharding >= 1, 1.0 / owned.shards, 1.0))
 
 
 def _exposed_s(

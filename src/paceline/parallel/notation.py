@@ -5,7 +5,8 @@
     strategy  = mesh [ "@" schedule ] [ "/mb" microbatches ] { "+" option } { ";" placement }
     mesh      = axis { "." axis }            dp4.tp2:device.pp2:node     (one device: dp1)
     schedule  = gpipe | 1f1b | interleaved<chunks> | zbh1
-    option    = zero1 | zero2 | zero3 | recompute-<what> | sp | single-process | parameter-server
+    option    = zero1 | zero2 | zero3 | recompute-<what> | sp | offload |
+                single-process | parameter-server
     placement = pattern "=" axis ":" ( shard<dim> | replicate ) { "," ... }
 
 Stages without a schedule run 1F1B, and without a number of microbatches two of them per stage:
@@ -81,6 +82,7 @@ def parse_strategy(text: str) -> Strategy:
         recompute=options.recompute,
         sequence_parallel=options.sequence_parallel,
         gradient_sync=options.gradient_sync,
+        offloads_optimizer=options.offloads_optimizer,
         placements=tuple(_parse_placement(part, text) for part in placements),
     )
 
@@ -91,10 +93,11 @@ class _Options:
     recompute: Checkpointing
     sequence_parallel: bool
     gradient_sync: GradientSync
+    offloads_optimizer: bool
 
     @classmethod
     def parse(cls, names: list[str], text: str) -> _Options:
-        known = {*get_args(Sharding), *_SYNC, "sp"} | {
+        known = {*get_args(Sharding), *_SYNC, "sp", "offload"} | {
             f"recompute-{kind}" for kind in get_args(Checkpointing)
         }
         if unknown := [name for name in names if name not in known]:
@@ -109,6 +112,7 @@ class _Options:
             recompute=_only(recompute, "none", text),
             sequence_parallel="sp" in names,
             gradient_sync=_only(sync, "all_reduce", text),
+            offloads_optimizer="offload" in names,
         )
 
 
@@ -124,6 +128,8 @@ def _options(strategy: Strategy) -> list[str]:
         options.append(f"recompute-{strategy.recompute}")
     if strategy.sequence_parallel:
         options.append("sp")
+    if strategy.offloads_optimizer:
+        options.append("offload")
     names = {sync: name for name, sync in _SYNC.items()}
     return options + ([names[strategy.gradient_sync]] if strategy.gradient_sync in names else [])
 

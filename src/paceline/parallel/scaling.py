@@ -14,6 +14,7 @@ from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.knee_point import Knee, knee
 from paceline.parallel.links import LinkTable
+from paceline.parallel.offload import known_host
 from paceline.parallel.profile import gradient_profile, update_bytes
 from paceline.parallel.search import (
     FoundStrategy,
@@ -50,6 +51,8 @@ class Cluster:
         devices_per_node: Devices in one node; a smaller job uses part of one.
         device_link: Between devices of a node; None where there is none.
         node_link: Between nodes; None where there is none.
+        host_link: Between a device and its host; None where it is not known.
+        host_memory_bytes: Main memory of a node; None where it is not known.
         usd_per_device_hour: Price of one device with its share of the node; None if unknown.
         input_items_per_s: Batch items per second that one node can read and prepare; None if
             the input is taken to keep up.
@@ -63,6 +66,8 @@ class Cluster:
     devices_per_node: int
     device_link: Link | None
     node_link: Link | None
+    host_link: Link | None = None
+    host_memory_bytes: float | None = None
     usd_per_device_hour: float | None = None
     input_items_per_s: float | None = None
     sends_tokens_once: bool = False
@@ -332,6 +337,7 @@ class _Job:
             capacity_bytes=_capacity(device),
             microbatches=[2**power for power in range(6) if 2**power <= most],
             calibration=self.calibration,
+            host=known_host(self.cluster.host_link, self.cluster.host_memory_bytes),
         )
 
     def searched_point(self, space: SearchSpace, rejected: _TooLarge) -> ScalingPoint | _Rejected:

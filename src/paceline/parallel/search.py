@@ -22,6 +22,7 @@ from paceline.parallel.evaluation import (
 )
 from paceline.parallel.expert_split import split_experts
 from paceline.parallel.legality import MIN_SHARED_BYTES_PER_S
+from paceline.parallel.offload import Host, host_bytes, offloaded, without_optimizer
 from paceline.parallel.rank_program import Recipe, StateBytes, state_bytes
 from paceline.parallel.sequence_split import split_sequence
 from paceline.parallel.strategy import ScheduleKind, Sharding, Strategy
@@ -58,6 +59,7 @@ class SearchSpace:
         state: Bytes per parameter.
         capacity_bytes: Memory of one device.
         microbatches: Microbatch sizes, as ``variants`` were evaluated.
+        host: Where the optimizer may be kept if nothing fits otherwise; None where it may not.
     """
 
     variants: tuple[Variant, ...]
@@ -65,6 +67,7 @@ class SearchSpace:
     state: StateBytes
     capacity_bytes: float
     microbatches: tuple[int, ...]
+    host: Host | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,8 @@ class FoundStrategy:
         step_s: One optimizer step.
         bubble_s: Of it, waiting in the pipeline.
         tensor_s: Of it, communication of ranks that share blocks.
-        exposed_s: Of it, data-parallel communication that nothing hides.
+        exposed_s: Of it, data-parallel communication that nothing hides, and what a host with the
+            optimizer adds.
         memory_bytes: Peak of the fullest rank, the bound that holds at a chance of 95 %.
     """
 
@@ -103,6 +107,7 @@ def prepare_search(
     recipe: Recipe = "half-weights",
     calibration: Calibration | None = None,
     context_part_tokens: int = CONTEXT_PART_TOKENS,
+    host: Host | None = None,
 ) -> SearchSpace:
     """Evaluate the blocks of a model once per tensor, context and expert degree and recomputation.
 
@@ -121,6 +126,7 @@ def prepare_search(
         recipe: How weights are kept.
         calibration: Of the predictor; the built-in one by default.
         context_part_tokens: Least tokens of a sequence per context rank.
+        host: Where the optimizer may be kept if nothing fits otherwise.
     """
     sizes = np.array(microbatches, dtype=np.float64)
     points = Points(batch=sizes, seq=np.full(len(sizes), float(seq)))
@@ -155,13 +161,14 @@ def prepare_search(
         state=state_bytes(recipe, configuration),
         capacity_bytes=capacity_bytes,
         microbatches=tuple(microbatches),
+        host=host,
     )
 
 
 def search_strategies(
     space: SearchSpace, *, num_devices: int, global_batch: int, num_best: int = 5
 ) -> tuple[FoundStrategy, ...]:
-    """The fastest strategies that fit, best first.
+    """The fastest strategies that fit, best first; with the optimizer on the host if none does.
 
     Args:
         space: What `prepare_search` made.
@@ -180,16 +187,49 @@ def search_strategies(
             hint="choose a global batch that is a multiple of the devices, or fewer devices",
         )
     memory = strategy_memory_bytes(table, space.variants, space.fabric, space.state)
-    fits = memory <= space.capacity_bytes
-    if not fits.any():
+    if (memory <= space.capacity_bytes).any():
+        return _best(space, table.take(np.flatnonzero(memory <= space.capacity_bytes)), num_best)
+    offloading = _with_optimizer_on_host(space, table, num_devices)
+    if offloading is None:
         least = format_bytes(float(memory.min()))
         raise DoesNotFitError(
             f"the best of {len(table)} strategies needs {least} per device; "
             f"{format_bytes(space.capacity_bytes)} are there",
             hint="use more devices, a smaller batch, or a device with more memory",
         )
-    table = table.take(np.flatnonzero(fits))
+    return tuple(
+        replace(one, strategy=replace(one.strategy, offloads_optimizer=True))
+        for one in _ranked(space, *offloading, num_best)
+    )
+
+
+def _best(space: SearchSpace, table: StrategyTable, num_best: int) -> tuple[FoundStrategy, ...]:
     found = evaluate_strategies(table, space.variants, space.fabric, space.state)
+    return _ranked(space, table, found, num_best)
+
+
+def _with_optimizer_on_host(
+    space: SearchSpace, table: StrategyTable, num_devices: int
+) -> tuple[StrategyTable, StrategyEvaluation] | None:
+    """The strategies that fit when the optimizer is on the host; None where none does."""
+    if space.host is None:
+        return None
+    kept, sharing = without_optimizer(space.state), min(space.fabric.devices_per_node, num_devices)
+    memory = strategy_memory_bytes(table, space.variants, space.fabric, kept)
+    table = table.take(np.flatnonzero(memory <= space.capacity_bytes))
+    if not len(table):
+        return None
+    found = evaluate_strategies(table, space.variants, space.fabric, kept)
+    fits = host_bytes(found.updated, sharing, space.state) <= space.host.memory_bytes
+    found = offloaded(found, sharing, space.host, space.state)
+    found = replace(found, step_s=np.where(fits, found.step_s, np.inf))
+    return (table, found) if fits.any() else None
+
+
+def _ranked(
+    space: SearchSpace, table: StrategyTable, found: StrategyEvaluation, num_best: int
+) -> tuple[FoundStrategy, ...]:
+    num_best = min(num_best, int(np.isfinite(found.step_s).sum()) or 1)
     kept = np.argsort(_ranked_s(space, table, found.step_s), kind="stable")[:num_best]
     return tuple(
         found_strategy(

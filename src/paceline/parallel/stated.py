@@ -15,6 +15,13 @@ from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.legality import check_strategy
 from paceline.parallel.links import LinkTable
+from paceline.parallel.offload import (
+    check_host_memory,
+    host_bytes,
+    host_of,
+    offloaded,
+    without_optimizer,
+)
 from paceline.parallel.rank_program import Recipe, StateBytes, state_bytes
 from paceline.parallel.search import FoundStrategy, found_strategy
 from paceline.parallel.strategy import MeshAxis, Strategy
@@ -126,8 +133,14 @@ def _evaluated(
         Points(batch=sizes, seq=np.full(len(sizes), float(seq))), recipe, calibration,
     )  # fmt: skip
     state = state_bytes(recipe, how)
+    host = host_of(cluster) if strategy.offloads_optimizer else None
     table = _rows(strategy, len(sizes))
-    evaluated = evaluate_strategies(table, [variant], fabric, state)
+    kept = without_optimizer(state) if host else state
+    evaluated = evaluate_strategies(table, [variant], fabric, kept)
+    if host is not None:
+        sharing = min(fabric.devices_per_node, strategy.num_ranks)
+        check_host_memory(float(host_bytes(evaluated.updated, sharing, state).max()), host)
+        evaluated = offloaded(evaluated, sharing, host, state)
     found = [
         found_strategy(strategy, size, evaluated, row) for row, size in enumerate(microbatches)
     ]

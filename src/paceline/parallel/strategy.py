@@ -144,6 +144,7 @@ class Strategy:
         gradient_sync: How gradients meet: all-reduce between processes, PyTorch's old
             single-process ``DataParallel``, or a parameter server.
         placements: Exceptions, first match wins.
+        offloads_optimizer: Whether the optimizer and its states are on the host.
 
     >>> str(Strategy.parse("dp4.tp2.pp2@1f1b/mb8"))
     'dp4.tp2.pp2@1f1b/mb8'
@@ -158,6 +159,7 @@ class Strategy:
     sequence_parallel: bool = False
     gradient_sync: GradientSync = "all_reduce"
     placements: tuple[Placement, ...] = ()
+    offloads_optimizer: bool = False
 
     def __post_init__(self) -> None:
         _check_choices(self)
@@ -273,6 +275,8 @@ def _check_mesh(strategy: Strategy) -> None:
         raise _invalid("sequence parallel splits along `tp`, which this mesh lacks")
     if strategy.gradient_sync != "all_reduce" and names != ["dp"]:
         raise _invalid(f"`{strategy.gradient_sync}` is plain data parallel: a `dp` axis, no other")
+    if strategy.gradient_sync != "all_reduce" and strategy.offloads_optimizer:
+        raise _invalid("`offload` has an optimizer per rank, and gradients that are all-reduced")
 
 
 def _check_placements(strategy: Strategy) -> None:

@@ -197,6 +197,8 @@ def _cluster(place: Place, devices_per_node: int) -> Cluster:
         devices_per_node=devices_per_node,
         device_link=place.links.device,
         node_link=place.links.node,
+        host_link=place.links.host,
+        host_memory_bytes=place.offer.host_memory_bytes,
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import LinkTable
+from paceline.parallel.offload import known_host
 from paceline.parallel.search import (
     FoundStrategy,
     SearchSpace,
@@ -243,6 +244,7 @@ def _space(
         seq=question.seq,
         capacity_bytes=float(table.memory_bytes[index]),
         calibration=question.calibration,
+        host=known_host(place.links.host, place.offer.host_memory_bytes),
     )
 
 

@@ -54,6 +54,7 @@ def strategies(draw) -> Strategy:
         else "none",
         recompute=draw(st.sampled_from(["none", "selective", "block", "full"])),
         sequence_parallel="tp" in names and draw(st.booleans()),
+        offloads_optimizer=names != ["dp"] and draw(st.booleans()),
         gradient_sync=draw(sync) if names == ["dp"] else "all_reduce",
         placements=draw(placements(names)),
     )

@@ -1,0 +1,148 @@
+"""An optimizer kept on the host: its states leave device memory, its update leaves the device.
+
+Gradients go down the host link while backward runs, the host updates, and parameters come back as
+they are ready.
+
+Source: Ren et al., "ZeRO-Offload", USENIX ATC 2021, sections 4.1 and 5.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paceline.errors import DoesNotFitError, MissingFactError
+from paceline.parallel.rank_program import StateBytes
+from paceline.trace.graph import FloatArray
+from paceline.units import format_bytes
+
+if TYPE_CHECKING:
+    from paceline.catalog.entities import Link
+    from paceline.parallel.evaluation import StrategyEvaluation
+    from paceline.parallel.scaling import Cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The main memory and processors of one node.
+
+    Attributes:
+        link_bytes_per_s: Between one device and the host, per direction.
+        memory_bytes: Main memory.
+        parameters_per_s: What all its processors update together.
+    """
+
+    link_bytes_per_s: float
+    memory_bytes: float
+    parameters_per_s: float
+
+
+def known_host(link: Link | None, memory_bytes: float | None) -> Host | None:
+    """What a node's host offers an optimizer; None where its link or its memory is not known.
+
+    Args:
+        link: Between a device and the host.
+        memory_bytes: Main memory.
+    """
+    if link is None or memory_bytes is None:
+        return None
+    return Host(
+        link_bytes_per_s=link.bytes_per_s,
+        memory_bytes=memory_bytes,
+        parameters_per_s=host_parameters_per_s(),
+    )
+
+
+def host_of(cluster: Cluster) -> Host:
+    """What the host of a cluster's node offers an optimizer.
+
+    Raises:
+        MissingFactError: Its memory or its link is not known.
+    """
+    host = known_host(cluster.host_link, cluster.host_memory_bytes)
+    if host is None:
+        what = "host link" if cluster.host_link is None else "main memory"
+        raise MissingFactError(
+            f"`+offload` keeps the optimizer on the host, and the {what} of these machines is "
+            "not known",
+            hint="name an offer that states it with --offer, or drop `+offload`",
+        )
+    return host
+
+
+@cache
+def host_parameters_per_s() -> float:
+    """Parameters that the processors of a node update per second with Adam, as published."""
+    path = resources.files("paceline.parallel") / "data" / "host_update.csv"
+    with path.open(encoding="utf-8") as lines:
+        rows = {row["optimizer"]: row for row in csv.DictReader(lines)}
+    return float(rows["adam"]["parameters_per_s"])
+
+
+def without_optimizer(state: StateBytes) -> StateBytes:
+    """What a device keeps and moves per parameter when its optimizer is on the host."""
+    return replace(state, optimizer=0.0, update=0.0)
+
+
+def host_s(
+    parameters: FloatArray, backward_s: FloatArray, num_sharing: int, host: Host, state: StateBytes
+) -> FloatArray:
+    """Seconds that an optimizer on the host adds to a step.
+
+    Gradients travel while the last microbatch runs backward; parameters travel while the host
+    updates the next ones.
+
+    Args:
+        parameters: Updated by the busiest rank.
+        backward_s: Of its last microbatch.
+        num_sharing: Ranks that share the host.
+        host: The node's host.
+        state: Bytes per parameter.
+    """
+    down_s = parameters * state.reduced / host.link_bytes_per_s
+    up_s = parameters * state.weight / host.link_bytes_per_s
+    update_s = parameters * num_sharing / host.parameters_per_s
+    return np.asarray(np.maximum(down_s - backward_s, 0.0) + np.maximum(update_s, up_s))
+
+
+def host_bytes(parameters: FloatArray, num_sharing: int, state: StateBytes) -> FloatArray:
+    """Main memory that the states and gradients of all ranks of a node take."""
+    return np.asarray(parameters * num_sharing * (state.optimizer + state.reduced))
+
+
+def offloaded(
+    evaluation: StrategyEvaluation, num_sharing: int, host: Host, state: StateBytes
+) -> StrategyEvaluation:
+    """An evaluation without optimizer (`without_optimizer`) with what the host adds to it.
+
+    Args:
+        evaluation: Of devices that keep no optimizer.
+        num_sharing: Ranks that share the host.
+        host: The node's host.
+        state: Bytes per parameter, the optimizer's among them.
+    """
+    added_s = host_s(evaluation.updated, evaluation.backward_s, num_sharing, host, state)
+    return replace(
+        evaluation,
+        step_s=evaluation.step_s + added_s,
+        exposed_s=evaluation.exposed_s + added_s,
+    )
+
+
+def check_host_memory(num_bytes: float, host: Host) -> None:
+    """Raise unless the node's main memory holds so much.
+
+    Raises:
+        DoesNotFitError: It does not.
+    """
+    if num_bytes > host.memory_bytes:
+        raise DoesNotFitError(
+            f"the optimizers of a node need {format_bytes(num_bytes)} of main memory; it has "
+            f"{format_bytes(host.memory_bytes)}",
+            hint="split the optimizer over more ranks (`+zero2`), or drop `+offload`",
+        )
