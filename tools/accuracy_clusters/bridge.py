@@ -60,14 +60,14 @@ def with_predictions(table: pd.DataFrame, cache_folder: Path | None) -> pd.DataF
         except (NotBuiltError, UnresolvedRowError, PacelineError) as error:
             entry = (np.nan, np.nan, str(error))
         else:
-            hidden_s = _hidden_s(found, is_expert_hidden=values.hides_exchange)
-            entry = (tokens / found.step_s, tokens / (found.step_s - hidden_s), "")
+            seen_s = found.step_s - hidden_s(found, is_expert_hidden=values.hides_exchange)
+            entry = (tokens / found.step_s, tokens / seen_s, "")
         for name, value in zip(columns, entry, strict=True):
             columns[name].append(value)
     return table.assign(**columns)
 
 
-def _hidden_s(found: FoundStrategy, *, is_expert_hidden: bool) -> float:
+def hidden_s(found: FoundStrategy, *, is_expert_hidden: bool) -> float:
     """Communication that the recipe hides; tensor ranks of models with experts hide none."""
     degree, shared_s = found.strategy.size("tp"), found.tensor_s
     if found.strategy.size("ep") == 1:
@@ -110,16 +110,23 @@ def _found(row: Row, values: Any, cache_folder: Path | None) -> tuple[FoundStrat
     strategy = _strategy(values)
     job = resolve_job(row)
     found = evaluate_stated(
-        _graph(job.entry, cache_folder),
-        replace(job.configuration, compiler="compiled", attention="flash"),
+        graph_of(job.entry, cache_folder),
+        replace(job.configuration, compiler="compiled", attention="flash", **_adapters(values)),
         replace(
-            _clusters()[values.gpu], sends_tokens_once=values.sends_once, keeps_experts_whole=True
+            clusters()[values.gpu], sends_tokens_once=values.sends_once, keeps_experts_whole=True
         ),
         strategy,
         seq=values.seq_len,
         global_batch=int(values.global_batch),
     )
     return found, float(values.global_batch * values.seq_len)
+
+
+def _adapters(values: Any) -> dict[str, Any]:
+    """Rows of LoRA put adapters of rank 16 on the products of attention."""
+    if "LoRA Performance" not in values.notes:
+        return {}
+    return {"lora_rank": 16, "lora_modules": ("*.q", "*.k", "*.v", "*.o")}
 
 
 def _strategy(values: Any) -> Strategy:
@@ -140,13 +147,12 @@ def _strategy(values: Any) -> Strategy:
     axes = (("pp", pp), ("dp", dp), ("ep", ep), ("cp", cp), ("tp", tp))
     mesh = ".".join(f"{name}{size}" for name, size in axes if size > 1)
     how = "" if pp == 1 else f"@interleaved{chunks}" if chunks > 1 else "@1f1b"
-    sharding = "" if dp * cp * ep == 1 else "+zero3" if degrees["FSDP"] else "+zero1"
+    is_alone = dp * cp * ep == 1 or _adapters(values)
+    sharding = "" if is_alone else "+zero3" if degrees["FSDP"] else "+zero1"
     return Strategy.parse(f"{mesh}{how}/mb{count}{sharding}{'+sp' if tp > 1 else ''}")
 
 
 def _degrees(values: Any) -> dict[str, int]:
-    if "LoRA Performance" in values.notes:
-        raise NotBuiltError("LoRA: strategies have no cost of frozen weights")
     if values.precision.startswith("NVFP4"):
         raise NotBuiltError("NVFP4: no such precision in the tool")
     degrees = {name: int(size) for name, size in _DEGREE.findall(values.parallelism)}
@@ -154,7 +160,8 @@ def _degrees(values: Any) -> dict[str, int]:
 
 
 @cache
-def _clusters() -> dict[str, Cluster]:
+def clusters() -> dict[str, Cluster]:
+    """Published systems by the name of their GPU."""
     with SYSTEMS.open(encoding="utf-8") as lines:
         return {row["gpu"]: _cluster(row) for row in csv.DictReader(lines)}
 
@@ -175,6 +182,7 @@ def _cluster(row: dict[str, str]) -> Cluster:
 
 
 @cache
-def _graph(entry: str, cache_folder: Path | None) -> Graph:
+def graph_of(entry: str, cache_folder: Path | None) -> Graph:
+    """The training step of a model."""
     key = WorkloadKey(entry=entry, task="train", image_size=None, optimizer=None)
     return cached_workload(key, cache_folder=cache_folder).passes[0].graph

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from accuracy_clusters import adapters
 from accuracy_clusters.scored import with_answers
 
 FACTS = Path(__file__).with_name("mlperf_facts.csv")
@@ -26,7 +27,6 @@ NOT_BUILT = {
     "rgat": "graph sampling on the host",
     "minigo": "self-play on the host",
     "gpt3": "tensor and pipeline degrees are not in the logs",
-    "llama2_70b_lora": "tensor, context and pipeline degrees are not in the logs",
     "llama31_405b": "tensor, context and pipeline degrees are not in the logs",
 }
 
@@ -60,9 +60,13 @@ def with_predictions(table: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
     """The rows with ``predicted`` in their own unit; NaN where ``reason`` says why not."""
     rows = stated(table)
     known = with_answers(rows[rows.is_stated], cache)
-    rest = rows[~rows.is_stated]
+    is_split = rows.model == adapters.MODEL
+    split, rest = (
+        adapters.with_predictions(rows[is_split], cache),
+        rows[~rows.is_stated & ~is_split],
+    )
     rest = rest.assign(predicted=np.nan, reason=[_why(row) for row in rest.itertuples()])
-    return pd.concat([known, rest], ignore_index=True)
+    return pd.concat([known, split, rest], ignore_index=True)
 
 
 def _why(row: Any) -> str:

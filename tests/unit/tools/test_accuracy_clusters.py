@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import classic_curves  # noqa: E402
-from accuracy_clusters import bridge, mlperf, report  # noqa: E402
+from accuracy_clusters import adapters, bridge, mlperf, report  # noqa: E402
 
 
 def recipe(parallelism, *, n_gpus, global_batch, batch_per_gpu=1, **changes):
@@ -53,6 +53,23 @@ def test_a_recipe_becomes_the_strategy_it_states(parallelism, n_gpus, global_bat
 def test_a_recipe_that_cannot_be_built_says_why(row, reason):
     with pytest.raises(bridge.NotBuiltError, match=reason):
         bridge._strategy(row)
+
+
+@pytest.mark.parametrize(
+    ("n_gpus", "global_batch", "grad_accum", "expected"),
+    [
+        (8, 8, 4, "dp2.tp4/mb4+sp"),
+        (8, 8, 2, "dp4.tp2/mb2+sp"),
+        (1024, 128, 1, "dp128.cp2.tp4/mb1+sp"),
+        (8, 8, 1, "dp8/mb1"),
+    ],
+)
+def test_batch_and_devices_tell_how_adapters_are_trained(
+    n_gpus, global_batch, grad_accum, expected
+):
+    """The first three are the names of NVIDIA's configurations."""
+    row = SimpleNamespace(n_gpus=n_gpus, global_batch=global_batch, grad_accum=grad_accum)
+    assert str(adapters.strategy_of(row)) == expected
 
 
 def test_a_row_has_what_the_recipe_of_its_release_says():
