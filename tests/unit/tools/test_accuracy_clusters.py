@@ -60,8 +60,8 @@ def test_a_recipe_that_cannot_be_built_says_why(row, reason):
     [
         (8, 8, 4, "dp2.tp4/mb4+sp"),
         (8, 8, 2, "dp4.tp2/mb2+sp"),
-        (1024, 128, 1, "dp128.cp2.tp4/mb1+sp"),
-        (8, 8, 1, "dp8/mb1"),
+        (1024, 128, 1, "dp128.cp2.tp4+sp"),
+        (8, 8, 1, "dp8"),
     ],
 )
 def test_batch_and_devices_tell_how_adapters_are_trained(
