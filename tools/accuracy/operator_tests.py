@@ -213,15 +213,18 @@ def test_products(rows: pd.DataFrame, worst: Worst) -> list[Figure]:
         figures.append(figure("T3", name, errors(own, measured), roofline=roof, target=16))
         means.append(figures[-1].mean)
         worst.add("T3", te, product_cases(te), own - measured)
-        figures += _calibrated(name, te, own - measured)
+        tiling = np.log10(seconds(rows[held], fitted) / bounds_of(te).roofline_s)
+        figures += _calibrated(name, te, places(te, tiling), own - measured)
     figures.append(figure("T3", "mean of folds", np.array(means), anchor=16.5, target=11))
     return figures
 
 
-def _calibrated(name: str, rows: pd.DataFrame, log_error: np.ndarray) -> list[Figure]:
+def _calibrated(
+    name: str, rows: pd.DataFrame, place: np.ndarray, log_error: np.ndarray
+) -> list[Figure]:
     """T4: 10 and 50 measured shapes of each system, ten draws, scored on the others."""
     rng, out = np.random.default_rng(0), []
-    system, place = rows.source_name.to_numpy(), places(rows)
+    system = rows.source_name.to_numpy()
     for count in (10, 50):
         draws = []
         for _ in range(_NUM_DRAWS):

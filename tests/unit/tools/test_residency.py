@@ -61,7 +61,7 @@ def test_a_level_is_found_from_few_shapes():
     from accuracy.few_shapes import correction, places
 
     rng = np.random.default_rng(0)
-    place = places(shapes(rng, 500))
+    place = places(shapes(rng, 500), rng.uniform(0, 0.6, 500))
     residual = 0.3 + rng.normal(0, 0.05, 500)
     moved = correction(place[:20], residual[:20], place[20:])
     assert np.abs(residual[20:] - moved).mean() < 0.06
@@ -71,7 +71,7 @@ def test_shapes_that_only_scatter_move_next_to_nothing():
     from accuracy.few_shapes import correction, places
 
     rng = np.random.default_rng(0)
-    place = places(shapes(rng, 2000))
+    place = places(shapes(rng, 2000), rng.uniform(0, 0.6, 2000))
     before, after = [], []
     for _ in range(10):
         residual = rng.normal(0, 0.2, 2000)
@@ -79,3 +79,15 @@ def test_shapes_that_only_scatter_move_next_to_nothing():
         before.append(np.abs(rest).mean())
         after.append(np.abs(rest - correction(place[:50], residual[:50], place[50:])).mean())
     assert np.mean(after) < 1.06 * np.mean(before)
+
+
+def test_one_shape_that_is_far_off_moves_others_no_more_than_one_that_is_a_quarter_off():
+    from accuracy.few_shapes import correction, places
+
+    rng = np.random.default_rng(0)
+    place = places(shapes(rng, 500), rng.uniform(0, 0.6, 500))
+    residual = rng.normal(0, 0.05, 20)
+    near, far = residual.copy(), residual.copy()
+    near[0], far[0] = np.median(residual) + 0.3, np.median(residual) + 5.0
+    a, b = (correction(place[:20], values, place[20:]) for values in (near, far))
+    assert np.allclose(a, b, atol=0.01)
