@@ -39,14 +39,18 @@ class Chart:
     spec: Mapping[str, object]
 
 
-def throughput_chart(rows: Sequence[LedgerRow]) -> Chart:
+def throughput_chart(rows: Sequence[LedgerRow]) -> Chart | None:
     """Throughput against batch, a line per number of devices, with the edge where memory ends.
+
+    None where no cell has a time.
 
     Args:
         rows: Cells of one model and setting.
     """
     unit = _unit([row.record for row in rows])
     points = [_throughput_point(row) for row in rows if row.record.samples_per_s]
+    if not points:
+        return None
     edges = [_edge(row.record) for row in rows if row.record.outcome == "out-of-memory"]
     layers: list[Layer] = [_line(points, "batch", "measured", x_log=True, y=f"{unit} per second")]
     if any(point["predicted"] is not None for point in points):
@@ -350,9 +354,11 @@ def styled(spec: Layer) -> Mapping[str, object]:
             "font": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif",
             "range": {"category": list(PALETTE)},
             "view": {"stroke": None},
-            "axis": {"gridColor": "#e6e9ee", "domain": False, "ticks": False, **label},
-            "legend": {"orient": "top", "symbolStrokeWidth": 3, **label},
+            "axis": {"gridColor": "#e6e9ee", "domain": False, "ticks": False,
+                     "labelSeparation": 8, **label},
+            "legend": {"orient": "top", "columns": 2, "labelLimit": 200, "symbolStrokeWidth": 3,
+                       **label},
             "line": {"strokeWidth": 2.2},
             "mark": {"color": PALETTE[0]},
         },
-    }
+    }  # fmt: skip

@@ -18,6 +18,7 @@ from paceline.report.charts import (
     quantity,
     styled,
 )
+from paceline.report.figures import MEMORY_BOUND, memory_bound_bytes
 from paceline.units import HOUR_S
 
 _NUM_BARS = 12
@@ -78,7 +79,8 @@ def scaling_chart(plan: PlanFile) -> Chart | None:
         }
         for point in plan.scaling
     ]
-    x = quantity("devices", "devices", log=True)
+    counts = [point.num_devices for point in plan.scaling]
+    x: Layer = {**quantity("devices", "devices", log=True), "axis": {"values": counts}}
     log: Layer = {"scale": {"type": "log", "nice": False}}
     ideal: Layer = {
         "data": {"values": points},
@@ -122,7 +124,7 @@ def memory_fill_chart(plan: PlanFile) -> Chart:
         {
             "choice": f"{rank} · {choice.place.device}",
             "low": choice.memory_bytes.low / 1e9,
-            "bound": choice.memory_bytes.high / 1e9,
+            "bound": memory_bound_bytes(choice.memory_bytes) / 1e9,
             "capacity": choice.memory_capacity_bytes / 1e9,
         }
         for rank, choice in enumerate(plan.choices, start=1)
@@ -144,7 +146,7 @@ def memory_fill_chart(plan: PlanFile) -> Chart:
     spec = styled({"layer": layers, "width": WIDTH, "height": {"step": 22}})
     return Chart(
         title="Memory",
-        caption="Bar: the bound that holds in 95 of 100 cases. Red: what the device has.",
+        caption=f"Bar: {MEMORY_BOUND}. Red: what the device has.",
         spec=spec,
     )
 

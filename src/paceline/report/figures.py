@@ -15,6 +15,8 @@ from paceline.units import (
 
 #: What stands where a figure does not exist.
 ABSENT = "–"
+#: What every figure of planned memory is, in words.
+MEMORY_BOUND = "the bound that holds in nine of ten cases"
 _MILLION = 1e6
 #: Quantile of the normal distribution at 90 % over that at 95 %.
 _SHARE_OF_95_AT_90 = 1.2815515655446004 / 1.6448536269514722
@@ -53,17 +55,22 @@ def number_range(figure: Interval) -> str:
     return f"{format_significant(figure.mid)}{_bounds(figure)}"
 
 
-def memory_share(used: Interval, capacity_bytes: float) -> str:
-    """Peak memory against what there is, at the bound that holds with a chance of 90 %.
+def memory_bound_bytes(used: Interval) -> float:
+    """Peak memory at the bound that holds with a chance of 90 %: `MEMORY_BOUND`.
 
     That is the chance at which a plan must fit unless its goal says otherwise; ``used.high`` holds
     at 95 %, and the logarithm of a peak is taken to be normal.
+    """
+    return float(used.mid * (used.high / used.mid) ** _SHARE_OF_95_AT_90)
+
+
+def memory_share(used: Interval, capacity_bytes: float) -> str:
+    """Peak memory against what there is, at `memory_bound_bytes`.
 
     >>> memory_share(Interval(low=20e9, mid=21e9, high=22.1e9), 40e9)
     '22/40 GB'
     """
-    bound_bytes = used.mid * (used.high / used.mid) ** _SHARE_OF_95_AT_90
-    gb = format_significant(bound_bytes / 1e9, 2)
+    gb = format_significant(memory_bound_bytes(used) / 1e9, 2)
     if math.isinf(capacity_bytes):
         return f"{gb} GB"
     return f"{gb}/{format_significant(capacity_bytes / 1e9, 2)} GB"

@@ -224,9 +224,14 @@ def _remark_html(table: Table, remark: str) -> str:
 
 def _tiles_html(tiles: Sequence[tuple[str, str]]) -> str:
     return "".join(
-        f'<div class="tile"><b>{escape(figure)}</b><span>{escape(what)}</span></div>'
+        f'<div class="tile"><b>{escape(_unbroken(figure))}</b><span>{escape(what)}</span></div>'
         for figure, what in tiles
     )
+
+
+def _unbroken(figure: str) -> str:
+    """A figure whose ranges do not break at their dash (U+2060 joins words)."""
+    return figure.replace("–", "\u2060–\u2060")
 
 
 def _script_json(value: object) -> str:

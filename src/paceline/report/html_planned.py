@@ -9,7 +9,14 @@ from paceline.planfile import PlanFile, PlannedChoice
 from paceline.predict.breakdown import PassBreakdown
 from paceline.report import charts_planned as charts
 from paceline.report.charts_memory import course_chart
-from paceline.report.figures import chance, duration_range, number_range, usd_range
+from paceline.report.figures import (
+    MEMORY_BOUND,
+    chance,
+    duration_range,
+    memory_bound_bytes,
+    number_range,
+    usd_range,
+)
 from paceline.report.html import Page, Section, page_html
 from paceline.report.plans import choice_table, how, place_name, workload_line
 from paceline.report.predictions import batch_table
@@ -148,7 +155,7 @@ def _plan_tiles(first: PlannedChoice, sample_unit: str) -> tuple[tuple[str, str]
     tiles.append((number_range(first.samples_per_s), f"{sample_unit} per second"))
     tiles.append(
         (
-            format_bytes(first.memory_bytes.high),
+            format_bytes(memory_bound_bytes(first.memory_bytes)),
             f"memory of {format_bytes(first.memory_capacity_bytes)}",
         )
     )
@@ -186,5 +193,5 @@ def _plan_sources(plan: PlanFile) -> tuple[str, ...]:
         *prices,
         f"Judged on {plan.created_on}; catalogue {plan.catalog_version}, calibration "
         f"{plan.calibration}, paceline {plan.paceline_version}.",
-        "Ranges hold in four of five cases; memory is the bound that holds in 95 of 100.",
+        f"Ranges hold in four of five cases; memory is {MEMORY_BOUND}.",
     )

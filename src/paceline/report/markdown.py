@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from paceline.planfile import PlanFile, PlannedChoice, RejectedChoice
-from paceline.report.figures import ABSENT, chance, duration_range, number_range, usd_range
+from paceline.report.figures import (
+    ABSENT,
+    MEMORY_BOUND,
+    chance,
+    duration_range,
+    memory_bound_bytes,
+    number_range,
+    usd_range,
+)
 from paceline.report.plans import choice_table, how_in_full, place_name, workload_line
 from paceline.report.tables import Column, Table, markdown_table
 from paceline.units import format_bytes, format_percent, format_usd
@@ -66,8 +74,8 @@ def _proposal(first: PlannedChoice, sample_unit: str) -> list[str]:
 
 def _how_to_read() -> str:
     return (
-        "Ranges in brackets hold in four of five cases. Memory is the peak on one device, at the "
-        "bound that holds in nine of ten cases, against what the device has."
+        "Ranges in brackets hold in four of five cases. Memory is the peak on one device, at "
+        f"{MEMORY_BOUND}, against what the device has."
     )
 
 
@@ -77,9 +85,10 @@ def _risks(first: PlannedChoice) -> Iterable[str]:
         yield f"Chance to be in time: {chance(first.chance_time)}."
     if first.chance_cost is not None:
         yield f"Chance to stay in the budget: {chance(first.chance_cost)}."
+    bound, there = memory_bound_bytes(first.memory_bytes), first.memory_capacity_bytes
     yield (
-        f"Chance to fit in memory: {chance(first.chance_memory)} (up to "
-        f"{format_bytes(first.memory_bytes.high)} of {format_bytes(first.memory_capacity_bytes)})."
+        f"Chance to fit in memory: {chance(first.chance_memory)} ({format_bytes(bound)} of "
+        f"{format_bytes(there)})."
     )
     if first.place.is_spot:
         yield f"Spot capacity can be withdrawn{_interruption(first)}; keep checkpoints."

@@ -106,3 +106,7 @@ def test_memory_chart_needs_a_sensor():
 def test_stacks_are_compared_only_where_they_have_a_rate():
     records = [cell(8).record, out_of_memory(8).record]
     assert len(charts.stacks_chart(records).spec["data"]["values"]) == 1
+
+
+def test_cells_that_all_failed_are_no_picture():
+    assert charts.throughput_chart([out_of_memory(1), out_of_memory(2)]) is None

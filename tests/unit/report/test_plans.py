@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.planfile import Interval, PlanFile
-from paceline.report.figures import chance, memory_share
+from paceline.planfile import Interval, PlanFile, ScalingPoint
+from paceline.report.charts_planned import memory_fill_chart, scaling_chart
+from paceline.report.figures import chance, memory_bound_bytes, memory_share
 from paceline.report.markdown import plan_markdown
 from paceline.report.plans import how, place_name, plan_text
 from paceline.report.tables import display_width
@@ -73,6 +74,32 @@ def test_a_purchase_request_needs_no_knowledge_of_the_program(plan: PlanFile) ->
     proposal = plan_markdown(plan).split("## Proposal")[1].split("##")[0]
     assert "images per second" in proposal
     assert "1 device × batch 512, BF16, compiled" in proposal
+
+
+def test_memory_is_one_figure_in_table_risk_and_picture(plan: PlanFile) -> None:
+    memory = Interval(low=18e9, mid=20e9, high=25e9)
+    first = replace(plan.choices[0], memory_bytes=memory)
+    bound = f"{memory_bound_bytes(memory) / 1e9:.3g} GB"
+    assert memory.mid < memory_bound_bytes(memory) < memory.high
+    assert bound in plan_markdown(replace(plan, choices=(first,)))
+    layers = memory_fill_chart(replace(plan, choices=(first,))).spec["layer"]
+    assert isinstance(layers, list)
+    assert layers[0]["data"]["values"][0]["bound"] == memory_bound_bytes(memory) / 1e9
+
+
+def test_a_scaling_picture_marks_whole_devices(plan: PlanFile) -> None:
+    points = tuple(
+        ScalingPoint(
+            num_devices=n, offer="a", samples_per_s=100.0 * n, efficiency_frac=1.0,
+            usd_per_million_samples=None, bound="compute",
+        )
+        for n in (1, 2, 4, 8)
+    )  # fmt: skip
+    chart = scaling_chart(replace(plan, scaling=points))
+    assert chart is not None
+    layers = chart.spec["layer"]
+    assert isinstance(layers, list)
+    assert layers[1]["encoding"]["x"]["axis"]["values"] == [1, 2, 4, 8]
 
 
 def test_a_spot_proposal_warns_of_withdrawal(plan: PlanFile) -> None:
