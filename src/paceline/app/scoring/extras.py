@@ -1,6 +1,6 @@
 """What the column ``extra`` states of a job: inputs by name, and nothing that was measured.
 
-The column mixes both (``model=base; avg_power_watts=700``). Only the keys of ``extra_inputs.csv`` are
+The column mixes both (``model=base; avg_power_watts=700``). Only keys of ``extra_inputs.csv`` are
 read; every other one is dropped like a measured column.
 """
 
