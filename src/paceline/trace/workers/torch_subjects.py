@@ -22,6 +22,7 @@ _PUBLISHED = {
     "published_images": "published_images",
     "published_sequences": "published_sequences",
     "published_speech": "published_speech",
+    "published_volumes": "published_volumes",
 }
 
 
