@@ -109,6 +109,27 @@ def sharded_calls(graph: Graph, *, element_bytes: float) -> tuple[IssuedCall, ..
     return (*gathers, *scatters)
 
 
+def hybrid_sharded_calls(
+    graph: Graph, *, element_bytes: float, num_shards: int
+) -> tuple[IssuedCall, ...]:
+    """Calls of FSDP2 on a mesh of replicas and shards: replicas sum what each scatter left them.
+
+    Args:
+        graph: The training step.
+        element_bytes: Of parameters and gradients as they are sent.
+        num_shards: Ranks that split the parameters.
+    """
+    calls = sharded_calls(graph, element_bytes=element_bytes)
+    return (
+        *calls,
+        *(
+            IssuedCall(name="all_reduce", message_bytes=c.message_bytes / num_shards, block=c.block)
+            for c in calls
+            if c.name == "reduce_scatter"
+        ),
+    )
+
+
 def tensor_parallel_calls(
     split: TensorSplit, *, batch: float, seq: float, element_bytes: float
 ) -> tuple[IssuedCall, ...]:

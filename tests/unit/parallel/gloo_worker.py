@@ -171,13 +171,27 @@ def run_ddp(path, rank, world):
 
 def run_fsdp(path, rank, world):
     from torch.distributed.device_mesh import init_device_mesh
+
+    model = make_model(path)
+    shard(model, init_device_mesh("cpu", (world,)))
+    return (*train(model, rank), list(range(world)))
+
+
+def run_hsdp(path, rank, world):
+    """Two ranks split everything, and pairs of them are replicas."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    model = make_model(path)
+    shard(model, init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "fsdp")))
+    return (*train(model, rank), list(range(world)))
+
+
+def shard(model, mesh):
     from torch.distributed.fsdp import fully_shard
 
-    model, mesh = make_model(path), init_device_mesh("cpu", (world,))
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    return (*train(model, rank), list(range(world)))
 
 
 def main():
@@ -189,7 +203,8 @@ def main():
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    modes = {"ddp": run_ddp, "fsdp": run_fsdp, **gloo_splits.MODES, **gloo_stages.MODES}
+    modes = {"ddp": run_ddp, "fsdp": run_fsdp, "hsdp": run_hsdp}
+    modes |= {**gloo_splits.MODES, **gloo_stages.MODES}
     with STORAGES:
         loss, calls, kept, parts = modes[mode](path, rank, world)
     if len(parts) > 1:

@@ -13,6 +13,7 @@ from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.issued import (
     data_over_tensor_calls,
     data_parallel_calls,
+    hybrid_sharded_calls,
     pipeline_calls,
     sharded_calls,
     tensor_parallel_calls,
@@ -28,7 +29,8 @@ pytestmark = pytest.mark.slow
 
 #: Mode of the worker, and ranks.
 JOBS = (
-    ("ddp", 2), ("fsdp", 2), ("tp", 2), ("pp", 2), ("interleaved", 2), ("ddp_tp", 4), ("pp_tp", 4),
+    ("ddp", 2), ("fsdp", 2), ("hsdp", 4), ("tp", 2), ("pp", 2), ("interleaved", 2), ("ddp_tp", 4),
+    ("pp_tp", 4),
 )  # fmt: skip
 ONE_F_ONE_B = Schedule(kind="1f1b", num_microbatches=BATCH)
 INTERLEAVED = Schedule(kind="interleaved", num_microbatches=BATCH, num_chunks=2)
@@ -69,6 +71,13 @@ def test_fsdp_issues_the_predicted_gathers_and_scatters() -> None:
     predicted = sharded_calls(graph(), element_bytes=FP32_BYTES)
     issued = Counter(tuple(call) for call in run_ranks("fsdp", 2)[0]["calls"])
     assert issued == Counter((c.name, c.message_bytes) for c in predicted)
+
+
+def test_hybrid_sharding_issues_the_scatters_of_shards_and_the_sums_of_replicas() -> None:
+    predicted = hybrid_sharded_calls(graph(), element_bytes=FP32_BYTES, num_shards=2)
+    for rank in run_ranks("hsdp", 4):
+        issued = Counter(tuple(call) for call in rank["calls"])
+        assert issued == Counter((c.name, c.message_bytes) for c in predicted)
 
 
 def test_tensor_parallel_issues_the_predicted_reductions() -> None:

@@ -41,6 +41,11 @@ def test_sharded_ranks_hold_the_prefetch_window() -> None:
     assert peaks("fsdp", 2) == pytest.approx([predicted] * 2, rel=CLOSE)
 
 
+def test_hybrid_sharded_ranks_hold_the_window_of_their_shards() -> None:
+    predicted = sharded_live_bytes(graph(), FP32, num_ranks=2, batch=BATCH, seq=SEQ)
+    assert peaks("hsdp", 4) == pytest.approx([predicted] * 4, rel=CLOSE)
+
+
 def test_tensor_ranks_hold_their_part() -> None:
     live = lower(part(), FP32).memory.by_owner.sum(axis=1) @ monomials(BATCH, SEQ)[0]
     assert peaks("tp", 2) == pytest.approx([live.max()] * 2, rel=CLOSE)
@@ -65,7 +70,7 @@ def test_stages_of_tensor_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "world", "share"), [("ddp", 2, 1), ("fsdp", 2, 2)]
+    ("mode", "world", "share"), [("ddp", 2, 1), ("fsdp", 2, 2), ("hsdp", 4, 2)]
 )  # fmt: skip
 def test_what_stays_from_step_to_step(mode, world, share) -> None:
     whole = lower(graph(), FP32)
