@@ -312,17 +312,19 @@ def _bars(
     category: str,
     value: str,
     title: str,
-    part: str | None,
-    parts: Sequence[str] | None,
+    part: str,
+    parts: Sequence[str],
 ) -> dict[str, object]:
+    """Bars of stacked parts, the first part at the axis."""
     encoding: Layer = {
         "y": {"field": category, "type": "nominal", "title": None, "sort": None},
         "x": quantity(value, title),
     }
-    if part is not None:
-        encoding["color"] = {"field": part, "type": "nominal", "title": None, "sort": parts}
+    encoding["color"] = {"field": part, "type": "nominal", "title": None, "sort": list(parts)}
+    encoding["order"] = {"field": "place", "type": "quantitative"}
+    placed = [{**point, "place": parts.index(str(point[part]))} for point in points]
     spec: Layer = {
-        "data": {"values": list(points)},
+        "data": {"values": placed},
         "mark": {"type": "bar", "cornerRadiusEnd": 2, "tooltip": {"content": "data"}},
         "encoding": encoding,
         "width": WIDTH,

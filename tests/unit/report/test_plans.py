@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.planfile import Interval, PlanFile, ScalingPoint
-from paceline.report.charts_planned import memory_fill_chart, scaling_chart
+from paceline.report.charts_planned import memory_fill_chart, scaling_chart, split_chart
 from paceline.report.figures import chance, memory_bound_bytes, memory_share
 from paceline.report.markdown import plan_markdown
 from paceline.report.plans import how, place_name, plan_text
@@ -100,6 +100,17 @@ def test_a_scaling_picture_marks_whole_devices(plan: PlanFile) -> None:
     layers = chart.spec["layer"]
     assert isinstance(layers, list)
     assert layers[1]["encoding"]["x"]["axis"]["values"] == [1, 2, 4, 8]
+
+
+def test_communication_is_stacked_on_the_devices_own_time(plan: PlanFile) -> None:
+    spec = split_chart(plan).spec
+    encoding, data = spec["encoding"], spec["data"]
+    assert isinstance(encoding, dict)
+    assert isinstance(data, dict)
+    assert encoding["order"]["field"] == "place"
+    assert {(row["part"], row["place"]) for row in data["values"]} == {
+        ("device", 0), ("communication", 1),
+    }  # fmt: skip
 
 
 def test_a_spot_proposal_warns_of_withdrawal(plan: PlanFile) -> None:
