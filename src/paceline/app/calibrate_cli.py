@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,11 @@ from paceline.app import options as common
 from paceline.app.api import calibrate as calibrate_rows
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, say
+from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from paceline.app.scoring.calibrating import CalibrationSummary
+    from paceline.predict.calibration import Update
     from paceline.report.tables import Table
 
 _OUT = Path("calibration.json")
@@ -25,12 +28,19 @@ def register(app: Commands) -> None:
 
 def calibrate(
     rows: Annotated[
-        Path,
+        Path | None,
         Argument(metavar="ROWS.csv", help="Your measurements, as `paceline score` reads them."),
-    ],
+    ] = None,
     out: Annotated[
         Path, Option(metavar="FILE", help="Where the calibration goes, for --calibration.")
     ] = _OUT,
+    is_list: Annotated[
+        bool, Option(help="Show what was learned so far, and change nothing.", flags=("--list",))
+    ] = False,
+    undo: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Forget one update as --list names it, or the `last` one."),
+    ] = None,
     calibration: common.Calibration = None,
     python: common.Python = None,
     facts: common.Facts = None,
@@ -40,11 +50,18 @@ def calibrate(
     """Learn from measurements how far each device is off, and keep that in a file.
 
     One measurement moves a prediction a little, many models move it all the way. Rows need
-    step_time_ms, or throughput and unit, beside the input columns of `paceline score`.
+    step_time_ms, or throughput and unit, beside the input columns of `paceline score`. --list and
+    --undo read the file of --calibration, else of --out, and --undo writes it again.
     """
-    from paceline.report.tables import markdown_table, text_table
-
     wanted = common.form_of(form, is_json=is_json)
+    if sum((rows is not None, is_list, undo is not None)) != 1:
+        raise InvalidInputError(
+            "one of ROWS.csv, --list and --undo is wanted",
+            hint="`paceline calibrate rows.csv` learns, `paceline calibrate --list` shows",
+        )
+    if rows is None:
+        say(_kept(calibration or out, undo), wanted, None)
+        return
     summary = calibrate_rows(
         rows,
         out,
@@ -53,9 +70,15 @@ def calibrate(
         facts=facts or (),
         on_progress=lambda line: print(line, file=sys.stderr),
     )
+    say(_learned(summary, out), wanted, None)
+
+
+def _learned(summary: CalibrationSummary, out: Path) -> Answer:
+    from paceline.report.tables import markdown_table, text_table
+
     table = _table(summary)
     used = f"{summary.num_used} of {summary.num_rows} rows used, written to {out}"
-    answer = Answer(
+    return Answer(
         kind="calibration",
         value=summary,
         text=lambda width: "\n\n".join(
@@ -63,7 +86,45 @@ def calibrate(
         ),
         markdown=lambda: f"{markdown_table(table)}\n\n{used}",
     )
-    say(answer, wanted, None)
+
+
+def _kept(path: Path, undo: str | None) -> Answer:
+    """The updates that a file holds, after one of them is dropped where that was asked."""
+    from paceline.predict import builtin_calibration, read_updates, write_updates
+    from paceline.predict import undo as undo_update
+    from paceline.report.tables import markdown_table, text_table
+
+    kept = read_updates(builtin_calibration(), path)
+    if undo is not None:
+        kept = undo_update(kept, None if undo == "last" else undo)
+        write_updates(kept, path)
+    table, count = _updates_table(kept.updates), f"{len(kept.updates)} updates in {path}"
+    return Answer(
+        kind="updates",
+        value=kept.updates,
+        text=lambda width: "\n\n".join((text_table(table, width=width), count)),
+        markdown=lambda: f"{markdown_table(table)}\n\n{count}",
+    )
+
+
+def _updates_table(updates: Sequence[Update]) -> Table:
+    from paceline.report.tables import Column, Table
+
+    return Table(
+        columns=(
+            Column(title="update"),
+            Column(title="rows", is_number=True),
+            Column(title="devices"),
+        ),
+        rows=tuple(
+            (
+                one.label,
+                str(len(one.residuals)),
+                ", ".join(sorted({part.device_name for part in one.residuals})),
+            )
+            for one in updates
+        ),
+    )
 
 
 def _table(summary: CalibrationSummary) -> Table:

@@ -74,15 +74,26 @@ def calibrate(
     return _with_updates(calibration, (*calibration.updates, Update(label=label, residuals=given)))
 
 
-def undo(calibration: Calibration) -> Calibration:
-    """``calibration`` without its last update.
+def undo(calibration: Calibration, label: str | None = None) -> Calibration:
+    """``calibration`` as if one update had never been made.
+
+    Args:
+        calibration: With updates.
+        label: Of the update; the newest of that name where several have it, and the last of all
+            if None.
 
     Raises:
-        InvalidInputError: There is none.
+        InvalidInputError: There is none, or none of that name.
     """
-    if not calibration.updates:
+    updates = calibration.updates
+    if not updates:
         raise InvalidInputError("there is no calibration to undo", hint="nothing was calibrated")
-    return _with_updates(calibration, calibration.updates[:-1])
+    labels = [update.label for update in updates]
+    if label is not None and label not in labels:
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys(labels))
+        raise InvalidInputError(f"no update is called `{label}`", hint=f"there are {names}")
+    gone = max(n for n, name in enumerate(labels) if label in (None, name))
+    return _with_updates(calibration, (*updates[:gone], *updates[gone + 1 :]))
 
 
 def write_updates(calibration: Calibration, path: Path) -> None:

@@ -79,6 +79,38 @@ def test_undo_restores_what_was_before():
         undo(BASE)
 
 
+def test_an_undone_update_leaves_coefficients_to_the_bit():
+    """Whichever of three is dropped, what is left is as if it had never been."""
+    given = {"first": (1.2, "a"), "second": (0.7, "b"), "third": (1.37, "c")}
+    every = BASE
+    for label, (factor, workload) in given.items():
+        every = calibrate(every, slower(factor, workload), label=label)
+    for gone in given:
+        without = BASE
+        for label, (factor, workload) in given.items():
+            if label != gone:
+                without = calibrate(without, slower(factor, workload), label=label)
+        assert undo(every, gone).device_log_shift == without.device_log_shift
+        assert undo(every, gone).updates == without.updates
+    with pytest.raises(InvalidInputError, match="fourth"):
+        undo(every, "fourth")
+
+
+def test_a_write_that_is_cut_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "calibration.json"
+    first = calibrate(BASE, slower(1.2, "a"), label="first")
+    write_updates(first, path)
+    before = path.read_bytes()
+
+    def cut(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathlib.Path.replace", cut)
+    with pytest.raises(KeyboardInterrupt):
+        write_updates(calibrate(first, slower(0.7, "b"), label="second"), path)
+    assert path.read_bytes() == before
+
+
 def test_updates_survive_their_file(tmp_path):
     made = calibrate(BASE, slower(1.2, "a", "b"), label="today")
     write_updates(made, tmp_path / "sub" / "calibration.json")
