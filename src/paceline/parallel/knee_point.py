@@ -19,9 +19,9 @@ class Knee:
 
     Attributes:
         count: Devices at the knee.
-        efficiency_frac: Throughput per device there, against the smallest count.
-        next_marginal_frac: What each device of the next larger count adds, as a share of what one
-            of the smallest count gives; None where the curve ends at the knee.
+        efficiency_frac: Throughput per device there, against the pace of a single one.
+        next_marginal_frac: What each device of the next larger count adds, as a share of that
+            pace; None where the curve ends at the knee.
     """
 
     count: int
@@ -34,22 +34,27 @@ def knee(
     throughput: npt.ArrayLike,
     *,
     marginal_frac: float = KNEE_MARGINAL_FRAC,
+    single: float | None = None,
 ) -> Knee:
     """The largest count up to which every further device adds enough throughput.
 
     Walking up the counts, the knee is the last one before the added throughput per added device
-    falls below ``marginal_frac`` of the throughput per device at the smallest count.
+    falls below ``marginal_frac`` of the pace of a single one. Small counts that are slower than
+    that themselves, since the job hardly fits them, are passed over.
 
     Args:
         counts: Devices, strictly rising.
         throughput: Samples per second of all of them; 0 where a count does not work.
         marginal_frac: What a further device must add.
+        single: Pace of a single device; by default the throughput per device at the smallest count.
 
     Raises:
         InvalidInputError: Counts do not rise, or the first count gives nothing.
 
     >>> knee([1, 2, 4, 8], [100, 195, 370, 500]).count
     4
+    >>> knee([2, 4, 8, 16], [20, 50, 800, 1000], single=100.0).count
+    8
     """
     n, rate = (np.asarray(x, dtype=np.float64) for x in (counts, throughput))
     if n.ndim != 1 or n.shape != rate.shape or not np.all(np.diff(n) > 0) or n[0] < 1:
@@ -58,9 +63,10 @@ def knee(
         raise InvalidInputError(
             f"{n[0]:.0f} devices give no throughput", hint="start at a count that fits the job"
         )
-    single = rate[0] / n[0]
+    single = rate[0] / n[0] if single is None else single
     marginal = np.diff(rate) / np.diff(n) / single
-    below = np.flatnonzero(~(marginal >= marginal_frac))
+    settled = rate[:-1] / n[:-1] >= marginal_frac * single
+    below = np.flatnonzero(~(marginal >= marginal_frac) & np.maximum.accumulate(settled))
     at = int(below[0]) if below.size else len(n) - 1
     return Knee(
         count=int(n[at]),

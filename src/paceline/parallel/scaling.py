@@ -16,6 +16,7 @@ from paceline.parallel.knee_point import Knee, knee
 from paceline.parallel.links import LinkTable
 from paceline.parallel.offload import known_host
 from paceline.parallel.profile import gradient_profile, update_bytes
+from paceline.parallel.rank_program import Recipe
 from paceline.parallel.search import (
     FoundStrategy,
     SearchSpace,
@@ -25,10 +26,11 @@ from paceline.parallel.search import (
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, sharded_memory_bytes
 from paceline.parallel.stated import at_count, evaluate_stated, fabric_of
 from paceline.parallel.strategy import Schedule, Sharding, Strategy
+from paceline.parallel.worth import finished_points, knee_reason, pace_per_device
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray, Graph
-from paceline.units import HOUR_S, format_bytes
+from paceline.units import format_bytes
 
 Limit = Literal["nothing", "collective", "batch floor", "memory", "input"]
 
@@ -38,8 +40,6 @@ _MAX_DEFAULT_BATCH = 4096
 _SETTLED_FRAC = 0.98
 #: A simpler strategy wins unless another is faster by more than this.
 _SAME_FRAC = 1.01
-#: Losses below this share of the step are not named as a reason.
-_NAMED_LOSS_FRAC = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,8 @@ class ScalingPoint:
         time_s: Time for the whole job; None if its size is not known.
         cost_usd: Price of that; None if time or price are not known.
         usd_per_million_items: Price of a million batch items; None without a price.
-        efficiency_frac: Throughput per device against the smallest count.
+        efficiency_frac: Throughput per device against the smallest count, or against the best one
+            where that is clearly faster.
         memory_bytes: Peak per device, the bound that holds at a chance of 95 %.
         communication_s: Communication per step, hidden or not.
         exposed_communication_s: Of it, what nothing hides.
@@ -177,8 +178,9 @@ def scaling_curve(
 
     For each count the fastest of plain data parallel and ZeRO 1 to 3 that fits in memory is taken,
     with as many microbatches as that needs; the simpler one where they differ by less than 1 %.
-    Where none fits and the graph is given, tensor and pipeline parallel and recomputation are
-    searched as well, with 16-bit weights and FP32 master weights.
+    Where none fits, or a batch has fewer items than devices, and the graph is given, everything
+    that `search_strategies` knows is searched; with 16-bit weights and FP32 master weights where
+    data parallel does not fit.
 
     Args:
         lowered: The training step.
@@ -212,10 +214,12 @@ def scaling_curve(
             f"the job works on none of these device counts: {rejected[-1][1]}",
             hint="try other counts, another batch, or a device with more memory",
         )
-    turn = knee([p.count for p in points], [p.items_per_s for p in points])
-    finished = _finish(points, cluster, num_items)
+    finished = finished_points(points, cluster, num_items)
+    turn = knee(
+        [p.count for p in points], [p.items_per_s for p in points], single=pace_per_device(points)
+    )
     return ScalingCurve(
-        points=finished, rejected=rejected, knee=turn, reason=_reason(finished, rejected, turn)
+        points=finished, rejected=rejected, knee=turn, reason=knee_reason(finished, rejected, turn)
     )
 
 
@@ -228,10 +232,16 @@ class _Rejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _TooLarge(_Rejected):
-    """A count at which data parallel does not fit into memory."""
+class _Searchable(_Rejected):
+    """A count at which data parallel does not work, and other strategies may.
 
-    items_per_rank: int
+    Attributes:
+        global_batch: Items per step that they have.
+        is_too_large: Whether memory is the reason; else there are fewer items than devices.
+    """
+
+    global_batch: int
+    is_too_large: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +273,14 @@ class _Job:
         """The fastest way for each count; the whole space where data parallel does not fit."""
         rule = batch if batch.global_batch else self.with_default_batch(batch)
         found = [self.best_point(count, rule) for count in counts]
-        if graph is None or not any(isinstance(one, _TooLarge) for one in found):
+        wanted = [one for one in found if isinstance(one, _Searchable)]
+        if graph is None or not wanted:
             return found
-        space = self.search_space(graph, rule)
+        is_too_large = any(one.is_too_large for one in wanted)
+        space = self.search_space(graph, rule, "half-weights" if is_too_large else "autocast")
         return [
-            self.searched_point(space, one) if isinstance(one, _TooLarge) else one for one in found
+            self.searched_point(space, one) if isinstance(one, _Searchable) else one
+            for one in found
         ]
 
     def stated_points(
@@ -307,9 +320,7 @@ class _Job:
         """The fastest way to use ``count`` devices, or why there is none."""
         per_rank = _items_per_rank(count, rule)
         if per_rank < 1:
-            return _Rejected(
-                count=count, reason=f"the global batch has fewer items than {count} devices"
-            )
+            return _too_few(count, rule)
         if count > self.cluster.devices_per_node and count % self.cluster.devices_per_node:
             full = self.cluster.devices_per_node
             return _Rejected(count=count, reason=f"{count} devices do not fill nodes of {full}")
@@ -317,15 +328,17 @@ class _Job:
         fits = table.memory_bytes <= _capacity(self.cluster.device)
         if not fits.any():
             why = _too_large(table.memory_bytes.min(), self.cluster.device)
-            return _TooLarge(count=count, reason=why, items_per_rank=per_rank)
+            return _Searchable(
+                count=count, reason=why, global_batch=per_rank * count, is_too_large=True
+            )
         step_s = np.where(fits, table.step_s, np.inf)
         best = int(np.argmax(step_s <= _SAME_FRAC * step_s.min()))
         if not np.isfinite(step_s[best]):
             return _Rejected(count=count, reason="devices or nodes have no link with each other")
         return self._point(count, per_rank, table, best)
 
-    def search_space(self, graph: Graph, rule: BatchRule) -> SearchSpace:
-        """Everything that could fit where data parallel does not."""
+    def search_space(self, graph: Graph, rule: BatchRule, recipe: Recipe) -> SearchSpace:
+        """Everything that could work where data parallel does not."""
         device, configuration = self.cluster.device, self.lowered.configuration
         most = rule.global_batch or rule.batch_per_device or 1
         return prepare_search(
@@ -336,17 +349,20 @@ class _Job:
             seq=self.seq,
             capacity_bytes=_capacity(device),
             microbatches=[2**power for power in range(6) if 2**power <= most],
+            recipe=recipe,
             calibration=self.calibration,
             host=known_host(self.cluster.host_link, self.cluster.host_memory_bytes),
         )
 
-    def searched_point(self, space: SearchSpace, rejected: _TooLarge) -> ScalingPoint | _Rejected:
+    def searched_point(self, space: SearchSpace, rejected: _Searchable) -> ScalingPoint | _Rejected:
         """The best strategy of the whole space for a count, or why there is none."""
-        count, items = rejected.count, rejected.items_per_rank * rejected.count
+        count, items = rejected.count, rejected.global_batch
         try:
             best = search_strategies(space, num_devices=count, global_batch=items, num_best=1)[0]
         except (DoesNotFitError, InvalidInputError) as error:
-            return _Rejected(count=count, reason=str(error))
+            return _Rejected(
+                count=count, reason=str(error) if rejected.is_too_large else rejected.reason
+            )
         if not math.isfinite(best.step_s):
             return _Rejected(count=count, reason="devices or nodes have no link with each other")
         return self._found_point(best, items)
@@ -484,6 +500,18 @@ def _items_per_rank(count: int, rule: BatchRule) -> int:
     return min(items, rule.max_global_batch // count) if rule.max_global_batch else items
 
 
+def _too_few(count: int, rule: BatchRule) -> _Rejected:
+    """More devices than items: strategies that share an item may still use them."""
+    items = rule.global_batch or rule.max_global_batch or 1
+    return _Searchable(
+        count=count,
+        reason=f"the global batch of {items:,} has fewer items than devices, and no strategy that "
+        "shares items fits",
+        global_batch=items,
+        is_too_large=False,
+    )
+
+
 def _capacity(device: Device) -> float:
     if device.memory_bytes is None:
         raise MissingFactError(
@@ -496,72 +524,3 @@ def _capacity(device: Device) -> float:
 def _too_large(need_bytes: float, device: Device) -> str:
     need, capacity = format_bytes(need_bytes), format_bytes(_capacity(device))
     return f"needs {need} per device even fully sharded; {device.name} has {capacity}"
-
-
-def _finish(
-    points: Sequence[ScalingPoint], cluster: Cluster, num_items: float | None
-) -> tuple[ScalingPoint, ...]:
-    """Add what depends on the whole curve: efficiency, time, money, the next device, the limit."""
-    base = points[0].items_per_s / points[0].count
-    usd_per_s = None
-    if cluster.usd_per_device_hour is not None:
-        usd_per_s = cluster.usd_per_device_hour / HOUR_S
-    finished = []
-    for point, following in zip(points, (*points[1:], None), strict=True):
-        time_s = None if num_items is None else num_items / point.items_per_s
-        rate_usd = None if usd_per_s is None else point.count * usd_per_s
-        gain = _gain_per_device(point, following)
-        efficiency = point.items_per_s / point.count / base
-        finished.append(
-            replace(
-                point,
-                time_s=time_s,
-                cost_usd=None if time_s is None or rate_usd is None else time_s * rate_usd,
-                usd_per_million_items=_per_million(rate_usd, point.items_per_s),
-                efficiency_frac=efficiency,
-                limit=_limit(point, efficiency),
-                next_device_items_per_s=gain,
-                next_device_usd_per_million_items=_per_million(usd_per_s, gain),
-            )
-        )
-    return tuple(finished)
-
-
-def _gain_per_device(point: ScalingPoint, following: ScalingPoint | None) -> float | None:
-    if following is None:
-        return None
-    return (following.items_per_s - point.items_per_s) / (following.count - point.count)
-
-
-def _per_million(usd_per_s: float | None, items_per_s: float | None) -> float | None:
-    if usd_per_s is None or items_per_s is None or items_per_s <= 0:
-        return None
-    return usd_per_s / items_per_s * 1e6
-
-
-def _limit(point: ScalingPoint, efficiency_frac: float) -> Limit:
-    """What costs most of the lost efficiency: input, exposed communication, or small batches."""
-    if point.limit == "input":
-        return "input"
-    exposed_frac = point.exposed_communication_s / point.step_s
-    small_batch_frac = 1.0 - efficiency_frac / (1.0 - exposed_frac)
-    if max(exposed_frac, small_batch_frac) < _NAMED_LOSS_FRAC:
-        return "nothing"
-    return "collective" if exposed_frac >= small_batch_frac else "batch floor"
-
-
-def _reason(points: Sequence[ScalingPoint], rejected: Sequence[tuple[int, str]], turn: Knee) -> str:
-    """One sentence on why the curve stops paying at its knee."""
-    following = next((p for p in points if p.count > turn.count), None)
-    if following is None:
-        beyond = [why for count, why in rejected if count > turn.count]
-        return beyond[0] if beyond else "it still pays at the largest count tried"
-    share = f"{following.exposed_communication_s / following.step_s:.0%} of the step"
-    return {
-        "collective": f"at {following.count} devices exposed communication takes {share}",
-        "batch floor": f"at {following.count} devices each has only {following.microbatch} items "
-        "per step, too few to keep it busy",
-        "input": f"at {following.count} devices the input cannot keep up",
-        "memory": f"at {following.count} devices memory is short",
-        "nothing": f"at {following.count} devices small losses add up",
-    }[following.limit]

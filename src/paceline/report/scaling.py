@@ -33,7 +33,7 @@ def scaling_markdown(title: str, assumptions: Sequence[str], curve: ScalingCurve
     """The curve as Markdown."""
     notes = "\n".join(f"- {note}" for note in assumptions)
     return "\n\n".join(
-        (f"# {title}", notes, markdown_table(scaling_table(curve, unit)), curve.reason)
+        (f"# {title}", notes, markdown_table(scaling_table(curve, unit)), f"Knee: {curve.reason}")
     )
 
 
@@ -71,5 +71,8 @@ def scaling_table(curve: ScalingCurve, unit: str) -> Table:
 
 
 def _rejected(curve: ScalingCurve, width: int) -> list[str]:
-    notes = [f"{count} devices: {reason}" for count, reason in curve.rejected]
+    counts: dict[str, list[str]] = {}
+    for count, reason in curve.rejected:
+        counts.setdefault(reason, []).append(f"{count:,}")
+    notes = [f"{', '.join(same)} devices: {reason}" for reason, same in counts.items()]
     return labelled("left out", notes, width)

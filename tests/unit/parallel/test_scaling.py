@@ -73,7 +73,10 @@ def test_a_fixed_global_batch_runs_into_the_batch_floor() -> None:
 
 def test_more_devices_than_items_are_left_out_with_the_reason() -> None:
     found = curve(counts=(1, 1024), batch=BatchRule(global_batch=512))
-    assert found.rejected == ((1024, "the global batch has fewer items than 1024 devices"),)
+    ((count, reason),) = found.rejected
+    assert count == 1024
+    assert reason.startswith("the global batch of 512 has fewer items than devices")
+    assert "beyond, the global batch of 512" in found.reason
 
 
 def test_the_recipe_caps_the_batch() -> None:

@@ -1,0 +1,138 @@
+"""What a scaling curve says to a buyer: efficiency, the next device's worth, the knee and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paceline.parallel.strategy import Strategy
+from paceline.units import HOUR_S, format_percent, format_significant
+
+if TYPE_CHECKING:
+    from paceline.parallel.knee_point import Knee
+    from paceline.parallel.scaling import Cluster, Limit, ScalingPoint
+
+#: Losses below this share of the step are not named as a reason.
+_NAMED_LOSS_FRAC = 0.02
+#: Where few devices are slow because the job hardly fits them, they are no measure of the others:
+#: the best pace is, if it is faster by this factor.
+_BETTER_PACE = 1.05
+
+
+def pace_per_device(points: Sequence[ScalingPoint]) -> float:
+    """Batch items per second and device that efficiency is measured against.
+
+    That of the smallest count; the best one's where that is clearly faster, as where few devices
+    must recompute, or keep their optimizer on the host.
+    """
+    paces = [point.items_per_s / point.count for point in points]
+    best = max(paces)
+    return best if best > _BETTER_PACE * paces[0] else paces[0]
+
+
+def finished_points(
+    points: Sequence[ScalingPoint], cluster: Cluster, num_items: float | None
+) -> tuple[ScalingPoint, ...]:
+    """Points with what depends on the whole curve: efficiency, time, money, the next device, limit.
+
+    Args:
+        points: One per count, fewest devices first.
+        cluster: On what.
+        num_items: Batch items of the whole job.
+    """
+    base, usd_per_s = pace_per_device(points), None
+    if cluster.usd_per_device_hour is not None:
+        usd_per_s = cluster.usd_per_device_hour / HOUR_S
+    finished = []
+    for point, following in zip(points, (*points[1:], None), strict=True):
+        time_s = None if num_items is None else num_items / point.items_per_s
+        rate_usd = None if usd_per_s is None else point.count * usd_per_s
+        gain = _gain_per_device(point, following)
+        efficiency = point.items_per_s / point.count / base
+        finished.append(
+            replace(
+                point,
+                time_s=time_s,
+                cost_usd=None if time_s is None or rate_usd is None else time_s * rate_usd,
+                usd_per_million_items=_per_million(rate_usd, point.items_per_s),
+                efficiency_frac=efficiency,
+                limit=_limit(point, efficiency),
+                next_device_items_per_s=gain,
+                next_device_usd_per_million_items=_per_million(usd_per_s, gain),
+            )
+        )
+    return tuple(finished)
+
+
+def _gain_per_device(point: ScalingPoint, following: ScalingPoint | None) -> float | None:
+    if following is None:
+        return None
+    return (following.items_per_s - point.items_per_s) / (following.count - point.count)
+
+
+def _per_million(usd_per_s: float | None, items_per_s: float | None) -> float | None:
+    if usd_per_s is None or items_per_s is None or items_per_s <= 0:
+        return None
+    return usd_per_s / items_per_s * 1e6
+
+
+def _limit(point: ScalingPoint, efficiency_frac: float) -> Limit:
+    """What costs most of the lost efficiency: input, memory, communication, or small batches."""
+    if point.limit == "input":
+        return "input"
+    if Strategy.parse(point.strategy).offloads_optimizer:
+        return "memory"
+    exposed_frac = point.exposed_communication_s / point.step_s
+    small_batch_frac = 1.0 - efficiency_frac / (1.0 - exposed_frac)
+    if max(exposed_frac, small_batch_frac) < _NAMED_LOSS_FRAC:
+        return "nothing"
+    return "collective" if exposed_frac >= small_batch_frac else "batch floor"
+
+
+def knee_reason(
+    points: Sequence[ScalingPoint], rejected: Sequence[tuple[int, str]], turn: Knee
+) -> str:
+    """One sentence: where the knee is, what a further device adds there, and why no more.
+
+    Args:
+        points: Finished points.
+        rejected: Counts that do not work, with the reason.
+        turn: Where the knee is.
+    """
+    at = next(point for point in points if point.count == turn.count)
+    here = f"{turn.count:,} {'device' if turn.count == 1 else 'devices'}"
+    following = next((point for point in points if point.count > turn.count), None)
+    if following is None:
+        beyond = [why for count, why in rejected if count > turn.count]
+        why = f"beyond, {beyond[0]}" if beyond else "it still pays at the largest count tried"
+        return f"{here} ({format_percent(at.efficiency_frac)} efficient); {why}"
+    gain = format_percent(max(turn.next_marginal_frac or 0.0, 0.0))
+    worth = f"beyond, each further device adds {gain} of what a device does at best"
+    return (
+        f"{here} ({format_percent(at.efficiency_frac)} efficient); {worth}{_price(at)}: at "
+        f"{following.count:,} devices {_loss(following)}"
+    )
+
+
+def _price(point: ScalingPoint) -> str:
+    """What a million items cost, and what they cost from the next device."""
+    usual, added = point.usd_per_million_items, point.next_device_usd_per_million_items
+    if usual is None or added is None:
+        return ""
+    return (
+        f" (a million more at {format_significant(added)} instead of "
+        f"{format_significant(usual)} USD)"
+    )
+
+
+def _loss(point: ScalingPoint) -> str:
+    share = format_percent(point.exposed_communication_s / point.step_s)
+    return {
+        "collective": f"exposed communication takes {share} of the step",
+        "batch floor": f"a global batch of {point.global_batch:,} leaves "
+        f"{point.global_batch / point.count:,.3g} to each, too few to keep it busy",
+        "input": "the input cannot keep up",
+        "memory": "memory is short",
+        "nothing": "small losses add up",
+    }[point.limit]

@@ -1,0 +1,72 @@
+"""What a curve tells a buyer: efficiencies that are shares, and one sentence about the knee."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.catalog import find_device, load_catalog
+from paceline.parallel import Cluster
+from paceline.parallel.knee_point import knee
+from paceline.parallel.scaling import BatchRule, ScalingCurve, scaling_curve
+from paceline.parallel.worth import finished_points, knee_reason, pace_per_device
+from paceline.trace import Configuration, load_workload, lower
+
+
+def cluster() -> Cluster:
+    catalog = load_catalog()
+    links = {link.name: link for link in catalog.links}
+    return Cluster(
+        device=find_device(catalog, "H100 SXM5 80GB"), devices_per_node=8,
+        device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],
+        usd_per_device_hour=3.6, host_link=links["pcie5-x16"], host_memory_bytes=2e12,
+    )  # fmt: skip
+
+
+def curve(model: str, counts: tuple[int, ...], *, seq: int, batch: BatchRule) -> ScalingCurve:
+    graph = load_workload(model).passes[0].graph
+    lowered = lower(graph, Configuration())
+    return scaling_curve(lowered, cluster(), counts=counts, batch=batch, seq=seq, graph=graph)
+
+
+def test_a_job_that_hardly_fits_few_devices_is_measured_against_the_best_pace() -> None:
+    found = curve("llama-3-8b", (1, 2, 4, 8, 16), seq=8192, batch=BatchRule(batch_per_device=2))
+    assert "offload" in found.points[0].strategy
+    assert found.points[0].limit == "memory"
+    assert max(point.efficiency_frac for point in found.points) == 1.0
+    assert found.knee.count == 16
+    assert found.reason.startswith("16 devices (")
+
+
+def test_devices_beyond_the_items_of_a_batch_share_items() -> None:
+    found = curve("gpt2", (4, 8, 16, 4096), seq=1024, batch=BatchRule(global_batch=8))
+    assert [point.count for point in found.points] == [4, 8, 16]
+    assert "tp" in found.points[2].strategy or "pp" in found.points[2].strategy
+    assert found.points[2].global_batch == 8
+    ((count, why),) = found.rejected
+    assert (count, "global batch of 8" in why) == (4096, True)
+
+
+def test_the_sentence_names_the_knee_the_next_devices_worth_and_the_loss() -> None:
+    found = curve("gpt2", (1, 8, 64), seq=1024, batch=BatchRule(global_batch=64))
+    last = found.points[-1]
+    at = found.points[1] if found.knee.count == 8 else found.points[0]
+    assert found.reason.startswith(f"{found.knee.count} device")
+    assert f"instead of {at.usd_per_million_items:.3g} USD" in found.reason
+    assert "a global batch of 64 leaves" in found.reason
+    assert last.next_device_items_per_s is None
+
+
+def test_efficiencies_and_prices_follow_from_throughput_alone() -> None:
+    first, second = curve("gpt2", (1, 8), seq=1024, batch=BatchRule(batch_per_device=8)).points
+    slow = replace(first, items_per_s=0.1 * first.items_per_s)
+    paces = pace_per_device((slow, second)), pace_per_device((first, second))
+    assert paces == pytest.approx((second.items_per_s / 8, first.items_per_s))
+    points = finished_points((slow, second), cluster(), num_items=1e6)
+    assert points[1].efficiency_frac == 1.0
+    assert points[0].cost_usd == pytest.approx(points[0].usd_per_million_items)
+    rates = [point.items_per_s for point in points]
+    turn = knee([1, 8], rates, single=pace_per_device(points))
+    assert turn.count == 8
+    assert "still pays" in knee_reason(points, (), turn)
