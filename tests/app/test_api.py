@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -129,6 +131,30 @@ def test_a_prediction_agrees_with_the_plan_to_the_bit() -> None:
     (cell,) = grid.cells
     assert cell.step_s == choice.step_s
     assert cell.memory_bytes == choice.memory_bytes
+
+
+@pytest.mark.parametrize("ask", [paceline.plan, lambda *a, **k: paceline.why_not(*a, "A100", **k)])
+def test_a_misspelt_keyword_is_refused(ask: Callable[..., object]) -> None:
+    with pytest.raises(paceline.PacelineError, match="`deadlin`") as caught:
+        ask("resnet50", deadlin="24h")
+    assert "`deadline`" in caught.value.hint
+
+
+@pytest.mark.parametrize("ask", [paceline.plan, paceline.predict, paceline.trace])
+def test_a_length_of_what_has_none_is_refused(ask: Callable[..., object]) -> None:
+    with pytest.raises(paceline.PacelineError, match="no sequence length"):
+        ask("resnet50", seq=1024)
+
+
+def test_a_plan_file_may_be_named_by_text(tmp_path: Path) -> None:
+    plan = paceline.plan("mnist-cnn", as_of="2026-11-20")
+    paceline.write_plan(plan, str(tmp_path / "plan.yaml"))
+    assert paceline.read_plan(str(tmp_path / "plan.yaml")) == plan
+
+
+def test_why_not_of_nothing_is_refused() -> None:
+    with pytest.raises(paceline.PacelineError, match="no device or offer is named"):
+        paceline.why_not("resnet50", " ")
 
 
 def test_why_not_answers_in_sentences() -> None:

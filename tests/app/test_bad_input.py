@@ -544,6 +544,7 @@ def test_options_of_any_text(option: str, text: str) -> None:
         "trace resnet50 --save /dev/null/model.npz",
         "trace resnet50 --save model.txt",
         "plan resnet50 --calibration no-such.json",
+        "plan resnet50 --seq 1024",
         "calibrate no-such.csv",
     ],
 )

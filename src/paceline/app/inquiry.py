@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
@@ -65,9 +65,14 @@ class Inquiry:
 
         Raises:
             UnknownNameError: Neither a device nor an offer has that name.
+            InvalidInputError: No name.
         """
         from paceline.plan import why_not
 
+        if not name.strip():
+            raise InvalidInputError(
+                "no device or offer is named", hint='write --why-not "RTX 4090"'
+            )
         return why_not(
             self.workload,
             self.goal,
@@ -92,10 +97,15 @@ def inquire(
     calibration: Path | None = None,
     **options: Unpack[PlanOptions],
 ) -> Inquiry:
-    """Read everything that a plan needs; a mistake in it is found before anything is searched."""
+    """Read everything that a plan needs; a mistake in it is found before anything is searched.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
     from paceline.catalog import load_catalog
     from paceline.plan import parse_goal, parse_work
 
+    _check_option_names(options)
     goal = parse_goal(option_texts(options, GOAL_OPTIONS))
     work = parse_work(option_texts(options, WORK_OPTIONS))
     today = read_day(as_of)
@@ -116,6 +126,14 @@ def inquire(
         today=today,
         calibration=read_calibration(calibration),
     )
+
+
+def _check_option_names(options: Mapping[str, object]) -> None:
+    """Refuse a keyword that no option has: it would be a constraint that nobody keeps."""
+    known = PlanOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise UnknownNameError.from_name("option", name, known, command="paceline plan --help")
 
 
 def read_calibration(path: Path | None) -> Calibration | None:
@@ -161,11 +179,15 @@ def load(
     optimizer: str | None = None,
     python: str | None = None,
 ) -> Workload:
-    """The traced model, with a line of progress where that takes longer than a moment."""
+    """The traced model, with a line of progress where that takes longer than a moment.
+
+    Raises:
+        PacelineError: The model cannot be traced, or has no length but is given one.
+    """
     from paceline.trace import load_workload
 
     with progress(f"tracing {model if isinstance(model, str) else type(model).__name__}"):
-        return load_workload(
+        workload = load_workload(
             model,
             task=read_task(task),
             seq=seq,
@@ -173,6 +195,12 @@ def load(
             optimizer=optimizer,
             python=python,
         )
+    if seq is not None and workload.default_seq <= 1:
+        raise InvalidInputError(
+            f"{workload.title} reads {workload.sample_unit}, which have no sequence length",
+            hint="leave --seq out",
+        )
+    return workload
 
 
 def read_task(text: str) -> Task:

@@ -16,22 +16,22 @@ _HEADER = (
 )
 
 
-def write_plan(plan: PlanFile, path: Path) -> None:
+def write_plan(plan: PlanFile, path: str | Path) -> None:
     """Write a plan as YAML.
 
     Raises:
         InvalidInputError: The file cannot be written.
     """
-    write_whole(path, dump_plan(plan))
+    write_whole(Path(path), dump_plan(plan))
 
 
-def read_plan(path: Path) -> PlanFile:
+def read_plan(path: str | Path) -> PlanFile:
     """Read a plan, which may come from anybody: plain data only, every key known.
 
     Raises:
         InvalidInputError: Not a plan of this version, or hostile.
     """
-    return load_plan(read_text(path, what="plan file"))
+    return load_plan(read_text(Path(path), what="plan file"))
 
 
 def dump_plan(plan: PlanFile) -> str:
