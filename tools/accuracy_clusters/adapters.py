@@ -58,7 +58,7 @@ def _predicted(row: Any, cache_folder: Path | None) -> tuple[float, str]:
         )
     except (NotBuiltError, PacelineError) as error:
         return np.nan, str(error)
-    return row.global_batch / (found.step_s - hidden_s(found, is_expert_hidden=False)), ""
+    return row.global_batch / (found.step_s - hidden_s(found)), ""
 
 
 def strategy_of(row: Any) -> Strategy:

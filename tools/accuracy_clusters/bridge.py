@@ -47,10 +47,10 @@ class NotBuiltError(Exception):
 def with_predictions(table: pd.DataFrame, cache_folder: Path | None) -> pd.DataFrame:
     """The rows with tokens per second, NaN where ``reason`` says why not.
 
-    ``plain`` is what the tool says of the strategy. The recipes hide communication in ways that a
-    strategy cannot state; in ``predicted`` it is hidden as they say: what tensor ranks exchange
-    (``CommOverlapConfig(tp_comm_overlap=True)``) but for one chunk, and what expert ranks exchange
-    behind computing (``moe_a2a_overlap``).
+    ``plain`` is what the tool says of the strategy on a cluster that handles tokens as the recipe
+    does. Recipes of dense models overlap what tensor ranks exchange with products, chunk by chunk
+    (``CommOverlapConfig(tp_comm_overlap=True)``), which a strategy cannot state: in ``predicted``
+    all chunks but one are hidden.
     """
     table = stated(table)
     columns: dict[str, list[object]] = {"plain": [], "predicted": [], "reason": []}
@@ -60,19 +60,17 @@ def with_predictions(table: pd.DataFrame, cache_folder: Path | None) -> pd.DataF
         except (NotBuiltError, UnresolvedRowError, PacelineError) as error:
             entry = (np.nan, np.nan, str(error))
         else:
-            seen_s = found.step_s - hidden_s(found, is_expert_hidden=values.hides_exchange)
+            seen_s = found.step_s - hidden_s(found)
             entry = (tokens / found.step_s, tokens / seen_s, "")
         for name, value in zip(columns, entry, strict=True):
             columns[name].append(value)
     return table.assign(**columns)
 
 
-def hidden_s(found: FoundStrategy, *, is_expert_hidden: bool) -> float:
-    """Communication that the recipe hides; tensor ranks of models with experts hide none."""
-    degree, shared_s = found.strategy.size("tp"), found.tensor_s
-    if found.strategy.size("ep") == 1:
-        return shared_s * (1.0 - 1.0 / degree)
-    return min(shared_s, found.step_s - shared_s) if is_expert_hidden else 0.0
+def hidden_s(found: FoundStrategy) -> float:
+    """What tensor ranks exchange behind products; those of models with experts hide none."""
+    degree = found.strategy.size("tp") if found.strategy.size("ep") == 1 else 1
+    return found.tensor_s * (1.0 - 1.0 / degree)
 
 
 def stated(table: pd.DataFrame) -> pd.DataFrame:
@@ -113,7 +111,10 @@ def _found(row: Row, values: Any, cache_folder: Path | None) -> tuple[FoundStrat
         graph_of(job.entry, cache_folder),
         replace(job.configuration, compiler="compiled", attention="flash", **_adapters(values)),
         replace(
-            clusters()[values.gpu], sends_tokens_once=values.sends_once, keeps_experts_whole=True
+            clusters()[values.gpu],
+            sends_tokens_once=values.sends_once,
+            hides_exchange=values.hides_exchange,
+            keeps_experts_whole=True,
         ),
         strategy,
         seq=values.seq_len,

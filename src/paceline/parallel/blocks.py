@@ -63,7 +63,8 @@ class BlockCosts:
             longer, (num_points, num_blocks).
         backward_s: Backward likewise, recomputation included, same shape.
         weight_s: Of backward, gradients of weights, which no other block waits for, same shape.
-        tensor_s: Of both, communication between the ranks that share a block, same shape.
+        tensor_s: Of both, communication between the ranks that share a block, without what is
+            hidden, same shape.
         parameters: Parameters that the rank keeps, (num_blocks,).
         expert_parameters: Of them, experts that are split between ranks, (num_blocks,).
         saved_bytes: Activations kept for backward, (num_points, num_blocks).
@@ -101,6 +102,8 @@ class TensorGroup:
             DeepEP does, instead of once to each of its experts.
         keeps_experts_whole: Whether tensor ranks are expert ranks too, with experts of their own,
             instead of sharing each expert (Megatron-LM with ``expert-tensor-parallel-size 1``).
+        hides_exchange: Whether tokens travel while another microbatch is computed (Megatron-LM's
+            ``overlap-moe-expert-parallel-comm``).
     """
 
     degree: int
@@ -112,6 +115,7 @@ class TensorGroup:
     expert_degree: int = 1
     sends_tokens_once: bool = False
     keeps_experts_whole: bool = False
+    hides_exchange: bool = False
 
     def ranks(self, degree: int, stride: int, num_points: int) -> RankGroup:
         """Ranks ``stride`` apart, which share the node's network with their neighbours."""
@@ -162,11 +166,13 @@ def block_costs(
     is_backward = np.isin(program.ops.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
     num_blocks = len(names)
     passing_s = _passing_s(program, busy_s, configuration, points, group)
-    took, shared_s = [], _shared_s(split, experts, names, configuration, points, group)
-    for part, called_s in zip((is_forward, is_backward), shared_s, strict=True):
+    took, called, shared_s = [], [], _shared_s(split, experts, names, configuration, points, group)
+    for part, (called_s, tokens_s) in zip((is_forward, is_backward), shared_s, strict=True):
         called_s += _per_block(passing_s, block, part, num_blocks)
         busy, host = (_per_block(s, block, part, num_blocks) for s in (busy_s, host_s[None]))
-        took.append(np.maximum(busy + called_s, host))
+        hidden_s = np.minimum(busy + called_s, tokens_s) if group.hides_exchange else 0.0
+        called.append(called_s + tokens_s - hidden_s)
+        took.append(np.maximum(busy + called[-1], host))
     weight = _per_block(busy_s, block, is_backward & makes_weight_gradients(program), num_blocks)
     memory = _memory(program, block, num_blocks, points, experts.is_expert)
     unfused = rank_program(split.graph, replace(configuration, compiler="eager"), recipe)
@@ -176,7 +182,7 @@ def block_costs(
         forward_s=took[0],
         backward_s=took[1],
         weight_s=np.minimum(weight, took[1]),
-        tensor_s=shared_s[0] + shared_s[1],
+        tensor_s=called[0] + called[1],
         parameters=memory.parameters,
         expert_parameters=memory.experts,
         saved_bytes=memory.saved,
@@ -353,8 +359,8 @@ def _passing_s(
 def _shared_s(
     split: TensorSplit, experts: ExpertSplit, names: tuple[str, ...],
     configuration: Configuration, points: Points, group: TensorGroup,
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
-    """Seconds of communication between tensor and expert ranks, in forward and in backward.
+) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:  # fmt: skip
+    """Seconds of communication between tensor ranks and of tokens, in forward and in backward.
 
     With sequence parallel a tensor rank sends its part of the tokens to the experts. Whole experts
     are as many parameters and operations for a rank as its shares of them; what differs is who
@@ -371,7 +377,7 @@ def _shared_s(
     forward, backward = _calls_s(split.graph, calls, names, configuration, points, tensor)
     routing = experts.routing if group.sends_tokens_once else None
     out, back = _calls_s(split.graph, tokens, names, configuration, points, expert, routing)
-    return forward + out, backward + back
+    return (forward, out), (backward, back)
 
 
 def _calls_s(

@@ -60,6 +60,7 @@ class Cluster:
             one copy for each expert.
         keeps_experts_whole: Whether tensor ranks are expert ranks too, with experts of their own,
             instead of sharing each expert.
+        hides_exchange: Whether tokens travel while another microbatch is computed.
     """
 
     device: Device
@@ -72,6 +73,7 @@ class Cluster:
     input_items_per_s: float | None = None
     sends_tokens_once: bool = False
     keeps_experts_whole: bool = False
+    hides_exchange: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

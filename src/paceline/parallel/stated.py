@@ -164,6 +164,7 @@ def _variant(
         expert_degree=strategy.size("ep"),
         sends_tokens_once=cluster.sends_tokens_once,
         keeps_experts_whole=cluster.keeps_experts_whole,
+        hides_exchange=cluster.hides_exchange,
     )
     device = DeviceTable.from_devices([cluster.device])
     return Variant(
