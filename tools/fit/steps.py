@@ -187,6 +187,8 @@ def build_steps(
     for one in measured:
         try:
             job = resolve_job(one.row)
+            if job.assumed:
+                continue
             device = resolve_device(catalog, one.row.gpu, one.row.gpu_memory_gb, 1)
         except (UnresolvedRowError, PacelineError):
             continue

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from paceline.app.scoring.assumed import Assumed, note_of, precision_of, widening
 from paceline.app.scoring.models import UnresolvedRowError, resolve_model
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests, requests_of
@@ -71,6 +72,7 @@ class Job:
         log_sigma: What is left out of the graph widens the interval by that much.
         note: What was assumed where the row is silent.
         requests: What is served, where the row says so.
+        assumed: What the row does not say; such rows are predicted and never fitted to.
     """
 
     entry: str
@@ -88,18 +90,22 @@ class Job:
     log_sigma: float
     note: str = ""
     requests: Requests | None = None
+    assumed: tuple[Assumed, ...] = ()
 
 
 def resolve_job(row: Row) -> Job:
     """The job of a row.
 
     Raises:
-        UnresolvedRowError: The model, the precision, the framework or the batch is unknown.
+        UnresolvedRowError: The model or the precision is unknown, or what is served in which batch.
     """
     model = resolve_model(row)
-    framework = _framework(row)
+    framework = _framework(row) or _framework(replace(row, framework=""))
+    assert framework is not None
     task: Task = "train" if row.task.startswith("train") else "infer"
     batch, accumulation = _batch(row)
+    assumed = _assumed(row, batch)
+    notes = (framework["note"] if not row.framework else "", note_of(assumed))
     requests = requests_of(row) if task == "infer" else None
     return Job(
         entry=model.entry,
@@ -114,10 +120,23 @@ def resolve_job(row: Row) -> Job:
         grad_accumulation=accumulation,
         units_per_item=model.train_units if task == "train" else model.infer_units,
         num_passes=model.num_passes,
-        log_sigma=math.hypot(model.log_sigma, float(framework["log_sigma"] or 0.0)),
-        note="" if row.framework else framework["note"],
+        log_sigma=math.hypot(
+            model.log_sigma, float(framework["log_sigma"] or 0.0), widening(assumed)
+        ),
+        note="; ".join(note for note in notes if note),
         requests=requests,
+        assumed=assumed,
     )
+
+
+def _assumed(row: Row, batch: float) -> tuple[Assumed, ...]:
+    """What the row does not say, in the order of the table of assumptions."""
+    missing: dict[Assumed, bool] = {
+        "framework": _framework(row) is None,
+        "precision": not row.precision,
+        "batch": math.isnan(batch),
+    }
+    return tuple(what for what, is_missing in missing.items() if is_missing)
 
 
 def _context(requests: Requests | None) -> int | None:
@@ -126,12 +145,15 @@ def _context(requests: Requests | None) -> int | None:
 
 def on_device(job: Job, device: Device) -> Job:
     """The job as frameworks run it there: TF32 is plain FP32 where no unit has it."""
+    if "precision" in job.assumed:
+        taken = replace(job.configuration, precision=precision_of(device))
+        return replace(job, configuration=taken)
     if job.configuration.precision != "tf32" or "tf32" in device.peak_flop_per_s:
         return job
     return replace(job, configuration=replace(job.configuration, precision="fp32"))
 
 
-def _framework(row: Row) -> dict[str, str]:
+def _framework(row: Row) -> dict[str, str] | None:
     for known in read_table("framework_names.csv"):
         if (
             re.fullmatch(known["pattern"], row.framework, re.IGNORECASE)
@@ -139,7 +161,7 @@ def _framework(row: Row) -> dict[str, str]:
             and re.fullmatch(known["flags_pattern"] or ".*", row.flags, re.IGNORECASE)
         ):
             return known
-    raise UnresolvedRowError(f"no known framework is called `{row.framework}`")
+    return None
 
 
 def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
@@ -191,11 +213,13 @@ def _tuned(row: Row, plain: Configuration) -> Configuration:
 
 def _precision(stated: str, framework: str) -> str:
     """The format that runs; FP32 is TF32, where units have it, in releases that turn it on."""
+    if not stated:
+        return "bf16"  # until the device is known
     for known in read_table("precision_names.csv"):
         if re.fullmatch(known["pattern"], stated.strip(), re.IGNORECASE):
             precision = known["precision"]
             return "tf32" if precision == "fp32" and _has_tf32(framework) else precision
-    raise UnresolvedRowError(f"the precision `{stated}` is not known" if stated else "no precision")
+    raise UnresolvedRowError(f"the precision `{stated}` is not known")
 
 
 def _has_tf32(framework: str) -> bool:
@@ -234,13 +258,19 @@ def _optimizer(row: Row, task: Task) -> str | None:
 
 
 def _batch(row: Row) -> tuple[float, float]:
-    """Items per device and microbatch, and microbatches per step."""
+    """Items per device and microbatch, not a number where training states none; and microbatches.
+
+    Raises:
+        UnresolvedRowError: What is served in which batch nobody can tell.
+    """
     accumulation = max(row.grad_accumulation or 1.0, 1.0)
     devices = max(row.num_gpus or 1.0, 1.0)
     if row.batch_per_gpu and row.batch_per_gpu > 0:
         return row.batch_per_gpu, accumulation
     if row.global_batch and row.global_batch > 0:
         return row.global_batch / devices / accumulation, accumulation
+    if row.task.startswith("train"):
+        return math.nan, accumulation
     raise UnresolvedRowError("the row states no batch size")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.app.scoring.answers import Answer
+from paceline.app.scoring.assumed import with_batch
 from paceline.app.scoring.many_devices import scale_out
 from paceline.app.scoring.memory import KeptInHalf, RankMemory, kept_in_half, rank_memory
 from paceline.app.scoring.names import Job
@@ -92,6 +93,7 @@ def answer_group(
         in_half = kept_in_half(one.graph, lowered, cells)
     except PacelineError as error:
         return [Answer(entry=workload_key.entry, reason=str(error)) for _ in cells]
+    cells = [with_batch(cell, lowered, _seq(cell, workload)) for cell in cells]
     devices = list({cell.device.name: cell.device for cell in cells}.values())
     sizes = [(cell.job.batch_per_gpu, _seq(cell, workload)) for cell in cells]
     peaks = [(cell.job.batch_per_gpu, cell.job.peak_seq or _seq(cell, workload)) for cell in cells]
@@ -224,7 +226,7 @@ def _fits(cell: Cell, lowered: LoweredPass, memory: RankMemory, seq: float) -> s
 
     An engine that queues requests needs the weights and one request.
     """
-    if cell.capacities_bytes is None:
+    if cell.capacities_bytes is None or "batch" in cell.job.assumed:
         return ""
     least, most = cell.capacities_bytes
     low_bytes, high_bytes = memory.low_bytes, memory.high_bytes

@@ -26,6 +26,8 @@ _TRAINING = re.compile(r"train|tun(e|ing)|\bsft\b|backward|\bfit\b", re.IGNORECA
 #: Without these no row can be understood.
 _REQUIRED = ("model", "gpu")
 _MAX_BYTES = 500_000_000
+#: Commas between groups of three digits.
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:\D|$))")
 #: No input of a job is larger; beyond it a cell is damaged.
 _LARGEST = 1e15
 
@@ -154,9 +156,13 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
 
 
 def _number(text: str) -> float | None:
-    """A sensible number, else None: a damaged cell is unknown, and the row says so later."""
+    """A sensible number, else None: a damaged cell is unknown, and the row says so later.
+
+    >>> _number("1,024"), _number("64.0"), _number("many")
+    (1024.0, 64.0, None)
+    """
     try:
-        value = float(text)
+        value = float(_THOUSANDS.sub("", text))
     except ValueError:
         return None
     return value if abs(value) < _LARGEST else None
