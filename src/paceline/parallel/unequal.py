@@ -1,0 +1,300 @@
+"""Data parallel over two kinds of device: each gets items in proportion to its speed.
+
+Every rank has a whole copy of the model and reduces its gradients with all others, so that a step
+takes as long as its slowest rank. The batch is split so that both kinds are done at the same time,
+as nearly as whole items and memory allow. Means of losses must be weighted by items: a framework
+that averages over ranks would count the items of a slow device more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.catalog.entities import Link
+from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.parallel.data_parallel import data_parallel_step
+from paceline.parallel.links import LinkTable
+from paceline.parallel.strategy import Strategy
+from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
+from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import FloatArray
+
+if TYPE_CHECKING:
+    from paceline.parallel.scaling import Cluster
+
+#: Splits evaluated; beyond, they are spread evenly, which is as good as whole items can be.
+_MOST_SPLITS = 512
+#: Splits that differ by less, which is within the error, are alike.
+_SAME_FRAC = 1.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Devices of one kind.
+
+    Attributes:
+        cluster: Which, and how they are joined.
+        count: How many.
+    """
+
+    cluster: Cluster
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InvalidInputError("a part has no devices", hint="write a count above zero")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one kind of device does in a step.
+
+    Attributes:
+        device: ``Device.name``.
+        count: Devices.
+        items_per_device: Of each step.
+        alone_s: One of its devices for those, without communication.
+        memory_bytes: Peak per device, the bound that holds at a chance of 95 %.
+    """
+
+    device: str
+    count: int
+    items_per_device: int
+    alone_s: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnequalStep:
+    """A step on two kinds of device.
+
+    Attributes:
+        shares: Of the first kind and of the second.
+        global_batch: Items of all devices.
+        step_s: Step time.
+        exposed_communication_s: Of it, communication that nothing hides, and waiting.
+        items_per_s: Of all devices.
+        equal_items_per_s: With as many items for every device; None where that does not fit or
+            divide.
+        best_alone_items_per_s: Of the better kind without the other, at the same global batch; None
+            where neither fits or divides it.
+    """
+
+    shares: tuple[Share, Share]
+    global_batch: int
+    step_s: float
+    exposed_communication_s: float
+    items_per_s: float
+    equal_items_per_s: float | None
+    best_alone_items_per_s: float | None
+
+
+def unequal_step(
+    lowered: LoweredPass,
+    first: Part,
+    second: Part,
+    *,
+    global_batch: int,
+    seq: float = 1.0,
+    strategy: Strategy | None = None,
+    calibration: Calibration | None = None,
+) -> UnequalStep:
+    """Split a global batch over two kinds of device as well as can be.
+
+    Args:
+        lowered: The training step.
+        first: Devices of one kind.
+        second: Of the other.
+        global_batch: Items per step of all of them.
+        seq: Sequence length.
+        strategy: What is asked for, if anything; plain data parallel over all devices is the only
+            one that runs.
+        calibration: Of the predictor; the built-in one by default.
+
+    Raises:
+        InvalidInputError: No split gives everybody whole items, or the strategy is another.
+        DoesNotFitError: None fits into memory.
+    """
+    _check_strategy(strategy, first.count + second.count)
+    splits = _splits(first.count, second.count, global_batch)
+    found = _Splits.of(lowered, first, second, splits, seq, calibration)
+    fits = found.fits
+    if not fits.any():
+        raise DoesNotFitError(
+            f"no split of {global_batch} items fits {first.cluster.device.name} and "
+            f"{second.cluster.device.name}",
+            hint="take a smaller global batch, or more devices",
+        )
+    best = found.best()
+    if not np.isfinite(found.step_s[best]):
+        raise InvalidInputError(
+            "the two kinds of device have no link with each other",
+            hint="choose machines whose network is known",
+        )
+    equal = np.flatnonzero(fits & (splits[:, 0] == splits[:, 1]))
+    return UnequalStep(
+        shares=(found.share(first, best, 0), found.share(second, best, 1)),
+        global_batch=global_batch,
+        step_s=float(found.step_s[best]),
+        exposed_communication_s=float(found.exposed_s[best]),
+        items_per_s=float(global_batch / found.step_s[best]),
+        equal_items_per_s=float(global_batch / found.step_s[equal[0]]) if len(equal) else None,
+        best_alone_items_per_s=_best_alone(
+            lowered, (first, second), global_batch, seq, calibration
+        ),
+    )
+
+
+def _check_strategy(strategy: Strategy | None, count: int) -> None:
+    if strategy is not None and strategy != Strategy.from_degrees(dp=count):
+        raise InvalidInputError(
+            f"`{strategy}` gives every rank the same work, and these devices are unequal",
+            hint=f"unequal devices run plain data parallel over all of them: `dp{count}`",
+        )
+
+
+def _splits(first: int, second: int, global_batch: int) -> npt.NDArray[np.int64]:
+    """Items per device of each kind, at least one each, (num_splits, 2).
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    own = np.arange(1, global_batch // first + 1, dtype=np.int64)
+    other, left = np.divmod(global_batch - own * first, second)
+    whole = np.flatnonzero((left == 0) & (other >= 1))
+    if not len(whole):
+        step = int(np.lcm(first, second))
+        enough = max(first + second, -(-global_batch // step) * step + step)
+        raise InvalidInputError(
+            f"{global_batch} items do not split into whole items for {first} and {second} devices",
+            hint=f"take a global batch such as {enough}",
+        )
+    kept = np.unique(np.linspace(0, len(whole) - 1, _MOST_SPLITS).round().astype(np.int64))
+    equal = np.flatnonzero(own[whole] == other[whole])
+    chosen = whole[np.union1d(kept, equal)]
+    return np.stack([own[chosen], other[chosen]], axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Splits:
+    """Splits evaluated, (num_splits,), or with the two kinds, (2, num_splits)."""
+
+    items: npt.NDArray[np.int64]
+    alone_s: FloatArray
+    memory_bytes: FloatArray
+    step_s: FloatArray
+    exposed_s: FloatArray
+    fits: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls, lowered: LoweredPass, first: Part, second: Part, splits: npt.NDArray[np.int64],
+        seq: float, calibration: Calibration | None,
+    ) -> _Splits:  # fmt: skip
+        parts = (first, second)
+        steps = [
+            _predicted(lowered, part, splits[:, kind], seq, calibration)
+            for kind, part in enumerate(parts)
+        ]
+        alone_s = np.stack([step.mid_s[0] for step in steps])
+        backward_s = np.stack([step.backward_s[0] for step in steps])
+        memory = np.stack([step.memory_high_bytes[0] for step in steps])
+        room = np.array([part.cluster.device.memory_bytes or np.inf for part in parts])
+        together = _reduced(lowered, parts, alone_s.max(axis=0), backward_s.min(axis=0))
+        return cls(
+            items=splits.T,
+            alone_s=alone_s,
+            memory_bytes=memory,
+            step_s=together[0],
+            exposed_s=together[1],
+            fits=np.asarray((memory <= room[:, None]).all(axis=0)),
+        )
+
+    def best(self) -> int:
+        """The fastest split that fits; of those alike, the one nearest to equal shares."""
+        step_s = np.where(self.fits, self.step_s, np.inf)
+        is_best = step_s <= _SAME_FRAC * step_s.min()
+        return int(np.argmin(np.where(is_best, np.abs(self.items[0] - self.items[1]), np.inf)))
+
+    def share(self, part: Part, row: int, kind: int) -> Share:
+        """What one kind does in one split."""
+        return Share(
+            device=part.cluster.device.name,
+            count=part.count,
+            items_per_device=int(self.items[kind, row]),
+            alone_s=float(self.alone_s[kind, row]),
+            memory_bytes=float(self.memory_bytes[kind, row]),
+        )
+
+
+def _predicted(
+    lowered: LoweredPass, part: Part, items: npt.NDArray[np.int64], seq: float,
+    calibration: Calibration | None,
+) -> StepPrediction:  # fmt: skip
+    points = Points(batch=items.astype(np.float64), seq=np.full(len(items), float(seq)))
+    device = DeviceTable.from_devices([part.cluster.device])
+    return predict_pass(lowered, device, points, calibration=calibration)
+
+
+def _reduced(
+    lowered: LoweredPass, parts: Sequence[Part], alone_s: FloatArray, backward_s: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Steps of all ranks together, and what communication adds, over the slower of each link."""
+    ranks = np.full_like(alone_s, sum(part.count for part in parts))
+    per_node = min(min(part.count, part.cluster.devices_per_node) for part in parts)
+    step = data_parallel_step(
+        mid_s=alone_s,
+        backward_s=backward_s,
+        gradient_bytes=lowered.gradient_bytes,
+        num_ranks=ranks,
+        ranks_per_node=per_node,
+        device_link=LinkTable.from_links([_slower(parts, "device_link")]),
+        node_link=LinkTable.from_links([_slower(parts, "node_link")]),
+    )
+    return step.mid_s, step.exposed_communication_s
+
+
+def _slower(parts: Sequence[Part], name: str) -> Link | None:
+    """The slower of the links of that name; None where a part that needs one has none."""
+    links = [
+        getattr(part.cluster, name)
+        for part in parts
+        if name == "node_link" or min(part.count, part.cluster.devices_per_node) > 1
+    ]
+    if not links or any(link is None for link in links):
+        return None
+    slowest: Link = min(links, key=lambda link: link.bytes_per_s)
+    return slowest
+
+
+def _best_alone(
+    lowered: LoweredPass, parts: Sequence[Part], global_batch: int, seq: float,
+    calibration: Calibration | None,
+) -> float | None:  # fmt: skip
+    """Items per second of the better kind that runs the whole batch without the other."""
+    rates = [
+        rate
+        for part in parts
+        if (rate := _alone(lowered, part, global_batch, seq, calibration)) is not None
+    ]
+    return max(rates, default=None)
+
+
+def _alone(
+    lowered: LoweredPass, part: Part, global_batch: int, seq: float,
+    calibration: Calibration | None,
+) -> float | None:  # fmt: skip
+    items, left = divmod(global_batch, part.count)
+    if left or items < 1:
+        return None
+    step = _predicted(lowered, part, np.array([items]), seq, calibration)
+    room = part.cluster.device.memory_bytes or np.inf
+    if step.memory_high_bytes[0, 0] > room:
+        return None
+    together = _reduced(lowered, [replace(part)], step.mid_s[0], step.backward_s[0])[0]
+    return float(global_batch / together[0]) if np.isfinite(together[0]) else None

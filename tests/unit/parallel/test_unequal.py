@@ -1,0 +1,115 @@
+"""Two kinds of device: shares in proportion to speed, and what cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.catalog import find_device, load_catalog
+from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.parallel import Cluster, Strategy
+from paceline.parallel.unequal import Part, UnequalStep, unequal_step
+from paceline.trace import Configuration, LoweredPass, load_workload, lower
+
+
+@cache
+def cluster(device: str, *, node_link: str | None = "dgx-h100-ib") -> Cluster:
+    catalog = load_catalog()
+    links = {link.name: link for link in catalog.links}
+    return Cluster(
+        device=find_device(catalog, device), devices_per_node=8,
+        device_link=links["dgx-h100-nvls"], node_link=links[node_link] if node_link else None,
+    )  # fmt: skip
+
+
+@cache
+def lowered(model: str = "resnet50") -> LoweredPass:
+    return lower(load_workload(model).passes[0].graph, Configuration())
+
+
+def step(one: Part, other: Part, batch: int = 2048, text: str | None = None) -> UnequalStep:
+    strategy = None if text is None else Strategy.parse(text)
+    return unequal_step(lowered(), one, other, global_batch=batch, strategy=strategy)
+
+
+FAST, SLOW = "H100 SXM5 80GB", "A100 SXM4 80GB"
+
+
+def test_equal_devices_get_equal_shares() -> None:
+    part = Part(cluster=cluster(FAST), count=8)
+    found = step(part, part)
+    assert [share.items_per_device for share in found.shares] == [128, 128]
+    assert found.items_per_s == found.equal_items_per_s
+
+
+def test_shares_follow_speed_and_both_kinds_are_done_together() -> None:
+    found = step(Part(cluster=cluster(FAST), count=8), Part(cluster=cluster(SLOW), count=8))
+    fast, slow = found.shares
+    assert fast.items_per_device > slow.items_per_device
+    assert fast.alone_s == pytest.approx(slow.alone_s, rel=0.05)
+    assert fast.count * fast.items_per_device + slow.count * slow.items_per_device == 2048
+    assert found.equal_items_per_s is not None
+    assert found.items_per_s > 1.05 * found.equal_items_per_s
+    assert found.best_alone_items_per_s is not None
+    assert found.items_per_s > found.best_alone_items_per_s
+
+
+@given(
+    counts=st.tuples(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8])),
+    batch=st.integers(2, 64),
+)
+@settings(max_examples=12, deadline=None)
+def test_every_item_is_somebodys_and_no_split_is_slower_than_equal_shares(counts, batch) -> None:
+    one, other = (
+        Part(cluster=cluster(name), count=count)
+        for name, count in zip((FAST, SLOW), counts, strict=True)
+    )
+    found = step(one, other, batch * sum(counts))
+    assert sum(s.count * s.items_per_device for s in found.shares) == batch * sum(counts)
+    assert all(share.items_per_device >= 1 for share in found.shares)
+    assert found.equal_items_per_s is not None
+    assert found.items_per_s >= found.equal_items_per_s / 1.02
+    assert found.step_s > max(share.alone_s for share in found.shares)
+
+
+def test_the_order_of_the_kinds_does_not_matter() -> None:
+    one, other = Part(cluster=cluster(FAST), count=8), Part(cluster=cluster(SLOW), count=4)
+    there, back = step(one, other), step(other, one)
+    assert there.step_s == pytest.approx(back.step_s)
+    assert there.shares == back.shares[::-1]
+
+
+def test_a_small_card_gets_what_fits() -> None:
+    small = cluster(FAST)
+    lean = replace(small, device=replace(small.device, memory_bytes=8e9))
+    found = step(Part(cluster=cluster(FAST), count=8), Part(cluster=lean, count=8), 4096)
+    roomy, tight = found.shares
+    assert tight.memory_bytes <= 8e9
+    assert roomy.items_per_device > tight.items_per_device
+    assert found.equal_items_per_s is None
+
+
+@pytest.mark.parametrize("text", ["dp16+zero3", "dp8.tp2", "pp2.dp8", "dp8", "dp16/mb2"])
+def test_a_strategy_that_gives_every_rank_the_same_work_is_refused(text: str) -> None:
+    one, other = Part(cluster=cluster(FAST), count=8), Part(cluster=cluster(SLOW), count=8)
+    with pytest.raises(InvalidInputError, match="these devices are unequal") as caught:
+        step(one, other, text=text)
+    assert "`dp16`" in caught.value.hint
+    assert step(one, other, text="dp16") == step(one, other)
+
+
+def test_what_cannot_be_split_or_joined_says_so() -> None:
+    one, other = Part(cluster=cluster(FAST), count=8), Part(cluster=cluster(SLOW), count=8)
+    with pytest.raises(InvalidInputError, match="do not split into whole items") as caught:
+        step(one, other, 100)
+    assert "112" in caught.value.hint
+    with pytest.raises(InvalidInputError, match="no link with each other"):
+        step(one, Part(cluster=cluster(SLOW, node_link=None), count=8))
+    with pytest.raises(DoesNotFitError, match="no split of 10000000 items"):
+        step(one, other, 10_000_000)
+    with pytest.raises(InvalidInputError, match="no devices"):
+        Part(cluster=cluster(FAST), count=0)
