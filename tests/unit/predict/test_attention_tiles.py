@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 
 from paceline.catalog import find_device, load_catalog
-from paceline.predict import builtin_calibration
+from paceline.predict import DeviceTable, Points, builtin_calibration
 from paceline.predict.attention_tiles import AttentionConstants, attention_tiled_s
+from paceline.predict.kernels import evaluate_shapes, row_times
 from paceline.predict.tiles import Engine
+from paceline.trace.graph import OpKind
+
+from .passes import lowered, matmul
 
 NAMES = ("A100 SXM4 80GB", "L40S", "H100 SXM5 80GB", "B200 SXM")
 HEADS, HEAD_SIZE = 32.0, 128.0
@@ -75,3 +79,41 @@ def test_what_lies_in_the_cache_is_read_faster():
     warm = Engine(**{f: getattr(warm, f) for f in Engine.__slots__} | {"hit_frac": 1.0})
     own = constants("decode")
     assert attention_tiled_s(dims, work, warm, own) < attention_tiled_s(dims, work, cold, own)
+
+
+def attention_row(q_len, power):
+    """A causal row of 32 heads over 4,096 keys per batch item; its query rows are a monomial."""
+    flop = 4 * 32 * 4096 * 128
+    dims = {0: (1, 1), 1: (32, 0), 2: (32, 0), 3: (q_len, power), 4: (4096, 0), 5: (128, 0)}
+    keys = 2 * 2 * 32 * 4096 * 128
+    return matmul(1, 1, 1) | {"kind": OpKind.ATTENTION, "dims": dims, "flop": flop, "read": keys}
+
+
+@pytest.mark.parametrize("power", [0, 2])
+def test_an_answer_does_not_depend_on_the_lengths_asked_beside_it(power):
+    """Whether a row is decode is a matter of its polynomial, never of the point asked for."""
+    work = lowered(attention_row(1, power))
+    table = DeviceTable.from_devices([find_device(load_catalog(), name) for name in NAMES])
+
+    def time_s(seq):
+        points = Points(batch=np.ones(len(seq)), seq=np.array(seq, float))
+        shapes = evaluate_shapes(work.costs, points)
+        return row_times(work, shapes, table, builtin_calibration()).device_s[:, 0]
+
+    assert np.array_equal(time_s([1]), time_s([1, 4096]))
+
+
+def test_decode_is_the_tile_model_alone():
+    """No network: time over the bound is the last feature, to single precision."""
+    work = lowered(attention_row(1, 0))
+    table = DeviceTable.from_devices([find_device(load_catalog(), "H100 SXM5 80GB")])
+    calibration = builtin_calibration()
+    shapes = evaluate_shapes(work.costs, Points(batch=np.full(1, 8.0), seq=np.ones(1)))
+    dims = tuple(shapes.dims[0, 0, :7].astype(float))
+    expected = attention_tiled_s(
+        dims, (shapes.flop[0, 0], shapes.moved_bytes[0, 0]), engine("H100 SXM5 80GB"),
+        constants("decode"),
+    )  # fmt: skip
+    found = row_times(work, shapes, table, calibration).device_s.item()
+    kernel_s = found - calibration.constant("device", "launch_gap_s")
+    assert kernel_s == pytest.approx(float(expected), rel=1e-3)
