@@ -199,9 +199,9 @@ def _require_a_result(records: Sequence[Record]) -> None:
 
 def write_html(rows: Sequence[LedgerRow], path: Path) -> None:
     """Write the report page and say so."""
-    from paceline.report.html import measurements_page
+    from paceline.report.html import measurements_page, page_html
 
-    write_whole(path, measurements_page(rows))
+    write_whole(path, page_html(measurements_page(rows)))
     print(f"{path} written", file=sys.stderr)
 
 

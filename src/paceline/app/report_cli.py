@@ -29,6 +29,8 @@ def report(
         ),
     ],
     html: Annotated[Path, Option(help="The page to write.")] = Path("report.html"),
+    svg: Annotated[Path | None, Option(help="Folder for its charts as SVG pictures.")] = None,
+    png: Annotated[Path | None, Option(help="Folder for its charts as PNG pictures.")] = None,
     device: common.Devices = None,
     batch: Annotated[str, Option(help="Items per device, for a model.")] = "32",
     precision: common.Precision = None,
@@ -36,6 +38,7 @@ def report(
 ) -> None:
     """Write one HTML file that opens offline: tables, charts, and where each number comes from."""
     from paceline.app import reporting
+    from paceline.report.html import page_html, write_pictures
 
     page = reporting.page_of(
         subject,
@@ -44,8 +47,12 @@ def report(
         precision=precision,
         task=task,
     )
-    write_whole(html, page)
+    write_whole(html, page_html(page))
     print(f"{html} written", file=sys.stderr)
+    for folder, ending in ((svg, "svg"), (png, "png")):
+        if folder is not None:
+            drawn = write_pictures(page, folder, ending=ending)
+            print(f"{len(drawn)} pictures written to {folder}", file=sys.stderr)
 
 
 def export(

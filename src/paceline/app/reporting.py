@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.app.foresight import ledger_of_store
 from paceline.app.measuring import read_records
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.run.ceilings import Ceiling
+
+if TYPE_CHECKING:
+    from paceline.report.html import Page
 
 
 def page_of(
@@ -18,7 +22,7 @@ def page_of(
     batches: Sequence[int],
     precision: str | None,
     task: str,
-) -> str:
+) -> Page:
     """The page of a plan file, of measurements, or of a model on a device.
 
     Raises:
@@ -81,7 +85,7 @@ def find_ceilings(
 
 def _model_page(
     model: str, device: str, batches: Sequence[int], precision: str | None, task: str
-) -> str:
+) -> Page:
     from paceline.app.api import predict, trace
     from paceline.app.traces import passes_of
     from paceline.catalog import find_device, load_catalog

@@ -7,16 +7,19 @@ draws them. Text from outside is escaped, so a hostile model name is shown and n
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
+from pathlib import Path
 
+from paceline.errors import InvalidInputError
 from paceline.measurements.ledger import LedgerRow, summarize_ledger
 from paceline.measurements.records import Record
 from paceline.report import charts, measurements
 from paceline.report.charts import Chart
-from paceline.report.drawing import drawing_script
+from paceline.report.drawing import drawing_script, write_chart
 from paceline.report.tables import Table
 from paceline.units import format_percent, format_significant
 
@@ -74,7 +77,33 @@ def page_html(page: Page) -> str:
     )
 
 
-def measurements_page(rows: Sequence[LedgerRow]) -> str:
+def write_pictures(page: Page, folder: Path, *, ending: str) -> tuple[Path, ...]:
+    """Write every chart of the page as a picture of its own, numbered in order.
+
+    Args:
+        page: Any page.
+        folder: Made if it is not there.
+        ending: ``svg`` or ``png``.
+
+    Raises:
+        InvalidInputError: The folder or a picture cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write to `{folder}`: {error.strerror}", hint="choose another folder"
+        ) from None
+    drawn = [chart for section in page.sections for chart in section.charts]
+    paths = []
+    for number, chart in enumerate(drawn, start=1):
+        words = "-".join(re.findall(r"\w+", chart.title.lower()))
+        paths.append(folder / f"{number:02}-{words}.{ending}")
+        write_chart(chart, paths[-1])
+    return tuple(paths)
+
+
+def measurements_page(rows: Sequence[LedgerRow]) -> Page:
     """A sweep as a page: each model and setting with its charts and table, then the stacks."""
     records = [row.record for row in rows]
     groups = measurements.series(rows)
@@ -84,14 +113,12 @@ def measurements_page(rows: Sequence[LedgerRow]) -> str:
     if ledger := charts.ledger_chart(rows):
         sections.append(Section(title="The ledger", charts=(ledger,), lines=_ledger_lines(rows)))
     models = ", ".join(dict.fromkeys(record.workload for record in records))
-    return page_html(
-        Page(
-            title=f"Measured: {models}",
-            subtitle=_subtitle(records),
-            tiles=_measured_tiles(rows),
-            sections=tuple(sections),
-            sources=_measured_sources(records),
-        )
+    return Page(
+        title=f"Measured: {models}",
+        subtitle=_subtitle(records),
+        tiles=_measured_tiles(rows),
+        sections=tuple(sections),
+        sources=_measured_sources(records),
     )
 
 

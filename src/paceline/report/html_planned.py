@@ -17,7 +17,7 @@ from paceline.report.figures import (
     number_range,
     usd_range,
 )
-from paceline.report.html import Page, Section, page_html
+from paceline.report.html import Page, Section
 from paceline.report.plans import choice_table, how, place_name, workload_line
 from paceline.report.predictions import batch_table
 from paceline.report.traces import TracedPasses, op_table, owner_table, remedy_table
@@ -26,7 +26,7 @@ from paceline.units import format_bytes, format_count, format_duration, format_u
 _NUM_OPS_IN_TABLE = 12
 
 
-def plan_page(plan: PlanFile) -> str:
+def plan_page(plan: PlanFile) -> Page:
     """A plan as a page: front, scaling, memory, every choice, why, and what was left out."""
     first = plan.choices[0] if plan.choices else None
     sections = (
@@ -35,18 +35,16 @@ def plan_page(plan: PlanFile) -> str:
         Section(title="Why", lines=(*plan.why, *plan.turns, plan.rent_or_buy)),
         Section(title="Left out", lines=_left_out(plan)),
     )
-    return page_html(
-        Page(
-            title=workload_line(plan.workload),
-            subtitle=plan.goal_text,
-            tiles=() if first is None else _plan_tiles(first, plan.workload.sample_unit),
-            sections=tuple(section for section in sections if section.lines or section.table),
-            sources=_plan_sources(plan),
-        )
+    return Page(
+        title=workload_line(plan.workload),
+        subtitle=plan.goal_text,
+        tiles=() if first is None else _plan_tiles(first, plan.workload.sample_unit),
+        sections=tuple(section for section in sections if section.lines or section.table),
+        sources=_plan_sources(plan),
     )
 
 
-def predictions_page(grid: PredictionGrid) -> str:
+def predictions_page(grid: PredictionGrid) -> Page:
     """Predictions as a page: throughput against batch, then every cell."""
     names = dict.fromkeys(cell.device for cell in grid.cells)
     tables = tuple(
@@ -59,17 +57,15 @@ def predictions_page(grid: PredictionGrid) -> str:
     overview = Section(title="Overview", charts=(charts.prediction_chart(grid),))
     unanswered = tuple(f"{one.device}: {one.reason}" for one in grid.unanswered)
     sections = (overview, *tables, Section(title="No answer", lines=unanswered))
-    return page_html(
-        Page(
-            title=f"Predicted: {grid.title}",
-            subtitle=f"{grid.task} · {format_count(grid.num_parameters)} parameters",
-            tiles=(),
-            sections=tuple(s for s in sections if s.lines or s.table or s.charts),
-            sources=(
-                *grid.assumptions,
-                f"Catalogue {grid.catalog_version}, calibration {grid.calibration}.",
-            ),
-        )
+    return Page(
+        title=f"Predicted: {grid.title}",
+        subtitle=f"{grid.task} · {format_count(grid.num_parameters)} parameters",
+        tiles=(),
+        sections=tuple(s for s in sections if s.lines or s.table or s.charts),
+        sources=(
+            *grid.assumptions,
+            f"Catalogue {grid.catalog_version}, calibration {grid.calibration}.",
+        ),
     )
 
 
@@ -80,7 +76,7 @@ def trace_page(
     flop_per_s: float,
     bytes_per_s: float,
     memory_bytes: float | None,
-) -> str:
+) -> Page:
     """A model on a device as a page: roofline, where the time goes, memory over the pass.
 
     Args:
@@ -104,14 +100,12 @@ def trace_page(
             )
         )
         sections += _memory_sections(traced, number, memory_bytes)
-    return page_html(
-        Page(
-            title=title,
-            subtitle=" · ".join(f"{one.name}: batch {one.batch}" for one in traced.passes),
-            tiles=_trace_tiles(traced.passes[0]),
-            sections=tuple(sections),
-            sources=("Predicted, not measured; dense peaks of the catalogue's device.",),
-        )
+    return Page(
+        title=title,
+        subtitle=" · ".join(f"{one.name}: batch {one.batch}" for one in traced.passes),
+        tiles=_trace_tiles(traced.passes[0]),
+        sections=tuple(sections),
+        sources=("Predicted, not measured; dense peaks of the catalogue's device.",),
     )
 
 

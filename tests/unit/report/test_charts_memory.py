@@ -4,6 +4,7 @@ import pytest
 
 from paceline.app.reporting import page_of
 from paceline.report.charts_memory import course_chart
+from paceline.report.html import page_html
 from paceline.trace import Configuration, load_workload, lower
 from paceline.trace.live_bytes import memory_course
 
@@ -42,7 +43,8 @@ def test_a_capacity_is_drawn_only_within_reach(course):
 
 def test_the_page_of_a_model_shows_the_course_and_what_would_lower_it():
     pytest.importorskip("vl_convert")
-    page = page_of("resnet50", device="a100", batches=(32,), precision=None, task="train")
+    subject = page_of("resnet50", device="a100", batches=(32,), precision=None, task="train")
+    page = page_html(subject)
     assert "Memory over the pass" in page
     assert "To need less memory" in page
     assert "checkpointing=block" in page

@@ -10,7 +10,14 @@ from test_charts import cell, out_of_memory
 
 from paceline.errors import InvalidInputError
 from paceline.report.charts import throughput_chart
-from paceline.report.html import Page, Section, measurements_page, page_html, table_html
+from paceline.report.html import (
+    Page,
+    Section,
+    measurements_page,
+    page_html,
+    table_html,
+    write_pictures,
+)
 from paceline.report.html_planned import plan_page
 from paceline.report.tables import Column, Table
 
@@ -33,7 +40,7 @@ class Tags(HTMLParser):
 @pytest.fixture(scope="module")
 def page():
     rows = [cell(1, predicted_s=0.11), cell(2), out_of_memory(4), cell(1, 2)]
-    return measurements_page(tuple(rows))
+    return page_html(measurements_page(tuple(rows)))
 
 
 def test_nothing_is_fetched(page):
@@ -60,7 +67,7 @@ def test_text_from_outside_is_shown_and_not_run():
         row.record, workload=HOSTILE, device_name=HOSTILE, stack=HOSTILE, cell=HOSTILE,
         reason=HOSTILE, outcome="failed", sample_unit=HOSTILE,
     )  # fmt: skip
-    text = measurements_page((replace(row, record=hostile),))
+    text = page_html(measurements_page((replace(row, record=hostile),)))
     tags = Tags(text).found
     assert [t for t in tags if t[0] == "img"] == []
     assert sum(t[0] == "script" for t in tags) == 2
@@ -107,5 +114,19 @@ def test_every_chart_of_a_sweep_compiles(page):
 
 def test_a_page_without_a_deadline_shows_no_chance_to_keep_one(plan):
     first = replace(plan.choices[0], chance_time=None)
-    assert "in time at" in plan_page(plan)
-    assert "in time at" not in plan_page(replace(plan, choices=(first,)))
+    assert "in time at" in page_html(plan_page(plan))
+    assert "in time at" not in page_html(plan_page(replace(plan, choices=(first,))))
+
+
+@pytest.mark.parametrize(("ending", "start"), [("svg", b"<svg"), ("png", b"\x89PNG")])
+def test_each_chart_of_a_page_is_a_picture_of_its_own(plan, tmp_path, ending, start):
+    page = plan_page(plan)
+    paths = write_pictures(page, tmp_path / "pictures", ending=ending)
+    assert len(paths) == len(set(paths)) == sum(len(s.charts) for s in page.sections) > 0
+    assert all(path.read_bytes().startswith(start) for path in paths)
+
+
+def test_pictures_need_a_folder(plan, tmp_path):
+    (tmp_path / "pictures").write_text("a file")
+    with pytest.raises(InvalidInputError, match="cannot write"):
+        write_pictures(plan_page(plan), tmp_path / "pictures", ending="svg")
