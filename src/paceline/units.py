@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from paceline.errors import InvalidInputError
 
-GIB_BYTES = 2**30
 HOUR_S = 3600.0
 DAY_S = 86_400.0
 

@@ -10,7 +10,7 @@ from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.measurements.statistics import relative_spread
 from paceline.report.tables import Column, Table, markdown_table, text_table
-from paceline.units import format_bytes, format_duration, format_percent, format_significant
+from paceline.units import format_bytes, format_percent, format_significant
 
 _OUTCOME_WORDS = {
     "out-of-memory": "OOM", "timeout": "time-out", "failed": "failed", "skipped": "skipped",
@@ -264,9 +264,3 @@ def _comparison_row(comparison: CellComparison) -> tuple[str, ...]:
         f"{ratio.low:.3f}–{ratio.high:.3f}" if ratio else "",
         comparison.verdict,
     )
-
-
-def total_time_text(records: Iterable[Record]) -> str:
-    """How long the measured steps took together, for the last line of a sweep."""
-    spent_s = sum(sum(r.samples_s) * r.steps_per_sample for r in records)
-    return format_duration(spent_s)

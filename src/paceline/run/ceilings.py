@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from paceline.catalog.entities import Device
 from paceline.errors import WorkerError
 from paceline.measurements.records import Record, RecordKind
 from paceline.run.measure import Place, Settings, device_name
@@ -86,48 +85,6 @@ def summarize_ceilings(records: Sequence[Record]) -> tuple[Ceiling, ...]:
         if is_better:
             best[ceiling.name] = ceiling
     return tuple(best.values())
-
-
-def own_device(place: Place, settings: Settings, ceilings: Sequence[Ceiling]) -> Device:
-    """This machine's CPU as a catalogue device whose peaks are what was measured.
-
-    A CPU that no catalogue lists can be predicted for all the same; and for one that is listed,
-    these are the peaks of the threads that were used.
-    """
-    rates = {ceiling.name: ceiling.rate for ceiling in ceilings}
-    peaks = {
-        dtype: rates[f"matrix product {dtype}"]
-        for dtype in ("fp32", "bf16")
-        if f"matrix product {dtype}" in rates
-    }
-    return Device(
-        name=device_name(place, settings),
-        family="this machine",
-        is_default_variant=True,
-        vendor="",
-        architecture="",
-        kind="cpu",
-        device_class="cpu",
-        compute_capability=None,
-        year=None,
-        num_sms=settings.num_threads,
-        boost_clock_hz=None,
-        peak_flop_per_s=peaks,
-        memory_bytes=place.facts.host_memory_bytes,
-        memory_type="",
-        memory_bytes_per_s=rates.get("memory"),
-        l2_bytes=None,
-        tdp_w=None,
-        pcie_bytes_per_s=None,
-        fabric=None,
-        fabric_bytes_per_s=None,
-        form_factor="",
-        cooling="",
-        price_usd=None,
-        price_on=None,
-        measured_bf16_flop_per_s=peaks.get("bf16"),
-        sources=(),
-    )
 
 
 def _run(

@@ -52,10 +52,6 @@ class Ragged:
         values: IntArray = self.values[base + position]
         return values
 
-    def row_of_value(self) -> IntArray:
-        """Row to which each flat value belongs."""
-        return np.repeat(np.arange(len(self.start) - 1), self.lengths())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RawPass:
