@@ -6,13 +6,14 @@ of steps plus that of op rows, so that kinds with op rows of their own stay wher
 
 It is a mixed model: every device has effects of its own and every table one, both shrunk towards
 none, so that the networks need not explain the habits of one card or one author by features that
-other cards share. A prediction for a device that was not measured leaves them out.
+other cards share. A prediction leaves out those of tables; that of a device is there where some of
+its steps were fitted.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -93,9 +94,9 @@ class FitOptions:
         seed: Of the initial weights, the order and the noise.
     """
 
-    epochs: int = 14
+    epochs: int = 20
     members: int = 3
-    hidden: tuple[int, ...] = (24, 24)
+    hidden: tuple[int, ...] = (40, 40)
     batch_steps: int = 128
     operator_rows: int = 768
     rate: float = 4e-3
@@ -283,7 +284,7 @@ class Predictor(nn.Module):
         """Log of step time, (members, steps)."""
         total = batch["kernels"].sum(1)[None] * self.gap_s
         for model, (x, bound, power, launches, step) in batch["rows"].items():
-            own = self.own[batch["device"][step]] if self.training else None
+            own = nn.functional.pad(self.own, (0, 0, 0, 1))[batch["device"][step]]
             effect = torch.exp(self.log_effect(model, x, batch["traits"][step], own))
             learned = effect * 10.0 ** self.slowdown(model, x)
             burst = bound * torch.maximum(learned, _uncached(model, x))
@@ -310,13 +311,16 @@ def make_networks(steps: Steps, operators: Mapping[str, Operators], options: Fit
     return networks
 
 
-def step_batch(steps: Steps, chosen: np.ndarray, traits: Mapping[str, np.ndarray]) -> dict:
+def step_batch(
+    steps: Steps, chosen: np.ndarray, traits: Mapping[str, np.ndarray], names: Sequence[str]
+) -> dict:
     """Tensors of some steps.
 
     Args:
         steps: All steps.
         chosen: Which.
         traits: Log traits of each device, (number of laws, number of effects).
+        names: Devices that were fitted, in order; others have no effect of their own.
     """
     number = np.full(len(steps.step_s), -1)
     number[chosen] = np.arange(len(chosen))
@@ -339,7 +343,14 @@ def step_batch(steps: Steps, chosen: np.ndarray, traits: Mapping[str, np.ndarray
         "compiled": torch.from_numpy(steps.is_compiled[chosen].astype(np.int64)),
         "target": torch.from_numpy(np.log(steps.step_s[chosen]).astype(np.float32)),
         "traits": _traits(steps.device[chosen], traits),
+        "device": _places(steps.device[chosen], names),
     }
+
+
+def _places(asked: np.ndarray, names: Sequence[str]) -> torch.Tensor:
+    """Place of each among sorted names, -1 where it is none of them."""
+    place = np.minimum(np.searchsorted(names, asked), len(names) - 1)
+    return torch.from_numpy(np.where(np.asarray(names)[place] == asked, place, -1))
 
 
 def _traits(names: np.ndarray, traits: Mapping[str, np.ndarray]) -> torch.Tensor:
@@ -403,9 +414,8 @@ def _tables(steps: Steps) -> np.ndarray:
 
 def _training_batch(steps, part, traits, weight, names, table):
     return {
-        **step_batch(steps, part, traits),
+        **step_batch(steps, part, traits, names),
         "weight": torch.from_numpy(weight[part].astype(np.float32)),
-        "device": torch.from_numpy(np.searchsorted(names, steps.device[part])),
         "table": torch.from_numpy(table[part]),
     }
 
@@ -477,10 +487,13 @@ def growth_loss(network: Network, x):
 def predict_steps(
     predictor: Predictor, steps: Steps, chosen: np.ndarray, traits: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """Log of predicted step time of some steps, as of devices that were not measured."""
+    """Log of predicted step time of some steps; devices that were fitted have their effects."""
     parts = np.array_split(chosen, max(1, len(chosen) // 2000))
     with torch.no_grad():
-        answers = [predictor(step_batch(steps, part, traits))[0].numpy() for part in parts]
+        answers = [
+            predictor(step_batch(steps, part, traits, predictor.devices))[0].numpy()
+            for part in parts
+        ]
     return np.concatenate(answers)
 
 
