@@ -117,9 +117,9 @@ def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
         Column(title="first token", drop_order=5),
         Column(title=f"{sample_unit}/s", is_number=True, drop_order=7),
         Column(title=f"USD/M {sample_unit}", is_number=True, drop_order=6),
-        Column(title="in time", is_number=True, drop_order=2),
+        Column(title="in time", is_number=True, drop_order=4),
         Column(title="memory", is_number=True, drop_order=1),
-        Column(title="batch, how", drop_order=4, min_width=11),
+        Column(title="batch, how", drop_order=2, min_width=11),
     )
 
 

@@ -162,11 +162,11 @@ def op_table(ops: Sequence[OpShare]) -> Table:
     has_time = any(op.device_s is not None for op in ops)
     plain = (
         Column(title="op", min_width=16),
-        Column(title="phase", drop_order=1),
-        Column(title="shape", min_width=14, drop_order=2),
+        Column(title="phase", drop_order=3),
+        Column(title="shape", min_width=14),
         Column(title="count", is_number=True),
-        Column(title="FLOP", is_number=True),
-        Column(title="bytes", is_number=True),
+        Column(title="FLOP", is_number=True, drop_order=1),
+        Column(title="bytes", is_number=True, drop_order=2),
     )
     timed = (
         Column(title="time", is_number=True),

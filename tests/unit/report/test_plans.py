@@ -113,6 +113,12 @@ def test_communication_is_stacked_on_the_devices_own_time(plan: PlanFile) -> Non
     }  # fmt: skip
 
 
+def test_the_chance_is_the_last_to_go_on_a_narrow_screen(plan: PlanFile) -> None:
+    table = plan_text(plan, width=72).split("\n\n")[1].splitlines()[0]
+    assert "in time" in table
+    assert "batch, how" not in table
+
+
 def test_a_spot_proposal_warns_of_withdrawal(plan: PlanFile) -> None:
     first = plan.choices[0]
     spot = replace(first, place=replace(first.place, is_spot=True))
