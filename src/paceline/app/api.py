@@ -15,6 +15,7 @@ from paceline.app.inquiry import inquire, load, read_calibration, read_day, read
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from paceline.app.beside import Beside
     from paceline.app.goal_options import PlanOptions
     from paceline.app.scaling import Scaling
     from paceline.app.scoring import ScoreSummary
@@ -245,9 +246,10 @@ def scale(
     precision: str | None = None,
     compiler: str = "eager",
     strategy: str | None = None,
+    beside: str | None = None,
     as_of: str | date | None = None,
     facts: Sequence[Path] = (),
-) -> Scaling:
+) -> Scaling | Beside:
     """Predict training on more and more devices, and where more stop paying.
 
     Args:
@@ -265,33 +267,35 @@ def scale(
         compiler: ``eager`` or ``compiled``.
         strategy: The only strategy wanted, such as ``pp2.dp4.tp8@1f1b/mb16``; each count takes as
             many data-parallel replicas as fill it. The best if None.
+        beside: Other devices that share the batch in proportion to their speed, as ``NAME:COUNT``;
+            ``counts`` is then a single one.
         as_of: Day on which prices are judged; today if None.
         facts: Files with your own devices and offers.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.scaling import ScalingQuestion, scale_workload
+    from paceline.app.scaling import ScalingQuestion, beside_workload, scale_workload
 
     workload = load(
         model, task="train", seq=seq, image_size=image_size, optimizer=optimizer, python=python
     )
-    return scale_workload(
-        workload,
-        ScalingQuestion(
-            device=device,
-            offer=offer,
-            counts=tuple(counts),
-            batch_per_device=batch,
-            global_batch=global_batch,
-            precision=precision or "bf16",
-            compiler=compiler,
-            seq=seq,
-            facts=tuple(facts),
-            today=read_day(as_of),
-            strategy=strategy,
-        ),
+    question = ScalingQuestion(
+        device=device,
+        offer=offer,
+        counts=tuple(counts),
+        batch_per_device=batch,
+        global_batch=global_batch,
+        precision=precision or "bf16",
+        compiler=compiler,
+        seq=seq,
+        facts=tuple(facts),
+        today=read_day(as_of),
+        strategy=strategy,
     )
+    if beside is not None:
+        return beside_workload(workload, question, beside)
+    return scale_workload(workload, question)
 
 
 def score(

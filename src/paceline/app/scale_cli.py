@@ -6,6 +6,7 @@ from typing import Annotated
 
 from paceline.app import options as common
 from paceline.app.api import scale as scale_model
+from paceline.app.beside import Beside
 from paceline.app.command_line import Commands, Option
 from paceline.app.output import Answer, say
 from paceline.app.scaling import Scaling
@@ -32,6 +33,10 @@ def scale(
     strategy: Annotated[
         str | None,
         Option(metavar="pp2.dp4.tp8", help="This strategy alone; dp follows the device count."),
+    ] = None,
+    beside: Annotated[
+        str | None,
+        Option(metavar="NAME:COUNT", help="Other devices that share the batch, by their speed."),
     ] = None,
     seq: common.Seq = None,
     image_size: common.ImageSize = None,
@@ -63,14 +68,18 @@ def scale(
         precision=precision,
         compiler=compiler or "eager",
         strategy=strategy,
+        beside=beside,
         as_of=as_of,
         facts=facts or (),
     )
     say(_answer(found), wanted, output)
 
 
-def _answer(found: Scaling) -> Answer:
+def _answer(found: Scaling | Beside) -> Answer:
     from paceline.report.scaling import scaling_markdown, scaling_text
+
+    if isinstance(found, Beside):
+        return _beside_answer(found)
 
     title = f"{found.title} · training · {found.device}"
     return Answer(
@@ -80,4 +89,18 @@ def _answer(found: Scaling) -> Answer:
             title, found.assumptions, found.curve, found.sample_unit, width=width
         ),
         markdown=lambda: scaling_markdown(title, found.assumptions, found.curve, found.sample_unit),
+    )
+
+
+def _beside_answer(found: Beside) -> Answer:
+    from paceline.report.unequal import unequal_markdown, unequal_text
+
+    title = f"{found.title} · training"
+    return Answer(
+        kind="beside",
+        value=found,
+        text=lambda width: unequal_text(
+            title, found.assumptions, found.step, found.sample_unit, width=width
+        ),
+        markdown=lambda: unequal_markdown(title, found.assumptions, found.step, found.sample_unit),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from paceline.app.beside import Beside, read_beside, shared_batch
 from paceline.app.inquiry import read_compiler
 from paceline.app.progress import progress
 from paceline.catalog import (
@@ -23,7 +24,8 @@ from paceline.catalog import OfferFilter as _OfferFilter
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
 from paceline.parallel import ScalingCurve, Strategy, scaling_curve
-from paceline.parallel.scaling import BatchRule, Cluster
+from paceline.parallel.scaling import BatchRule, Cluster, default_batch
+from paceline.parallel.unequal import Part, unequal_step
 from paceline.plan.amounts import resolve_job
 from paceline.plan.goal import Work
 from paceline.plan.support import platform_of
@@ -79,26 +81,10 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         DoesNotFitError: The job works on none of the counts.
     """
     catalog = load_catalog(question.facts)
-    offer = _offer(catalog, question)
-    device = _device_of(catalog, offer)
-    links = offer_links(catalog, offer)
-    num_devices = int(offer.num_devices)
-    cluster = Cluster(
-        device=device,
-        devices_per_node=num_devices,
-        device_link=links.device,
-        node_link=links.node,
-        host_link=links.host,
-        host_memory_bytes=offer.host_memory_bytes,
-        usd_per_device_hour=None
-        if offer.usd_per_hour is None
-        else offer.usd_per_hour / num_devices,
-    )
-    rule = BatchRule(
-        global_batch=question.global_batch,
-        batch_per_device=question.batch_per_device,
-        max_global_batch=None if question.global_batch else workload.max_global_batch,
-    )
+    offer = _offer(catalog, question, max(question.counts, default=1))
+    device, links = _device_of(catalog, offer), offer_links(catalog, offer)
+    cluster = _cluster(catalog, offer)
+    rule = _rule(workload, question)
     seq = question.seq or workload.default_seq
     job = resolve_job(workload, Work(), seq=seq)
     items = job.amount.items_per_epoch
@@ -124,7 +110,89 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     )
 
 
-def _offer(catalog: Catalog, question: ScalingQuestion) -> Offer:
+def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) -> Beside:
+    """A step on the devices asked about and on others beside them.
+
+    Args:
+        workload: What is trained.
+        question: One count of devices, and everything else.
+        beside: The other devices, as ``NAME:COUNT``.
+
+    Raises:
+        InvalidInputError: Several counts, or a strategy that unequal devices cannot run.
+        NoOfferError: Nobody offers one of the devices at a usable price.
+        DoesNotFitError: No split of the batch fits.
+    """
+    if len(question.counts) != 1:
+        raise InvalidInputError(
+            f"{len(question.counts)} device counts beside other devices",
+            hint="give one count, such as --counts 8 --beside NAME:8",
+        )
+    catalog, (name, count) = load_catalog(question.facts), read_beside(beside)
+    total = question.counts[0] + count
+    offers = (_offer(catalog, question, total), _named_offer(catalog, question, name, total))
+    parts = (
+        Part(cluster=_cluster(catalog, offers[0]), count=question.counts[0]),
+        Part(cluster=_cluster(catalog, offers[1]), count=count),
+    )
+    seq, rule = question.seq or workload.default_seq, _rule(workload, question)
+    lowered = lower(workload.passes[0].graph, _configuration(parts[0].cluster.device, question))
+
+    def busy(part: Part) -> int:
+        return default_batch(lowered, part.cluster, rule, seq=seq)
+
+    step = unequal_step(
+        lowered,
+        *parts,
+        global_batch=shared_batch(rule, parts, busy),
+        seq=seq,
+        strategy=None if question.strategy is None else Strategy.parse(question.strategy),
+    )
+    machines = (_assumptions(offer, "", question)[0] for offer in offers)
+    return Beside(
+        model=workload.name,
+        title=workload.title,
+        sample_unit=workload.sample_unit,
+        assumptions=(
+            *machines,
+            f"{question.precision} {question.compiler}",
+            "all devices meet over the slower of each link; losses are weighted by items",
+        ),
+        step=step,
+    )
+
+
+def _rule(workload: Workload, question: ScalingQuestion) -> BatchRule:
+    return BatchRule(
+        global_batch=question.global_batch,
+        batch_per_device=question.batch_per_device,
+        max_global_batch=None if question.global_batch else workload.max_global_batch,
+    )
+
+
+def _cluster(catalog: Catalog, offer: Offer) -> Cluster:
+    links, num_devices = offer_links(catalog, offer), int(offer.num_devices)
+    return Cluster(
+        device=_device_of(catalog, offer),
+        devices_per_node=num_devices,
+        device_link=links.device,
+        node_link=links.node,
+        host_link=links.host,
+        host_memory_bytes=offer.host_memory_bytes,
+        usd_per_device_hour=None
+        if offer.usd_per_hour is None
+        else offer.usd_per_hour / num_devices,
+    )
+
+
+def _named_offer(catalog: Catalog, question: ScalingQuestion, name: str, most: int) -> Offer:
+    """An offer by its own name, or by that of its device."""
+    if any(offer.name == name for offer in catalog.offers):
+        return find_offer(catalog, name)
+    return _offer(catalog, replace(question, offer=None, device=name), most)
+
+
+def _offer(catalog: Catalog, question: ScalingQuestion, most: int) -> Offer:
     if question.offer is not None:
         return find_offer(catalog, question.offer)
     if question.device is None:
@@ -139,7 +207,6 @@ def _offer(catalog: Catalog, question: ScalingQuestion) -> Offer:
             f"no fresh offer holds a {device.name}",
             hint="name an older one with --offer, or your own with --facts",
         )
-    most = max(question.counts, default=1)
     return min(whole, key=lambda offer: _fitness(catalog, offer, most))
 
 

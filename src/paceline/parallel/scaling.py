@@ -225,6 +225,27 @@ def scaling_curve(
     )
 
 
+def default_batch(
+    lowered: LoweredPass,
+    cluster: Cluster,
+    rule: BatchRule,
+    *,
+    seq: float = 1.0,
+    calibration: Calibration | None = None,
+) -> int:
+    """Items per device where none are stated: the fewest that keep one device busy.
+
+    Args:
+        lowered: The training step.
+        cluster: On what.
+        rule: Its largest global batch bounds the answer.
+        seq: Sequence length.
+        calibration: Of the predictor; the built-in one by default.
+    """
+    found = _Job(lowered, cluster, seq, calibration).with_default_batch(rule)
+    return found.batch_per_device or 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rejected:
     """A count that does not work, and why."""
