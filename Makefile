@@ -12,7 +12,7 @@ export MKL_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory \
-	trace-coverage bench gpu-test gpu-truth gpu-memory clean
+	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -89,6 +89,9 @@ gpu-test: $(TEST_VENV)/.paceline  ## Tests that need an NVIDIA GPU
 gpu-truth: $(TEST_VENV)/.paceline  ## A fixed suite on this machine's GPU in under ten minutes: operators, models, memory, power
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
 		$(TEST_PYTHON) tools/gpu_truth.py --out benchmarks/gpu_truth
+
+gpu-truth-score: $(TEST_VENV)/.paceline  ## Score predictions against the records that gpu-truth wrote
+	$(TEST_PYTHON) tools/score_gpu_truth.py benchmarks/gpu_truth
 
 gpu-memory: $(TEST_VENV)/.paceline  ## Predicted memory of small training jobs against this machine's GPU
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \

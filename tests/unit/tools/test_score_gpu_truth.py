@@ -1,0 +1,96 @@
+"""The scorer of `make gpu-truth`, on records that are predictions times a known factor."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+
+import score_gpu_truth
+from one_operator import work_of
+
+from paceline.catalog import load_catalog
+from paceline.measurements.records import Record
+from paceline.measurements.store import Store
+from paceline.trace.graph import OpKind
+
+CATALOG = load_catalog()
+FACTOR = 1.3
+SHAPES = [
+    ("MATMUL", (1, 4096, 4096, 4096)), ("MATMUL", (1, 8192, 8192, 1024)),
+    ("CONV", (64, 64, 56, 56, 64, 3, 3, 56, 56, 1)), ("ELEMENTWISE", (67108864, 1, 2)),
+    ("ATTENTION", (4, 32, 32, 2048, 2048, 128, 1, 0)), ("SOFTMAX", (67108864, 512, 2)),
+    ("RECURRENT", (64, 128, 512, 512, 1, 1, 4)), ("OPTIMIZER", (25000000, 160, 2)),
+]  # fmt: skip
+
+
+def operator(kind: str, shape: tuple[float, ...]) -> Record:
+    return Record(
+        kind="operator", outcome="ok", recorded_at="2026-11-21", source="test", workload=kind,
+        device_name="A100 SXM4 80GB", precision="fp16", shape=tuple(map(float, shape)),
+        samples_s=(1.0,), compiler="eager",
+    )  # fmt: skip
+
+
+def step(mode: str, batch: float) -> Record:
+    return replace(
+        operator("resnet50", ()), kind="step", shape=(), batch_per_device=batch, mode=mode,
+        task="infer" if mode == "forward" else "train", framework_version="2.13.0",
+        optimizer=None if mode == "forward" else "sgd", allocated_bytes=1e9, mean_power_w=300.0,
+    )  # fmt: skip
+
+
+def planted() -> list[Record]:
+    """Records that took the predicted time, times a factor."""
+    records = [operator(*one) for one in SHAPES]
+    records += [step(mode, batch) for mode in ("forward", "step") for batch in (32.0, 64.0)]
+    scored = score_gpu_truth.score(records, CATALOG, None)
+    assert all(one.predicted_s for one in scored), [one.reason for one in scored]
+    return [replace(one.record, samples_s=(FACTOR * (one.predicted_s or 0.0),)) for one in scored]
+
+
+def test_a_common_factor_is_found_and_the_other_half_takes_most_of_it() -> None:
+    for one in score_gpu_truth.score(planted(), CATALOG, None):
+        assert one.predicted_s
+        assert one.calibrated_s
+        assert one.record.median_s
+        assert one.record.median_s / one.predicted_s == pytest.approx(FACTOR)
+        assert one.predicted_s < one.calibrated_s < one.record.median_s
+
+
+def test_the_page_names_classes_models_and_what_failed() -> None:
+    records = planted()
+    broken = replace(records[0], outcome="failed", samples_s=(), reason="no")
+    text = score_gpu_truth.page(
+        score_gpu_truth.score([*records, broken], CATALOG, None), [*records, broken]
+    )
+    for word in ("MATMUL", "ATTENTION", "resnet50 (step)", "0.77", "Not measured: 1."):
+        assert word in text
+
+
+def test_an_unknown_device_is_named_and_nothing_is_guessed() -> None:
+    (scored,) = score_gpu_truth.score(
+        [replace(operator(*SHAPES[0]), device_name="nobody's GPU")], CATALOG, None
+    )
+    assert scored.predicted_s is None
+    assert "nobody's GPU" in scored.reason
+
+
+def test_without_records_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    score_gpu_truth.main([str(tmp_path / "none")])
+    assert "no records" in capsys.readouterr().out
+    with Store(tmp_path / "some") as store:
+        store.append(operator(*SHAPES[0]))
+    score_gpu_truth.main([str(tmp_path / "some"), "--out", str(tmp_path / "page.md")])
+    assert "MATMUL" in (tmp_path / "page.md").read_text()
+
+
+def test_work_of_a_convolution_is_that_of_its_product() -> None:
+    flop, _ = work_of(OpKind.CONV, (2, 3, 8, 8, 4, 3, 3, 8, 8, 1), 2)
+    assert flop == 2 * 2 * (8 * 8) * 4 * (3 * 3 * 3)
+    forward = work_of(OpKind.ATTENTION, (1, 1, 1, 8, 8, 4, 1, 0), 2)[0]
+    assert forward == 0.5 * 4 * 8 * 8 * 4
