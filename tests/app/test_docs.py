@@ -44,6 +44,13 @@ def test_every_verb_is_in_the_readme_or_the_tutorial() -> None:
     assert [verb for verb in VERBS if f"paceline {verb}" not in told] == []
 
 
+def test_every_verb_is_in_the_changes() -> None:
+    told = (_ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert [
+        verb for verb in VERBS if f"`{verb}`" not in told and f"paceline {verb}`" not in told
+    ] == []
+
+
 def test_every_export_is_in_the_api_reference() -> None:
     page = (_ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     public = [name for name in paceline.__all__ if not name.startswith("_")]
