@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paceline.predict.device_effects import NUM_LAWS, Effect
 from paceline.predict.features import STREAM_FEATURES
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
@@ -43,8 +44,8 @@ def log10_times(steps):
 
     options = FitOptions(epochs=400, noise=0.0, batch_steps=64)
     rows = {"stream": falling_rows(np.random.default_rng(0))}
-    weight, density = np.ones(len(steps.step_s)), {"card": np.zeros(4)}
-    predictor = fit_jointly(steps, rows, weight, density, options)
+    weight, traits = np.ones(len(steps.step_s)), {"card": np.zeros((NUM_LAWS, len(Effect)))}
+    predictor = fit_jointly(steps, rows, weight, traits, options)
     return SIZES + predictor.networks["stream"].export().log10_slowdown(features(SIZES))
 
 
