@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paceline.predict.device_effects import NUM_LAWS, Effect
+
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
 pytestmark = pytest.mark.slow
@@ -44,8 +46,8 @@ def coefficients(steps, held):
     from accuracy.folds import fit_without
     from fit.joint import FitOptions
 
-    density = {"held": np.zeros(4), "kept": np.zeros(4)}
-    predictor = fit_without(steps, {}, {"held"}, held, density, FitOptions(epochs=2))
+    traits = {name: np.zeros((NUM_LAWS, len(Effect))) for name in ("held", "kept")}
+    predictor = fit_without(steps, {}, {"held"}, held, traits, FitOptions(epochs=2))
     model = predictor.networks["stream"].export()
     effects = (predictor.own.detach().numpy(), predictor.table.detach().numpy())
     return (*model.weights, *model.biases, model.low, model.high, *effects)
