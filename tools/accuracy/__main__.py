@@ -40,9 +40,11 @@ absolute, in percent of the measured time; the compared statistic is in bold, wi
 90 % interval. *Ahead* means that the upper end of that interval is below the anchor. Every fold is
 refitted from raw rows in the run: a held-out device leaves with its siblings and copies. Anchors:
 T1 and T2 NeuSight (ASPLOS 2025) from its own files on the same rows (T2: its table, other rows);
-T3 boosted trees on the same folds; T12 NeuSight on the same pairs. timm models are a sample
-stratified by family; coverage counts the rest as missing. Steps are fitted with features whose tile
-constants (twenty numbers for all devices) were fitted once, to op rows of all devices.
+T3 boosted trees on the same folds; T12 NeuSight on the same pairs. Coverage counts what cannot be
+built as missing. Of each timm model a fit sees two rows per task and device; all are scored. Steps
+are fitted with features whose tile constants (twenty numbers for all devices) were fitted once, to
+op rows of all devices. Devices that were fitted keep their own effect: those of families and
+zero-shot, never those of device folds.
 
 """
 
