@@ -6,7 +6,7 @@ The times on one, two, three … devices come from the same predictions as `pace
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,9 @@ from paceline.plan.pool import (
     PoolJob,
     PoolObjective,
     PoolSchedule,
+    TrialsPlan,
     gang_schedule,
+    plan_trials,
     schedule_pool,
     share_schedule,
 )
@@ -32,6 +34,7 @@ from paceline.trace.workload import Task, Workload
 #: Batches per device that are tried; each job takes the fastest that fits.
 _BATCHES = tuple(2**i for i in range(12))
 _MAX_DEVICES = 16
+_MAX_TRIALS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +46,14 @@ class StatedJob:
         task: Training or inference.
         seq: Sequence length; None takes the workload's.
         work: Options of the work as on the command line; empty means the reference job.
+        trials: So many equal runs of it, as a search over settings needs.
     """
 
     model: str
     task: Task = "train"
     seq: int | None = None
     work: dict[str, str | float] = field(default_factory=dict)
+    trials: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,23 @@ class PoolFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsAlone:
+    """Equal runs of one job with the pool's devices of a kind to themselves.
+
+    Attributes:
+        job: Its name in the file.
+        group: The kind of device.
+        num_trials: How many runs.
+        plan: How they finish first.
+    """
+
+    job: str
+    group: str
+    num_trials: int
+    plan: TrialsPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolAnswer:
     """The best schedule beside the two usual policies.
 
@@ -74,7 +96,8 @@ class PoolAnswer:
         best: The schedule to follow.
         gang: One job after the other.
         share: As many at once as fit.
-        jobs: The jobs with their times.
+        jobs: The jobs with their times, each trial a job.
+        trials: What each set of trials would do alone, on each kind of device.
         assumptions: One sentence each.
     """
 
@@ -82,6 +105,7 @@ class PoolAnswer:
     gang: PoolSchedule
     share: PoolSchedule
     jobs: tuple[PoolJob, ...]
+    trials: tuple[TrialsAlone, ...]
     assumptions: tuple[str, ...]
 
 
@@ -103,6 +127,11 @@ def read_pool(path: Path) -> PoolFile:
             f"a pool has 1 to {_MAX_DEVICES} devices of each kind, and at least one job",
             hint="write `pool: {a100: 4, rtx 3090: 2}` and `jobs:` below it",
         )
+    for name, job in stated.jobs.items():
+        if not 1 <= job.trials <= _MAX_TRIALS:
+            raise InvalidInputError(
+                f"`{name}` has {job.trials} trials", hint=f"give 1 to {_MAX_TRIALS}"
+            )
     return stated
 
 
@@ -122,20 +151,45 @@ def plan_pool(
     """
     counts = {find_device(catalog, name).name: count for name, count in stated.pool.items()}
     groups = [DeviceGroup(name=name, num_devices=count) for name, count in counts.items()]
+    times = {name: _times(job, load(job), counts, catalog) for name, job in stated.jobs.items()}
     jobs = tuple(
-        PoolJob(name=name, time_s=_times(job, load(job), counts, catalog))
+        PoolJob(name=run, time_s=times[name])
         for name, job in stated.jobs.items()
+        for run in _runs(name, job.trials)
     )
     return PoolAnswer(
         best=schedule_pool(jobs, groups, objective=stated.objective),
         gang=gang_schedule(jobs, groups),
         share=share_schedule(jobs, groups),
         jobs=jobs,
+        trials=tuple(_alone(stated, times, counts)),
         assumptions=(
             "times are medians of predictions; each job runs data parallel, compiled where it can",
             "devices of a kind share one machine; a job keeps its devices from start to finish",
         ),
     )
+
+
+def _runs(name: str, num_trials: int) -> Iterator[str]:
+    """One name per run, that of the job if there is one only."""
+    yield from (
+        [name]
+        if num_trials == 1
+        else [f"{name} {n}/{num_trials}" for n in range(1, num_trials + 1)]
+    )
+
+
+def _alone(
+    stated: PoolFile,
+    times: Mapping[str, Mapping[str, tuple[float, ...]]],
+    counts: Mapping[str, int],
+) -> Iterator[TrialsAlone]:
+    """Each set of trials on each kind of device that runs it."""
+    for name, job in stated.jobs.items():
+        for group, time_s in times[name].items():
+            if job.trials > 1 and math.isfinite(min(time_s)):
+                plan = plan_trials(time_s, job.trials, counts[group])
+                yield TrialsAlone(job=name, group=group, num_trials=job.trials, plan=plan)
 
 
 def _times(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from paceline.plan.fitting import FittedCard
 from paceline.plan.pool import PoolSchedule
-from paceline.plan.pool_file import PoolAnswer
+from paceline.plan.pool_file import PoolAnswer, TrialsAlone
 from paceline.plan.price import JobPrice
 from paceline.plan.purchase import PurchaseAnswer
 from paceline.predict.input import InputPrediction, Remedy
@@ -157,9 +157,18 @@ def _pool(answer: PoolAnswer, printed: _Printer) -> str:
         f"{format_duration(answer.best.mean_finish_s)} on average",
         printed(_schedule_table(answer.best)),
         f"one after the other: {_ends(answer.gang)}; side by side: {_ends(answer.share)}",
+        "\n".join(map(_trials_sentence, answer.trials)),
         "assumed: " + "; ".join(answer.assumptions),
     ]
-    return "\n\n".join(lines)
+    return "\n\n".join(line for line in lines if line)
+
+
+def _trials_sentence(one: TrialsAlone) -> str:
+    waves = "at once" if one.plan.num_waves == 1 else f"in {one.plan.num_waves} waves"
+    return (
+        f"{one.num_trials} × {one.job} alone on {one.group}: {one.plan.num_devices_each} each, "
+        f"{waves}, done after {format_duration(one.plan.makespan_s)}"
+    )
 
 
 def _schedule_table(schedule: PoolSchedule) -> Table:

@@ -22,7 +22,7 @@ def load(job: StatedJob) -> Workload:
 
 def test_the_example_is_scheduled_no_worse_than_either_policy() -> None:
     answer = plan_pool(read_pool(FILE), CATALOG, load)
-    assert {p.job for p in answer.best.placements} == set(read_pool(FILE).jobs)
+    assert {p.job for p in answer.best.placements} == {job.name for job in answer.jobs}
     for policy in (answer.gang, answer.share):
         assert answer.best.makespan_s <= policy.makespan_s
 
@@ -44,6 +44,8 @@ def test_a_second_device_makes_a_job_faster_and_not_more_than_twice() -> None:
         "pool: {a100: 1}\njobs: {}",
         "pool: {a100: 1}\njobs: {x: {model: resnet50}}\nobjective: beauty",
         "pool: {a100: 1}\njobs: {x: {surprise: 1}}",
+        "pool: {a100: 1}\njobs: {x: {model: resnet50, trials: 0}}",
+        "pool: {a100: 1}\njobs: {x: {model: resnet50, trials: 1000}}",
     ],
 )
 def test_bad_files_are_one_message(tmp_path: Path, text: str) -> None:
@@ -51,6 +53,27 @@ def test_bad_files_are_one_message(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(PacelineError):
         read_pool(path)
+
+
+@pytest.mark.parametrize("trials", [1, 3, 4])
+def test_trials_are_so_many_equal_jobs(trials: int) -> None:
+    job = StatedJob(model="mnist-cnn", trials=trials)
+    answer = plan_pool(PoolFile(pool={"a100": 2}, jobs={"x": job}), CATALOG, load)
+    assert len(answer.best.placements) == trials
+    assert len({placed.job for placed in answer.best.placements}) == trials
+    assert [one.num_trials for one in answer.trials] == ([trials] if trials > 1 else [])
+    for one in answer.trials:
+        assert answer.best.makespan_s <= one.plan.makespan_s * (1 + 1e-9)
+
+
+def test_more_trials_never_finish_sooner() -> None:
+    def makespan_s(trials: int) -> float:
+        job = StatedJob(model="mnist-cnn", trials=trials)
+        stated = PoolFile(pool={"a100": 2}, jobs={"x": job})
+        return plan_pool(stated, CATALOG, load).best.makespan_s
+
+    found = [makespan_s(trials) for trials in (1, 2, 3, 5)]
+    assert found == sorted(found)
 
 
 def test_unknown_devices_and_work_are_errors() -> None:
