@@ -43,6 +43,8 @@ def hf_subject(name, _request):
     model_class, config = _find(name)
     if config.model_type == "gpt_oss":
         _fuse_attention_with_sinks()
+    if config.model_type == "nemotron_h":
+        _fuse_chunked_scan()
     kind = _kind(model_class)
     return HfSubject(_built(model_class, config), kind)
 
@@ -78,6 +80,36 @@ def _fuse_attention_with_sinks():
         return (output * sinks).transpose(1, 2).contiguous(), None
 
     modeling.eager_attention_forward = fused
+
+
+def _fuse_chunked_scan():
+    """The state-space scan of Mamba 2 as its four products, as kernels run it chunk by chunk.
+
+    The library writes decays and masks out and repeats what heads share. Chunks are as many
+    operations on as many operands as one chunk that every token meets (Dao and Gu, "Transformers
+    are SSMs", ICML 2024, section 6).
+    """
+    modeling = importlib.import_module("transformers.models.nemotron_h.modeling_nemotron_h")
+
+    def fused(hidden_states, dt, decay, keys, queries, chunk_size, **more):
+        batch, length, heads, width = hidden_states.shape
+        groups, size = keys.shape[2:]
+        x = hidden_states.reshape(batch, length, groups, -1).transpose(1, 2)
+        keys, queries = keys.transpose(1, 2), queries.transpose(1, 2)
+        met, state = (
+            end.mean(2, keepdim=True).expand(batch, groups, chunk_size, end.shape[-1])
+            for end in (keys, x)
+        )
+        near = queries @ met.transpose(2, 3) @ state
+        last = keys.transpose(2, 3) @ x
+        far = queries @ last
+        scale = (dt + more["dt_bias"]) * decay
+        output = (near + far).transpose(1, 2).reshape(batch, length, heads, width)
+        output = output * scale[..., None] + hidden_states * more["D"][:, None]
+        state = last.reshape(batch, heads, width, size)
+        return (output, state) if more["return_final_states"] else output
+
+    modeling.mamba2_chunk_scan = fused
 
 
 @contextlib.contextmanager
