@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paceline.app.api import (
         calibrate,
+        deploy,
         devices,
         models,
         offers,
@@ -56,6 +57,7 @@ __all__ = [
     "WorkerError",
     "__version__",
     "calibrate",
+    "deploy",
     "devices",
     "models",
     "offers",
@@ -83,7 +85,7 @@ _HOME = {
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "paceline.errors"),
 }
 #: Rooms whose name is also a verb.
-_VERB_ROOMS = frozenset({"plan", "predict", "trace"})
+_VERB_ROOMS = frozenset({"deploy", "plan", "predict", "trace"})
 
 
 class _VerbRoom(ModuleType):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import paceline
+from paceline.app.cli import main
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.plan.options import goal_option_names, work_option_names
 
@@ -30,6 +31,7 @@ def test_exported_names() -> None:
         "WorkerError",
         "__version__",
         "calibrate",
+        "deploy",
         "devices",
         "models",
         "offers",
@@ -57,7 +59,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = paceline.frobnicate  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("verb", ["plan", "predict", "trace"])
+@pytest.mark.parametrize("verb", ["deploy", "plan", "predict", "trace"])
 def test_a_verb_is_callable_before_and_after_its_room_is_imported(verb: str) -> None:
     script = (
         f"import paceline\n"
@@ -150,6 +152,22 @@ def test_a_plan_file_may_be_named_by_text(tmp_path: Path) -> None:
     plan = paceline.plan("mnist-cnn", as_of="2026-11-20")
     paceline.write_plan(plan, str(tmp_path / "plan.yaml"))
     assert paceline.read_plan(str(tmp_path / "plan.yaml")) == plan
+
+
+def test_a_plan_is_deployed_from_python_as_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.yaml"
+    plan = paceline.plan("resnet50", deadline="24h", as_of="2026-11-20")
+    paceline.write_plan(plan, path)
+    made = paceline.deploy(plan, "slurm", command="python train.py", settings={"partition": "x"})
+    asked = f"deploy {path} --to slurm --set partition=x --dry-run --command".split()
+    assert main([*asked, "python train.py"]) == 0
+    printed = capsys.readouterr().out
+    assert all(file.text in printed for file in made.files)
+    for choice in (0, 99):
+        with pytest.raises(paceline.PacelineError, match="no choice"):
+            paceline.deploy(plan, "slurm", command="train.py", choice=choice)
 
 
 def test_why_not_of_nothing_is_refused() -> None:

@@ -6,9 +6,11 @@ frozen dataclasses in SI units; `paceline.to_dict` and `paceline.to_json` turn t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
 
 from paceline.app.inquiry import inquire, load, read_calibration, read_day, read_word
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from paceline.app.scoring.calibrating import CalibrationSummary
     from paceline.app.traces import Trace
     from paceline.catalog import Device, Offer
+    from paceline.deploy import Deployment
     from paceline.plan.grid import PredictionGrid
     from paceline.planfile import PlanFile
     from paceline.trace.zoo_facts import ZooFacts
@@ -372,6 +375,69 @@ def calibrate(
     )
     write_updates(found, out)
     return summary
+
+
+def deploy(
+    plan: PlanFile,
+    target: str,
+    *,
+    command: str = "",
+    purpose: str = "train",
+    choice: int = 1,
+    name: str | None = None,
+    image: str | None = None,
+    data: str | None = None,
+    checkpoints: str | None = None,
+    variant: str = "",
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> Deployment:
+    """Launch files for one choice of a plan, as text; nothing is written.
+
+    Args:
+        plan: From `plan` or `read_plan`.
+        target: ``slurm``, ``skypilot``, ``kubernetes`` …: `paceline deploy --list` names all.
+        command: Training script with its arguments, as typed in a shell.
+        purpose: ``train``, ``measure`` or ``serve``.
+        choice: Which choice of the plan, 1 being the first.
+        name: Of the job; from the model if None.
+        image: Container image; the published one if None.
+        data: Path, claim, bucket or URL of the training data.
+        checkpoints: Where checkpoints go.
+        variant: ``gke-gpu`` or ``gke-tpu`` on Kubernetes.
+        settings: Facts of the target, such as ``{"partition": "gpu"}``.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint: a fact that is missing is never guessed.
+    """
+    from paceline.deploy import DeploySettings
+    from paceline.deploy import deploy as deployment_of
+    from paceline.deploy.settings import Purpose
+
+    if not 1 <= choice <= len(plan.choices):
+        raise InvalidInputError(
+            f"the plan has no choice {choice}", hint=f"it has 1 to {len(plan.choices)}"
+        )
+    chosen = DeploySettings(
+        command=_words(command),
+        purpose=read_word(purpose, get_args(Purpose), "purpose", command="paceline deploy --help"),
+        choice=choice - 1,
+        name=name,
+        image=image,
+        data=data,
+        checkpoints=checkpoints,
+        variant=variant,
+        options=settings,
+    )
+    return deployment_of(plan, target, chosen)
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise InvalidInputError(
+            f"the command cannot be split into words: {error}", hint="check its quotes"
+        ) from None
 
 
 def models() -> dict[str, ZooFacts]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ from paceline.app.output import Answer, say
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from paceline.deploy import Deployment, DeploySettings
+    from paceline.deploy import Deployment
 
 
 def register(app: Commands) -> None:
@@ -52,6 +51,9 @@ def deploy(
     is_json: common.Json = False,
 ) -> None:
     """Write launch files for a plan and print the one command that starts the job."""
+    from paceline.app.api import deploy as deploy_plan
+    from paceline.plan import read_plan
+
     wanted = common.form_of(form, is_json=is_json)
     if is_list:
         say(_targets_answer(), wanted, None)
@@ -61,8 +63,10 @@ def deploy(
             "a plan and a target are needed",
             hint="write it like paceline deploy plan.yaml --to slurm; `paceline deploy --list`",
         )
-    chosen = _settings(
-        command=command,
+    made = deploy_plan(
+        read_plan(plan),
+        to,
+        command=command or "",
         purpose=purpose,
         choice=choice,
         name=name,
@@ -70,68 +74,12 @@ def deploy(
         data=data,
         checkpoints=checkpoints,
         variant=variant,
-        options=settings or [],
+        settings=_pairs(settings or []),
     )
-    made = _deployment(plan, to, chosen)
     target_folder = folder or Path(f"deploy-{made.target}")
     if not dry_run:
         _write(made, target_folder, can_replace=force)
     say(_answer(made, target_folder, shows_files=dry_run), wanted, None)
-
-
-def _settings(
-    *,
-    command: str | None,
-    purpose: str,
-    choice: int,
-    name: str | None,
-    image: str | None,
-    data: str | None,
-    checkpoints: str | None,
-    variant: str,
-    options: list[str],
-) -> DeploySettings:
-    from typing import get_args
-
-    from paceline.app.inquiry import read_word
-    from paceline.deploy import DeploySettings
-    from paceline.deploy.settings import Purpose
-
-    if choice < 1:
-        raise InvalidInputError(f"there is no choice {choice}", hint="the first is --choice 1")
-    return DeploySettings(
-        command=_words(command),
-        purpose=read_word(purpose, get_args(Purpose), "purpose", command="paceline deploy --help"),
-        choice=choice - 1,
-        name=name,
-        image=image,
-        data=data,
-        checkpoints=checkpoints,
-        variant=variant,
-        options=_pairs(options),
-    )
-
-
-def _deployment(plan: Path, target: str, settings: DeploySettings) -> Deployment:
-    from paceline.deploy import deploy as make_deployment
-    from paceline.plan import read_plan
-
-    found = read_plan(plan)
-    if settings.choice >= len(found.choices):
-        raise InvalidInputError(
-            f"the plan has no choice {settings.choice + 1}",
-            hint=f"it has {len(found.choices)}",
-        )
-    return make_deployment(found, target, settings)
-
-
-def _words(command: str | None) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(command or ""))
-    except ValueError as error:
-        raise InvalidInputError(
-            f"the command cannot be split into words: {error}", hint="check its quotes"
-        ) from None
 
 
 def _pairs(options: list[str]) -> dict[str, str]:
