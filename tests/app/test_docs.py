@@ -57,6 +57,15 @@ def test_every_export_is_in_the_api_reference() -> None:
     assert [name for name in public if f"## paceline.{name}\n" not in page] == []
 
 
+def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (_ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
+    assert "#SBATCH" in capsys.readouterr().out
+
+
 def test_signatures_of_the_api_reference_are_python() -> None:
     page = (_ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
     signatures = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
