@@ -46,7 +46,9 @@ class PlanOptions(TypedDict, total=False):
 
 
 WORK_OPTIONS = (
-    TextOption(name="samples", example="400k", help="Samples per epoch; of a language model, tokens."),
+    TextOption(
+        name="samples", example="400k", help="Samples per epoch; of a language model, tokens."
+    ),
     TextOption(name="epochs", example="30", help="Passes over the samples."),
     TextOption(name="tokens", example="10B", help="Tokens in all, for language models."),
     TextOption(name="rps", example="20", help="Requests per second to be served."),
