@@ -127,11 +127,14 @@ def _attention_dims(raw: RawPass, rows: IntArray, _: IntArray) -> FloatArray:
 
 
 def _recurrent_dims(raw: RawPass, rows: IntArray, _: IntArray) -> FloatArray:
-    """Batch and steps are kept as one product in ``batch``; ``steps`` is 1 for packed input."""
+    """Batch and steps, whichever comes first; packed input has both as one product in ``batch``."""
     data = raw.inputs.at(rows, 0)
     dims = np.zeros((len(rows), NUM_DIMS, NUM_MONOMIALS))
-    dims[:, 0] = raw.dims[data, 0]
-    dims[:, 1] = np.where((raw.tensor_ndim[data] > 2)[:, None], raw.dims[data, 1], _ones(len(rows)))
+    first = raw.dims[data, 0]
+    second = np.where((raw.tensor_ndim[data] > 2)[:, None], raw.dims[data, 1], _ones(len(rows)))
+    is_swapped = (first[:, 1] == 0.0) & (second[:, 1] > 0.0)  # the coefficient of the batch
+    dims[:, 0] = np.where(is_swapped[:, None], second, first)
+    dims[:, 1] = np.where(is_swapped[:, None], first, second)
     dims[:, 2] = _extent(raw, data, -1)
     dims[:, 3, 0] = raw.attributes.at(rows, 3)
     dims[:, 4, 0] = raw.attributes.at(rows, 1)

@@ -129,6 +129,12 @@ class Words:
         return torch.empty(batch, seq, dtype=torch.int64)
 
 
+def monomial_of(name):
+    """Coefficients of the batch, or of the length, alone."""
+    at = {"batch": 1, "seq": 2}[name]
+    return np.eye(9)[at]
+
+
 #: Numbers that a recurrent layer keeps per step and unit beside its input and its output.
 RESERVES = {nn.LSTM: (4, 6), nn.GRU: (3, 5), nn.RNN: (1, 2)}
 
@@ -142,7 +148,10 @@ def test_recurrent_layers_are_one_op_with_a_reserve(cell, platform):
     for kind in (OpKind.EMBEDDING, OpKind.EMBEDDING_BACKWARD,
                  OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD):  # fmt: skip
         assert kinds.count(kind) == 1
-    assert graph.ops.dims[kinds.index(OpKind.RECURRENT), 6, 0] == gates
+    dims = graph.ops.dims[kinds.index(OpKind.RECURRENT)]
+    assert dims[6, 0] == gates
+    assert (dims[0] == monomial_of("batch")).all()  # though steps come first here
+    assert (dims[1] == monomial_of("seq")).all()
     lived = lifetimes(graph, Configuration(precision="fp32", platform=platform))
     per_step = lived.num_bytes[:, 3]
     assert 4 * reserve * 8 in per_step
