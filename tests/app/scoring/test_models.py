@@ -121,3 +121,15 @@ def test_an_image_of_twenty_steps_takes_twenty_passes():
         )
     )
     assert job.num_passes == 20
+
+
+def test_a_cut_of_an_utterance_has_a_rate_and_no_memory():
+    row = {
+        "model": "Tacotron2", "task": "train", "gpu": "A100", "precision": "fp16",
+        "batch_per_gpu": "48", "unit": "mels/s", "framework": "PyTorch NGC 20.10",
+    }  # fmt: skip
+    job = resolve_job(parse_row(row))
+    assert job.is_cut
+    assert (job.units_per_item, job.num_passes) == (566, 8.7)
+    spoken = resolve_job(parse_row(row | {"unit": "audio samples/s"}))
+    assert (spoken.entry, spoken.is_cut) == ("published:waveglow", False)

@@ -45,6 +45,7 @@ class PublishedModel:
             number of such rows.
         num_passes: Passes that make one item: steps of denoising, of a search.
         log_sigma: What is left out of the graph widens the interval by that much.
+        is_cut: The graph is a cut of an item, repeated by ``num_passes``: its memory is no item's.
     """
 
     entry: str
@@ -56,6 +57,7 @@ class PublishedModel:
     is_seq_given: bool = False
     num_passes: float = 1.0
     log_sigma: float = 0.0
+    is_cut: bool = False
 
 
 def resolve_model(row: Row) -> PublishedModel:
@@ -129,6 +131,7 @@ def _published(known: dict[str, str], match: re.Match[str]) -> PublishedModel:
         is_seq_given=bool(known["seq_is"] and known["seq"]),
         num_passes=_number(known["passes"]) or 1.0,
         log_sigma=_number(known["log_sigma"]) or 0.0,
+        is_cut=bool(known["is_cut"]),
     )
 
 

@@ -70,6 +70,7 @@ class Job:
             items nor tokens of the whole sequence.
         num_passes: Passes that make one step of the row.
         log_sigma: What is left out of the graph widens the interval by that much.
+        is_cut: Memory of the graph is not that of an item.
         note: What was assumed where the row is silent.
         requests: What is served, where the row says so.
         assumed: What the row does not say; such rows are predicted and never fitted to.
@@ -88,6 +89,7 @@ class Job:
     units_per_item: float | None
     num_passes: float
     log_sigma: float
+    is_cut: bool = False
     note: str = ""
     requests: Requests | None = None
     assumed: tuple[Assumed, ...] = ()
@@ -123,6 +125,7 @@ def resolve_job(row: Row) -> Job:
         log_sigma=math.hypot(
             model.log_sigma, float(framework["log_sigma"] or 0.0), widening(assumed)
         ),
+        is_cut=model.is_cut,
         note="; ".join(note for note in notes if note),
         requests=requests,
         assumed=assumed,

@@ -180,9 +180,9 @@ def _answer(
         throughput_mid=rate,
         throughput_high=None if rate is None else rate * spread,
         throughput_unit=unit,
-        memory_low_bytes=memory.low_bytes,
-        memory_mid_bytes=memory.mid_bytes,
-        memory_high_bytes=memory.high_bytes,
+        memory_low_bytes=None if cell.job.is_cut else memory.low_bytes,
+        memory_mid_bytes=None if cell.job.is_cut else memory.mid_bytes,
+        memory_high_bytes=None if cell.job.is_cut else memory.high_bytes,
         fits=_fits(cell, lowered, memory, longest),
         power_w=power_w,
         roofline_s=float(prediction.roofline_s[place]),
@@ -226,7 +226,7 @@ def _fits(cell: Cell, lowered: LoweredPass, memory: RankMemory, seq: float) -> s
 
     An engine that queues requests needs the weights and one request.
     """
-    if cell.capacities_bytes is None or "batch" in cell.job.assumed:
+    if cell.capacities_bytes is None or cell.job.is_cut or "batch" in cell.job.assumed:
         return ""
     least, most = cell.capacities_bytes
     low_bytes, high_bytes = memory.low_bytes, memory.high_bytes

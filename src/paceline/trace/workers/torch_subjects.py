@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 #: Modules beside this one, by the beginning of an entry.
 _PUBLISHED = {
     "published": "published_models",
+    "published_frames": "published_frames",
     "published_images": "published_images",
     "published_sequences": "published_sequences",
     "published_speech": "published_speech",
