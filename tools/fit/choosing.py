@@ -19,10 +19,10 @@ from fit.steps import Steps, select
 
 #: Candidates: penalty on the effects of devices and of tables, noise on the features, and whether
 #: the power of the board limits its matrix units.
-_CANDIDATES = ((0.003, 0.1, True), (0.01, 0.2, True), (0.01, 0.2, False))
+_CANDIDATES = ((0.003, 0.05, True), (0.003, 0.1, True), (0.01, 0.2, True), (0.01, 0.2, False))
 _NUM_GROUPS = 2
-_MAX_STEPS = 1200
-_EPOCHS = 4
+_MAX_STEPS = 2400
+_EPOCHS = 6
 
 
 def choose_options(
@@ -49,7 +49,7 @@ def choose_options(
         for p, noise, limited in _CANDIDATES
     ]
     if sum(bool(group) for group in groups) < 2:
-        return candidates[1]
+        return candidates[2]
     error = np.mean(
         [_errors(steps, frames, traits, group, candidates) for group in groups if group], axis=0
     )
