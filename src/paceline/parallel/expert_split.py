@@ -20,7 +20,9 @@ import numpy.typing as npt
 from paceline.errors import InvalidInputError
 from paceline.parallel.split_roles import OpView, view_ops
 from paceline.parallel.tensor_parallel import CollectiveCall, CollectiveTable, collective_table
-from paceline.trace.graph import EXPONENTS, Graph, OpKind, Owner, Phase
+from paceline.trace.graph import DIM_NAMES, EXPONENTS, Graph, OpKind, Owner, Phase
+
+_BATCH, _M, _N, _K = (DIM_NAMES[OpKind.MATMUL].index(name) for name in ("batch", "m", "n", "k"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +174,12 @@ def _scaled(
 
 
 def _exchanges(applied: list[OpView], graph: Graph) -> list[CollectiveCall]:
-    """What tokens bring to the experts and take from them, in forward and in backward."""
+    """What tokens bring to the experts and take from them, in forward and in backward.
+
+    Sizes are those of the products: a gradient that is the same for several experts is one storage
+    and still travels to each.
+    """
+    dims = graph.ops.dims
     calls: list[CollectiveCall] = []
     for module in dict.fromkeys(op.module for op in applied):
         for is_forward in (True, False):
@@ -180,6 +187,9 @@ def _exchanges(applied: list[OpView], graph: Graph) -> list[CollectiveCall]:
                 op for op in applied
                 if op.module == module and (op.phase != Phase.BACKWARD) == is_forward
             ]  # fmt: skip
-            ends = ((mine[0].index, mine[0].inputs[0][0]), (mine[-1].index, mine[-1].outputs[0]))
-            calls += [(op, "all_to_all", graph.storages.elements[s], np.nan) for op, s in ends]
+            ends = ((mine[0].index, _K), (mine[-1].index, _N))
+            calls += [
+                (op, "all_to_all", dims[op, _M] * dims[op, _BATCH, 0] * dims[op, width, 0], np.nan)
+                for op, width in ends
+            ]
     return sorted(calls, key=lambda call: call[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -25,6 +26,13 @@ FP32 = Configuration(precision="fp32", platform="cpu", optimizer_kernel="plain")
 def graph() -> Graph:
     """One training step of the worker's model."""
     return load_workload(ENTRY, optimizer="adam").passes[0].graph
+
+
+@cache
+def expert_graph() -> Graph:
+    """One training step of the model with experts."""
+    with contextlib.chdir(WORKER.parent):
+        return load_workload("expert_model:make_job", optimizer="adam").passes[0].graph
 
 
 @cache

@@ -3,7 +3,7 @@
 python gloo_worker.py MODE RANK WORLD PORT MODEL_FILE
 
 Data and sharded parallel stand here, tensor parallel in ``gloo_splits``, pipelines in
-``gloo_stages``.
+``gloo_stages``, expert parallel in ``gloo_experts``.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ NAMES = {
     "allreduce_": "all_reduce", "all_reduce": "all_reduce",
     "_allgather_base_": "all_gather", "all_gather_into_tensor": "all_gather",
     "_reduce_scatter_base_": "reduce_scatter", "reduce_scatter_tensor": "reduce_scatter",
-    "all_reduce_": "all_reduce",
+    "all_reduce_": "all_reduce", "all_to_all_single": "all_to_all",
 }  # fmt: skip
 
 
@@ -195,6 +195,7 @@ def shard(model, mesh):
 
 
 def main():
+    import gloo_experts
     import gloo_splits
     import gloo_stages
 
@@ -204,14 +205,15 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
     modes = {"ddp": run_ddp, "fsdp": run_fsdp, "hsdp": run_hsdp}
-    modes |= {**gloo_splits.MODES, **gloo_stages.MODES}
+    modes |= {**gloo_splits.MODES, **gloo_stages.MODES, **gloo_experts.MODES}
     with STORAGES:
         loss, calls, kept, parts = modes[mode](path, rank, world)
     if len(parts) > 1:
         mean = torch.tensor(loss)
         dist.all_reduce(mean)
         loss = mean.item() / world
-    expected = reference_loss(path, parts) if rank == 0 else None
+    reference = gloo_experts.REFERENCES.get(mode, reference_loss)
+    expected = reference(path, parts) if rank == 0 else None
     print(json.dumps({"loss": loss, "expected": expected, "calls": calls, "kept": kept}))
     dist.destroy_process_group()
 

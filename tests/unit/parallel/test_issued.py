@@ -6,10 +6,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from gloo_runs import BATCH, FP32, FP32_BYTES, SEQ, graph, run_ranks
+from gloo_runs import BATCH, FP32, FP32_BYTES, SEQ, expert_graph, graph, run_ranks
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallel.expert_split import split_experts
 from paceline.parallel.issued import (
     data_over_tensor_calls,
     data_parallel_calls,
@@ -18,11 +19,12 @@ from paceline.parallel.issued import (
     sharded_calls,
     tensor_parallel_calls,
 )
-from paceline.parallel.links import LinkTable
+from paceline.parallel.links import COLLECTIVES, LinkTable
 from paceline.parallel.strategy import Schedule
 from paceline.parallel.tensor_parallel import split_graph
 from paceline.predict import DeviceTable, Points
-from paceline.trace import lower
+from paceline.trace import lower, monomials
+from paceline.trace.graph import Owner
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.slow
 #: Mode of the worker, and ranks.
 JOBS = (
     ("ddp", 2), ("fsdp", 2), ("hsdp", 4), ("tp", 2), ("pp", 2), ("interleaved", 2), ("ddp_tp", 4),
-    ("pp_tp", 4),
+    ("pp_tp", 4), ("experts", 2), ("experts", 4),
 )  # fmt: skip
 ONE_F_ONE_B = Schedule(kind="1f1b", num_microbatches=BATCH)
 INTERLEAVED = Schedule(kind="interleaved", num_microbatches=BATCH, num_chunks=2)
@@ -84,6 +86,27 @@ def test_tensor_parallel_issues_the_predicted_reductions() -> None:
     predicted = [(name, size) for name, size, _ in tensor_calls(BATCH)]
     for rank in run_ranks("tp", 2):
         assert [tuple(call) for call in rank["calls"]] == predicted
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_expert_ranks_swap_the_predicted_tokens(world) -> None:
+    calls = split_experts(expert_graph(), world).collectives
+    sizes = calls.elements @ monomials(BATCH, SEQ)[0] * FP32_BYTES
+    predicted = [(COLLECTIVES[name], size) for name, size in zip(calls.name, sizes, strict=True)]
+    for rank in run_ranks("experts", world):
+        swapped = [tuple(call) for call in rank["calls"] if call[0] == "all_to_all"]
+        assert swapped == predicted
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_expert_ranks_reduce_what_all_of_them_hold(world) -> None:
+    part = split_experts(expert_graph(), world)
+    lowered = lower(part.graph, FP32)
+    owned = part.graph.storages.owner == Owner.PARAMETER
+    experts = part.graph.storages.elements[owned & part.is_expert, 0].sum() * FP32_BYTES
+    for rank in run_ranks("experts", world):
+        reduced = sum(size for name, size in rank["calls"] if name == "all_reduce")
+        assert reduced == lowered.parameter_bytes - experts
 
 
 def test_data_over_tensor_parallel_issues_both() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gloo_runs import BATCH, FP32, SEQ, graph, run_ranks
+from gloo_runs import BATCH, FP32, SEQ, expert_graph, graph, run_ranks
 
+from paceline.parallel.expert_split import split_experts
 from paceline.parallel.live_storages import (
     pipeline_live_bytes,
     replicated_live_bytes,
@@ -49,6 +50,17 @@ def test_hybrid_sharded_ranks_hold_the_window_of_their_shards() -> None:
 def test_tensor_ranks_hold_their_part() -> None:
     live = lower(part(), FP32).memory.by_owner.sum(axis=1) @ monomials(BATCH, SEQ)[0]
     assert peaks("tp", 2) == pytest.approx([live.max()] * 2, rel=CLOSE)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_expert_ranks_hold_their_part_and_the_tokens_of_all(world) -> None:
+    lowered = lower(split_experts(expert_graph(), world).graph, FP32)
+    live = lowered.memory.by_owner.sum(axis=1) @ monomials(BATCH, SEQ)[0]
+    assert peaks("experts", world) == pytest.approx([live.max()] * world, rel=CLOSE)
+    for rank in run_ranks("experts", world):
+        assert rank["kept"]["parameters"] == lowered.parameter_bytes
+        assert rank["kept"]["gradients"] == lowered.gradient_bytes
+        assert rank["kept"]["states"] == lowered.optimizer_state_bytes
 
 
 def test_replicas_of_tensor_ranks() -> None:
