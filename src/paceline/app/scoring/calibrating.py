@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from paceline.app.scoring.answers import Answer
-from paceline.app.scoring.rows import read_rows
+from paceline.app.scoring.rows import read_cells, read_rows
 from paceline.app.scoring.score import predict_rows
 from paceline.app.scoring.units import units_of_time
 from paceline.catalog import Catalog
@@ -86,7 +85,7 @@ def calibrate_rows(
     )
     measured = [
         _measured_s(cells, answer) if (row.num_gpus or 1) == 1 else None
-        for row, answer, cells in zip(rows, answers, _cells(rows_path), strict=True)
+        for row, answer, cells in zip(rows, answers, read_cells(rows_path), strict=True)
     ]
     found = [
         residual(
@@ -108,11 +107,6 @@ def calibrate_rows(
         num_rows=len(rows), num_used=len(found), devices=_devices(found, calibrated)
     )
     return calibrated, summary
-
-
-def _cells(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _measured_s(cells: dict[str, str], answer: Answer) -> float | None:

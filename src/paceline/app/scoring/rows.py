@@ -90,13 +90,29 @@ def read_rows(path: Path) -> tuple[Row, ...]:
     Raises:
         InvalidInputError: No such file, not text, no rows, or a needed column is missing.
     """
+    rows = tuple(parse_row(cells) for cells in read_cells(path))
+    if not rows:
+        raise InvalidInputError(f"`{path}` has no rows", hint="give at least one row to score")
+    return rows
+
+
+def read_cells(path: Path) -> list[dict[str, str]]:
+    """Every line of a table by column, names in lower case.
+
+    Commas, semicolons and tabs separate, as the header shows; a mark of the byte order is skipped.
+
+    Raises:
+        InvalidInputError: No such file, not text, or a needed column is missing.
+    """
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise InvalidInputError(f"`{path}` is larger than 500 MB", hint="split the table")
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file, strict=False)
-            _check_columns(path, reader.fieldnames)
-            rows = tuple(parse_row(values) for values in reader)
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header = file.readline()
+            names = next(csv.reader([header], delimiter=_separator(header)), [])
+            columns = [name.strip().lower() for name in names]
+            _check_columns(path, columns)
+            return list(csv.DictReader(file, columns, delimiter=_separator(header)))
     except OSError as error:
         raise InvalidInputError(
             f"cannot read `{path}`: {error.strerror}", hint="name a CSV file"
@@ -106,13 +122,18 @@ def read_rows(path: Path) -> tuple[Row, ...]:
             f"`{path}` cannot be read as a table: {error}",
             hint="give a CSV file in UTF-8 with a header line",
         ) from None
-    if not rows:
-        raise InvalidInputError(f"`{path}` has no rows", hint="give at least one row to score")
-    return rows
 
 
-def _check_columns(path: Path, found: object) -> None:
-    names = list(found) if isinstance(found, list) else []
+def _separator(header: str) -> str:
+    """What stands between the names of the columns.
+
+    >>> _separator("model;gpu;unit"), _separator("model,gpu"), _separator("model")
+    (';', ',', ',')
+    """
+    return max(",;\t", key=header.count)
+
+
+def _check_columns(path: Path, names: list[str]) -> None:
     if missing := [name for name in _REQUIRED if name not in names]:
         raise InvalidInputError(
             f"`{path}` lacks the columns {', '.join(missing)}",
