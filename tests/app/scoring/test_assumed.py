@@ -28,13 +28,10 @@ def width(answer: Answer) -> float:
     return math.log(answer.step_high_s / answer.step_low_s)
 
 
-@pytest.mark.parametrize(
-    ("column", "word"), [("precision", "precision"), ("batch_per_gpu", "batch")]
-)
-def test_what_is_assumed_is_said_and_costs_width(column: str, word: str) -> None:
-    told, silent = answers({}, {column: ""})
-    assert word not in told.note
-    assert word in silent.note
+def test_what_is_assumed_is_said_and_costs_width() -> None:
+    told, silent = answers({}, {"batch_per_gpu": ""})
+    assert "batch" not in told.note
+    assert "batch" in silent.note
     assert width(silent) > width(told)
 
 
@@ -43,16 +40,6 @@ def test_an_unknown_framework_is_taken_as_pytorch_and_says_so() -> None:
     assert unknown.step_mid_s == pytest.approx(told.step_mid_s)
     assert "PyTorch" in unknown.note
     assert width(unknown) > width(told)
-
-
-def test_sixteen_bits_are_assumed_only_where_a_unit_multiplies_them() -> None:
-    new, old, plain = answers(
-        {"precision": ""},
-        {"precision": "", "gpu": "GTX 1080 Ti", "batch_per_gpu": "32"},
-        {"precision": "fp32", "gpu": "GTX 1080 Ti", "batch_per_gpu": "32"},
-    )
-    assert new.step_mid_s == answers({})[0].step_mid_s
-    assert old.step_mid_s == plain.step_mid_s
 
 
 def test_an_assumed_batch_fits_and_twice_as_much_would_not() -> None:
@@ -74,4 +61,10 @@ def test_what_is_served_in_which_batch_nobody_can_tell() -> None:
 
 def test_rows_with_assumptions_are_marked_for_fits() -> None:
     assert resolve_job(parse_row(ROW)).assumed == ()
-    assert resolve_job(parse_row(ROW | {"precision": ""})).assumed == ("precision",)
+    assert resolve_job(parse_row(ROW | {"batch_per_gpu": ""})).assumed == ("batch",)
+    assert resolve_job(parse_row(ROW | {"framework": "mine"})).assumed == ("framework",)
+
+
+def test_a_precision_is_never_taken() -> None:
+    with pytest.raises(UnresolvedRowError, match="no precision"):
+        resolve_job(parse_row(ROW | {"precision": ""}))

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from paceline.app.scoring.assumed import Assumed, note_of, precision_of, widening
+from paceline.app.scoring.assumed import Assumed, note_of, widening
 from paceline.app.scoring.models import UnresolvedRowError, resolve_model
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests, requests_of
@@ -99,7 +99,7 @@ def resolve_job(row: Row) -> Job:
     """The job of a row.
 
     Raises:
-        UnresolvedRowError: The model or the precision is unknown, or what is served in which batch.
+        UnresolvedRowError: The model or the precision is unknown, or the batch that is served.
     """
     model = resolve_model(row)
     framework = _framework(row) or _framework(replace(row, framework=""))
@@ -136,7 +136,6 @@ def _assumed(row: Row, batch: float) -> tuple[Assumed, ...]:
     """What the row does not say, in the order of the table of assumptions."""
     missing: dict[Assumed, bool] = {
         "framework": _framework(row) is None,
-        "precision": not row.precision,
         "batch": math.isnan(batch),
     }
     return tuple(what for what, is_missing in missing.items() if is_missing)
@@ -148,9 +147,6 @@ def _context(requests: Requests | None) -> int | None:
 
 def on_device(job: Job, device: Device) -> Job:
     """The job as frameworks run it there: TF32 is plain FP32 where no unit has it."""
-    if "precision" in job.assumed:
-        taken = replace(job.configuration, precision=precision_of(device))
-        return replace(job, configuration=taken)
     if job.configuration.precision != "tf32" or "tf32" in device.peak_flop_per_s:
         return job
     return replace(job, configuration=replace(job.configuration, precision="fp32"))
@@ -216,13 +212,11 @@ def _tuned(row: Row, plain: Configuration) -> Configuration:
 
 def _precision(stated: str, framework: str) -> str:
     """The format that runs; FP32 is TF32, where units have it, in releases that turn it on."""
-    if not stated:
-        return "bf16"  # until the device is known
     for known in read_table("precision_names.csv"):
         if re.fullmatch(known["pattern"], stated.strip(), re.IGNORECASE):
             precision = known["precision"]
             return "tf32" if precision == "fp32" and _has_tf32(framework) else precision
-    raise UnresolvedRowError(f"the precision `{stated}` is not known")
+    raise UnresolvedRowError(f"the precision `{stated}` is not known" if stated else "no precision")
 
 
 def _has_tf32(framework: str) -> bool:
