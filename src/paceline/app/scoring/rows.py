@@ -26,6 +26,8 @@ _TRAINING = re.compile(r"train|tun(e|ing)|\bsft\b|backward|\bfit\b", re.IGNORECA
 #: Without these no row can be understood.
 _REQUIRED = ("model", "gpu")
 _MAX_BYTES = 500_000_000
+#: How many, before the name of a device.
+_GPU_COUNT = re.compile(r"(\d+) ?[x×*] ?(?=[a-z])", re.IGNORECASE)
 #: Commas between groups of three digits.
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:\D|$))")
 #: No input of a job is larger; beyond it a cell is damaged.
@@ -160,7 +162,7 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         flags="; ".join(part for part in (text("compiler_flags"), stated.flags) if part),
         gpu=text("gpu"),
         gpu_memory_gb=number("gpu_mem_gb"),
-        num_gpus=number("n_gpus"),
+        num_gpus=_count(number("n_gpus"), text("gpu")),
         num_nodes=number("n_nodes"),
         interconnect=text("interconnect"),
         parallelism=text("parallelism"),
@@ -174,6 +176,16 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         variant=stated.variant,
         num_steps=stated.num_steps,
     )
+
+
+def _count(stated: float | None, gpu: str) -> float | None:
+    """Devices of a job: as stated, else as its device is written.
+
+    >>> _count(None, "8x A100"), _count(4.0, "8 x A100"), _count(None, "A100")
+    (8.0, 4.0, None)
+    """
+    match = _GPU_COUNT.match(gpu)
+    return float(match[1]) if stated is None and match else stated
 
 
 def _number(text: str) -> float | None:
