@@ -11,7 +11,7 @@ from paceline.parallel import Strategy
 from paceline.parallel.strategy import Schedule
 from paceline.plan.amounts import is_generation
 from paceline.plan.candidates import SHARDINGS
-from paceline.plan.chance import chance_below, normal_cdf
+from paceline.plan.chance import Z_80, chance_below, normal_cdf
 from paceline.plan.own_machines import is_part
 from paceline.plan.place_table import num_devices
 from paceline.plan.places import Place
@@ -22,7 +22,6 @@ from paceline.predict import Bound
 
 #: Communication that adds more than this share of a step is what holds it back.
 _COMMUNICATION_BOUND_FRAC = 0.2
-_Z_80 = 1.2815515655446004
 
 
 def planned_choice(
@@ -233,7 +232,7 @@ def _cost_interval(search: Search, row: int) -> Interval:
 
 
 def _spread(median: float, log_sigma: float) -> Interval:
-    factor = math.exp(_Z_80 * log_sigma)
+    factor = math.exp(Z_80 * log_sigma)
     return Interval(low=median / factor, mid=median, high=median * factor)
 
 

@@ -18,6 +18,7 @@ from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.errors import InvalidInputError
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_bytes
 from paceline.parallel.tensor_parallel import TensorSplit, split_graph
+from paceline.plan.chance import Z_95
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
 from paceline.plan.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table
@@ -33,9 +34,6 @@ _NARROW_FRAC = 0.85
 
 #: So many ranks share state that more would make no difference.
 _MANY_RANKS = 1_000_000
-
-#: The 95 % bound of memory lies so many standard deviations above the median.
-_Z_95 = 1.6448536269514722
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,7 +92,7 @@ class Forecast:
     @property
     def memory_log_sigma(self) -> FloatArray:
         """Standard deviation of log peak memory, (C, D, P)."""
-        return np.log(self.memory_high_bytes / self.memory_mid_bytes) / _Z_95
+        return np.log(self.memory_high_bytes / self.memory_mid_bytes) / Z_95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -347,7 +345,7 @@ def _useful_batches(
     ]
     mid = np.max([b[1] for b in bounds], axis=0)
     high = np.max([b[2] for b in bounds], axis=0)
-    margin = (high / mid) ** (window.memory_z / _Z_95)
+    margin = (high / mid) ** (window.memory_z / Z_95)
     shared = saved_bytes(peak_moments(_largest(lowered), points), _MANY_RANKS, "zero3")
     fits_somewhere = mid - shared <= window.most_bytes[list(rows)].max()
     end = max(int(fits_somewhere.sum()), 1)

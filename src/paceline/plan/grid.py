@@ -20,7 +20,7 @@ from paceline.parallel import LinkTable, Sharding
 from paceline.parallel.sharded_memory import saved_bytes
 from paceline.plan.amounts import is_generation, resolve_job
 from paceline.plan.candidates import SHARDINGS, CandidateTable
-from paceline.plan.chance import chance_below, normal_quantile
+from paceline.plan.chance import Z_80, chance_below, normal_quantile
 from paceline.plan.configurations import DeviceSupport, choose_configurations
 from paceline.plan.evaluation import Amount, Evaluation, evaluate
 from paceline.plan.forecasts import Forecast, forecast
@@ -40,7 +40,6 @@ MAX_DEVICES_PER_MACHINE = 16
 
 #: An 80 % interval wider than this factor to either side is no answer.
 _WIDEST_FACTOR = 2.0
-_Z_80 = 1.2815515655446004
 
 Status = Literal["fits", "out of memory", "abstained"]
 
@@ -388,7 +387,7 @@ def _figures(workload: Workload, grid: _Grid, index: tuple[int, int, int], row: 
     figures = grid.evaluation
     step = _step_interval(grid, index, row)
     samples_per_step = float(figures.samples_per_s[row]) * step.mid
-    spread = math.exp(_Z_80 * float(figures.log_sigma[row]))
+    spread = math.exp(Z_80 * float(figures.log_sigma[row]))
     is_inference = workload.task == "infer"
     return _Figures(
         step_s=step,
@@ -442,7 +441,7 @@ def _why_no_figure(
         )
     if place.count > 1 and not np.isfinite(grid.evaluation.step_s[row]):
         return f"no known link between {place.count} devices"
-    factor = math.exp(_Z_80 * float(grid.evaluation.log_sigma[row]))
+    factor = math.exp(Z_80 * float(grid.evaluation.log_sigma[row]))
     if factor > _WIDEST_FACTOR:
         return f"known only within ×/÷ {factor:.1f}: no measured device is like it"
     return ""

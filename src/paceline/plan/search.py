@@ -17,7 +17,7 @@ from paceline.plan.candidates import (
     CandidateTable,
     enumerate_candidates,
 )
-from paceline.plan.chance import normal_quantile
+from paceline.plan.chance import Z_80, normal_quantile
 from paceline.plan.evaluation import (
     Constraint,
     Evaluation,
@@ -50,7 +50,7 @@ from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
 
 #: An 80 % interval wider than half to double is an abstention.
-_WIDEST_LOG_SIGMA = math.log(2.0) / 1.2815515655446004
+_WIDEST_LOG_SIGMA = math.log(2.0) / Z_80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -23,6 +23,7 @@ from paceline.parallel.search import (
 )
 from paceline.parallel.strategy_table import Fabric
 from paceline.plan.candidates import CandidateTable
+from paceline.plan.chance import Z_95
 from paceline.plan.evaluation import Evaluation
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import PlaceTable
@@ -36,8 +37,6 @@ LEAST_PARAMETERS = 5_000_000_000
 #: Kinds of machine that are searched in full, and strategies kept of each number of them.
 _NUM_FABRICS = 8
 _NUM_BEST = 2
-#: Standard deviations between the median of memory and the bound that the search states.
-_Z_95 = 1.6448536269514722
 #: Tokens per step where neither the goal nor the workload limits the global batch.
 _TOKENS_PER_STEP = 4_194_304
 
@@ -292,7 +291,7 @@ def as_candidates(
             microbatches=np.array(
                 [row.found.strategy.schedule.num_microbatches for row in rows], dtype=np.int64
             ),
-            memory_mid_bytes=bound / np.exp(_Z_95 * sigma),
+            memory_mid_bytes=bound / np.exp(Z_95 * sigma),
         ),
         found=tuple(row.found for row in rows),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from paceline.plan.chance import Z_80, Z_95
 from paceline.planfile import Interval
 from paceline.units import (
     duration_scale,
@@ -18,8 +19,6 @@ ABSENT = "–"
 #: What every figure of planned memory is, in words.
 MEMORY_BOUND = "the bound that holds in nine of ten cases"
 _MILLION = 1e6
-#: Quantile of the normal distribution at 90 % over that at 95 %.
-_SHARE_OF_95_AT_90 = 1.2815515655446004 / 1.6448536269514722
 
 
 def duration_range(seconds: Interval) -> str:
@@ -61,7 +60,7 @@ def memory_bound_bytes(used: Interval) -> float:
     That is the chance at which a plan must fit unless its goal says otherwise; ``used.high`` holds
     at 95 %, and the logarithm of a peak is taken to be normal.
     """
-    return float(used.mid * (used.high / used.mid) ** _SHARE_OF_95_AT_90)
+    return float(used.mid * (used.high / used.mid) ** (Z_80 / Z_95))
 
 
 def memory_share(used: Interval, capacity_bytes: float) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.plan.chance import chance_below, normal_cdf, normal_quantile
+from paceline.plan.chance import Z_80, Z_95, chance_below, normal_cdf, normal_quantile
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,8 @@ def test_chance_rises_with_the_limit(limit, median, log_sigma):
     lower = chance_below(limit, median=median, log_sigma=log_sigma)
     higher = chance_below(limit * 1.5, median=median, log_sigma=log_sigma)
     assert 0.0 <= lower <= higher <= 1.0
+
+
+def test_the_named_bounds_hold_as_often_as_their_names_say():
+    assert normal_cdf(Z_80) - normal_cdf(-Z_80) == pytest.approx(0.8, abs=1e-12)
+    assert normal_cdf(Z_95) == pytest.approx(0.95, abs=1e-12)
