@@ -52,8 +52,11 @@ _GROWING = [
 _GROWTH = float(np.log10(2.0)) / 2
 #: Sizes that the law of growth is asked for: the rows' own, over or times so many decades.
 _REACH = 2.0
-#: Weight of the law, and the least growth of time that costs nothing, over that of the elements.
-_GROWTH_WEIGHT, _LEAST_GROWTH = 30.0, 0.05
+#: Weight of the law, and the least and most growth of time that cost nothing, over that of the
+#: elements.
+_GROWTH_WEIGHT, _LEAST_GROWTH, _MOST_GROWTH = 30.0, 0.05, 1.1
+#: Log10 of bytes over the last-level cache between which streams leave it and may slow down.
+_LEAVES_CACHE = (-1.0, 0.15)
 #: Weight of op rows beside steps; their loss is in log10, that of steps in natural logs.
 _OPERATOR_WEIGHT = 0.5 * 2.3
 #: Streams more: in steps, what small ones take is lost beside the rest and beside dispatch.
@@ -468,7 +471,9 @@ def _operator_loss(predictor, model, drawn):
 
 
 def growth_loss(network: Network, x):
-    """Penalty on streams that would be faster with more elements: no kernel is.
+    """Penalty on streams that would be faster with more elements, or much slower per element.
+
+    No kernel is, but that one which leaves the cache loses its speed.
 
     Args:
         network: Of streams.
@@ -481,7 +486,11 @@ def growth_loss(network: Network, x):
     network.eval()
     growth = _GROWTH + network(x + _GROWTH * along) - network(x)
     network.train(is_training)
-    return _GROWTH_WEIGHT * torch.relu(_LEAST_GROWTH * _GROWTH - growth).mean() / _GROWTH
+    low, high = _LEAVES_CACHE
+    is_kept = (x[:, _STREAM_OVER_L2] < low) | (x[:, _STREAM_OVER_L2] > high)
+    excess = torch.relu(growth - _MOST_GROWTH * _GROWTH) * is_kept
+    lack = torch.relu(_LEAST_GROWTH * _GROWTH - growth)
+    return _GROWTH_WEIGHT * (lack + excess).mean() / _GROWTH
 
 
 def predict_steps(
