@@ -56,7 +56,7 @@ _REACH = 2.0
 #: elements.
 _GROWTH_WEIGHT, _LEAST_GROWTH, _MOST_GROWTH = 30.0, 0.05, 1.1
 #: Log10 of bytes over the last-level cache between which streams leave it and may slow down.
-_LEAVES_CACHE = (-1.0, 0.15)
+_LEAVES_CACHE = (-0.5, 0.0)
 #: Weight of op rows beside steps; their loss is in log10, that of steps in natural logs.
 _OPERATOR_WEIGHT = 0.5 * 2.3
 #: Streams more: in steps, what small ones take is lost beside the rest and beside dispatch.
@@ -484,13 +484,18 @@ def growth_loss(network: Network, x):
     x = x + along * _REACH * (2 * torch.rand(len(x), 1) - 1)
     is_training = network.training
     network.eval()
-    growth = _GROWTH + network(x + _GROWTH * along) - network(x)
+    growth = _GROWTH + _slowed(network, x + _GROWTH * along) - _slowed(network, x)
     network.train(is_training)
     low, high = _LEAVES_CACHE
     is_kept = (x[:, _STREAM_OVER_L2] < low) | (x[:, _STREAM_OVER_L2] > high)
     excess = torch.relu(growth - _MOST_GROWTH * _GROWTH) * is_kept
     lack = torch.relu(_LEAST_GROWTH * _GROWTH - growth)
     return _GROWTH_WEIGHT * (lack + excess).mean() / _GROWTH
+
+
+def _slowed(network, x):
+    """Log10 slowdown of streams, no less than what the cache cannot hold takes."""
+    return torch.maximum(network(x), torch.log10(torch.clamp(_uncached("stream", x), min=1e-3)))
 
 
 def predict_steps(
