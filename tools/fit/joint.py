@@ -484,12 +484,14 @@ def growth_loss(network: Network, x):
     x = x + along * _REACH * (2 * torch.rand(len(x), 1) - 1)
     is_training = network.training
     network.eval()
-    growth = _GROWTH + _slowed(network, x + _GROWTH * along) - _slowed(network, x)
+    more = x + _GROWTH * along
+    least = _GROWTH + network(more) - network(x)
+    most = _GROWTH + _slowed(network, more) - _slowed(network, x)
     network.train(is_training)
     low, high = _LEAVES_CACHE
     is_kept = (x[:, _STREAM_OVER_L2] < low) | (x[:, _STREAM_OVER_L2] > high)
-    excess = torch.relu(growth - _MOST_GROWTH * _GROWTH) * is_kept
-    lack = torch.relu(_LEAST_GROWTH * _GROWTH - growth)
+    excess = torch.relu(most - _MOST_GROWTH * _GROWTH) * is_kept
+    lack = torch.relu(_LEAST_GROWTH * _GROWTH - least)
     return _GROWTH_WEIGHT * (lack + excess).mean() / _GROWTH
 
 
