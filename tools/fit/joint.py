@@ -399,7 +399,8 @@ def fit_jointly(
                 drawn = torch.from_numpy(rng.integers(0, len(one[1]), options.operator_rows))
                 loss = loss + _operator_loss(predictor, model, [t[drawn] for t in one])
                 if model == "stream":
-                    loss = loss + growth_loss(predictor.networks[model], one[0][drawn])
+                    x = _with_rows(one[0][drawn], batches[number], rng)
+                    loss = loss + growth_loss(predictor.networks[model], x)
             loss.backward()
             optimizer.step()
             schedule.step()
@@ -468,6 +469,14 @@ def _operator_loss(predictor, model, drawn):
     miss = (predictor.slowdown(model, x) + effect - target).abs().mean(0)
     share = _OPERATOR_WEIGHT * _WEIGHT_OF.get(model, 1.0)
     return share * (miss * weight).sum() / weight.sum()
+
+
+def _with_rows(x, batch, rng):
+    """Features of streams of op rows, and as many of steps where a batch has them."""
+    if "stream" not in batch["rows"]:
+        return x
+    in_steps = batch["rows"]["stream"][0]
+    return torch.cat([x, in_steps[torch.from_numpy(rng.integers(0, len(in_steps), len(x)))]])
 
 
 def growth_loss(network: Network, x):
