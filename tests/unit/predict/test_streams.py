@@ -33,9 +33,9 @@ def seconds(kind: OpKind) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_elements_are_never_faster(kind: OpKind) -> None:
-    """But for 2.5 % where a learned curve is flat: in launch, a few microseconds."""
+    """But for 2 % where a learned curve is flat: in launch, a few microseconds."""
     time_s, _ = seconds(kind)
-    assert (time_s[:, 1:] > 0.975 * time_s[:, :-1]).all()
+    assert (time_s[:, 1:] > 0.98 * time_s[:, :-1]).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
