@@ -209,9 +209,8 @@ def test_a_stated_limit_of_power_is_kept_and_slows_the_step(tmp_path):
     ("change", "word"),
     [
         ({"gpu": "Quantum 9000"}, "device"),
-        ({"framework": "abacus"}, "framework"),
         ({"precision": "guess"}, "precision"),
-        ({"batch_per_gpu": "", "global_batch": ""}, "batch"),
+        ({"batch_per_gpu": "", "global_batch": "", "task": "infer"}, "batch"),
         ({"batch_per_gpu": "-4"}, "batch"),
         ({"gpu_mem_gb": "3"}, "GB"),
         ({"n_gpus": "8", "parallelism": "TP=4 PP=2"}, "TP=4"),

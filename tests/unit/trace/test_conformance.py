@@ -47,6 +47,7 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "checkpointing": "full"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int8", "compiler": "compiled"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "keeps_quantised_inputs": True}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "widens_in_kernels": True}),
     ("vgg16", {"frozen": ("features",)}),
 )
 TRAINED = ["resnet50", "gpt2", "lstm", "googlenet", "dcgan"]

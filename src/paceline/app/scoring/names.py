@@ -258,8 +258,11 @@ def _batch(row: Row) -> tuple[float, float]:
     """Items per device and microbatch, not a number where training states none; and microbatches.
 
     Raises:
-        UnresolvedRowError: What is served in which batch nobody can tell.
+        UnresolvedRowError: What is served in which batch nobody can tell, or a batch is none.
     """
+    stated = [size for size in (row.batch_per_gpu, row.global_batch) if size is not None]
+    if any(size <= 0 for size in stated):
+        raise UnresolvedRowError("the row states a batch size of zero or less")
     accumulation = max(row.grad_accumulation or 1.0, 1.0)
     devices = max(row.num_gpus or 1.0, 1.0)
     if row.batch_per_gpu and row.batch_per_gpu > 0:
