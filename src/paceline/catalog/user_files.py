@@ -113,7 +113,8 @@ class _File(_Strict):
 
 class _Named(Protocol):
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """By which a row replaces another."""
 
 
 _Entity = TypeVar("_Entity", bound=_Named)

@@ -5,6 +5,7 @@ Standard library and torch only.
 
 import os
 import sys
+from functools import partial
 
 from engine import RequestError, main, time_steps
 
@@ -53,7 +54,7 @@ def matmul(torch, device, wait, dtype, size, request, progress, agree):
     a = torch.rand(size, size, device=device).to(kinds[dtype])
     b = torch.rand(size, size, device=device).to(kinds[dtype])
     out = torch.empty_like(a)
-    step = lambda: torch.mm(a, b, out=out)  # noqa: E731
+    step = partial(torch.mm, a, b, out=out)
     timing = time_steps(step, wait, request["timing"], progress, agree)
     return dict(timing, name="MATMUL", dtype=dtype, shape=[1, size, size, size],
                 flop=2 * size**3, moved_bytes=3 * size * size * a.element_size())  # fmt: skip
@@ -64,7 +65,7 @@ def memory(torch, device, wait, request, progress):
     count = request["memory_elements"]
     a, b = torch.rand(count, device=device), torch.rand(count, device=device)
     out = torch.empty_like(a)
-    step = lambda: torch.add(a, b, alpha=3.0, out=out)  # noqa: E731
+    step = partial(torch.add, a, b, alpha=3.0, out=out)
     timing = time_steps(step, wait, request["timing"], progress)
     return dict(timing, name="ELEMENTWISE", dtype="fp32", shape=[count, 1, 3],
                 flop=2 * count, moved_bytes=12 * count)  # fmt: skip
@@ -73,7 +74,7 @@ def memory(torch, device, wait, request, progress):
 def fresh(torch, device, wait, request, progress):
     """Fill memory that was allocated for it: on a CPU every page of it is handed out anew."""
     count = request["memory_elements"]
-    step = lambda: torch.zeros(count, device=device)  # noqa: E731
+    step = partial(torch.zeros, count, device=device)
     timing = time_steps(step, wait, request["timing"], progress)
     return dict(timing, name="ELEMENTWISE", dtype="fp32", shape=[count, 1, 1], note="fresh",
                 flop=0, moved_bytes=4 * count)  # fmt: skip
@@ -83,7 +84,7 @@ def launch(torch, device, wait, request, progress):
     """An op with next to nothing to do: what dispatching one costs."""
     a = torch.zeros(16, device=device)
     out = torch.empty_like(a)
-    step = lambda: torch.add(a, a, out=out)  # noqa: E731
+    step = partial(torch.add, a, a, out=out)
     timing = time_steps(step, wait, request["timing"], progress)
     return dict(timing, name="ELEMENTWISE", dtype="fp32", shape=[16, 1, 2],
                 flop=16, moved_bytes=192)  # fmt: skip
@@ -94,7 +95,7 @@ def copy(torch, wait, is_pinned, request, progress):
     count = request["memory_elements"]
     host = torch.empty(count, pin_memory=is_pinned)
     device = torch.empty(count, device="cuda")
-    step = lambda: device.copy_(host, non_blocking=is_pinned)  # noqa: E731
+    step = partial(device.copy_, host, non_blocking=is_pinned)
     timing = time_steps(step, wait, request["timing"], progress)
     kind = "pinned" if is_pinned else "pageable"
     return dict(timing, name="HOST_COPY", dtype="fp32", shape=[count, 1, 1], note=kind,
@@ -121,7 +122,7 @@ def together(torch, request, progress):
     yield matmul(torch, place, wait, "fp32", size, request, progress, agree)
     for num_bytes in request["message_bytes"]:
         message = torch.zeros(num_bytes // 4, device=place)
-        step = lambda m=message: distributed.all_reduce(m)  # noqa: E731
+        step = partial(distributed.all_reduce, message)
         timing = time_steps(step, wait, request["timing"], progress, agree)
         yield dict(timing, name="ALL_REDUCE", dtype="fp32", shape=[num_bytes],
                    flop=0, moved_bytes=num_bytes)  # fmt: skip

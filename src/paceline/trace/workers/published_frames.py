@@ -47,9 +47,7 @@ class Tacotron2(nn.Module):
         self.attention = _LocationAttention()
         self.mel, self.gate = nn.Linear(1536, 80), nn.Linear(1536, 1)
         widths = (80, 512, 512, 512, 512, 80)
-        self.postnet = nn.ModuleList(
-            [self._conv(a, b) for a, b in zip(widths, widths[1:])]  # noqa: B905, RUF007
-        )
+        self.postnet = nn.ModuleList([self._conv(a, b) for a, b in zip(widths, widths[1:])])
 
     @staticmethod
     def _conv(inputs, outputs):

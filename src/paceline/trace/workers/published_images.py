@@ -62,7 +62,7 @@ class EfficientDet(nn.Module):
 
     def forward(self, images):
         features = self.backbone(images)[-3:]
-        levels = [lateral(x) for lateral, x in zip(self.lateral, features)]  # noqa: B905
+        levels = [lateral(x) for lateral, x in zip(self.lateral, features)]
         for _ in range(2):
             levels.append(F.max_pool2d(levels[-1], 3, 2, 1))
         for cell in self.cells:
@@ -87,7 +87,7 @@ class SsdResNet34(nn.Module):
         block.conv1.stride, block.downsample[0].stride = (1, 1), (1, 1)
         widths, mids = (256, 512, 512, 256, 256, 256), (256, 256, 128, 128, 128)
         self.extra = nn.ModuleList([])
-        for n, (a, mid, b) in enumerate(zip(widths, mids, widths[1:])):  # noqa: B905
+        for n, (a, mid, b) in enumerate(zip(widths, mids, widths[1:])):
             stride, padding = (2, 1) if n < 3 else (1, 0)
             self.extra.append(
                 nn.Sequential(
@@ -98,7 +98,7 @@ class SsdResNet34(nn.Module):
         self.heads = nn.ModuleList(
             [
                 nn.Conv2d(w, (4 + classes) * n, 3, padding=1)
-                for w, n in zip(widths, (4, 6, 6, 6, 4, 4))  # noqa: B905
+                for w, n in zip(widths, (4, 6, 6, 6, 4, 4))
             ]
         )
         self.columns = 4 + classes
@@ -106,7 +106,7 @@ class SsdResNet34(nn.Module):
     def forward(self, images):
         x = self.backbone(images)
         found = [self.heads[0](x)]
-        for extra, head in zip(self.extra, self.heads[1:]):  # noqa: B905
+        for extra, head in zip(self.extra, self.heads[1:]):
             x = extra(x)
             found.append(head(x))
         joined = [one.reshape(images.shape[0], self.columns, -1) for one in found]
@@ -152,9 +152,7 @@ class UNetIndustrial(nn.Module):
         super().__init__()
         widths = (32, 64, 128, 256)
         self.first = self._pair(1, 32)
-        self.down = nn.ModuleList(
-            [self._pair(a, b) for a, b in zip(widths, (*widths[1:], 512))]  # noqa: B905
-        )
+        self.down = nn.ModuleList([self._pair(a, b) for a, b in zip(widths, (*widths[1:], 512))])
         self.up = nn.ModuleList([nn.ConvTranspose2d(2 * w, w, 2, 2) for w in reversed(widths)])
         self.merge = nn.ModuleList([self._pair(2 * w, w) for w in reversed(widths)])
         self.head = nn.Conv2d(32, 1, 1)
@@ -178,7 +176,7 @@ class UNetIndustrial(nn.Module):
         for pair in self.down:
             kept.append(x)
             x = pair(F.max_pool2d(x, 2))
-        for up, merge, skip in zip(self.up, self.merge, reversed(kept)):  # noqa: B905
+        for up, merge, skip in zip(self.up, self.merge, reversed(kept)):
             x = merge(torch.cat((skip, up(x)), 1))
         return torch.sigmoid(self.head(x))
 

@@ -157,7 +157,7 @@ class _WaveNet(nn.Module):
     def forward(self, audio, mel):
         x, total = self.start(audio), 0
         conditions = self.condition(mel).split(2 * self.channels, 1)
-        for inner, skip, condition in zip(self.inner, self.skip, conditions):  # noqa: B905
+        for inner, skip, condition in zip(self.inner, self.skip, conditions):
             gates = inner(x) + condition
             first, second = gates.split(self.channels, 1)
             residual, out = skip(torch.tanh(first) * torch.sigmoid(second)).split(self.channels, 1)
@@ -183,7 +183,7 @@ class WaveGlow(nn.Module):
         return output.pow(2).sum()
 
     def forward(self, audio, mel):
-        for mixing, flow in zip(self.mixing, self.flows):  # noqa: B905
+        for mixing, flow in zip(self.mixing, self.flows):
             first, second = mixing(audio).split(4, 1)
             shift, scale = flow(first, mel).split(4, 1)
             audio = torch.cat((first, torch.exp(scale) * second + shift), 1)
@@ -238,22 +238,22 @@ class Ssd300(nn.Module):
                 nn.Sequential(
                     _conv_bn(a, mid, 1), _conv_bn(mid, b, 3, 2 if n < 3 else 1, 1 if n < 3 else 0)
                 )
-                for n, (a, mid, b) in enumerate(zip(widths, mids, widths[1:]))  # noqa: B905
+                for n, (a, mid, b) in enumerate(zip(widths, mids, widths[1:]))
             ]
         )
         boxes = (4, 6, 6, 6, 4, 4)
         self.places = nn.ModuleList(
-            [nn.Conv2d(w, 4 * n, 3, padding=1) for w, n in zip(widths, boxes)]  # noqa: B905
+            [nn.Conv2d(w, 4 * n, 3, padding=1) for w, n in zip(widths, boxes)]
         )
         self.scores = nn.ModuleList(
-            [nn.Conv2d(w, classes * n, 3, padding=1) for w, n in zip(widths, boxes)]  # noqa: B905
+            [nn.Conv2d(w, classes * n, 3, padding=1) for w, n in zip(widths, boxes)]
         )
         self.classes = classes
 
     def forward(self, images):
         x = self.backbone(images)
         places, scores = [self.places[0](x)], [self.scores[0](x)]
-        for extra, place, score in zip(self.extra, self.places[1:], self.scores[1:]):  # noqa: B905
+        for extra, place, score in zip(self.extra, self.places[1:], self.scores[1:]):
             x = extra(x)
             places.append(place(x))
             scores.append(score(x))
@@ -269,9 +269,7 @@ class UNetMedical(nn.Module):
     def __init__(self):
         super().__init__()
         widths = (64, 128, 256, 512, 1024)
-        self.down = nn.ModuleList(
-            [self._pair(a, b) for a, b in zip((1, *widths), widths)]  # noqa: B905
-        )
+        self.down = nn.ModuleList([self._pair(a, b) for a, b in zip((1, *widths), widths)])
         self.up = nn.ModuleList([nn.ConvTranspose2d(a, a // 2, 2, 2) for a in reversed(widths[1:])])
         self.merge = nn.ModuleList([self._pair(a, a // 2) for a in reversed(widths[1:])])
         self.head = nn.Conv2d(64, 2, 1)
@@ -295,7 +293,7 @@ class UNetMedical(nn.Module):
         for number, pair in enumerate(self.down):
             x = pair(F.max_pool2d(x, 2) if number else x)
             kept.append(x)
-        for up, merge, skip in zip(self.up, self.merge, reversed(kept[:-1])):  # noqa: B905
+        for up, merge, skip in zip(self.up, self.merge, reversed(kept[:-1])):
             x = up(x)
             edge = (skip.shape[-1] - x.shape[-1]) // 2
             size = x.shape[-1]
@@ -341,12 +339,12 @@ class MaskRcnn(nn.Module):
         for stage in self.stages:
             x = stage(x)
             levels.append(x)
-        merged = [lateral(level) for lateral, level in zip(self.lateral, levels)]  # noqa: B905
+        merged = [lateral(level) for lateral, level in zip(self.lateral, levels)]
         for number in (2, 1, 0):
             merged[number] = merged[number] + F.interpolate(
                 merged[number + 1], size=merged[number].shape[-2:], mode="nearest"
             )
-        pyramid = [smooth(level) for smooth, level in zip(self.smooth, merged)]  # noqa: B905
+        pyramid = [smooth(level) for smooth, level in zip(self.smooth, merged)]
         pyramid.append(F.max_pool2d(pyramid[-1], 1, 2))
         proposals = [self.rpn_out(torch.relu(self.rpn(level))) for level in pyramid]
         boxes = self._pooled(pyramid[1], 7, self.regions)

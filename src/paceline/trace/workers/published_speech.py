@@ -56,7 +56,7 @@ class HifiGan(nn.Module):
 
     def forward(self, mels):
         x = self.first(mels)
-        for up, blocks in zip(self.ups, self.blocks):  # noqa: B905
+        for up, blocks in zip(self.ups, self.blocks):
             x = up(F.leaky_relu(x, 0.1)[:, :, None])[:, :, 0]
             x = sum(block(x) for block in blocks) / 3
         return torch.tanh(self.last(F.leaky_relu(x)))
@@ -160,10 +160,7 @@ class SpeechRecogniser(nn.Module):
             widths = [inputs] + [channels] * repeats
             self.blocks.append(
                 nn.ModuleList(
-                    [
-                        _SpeechLayer(a, b, kernel, is_separable)
-                        for a, b in zip(widths, widths[1:])  # noqa: B905, RUF007
-                    ]
+                    [_SpeechLayer(a, b, kernel, is_separable) for a, b in zip(widths, widths[1:])]
                 )
             )
             self.skips.append(
@@ -182,7 +179,7 @@ class SpeechRecogniser(nn.Module):
 
     def forward(self, mels):
         x = self.first(mels)
-        for layers, skip in zip(self.blocks, self.skips):  # noqa: B905
+        for layers, skip in zip(self.blocks, self.skips):
             y = x
             for layer in layers[:-1]:
                 y = layer(y)

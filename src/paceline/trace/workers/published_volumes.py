@@ -23,7 +23,7 @@ class VolumeUNet(nn.Module):
 
     def __init__(self, widths=(32, 64, 128, 256, 320, 320), classes=3):
         super().__init__()
-        pairs = list(zip(widths, widths[1:]))  # noqa: B905, RUF007
+        pairs = list(zip(widths, widths[1:]))
         self.inward = _double(1, widths[0])
         self.down = nn.ModuleList([_double(a, b, 2) for a, b in pairs])
         self.grow = nn.ModuleList([nn.ConvTranspose3d(b, a, 2, 2) for a, b in pairs[::-1]])
@@ -45,7 +45,7 @@ class VolumeUNet(nn.Module):
         for block in self.down:
             kept.append(block(kept[-1]))
         x = kept.pop()
-        for grow, block in zip(self.grow, self.up):  # noqa: B905
+        for grow, block in zip(self.grow, self.up):
             x = block(torch.cat((grow(x), kept.pop()), 1))
         return self.outward(x)
 

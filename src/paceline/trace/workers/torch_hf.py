@@ -92,6 +92,7 @@ def _fuse_chunked_scan():
     modeling = importlib.import_module("transformers.models.nemotron_h.modeling_nemotron_h")
 
     def fused(hidden_states, dt, decay, keys, queries, chunk_size, **more):
+        """Takes and returns what the library's ``mamba2_chunk_scan`` does."""
         batch, length, heads, width = hidden_states.shape
         groups, size = keys.shape[2:]
         x = hidden_states.reshape(batch, length, groups, -1).transpose(1, 2)

@@ -192,12 +192,10 @@ class MedicalUNet(nn.Module):
         super().__init__()
         widths = [width * 2**n for n in range(depth + 1)]
         self.inward = self._double(1, width)
-        self.down = nn.ModuleList([self._double(a, b) for a, b in zip(widths, widths[1:])])  # noqa: B905, RUF007
+        self.down = nn.ModuleList([self._double(a, b) for a, b in zip(widths, widths[1:])])
         back = widths[::-1]
-        self.grow = nn.ModuleList(
-            [nn.ConvTranspose2d(a, b, 2, 2) for a, b in zip(back, back[1:])]  # noqa: B905, RUF007
-        )
-        self.up = nn.ModuleList([self._double(a, b) for a, b in zip(back, back[1:])])  # noqa: B905, RUF007
+        self.grow = nn.ModuleList([nn.ConvTranspose2d(a, b, 2, 2) for a, b in zip(back, back[1:])])
+        self.up = nn.ModuleList([self._double(a, b) for a, b in zip(back, back[1:])])
         self.outward = nn.Conv2d(width, classes, 1)
 
     @staticmethod
@@ -213,7 +211,7 @@ class MedicalUNet(nn.Module):
         for block in self.down:
             kept.append(block(F.max_pool2d(kept[-1], 2)))
         x = kept.pop()
-        for grow, block in zip(self.grow, self.up):  # noqa: B905
+        for grow, block in zip(self.grow, self.up):
             x = block(torch.cat((kept.pop(), grow(x)), dim=1))
         return self.outward(x)
 
@@ -246,7 +244,7 @@ class NeuralFiltering(nn.Module):
         )
         self.user_deep = nn.Embedding(users, layers[0] // 2)
         self.item_deep = nn.Embedding(items, layers[0] // 2)
-        self.dense = nn.ModuleList([nn.Linear(a, b) for a, b in zip(layers, layers[1:])])  # noqa: B905, RUF007
+        self.dense = nn.ModuleList([nn.Linear(a, b) for a, b in zip(layers, layers[1:])])
         self.outward = nn.Linear(factor + layers[-1], 1)
 
     def forward(self, users, items):
@@ -294,7 +292,7 @@ class Dlrm(nn.Module):
     @staticmethod
     def _dense(widths):
         layers = []
-        for a, b in zip(widths, widths[1:]):  # noqa: B905, RUF007
+        for a, b in zip(widths, widths[1:]):
             layers += [nn.Linear(a, b), nn.ReLU()]
         return nn.Sequential(*layers)
 

@@ -3,6 +3,8 @@
 Standard library only. What is seen at a point is (topology without deaths, deaths, numbers).
 """
 
+import contextlib
+
 BATCHES = (3, 5, 7)
 SEQUENCES = (11, 17)
 #: Lengths longer than what models pad or cut to; where a model takes no such length, the next.
@@ -55,10 +57,8 @@ def _proven(see, views, sequences, far_sequences):
 def _far(see, sequences):
     """The first point that the model takes, and what was seen there."""
     for seq in sequences[:-1]:
-        try:
+        with contextlib.suppress(Exception):
             return (BATCHES[2], seq), see((BATCHES[2], seq))
-        except Exception:
-            continue
     point = (BATCHES[2], sequences[-1])
     return point, see(point)
 
@@ -86,7 +86,7 @@ def _agreeing(see, points):
 def _joined(points, views):
     topology = views[0][0]
     # A cycle that a first call leaves behind holds storages longer: the earliest death is the true.
-    topology["death"] = [min(each) for each in zip(*[deaths for _, deaths, _ in views])]  # noqa: B905
+    topology["death"] = [min(each) for each in zip(*[deaths for _, deaths, _ in views])]
     return points, topology, [numbers for _, _, numbers in views]
 
 
@@ -100,8 +100,8 @@ def _is_polynomial(points, views):
     topology = views[0][0]
     if topology != views[-1][0]:
         return False
-    extents = list(zip(*[numbers["dims"] for _, _, numbers in views]))  # noqa: B905
-    sizes = list(zip(*[numbers["bytes"] for _, _, numbers in views]))  # noqa: B905
+    extents = list(zip(*[numbers["dims"] for _, _, numbers in views]))
+    sizes = list(zip(*[numbers["bytes"] for _, _, numbers in views]))
     grows = {row: _is_bilinear(points, row) or _is_power(points, row) for row in set(extents)}
     if not all(grows.values()):
         return False
@@ -112,11 +112,11 @@ def _is_polynomial(points, views):
 def _tensor_sizes(topology, extents):
     """Bytes of every tensor at the points."""
     sizes, at = set(), 0
-    for storage, ndim in zip(topology["tensor_storage"], topology["tensor_ndim"]):  # noqa: B905
+    for storage, ndim in zip(topology["tensor_storage"], topology["tensor_ndim"]):
         width = topology["element_bytes"][topology["storage_dtype"][storage]]
         product = tuple(width for _ in extents[0]) if extents else ()
         for row in extents[at : at + ndim]:
-            product = tuple(a * b for a, b in zip(product, row))  # noqa: B905
+            product = tuple(a * b for a, b in zip(product, row))
         sizes.add(product)
         at += ndim
     return sizes
@@ -137,7 +137,7 @@ def _is_power(points, row):
     for i, j in POWERS:
         at = [batch**i * seq**j for batch, seq in points]
         slope = (row[-1] - row[0]) / (at[-1] - at[0])
-        if all(_is_near(row[0] + slope * (x - at[0]), v) for x, v in zip(at, row)):  # noqa: B905
+        if all(_is_near(row[0] + slope * (x - at[0]), v) for x, v in zip(at, row)):
             return True
     return False
 

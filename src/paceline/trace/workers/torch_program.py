@@ -21,10 +21,10 @@ def load_program(path):
     try:
         return torch.export.load(path)
     except FileNotFoundError:
-        raise RequestError("no-file", "no file at `%s`" % path)  # noqa: B904
+        raise RequestError("no-file", "no file at `%s`" % path) from None
     except Exception as error:
         message = "`%s` cannot be loaded as an exported program: %s" % (path, error)
-        raise RequestError("no-program", message)  # noqa: B904
+        raise RequestError("no-program", message) from error
     finally:
         torch.load = plain
 
@@ -140,7 +140,7 @@ def _put_on_meta(graph, node):
     is_device = [isinstance(argument, torch.device) for argument in node.args]
     if any(is_device):
         meta = torch.device("meta")
-        pairs = zip(node.args, is_device)  # noqa: B905
+        pairs = zip(node.args, is_device)
         node.args = tuple(meta if is_one else argument for argument, is_one in pairs)
 
 

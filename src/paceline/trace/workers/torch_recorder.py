@@ -436,7 +436,7 @@ class _Recurrent(torch.autograd.Function):
         saved = ctx.saved_tensors
         needed = ctx.needs_input_grad[2:]
         with ctx.recorder.paused():
-            results = [torch.empty_like(t) if n else None for t, n in zip(saved, needed)]  # noqa: B905
+            results = [torch.empty_like(t) if n else None for t, n in zip(saved, needed)]
         inputs = list(saved) + [g for g in grads if g is not None]
         outputs = [r for r in results if r is not None]
         ctx.recorder.record("paceline::recurrent_backward", inputs, outputs, ctx.attributes)

@@ -105,7 +105,7 @@ def _num_bytes(tensor):
         return -1
     if not tensor.numel():
         return 0
-    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))  # noqa: B905
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))
     return (last + 1) * tensor.element_size()
 
 

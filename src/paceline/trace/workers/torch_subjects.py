@@ -127,6 +127,7 @@ class UserSubject(Subject):
         self.optimizers = (*_optimizers(workload), *originals)
 
     def inputs(self, batch, seq):
+        """What the user's function makes, on meta; the model's own without such a function."""
         make = getattr(self._workload, "inputs", None)
         if make is None:
             return super().inputs(batch, seq)
@@ -135,10 +136,12 @@ class UserSubject(Subject):
         return on_meta(made)
 
     def loss(self, output, inputs):
+        """The user's loss, or the usual one of the kind of model."""
         own = getattr(self._workload, "loss", None)
         return super().loss(output, inputs) if own is None else own(output, inputs)
 
     def passes(self, task):
+        """The user's phases or step in training, as (name, repeats, place, run)."""
         phases = getattr(self._workload, "phases", None)
         if phases is not None and task == "train":
             return [self._phase(*checked_phase(phase)) for phase in phases]
@@ -338,10 +341,8 @@ def _transformer_subject(text, _request):
 
 def _number(text):
     for kind in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text
 
 

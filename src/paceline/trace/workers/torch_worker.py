@@ -56,7 +56,7 @@ def serve(request, progress):
     try:
         import torch
     except ImportError as error:
-        raise MissingTorch("this Python has no torch (%s)" % error)  # noqa: B904
+        raise MissingTorch("this Python has no torch (%s)" % error) from error
     from torch_subjects import build_subject
 
     torch.backends.mha.set_fastpath_enabled(False)
