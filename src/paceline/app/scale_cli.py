@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from paceline.app import options as common
@@ -77,30 +78,21 @@ def scale(
 
 def _answer(found: Scaling | Beside) -> Answer:
     from paceline.report.scaling import scaling_markdown, scaling_text
+    from paceline.report.unequal import unequal_markdown, unequal_text
 
+    training, unit = f"{found.title} · training", found.sample_unit
     if isinstance(found, Beside):
-        return _beside_answer(found)
-
-    title = f"{found.title} · training · {found.device}"
+        step = (training, found.assumptions, found.step, unit)
+        return Answer(
+            kind="beside",
+            value=found,
+            text=lambda width: unequal_text(*step, width=width),
+            markdown=partial(unequal_markdown, *step),
+        )
+    curve = (f"{training} · {found.device}", found.assumptions, found.curve, unit)
     return Answer(
         kind="scaling",
         value=found,
-        text=lambda width: scaling_text(
-            title, found.assumptions, found.curve, found.sample_unit, width=width
-        ),
-        markdown=lambda: scaling_markdown(title, found.assumptions, found.curve, found.sample_unit),
-    )
-
-
-def _beside_answer(found: Beside) -> Answer:
-    from paceline.report.unequal import unequal_markdown, unequal_text
-
-    title = f"{found.title} · training"
-    return Answer(
-        kind="beside",
-        value=found,
-        text=lambda width: unequal_text(
-            title, found.assumptions, found.step, found.sample_unit, width=width
-        ),
-        markdown=lambda: unequal_markdown(title, found.assumptions, found.step, found.sample_unit),
+        text=lambda width: scaling_text(*curve, width=width),
+        markdown=partial(scaling_markdown, *curve),
     )

@@ -21,8 +21,8 @@ from typing import TypeVar, get_args
 
 from paceline.errors import InvalidInputError
 from paceline.parallel.strategy import (
+    AXIS_NAMES,
     AxisLevel,
-    AxisName,
     AxisPlacement,
     GradientSync,
     MeshAxis,
@@ -122,6 +122,11 @@ def _only(found: list[_Choice], default: _Choice, text: str) -> _Choice:
     return found[0] if found else default
 
 
+def _known(word: str | None, known: tuple[_Choice, ...]) -> _Choice | None:
+    """The one of ``known`` that is written so; None if none is."""
+    return next((one for one in known if one == word), None)
+
+
 def _options(strategy: Strategy) -> list[str]:
     options: list[str] = [] if strategy.sharding == "none" else [strategy.sharding]
     if strategy.recompute != "none":
@@ -150,11 +155,12 @@ def _parse_mesh(mesh: str, text: str) -> tuple[MeshAxis, ...]:
     axes: list[MeshAxis] = []
     for part in mesh.split("."):
         match = _AXIS.match(part)
-        if match is None or match["name"] not in get_args(AxisName) or int(match["size"]) < 1:
+        name = _known(match["name"], AXIS_NAMES) if match else None
+        if match is None or name is None or int(match["size"]) < 1:
             raise _unreadable(text, detail=f": no axis `{part}`")
+        level: AxisLevel = _known(match["level"], get_args(AxisLevel)) or "auto"
         if int(match["size"]) > 1:
-            level: AxisLevel = match["level"] or "auto"  # type: ignore[assignment]
-            axes.append(MeshAxis(name=match["name"], size=int(match["size"]), level=level))  # type: ignore[arg-type]
+            axes.append(MeshAxis(name=name, size=int(match["size"]), level=level))
     return tuple(axes)
 
 
@@ -175,10 +181,11 @@ def _parse_placement(part: str, text: str) -> Placement:
     by_axis = []
     for entry in entries.split(","):
         match = _PLACED.match(entry)
-        if match is None or match["axis"] not in get_args(AxisName):
+        axis = _known(match["axis"], AXIS_NAMES) if match else None
+        if match is None or axis is None:
             raise _unreadable(text, detail=f": no placement `{entry}`")
         dim = None if match["dim"] is None else int(match["dim"])
-        by_axis.append(AxisPlacement(axis=match["axis"], shard_dim=dim))  # type: ignore[arg-type]
+        by_axis.append(AxisPlacement(axis=axis, shard_dim=dim))
     return Placement(pattern=pattern, by_axis=tuple(by_axis))
 
 

@@ -130,31 +130,24 @@ def prepare_search(
     """
     sizes = np.array(microbatches, dtype=np.float64)
     points = Points(batch=sizes, seq=np.full(len(sizes), float(seq)))
-    variants: list[Variant] = []
-    per_node = fabric.devices_per_node
-    experts = _expert_degrees(graph, per_node)
-    for degree in _powers(max_tensor_degree or per_node):
-        group = TensorGroup(
-            degree=degree,
-            ranks_per_node=per_node,
-            device_link=fabric.device_link,
-            node_link=fabric.node_link,
-            sequence_parallel=degree > 1 and seq % degree == 0,
-        )
-        try:
-            variants += [
-                _variant(graph, how, device, points, group, recipe, calibration)
-                for how in _recomputing(configuration)
-            ]
-        except InvalidInputError:
-            break
-        parts = [group, *_with_context(graph, group, fabric, seq, context_part_tokens)]
-        shared = [one for part in parts for one in _with_experts(part, experts, per_node)]
-        variants += [
-            _variant(graph, how, device, points, one, recipe, calibration)
-            for one in (*parts[1:], *shared)
+    experts = _expert_degrees(graph, fabric.devices_per_node)
+
+    def evaluated(group: TensorGroup) -> list[Variant]:
+        return [
+            evaluated_variant(graph, how, device, points, group, recipe, calibration)
             for how in _recomputing(configuration)
         ]
+
+    variants: list[Variant] = []
+    for group in _tensor_groups(fabric, seq, max_tensor_degree):
+        try:
+            variants += evaluated(group)
+        except InvalidInputError:
+            break
+        longer = [*_with_context(graph, group, fabric, seq, context_part_tokens)]
+        shared = _with_experts([group, *longer], experts, fabric.devices_per_node)
+        for one in (*longer, *shared):
+            variants += evaluated(one)
     return SearchSpace(
         variants=tuple(variants),
         fabric=fabric,
@@ -303,6 +296,20 @@ def _shardings(
         yield "zero3", in_node
 
 
+def _tensor_groups(
+    fabric: Fabric, seq: float, max_tensor_degree: int | None
+) -> Iterator[TensorGroup]:
+    """Powers of two inside a node, with sequence parallel where the sequence divides."""
+    for degree in _powers(max_tensor_degree or fabric.devices_per_node):
+        yield TensorGroup(
+            degree=degree,
+            ranks_per_node=fabric.devices_per_node,
+            device_link=fabric.device_link,
+            node_link=fabric.node_link,
+            sequence_parallel=degree > 1 and seq % degree == 0,
+        )
+
+
 def _divisors(number: int, limit: int) -> list[int]:
     return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
 
@@ -345,11 +352,12 @@ def _expert_degrees(graph: Graph, limit: int) -> list[int]:
 
 
 def _with_experts(
-    group: TensorGroup, degrees: Sequence[int], per_node: int
+    groups: Sequence[TensorGroup], degrees: Sequence[int], per_node: int
 ) -> Iterator[TensorGroup]:
-    """The group with every expert degree that the node has room for."""
-    room = per_node // (group.degree * group.context_degree)
-    yield from (replace(group, expert_degree=degree) for degree in degrees if degree <= room)
+    """Each group with every expert degree that the node has room for."""
+    for group in groups:
+        room = per_node // (group.degree * group.context_degree)
+        yield from (replace(group, expert_degree=degree) for degree in degrees if degree <= room)
 
 
 def _powers(limit: int) -> Iterator[int]:
@@ -363,10 +371,11 @@ def _recomputing(configuration: Configuration) -> list[Configuration]:
     return [replace(configuration, checkpointing=how) for how in _CHECKPOINTING]
 
 
-def _variant(
+def evaluated_variant(
     graph: Graph, configuration: Configuration, device: DeviceTable, points: Points,
     group: TensorGroup, recipe: Recipe, calibration: Calibration | None,
 ) -> Variant:  # fmt: skip
+    """The blocks of a model as the ranks of one group run them."""
     return Variant(
         tensor_degree=group.degree,
         context_degree=group.context_degree,

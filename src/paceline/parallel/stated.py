@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel.blocks import TensorGroup, block_costs, block_names
+from paceline.parallel.blocks import TensorGroup, block_names
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.legality import check_strategy
@@ -23,7 +23,7 @@ from paceline.parallel.offload import (
     without_optimizer,
 )
 from paceline.parallel.rank_program import Recipe, StateBytes, state_bytes
-from paceline.parallel.search import FoundStrategy, found_strategy
+from paceline.parallel.search import FoundStrategy, evaluated_variant, found_strategy
 from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points
@@ -46,17 +46,7 @@ def evaluate_stated(
     recipe: Recipe = "half-weights",
     calibration: Calibration | None = None,
 ) -> FoundStrategy:
-    """Time and memory of one strategy.
-
-    Args:
-        graph: The training step.
-        configuration: How a rank runs it; the strategy says what is recomputed.
-        cluster: On what.
-        strategy: What is asked for; all its ranks are used.
-        seq: Sequence length.
-        global_batch: Items per optimizer step.
-        recipe: How weights are kept.
-        calibration: Of the predictor; the built-in one by default.
+    """Time and memory of one strategy, as `evaluate_batches` has them, at one global batch.
 
     Raises:
         InvalidInputError: The strategy cannot run there, or has no cost model.
@@ -167,16 +157,7 @@ def _variant(
         hides_exchange=cluster.hides_exchange,
     )
     device = DeviceTable.from_devices([cluster.device])
-    return Variant(
-        tensor_degree=group.degree,
-        context_degree=group.context_degree,
-        expert_degree=group.expert_degree,
-        sequence_parallel=group.sequence_parallel,
-        checkpointing=strategy.recompute,
-        costs=block_costs(
-            graph, how, device, points, group, recipe=recipe, calibration=calibration
-        ),
-    )
+    return evaluated_variant(graph, how, device, points, group, recipe, calibration)
 
 
 def _check_sequence(strategy: Strategy, seq: float) -> None:

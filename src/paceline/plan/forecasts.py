@@ -37,7 +37,24 @@ _MANY_RANKS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Forecast:
+class _DeviceFigures:
+    """What devices take for batches; the last two axes are devices and batches."""
+
+    step_s: FloatArray
+    low_s: FloatArray
+    high_s: FloatArray
+    backward_s: FloatArray
+    log_sigma: FloatArray
+    latency_s: FloatArray
+    ttft_s: FloatArray
+    energy_j: FloatArray
+    memory_low_bytes: FloatArray
+    memory_mid_bytes: FloatArray
+    memory_high_bytes: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Forecast(_DeviceFigures):
     """What one batch asks of one device.
 
     Attributes:
@@ -68,17 +85,6 @@ class Forecast:
 
     configurations: tuple[Configuration, ...]
     batch: FloatArray
-    step_s: FloatArray
-    low_s: FloatArray
-    high_s: FloatArray
-    backward_s: FloatArray
-    log_sigma: FloatArray
-    latency_s: FloatArray
-    ttft_s: FloatArray
-    energy_j: FloatArray
-    memory_low_bytes: FloatArray
-    memory_mid_bytes: FloatArray
-    memory_high_bytes: FloatArray
     bound: npt.NDArray[np.int8]
     flop: FloatArray
     gradient_bytes: FloatArray
@@ -115,20 +121,9 @@ class BatchWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Cell:
+class _Cell(_DeviceFigures):
     """One configuration on its devices; shapes (rows, P), else as in `Forecast`."""
 
-    step_s: FloatArray
-    low_s: FloatArray
-    high_s: FloatArray
-    backward_s: FloatArray
-    log_sigma: FloatArray
-    latency_s: FloatArray
-    ttft_s: FloatArray
-    energy_j: FloatArray
-    memory_low_bytes: FloatArray
-    memory_mid_bytes: FloatArray
-    memory_high_bytes: FloatArray
     bound: FloatArray
     flop: FloatArray
 

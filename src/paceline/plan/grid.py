@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypedDict
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -74,17 +74,17 @@ class GridCell:
     precision: str
     compiler: str
     status: Status
-    step_s: Interval | None
-    samples_per_s: Interval | None
-    latency_s: Interval | None
-    ttft_s: Interval | None
-    efficiency_frac: float | None
-    energy_j_per_sample: float | None
     memory_bytes: Interval
     memory_capacity_bytes: float
     chance_memory: float
     bound: str
     reason: str
+    step_s: Interval | None = None
+    samples_per_s: Interval | None = None
+    latency_s: Interval | None = None
+    ttft_s: Interval | None = None
+    efficiency_frac: float | None = None
+    energy_j_per_sample: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,8 +341,7 @@ def _cell(workload: Workload, place: _GridPlace, grid: _Grid, row: int) -> GridC
     capacity = _capacity_bytes(place.device)
     memory = _memory(grid, index, row)
     reason = _why_no_figure(place, grid, row, memory, capacity)
-    figures = _figures(workload, grid, index, row) if not reason else _NO_FIGURES
-    return GridCell(
+    cell = GridCell(
         device=place.device.name,
         num_devices=place.count,
         batch_per_device=int(grid.predictions.batch[index[2]]),
@@ -358,38 +357,21 @@ def _cell(workload: Workload, place: _GridPlace, grid: _Grid, row: int) -> GridC
         ),
         bound=Bound(int(grid.predictions.bound[index])).name.lower(),
         reason=reason,
-        **figures,
     )
+    return cell if reason else _with_figures(cell, workload, grid, index, row)
 
 
-class _Figures(TypedDict):
-    """The figures that a cell has only where it fits."""
-
-    step_s: Interval | None
-    samples_per_s: Interval | None
-    latency_s: Interval | None
-    ttft_s: Interval | None
-    efficiency_frac: float | None
-    energy_j_per_sample: float | None
-
-
-_NO_FIGURES = _Figures(
-    step_s=None,
-    samples_per_s=None,
-    latency_s=None,
-    ttft_s=None,
-    efficiency_frac=None,
-    energy_j_per_sample=None,
-)
-
-
-def _figures(workload: Workload, grid: _Grid, index: tuple[int, int, int], row: int) -> _Figures:
+def _with_figures(
+    cell: GridCell, workload: Workload, grid: _Grid, index: tuple[int, int, int], row: int
+) -> GridCell:
+    """A cell that fits, with its figures."""
     figures = grid.evaluation
     step = _step_interval(grid, index, row)
     samples_per_step = float(figures.samples_per_s[row]) * step.mid
     spread = math.exp(Z_80 * float(figures.log_sigma[row]))
     is_inference = workload.task == "infer"
-    return _Figures(
+    return replace(
+        cell,
         step_s=step,
         samples_per_s=Interval(
             low=samples_per_step / step.high,

@@ -19,10 +19,10 @@ from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.forecast_choice import pinned_count
 from paceline.plan.forecasts import Forecast
 from paceline.plan.goal import Goal
-from paceline.plan.place_table import PlaceTable
 from paceline.plan.places import Place
 from paceline.plan.question import Question
 from paceline.plan.whole_strategies import (
+    Ground,
     PlacedStrategy,
     WholeStrategies,
     as_candidates,
@@ -101,38 +101,29 @@ def narrowed(candidates: CandidateTable, forecast: Forecast, pinned: Strategy) -
     return candidates.take(np.flatnonzero(kept))
 
 
-def evaluate_pinned(
-    question: Question,
-    places: Sequence[Place],
-    table: PlaceTable,
-    forecast: Forecast,
-    pinned: Strategy,
-) -> WholeStrategies:
+def evaluate_pinned(ground: Ground, pinned: Strategy) -> WholeStrategies:
     """The pinned strategy on every kind of machine, with the fastest microbatch sizes that fit.
 
     Args:
-        question: What is asked.
-        places: Where it could run.
-        table: The same as arrays.
-        forecast: Of one device each.
+        ground: What is asked, and where it could run.
         pinned: The strategy.
 
     Raises:
         InvalidInputError: It can run on no kind of machine.
         DoesNotFitError: It can run, but fits on none.
     """
-    microbatches = _microbatches(question, pinned)
+    microbatches = _microbatches(ground.question, pinned)
     rows: list[PlacedStrategy] = []
     failures: list[DoesNotFitError | InvalidInputError] = []
-    kinds = machine_kinds(places, table)
-    for members in sorted(kinds, key=lambda kind: -float(table.memory_bytes[kind[0]])):
+    memory_bytes = ground.table.memory_bytes
+    for members in sorted(machine_kinds(ground), key=lambda kind: -float(memory_bytes[kind[0]])):
         try:
-            rows += _rows_of(question, places, table, forecast, members, pinned, microbatches)
+            rows += _as_stated(ground, members, pinned, microbatches)
         except (DoesNotFitError, InvalidInputError) as error:
             failures.append(error)
     if not rows:
-        raise _told(failures) or _no_machine(pinned, places)
-    return as_candidates(rows, table, forecast)
+        raise _told(failures) or _no_machine(pinned, ground.places)
+    return as_candidates(rows, ground)
 
 
 def _microbatches(question: Question, pinned: Strategy) -> list[int]:
@@ -152,28 +143,22 @@ def _microbatches(question: Question, pinned: Strategy) -> list[int]:
     return [most] if goal.global_batch else [2**power for power in range(most.bit_length())]
 
 
-def _rows_of(
-    question: Question,
-    places: Sequence[Place],
-    table: PlaceTable,
-    forecast: Forecast,
-    members: Sequence[int],
-    pinned: Strategy,
-    microbatches: Sequence[int],
+def _as_stated(
+    ground: Ground, members: Sequence[int], pinned: Strategy, microbatches: Sequence[int]
 ) -> list[PlacedStrategy]:
     """The pinned strategy on one kind of machine, in all its places; none if parts are left."""
-    first, goal = members[0], question.goal
-    per_node = int(table.devices_per_node[first])
+    first, goal, configurations = members[0], ground.question.goal, ground.forecast.configurations
+    per_node = int(ground.table.devices_per_node[first])
     num_nodes, left = divmod(pinned.num_ranks, per_node)
-    cell = reference_cell(
-        forecast, int(table.device[first]), [how.precision for how in forecast.configurations]
-    )
+    cell = reference_cell(ground, first, [how.precision for how in configurations])
     if left or cell is None or goal.pins.get("nodes", str(num_nodes)) != str(num_nodes):
         return []
     found = evaluate_batches(
-        question.workload.passes[0].graph, forecast.configurations[cell[0]],
-        _cluster(places[first], per_node), pinned, seq=question.seq, microbatches=microbatches,
-        capacity_bytes=float(table.memory_bytes[first]), calibration=question.calibration,
+        ground.question.workload.passes[0].graph, configurations[cell[0]],
+        _cluster(ground.places[first], per_node), pinned,
+        seq=ground.question.seq, microbatches=microbatches,
+        capacity_bytes=float(ground.table.memory_bytes[first]),
+        calibration=ground.question.calibration,
     )  # fmt: skip
     best = sorted(found, key=lambda one: one.step_s / one.microbatch)[:_NUM_BEST]
     return [

@@ -45,7 +45,7 @@ from paceline.plan.place_table import (
 )
 from paceline.plan.places import PlaceSearch, find_places
 from paceline.plan.question import Question, SearchOptions
-from paceline.plan.whole_strategies import joined, search_whole
+from paceline.plan.whole_strategies import Ground, joined, search_whole
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
 
@@ -164,8 +164,9 @@ def _candidates(
 ) -> tuple[CandidateTable, tuple[FoundStrategy, ...]]:
     """What competes, and the strategies of the last of them, which were searched as a whole."""
     pinned = pinned_strategy(question.goal, found.places)
+    ground = Ground(question=question, places=found.places, table=places, forecast=forecast)
     if pinned is not None and question.is_training and not is_searched(pinned):
-        stated = evaluate_pinned(question, found.places, places, forecast, pinned)
+        stated = evaluate_pinned(ground, pinned)
         return stated.candidates, stated.found
     node_counts = _node_counts(question)
     first = enumerate_candidates(
@@ -179,7 +180,7 @@ def _candidates(
     if pinned is not None:
         return narrowed(first, forecast, pinned), ()
     evaluation = _evaluation(question, found, places, forecast, first)
-    whole = search_whole(question, found.places, places, forecast, first, evaluation, node_counts)
+    whole = search_whole(ground, first, evaluation, node_counts)
     return (first, ()) if whole is None else (joined(first, whole.candidates), whole.found)
 
 

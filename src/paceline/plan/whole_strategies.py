@@ -42,6 +42,23 @@ _TOKENS_PER_STEP = 4_194_304
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ground:
+    """What complete strategies are searched on.
+
+    Attributes:
+        question: What is asked.
+        places: Where it could run.
+        table: The same as arrays.
+        forecast: Of one device each.
+    """
+
+    question: Question
+    places: tuple[Place, ...]
+    table: PlaceTable
+    forecast: Forecast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WholeStrategies:
     """Candidates whose strategy was searched as a whole.
 
@@ -55,10 +72,7 @@ class WholeStrategies:
 
 
 def search_whole(
-    question: Question,
-    places: Sequence[Place],
-    table: PlaceTable,
-    forecast: Forecast,
+    ground: Ground,
     candidates: CandidateTable,
     evaluation: Evaluation,
     node_counts: Sequence[int],
@@ -66,23 +80,21 @@ def search_whole(
     """Search complete strategies where that can pay; None where it cannot.
 
     Args:
-        question: What is asked.
-        places: Where it could run.
-        table: The same as arrays.
-        forecast: Of one device each.
+        ground: What is asked, and where it could run.
         candidates: Of the first search.
         evaluation: Their figures.
         node_counts: Machine counts to try.
     """
+    question = ground.question
     is_large = question.workload.num_parameters >= LEAST_PARAMETERS
     if not (question.is_training and is_large) or "strategy" in question.goal.pins:
         return None
     rows: list[PlacedStrategy] = []
-    for members in _shortlist(places, table, candidates, evaluation):
-        cell = reference_cell(forecast, int(table.device[members[0]]), _HALF_PRECISIONS)
+    for members in _shortlist(ground, candidates, evaluation):
+        cell = reference_cell(ground, members[0], _HALF_PRECISIONS)
         if cell is not None:
-            rows += _rows_of(question, places, table, forecast, members, cell, node_counts)
-    return as_candidates(rows, table, forecast) if rows else None
+            rows += _searched(ground, members, cell, node_counts)
+    return as_candidates(rows, ground) if rows else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +115,7 @@ class PlacedStrategy:
 
 
 def _shortlist(
-    places: Sequence[Place],
-    table: PlaceTable,
-    candidates: CandidateTable,
-    evaluation: Evaluation,
+    ground: Ground, candidates: CandidateTable, evaluation: Evaluation
 ) -> list[list[int]]:
     """Places of the best few kinds of machine: alike in device, number and links.
 
@@ -114,27 +123,24 @@ def _shortlist(
     that differ in a limit alone are chosen from the same candidates.
     """
     kind_of = {
-        index: members
-        for members in machine_kinds(places, table, are_ranked=True)
-        for index in members
+        index: members for members in machine_kinds(ground, are_ranked=True) for index in members
     }
-    first = [*_nearest_front(table, candidates, evaluation), *_roomiest(table, kind_of)]
+    nearest = _nearest_front(ground.table, candidates, evaluation)
+    first = [*nearest, *_roomiest(ground.table, kind_of)]
     chosen = {id(kind_of[index]): kind_of[index] for index in first if index in kind_of}
     return list(chosen.values())[:_NUM_FABRICS]
 
 
-def machine_kinds(
-    places: Sequence[Place], table: PlaceTable, *, are_ranked: bool = False
-) -> list[list[int]]:
+def machine_kinds(ground: Ground, *, are_ranked: bool = False) -> list[list[int]]:
     """Places by kind of machine: alike in device, number and links.
 
     Args:
-        places: Where it could run.
-        table: The same as arrays.
+        ground: Where it could run.
         are_ranked: Whether only places with a fresh price count.
     """
     kinds: dict[tuple[object, ...], list[int]] = {}
-    for index, place in enumerate(places):
+    table = ground.table
+    for index, place in enumerate(ground.places):
         if place.device.kind != "cpu" and (table.is_ranked[index] or not are_ranked):
             kinds.setdefault(_kind(place, table, index), []).append(index)
     return list(kinds.values())
@@ -169,16 +175,15 @@ def _roomiest(table: PlaceTable, members: Iterable[int]) -> list[int]:
     return [index for pair in zip(by_price, by_size, strict=True) for index in pair]
 
 
-def reference_cell(
-    forecast: Forecast, device: int, precisions: Sequence[str]
-) -> tuple[int, int] | None:
-    """A configuration and batch whose spread stands for the device; None where none is known.
+def reference_cell(ground: Ground, place: int, precisions: Sequence[str]) -> tuple[int, int] | None:
+    """A configuration and batch whose spread stands for a device; None where none is known.
 
     Args:
-        forecast: Of one device each.
-        device: Its row.
+        ground: What is asked, and where it could run.
+        place: Row of a place with the device.
         precisions: Accepted ones.
     """
+    forecast, device = ground.forecast, int(ground.table.device[place])
     for configuration, how in enumerate(forecast.configurations):
         known = np.flatnonzero(np.isfinite(forecast.step_s[configuration, device]))
         if (
@@ -190,18 +195,12 @@ def reference_cell(
     return None
 
 
-def _rows_of(
-    question: Question,
-    places: Sequence[Place],
-    table: PlaceTable,
-    forecast: Forecast,
-    members: Sequence[int],
-    cell: tuple[int, int],
-    node_counts: Sequence[int],
+def _searched(
+    ground: Ground, members: Sequence[int], cell: tuple[int, int], node_counts: Sequence[int]
 ) -> list[PlacedStrategy]:
     """The best strategies of one kind of machine, for each number of them, in all its places."""
-    first = members[0]
-    space = _space(question, places[first], table, forecast, first, cell[0])
+    first, question, table = members[0], ground.question, ground.table
+    space = _space(ground, first, cell[0])
     rows = []
     for num_nodes in node_counts:
         num_devices = int(num_nodes * table.devices_per_node[first])
@@ -218,15 +217,9 @@ def _rows_of(
     return rows
 
 
-def _space(
-    question: Question,
-    place: Place,
-    table: PlaceTable,
-    forecast: Forecast,
-    index: int,
-    configuration: int,
-) -> SearchSpace:
-    how = forecast.configurations[configuration]
+def _space(ground: Ground, index: int, configuration: int) -> SearchSpace:
+    question, table, place = ground.question, ground.table, ground.places[index]
+    how = ground.forecast.configurations[configuration]
     bandwidth = place.device.memory_bytes_per_s
     assert bandwidth is not None
     return prepare_search(
@@ -269,10 +262,9 @@ def _best(
         return ()
 
 
-def as_candidates(
-    rows: Sequence[PlacedStrategy], table: PlaceTable, forecast: Forecast
-) -> WholeStrategies:
+def as_candidates(rows: Sequence[PlacedStrategy], ground: Ground) -> WholeStrategies:
     """Placed strategies as rows of the candidate table."""
+    table, forecast = ground.table, ground.forecast
     place = np.array([row.place for row in rows], dtype=np.int64)
     configuration = np.array([row.cell[0] for row in rows], dtype=np.int64)
     batch = np.array([row.cell[1] for row in rows], dtype=np.int64)
