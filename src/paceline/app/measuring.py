@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO, get_args
 
 from paceline.app.foresight import ledger_of, local_model
+from paceline.app.inquiry import read_word
 from paceline.catalog import load_catalog
 from paceline.catalog.entities import Machine
 from paceline.dtypes import find_precision
@@ -395,12 +396,10 @@ def _stacks(request: MeasureRequest) -> dict[str, Stack]:
 
 
 def _modes(names: Sequence[str]) -> tuple[Mode, ...]:
-    for name in names:
-        if name not in get_args(Mode):
-            raise UnknownNameError.from_name(
-                "mode", name, get_args(Mode), command="paceline measure --help"
-            )
-    return names  # type: ignore[return-value]
+    known = get_args(Mode)
+    return tuple(
+        read_word(name, known, "mode", command="paceline measure --help") for name in names
+    )
 
 
 def _environment() -> tuple[str, ...]:

@@ -57,9 +57,8 @@ def takes(*options: TextOption) -> Callable[[Verb], Verb]:
         required = [parameter for parameter in own if parameter.default is parameter.empty]
         optional = [parameter for parameter in own if parameter.default is not parameter.empty]
         table = [_parameter(option) for option in options]
-        verb.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[*required, *table, *optional]
-        )
+        whole = signature.replace(parameters=[*required, *table, *optional])
+        verb.__dict__["__signature__"] = whole
         return verb
 
     return decorate

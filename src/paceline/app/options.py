@@ -8,7 +8,7 @@ from typing import Annotated, get_args
 
 from paceline.app.command_line import Argument, Option
 from paceline.app.output import Form
-from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.errors import InvalidInputError
 
 Model = Annotated[
     str,
@@ -70,12 +70,10 @@ def form_of(name: str, *, is_json: bool) -> Form:
     Raises:
         UnknownNameError: No such form.
     """
-    if is_json:
-        return "json"
-    for form in get_args(Form):
-        if name == form:
-            return form  # type: ignore[no-any-return]
-    raise UnknownNameError.from_name("format", name, get_args(Form), command="paceline plan --help")
+    from paceline.app.inquiry import read_word
+
+    known: tuple[Form, ...] = get_args(Form)
+    return "json" if is_json else read_word(name, known, "format", command="paceline plan --help")
 
 
 def check_above_zero(**given: float | None) -> None:

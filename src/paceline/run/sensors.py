@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,11 +173,11 @@ def _gpu_energy_j(readings: Sequence[Reading], index: int) -> float | None:
     )
 
 
-def _mean(values: object) -> float | None:
-    present = [float(v) for v in values if v is not None]  # type: ignore[attr-defined]
+def _mean(values: Iterable[float | None]) -> float | None:
+    present = [v for v in values if v is not None]
     return sum(present) / len(present) if present else None
 
 
-def _any(values: object) -> bool | None:
-    present = [bool(v) for v in values if v is not None]  # type: ignore[attr-defined]
+def _any(values: Iterable[bool | None]) -> bool | None:
+    present = [v for v in values if v is not None]
     return any(present) if present else None

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 from paceline.run.worker import WORKERS
@@ -244,9 +245,9 @@ def _has_module(python: Path, name: str) -> bool:
     return python.exists() and subprocess.run([python, "-c", code], check=False).returncode == 0
 
 
-def _spec(name: str, row: Mapping[str, object]) -> StackSpec:
-    lists = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-    return StackSpec(name=name, **lists)  # type: ignore[arg-type]
+def _spec(name: str, row: Mapping[str, Any]) -> StackSpec:
+    lists: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    return StackSpec(name=name, **lists)
 
 
 def _pip_arguments(spec: StackSpec) -> Iterator[list[str]]:
