@@ -8,7 +8,7 @@ from paceline.app import options as common
 from paceline.app.api import devices as find_devices
 from paceline.app.api import offers as find_offers
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, say
+from paceline.app.output import Answer, answer_of, say
 from paceline.catalog import Device, Offer
 from paceline.report.catalogs import device_page, device_table, offer_table
 from paceline.report.tables import markdown_table, text_table
@@ -102,10 +102,4 @@ def _devices_answer(found: tuple[Device, ...]) -> Answer:
 
 
 def _offers_answer(found: tuple[Offer, ...]) -> Answer:
-    table = offer_table(found)
-    return Answer(
-        kind="offers",
-        value=found,
-        text=lambda width: text_table(table, width=width),
-        markdown=lambda: markdown_table(table),
-    )
+    return answer_of("offers", found, offer_table(found))

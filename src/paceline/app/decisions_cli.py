@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, say
+from paceline.app.output import Answer, answer_of, say
 from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ def fits(
     from paceline.catalog import find_device, load_catalog
     from paceline.plan.fitting import fitted_cards
     from paceline.report import decisions as report
-    from paceline.report.tables import markdown_table, text_table
 
     common.check_above_zero(cards=cards)
     catalog = load_catalog(tuple(facts or ()))
@@ -80,13 +79,7 @@ def fits(
         raise UnknownNameError.from_name("machine", machine, machines)
     asked = (find_device(catalog, device),) if device else ()
     found = fitted_cards(catalog, machines[machine.lower()], asked, num_cards=cards)
-    table = report.fit_table(found)
-    answer = Answer(
-        kind="fits",
-        value=found,
-        text=lambda width: text_table(table, width=width),
-        markdown=lambda: markdown_table(table),
-    )
+    answer = answer_of("fits", found, report.fit_table(found))
     say(answer, common.form_of(form, is_json=is_json), output)
 
 
@@ -113,7 +106,7 @@ def bill(
 ) -> None:
     """Price a job, not an hour: billing rules, interruptions, storage, traffic, price age."""
     from paceline.app.inquiry import read_day, read_word
-    from paceline.catalog import find_offer, load_catalog
+    from paceline.catalog import find_offer, known_on, load_catalog
     from paceline.plan.interruption import Checkpointing
     from paceline.plan.price import TERMS, JobDemand, price_job, rental_terms
     from paceline.report import decisions as report
@@ -132,8 +125,9 @@ def bill(
         ),
     )
     way = read_word(term, TERMS, "term", command="paceline bill --help")
-    rented = find_offer(load_catalog(tuple(facts or ())), offer)
-    terms = rental_terms(rented, term=way, today=read_day(as_of), region=region)
+    today = read_day(as_of)
+    rented = find_offer(known_on(load_catalog(tuple(facts or ())), today), offer)
+    terms = rental_terms(rented, term=way, today=today, region=region)
     found = price_job(demand, terms)
     answer = Answer(
         kind="bill",
@@ -202,7 +196,6 @@ def feed(
         workers_needed,
     )
     from paceline.report import decisions as report
-    from paceline.report.tables import markdown_table, text_table
 
     common.check_above_zero(
         size=size, cores=cores, rate=rate, devices=num_devices, measured=measured
@@ -212,21 +205,13 @@ def feed(
         host = calibrated_host(host, pipeline, measured)
     delivered = predict_input(pipeline, host)
     table = report.input_table(delivered, remedies(pipeline, host))
-    stages = report.stage_table(delivered)
     sentence = f"limited by {delivered.limit}"
     if rate is not None:
         fed = feed_step(pipeline.batch / rate, pipeline, host, num_devices=num_devices)
         needed = workers_needed(pipeline, host, num_devices * rate)
         workers_text = "no number of workers" if needed is None else f"{needed} workers"
         sentence = f"{describe_feed(fed, delivered, num_devices)}; {workers_text} would do"
-    answer = Answer(
-        kind="input_side",
-        value=delivered,
-        text=lambda width: "\n\n".join(
-            (sentence, text_table(table, width=width), text_table(stages, width=width))
-        ),
-        markdown=lambda: "\n\n".join((sentence, markdown_table(table), markdown_table(stages))),
-    )
+    answer = answer_of("input_side", delivered, sentence, table, report.stage_table(delivered))
     say(answer, common.form_of(form, is_json=is_json), output)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, say
+from paceline.app.output import Answer, answer_of, say
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -124,13 +124,6 @@ def _answer(made: Deployment, folder: Path, *, shows_files: bool) -> Answer:
 def _targets_answer() -> Answer:
     from paceline.app.deployments import target_table
     from paceline.deploy import targets
-    from paceline.report.tables import markdown_table, text_table
 
     found = targets()
-    table = target_table(found)
-    return Answer(
-        kind="targets",
-        value=found,
-        text=lambda width: text_table(table, width=width),
-        markdown=lambda: markdown_table(table),
-    )
+    return answer_of("targets", found, target_table(found))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from paceline.app import options as common
 from paceline.app.api import models as zoo_models
 from paceline.app.command_line import Commands
-from paceline.app.output import Answer, say
+from paceline.app.output import answer_of, say
 from paceline.report.models import model_table
-from paceline.report.tables import markdown_table, text_table
 
 
 def register(app: Commands) -> None:
@@ -27,11 +26,4 @@ def models(
     """
     wanted = common.form_of(form, is_json=is_json)
     found = zoo_models()
-    table = model_table(found)
-    answer = Answer(
-        kind="models",
-        value=found,
-        text=lambda width: text_table(table, width=width),
-        markdown=lambda: markdown_table(table),
-    )
-    say(answer, wanted, output)
+    say(answer_of("models", found, model_table(found)), wanted, output)

@@ -12,9 +12,12 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from paceline.writing import write_whole
+
+if TYPE_CHECKING:
+    from paceline.report.tables import Table
 
 #: Version of the layout of every JSON answer; it grows when a key changes its meaning or goes.
 SCHEMA_VERSION = 1
@@ -40,6 +43,27 @@ class Answer:
     value: object
     text: Callable[[int], str]
     markdown: Callable[[], str]
+
+
+def answer_of(kind: str, value: object, *parts: Table | str) -> Answer:
+    """An answer that is printed as tables and sentences, a blank line between them.
+
+    Args:
+        kind: Word for the JSON reader.
+        value: The result.
+        parts: What is printed, in order.
+    """
+    from paceline.report.tables import markdown_table, text_table
+
+    def text(width: int) -> str:
+        """At a width."""
+        return "\n\n".join(p if isinstance(p, str) else text_table(p, width=width) for p in parts)
+
+    def markdown() -> str:
+        """That can be pasted."""
+        return "\n\n".join(p if isinstance(p, str) else markdown_table(p) for p in parts)
+
+    return Answer(kind=kind, value=value, text=text, markdown=markdown)
 
 
 def say(answer: Answer, form: Form, output: Path | None) -> None:

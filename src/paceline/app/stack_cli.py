@@ -7,10 +7,9 @@ from typing import Annotated
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.option_table import TextOption, takes
-from paceline.app.output import Answer, say
+from paceline.app.output import Answer, answer_of, say
 from paceline.app.this_host import constraints_from
 from paceline.report import stacks as report
-from paceline.report.tables import markdown_table, text_table
 from paceline.stack import check, explain, images_side_by_side, resolve
 
 _HOST = (
@@ -109,11 +108,4 @@ def choose_images(
     """Choose a container image per CUDA line, all to run side by side on one host."""
     wanted = common.form_of(form, is_json=is_json)
     found = images_side_by_side(toolkits, constraints_from(host))
-    table = report.image_table(found)
-    answer = Answer(
-        kind="stack_images",
-        value=found,
-        text=lambda width: text_table(table, width=width),
-        markdown=lambda: markdown_table(table),
-    )
-    say(answer, wanted, output)
+    say(answer_of("stack_images", found, report.image_table(found)), wanted, output)
