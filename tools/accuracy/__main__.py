@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from fit.joint import FitOptions
 from fit.operators import operator_frames
+from fit.options import FitOptions
 from fit.steps import Measured, Steps, build_steps, read_measured
 from fit.traits import device_traits
 from fit.truth import device_facts

@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 from fit.choosing import choose_options
 from fit.datasets import fitted_rows, step_weights
-from fit.joint import FitOptions, Predictor, fit_jointly, predict_steps
+from fit.joint import fit_jointly, predict_steps
 from fit.operators import operators_of
+from fit.options import FitOptions
+from fit.step_model import Predictor
 from fit.steps import Steps, select
 
 FOLDS = Path(__file__).parent / "device_folds.csv"

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 from fit import truth
 from fit.attention import fit_attention, with_tiles
-from fit.joint import FitOptions, fit_alone
-from fit.networks import bounds_of, features_of
+from fit.joint import fit_alone
+from fit.op_features import bounds_of, features_of
 from fit.operators import as_operators, events, graphs
+from fit.options import FitOptions
 from fit.residency import with_residency
 from fit.tiling import TileFit, fit_tiles, seconds
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
-from fit.joint import FitOptions
+from fit.options import FitOptions
 from fit.steps import Measured, Steps
 
 from accuracy.figures import Figure, errors, figure

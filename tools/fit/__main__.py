@@ -24,8 +24,9 @@ from fit.attention import fit_attention
 from fit.choosing import choose_options
 from fit.constants import write_intervals, write_predictor, write_products
 from fit.datasets import STEP_TABLES, fitted_rows, step_weights
-from fit.joint import FitOptions, fit_jointly
+from fit.joint import fit_jointly
 from fit.operators import events, graphs, narrow_products, operator_frames, operators_of
+from fit.options import FitOptions
 from fit.steps import Steps, build_steps, read_measured, select
 from fit.tiling import fit_tiles
 from fit.traits import device_traits

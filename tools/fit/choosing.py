@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from fit.datasets import step_weights
-from fit.joint import FitOptions, fit_jointly, predict_steps
+from fit.joint import fit_jointly, predict_steps
 from fit.operators import operators_of
+from fit.options import FitOptions
 from fit.steps import Steps, select
 
 #: Candidates: penalty on the effects of devices and of tables, noise on the features, and whether

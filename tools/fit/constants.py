@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fit.joint import FitOptions, Predictor
+from fit.options import FitOptions
+from fit.step_model import Predictor
 from fit.steps import FRAMEWORKS
 from fit.tiling import TileFit
 from paceline.catalog import Catalog

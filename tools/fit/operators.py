@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,7 @@ import pandas as pd
 
 from fit import truth
 from fit.attention import builtin_constants, with_tiles
-from fit.joint import Operators
-from fit.networks import bounds_of, features_of
+from fit.op_features import bounds_of, features_of
 from fit.residency import with_residency
 from fit.served_streams import served_streams
 from paceline.predict import builtin_calibration
@@ -26,6 +26,16 @@ _STREAM_ABOVE_FLOOR = 3.0
 _MAX_ROWS = 60_000
 #: Formats of aiconfigurator's products that are fitted: peak and bytes of an element.
 _NARROW = {"bfloat16": ("peak_bf16", 2.0), "fp8": ("peak_fp8", 1.0)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Operators:
+    """Measured op rows of one model: features, log10 slowdown, weight, device names."""
+
+    features: np.ndarray
+    log10_slowdown: np.ndarray
+    weight: np.ndarray
+    device: np.ndarray
 
 
 def operator_frames(folder: Path, facts: pd.DataFrame) -> dict[str, pd.DataFrame]:

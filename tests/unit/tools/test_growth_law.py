@@ -26,7 +26,7 @@ def features(log10_size):
 
 def falling_rows(rng):
     """Rows that take a fourth of the time once they are ten times as large as the middle."""
-    from fit.joint import Operators
+    from fit.operators import Operators
 
     size = rng.uniform(-3, 3, 4000)
     excess = np.where(size < 0, 0.8, 0.8 - 1.6 * np.clip(size, 0, 1))
@@ -40,7 +40,8 @@ def falling_rows(rng):
 
 def log10_times(steps):
     """Log10 of fitted times over the sizes."""
-    from fit.joint import FitOptions, fit_jointly
+    from fit.joint import fit_jointly
+    from fit.options import FitOptions
 
     options = FitOptions(epochs=400, noise=0.0, batch_steps=64)
     rows = {"stream": falling_rows(np.random.default_rng(0))}
@@ -67,13 +68,15 @@ def test_fitted_streams_of_more_elements_are_never_faster(steps):
 
 
 def test_without_the_law_those_rows_teach_that_they_are(steps, monkeypatch):
-    monkeypatch.setattr("fit.joint._GROWTH_WEIGHT", 0.0)
+    monkeypatch.setattr("fit.growth._GROWTH_WEIGHT", 0.0)
     assert np.diff(log10_times(steps)).min() < np.log10(0.98)
 
 
 def test_what_grows_costs_nothing():
     import torch
-    from fit.joint import FitOptions, Network, growth_loss
+    from fit.growth import growth_loss
+    from fit.networks import Network
+    from fit.options import FitOptions
 
     network = Network(features(SIZES).astype(float), FitOptions(noise=0.2)).train()
     for weight in network.weights:

@@ -44,7 +44,7 @@ def make_steps(rng, num_steps=40):
 
 def coefficients(steps, held):
     from accuracy.folds import fit_without
-    from fit.joint import FitOptions
+    from fit.options import FitOptions
 
     traits = {name: np.zeros((NUM_LAWS, len(Effect))) for name in ("held", "kept")}
     predictor = fit_without(steps, {}, {"held"}, held, traits, FitOptions(epochs=2))

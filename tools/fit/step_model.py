@@ -1,0 +1,163 @@
+"""The time of a step as a differentiable function of networks, device effects and host dispatch.
+
+A step takes the larger of its device time (sum over ops of bound × 10^network × the effect of the
+device + launch gap) and its host time (kernels × dispatch), and a fixed time of its framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from fit.options import FitOptions
+from fit.steps import FRAMEWORKS, Steps
+from paceline.predict.device_effects import EFFECT_OF_MODEL, NUM_LAWS, Effect
+from paceline.predict.features import PRODUCT_FEATURES, STREAM_FEATURES
+from paceline.predict.sustained import power_budget
+
+#: Slowdown of a model of which a fold has seen nothing.
+_UNSEEN = torch.tensor(0.3)
+#: Seconds per kernel before anything is learned: an eager framework, and what has no rows of its
+#: own or dispatches compiled code. From 6 µs the fit of an eager framework found no way up.
+_EAGER_DISPATCH_S, _OTHER_DISPATCH_S = 20e-6, 6e-6
+_EAGER = ("torch", "tensorflow", "mxnet")
+#: Fixed seconds of a step before anything is learned.
+LOG_STEP_S = float(np.log(5e-5))
+#: Columns of the features of ops that compute, and of streams.
+_INTENSITY = PRODUCT_FEATURES.index("log_intensity_over_ridge")
+_OVER_L2 = PRODUCT_FEATURES.index("log_bytes_over_l2")
+STREAM_OVER_L2 = STREAM_FEATURES.index("log_bytes_over_l2")
+
+
+def _compute_frac(model, x):
+    """Share of arithmetic in the bounds, as `Bounds.compute_frac`, from the features."""
+    if model == "stream":
+        return 1.0
+    ratio = 10.0 ** x[:, _INTENSITY]
+    return ratio / (1.0 + ratio)
+
+
+def uncached(model, x):
+    """`Bounds.uncached_s` over the roofline, from the features."""
+    is_stream = model == "stream"
+    memory = 1.0 if is_stream else 1.0 / torch.clamp(10.0 ** x[:, _INTENSITY], min=1.0)
+    over_l2 = 10.0 ** x[:, STREAM_OVER_L2 if is_stream else _OVER_L2]
+    return memory * (1.0 - 1.0 / torch.clamp(over_l2, min=1.0))
+
+
+class Predictor(nn.Module):
+    """Networks by model, effects of devices and tables, and host dispatch."""
+
+    def __init__(self, networks, options: FitOptions, devices: list[str], steps: Steps):
+        super().__init__()
+        self.networks = nn.ModuleDict(networks)
+        self.gap_s = options.gap_s
+        self.power_exponent = power_budget().exponent if options.is_power_limited else None
+        self.devices = devices
+        self.has_steps = np.isin(devices, steps.device)
+        self.slope = nn.Parameter(torch.zeros(NUM_LAWS, len(Effect)))
+        # Benchmarks of operators have habits of their own, which steps of that device do not show.
+        self.own = nn.Parameter(torch.zeros(len(devices), len(Effect)))
+        self.own_in_operators = nn.Parameter(torch.zeros(len(devices), len(Effect)))
+        self.table = nn.Parameter(torch.zeros(len(np.unique(tables_of(steps)))))
+        start = [[_EAGER_DISPATCH_S if f in _EAGER else _OTHER_DISPATCH_S] * 2 for f in FRAMEWORKS]
+        seconds = torch.tensor([[eager, [_OTHER_DISPATCH_S] * 2] for eager in start])
+        # log of seconds per kernel: (framework, eager or compiled, forward or backward)
+        self.log_dispatch_s = nn.Parameter(torch.log(seconds))
+        self.log_step_s = nn.Parameter(torch.full((len(FRAMEWORKS),), LOG_STEP_S))
+
+    def log_effect(self, model, x, traits, own=None):
+        """Log effect of the device on each row; without ``own`` effects the laws alone."""
+        if model not in EFFECT_OF_MODEL:
+            return torch.zeros(())
+        effect = EFFECT_OF_MODEL[model]
+        law = (self.slope[:, effect] * traits[..., effect]).sum(1)
+        return _compute_frac(model, x) * (law if own is None else law + own[:, effect])
+
+    def slowdown(self, model, x):
+        """Log10 slowdowns, (members, rows); the mean alone when not training."""
+        if model not in self.networks:
+            return _UNSEEN.expand(1, len(x))
+        y = self.networks[model](x)
+        return y if self.training else y.mean(0, keepdim=True)
+
+    def sustained(self, time, power):
+        """Time of launches in steady work, of which the board's power serves so many."""
+        if self.power_exponent is None:
+            return time
+        return torch.maximum(time, time ** (1 - self.power_exponent) * power**self.power_exponent)
+
+    def forward(self, batch):
+        """Log of step time, (members, steps)."""
+        total = batch["kernels"].sum(1)[None] * self.gap_s
+        for model, (x, bound, power, launches, step) in batch["rows"].items():
+            own = nn.functional.pad(self.own, (0, 0, 0, 1))[batch["device"][step]]
+            effect = torch.exp(self.log_effect(model, x, batch["traits"][step], own))
+            learned = effect * 10.0 ** self.slowdown(model, x)
+            burst = bound * torch.maximum(learned, uncached(model, x))
+            time = launches * self.sustained(burst, power)
+            sums = torch.zeros(len(time), len(batch["target"])).index_add(1, step, time)
+            total = total + sums
+        dispatch = torch.exp(self.log_dispatch_s[batch["framework"], batch["compiled"]])
+        host = (batch["kernels"] * dispatch).sum(1)
+        fixed = torch.exp(self.log_step_s[batch["framework"]])
+        # A smooth maximum, so that both sides learn near the crossing.
+        answer = torch.log((total**8 + host**8) ** 0.125 + fixed)
+        return answer + self.table[batch["table"]] if self.training else answer
+
+
+def step_batch(
+    steps: Steps, chosen: np.ndarray, traits: Mapping[str, np.ndarray], names: Sequence[str]
+) -> dict:
+    """Tensors of some steps.
+
+    Args:
+        steps: All steps.
+        chosen: Which.
+        traits: Log traits of each device, (number of laws, number of effects).
+        names: Devices that were fitted, in order; others have no effect of their own.
+    """
+    number = np.full(len(steps.step_s), -1)
+    number[chosen] = np.arange(len(chosen))
+    rows = {}
+    for model, r in steps.rows.items():
+        keep = number[r.step] >= 0
+        if keep.any():
+            rows[model] = (
+                torch.from_numpy(np.ascontiguousarray(r.features[keep], dtype=np.float32)),
+                torch.from_numpy((r.bound_s[keep]).astype(np.float32)),
+                torch.from_numpy((r.power_s[keep]).astype(np.float32)),
+                torch.from_numpy(r.launches[keep].astype(np.float32)),
+                torch.from_numpy(number[r.step[keep]].astype(np.int64)),
+            )
+    kernels = np.stack([steps.forward_kernels, steps.backward_kernels], 1)[chosen]
+    return {
+        "rows": rows,
+        "kernels": torch.from_numpy(kernels.astype(np.float32)),
+        "framework": torch.from_numpy(steps.framework[chosen].astype(np.int64)),
+        "compiled": torch.from_numpy(steps.is_compiled[chosen].astype(np.int64)),
+        "target": torch.from_numpy(np.log(steps.step_s[chosen]).astype(np.float32)),
+        "traits": traits_of(steps.device[chosen], traits),
+        "device": _places(steps.device[chosen], names),
+    }
+
+
+def _places(asked: np.ndarray, names: Sequence[str]) -> torch.Tensor:
+    """Place of each among sorted names, -1 where it is none of them."""
+    place = np.minimum(np.searchsorted(names, asked), len(names) - 1)
+    return torch.from_numpy(np.where(np.asarray(names)[place] == asked, place, -1))
+
+
+def traits_of(names: np.ndarray, traits: Mapping[str, np.ndarray]) -> torch.Tensor:
+    unique, code = np.unique(names, return_inverse=True)
+    values = np.array([traits[name] for name in unique], dtype=np.float32)
+    return torch.from_numpy(values.reshape(-1, NUM_LAWS, len(Effect))[code])
+
+
+def tables_of(steps: Steps) -> np.ndarray:
+    """What shares one author's habits: table, framework and task."""
+    parts = zip(steps.source, steps.framework, steps.task, strict=True)
+    return np.array([f"{source}/{framework}/{task}" for source, framework, task in parts])
