@@ -92,7 +92,7 @@ def rank_program(graph: Graph, configuration: Configuration, recipe: Recipe) -> 
         program = checkpointed(program, configuration.checkpointing)
     if recipe == "half-weights":
         program = _with_wide_states(program)
-    return fused(program.ordered(), configuration.compiler)
+    return fused(program.ordered(), configuration)
 
 
 def home_op(program: Program) -> IntArray:

@@ -40,7 +40,7 @@ from paceline.predict.groups import (
 from paceline.predict.host_copies import through_host_link
 from paceline.predict.power import sustained_clock_frac
 from paceline.predict.prediction import Points
-from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s
+from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s, tuned_s
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Phase, monomials
 
@@ -140,6 +140,8 @@ def row_times(
     older = log10_slower(devices, lowered.configuration.attention)
     for one in grouped_features(question):
         learned = calibration.models[one.model].log10_slowdown(one.features)
+        if one.model == Group.CONV_TENSOR.model and lowered.configuration.convolutions == "tuned":
+            learned = np.minimum(learned, _tuned_log10(one.rows, question))
         slowdown[..., one.rows] = learned + _kind_offset(costs.kind[one.rows], calibration)
         if one.model in _ATTENTION_MODELS:
             slowdown[..., one.rows] += older[:, None, None]
@@ -153,6 +155,16 @@ def row_times(
         device_s, bounds, shapes.moved_bytes, costs, devices, calibration
     )
     return RowTimes(device_s=device_s, bounds=bounds)
+
+
+def _tuned_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
+    """Log10 slowdown of convolutions written by hand, (D, P, rows): products of their size."""
+    kind, dims = asked.lowered.costs.kind[rows], asked.shapes.dims[:, rows]
+    constants = TileConstants.from_mapping(asked.calibration.constants["tiles"]["tensor"])
+    moved, engine = asked.shapes.moved_bytes[:, rows], _engine(rows, asked)
+    seconds = tuned_s(product_dims(kind, dims), moved, engine, constants)
+    slowdown: Array = np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12))
+    return slowdown
 
 
 def _effect(one: GroupFeatures, effects: Array, bounds: Bounds) -> Array | float:

@@ -29,6 +29,8 @@ _BATCHED_TILES = ((64, 128),)
 #: Only matrix units are fed with these.
 _LARGE_TILES = ((256, 256), (192, 128))
 _SPLITS = (1, 2, 4, 8)
+#: By so many more where the kernel is written for the shape.
+_DEEP_SPLITS = (1, 16, 128, 1024)
 #: k is walked in steps of so many elements.
 _STEP = 32.0
 _PARTIAL_BYTES = 4.0
@@ -149,6 +151,26 @@ def tiled_s(
     best = np.minimum(best, _streamed_s(product, stream_s, engine))
     total: Array = best + constants.launch_s + constants.launch_cycles / engine.clock_hz
     return total
+
+
+def tuned_s(
+    product: tuple[Array, ...], moved_bytes: Array, engine: Engine, constants: TileConstants
+) -> Array:
+    """Seconds of a product whose kernel is written for its shape: k is split as deep as it needs.
+
+    The gradient of a convolution's weights sums over all pixels of a batch into a few tiles.
+    Libraries split such a sum into few parts; a kernel of its own fills the device. Partial results
+    are written and read.
+
+    Args: as of `tiled_s`.
+    """
+    batch, m, n, k = product
+    best: Array = np.full((), np.inf, dtype=np.float32)
+    for split in _DEEP_SPLITS:
+        partial = 0.0 if split == 1 else 2 * split * _PARTIAL_BYTES * batch * m * n
+        parts = (batch * split, m, n, np.ceil(k / split))
+        best = np.minimum(best, tiled_s(parts, moved_bytes + partial, engine, constants))
+    return best
 
 
 def batched_tiles(compute_capabilities: Sequence[str | None]) -> tuple[Array, Array]:

@@ -46,6 +46,9 @@ class Configuration:
             backward pass, which does not need it, as bitsandbytes did in 2023.
         widens_in_kernels: Whether eager kernels widen quantised weights themselves, rather than
             into a copy.
+        convolutions: Kernels of convolutions: those that libraries choose, or ``tuned``, written by
+            hand for the shapes of one model, which a compiled graph has with the chain that
+            follows inside.
     """
 
     precision: str = "bf16"
@@ -65,6 +68,7 @@ class Configuration:
     keeps_softmax_inputs: bool = False
     keeps_quantised_inputs: bool = False
     widens_in_kernels: bool = False
+    convolutions: Literal["library", "tuned"] = "library"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -2,8 +2,8 @@
 
 Ops between two products (matrix products, convolutions, attention …) that hand each other their
 results are one kernel. Its reads are what comes from outside, its writes what is still needed
-outside. XLA and TensorRT also take such a chain into the product before it, where the chain alone
-reads that product's result.
+outside. XLA, TensorRT and kernels written by hand also take such a chain into the product before
+it, where the chain alone reads that product's result.
 
 Source: Ansel et al., "PyTorch 2", ASPLOS 2024, section 4.3 (Inductor's scheduler); openxla.org,
 XLA architecture, fusion; TensorRT developer guide, "Layer fusion".
@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from paceline.trace.costs import Compiler
+from paceline.trace.costs import Compiler, Configuration
 from paceline.trace.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.trace.optable import read_table, variants
 from paceline.trace.program import OUTLIVES, Accesses, BoolArray, Program, take
@@ -25,12 +25,12 @@ from paceline.trace.program import OUTLIVES, Accesses, BoolArray, Program, take
 _WITH_EPILOGUES: tuple[Compiler, ...] = ("xla", "tensorrt")
 
 
-def fused(program: Program, compiler: Compiler) -> Program:
-    """``program`` with fusible ops merged; ordered before and after."""
-    if compiler == "eager" or not len(program.ops):
+def fused(program: Program, configuration: Configuration) -> Program:
+    """``program`` with the ops merged that a configuration fuses; ordered before and after."""
+    if configuration.compiler == "eager" or not len(program.ops):
         return program
     leader = _leaders(program)
-    if compiler in _WITH_EPILOGUES:
+    if configuration.compiler in _WITH_EPILOGUES or configuration.convolutions == "tuned":
         leader = _with_epilogues(program, leader)
     return _merged(program, leader).with_lives_over_uses()
 

@@ -81,7 +81,7 @@ def _rewritten(graph: Graph, configuration: Configuration, precision: Precision)
         program = with_softmax_inputs(program)
     if configuration.checkpointing != "none":
         program = checkpointed(program, configuration.checkpointing)
-    program = fused(program, configuration.compiler)
+    program = fused(program, configuration)
     program = _offloaded(program, configuration)
     return _accumulating(program) if configuration.accumulates else program
 

@@ -5,6 +5,7 @@ import pytest
 
 from paceline.dtypes import DType
 from paceline.predict import Bound, DeviceTable, Points, abstentions, predict_pass
+from paceline.trace import load_workload, lower
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import Phase
 
@@ -62,6 +63,19 @@ def test_more_bandwidth_is_never_slower_for_streams():
     slow, fast = device("A", memory_bytes_per_s=1e12), device("B", memory_bytes_per_s=2e12)
     answer = predict(work, [slow, fast], 1, 8, 64)
     assert (answer.mid_s[1] <= answer.mid_s[0]).all()
+
+
+@pytest.mark.parametrize("compiler", ["eager", "compiled"])
+def test_convolutions_written_by_hand_are_faster_and_products_are_as_before(compiler):
+    for name, gains in (("resnet50", True), ("gpt2", False)):
+        graph = load_workload(name).passes[0].graph
+        library, tuned = (
+            predict(
+                lower(graph, Configuration(compiler=compiler, convolutions=kernels)), [device()], 64
+            ).device_s[0, 0]
+            for kernels in ("library", "tuned")
+        )
+        assert tuned < 0.9 * library if gains else tuned <= library
 
 
 def test_the_answer_does_not_depend_on_what_else_is_asked():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.predict import builtin_calibration
-from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s
+from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s, tuned_s
 
 CONSTANTS = TileConstants.from_mapping(builtin_calibration().constants["tiles"]["tensor"])
 #: About an RTX 3090 in FP16.
@@ -72,3 +72,17 @@ def test_what_a_split_costs_only_slows():
         product = tuple(np.array([float(size)]) for size in (1, m, 512, k))
         moved = np.array([2.0 * k * (m + 512)])
         assert tiled_s(product, moved, ENGINE, dear) >= tiled_s(product, moved, ENGINE, CONSTANTS)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(576, 64, 401_408), (4096, 4096, 4096), (100_000, 64, 64)]
+)
+def test_a_kernel_of_its_own_beats_a_library_and_no_bound(m, n, k):
+    """The gradient of weights is few tiles of a long sum: whole waves of parts share it."""
+    product = tuple(np.array([float(size)]) for size in (1, m, n, k))
+    moved = np.array([2.0 * (m * k + k * n + m * n)])
+    library_s = tiled_s(product, moved, ENGINE, CONSTANTS)
+    own_s = tuned_s(product, moved, ENGINE, CONSTANTS)
+    assert max(2.0 * m * n * k / 71e12, moved[0] / 936e9) <= own_s[0] <= library_s[0]
+    is_few_tiles = m * n < 82 * 128 * 128
+    assert bool(own_s[0] < 0.9 * library_s[0]) == is_few_tiles

@@ -39,6 +39,7 @@ REWRITES = {
     "memory-efficient": {"attention": "memory-efficient"},
     "plain optimizer": {"optimizer_kernel": "plain"},
     "fused optimizer": {"optimizer_kernel": "fused"},
+    "written by hand": {"compiler": "compiled", "convolutions": "tuned"},
 }
 #: Rewrites that change what is trained, each of a model that has the modules.
 RETRAINED = (

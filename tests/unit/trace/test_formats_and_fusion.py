@@ -69,6 +69,17 @@ def test_a_compiler_that_takes_chains_into_products_saves_more(name):
         assert eager[saved] > chains[saved] >= products[saved]
 
 
+def test_convolutions_written_by_hand_take_the_chain_behind_them():
+    """As XLA and TensorRT have it; without a compiler nothing is merged."""
+    ours, theirs = (
+        costs_of("resnet50", **way)
+        for way in ({"compiler": "compiled", "convolutions": "tuned"}, {"compiler": "xla"})
+    )
+    assert totals(ours) == totals(theirs)
+    eager = (totals(costs_of("resnet50", convolutions=c)) for c in ("library", "tuned"))
+    assert next(eager) == next(eager)
+
+
 def test_each_merged_op_is_a_launch_less():
     """As many launches less as ops were merged into others, or more."""
     eager, fused = (costs_of("gpt2", compiler=c) for c in ("eager", "compiled"))

@@ -29,6 +29,7 @@ _FUSES_ATTENTION = (
 #: scripts/train/benchmarking/submit_benchmarks.py: ``attn_impl`` is ``triton``).
 _FIRST_FUSED_ATTENTION = re.compile(r"llm-foundry", re.IGNORECASE)
 _CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
+_TUNED = re.compile(r"\btuned convolutions\b", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"\boptimizer[=: ]\s*([\w-]+)", re.IGNORECASE)
 _CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
 _LORA = re.compile(r"\bq?lora\b", re.IGNORECASE)
@@ -174,6 +175,7 @@ def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
         channels_last=bool(_CHANNELS_LAST.search(row.flags)),
         attention=_attention(row),
         training_format="pure" if row.precision.endswith("-true") else "autocast",
+        convolutions="tuned" if _TUNED.search(row.flags) else "library",
     )
     return _tuned(row, plain)
 
