@@ -17,6 +17,7 @@ from paceline.catalog import (
     filter_offers,
     find_device,
     find_offer,
+    known_on,
     load_catalog,
     offer_links,
 )
@@ -26,7 +27,7 @@ from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
 from paceline.parallel import ScalingCurve, Strategy, scaling_curve
 from paceline.parallel.scaling import BatchRule, Cluster, default_batch
 from paceline.parallel.unequal import Part, unequal_step
-from paceline.plan.amounts import resolve_job
+from paceline.plan.amounts import check_global_batch, resolve_job
 from paceline.plan.goal import Work
 from paceline.plan.support import platform_of
 from paceline.stack import newest_stack, why_unsupported
@@ -80,13 +81,14 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         NoOfferError: Nobody offers that device at a usable price.
         DoesNotFitError: The job works on none of the counts.
     """
-    catalog = load_catalog(question.facts)
+    catalog = known_on(load_catalog(question.facts), question.today)
     offer = _offer(catalog, question, max(question.counts, default=1))
     device, links = _device_of(catalog, offer), offer_links(catalog, offer)
     cluster = _cluster(catalog, offer)
     rule = _rule(workload, question)
     seq = question.seq or workload.default_seq
     job = resolve_job(workload, Work(), seq=seq)
+    check_global_batch(question.global_batch, job, workload)
     items = job.amount.items_per_epoch
     with progress("scaling"):
         curve = scaling_curve(
@@ -128,7 +130,8 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
             f"{len(question.counts)} device counts beside other devices",
             hint="give one count, such as --counts 8 --beside NAME:8",
         )
-    catalog, (name, count) = load_catalog(question.facts), read_beside(beside)
+    catalog = known_on(load_catalog(question.facts), question.today)
+    name, count = read_beside(beside)
     total = question.counts[0] + count
     offers = (_offer(catalog, question, total), _named_offer(catalog, question, name, total))
     parts = (

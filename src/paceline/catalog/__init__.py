@@ -16,6 +16,7 @@ from paceline.catalog.freshness import is_alive, is_fresh, is_rankable, unranked
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, find_devices, find_offer, parse_device_count
 from paceline.catalog.offer_links import machine_links, offer_links
+from paceline.catalog.past import known_on
 
 __all__ = [
     "Catalog",
@@ -37,6 +38,7 @@ __all__ = [
     "is_alive",
     "is_fresh",
     "is_rankable",
+    "known_on",
     "load_catalog",
     "machine_links",
     "offer_links",

@@ -8,6 +8,7 @@ from datetime import date
 from paceline.catalog.entities import Catalog, Device, DeviceClass, DeviceKind, Offer
 from paceline.catalog.freshness import is_alive, is_fresh
 from paceline.catalog.lookup import find_devices
+from paceline.catalog.past import known_on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,8 @@ def filter_offers(catalog: Catalog, conditions: OfferFilter, *, today: date) -> 
         UnknownNameError: The condition names a device that does not exist.
     """
     names = _device_names(catalog, conditions)
-    kept = [o for o in catalog.offers if names is None or o.device_name in names]
+    offers = known_on(catalog, today).offers
+    kept = [o for o in offers if names is None or o.device_name in names]
     kept = [o for o in kept if _offer_passes(o, conditions, today)]
     return tuple(sorted(kept, key=lambda o: _price(o, conditions) or float("inf")))
 

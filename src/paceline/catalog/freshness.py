@@ -36,7 +36,8 @@ def unranked_reason(offer: Offer, today: date) -> str | None:
     'no longer sold'
     """
     if offer.usd_per_hour is None:
-        return "no price known"
+        is_later = offer.priced_on is not None and offer.priced_on > today
+        return f"no price known before {offer.priced_on}" if is_later else "no price known"
     if not is_alive(offer, today):
         return _end_reason(offer)
     if offer.priced_on is None:

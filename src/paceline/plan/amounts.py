@@ -56,6 +56,24 @@ def resolve_job(workload: Workload, work: Work, *, seq: int) -> Job:
     return _reference(workload, samples_per_item)
 
 
+def check_global_batch(global_batch: int | None, job: Job, workload: Workload) -> None:
+    """Refuse a stated global batch that no epoch can fill.
+
+    Raises:
+        InvalidInputError: It is larger than an epoch.
+    """
+    items = job.amount.items_per_epoch
+    if workload.task == "infer" or global_batch is None or items is None or global_batch <= items:
+        return
+    per_item = job.amount.samples_per_item
+    unit = f" sequences of {per_item:,.0f} tokens" if per_item > 1 else f" {workload.sample_unit}"
+    more = _options(workload).split(",")[0]
+    raise InvalidInputError(
+        f"a global batch of {global_batch:,} is more than the {items:,}{unit} of an epoch",
+        hint=f"give --global-batch {items} or less, or more work with {more}",
+    )
+
+
 def is_generation(workload: Workload) -> bool:
     """Whether requests are answered token by token."""
     return any(p.name == "decode" for p in workload.passes)

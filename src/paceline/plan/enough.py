@@ -14,10 +14,11 @@ from paceline.plan.crossover import (
     ServingPlace,
     job_crossover_samples,
     serving_crossover_requests_per_s,
+    serving_usd_per_month,
 )
 from paceline.plan.search import Search
 from paceline.plan.wording import candidate_name
-from paceline.units import format_count, format_significant
+from paceline.units import format_count, format_significant, format_usd
 
 _THROUGHPUT_OPTIONS = ("--rps", "--throughput")
 
@@ -63,8 +64,11 @@ def _turning(firsts: list[ServingPlace], others: list[ServingPlace], words: str)
     if not turning:
         return ()
     rate, other = min(turning, key=lambda pair: (pair[0], pair[1].usd_per_hour))
-    per_s = format_significant(rate)
-    return (f"{words} up to {per_s} requests/s; above, {other.name} costs less",)
+    usd_per_month = format_usd(min(serving_usd_per_month(first, rate) for first in firsts))
+    return (
+        f"{words} up to {format_significant(rate)} requests/s, at {usd_per_month} USD a month; "
+        f"above, {other.name} costs less",
+    )
 
 
 def _enough_up_to(first: ServingPlace, other: ServingPlace) -> float:

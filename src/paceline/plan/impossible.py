@@ -36,11 +36,20 @@ def check_possible(search: Search) -> None:
     if not len(search.candidates) or not search.is_certain.any():
         raise _nothing_fits(search)
     if not search.is_ranked.any():
-        raise NoOfferError(
-            "no offer that is left has a price",
-            hint="add your own offer and price with --facts FILE, or loosen the filters",
-        )
+        raise _no_price(search)
     raise _no_goal_kept(search)
+
+
+def _no_price(search: Search) -> NoOfferError:
+    today = search.question.today
+    days = [place.offer.priced_on for place in search.found.places]
+    later = [day for day in days if day is not None and day > today]
+    when = f" by {today}: the first was seen on {min(later)}" if later else ""
+    return NoOfferError(
+        f"no offer that is left has a price{when}",
+        hint=(f"judge prices as of a later day, such as --as-of {max(later)}; " if later else "")
+        + "add your own offer and price with --facts FILE, or loosen the filters",
+    )
 
 
 def _nothing_left(found: PlaceSearch) -> NoOfferError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
 
-from paceline.catalog import find_devices, is_alive, offer_links, unranked_reason
+from paceline.catalog import find_devices, is_alive, known_on, offer_links, unranked_reason
 from paceline.catalog.entities import Catalog, Device, Offer, OfferLinks
 from paceline.errors import UnknownNameError
 from paceline.plan.goal import Goal
@@ -96,6 +96,7 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
         UnknownNameError: A device, offer, vendor, cloud or region of the goal is not in the
             catalogue.
     """
+    catalog = known_on(catalog, today)
     devices = {device.name: device for device in catalog.devices}
     wanted = {d.name for name in _device_names(goal) for d in find_devices(catalog, name)}
     _check_filters(catalog, goal)
@@ -281,7 +282,7 @@ def _at_spot_price(offer: Offer) -> Offer:
 def _price_state(offer: Offer, today: date, *, is_pinned: bool) -> tuple[PriceState, str]:
     remark = unranked_reason(offer, today)
     if offer.usd_per_hour is None:
-        return "no price", "no price known"
+        return "no price", remark or "no price known"
     if remark is None or is_pinned:
         return "fresh", remark or ""
     return ("stale price" if is_alive(offer, today) else "perhaps not sold"), remark

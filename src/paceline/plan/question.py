@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 
-from paceline.plan.amounts import Job, resolve_job
+from paceline.plan.amounts import Job, check_global_batch, resolve_job
 from paceline.plan.goal import Goal, Work
 from paceline.plan.input_side import input_format
 from paceline.predict import Calibration, builtin_calibration
@@ -86,14 +86,19 @@ def resolve_question(
         today: The day prices are judged on.
         options: How far to go.
         calibration: Of the predictor; the built-in one if None.
+
+    Raises:
+        InvalidInputError: The work makes no sense, or an epoch does not fill the global batch.
     """
     options = options or SearchOptions()
     seq = options.seq or workload.default_seq
+    job = resolve_job(workload, work, seq=seq)
+    check_global_batch(goal.global_batch, job, workload)
     return Question(
         workload=workload,
         goal=goal,
         work=work,
-        job=resolve_job(workload, work, seq=seq),
+        job=job,
         options=options,
         seq=seq,
         today=today,

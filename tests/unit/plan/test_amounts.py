@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.errors import InvalidInputError
-from paceline.plan.amounts import resolve_job
+from paceline.plan.amounts import check_global_batch, resolve_job
 from paceline.plan.goal import Work
 from paceline.trace import load_workload, zoo_names
 
@@ -76,3 +76,18 @@ def test_more_work_than_can_be_counted_is_refused(work):
 def test_requests_of_a_training_job_are_refused():
     with pytest.raises(InvalidInputError, match="served, not trained"):
         job("resnet50", Work(requests_per_s=5.0))
+
+
+def test_a_global_batch_is_no_larger_than_an_epoch():
+    small = job("resnet50", Work(num_samples=100))
+    model = load_workload("resnet50")
+    check_global_batch(100, small, model)
+    check_global_batch(101, small, load_workload("resnet50", task="infer"))
+    with pytest.raises(InvalidInputError, match="101 is more than the 100 images of an epoch"):
+        check_global_batch(101, small, model)
+
+
+def test_an_epoch_of_tokens_is_counted_in_sequences():
+    short = job("gpt2", Work(num_tokens=10_240), seq=1024)
+    with pytest.raises(InvalidInputError, match="more than the 10 sequences of 1,024 tokens"):
+        check_global_batch(11, short, load_workload("gpt2"))

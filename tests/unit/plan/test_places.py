@@ -9,10 +9,12 @@ import pytest
 
 from paceline.catalog import find_offer, is_rankable, load_catalog
 from paceline.catalog.entities import Machine
-from paceline.errors import UnknownNameError
+from paceline.errors import NoOfferError, UnknownNameError
+from paceline.plan import Work, make_plan
 from paceline.plan.goal import Goal
 from paceline.plan.own_machines import offered_device, owned_offers
 from paceline.plan.places import find_places, matches
+from paceline.trace import load_workload
 
 TODAY = date(2026, 11, 20)
 CATALOG = load_catalog()
@@ -35,6 +37,21 @@ def test_only_fresh_living_whole_prices_are_ranked():
     for place in found().places:
         assert (place.price_state == "fresh") == is_rankable(place.offer, TODAY)
         assert place.price_remark or place.price_state == "fresh"
+
+
+def test_no_place_has_a_price_that_was_seen_after_the_day():
+    for day in (date(2023, 8, 9), date(2025, 7, 1)):
+        for place in find_places(CATALOG, Goal(allow_spot=True), today=day).places:
+            later = place.usd_per_hour is not None and place.priced_on and place.priced_on > day
+            assert not later
+
+
+def test_a_day_before_every_price_says_when_the_first_was_seen():
+    with pytest.raises(NoOfferError, match="has a price by 2020-01-01: the first was seen on"):
+        make_plan(
+            load_workload("mnist-cnn"), Goal(devices=("A100",), max_devices=1), Work(), CATALOG,
+            today=date(2020, 1, 1),
+        )  # fmt: skip
 
 
 def test_a_rejection_says_why():
