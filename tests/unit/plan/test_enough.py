@@ -14,7 +14,11 @@ from paceline.trace import load_workload
 
 TODAY = date(2026, 11, 20)
 LAPTOP = Path(__file__).parents[3] / "examples/scenarios/machines/laptop.yaml"
-CPU_WORDS = re.compile(r"a CPU (is|would be) enough up to ([0-9.,]+) requests/s")
+CPU_WORDS = re.compile(
+    r"a CPU (is|would be) enough up to ([0-9.,]+) requests/s, at ([0-9.,]+) USD a month"
+)
+#: Hours of a month on average.
+MONTH_H = 365.25 * 24 / 12
 
 
 @cache
@@ -34,6 +38,11 @@ def turning_rate(plan: PlanFile) -> float:
     return float(found[2].replace(",", ""))
 
 
+def usd_per_month(plan: PlanFile) -> float:
+    found = next(match for turn in plan.turns if (match := CPU_WORDS.search(turn)))
+    return float(found[3].replace(",", ""))
+
+
 def kind_of(plan: PlanFile) -> str:
     kinds = {d.name: d.kind for d in load_catalog().devices}
     return kinds[plan.choices[0].place.device]
@@ -45,6 +54,13 @@ def test_the_stated_rate_is_where_the_cpu_stops_being_first() -> None:
     assert kind_of(served(0.1)) == "cpu"
     assert kind_of(served(round(0.9 * rate, 3))) == "cpu"
     assert kind_of(served(round(3 * rate, 3))) != "cpu"
+
+
+def test_the_stated_cost_is_that_of_the_machines_which_the_rate_needs() -> None:
+    rate, cost_usd = turning_rate(served(0.1)), usd_per_month(served(0.1))
+    first = served(round(0.99 * rate, 3)).choices[0]
+    assert first.place.num_nodes == 1
+    assert cost_usd == pytest.approx(first.place.usd_per_hour * MONTH_H, rel=5e-3)
 
 
 def test_an_accelerator_says_where_a_cpu_would_do() -> None:
