@@ -17,9 +17,11 @@ _GROWING = [
 _GROWTH = float(np.log10(2.0)) / 2
 #: Sizes that the law is asked for: the rows' own, over or times so many decades.
 _REACH = 2.0
-#: Weight of the law, and the least and most growth of time that cost nothing, over that of the
-#: elements.
-_GROWTH_WEIGHT, _LEAST_GROWTH, _MOST_GROWTH = 30.0, 0.05, 1.1
+#: Weights of growth that is too little and too much: the least that make a fit keep the laws that
+#: `tests/unit/predict/test_streams.py` asks of it. More of the latter flattens what is measured.
+_LACK_WEIGHT, _EXCESS_WEIGHT = 30.0, 1.5
+#: Least and most growth of time that cost nothing, over that of the elements.
+_LEAST_GROWTH, _MOST_GROWTH = 0.05, 1.1
 #: Log10 of bytes over the last-level cache between which streams leave it and may slow down.
 _LEAVES_CACHE = (-0.5, 0.0)
 
@@ -46,7 +48,7 @@ def growth_loss(network: Network, x):
     is_kept = (x[:, STREAM_OVER_L2] < low) | (x[:, STREAM_OVER_L2] > high)
     excess = torch.relu(most - _MOST_GROWTH * _GROWTH) * is_kept
     lack = torch.relu(_LEAST_GROWTH * _GROWTH - least)
-    return _GROWTH_WEIGHT * (lack + excess).mean() / _GROWTH
+    return (_LACK_WEIGHT * lack + _EXCESS_WEIGHT * excess).mean() / _GROWTH
 
 
 def _slowed(network, x):

@@ -68,7 +68,7 @@ def test_fitted_streams_of_more_elements_are_never_faster(steps):
 
 
 def test_without_the_law_those_rows_teach_that_they_are(steps, monkeypatch):
-    monkeypatch.setattr("fit.growth._GROWTH_WEIGHT", 0.0)
+    monkeypatch.setattr("fit.growth._LACK_WEIGHT", 0.0)
     assert np.diff(log10_times(steps)).min() < np.log10(0.98)
 
 
