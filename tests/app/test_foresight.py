@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from paceline.app import foresight
 from paceline.app.foresight import ledger_of, ledger_of_store
 from paceline.measurements.records import Record
 
@@ -82,3 +85,42 @@ def test_a_gpu_that_the_catalogue_does_not_know_is_not_predicted():
     record = replace(STEP, device_name="NVIDIA Graphics Device", power_limit_w=400.0)
     (row,) = ledger_of([record], None)
     assert row.predicted_s is None
+
+
+@pytest.fixture
+def traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Entries that were loaded, in order."""
+    entries: list[str] = []
+    load = foresight.load
+    foresight._traced.cache_clear()
+    foresight._lowered.cache_clear()
+
+    def noted(entry: str, **options):
+        entries.append(entry)
+        return load(entry, **options)
+
+    monkeypatch.setattr(foresight, "load", noted)
+    return entries
+
+
+def test_a_model_is_traced_once_for_all_its_cells(traced):
+    steps = [replace(STEP, workload="vgg16", mode=mode) for mode in ("step", "forward-backward")]
+    on_gpu = replace(
+        STEP,
+        workload="alexnet",
+        device_name="A100 SXM4 80GB",
+        precision="bf16",
+        power_limit_w=400.0,
+    )
+    assert all(row.predicted_s for row in ledger_of_store([*CEILINGS, *steps]))
+    ledger_of([replace(on_gpu, batch_per_device=batch) for batch in (1, 2, 4)], None)
+    assert traced == ["vgg16", "alexnet"]
+
+
+@pytest.mark.parametrize("power_limit_w", [None, 400.0])
+def test_a_cell_that_failed_is_not_traced(traced, power_limit_w):
+    failed = replace(
+        STEP, workload="mine:broken", outcome="failed", samples_s=(), power_limit_w=power_limit_w
+    )
+    (row,) = ledger_of_store([*CEILINGS, failed])
+    assert (traced, row.predicted_s) == ([], None)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from paceline.app.api import predict
 from paceline.app.inquiry import load
+from paceline.app.predictions import Question, predict_question
 from paceline.errors import PacelineError
 from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
@@ -31,6 +31,8 @@ Talk = Callable[[str], None]
 
 #: What the engines' optimizers are called where models are traced: their SGD has momentum.
 _TRACED_OPTIMIZERS = {"sgd": "sgd-momentum"}
+#: Outcomes of cells that no prediction is set beside: their models may not even build.
+_NOT_RUN = frozenset({"failed", "skipped"})
 #: Share of its cores below which a step was slowed by others, and teaches nothing.
 _CALM_FRAC = 0.8
 
@@ -164,19 +166,19 @@ def _catalogue_row(record: Record) -> LedgerRow:
     """A GPU's record with what `paceline predict` says about its device."""
     if record.framework != "torch" or record.mode == "forward-backward":
         return LedgerRow(record=record)
+    workload = _traced(record.workload, record.task, _optimizer(record), record.image_size)
+    question = Question(
+        device=record.device_name,
+        batches=(int(record.batch_per_device or 1),),
+        counts=(record.num_devices,),
+        precision=record.precision,
+        compiler=record.compiler or "eager",
+    )
     try:
-        grid = predict(
-            record.workload,
-            device=record.device_name,
-            batch=(int(record.batch_per_device or 1),),
-            devices=(record.num_devices,),
-            task=record.task,
-            image_size=None if record.image_size is None else int(record.image_size),
-            optimizer=record.optimizer,
-            precision=record.precision,
-            compiler=record.compiler or "eager",
-        )
+        grid = None if workload is None else predict_question(question, workload)
     except PacelineError:
+        grid = None
+    if grid is None:
         return LedgerRow(record=record)
     cell = grid.cells[0]
     if cell.step_s is None:
@@ -192,6 +194,9 @@ def _catalogue_row(record: Record) -> LedgerRow:
 
 
 def _ledger_row(record: Record, model: LocalModel | None) -> LedgerRow:
+    """The record with its prediction; a cell that did not run has none to be judged by."""
+    if record.outcome in _NOT_RUN:
+        return LedgerRow(record=record)
     if model is None and record.power_limit_w is not None:
         return _catalogue_row(record)
     work = _work(record) if model is not None and _is_plain(record) else None
@@ -211,11 +216,17 @@ def _ledger_row(record: Record, model: LocalModel | None) -> LedgerRow:
 
 def _work(record: Record) -> StepWork | None:
     """What the record's step asks for; None for a model that cannot be traced here."""
-    optimizer = _TRACED_OPTIMIZERS.get(record.optimizer or "sgd", record.optimizer or "sgd")
-    lowered = _lowered(record.workload, record.task, record.mode, optimizer, record.image_size)
+    lowered = _lowered(
+        record.workload, record.task, record.mode, _optimizer(record), record.image_size
+    )
     if lowered is None or record.batch_per_device is None:
         return None
     return step_work(lowered, batch=int(record.batch_per_device), seq=int(record.seq or 128))
+
+
+def _optimizer(record: Record) -> str:
+    name = record.optimizer or "sgd"
+    return _TRACED_OPTIMIZERS.get(name, name)
 
 
 @cache
@@ -230,9 +241,10 @@ def _lowered(
     return _without_update(lowered) if mode == "forward-backward" else lowered
 
 
+@cache
 def _traced(workload: str, task: str, optimizer: str, image_size: float | None) -> Workload | None:
     """The workload as `measure` understands its name: torchvision needs no prefix there."""
-    for entry in (workload, f"torchvision:{workload}"):
+    for entry in (workload,) if ":" in workload else (workload, f"torchvision:{workload}"):
         try:
             return load(
                 entry,

@@ -41,15 +41,15 @@ class Question:
     device: str | None
     batches: tuple[int, ...]
     counts: tuple[int, ...]
-    seq: int | None
-    precision: str | None
-    compiler: str
-    checkpointing: Checkpointing
-    rewrite: str
-    sharding: Sharding
-    prompt_tokens: int
-    output_tokens: int
-    facts: tuple[Path, ...]
+    seq: int | None = None
+    precision: str | None = None
+    compiler: str = "eager"
+    checkpointing: Checkpointing = "none"
+    rewrite: str = ""
+    sharding: Sharding = "none"
+    prompt_tokens: int = 512
+    output_tokens: int = 128
+    facts: tuple[Path, ...] = ()
     calibration: Path | None = None
 
 
