@@ -27,7 +27,7 @@ from fit.truth import device_facts
 from accuracy import operator_tests as ops
 from accuracy import report, step_tests
 from accuracy.figures import Figure
-from accuracy.intervals import coverage, with_distance
+from accuracy.intervals import coverage, with_covariates
 from accuracy.operator_worst import Worst
 from paceline.app.scoring.workloads import default_cache_folder
 from paceline.catalog import load_catalog
@@ -140,8 +140,10 @@ def _step_figures(given, steps: Steps, measured: list[Measured], catalog, facts)
     sections = [
         f"Rank correlation of timm within one device, precision, layout and release, that device "
         f"held out: median {middle:.3f}, least {lowest:.3f} (target 0.98).\n",
-        "## T11: 80 % intervals, widths from the other folds and the distance to them\n\n"
-        + report.frame_table(coverage(with_distance(lines, catalog.devices))),
+        "## T11: 80 % intervals, widths from the other folds and what is known beforehand\n\n"
+        + report.frame_table(
+            coverage(with_covariates(lines, steps, catalog.devices, builtin_calibration()))
+        ),
         "## Worst models by name (log error, devices held out)\n\n"
         + report.frame_table(step_tests.worst(lines)),
     ]

@@ -1,9 +1,12 @@
-"""T11: intervals of devices that were not measured, wider the less they resemble measured ones.
+"""T11: intervals of devices that were not measured, as wide as what is known beforehand says.
 
-Residuals of held-out devices calibrate the widths (split conformal), divided first by how far
-each device is from the nearest one that its fit had seen (normalised conformal; Papadopoulos,
-Gammerman, Vovk, "Normalized nonconformity measures for regression conformal prediction", 2008).
-The width of a fold is taken from the other folds alone.
+Residuals of held-out devices calibrate the widths (split conformal), divided first by a law of
+what is known before a step is measured (normalised conformal; Papadopoulos, Gammerman, Vovk,
+"Normalized nonconformity measures for regression conformal prediction", 2008): the host's share of
+it, on how many groups of devices its framework was measured, how far the device is from the nearest
+one that its fit had seen, and how much power its listed clock asks beyond what it promises. The
+width of a fold is taken from the other folds alone; the dispatch behind the host's share is the
+shipped one in all folds.
 """
 
 from __future__ import annotations
@@ -14,32 +17,44 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from fit.steps import FRAMEWORKS, Steps
+from scipy.optimize import minimize
 
 from paceline.catalog.entities import Device
+from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable
-from paceline.predict.nearness import coordinates, distances
+from paceline.predict.intervals import Z_80, framework_doubt
+from paceline.predict.nearness import clock_power_excess, coordinates, distances
 
 #: Half-width in log beyond which an interval is wider than times or divided by two.
 _ABSTAIN = np.log(2.0)
-#: 80 % of a normal distribution lie within so many standard deviations.
-_Z_80 = 1.2815515655446004
 _LEVEL = 0.8
-#: Candidates for how much a unit of distance adds, as a share of the width at none.
-_PER_DISTANCE = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
-#: Residuals drawn from each table, evenly from its folds, so that no large table sets every width.
+#: Residuals drawn from each fold, so that no large table sets every width.
 _DRAWN = 1000
+#: What the squares of widths are sums of. Of a device that was measured, only the first three.
+PARTS = ("own", "host", "framework", "distance", "clock")
+_OF_STEPS = PARTS[:3]
+#: Least half-width that a part adds where its covariate is as large as it is on the whole. However
+#: few folds show it, what is farther away is known less.
+_LEAST = {"own": 0.02, "host": 0.02, "framework": 0.02, "distance": 0.05, "clock": 0.02}
+#: Where the search for these begins.
+_START = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widths:
-    """Half-widths in log: ``base · √(1 + (per_distance · distance)²)``."""
+    """Half-widths in log: the root of summed squares, each of a part times its covariate.
 
-    base: float
-    per_distance: float
+    Attributes:
+        parts: By name.
+    """
 
-    def of(self, distance: np.ndarray) -> np.ndarray:
-        """At some distances."""
-        widths: np.ndarray = self.base * np.hypot(1.0, self.per_distance * distance)
+    parts: Mapping[str, float]
+
+    def of(self, seen: pd.DataFrame, taught: pd.DataFrame) -> np.ndarray:
+        """Of some steps, predicted by a fit that was taught with others."""
+        squares = covariates(seen, taught, list(self.parts)) ** 2
+        widths: np.ndarray = np.sqrt(squares @ np.square(list(self.parts.values())))
         return widths
 
 
@@ -52,44 +67,110 @@ def half_width(residual: np.ndarray, level: float = _LEVEL) -> float:
     return float(np.sort(np.abs(residual))[rank - 1])
 
 
-def with_distance(lines: pd.DataFrame, catalog_devices: Sequence[Device]) -> pd.DataFrame:
-    """Predicted lines with their residual and the distance to what their fit had seen.
+def with_covariates(
+    lines: pd.DataFrame, steps: Steps, catalog_devices: Sequence[Device], calibration: Calibration
+) -> pd.DataFrame:
+    """Predicted lines with their residual and what is known of them beforehand.
 
     Args:
-        lines: Steps predicted with their devices held out.
+        lines: Steps predicted with their devices held out, as of `step_tests.predict_devices`.
+        steps: The same steps, in the same order.
         catalog_devices: All devices.
+        calibration: Seconds of dispatch per kernel.
+
+    Raises:
+        ValueError: The lines are of other steps.
     """
-    seen = lines[lines.predicted_log.notna()]
-    by_name = {d.name: d for d in catalog_devices}
-    fold_of = seen.groupby("device").fold.first()
-    far = {}
-    for name, fold in fold_of.items():
-        known = [by_name[other] for other in fold_of.index[fold_of != fold]]
-        where = coordinates(DeviceTable.from_devices(known))
-        far[name] = float(distances(DeviceTable.from_devices([by_name[name]]), where)[0])
-    return seen.assign(
-        residual=seen.predicted_log - seen.measured_log, distance=seen.device.map(far)
+    is_same = len(lines) == len(steps.step_s) and (lines["index"].to_numpy() == steps.index).all()
+    if not is_same:
+        raise ValueError("the lines were predicted for other steps")
+    host_s = _host_s(steps, calibration)
+    seen = lines.assign(
+        residual=lines.predicted_log - lines.measured_log,
+        framework=[FRAMEWORKS[number] for number in steps.framework],
+        host=np.sqrt(np.minimum(host_s / np.exp(lines.predicted_log), 1.0)),
     )
+    seen = seen[seen.predicted_log.notna()]
+    near = _nearness(seen.groupby("device").fold.first(), catalog_devices)
+    return seen.join(near, on="device")
 
 
-def fit_widths(seen: pd.DataFrame) -> Widths:
+def _host_s(steps: Steps, calibration: Calibration) -> np.ndarray:
+    """Seconds in which the host dispatches each step."""
+    table = calibration.constants["host"]["per_kernel_s"]
+    per_kernel = np.array([
+        [[table[name][compiler][way] for way in ("forward", "backward")]
+         for compiler in ("eager", "compiled")] for name in FRAMEWORKS
+    ])  # fmt: skip
+    of_steps = per_kernel[steps.framework, steps.is_compiled.astype(int)]
+    total: np.ndarray = np.sum(
+        of_steps * np.stack([steps.forward_kernels, steps.backward_kernels], axis=1), axis=1
+    )
+    return total
+
+
+def _nearness(fold_of: pd.Series, catalog_devices: Sequence[Device]) -> pd.DataFrame:
+    """Distance of each device to those of other folds, and the excess of its clock."""
+    by_name = {device.name: device for device in catalog_devices}
+    table = {name: DeviceTable.from_devices([by_name[name]]) for name in fold_of.index}
+    rows = {}
+    for name, fold in fold_of.items():
+        others = [by_name[other] for other in fold_of.index[fold_of != fold]]
+        where = coordinates(DeviceTable.from_devices(others))
+        rows[name] = {
+            "distance": float(distances(table[name], where)[0]),
+            "clock": float(clock_power_excess(table[name])[0]),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def covariates(seen: pd.DataFrame, taught: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    """What multiplies each part, (num_steps, num_parts).
+
+    Args:
+        seen: Steps.
+        taught: Those that fits were taught with: a framework counts the folds that hold it, each
+            step's own left out.
+        names: Of parts.
+    """
+    by_framework = taught.groupby("framework").fold.unique()
+    known = {name: set(folds) for name, folds in by_framework.items()}
+    pairs = zip(seen.framework, seen.fold, strict=True)
+    num_groups = [len(known.get(name, set()) - {fold}) for name, fold in pairs]
+    columns = {"own": np.ones(len(seen)), "framework": framework_doubt(num_groups)}
+    return np.stack([columns[n] if n in columns else seen[n].to_numpy() for n in names], axis=1)
+
+
+def fit_widths(seen: pd.DataFrame, names: Sequence[str] = PARTS) -> Widths:
     """The widths of least interval score that cover their share of these residuals.
+
+    Folds count the same. The scale is a conformal quantile.
+
+    Args:
+        seen: Steps of held-out devices, as of `with_covariates`.
+        names: Parts that the widths have.
 
     Source of the score: Gneiting, Raftery, "Strictly proper scoring rules", 2007, section 6.2.
     """
-    num_folds = seen.groupby("source").fold.nunique()
-    drawn = pd.concat(
-        [
-            part.sample(_DRAWN // num_folds[table], replace=True, random_state=0)
-            for (_, table), part in seen.groupby(["fold", "source"])
-        ]
-    )
-    size, distance = drawn.residual.abs().to_numpy(), drawn.distance.to_numpy()
-    candidates = [
-        Widths(base=half_width(size / np.hypot(1.0, k * distance)), per_distance=k)
-        for k in _PER_DISTANCE
-    ]
-    return min(candidates, key=lambda widths: _interval_score(size, widths.of(distance)))
+    drawn = pd.concat([
+        rows.sample(_DRAWN, replace=len(rows) < _DRAWN, random_state=0)
+        for _, rows in seen.groupby("fold")
+    ])  # fmt: skip
+    size, squares = drawn.residual.abs().to_numpy(), covariates(drawn, seen, names) ** 2
+    usual = squares.mean(axis=0)
+    squares = squares / usual
+
+    def score(parts: np.ndarray) -> tuple[float, np.ndarray]:
+        width = np.sqrt(squares @ parts**2)
+        slope = np.where(size > width, 2 - 2 / (1 - _LEVEL), 2.0) / len(size)
+        return _interval_score(size, width), (slope / width) @ squares * parts
+
+    found = minimize(
+        score, np.full(len(names), _START), jac=True, method="L-BFGS-B",
+        bounds=[(_LEAST[name], None) for name in names],
+    )  # fmt: skip
+    scale = half_width(size / np.sqrt(squares @ found.x**2))
+    return Widths(parts=dict(zip(names, found.x * scale / np.sqrt(usual), strict=True)))
 
 
 def _interval_score(size: np.ndarray, width: np.ndarray) -> float:
@@ -98,10 +179,10 @@ def _interval_score(size: np.ndarray, width: np.ndarray) -> float:
 
 def coverage(seen: pd.DataFrame) -> pd.DataFrame:
     """Per fold and per table: mean half-width, from the other folds, and the share it covers."""
-    parts = [
-        g.assign(width=fit_widths(seen[seen.fold != fold]).of(g.distance.to_numpy()))
-        for fold, g in seen.groupby("fold")
-    ]
+    parts = []
+    for fold, g in seen.groupby("fold"):
+        others = seen[seen.fold != fold]
+        parts.append(g.assign(width=fit_widths(others).of(g, others)))
     every = pd.concat(parts)
     named = [(f"fold {name}", g) for name, g in every.groupby("fold")]
     named += [(f"table {name}", g) for name, g in every.groupby("source")]
@@ -127,36 +208,46 @@ def _binomial_band(count: int, level: float = _LEVEL) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def components(seen: pd.DataFrame, catalog_devices: Sequence[Device]) -> Mapping[str, Any]:
-    """Spread of log time by how near a device is to one that was measured.
+def components(
+    seen: pd.DataFrame, catalog_devices: Sequence[Device], calibration: Calibration
+) -> Mapping[str, Any]:
+    """Parts of the spread of log time, by how near a device is to one that was measured.
 
-    What a device and a table each add, as spreads of medians of held-out residuals; the rest is a
-    step's own. A measured device keeps the last two. A device whose family was not measured has
-    the spread of held-out devices, with what distance adds.
+    A measured device keeps what is left when each device's median is taken off. A sibling adds the
+    spread of devices within their fold. A device whose family was not measured has the spread of
+    held-out devices.
 
     Args:
-        seen: Steps predicted with their devices held out, as of `with_distance`.
+        seen: Steps predicted with their devices held out, as of `with_covariates`.
         catalog_devices: All devices.
+        calibration: Groups of devices on which frameworks without steps were measured.
     """
-    cell = seen.groupby(["fold", "device", "source", "task"]).residual
-    middle = cell.median()
-    own = float((seen.residual - cell.transform("median")).abs().quantile(_LEVEL)) / _Z_80
-    by_device = middle.groupby(["fold", "device"]).median()
-    table = _spread(middle - middle.groupby(["fold", "device"]).transform("median"))
+    by_device = seen.groupby(["fold", "device"]).residual.median()
     device = _spread(by_device - by_device.groupby("fold").transform("median"))
-    known = float(np.hypot(own, table))
-    sibling = float(np.hypot(known, device))
-    widths = fit_widths(seen)
-    unknown = max(widths.base / _Z_80, sibling)
+    level = seen.groupby(["fold", "device"]).residual.transform("median")
+    known = _sigmas(fit_widths(seen.assign(residual=seen.residual - level), _OF_STEPS))
+    unknown = _sigmas(fit_widths(seen))
+    sibling = known | {"own": float(np.hypot(known["own"], device))}
+    unknown |= {name: max(unknown[name], sibling[name]) for name in _OF_STEPS}
+    cases = (known, sibling, unknown, unknown)
+    groups = calibration.constants["interval"]["framework_groups"]
     names = set(seen.device)
     where = coordinates(DeviceTable.from_devices([d for d in catalog_devices if d.name in names]))
     return {
-        "log_sigma_by_knowledge": [round(s, 3) for s in (known, sibling, unknown, unknown)],
-        "log_sigma_per_distance": round(widths.base * widths.per_distance / _Z_80, 3),
+        "log_sigma_by_knowledge": [round(case["own"], 3) for case in cases],
+        "log_sigma_host": [round(case["host"], 3) for case in cases],
+        "log_sigma_framework": [round(case["framework"], 3) for case in cases],
+        "log_sigma_per_distance": round(unknown["distance"], 3),
+        "log_sigma_per_clock_excess": round(unknown["clock"], 4),
+        "framework_groups": groups | seen.groupby("framework").fold.nunique().to_dict(),
         "measured_coordinates": np.unique(where.round(2), axis=0).tolist(),
     }
 
 
+def _sigmas(widths: Widths) -> dict[str, float]:
+    return {name: float(part) / Z_80 for name, part in widths.parts.items()}
+
+
 def _spread(values: pd.Series) -> float:
     """Standard deviation as the 80 % quantile of absolute values has it."""
-    return float(values.abs().quantile(_LEVEL)) / _Z_80
+    return float(values.abs().quantile(_LEVEL)) / Z_80

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 from accuracy.folds import device_folds
-from accuracy.intervals import components, with_distance
+from accuracy.intervals import components, with_covariates
 from accuracy.step_tests import predict_devices
 
 from fit.attention import fit_attention
@@ -59,8 +59,9 @@ def main() -> None:
         lines = predict_devices(
             steps, frames, device_traits(catalog.devices), options, log=lambda text: print(text)
         )
-        seen = with_distance(lines, catalog.devices)
-        write_intervals(components(seen, catalog.devices))
+        builtin_calibration.cache_clear()
+        seen = with_covariates(lines, steps, catalog.devices, builtin_calibration())
+        write_intervals(components(seen, catalog.devices, builtin_calibration()))
 
 
 def _arguments() -> argparse.Namespace:

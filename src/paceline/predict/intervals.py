@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable
-from paceline.predict.nearness import distances
+from paceline.predict.nearness import clock_power_excess, distances
 from paceline.predict.prediction import Knowledge
 from paceline.trace.graph import FloatArray
+
+#: 80 % of a normal distribution lie within so many standard deviations.
+Z_80 = 1.2815515655446004
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Doubts:
+    """What makes a step less sure than others on its device.
+
+    Attributes:
+        framework: Whose host dispatch applies: a name in the calibration's ``host`` table.
+        host_frac: Time of the host's dispatch over the step's, (num_devices, num_points).
+        unmeasured_frac: Share of the step in op kinds without truth, same shape.
+    """
+
+    framework: str
+    host_frac: FloatArray
+    unmeasured_frac: FloatArray
 
 
 def knowledge_of(devices: DeviceTable, calibration: Calibration) -> npt.NDArray[np.int8]:
@@ -40,25 +60,59 @@ def _case(
 def log_sigma(
     devices: DeviceTable,
     knowledge: npt.NDArray[np.int8],
-    unmeasured_frac: FloatArray,
+    doubts: Doubts,
     calibration: Calibration,
 ) -> FloatArray:
     """Standard deviation of log step time, (num_devices, num_points).
 
-    Where neither a GPU nor its family was measured, it grows with the distance to the nearest one
-    that was.
+    Independent parts add their squares: a step's own; what the host's share adds; what a framework
+    adds that was measured on few groups of devices; and where neither a GPU nor its family was
+    measured, what its distance to the nearest one adds that was, and the power that its listed
+    clock asks beyond its base clock. Where nothing was ever timed on a vendor's devices, the whole
+    step counts as one of unmeasured kinds.
 
     Args:
         devices: The devices.
         knowledge: Case of each, (num_devices,).
-        unmeasured_frac: Share of the step in op kinds without truth, (num_devices, num_points).
-        calibration: Spread by case and per distance, and the spread of an unmeasured kind.
+        doubts: What is asked of them.
+        calibration: Each part by case, fitted to steps of held-out devices.
     """
     facts = calibration.constants["interval"]
-    own = np.array(facts["log_sigma_by_knowledge"])[knowledge]
-    is_alike = (knowledge < Knowledge.ARCHITECTURE) | (devices.is_gpu == 0)
-    far = np.where(is_alike, 0.0, distances(devices, facts["measured_coordinates"]))
-    level = np.hypot(own, facts["log_sigma_per_distance"] * far)
-    unmeasured = facts["log_sigma_unmeasured_kind"]
-    sigma: FloatArray = np.hypot(level[:, None], unmeasured * unmeasured_frac)
+
+    def by_case(name: str) -> FloatArray:
+        part: FloatArray = np.array(facts[name])[knowledge][:, None]
+        return part
+
+    num_groups = facts["framework_groups"].get(doubts.framework, 0)
+    is_timed = np.array([one is not None for one in devices.compute_capabilities])[:, None]
+    parts = (
+        by_case("log_sigma_by_knowledge"),
+        by_case("log_sigma_host") * np.sqrt(np.clip(doubts.host_frac, 0.0, 1.0)),
+        by_case("log_sigma_framework") * framework_doubt(num_groups),
+        np.where(is_timed, _device_log_sigma(devices, knowledge, calibration)[:, None], 0.0),
+        facts["log_sigma_unmeasured_kind"] * np.where(is_timed, doubts.unmeasured_frac, 1.0),
+    )
+    sigma: FloatArray = np.sqrt(sum(np.square(part) for part in parts))
     return sigma
+
+
+def framework_doubt(num_groups: npt.ArrayLike) -> FloatArray:
+    """What is unknown of a framework that was measured on so many groups of devices.
+
+    >>> [float(framework_doubt(n)) for n in (0, 1, 4)]
+    [1.0, 0.5, 0.2]
+    """
+    doubt: FloatArray = 1.0 / (1.0 + np.asarray(num_groups, dtype=np.float64))
+    return doubt
+
+
+def _device_log_sigma(
+    devices: DeviceTable, knowledge: npt.NDArray[np.int8], calibration: Calibration
+) -> FloatArray:
+    """What a device adds of which neither itself nor its family was measured, (num_devices,)."""
+    facts = calibration.constants["interval"]
+    added: FloatArray = np.hypot(
+        facts["log_sigma_per_distance"] * distances(devices, facts["measured_coordinates"]),
+        facts["log_sigma_per_clock_excess"] * clock_power_excess(devices),
+    )
+    return np.where(knowledge < Knowledge.ARCHITECTURE, 0.0, added)

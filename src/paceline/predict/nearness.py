@@ -10,7 +10,7 @@ from paceline.trace.graph import FloatArray
 
 #: Years between generations of GPUs count as much as a factor of two in the other coordinates.
 _YEARS = 3.0
-#: Distance in a coordinate that is unknown.
+#: Distance in a coordinate that is unknown, and the excess of a clock whose base is.
 _UNKNOWN = 1.0
 
 
@@ -44,3 +44,19 @@ def distances(devices: DeviceTable, measured: npt.ArrayLike) -> FloatArray:
     squares = np.where(np.isfinite(gap), gap, _UNKNOWN) ** 2
     nearest: FloatArray = np.sqrt(squares.sum(axis=-1).min(axis=1))
     return nearest
+
+
+def clock_power_excess(devices: DeviceTable) -> FloatArray:
+    """Power that the listed clock asks beyond the base clock, as a share of the latter's.
+
+    Dynamic power goes with the clock and the square of a voltage that rises with it: with the cube
+    of the clock. Boards whose listed clock is far above what their power sustains run slower than
+    others of the same chip.
+
+    Source:
+        Weste, Harris, "CMOS VLSI Design", 4th edition, 2010, section 5.2.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        excess = (devices.boost_clock_hz / devices.base_clock_hz) ** 3 - 1.0
+    known: FloatArray = np.where(np.isfinite(excess), np.maximum(excess, 0.0), _UNKNOWN)
+    return known

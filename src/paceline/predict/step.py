@@ -14,7 +14,7 @@ from paceline.predict.calibration import Calibration, builtin_calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.host import dispatch_s
-from paceline.predict.intervals import knowledge_of, log_sigma
+from paceline.predict.intervals import Z_80, Doubts, knowledge_of, log_sigma
 from paceline.predict.kernels import RowTimes, evaluate_shapes
 from paceline.predict.memory import peak_memory_bytes
 from paceline.predict.power import mean_power_w, use_of
@@ -24,8 +24,6 @@ from paceline.predict.timeline import step_end_s
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Owner, Phase, monomials
 
-#: 80 % of a normal distribution lie within so many standard deviations.
-_Z_80 = 1.2815515655446004
 #: Upper limit of the elements of one working array, which bounds memory.
 _CHUNK_ELEMENTS = 400_000
 
@@ -174,17 +172,20 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
     fixed_s = float(calibration.constants["host"]["step_s"][asked.framework])
     mid_s = np.maximum(times.end_s, host_total_s) + fixed_s
     knowledge = knowledge_of(devices, calibration)
-    sigma = log_sigma(
-        devices, knowledge, times.unmeasured_s / np.maximum(times.device_s, 1e-12), calibration
+    doubts = Doubts(
+        framework=asked.framework,
+        host_frac=host_total_s / mid_s,
+        unmeasured_frac=times.unmeasured_s / np.maximum(times.device_s, 1e-12),
     )
+    sigma = log_sigma(devices, knowledge, doubts, calibration)
     use = use_of(mid_s, times.device_s, times.roofline_s, times.compute_bound_s)
     power_w = mean_power_w(devices, use)
     memory = peak_memory_bytes(lowered.memory, points, platform=lowered.configuration.platform)
     low_b, mid_b, high_b = (np.broadcast_to(m, mid_s.shape) for m in memory)
     return StepPrediction(
-        low_s=mid_s * np.exp(-_Z_80 * sigma),
+        low_s=mid_s * np.exp(-Z_80 * sigma),
         mid_s=mid_s,
-        high_s=mid_s * np.exp(_Z_80 * sigma),
+        high_s=mid_s * np.exp(Z_80 * sigma),
         device_s=times.device_s,
         host_s=np.full(mid_s.shape, host_total_s),
         copy_s=_copy_s(lowered, devices, points, calibration),

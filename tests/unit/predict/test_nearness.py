@@ -1,13 +1,10 @@
-"""Distance to measured devices, and the intervals that widen with it."""
+"""Distance to measured devices, and clocks beyond what a board sustains."""
 
-import numpy as np
 import pytest
 
 from paceline.catalog import find_device, load_catalog
-from paceline.predict import DeviceTable, builtin_calibration
-from paceline.predict.intervals import log_sigma
-from paceline.predict.nearness import coordinates, distances
-from paceline.predict.prediction import Knowledge
+from paceline.predict import DeviceTable
+from paceline.predict.nearness import clock_power_excess, coordinates, distances
 
 from .passes import device
 
@@ -34,18 +31,6 @@ def test_an_unknown_fact_is_a_distance_and_no_error():
     assert distances(table(device(tdp_w=None)), here)[0] == pytest.approx(1.0)
 
 
-def test_intervals_of_unmeasured_devices_widen_with_the_distance():
-    near, far = device(), device(year=2035, tdp_w=50.0)
-    sigma = [
-        log_sigma(
-            table(one), np.array([case], np.int8), np.zeros((1, 1)), builtin_calibration()
-        )[0, 0]
-        for case in (Knowledge.MEASURED, Knowledge.UNKNOWN)
-        for one in (near, far)
-    ]  # fmt: skip
-    assert sigma[0] == sigma[1] < sigma[2] < sigma[3]
-
-
 def test_the_oldest_cards_are_farther_from_those_of_today_than_these_from_one_another():
     names = ("Tesla K80 (one of two GPUs)", "A100 SXM4 80GB", "H100 SXM5 80GB")
     kepler, ampere, hopper = (find_device(load_catalog(), name) for name in names)
@@ -53,3 +38,14 @@ def test_the_oldest_cards_are_farther_from_those_of_today_than_these_from_one_an
         distances(table(kepler), coordinates(table(ampere, hopper)))[0]
         > distances(table(hopper), coordinates(table(ampere)))[0]
     )
+
+
+def test_a_clock_that_is_kept_asks_no_more_power_and_twice_the_clock_eight_times():
+    kept, doubled = (device(base_clock_hz=1.41e9 / ratio) for ratio in (1.0, 2.0))
+    assert clock_power_excess(table(kept, doubled)) == pytest.approx([0.0, 7.0])
+
+
+def test_an_unknown_base_clock_lies_between_one_that_is_kept_and_a_board_short_of_power():
+    kept, unknown, short = (device(base_clock_hz=clock) for clock in (1.41e9, None, 1.41e9 / 2.0))
+    excess = clock_power_excess(table(kept, unknown, short))
+    assert excess[0] < excess[1] < excess[2]
