@@ -1,0 +1,28 @@
+"""Names of detectors mean the network that they say, or none."""
+
+import pytest
+
+from paceline.app.scoring.models import UnresolvedRowError, resolve_model
+from paceline.app.scoring.rows import parse_row
+
+
+def entry(name: str) -> str:
+    row = {"framework": "detectron2", "precision": "fp32", "gpu": "V100", "batch_per_gpu": "2"}
+    return resolve_model(parse_row(row | {"model": name, "task": "train"})).entry
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Misc/mask_rcnn_R_50_FPN_1x_dconv_c3-c5",
+        "Misc/cascade_mask_rcnn_R_50_FPN_3x",
+        "Misc/mask_rcnn_R_50_FPN_3x_gn",
+    ],
+)
+def test_another_backbone_or_head_than_the_traced_one_is_refused(name: str) -> None:
+    with pytest.raises(UnresolvedRowError, match="backbone or its heads"):
+        entry(name)
+
+
+def test_a_plain_name_means_the_usual_backbone() -> None:
+    assert entry("MaskRCNN") == entry("Mask R-CNN")
