@@ -9,7 +9,9 @@ Sources:
     PyTorch 2.13: ``nn/parallel/distributed.py``, ``distributed/fsdp/_fully_shard`` (one block is
     prefetched in backward; the input of the last reduce-scatter is kept until the next; a gathered
     block and its flat buffer both live in forward), ``distributed/pipelining/stage.py`` (receive
-    buffers for every microbatch are made at the start).
+    buffers for every microbatch are made at the start) and ``_backward.py`` (where gradients of
+    weights come later, the whole graph of a microbatch is kept until then, with the gradients that
+    they are made of).
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ import numpy.typing as npt
 
 from paceline.parallel.blocks import block_names, blocks_of_ops
 from paceline.parallel.orders import actions_of_rank
-from paceline.parallel.rank_program import home_op, rank_program, state_bytes
+from paceline.parallel.rank_program import (
+    home_op,
+    makes_weight_gradients,
+    rank_program,
+    state_bytes,
+)
 from paceline.parallel.stages import even_cuts
 from paceline.parallel.strategy import Schedule
 from paceline.trace.costs import Configuration, LoweredPass
@@ -213,6 +220,9 @@ class _Stage:
         backward: Peak of one backward, with the gradients about to be added up.
         received: What comes in per microbatch in forward.
         sent: What goes out, and whose gradient comes back.
+        inputs: Peak of gradients of inputs alone beyond what is saved, where nothing is let go.
+        put_off: What gradients of weights need of it besides what is saved.
+        weights: Largest of these gradients before it is added up.
     """
 
     states: float
@@ -221,6 +231,9 @@ class _Stage:
     backward: float
     received: float
     sent: float
+    inputs: float
+    put_off: float
+    weights: float
 
     @classmethod
     def of(cls, rank: _Rank, blocks: range) -> _Stage:
@@ -229,6 +242,9 @@ class _Stage:
         is_saved = is_mine & (stores.birth < first) & (stores.death >= first)
         live, op_is_mine = rank.live(is_mine), np.isin(rank.block, blocks)
         backward = live + _gradients_of_node(rank)
+        is_made, later = is_mine & (stores.birth >= first), _put_off(rank, is_mine)
+        kept = rank.live(is_made & ~later) + _made(rank, later)
+        is_weight = op_is_mine & makes_weight_gradients(rank.program)
         return cls(
             states=float(rank.parameter_bytes[blocks].sum() * (rank.kept_frac + 1.0)),
             saved=float(rank.num_bytes[is_saved].sum()),
@@ -236,7 +252,26 @@ class _Stage:
             backward=float(backward[op_is_mine & rank.is_backward].max()),
             received=_crossing_bytes(rank, blocks.start),
             sent=_crossing_bytes(rank, blocks.stop),
+            inputs=float(kept[op_is_mine & rank.is_backward & ~is_weight].max()),
+            put_off=float(rank.num_bytes[later].sum()),
+            weights=float(_gradients_of_node(rank)[is_weight].max(initial=0.0)),
         )
+
+
+def _put_off(rank: _Rank, is_mine: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Storages of backward that gradients of weights read, (num_storages,)."""
+    program = rank.program
+    reads = makes_weight_gradients(program)[program.reads.op]
+    is_read = np.zeros(len(program.stores), dtype=np.bool_)
+    is_read[program.reads.storage[reads]] = True
+    return is_mine & is_read & (program.stores.birth >= int(np.argmax(rank.is_backward)))
+
+
+def _made(rank: _Rank, chosen: npt.NDArray[np.bool_]) -> FloatArray:
+    """Bytes of some storages that are made by then, (num_ops,)."""
+    num_ops = len(rank.program.ops)
+    born = np.clip(rank.program.stores.birth[chosen], 0, num_ops - 1)
+    return np.asarray(np.cumsum(np.bincount(born, rank.num_bytes[chosen], num_ops)))
 
 
 def _stage_blocks(rank: _Rank, num_stages: int) -> list[range]:
@@ -271,7 +306,11 @@ def _crossing_bytes(rank: _Rank, cut: int) -> float:
 
 
 def _played(stages: list[_Stage], schedule: Schedule, num_ranks: int, rank: int) -> float:
-    """Peak of one rank over the actions of its schedule."""
+    """Peak of one rank over the actions of its schedule.
+
+    Where backward is split, the first stage has no input to make a gradient of, and makes all
+    others at once when those of weights are due.
+    """
     mine = stages[rank::num_ranks]
     buffers = sum(schedule.num_microbatches * (one.received + one.sent) for one in mine)
     in_flight, peak = 0.0, 0.0
@@ -280,7 +319,11 @@ def _played(stages: list[_Stage], schedule: Schedule, num_ranks: int, rank: int)
         if action.kind == "F":
             peak = max(peak, in_flight + stage.forward)
             in_flight += stage.saved
-        else:
+        elif schedule.kind == "zbh1" and action.stage > 0:
+            grown = stage.inputs if action.kind == "B" else stage.weights
+            peak = max(peak, in_flight + grown)
+            in_flight += stage.put_off if action.kind == "B" else -stage.saved - stage.put_off
+        elif schedule.kind != "zbh1" or action.kind == "W":
             in_flight -= stage.saved
             peak = max(peak, in_flight + stage.backward)
     return sum(one.states for one in mine) + buffers + peak

@@ -1,4 +1,4 @@
-"""Pipelines: 1F1B and interleaved, alone and over tensor parallel stages."""
+"""Pipelines: 1F1B, interleaved and ZB-H1, and 1F1B over tensor parallel stages."""
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,12 @@ from gloo_worker import (
     make_model,
 )
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+)
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
@@ -123,6 +128,13 @@ def run_interleaved(path, rank, world):
     return loss, sent, kept, [0]
 
 
+def run_zbh1(path, rank, world):
+    stages = stages_of(make_model(path), (rank,), world)
+    schedule = ScheduleInterleavedZeroBubble(stages, n_microbatches=BATCH, loss_fn=loss_of)
+    loss, sent, _, kept = run_steps(schedule, stages)
+    return loss, sent, kept, [0]
+
+
 def run_pp_tp(path, rank, world):
     """Stages outside, tensor ranks inside."""
     mesh = init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("pp", "tp"))
@@ -135,4 +147,6 @@ def run_pp_tp(path, rank, world):
     return loss, calls + sent, kept, [0]
 
 
-MODES = {"pp": run_1f1b, "interleaved": run_interleaved, "pp_tp": run_pp_tp}
+MODES = {
+    "pp": run_1f1b, "interleaved": run_interleaved, "zbh1": run_zbh1, "pp_tp": run_pp_tp,
+}  # fmt: skip

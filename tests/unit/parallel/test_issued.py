@@ -31,10 +31,11 @@ pytestmark = pytest.mark.slow
 
 #: Mode of the worker, and ranks.
 JOBS = (
-    ("ddp", 2), ("fsdp", 2), ("hsdp", 4), ("tp", 2), ("pp", 2), ("interleaved", 2), ("ddp_tp", 4),
-    ("pp_tp", 4), ("experts", 2), ("experts", 4),
+    ("ddp", 2), ("fsdp", 2), ("hsdp", 4), ("tp", 2), ("pp", 2), ("interleaved", 2), ("zbh1", 2),
+    ("ddp_tp", 4), ("pp_tp", 4), ("experts", 2), ("experts", 4),
 )  # fmt: skip
 ONE_F_ONE_B = Schedule(kind="1f1b", num_microbatches=BATCH)
+ZERO_BUBBLE = Schedule(kind="zbh1", num_microbatches=BATCH)
 INTERLEAVED = Schedule(kind="interleaved", num_microbatches=BATCH, num_chunks=2)
 BUCKET_BYTES = 2**20
 
@@ -118,7 +119,10 @@ def test_data_over_tensor_parallel_issues_both() -> None:
         assert Counter(tuple(call) for call in rank["calls"]) == predicted
 
 
-@pytest.mark.parametrize(("mode", "schedule"), [("pp", ONE_F_ONE_B), ("interleaved", INTERLEAVED)])
+@pytest.mark.parametrize(
+    ("mode", "schedule"),
+    [("pp", ONE_F_ONE_B), ("interleaved", INTERLEAVED), ("zbh1", ZERO_BUBBLE)],
+)
 def test_pipeline_ranks_send_the_predicted_messages_in_order(mode, schedule) -> None:
     for number, rank in enumerate(run_ranks(mode, 2)):
         predicted = pipeline_calls(blocks(), schedule, num_ranks=2, rank=number)

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 CLOSE = 0.02
 ONE_F_ONE_B = Schedule(kind="1f1b", num_microbatches=BATCH)
+ZERO_BUBBLE = Schedule(kind="zbh1", num_microbatches=BATCH)
 INTERLEAVED = Schedule(kind="interleaved", num_microbatches=BATCH, num_chunks=2)
 
 
@@ -68,7 +69,10 @@ def test_replicas_of_tensor_ranks() -> None:
     assert peaks("ddp_tp", 4) == pytest.approx([predicted] * 4, rel=CLOSE)
 
 
-@pytest.mark.parametrize(("mode", "schedule"), [("pp", ONE_F_ONE_B), ("interleaved", INTERLEAVED)])
+@pytest.mark.parametrize(
+    ("mode", "schedule"),
+    [("pp", ONE_F_ONE_B), ("interleaved", INTERLEAVED), ("zbh1", ZERO_BUBBLE)],
+)
 def test_each_pipeline_rank(mode, schedule) -> None:
     predicted = pipeline_live_bytes(
         graph(), FP32, schedule, num_ranks=2, microbatch=1, seq=SEQ
