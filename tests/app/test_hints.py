@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import click
 import pytest
 
 import paceline
-from paceline.app.cli import build_commands
+from paceline.app.cli import build_commands, main
 from paceline.errors import UnknownNameError
 
 _PACKAGE = Path(paceline.__file__).parent
@@ -57,3 +58,23 @@ def test_every_command_that_a_message_names_exists(known: click.Group) -> None:
 def test_a_name_of_a_short_list_is_answered_with_the_list() -> None:
     error = UnknownNameError.from_name("storage", "tape", ["nvme", "hdd"])
     assert error.hint == "known are: nvme, hdd"
+
+
+@pytest.mark.parametrize("folder", ["plain", "with a space"])
+def test_what_comes_next_names_the_files_that_the_user_named(tmp_path: Path, folder: str) -> None:
+    here = tmp_path / folder
+    here.mkdir()
+    model, plan = here / "mine.npz", here / "mine.yaml"
+    assert main(["trace", "mnist-cnn", "--save", str(model)]) == 0
+    assert main(["plan", str(model), "--samples", "1M", "--epochs", "9", "-o", str(plan)]) == 0
+    deploy, why_not = paceline.read_plan(plan).next_commands
+    assert shlex.split(deploy)[:3] == ["paceline", "deploy", str(plan)]
+    assert shlex.split(why_not)[:3] == ["paceline", "plan", str(model)]
+    assert main([*shlex.split(deploy)[1:], "--dry-run"]) == 0
+
+
+def test_a_goal_file_is_named_again(tmp_path: Path) -> None:
+    goal = tmp_path / "goal.yaml"
+    goal.write_text("model: mnist-cnn\ngoal: {deadline: 1h}\n")
+    plan = paceline.plan(str(goal), as_of="2026-11-20")
+    assert f"paceline plan {goal} " in plan.next_commands[1]

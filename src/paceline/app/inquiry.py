@@ -31,7 +31,8 @@ _GOAL_FILE_ENDINGS = (".yaml", ".yml")
 class Inquiry:
     """A model, a goal, an amount of work, the facts, and the day on which prices are judged.
 
-    ``calibration`` is that of the predictor; the built-in one if None.
+    ``calibration`` is that of the predictor; the built-in one if None. ``asked_as`` is what the
+    user typed for the model, or its name.
     """
 
     workload: Workload
@@ -40,9 +41,13 @@ class Inquiry:
     catalog: Catalog
     today: date
     calibration: Calibration | None = None
+    asked_as: str = ""
 
-    def plan(self) -> PlanFile:
+    def plan(self, plan_file: Path = Path("plan.yaml")) -> PlanFile:
         """The ranked plan.
+
+        Args:
+            plan_file: Where it will lie, for the commands that it names.
 
         Raises:
             NoOfferError: No offer meets the goal.
@@ -58,6 +63,8 @@ class Inquiry:
                 self.catalog,
                 today=self.today,
                 calibration=self.calibration,
+                asked_as=self.asked_as,
+                plan_file=str(plan_file),
             )
 
     def why_not(self, name: str) -> tuple[str, ...]:
@@ -106,6 +113,7 @@ def inquire(
     from paceline.plan import parse_goal, parse_work
 
     _check_option_names(options)
+    asked_as = model if isinstance(model, str) else ""
     goal = parse_goal(option_texts(options, GOAL_OPTIONS))
     work = parse_work(option_texts(options, WORK_OPTIONS))
     today = read_day(as_of)
@@ -125,6 +133,7 @@ def inquire(
         catalog=catalog,
         today=today,
         calibration=read_calibration(calibration),
+        asked_as=asked_as,
     )
 
 

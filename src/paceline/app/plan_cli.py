@@ -79,7 +79,7 @@ def plan(
     if why_not is not None:
         say(_reasons(inquiry.why_not(why_not)), wanted, None)
         return
-    found = inquiry.plan()
+    found = inquiry.plan(output or _PLAN_FILE)
     say(_ranking(found, is_explained=explain), wanted, None)
     _save(found, output)
 

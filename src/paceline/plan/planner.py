@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from datetime import date
 from importlib.metadata import version
@@ -49,6 +50,8 @@ def make_plan(
     today: date,
     options: SearchOptions | None = None,
     calibration: Calibration | None = None,
+    asked_as: str = "",
+    plan_file: str = "plan.yaml",
 ) -> PlanFile:
     """Rank complete plans.
 
@@ -60,6 +63,8 @@ def make_plan(
         today: The day prices are judged on.
         options: How far to search.
         calibration: Of the predictor; the built-in one if None.
+        asked_as: What the user named the job as; the workload's own name if empty.
+        plan_file: Where the plan will lie.
 
     Raises:
         NoOfferError: No offer keeps the goal; the message says which constraint excludes what.
@@ -90,7 +95,7 @@ def make_plan(
         scaling=curve,
         knee=knee_sentence(search, curve),
         rent_or_buy=rent_or_buy_sentence(search, selection.best),
-        next_commands=_next_commands(search, selection),
+        next_commands=_next_commands(search, selection, asked_as, plan_file),
         num_candidates=len(search.candidates),
         explanation=explanation(search, selection.best),
     )
@@ -207,18 +212,21 @@ def _reason(search: Search, selection: Selection, row: int) -> str:
     )
 
 
-def _deploy_command(search: Search, selection: Selection) -> str:
+def _deploy_command(search: Search, selection: Selection, plan_file: str) -> str:
     """Training is launched with the user's script; what serves is measured first."""
     first = search.found.places[search.candidates.place[selection.best]]
     target = "torchrun" if first.is_owned else "skypilot"
     is_training = search.workload.task == "train"
     with_what = "--command 'python train.py'" if is_training else "--purpose measure"
-    return f"paceline deploy plan.yaml --to {target} {with_what}"
+    return f"paceline deploy {shlex.quote(plan_file)} --to {target} {with_what}"
 
 
-def _next_commands(search: Search, selection: Selection) -> tuple[str, ...]:
-    commands = [_deploy_command(search, selection)]
+def _next_commands(
+    search: Search, selection: Selection, asked_as: str, plan_file: str
+) -> tuple[str, ...]:
+    commands = [_deploy_command(search, selection, plan_file)]
     if selection.runner_up is not None:
         place = search.found.places[search.candidates.place[selection.runner_up]]
-        commands.append(f'paceline plan {search.workload.name} … --why-not "{place.device.name}"')
+        job = shlex.quote(asked_as or search.workload.name)
+        commands.append(f'paceline plan {job} … --why-not "{place.device.name}"')
     return tuple(commands)
