@@ -68,7 +68,7 @@ def network_log(
 def fit_neusight(folder: Path, facts: pd.DataFrame) -> Fitted:
     """Tile model, clock law and stream network of NeuSight's train split alone.
 
-    That split holds P4, P100, V100, T4 and A100-40.
+    That split holds P4, P100, V100, T4 and A100-40; of streams MI100 and MI210 too.
     """
     products = _train(truth.neusight_products(folder, facts))
     tiles = fit_tiles(events(products, above_floor=_ABOVE_FLOOR), with_clock=True)

@@ -64,7 +64,7 @@ def write_predictor(
     constants["host"]["step_s"] = {
         name: _rounded(value, 3) for name, value in zip(FRAMEWORKS, fixed, strict=True)
     }
-    measured = [d for d in catalog.devices if d.name in set(predictor.devices)]
+    measured = [d for d in catalog.devices if d.name in predictor.measured]
     content["groups"] = sorted(predictor.networks)
     content["measured_devices"] = sorted(d.name for d in measured)
     content["measured_families"] = sorted({d.family for d in measured})

@@ -51,10 +51,11 @@ def fit_jointly(
     torch.manual_seed(options.seed)
     rng = np.random.default_rng(options.seed)
     networks = make_networks(_features(steps, operators), options)
+    multiplied = {name for m, o in operators.items() if m != "stream" for name in o.device}
     operators = {m: o for m, o in operators.items() if m not in TILED}
     names = sorted(set(steps.device).union(*(o.device for o in operators.values())))
     table = np.unique(tables_of(steps), return_inverse=True)[1]
-    predictor = Predictor(networks, options, names, steps)
+    predictor = Predictor(networks, options, names, steps, frozenset(multiplied))
     order = np.array_split(rng.permutation(len(weight)), max(1, len(weight) // options.batch_steps))
     batches = [_training_batch(steps, part, traits, weight, names, table) for part in order]
     tensors = {m: _operator_tensors(o, traits, names) for m, o in operators.items()}

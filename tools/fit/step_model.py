@@ -49,15 +49,27 @@ def uncached(model, x):
 
 
 class Predictor(nn.Module):
-    """Networks by model, effects of devices and tables, and host dispatch."""
+    """Networks by model, effects of devices and tables, and host dispatch.
 
-    def __init__(self, networks, options: FitOptions, devices: list[str], steps: Steps):
+    Args:
+        networks: By model.
+        options: How the fit is run.
+        devices: All that some row is of, in order.
+        steps: What is fitted.
+        multiplied: Devices with op rows that compute: streams alone do not make one known.
+    """
+
+    def __init__(
+        self, networks, options: FitOptions, devices: list[str], steps: Steps,
+        multiplied: frozenset[str] = frozenset(),
+    ):  # fmt: skip
         super().__init__()
         self.networks = nn.ModuleDict(networks)
         self.gap_s = options.gap_s
         self.power_exponent = power_budget().exponent if options.is_power_limited else None
         self.devices = devices
         self.has_steps = np.isin(devices, steps.device)
+        self.measured = multiplied.union(steps.device)
         self.slope = nn.Parameter(torch.zeros(NUM_LAWS, len(Effect)))
         # Benchmarks of operators have habits of their own, which steps of that device do not show.
         self.own = nn.Parameter(torch.zeros(len(devices), len(Effect)))

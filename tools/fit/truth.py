@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,9 @@ NAMES = Path(__file__).parent / "device_names.csv"
 #: Rows of a device that ran throttled while its other split did not (see the truth's README).
 _THROTTLED = ("Tesla P4", "train")
 _BINARY = ("add", "mul", "div", "pow")
+#: Streams know bandwidth and cache alone, so that they learn from every vendor's boards. AMD's
+#: products run on matrix units that FP32 has nowhere else.
+_STREAMING_VENDORS = ("nvidia", "amd")
 
 
 def device_facts(devices: tuple[Device, ...]) -> pd.DataFrame:
@@ -83,7 +87,7 @@ def _with_work(rows: pd.DataFrame, peak: str) -> pd.DataFrame:
 
 def neusight_streams(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
     """FP32 elementwise, softmax and layer norm: rows, columns, operands and flags."""
-    d = _neusight(folder)
+    d = _neusight(folder, _STREAMING_VENDORS)
     d = d[~d.op.isin(["linear", "bmm", "conv"])]
     norm, softmax = (d.op == "ln").to_numpy(), (d.op == "softmax").to_numpy()
     operands = np.where(d.op.isin(_BINARY), 2.0, 1.0)
@@ -156,6 +160,6 @@ def _attention_rows(d: pd.DataFrame, q: np.ndarray, kv: np.ndarray, causal: floa
     })  # fmt: skip
 
 
-def _neusight(folder: Path) -> pd.DataFrame:
+def _neusight(folder: Path, vendors: Sequence[str] = ("nvidia",)) -> pd.DataFrame:
     d = pd.read_csv(folder / "ops" / "neusight_ops.csv.xz", low_memory=False)
-    return d[(d.latency_ms > 0) & (d.vendor == "nvidia")]
+    return d[(d.latency_ms > 0) & d.vendor.isin(vendors)]
