@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and folders to write them to."""
 
 from __future__ import annotations
 
@@ -48,6 +48,20 @@ def write_whole(path: Path, text: str) -> None:
     """
     with whole_file(path) as draft:
         draft.write_text(text, encoding="utf-8")
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; one that is there stays as it is.
+
+    Raises:
+        InvalidInputError: It cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write to `{path}`: {error.strerror}", hint="choose another folder"
+        ) from None
 
 
 def _replace(draft: Path, target: Path) -> None:

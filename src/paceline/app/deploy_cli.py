@@ -10,6 +10,7 @@ from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, answer_of, say
 from paceline.errors import InvalidInputError
+from paceline.writing import make_folder, write_whole
 
 if TYPE_CHECKING:
     from paceline.deploy import Deployment
@@ -93,20 +94,15 @@ def _pairs(options: list[str]) -> dict[str, str]:
 def _write(made: Deployment, folder: Path, *, can_replace: bool) -> None:
     for file in made.files:
         path = folder / file.path
-        if not can_replace and path.exists() and path.read_text(encoding="utf-8") != file.text:
+        if not can_replace and path.exists() and path.read_bytes() != file.text.encode():
             raise InvalidInputError(
                 f"`{path}` is there and differs", hint="choose another --folder, or add --force"
             )
-    try:
-        for file in made.files:
-            path = folder / file.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(file.text, encoding="utf-8")
-            print(f"{path} written", file=sys.stderr)
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot write to `{folder}`: {error.strerror}", hint="choose another --folder"
-        ) from None
+    for file in made.files:
+        path = folder / file.path
+        make_folder(path.parent)
+        write_whole(path, file.text)
+        print(f"{path} written", file=sys.stderr)
 
 
 def _answer(made: Deployment, folder: Path, *, shows_files: bool) -> Answer:

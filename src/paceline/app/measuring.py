@@ -49,7 +49,7 @@ from paceline.run.stacks import (
 )
 from paceline.run.worker import Limits, run_worker
 from paceline.units import format_duration, parse_bytes, parse_duration_s
-from paceline.writing import write_whole
+from paceline.writing import make_folder, write_whole
 
 _MEMORY_SHARE = 0.85
 
@@ -377,7 +377,7 @@ def _free_memory_bytes(facts: HostFacts) -> float:
 
 def _made(folder: Path | None) -> Path | None:
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     return folder
 
 

@@ -20,7 +20,7 @@ _GIB_BYTES = 2**30
 
 def skypilot(job: Job, settings: DeploySettings) -> Deployment:
     """``sky.yaml``; a spot job is recovered and goes on from its checkpoints."""
-    needs = [*launch.driver_need(job), f"an account of {job.choice.place.cloud} set up for sky"]
+    needs = [*launch.driver_need(job), _access_need(job)]
     if job.purpose == "train":
         needs += [
             "DATA_SOURCE: bucket or URL of the data" if job.data is None else "",
@@ -47,6 +47,14 @@ def skypilot(job: Job, settings: DeploySettings) -> Deployment:
         needs=tuple(needs),
         assumptions=assumptions_of(job, settings),
     )
+
+
+def _access_need(job: Job) -> str:
+    """Where SkyPilot must be let in: a cloud's account, or the cluster that owned machines form."""
+    cloud = job.choice.place.cloud
+    known = platforms()["skypilot"]["cloud"].get(cloud, cloud)
+    where = "your machines as a Kubernetes cluster" if cloud == "own" else f"an account of {cloud}"
+    return f"{where} that `sky check {known}` finds"
 
 
 def _resources(job: Job, settings: DeploySettings) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from paceline.errors import InvalidInputError
 from paceline.measurements.ledger import LedgerRow, summarize_ledger
 from paceline.measurements.records import Record
 from paceline.report import charts, measurements
@@ -22,6 +21,7 @@ from paceline.report.charts import Chart
 from paceline.report.drawing import drawing_script, write_chart
 from paceline.report.tables import Table
 from paceline.units import format_percent, format_significant
+from paceline.writing import make_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +88,7 @@ def write_pictures(page: Page, folder: Path, *, ending: str) -> tuple[Path, ...]
     Raises:
         InvalidInputError: The folder or a picture cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot write to `{folder}`: {error.strerror}", hint="choose another folder"
-        ) from None
+    make_folder(folder)
     drawn = [chart for section in page.sections for chart in section.charts]
     paths = []
     for number, chart in enumerate(drawn, start=1):

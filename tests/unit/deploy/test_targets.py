@@ -44,6 +44,19 @@ def test_what_is_needed_stands_at_the_top_of_the_first_file(target: str) -> None
     assert all(need in head for need in written.needs[:3])
 
 
+@pytest.mark.parametrize(
+    ("cloud", "need"),
+    [
+        ("aws", "an account of aws that `sky check aws` finds"),
+        ("own", "your machines as a Kubernetes cluster that `sky check kubernetes` finds"),
+    ],
+)
+def test_skypilot_says_where_it_must_be_let_in(cloud: str, need: str) -> None:
+    first = plans.choice(place=plans.place(cloud=cloud))
+    settings = settings_for("skypilot")
+    assert need in deploy(plans.plan(choices=(first,)), "skypilot", settings).needs
+
+
 @pytest.mark.parametrize("target", PLANS)
 def test_files_are_the_same_every_time(target: str) -> None:
     first, second = (deploy(PLANS[target](), target, settings_for(target)) for _ in range(2))

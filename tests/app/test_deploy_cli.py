@@ -1,0 +1,63 @@
+"""Launch files are written whole, and nothing of the user's is lost to them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import paceline
+from paceline.app.cli import main
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("plans") / "plan.yaml"
+    found = paceline.plan("mnist-cnn", deadline="24h", as_of="2026-11-20")
+    paceline.write_plan(found, path)
+    return path
+
+
+def deploy(plan: Path, folder: Path, *more: str) -> int:
+    asked = ["deploy", str(plan), "--to", "slurm", "--folder", str(folder)]
+    return main([*asked, "--command", "python train.py", "--set", "partition=gpu", *more])
+
+
+def test_a_failure_half_way_leaves_the_file_of_before(
+    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert deploy(plan, tmp_path) == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(self: Path, text: str, **_: object) -> int:
+        with self.open("w") as file:
+            file.write(text[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert deploy(plan, tmp_path, "--name", "another", "--force") == 2
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("content", [b"mine", b"\xff\xfe no text"])
+def test_a_file_of_the_users_is_replaced_only_when_told(
+    plan: Path, tmp_path: Path, content: bytes
+) -> None:
+    assert deploy(plan, tmp_path) == 0
+    (written,) = tmp_path.iterdir()
+    written.write_bytes(content)
+    assert deploy(plan, tmp_path) == 2
+    assert written.read_bytes() == content
+    assert deploy(plan, tmp_path, "--force") == 0
+    assert written.read_bytes() != content
+
+
+def test_the_same_files_may_be_written_again(plan: Path, tmp_path: Path) -> None:
+    assert (deploy(plan, tmp_path), deploy(plan, tmp_path)) == (0, 0)
+    assert len(os.listdir(tmp_path)) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_the_user(plan: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert deploy(plan, tmp_path / "file" / "below") == 2
