@@ -13,7 +13,7 @@ from paceline.trace.costs import Configuration, CostTable
 from paceline.trace.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.trace.optable import read_table, variants
 from paceline.trace.optimizer import optimizer_by_variant
-from paceline.trace.program import Accesses, Program
+from paceline.trace.program import Accesses, BoolArray, Program
 
 _FOREACH_TENSORS = 30
 _ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
@@ -34,7 +34,7 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
     weight = _moved(program, reads, keep=is_weight)
     dims = program.dims[ops.dims]
     kernels = num_kernels(program, configuration)
-    matmul_dtype = _matmul_dtype(ops.kind, precision)
+    matmul_dtype = _matmul_dtype(program, precision)
     numbers = np.concatenate(
         (ops.flop, read, write, weight, dims.reshape(len(ops), NUM_DIMS * NUM_MONOMIALS)), axis=1
     )
@@ -58,17 +58,33 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
     )
 
 
-def _matmul_dtype(kind: IntArray, precision: Precision) -> IntArray:
+def _matmul_dtype(program: Program, precision: Precision) -> IntArray:
     """Format in which each op multiplies, (num_ops,); FP32 where it does not.
 
     FP8 training keeps attention in the format of activations, as Transformer Engine does unless it
-    is told otherwise (``fp8_dpa=False`` in its recipes).
+    is told otherwise (``fp8_dpa=False`` in its recipes), and so are the logits: Megatron-LM's
+    output layer is none of Transformer Engine's (megatron/core/models/gpt/gpt_model.py), and
+    TorchTitan leaves ``output`` out (``--float8.filter_fqns``).
     """
+    kind = program.ops.kind
     is_product = np.isin(kind, NARROW_KINDS)
     own = np.where(is_product, int(precision.matmul_dtype), int(DType.FP32))
     if precision.matmul_dtype == DType.FP8:
-        own = np.where(np.isin(kind, _ATTENTION), int(precision.activation_dtype), own)
+        is_wide = np.isin(kind, _ATTENTION) | _is_of_logits(program)
+        own = np.where(is_wide, int(precision.activation_dtype), own)
     return np.asarray(own)
+
+
+def _is_of_logits(program: Program) -> BoolArray:
+    """The last product before the loss and those of its backward: one side has its columns."""
+    ops, start = program.ops, program.first_backward()
+    is_product = ops.kind == OpKind.MATMUL
+    forward = np.flatnonzero(is_product & (ops.position < start))
+    if not (forward.size and np.isfinite(start)):
+        return np.zeros(len(ops), dtype=bool)
+    sides = program.dims[ops.dims, 1:4, 0]
+    columns = sides[forward[np.argmax(ops.position[forward])], 1]
+    return np.asarray(is_product & (sides == columns).any(axis=1))
 
 
 def num_kernels(program: Program, configuration: Configuration) -> FloatArray:

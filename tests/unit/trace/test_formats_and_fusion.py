@@ -51,6 +51,19 @@ def test_eight_bits_are_for_products_and_the_rest_stays_in_sixteen(name):
     assert DType.FP8 in fp8.matmul_dtype
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b"])
+def test_the_three_products_of_the_logits_stay_in_sixteen_bits(name):
+    """Those of training; engines decide for themselves."""
+    costs = costs_of(name, precision="fp8")
+    is_wide = (costs.kind == OpKind.MATMUL) & (costs.matmul_dtype == DType.BF16)
+    assert costs.count[is_wide].sum() == 3
+    vocabulary = {"gpt2": 50_257, "llama-3-8b": 128_256}[name]
+    assert (costs.dims[is_wide, 1:4, 0] == vocabulary).any(axis=1).all()
+    served = lower(load_workload(name, task="infer").passes[0].graph, Configuration(precision="fp8"))
+    is_product = served.costs.kind == OpKind.MATMUL
+    assert (served.costs.matmul_dtype[is_product] == DType.FP8).all()
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_layout_of_images_changes_no_op_and_no_byte(name):
     """What it changes is how fast convolutions run, which is the predictor's business."""
