@@ -59,7 +59,9 @@ def test_the_three_products_of_the_logits_stay_in_sixteen_bits(name):
     assert costs.count[is_wide].sum() == 3
     vocabulary = {"gpt2": 50_257, "llama-3-8b": 128_256}[name]
     assert (costs.dims[is_wide, 1:4, 0] == vocabulary).any(axis=1).all()
-    served = lower(load_workload(name, task="infer").passes[0].graph, Configuration(precision="fp8"))
+    served = lower(
+        load_workload(name, task="infer").passes[0].graph, Configuration(precision="fp8")
+    )
     is_product = served.costs.kind == OpKind.MATMUL
     assert (served.costs.matmul_dtype[is_product] == DType.FP8).all()
 
