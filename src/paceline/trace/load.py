@@ -130,7 +130,7 @@ def workload_from_report(
     default_seq = _default_seq(report, facts)
     return Workload(
         name=entry,
-        title=facts.title if facts else entry,
+        title=facts.title if facts else _title(entry, str(report.get("taken") or "")),
         task=task,
         passes=passes,
         sample_unit=facts.sample_unit if facts else _UNITS[kind],
@@ -144,6 +144,15 @@ def workload_from_report(
         shortest_seq=max((int(one.get("shortest") or 1) for one in report["passes"]), default=1),
         source=facts.source if facts else f"traced from `{entry}` with torch {report['torch']}",
     )
+
+
+def _title(entry: str, taken: str) -> str:
+    """The entry, with the sizes that it left out.
+
+    >>> _title("transformer:layers=1", "hidden=768, heads=12")
+    'transformer:layers=1 (not stated, so taken: hidden=768, heads=12)'
+    """
+    return f"{entry} (not stated, so taken: {taken})" if taken else entry
 
 
 def _pass(reported: dict[str, Any], entry: str, optimizer: str) -> Pass:

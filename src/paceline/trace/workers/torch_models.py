@@ -204,6 +204,14 @@ _DEFAULTS = {
 }  # fmt: skip
 
 
+def sizes_taken(given):
+    """The sizes of `transformer` that were not given, as taken: ``hidden=768, heads=12``."""
+    spec = dict(_DEFAULTS, **given)
+    spec["ffn"] = spec["ffn"] or 4 * spec["hidden"]
+    left = [name for name in ("layers", "hidden", "heads", "ffn", "vocab") if name not in given]
+    return ", ".join("%s=%s" % (name, spec[name]) for name in left)
+
+
 def transformer(**given):
     """A transformer from its hyperparameters; what is not given follows from the rest."""
     unknown = sorted(set(given) - set(_DEFAULTS))

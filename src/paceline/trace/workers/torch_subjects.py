@@ -47,10 +47,12 @@ class Subject:
         optimizer: Name of the optimizer to append, where the passes call none.
         makes_tensors: Whether code of the user's own may make tensors on the default device.
         longest: Most tokens that the model takes; None where nothing bounds them.
+        taken: Sizes that were not stated, as they were taken; empty where all were.
     """
 
     makes_tensors = False
     longest = None
+    taken = ""
 
     def __init__(self, model, kind, shape=None, has_seq=None):
         self.model = model
@@ -336,7 +338,9 @@ def _transformer_subject(text, _request):
         model = build(lambda: torch_models.transformer(**given))
     except (ValueError, TypeError) as error:
         raise RequestError("bad-request", str(error)) from error
-    return Subject(model, "text" if given.get("classes") else "language")
+    subject = Subject(model, "text" if given.get("classes") else "language")
+    subject.taken = torch_models.sizes_taken(given)
+    return subject
 
 
 def _number(text):

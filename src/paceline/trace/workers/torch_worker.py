@@ -95,6 +95,7 @@ def report(subject, task, length=LENGTH):
         "num_parameters": sum(p.numel() for p in subject.model.parameters()),
         "kind": subject.kind,
         "input": subject.input_description(),
+        "taken": subject.taken,
         "input_shape": subject.shape,
         "usual_length": min(LENGTH, subject.longest or LENGTH),
         "passes": passes,
