@@ -187,6 +187,8 @@ def _exchanges(applied: list[OpView], graph: Graph) -> list[CollectiveCall]:
                 op for op in applied
                 if op.module == module and (op.phase != Phase.BACKWARD) == is_forward
             ]  # fmt: skip
+            if not mine:
+                continue
             ends = ((mine[0].index, _K), (mine[-1].index, _N))
             calls += [
                 (op, "all_to_all", dims[op, _M] * dims[op, _BATCH, 0] * dims[op, width, 0], np.nan)

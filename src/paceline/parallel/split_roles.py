@@ -59,6 +59,7 @@ class OpView:
         parameters: Parameter storages read, with elements touched.
         inputs: Other storages read, with elements touched.
         outputs: Storages written.
+        caches: Of the inputs, keys and values of earlier tokens, which are split like new ones.
     """
 
     index: int
@@ -69,6 +70,7 @@ class OpView:
     parameters: tuple[tuple[int, float], ...]
     inputs: tuple[tuple[int, float], ...]
     outputs: tuple[int, ...]
+    caches: frozenset[int] = frozenset()
 
     @property
     def weight(self) -> int | None:
@@ -101,6 +103,7 @@ def view_ops(graph: Graph) -> list[OpView]:
                 parameters=tuple(e for e in read if owner[e[0]] == Owner.PARAMETER),
                 inputs=tuple(e for e in read if owner[e[0]] != Owner.PARAMETER),
                 outputs=tuple(storage[t] for t in writes[ends[index] : ends[index + 1]]),
+                caches=frozenset(s for s, _ in read if owner[s] == Owner.KV_CACHE),
             )
         )
     return views
@@ -136,6 +139,7 @@ class _Follow:
         self.features: dict[int, float] = {}
         self.closed: set[int] = set()
         self.conflicts: set[int] = set()
+        self.biases: set[int] = set()
 
     def step(self, op: OpView) -> None:
         """Follow data through one op."""
@@ -144,6 +148,8 @@ class _Follow:
             self._meet_weight(op, op.weight, makers)
         elif op.kind == OpKind.EMBEDDING and op.parameters:
             self._meet_table(op)
+        elif op.kind == OpKind.INDEX and op.parameters:
+            self.biases.update(op.outputs)
         elif makers and self._passes(op, makers):
             self.makers.update(dict.fromkeys(op.outputs, makers))
             if op.kind == OpKind.CROSS_ENTROPY:
@@ -177,7 +183,8 @@ class _Follow:
 
     def _passes(self, op: OpView, makers: frozenset[int]) -> bool:
         split = max(n for s, n in op.inputs if s in self.makers)
-        whole = max((n for s, n in op.inputs if s not in self.makers), default=0.0)
+        follow = self.makers.keys() | op.caches | self.biases
+        whole = max((n for s, n in op.inputs if s not in follow), default=0.0)
         if whole >= split / 2:
             return False
         if op.kind in _ALONG_COLUMNS and op.phase != Phase.LOSS:

@@ -214,7 +214,7 @@ class _Tracker:
 
     def _mark(self, op: OpView, dims: tuple[int, ...]) -> None:
         self.touches[op.index] = True
-        self.is_split[list(op.outputs)] = True
+        self.is_split[[*op.outputs, *op.caches]] = True
         self.dims.extend((op.index, dim) for dim in dims)
 
 

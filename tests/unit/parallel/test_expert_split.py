@@ -100,3 +100,8 @@ def test_a_token_reaches_no_more_places_than_it_has_experts(num_experts, per_tok
     assert reached[0] == 1.0
     assert reached == sorted(reached)
     assert reached[-1] == pytest.approx(per_token)
+
+
+def test_tokens_of_an_inference_travel_out_and_back_once() -> None:
+    for one in load_workload("mixtral-8x7b", task="infer").passes:
+        assert len(split_experts(one.graph, 8).collectives.op) == 2 * LAYERS

@@ -10,6 +10,7 @@ from paceline.parallel.links import COLLECTIVES
 from paceline.parallel.split_roles import Role, find_roles, view_ops
 from paceline.parallel.tensor_parallel import split_graph
 from paceline.trace import Configuration, Graph, load_workload, lower, monomials
+from paceline.trace.graph import Owner
 
 TRANSFORMERS = ("bert-base", "gpt2", "llama-3-8b")
 
@@ -108,3 +109,12 @@ def test_degrees_that_do_not_divide_say_so() -> None:
     with pytest.raises(InvalidInputError, match="12 attention heads") as caught:
         split_graph(graph_of("gpt2"), 5)
     assert "divides" in caught.value.hint
+
+
+def test_heads_of_a_cache_that_grows_by_copies_are_split_like_those_of_a_prompt() -> None:
+    for one in load_workload("mixtral-8x7b", task="infer").passes:
+        split = split_graph(one.graph, 4)
+        caches = one.graph.storages.owner == Owner.KV_CACHE
+        assert len(split.collectives.op) == 2 * 32 + 1
+        kept = split.graph.storages.elements[caches]
+        assert np.allclose(4.0 * kept, one.graph.storages.elements[caches])
