@@ -64,8 +64,8 @@ def main() -> None:
         figures += _product_figures(given.truth, facts, worst)
     if "steps" in given.tests:
         tables = list(dict.fromkeys(t for _, sources, _ in step_tests.SETS for t in sources))
-        steps = _steps(given, read_measured(given.truth, tables), catalog)
-        measured = read_measured(given.truth, tables, with_left_out=True)
+        measured = read_measured(given.truth, tables)
+        steps = _steps(given, measured, catalog)
         more, extra = _step_figures(given, steps, measured, catalog, facts)
         figures += more
         sections += extra

@@ -90,7 +90,7 @@ def with_covariates(
         framework=[FRAMEWORKS[number] for number in steps.framework],
         host=np.sqrt(np.minimum(host_s / np.exp(lines.predicted_log), 1.0)),
     )
-    seen = seen[seen.predicted_log.notna()]
+    seen = seen[seen.predicted_log.notna() & ~seen.is_open]
     near = _nearness(seen.groupby("device").fold.first(), catalog_devices)
     return seen.join(near, on="device")
 

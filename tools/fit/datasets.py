@@ -32,12 +32,16 @@ _WIDE = frozenset({"timm"})
 
 
 def fitted_rows(steps: Steps, seed: int = 0) -> np.ndarray:
-    """Numbers of the steps that a fit sees: all, but of wide tables a few of each model."""
+    """Numbers of the steps that a fit sees.
+
+    All that say what ran, but of wide tables a few of each model.
+    """
     names = ("source", "task", "entry", "device")
     frame = pd.DataFrame({name: getattr(steps, name) for name in names})
     frame["draw"] = np.random.default_rng(seed).random(len(frame))
     rank = frame.groupby(list(names)).draw.rank().to_numpy()
-    return np.flatnonzero((rank <= _ROWS_PER_MODEL) | ~frame.source.isin(_WIDE))
+    is_drawn = (rank <= _ROWS_PER_MODEL) | ~frame.source.isin(_WIDE).to_numpy()
+    return np.flatnonzero(is_drawn & ~steps.is_open)
 
 
 def step_weights(steps: Steps) -> np.ndarray:

@@ -35,12 +35,21 @@ from paceline.trace.lowering import lower
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One published row: its inputs, its step time and where it came from."""
+    """One published row: its inputs, its step time and where it came from.
+
+    Attributes:
+        row: The inputs.
+        step_s: Measured.
+        source: Name of the table.
+        index: Row in it.
+        is_open: Whether the inputs leave open what ran: such rows are predicted, never fitted.
+    """
 
     row: Row
     step_s: float
     source: str
     index: int
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,6 +87,7 @@ class Steps:
         entry: Model.
         task: Training or inference.
         index: Row in the source table.
+        is_open: Whether the inputs leave open what ran.
     """
 
     rows: dict[str, OpRows]
@@ -91,6 +101,7 @@ class Steps:
     entry: np.ndarray
     task: np.ndarray
     index: np.ndarray
+    is_open: np.ndarray
 
 
 def select(steps: Steps, chosen: np.ndarray) -> Steps:
@@ -115,22 +126,19 @@ def select(steps: Steps, chosen: np.ndarray) -> Steps:
 FRAMEWORKS = ("torch", "tensorflow", "mxnet", "legacy", "vllm")
 
 
-#: Rows whose inputs do not say what ran: neither fitted nor scored, and missing in coverage.
-LEFT_OUT = Path(__file__).parent / "left_out_rows.csv"
+#: Rows whose inputs leave open what ran: never fitted, and scored apart.
+OPEN_ROWS = Path(__file__).parent / "open_rows.csv"
 
 
-def read_measured(
-    folder: Path, tables: Sequence[str], *, with_left_out: bool = False
-) -> list[Measured]:
+def read_measured(folder: Path, tables: Sequence[str]) -> list[Measured]:
     """Single-device rows of quality A of some tables, with their step times.
 
     Args:
         folder: The published measurements.
         tables: Names of tables.
-        with_left_out: Keep rows whose inputs do not say what ran.
     """
-    with LEFT_OUT.open(encoding="utf-8", newline="") as file:
-        left_out = list(csv.DictReader(file))
+    with OPEN_ROWS.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
     measured = []
     for table in tables:
         with (folder / "e2e" / f"{table}.csv").open(encoding="utf-8", newline="") as file:
@@ -142,25 +150,18 @@ def read_measured(
                 if step_s is None or row.gpu.startswith("CPU"):
                     continue
                 one = Measured(row=row, step_s=step_s, source=table, index=index)
-                if with_left_out or not is_left_out(one, values["extra"], left_out):
-                    measured.append(one)
+                measured.append(replace(one, is_open=_is_open(one, values["extra"], lines)))
     return measured
 
 
-def is_left_out(measured: Measured, extra: str, left_out: Sequence[dict[str, str]]) -> bool:
-    """Whether the inputs of a row do not tell what ran.
-
-    Args:
-        measured: The row.
-        extra: Its column of that name.
-        left_out: Lines of ``LEFT_OUT``; an empty framework or ``extra`` there holds for all.
-    """
+def _is_open(measured: Measured, extra: str, lines: Sequence[dict[str, str]]) -> bool:
+    """Whether a line of ``OPEN_ROWS`` holds for a row; empty framework or extra hold for all."""
     row = measured.row
     return any(
         (measured.source, row.model, row.task) == (line["table"], line["model"], line["task"])
         and line["framework"] in ("", row.framework)
         and line["extra"] in extra
-        for line in left_out
+        for line in lines
     )
 
 
@@ -272,6 +273,7 @@ class _Builder:
             entry=[key[0].entry] * n,
             task=[key[0].task] * n,
             index=[m.index for m in measured],
+            is_open=[m.is_open for m in measured],
         )
         self._count += n
 

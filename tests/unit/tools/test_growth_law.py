@@ -59,7 +59,8 @@ def steps():
     none = {name: np.zeros(1) for name in ("backward_kernels", "is_compiled")}
     return Steps(
         rows={}, step_s=np.ones(1), forward_kernels=np.ones(1), framework=np.zeros(1, int),
-        device=np.array(["card"]), index=np.zeros(1, int), **text, **none,
+        device=np.array(["card"]), index=np.zeros(1, int), is_open=np.zeros(1, bool),
+        **text, **none,
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ def make_steps(rng, num_steps=40):
         entry=np.full(num_steps, "model"),
         task=np.full(num_steps, "infer"),
         index=np.arange(num_steps),
+        is_open=np.arange(num_steps) % 5 == 0,
     )
 
 
@@ -81,6 +82,13 @@ def test_scrambling_held_out_rows_changes_no_bit():
         step_s=np.where(held, 123.0, steps.step_s),
     )
     assert_equal(coefficients(steps, held), coefficients(scrambled, held))
+
+
+def test_rows_that_leave_open_what_ran_change_no_bit():
+    steps = make_steps(np.random.default_rng(0))
+    held = steps.device == "held"
+    other = replace(steps, step_s=np.where(steps.is_open, 123.0, steps.step_s))
+    assert_equal(coefficients(steps, held), coefficients(other, held))
 
 
 def test_what_is_not_held_out_does_change_it():
