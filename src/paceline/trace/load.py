@@ -150,9 +150,9 @@ def _title(entry: str, taken: str) -> str:
     """The entry, with the sizes that it left out.
 
     >>> _title("transformer:layers=1", "hidden=768, heads=12")
-    'transformer:layers=1 (not stated, so taken: hidden=768, heads=12)'
+    'transformer:layers=1 (assumed: hidden=768, heads=12)'
     """
-    return f"{entry} (not stated, so taken: {taken})" if taken else entry
+    return f"{entry} (assumed: {taken})" if taken else entry
 
 
 def _pass(reported: dict[str, Any], entry: str, optimizer: str) -> Pass:

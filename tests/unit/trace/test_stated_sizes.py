@@ -24,6 +24,6 @@ def test_what_is_stated_in_full_is_its_name() -> None:
 )
 def test_a_size_that_was_taken_is_said(left_out: str, taken: str) -> None:
     more = ("hidden",) if left_out == "heads" else ()
-    said = title_of(left_out, *more).partition("not stated, so taken: ")[2]
+    said = title_of(left_out, *more).partition("assumed: ")[2]
     assert taken in said
     assert all(name not in said for name in SIZES if name not in (left_out, *more))
