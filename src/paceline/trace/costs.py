@@ -49,6 +49,7 @@ class Configuration:
         convolutions: Kernels of convolutions: those that libraries choose, or ``tuned``, written by
             hand for the shapes of one model, which a compiled graph has with the chain that
             follows inside.
+        is_served: Whether an inference engine runs it (`served`).
     """
 
     precision: str = "bf16"
@@ -69,6 +70,7 @@ class Configuration:
     keeps_quantised_inputs: bool = False
     widens_in_kernels: bool = False
     convolutions: Literal["library", "tuned"] = "library"
+    is_served: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -23,6 +23,7 @@ from paceline.trace.older_torch import with_softmax_inputs
 from paceline.trace.platforms import on_platform
 from paceline.trace.program import OUTLIVES, Program
 from paceline.trace.quantisation import quantised
+from paceline.trace.served import served
 
 
 def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
@@ -75,6 +76,8 @@ def lifetimes(graph: Graph, configuration: Configuration) -> Lifetimes:
 def _rewritten(graph: Graph, configuration: Configuration, precision: Precision) -> Program:
     _check_trainable(graph, precision)
     program = _retrained(Program.from_graph(graph), configuration)
+    if configuration.is_served:
+        program = served(program)
     program = on_platform(program, configuration)
     program = _at_precision(program, precision, configuration)
     if configuration.keeps_softmax_inputs:
