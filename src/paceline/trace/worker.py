@@ -226,7 +226,7 @@ def reported_error(
 _LISTS: Mapping[str, str] = {
     "": "paceline models",
     "timm": 'python -c "import timm; print(timm.list_models())"',
-    "torchvision": 'python -c "import torchvision.models as m; print(m.list_models(m))"',
+    "torchvision": 'python -c "import torchvision.models as m; print(m.list_models())"',
     "hf": 'python -c "from transformers import CONFIG_MAPPING; print(list(CONFIG_MAPPING))"',
 }
 _HINTS: Mapping[str, str] = {

@@ -273,31 +273,9 @@ def _published_subject(scheme, name, request):
 
 
 def _torchvision_subject(name, request):
-    torchvision = torch_models.import_torchvision()
-    names = torchvision.models.list_models(module=torchvision.models)
-    if name not in names:
-        raise RequestError("unknown-model", json.dumps({"name": name, "known": names}))
-    asked = request.get("image_size")
-    model = build(lambda: _torchvision_model(torchvision, name, asked))
-    size = asked or getattr(model, "image_size", None) or _native_size(torchvision, name)
-    return Subject(model, "image", (3, size, size))
+    from torch_vision import vision_subject
 
-
-def _torchvision_model(torchvision, name, image_size):
-    """Vision transformers are built for one image size; the others take any."""
-    builder = torchvision.models.get_model_builder(name)
-    if image_size:
-        try:
-            return builder(weights=None, image_size=image_size)
-        except TypeError:
-            pass
-    return builder(weights=None)
-
-
-def _native_size(torchvision, name):
-    weights = list(torchvision.models.get_model_weights(name))
-    crop = weights[0].transforms.keywords.get("crop_size", 224) if weights else 224
-    return crop[0] if isinstance(crop, (list, tuple)) else crop
+    return vision_subject(name, request)
 
 
 def _timm_subject(name, request):
