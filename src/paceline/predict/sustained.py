@@ -15,7 +15,7 @@ from importlib import resources
 import numpy as np
 import numpy.typing as npt
 
-from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
+from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
@@ -115,12 +115,25 @@ def sustained_row_s(
 def power_flop(lowered: LoweredPass, shapes: RowShapes) -> Array:
     """Operations on matrix units of one launch, as so many in 16 bits by their power, (P, R).
 
-    Operations in other formats draw power in proportion to their width.
+    Operations in other formats draw power as ``data/operation_energy.csv`` has it.
     """
     precision = find_precision(lowered.configuration.precision)
     on_matrix_units = np.isin(groups_of_rows(lowered.costs, precision), _MATRIX_GROUPS)
-    width = np.array(ELEMENT_BYTES)[lowered.costs.matmul_dtype] / ELEMENT_BYTES[DType.BF16]
-    return (shapes.flop * on_matrix_units * width).astype(np.float32)
+    share = np.zeros(len(lowered.costs.kind))
+    known = _energies()
+    dtypes = lowered.costs.matmul_dtype[on_matrix_units].tolist()
+    share[on_matrix_units] = [known[ELEMENT_BYTES[one]] for one in dtypes]
+    return (shapes.flop * share).astype(np.float32)
+
+
+@cache
+def _energies() -> dict[float, float]:
+    """Energy of an operation over one in 16 bits, by the bytes of its operands."""
+    path = resources.files("paceline.predict") / "data" / "operation_energy.csv"
+    with path.open(encoding="utf-8") as lines:
+        return {
+            float(row["operand_bytes"]): float(row["over_16_bits"]) for row in csv.DictReader(lines)
+        }
 
 
 def power_s(flop: Array, devices: DeviceTable) -> Array:

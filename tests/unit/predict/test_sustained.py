@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from paceline.catalog import find_device, load_catalog
 from paceline.predict import DeviceTable, Points, builtin_calibration
 from paceline.predict.kernels import evaluate_shapes, row_times
-from paceline.predict.sustained import power_budget, sustained_frac, sustained_row_s
+from paceline.predict.sustained import power_budget, power_flop, sustained_frac, sustained_row_s
 from paceline.trace import Configuration, load_workload, lower
 from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import OpKind
 
 watts = st.floats(10, 2000)
 rates = st.floats(1e12, 5e15)
@@ -67,6 +68,24 @@ def test_products_alone_are_slowed_and_most_where_power_is_shortest(llama) -> No
     found = slowdowns(llama, devices("H100 SXM5 80GB"))[0]
     streams = ~llama.costs.flop.any(axis=1)
     assert np.allclose(found[streams], 1.0)
+
+
+def energy_over_16_bits(precision: str) -> set[float]:
+    """Of the products of a training step, to three digits."""
+    graph = load_workload("llama-3-8b").passes[0].graph
+    lowered = lower(graph, Configuration(precision=precision))
+    shapes = evaluate_shapes(lowered.costs, Points(batch=np.ones(1), seq=np.array([1024.0])))
+    rows = lowered.costs.kind == OpKind.MATMUL
+    share = power_flop(lowered, shapes)[0, rows] / shapes.flop[0, rows]
+    return {round(float(one), 3) for one in share}
+
+
+def test_half_the_width_takes_a_third_of_the_energy() -> None:
+    """A multiply-add of Horowitz (2014); logits stay in 16 bits."""
+    third = round((1.1 + 0.4) / (3.7 + 0.9), 3)
+    assert energy_over_16_bits("bf16") == {1.0}
+    assert energy_over_16_bits("fp8") == {third, 1.0}
+    assert energy_over_16_bits("tf32") == {2.0}
 
 
 def test_a_board_with_power_to_spare_holds_its_burst(llama) -> None:
