@@ -20,6 +20,7 @@ from paceline.parallel.rank_program import (
     home_op,
     is_weight_copy,
     makes_weight_gradients,
+    put_off_with_weights,
     rank_program,
 )
 from paceline.parallel.sequence_split import ring_s, split_sequence
@@ -68,6 +69,8 @@ class BlockCosts:
         parameters: Parameters that the rank keeps, (num_blocks,).
         expert_parameters: Of them, experts that are split between ranks, (num_blocks,).
         saved_bytes: Activations kept for backward, (num_points, num_blocks).
+        put_off_bytes: What gradients of weights need besides, where they are made later, same
+            shape.
         boundary_bytes: What the next block needs of this one and those before, same shape.
         transient_bytes: Activations alive for a moment while the block runs, in forward or
             backward, same shape.
@@ -82,6 +85,7 @@ class BlockCosts:
     parameters: FloatArray
     expert_parameters: FloatArray
     saved_bytes: FloatArray
+    put_off_bytes: FloatArray
     boundary_bytes: FloatArray
     transient_bytes: FloatArray
 
@@ -186,6 +190,7 @@ def block_costs(
         parameters=memory.parameters,
         expert_parameters=memory.experts,
         saved_bytes=memory.saved,
+        put_off_bytes=memory.put_off,
         boundary_bytes=_boundary(unfused, names, points),
         transient_bytes=memory.transient,
     )
@@ -218,6 +223,7 @@ class _Memory:
     parameters: FloatArray
     experts: FloatArray
     saved: FloatArray
+    put_off: FloatArray
     transient: FloatArray
 
 
@@ -240,6 +246,7 @@ def _memory(
         parameters=parameters,
         experts=experts,
         saved=_sum_stores(powers, num_bytes, is_saved, _keeper(program, block, home), num_blocks),
+        put_off=_sum_stores(powers, num_bytes, put_off_with_weights(program), home, num_blocks),
         transient=_transient(program, is_activation & ~is_saved, block, num_blocks, powers),
     )  # fmt: skip
 

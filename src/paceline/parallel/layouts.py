@@ -24,6 +24,7 @@ class Layout:
         parameters: Kept by one of the ranks that share the stage.
         experts: Of them, experts.
         saved: Bytes kept for backward.
+        put_off: Bytes kept besides where gradients of weights come later.
         message_bytes: The largest message between two stages, of one rank.
         transient: Bytes beyond ``saved`` at the peak.
     """
@@ -35,6 +36,7 @@ class Layout:
     parameters: FloatArray
     experts: FloatArray
     saved: FloatArray
+    put_off: FloatArray
     message_bytes: float
     transient: FloatArray
 
@@ -64,8 +66,9 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
     saved_bytes = costs.saved_bytes[point]
     timed = (costs.forward_s, costs.backward_s, costs.weight_s, costs.tensor_s)
     rows = [seconds[point] for seconds in timed]
-    forward, backward, weight, tensor, parameters, experts, saved = per_stage(
-        np.stack([*rows, costs.parameters, costs.expert_parameters, saved_bytes]), cuts
+    kept = (costs.parameters, costs.expert_parameters, saved_bytes, costs.put_off_bytes[point])
+    forward, backward, weight, tensor, parameters, experts, saved, put_off = per_stage(
+        np.stack([*rows, *kept]), cuts
     )
     return Layout(
         forward=forward,
@@ -75,6 +78,7 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         parameters=parameters,
         experts=experts,
         saved=saved,
+        put_off=put_off,
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,
         transient=_stage_transient(saved_bytes, costs.transient_bytes[point], cuts),
     )

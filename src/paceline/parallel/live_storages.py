@@ -26,6 +26,7 @@ from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.rank_program import (
     home_op,
     makes_weight_gradients,
+    put_off_with_weights,
     rank_program,
     state_bytes,
 )
@@ -242,7 +243,8 @@ class _Stage:
         is_saved = is_mine & (stores.birth < first) & (stores.death >= first)
         live, op_is_mine = rank.live(is_mine), np.isin(rank.block, blocks)
         backward = live + _gradients_of_node(rank)
-        is_made, later = is_mine & (stores.birth >= first), _put_off(rank, is_mine)
+        later = is_mine & put_off_with_weights(rank.program)
+        is_made = is_mine & (stores.birth >= first)
         kept = rank.live(is_made & ~later) + _made(rank, later)
         is_weight = op_is_mine & makes_weight_gradients(rank.program)
         return cls(
@@ -256,15 +258,6 @@ class _Stage:
             put_off=float(rank.num_bytes[later].sum()),
             weights=float(_gradients_of_node(rank)[is_weight].max(initial=0.0)),
         )
-
-
-def _put_off(rank: _Rank, is_mine: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Storages of backward that gradients of weights read, (num_storages,)."""
-    program = rank.program
-    reads = makes_weight_gradients(program)[program.reads.op]
-    is_read = np.zeros(len(program.stores), dtype=np.bool_)
-    is_read[program.reads.storage[reads]] = True
-    return is_mine & is_read & (program.stores.birth >= int(np.argmax(rank.is_backward)))
 
 
 def _made(rank: _Rank, chosen: npt.NDArray[np.bool_]) -> FloatArray:

@@ -72,6 +72,7 @@ class Level:
         rank_before: Column of the action before on the same rank.
         source: Column of the action whose output is needed.
         work: Virtual stage, plus the number of virtual stages for backward.
+        rank: Who does it.
         num_weights: Gradients of weights that the rank makes right after it.
     """
 
@@ -79,6 +80,7 @@ class Level:
     rank_before: IndexArray
     source: IndexArray
     work: IndexArray
+    rank: IndexArray
     num_weights: IndexArray
 
 
@@ -108,7 +110,8 @@ def levels_of(schedule: Schedule, num_ranks: int) -> tuple[Level, ...]:
         levels.append(
             Level(
                 columns=columns, rank_before=last[rank], source=source,
-                work=work[rank, done[rank]], num_weights=orders.num_weights[rank, done[rank]],
+                work=work[rank, done[rank]], rank=rank,
+                num_weights=orders.num_weights[rank, done[rank]],
             )
         )  # fmt: skip
         column[item, place] = last[rank] = np.arange(columns.start, columns.stop)

@@ -110,10 +110,11 @@ def _played_split_s(
     end_s = np.zeros((levels[-1].columns.stop, len(work_s)))
     free_s = np.zeros((num_ranks, len(work_s)))
     for level in levels:
-        rank = level.work % num_ranks
-        done_s = np.maximum(free_s[rank], end_s[level.source]) + work[level.work]
-        end_s[level.columns] = done_s
-        free_s[rank] = done_s + level.num_weights[:, None] * weight[rank]
+        done_s = np.maximum(free_s[level.rank], end_s[level.source])
+        end_s[level.columns] = np.add(done_s, work[level.work], out=done_s)
+        late = np.flatnonzero(level.num_weights)
+        done_s[late] += level.num_weights[late, None] * weight[level.rank[late]]
+        free_s[level.rank] = done_s
     return np.asarray(free_s.max(axis=0))
 
 
@@ -140,7 +141,8 @@ def in_flight(schedule: Schedule, *, num_ranks: int) -> FloatArray:
     """Microbatches whose activations each rank holds at its peak, in whole stages, (num_ranks,).
 
     Interleaved schedules hold chunks: ``num_chunks`` of them count as one stage. ZB-H1 holds on
-    every rank what 1F1B holds on the first; what gradients of weights need is taken to be all.
+    every rank as many as 1F1B on the first: a microbatch is kept whole until its gradients of
+    weights are made, and with it what `num_put_off` counts.
     """
     rank, count, chunks = np.arange(num_ranks), schedule.num_microbatches, schedule.num_chunks
     if schedule.kind == "plain":
@@ -153,6 +155,16 @@ def in_flight(schedule: Schedule, *, num_ranks: int) -> FloatArray:
         return np.full(num_ranks, float(min(count, num_ranks)))
     warm = 2.0 * (num_ranks - rank - 1.0) + (chunks - 1.0) * num_ranks + 1.0
     return np.asarray(np.minimum(count * chunks, warm) / chunks)
+
+
+def num_put_off(schedule: Schedule, *, num_ranks: int) -> FloatArray:
+    """Microbatches whose gradients of weights each rank still owes at its peak, (num_ranks,).
+
+    Under ZB-H1 rank ``r`` is ``r`` microbatches late. The first makes all gradients at once.
+    """
+    rank = np.arange(num_ranks)
+    late = np.minimum(float(schedule.num_microbatches), rank + 1.0)
+    return np.where((rank > 0) & (schedule.kind == "zbh1"), late, 0.0)
 
 
 def check_interleaving(num_ranks: int, num_microbatches: int) -> None:

@@ -13,7 +13,12 @@ import numpy as np
 
 from paceline.parallel.collectives import RankGroup, send_recv_s
 from paceline.parallel.layouts import Layout, layout
-from paceline.parallel.pipeline import in_flight, pipeline_s, settled_microbatches
+from paceline.parallel.pipeline import (
+    in_flight,
+    num_put_off,
+    pipeline_s,
+    settled_microbatches,
+)
 from paceline.parallel.stages import IndexArray
 from paceline.parallel.strategy import Schedule
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
@@ -84,6 +89,9 @@ class Pipelines:
             held.experts[rows, :pp] = _per_rank(self._stacked(rows, "experts"), chunks)
             saved = _per_rank(self._stacked(rows, "saved"), chunks)
             held.activations[rows, :pp] = saved * in_flight(schedule, num_ranks=pp)
+            if schedule.kind == "zbh1":
+                put_off = self._stacked(rows, "put_off")
+                held.activations[rows, :pp] += put_off * num_put_off(schedule, num_ranks=pp)
         return held
 
     def times(self) -> PipelineTimes:

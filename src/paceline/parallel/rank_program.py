@@ -136,6 +136,18 @@ def makes_weight_gradients(program: Program) -> npt.NDArray[np.bool_]:
     return only
 
 
+def put_off_with_weights(program: Program) -> npt.NDArray[np.bool_]:
+    """Activations and gradients made in backward that only-weight gradients read, (num_storages,).
+
+    They are kept until these gradients are made, whenever that is; what is recomputed for them too.
+    """
+    reads, stores = program.reads, program.stores
+    is_read = np.zeros(len(stores), dtype=np.bool_)
+    is_read[reads.storage[makes_weight_gradients(program)[reads.op]]] = True
+    is_made = program.position_of(stores.birth) >= program.first_backward()
+    return np.asarray(is_read & is_made & (stores.owner == Owner.ACTIVATION))
+
+
 def _with_wide_states(program: Program) -> Program:
     """Gradients and optimizer state in FP32, whatever the weights are kept in."""
     stores = program.stores

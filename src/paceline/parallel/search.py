@@ -259,6 +259,7 @@ def _rows(
     if num_devices % variant.num_ranks:
         return
     rest, num_blocks = num_devices // variant.num_ranks, len(variant.costs.names)
+    splits_backward = variant.checkpointing == "none"
     for pp in _divisors(rest, num_blocks):
         dp = rest // pp
         batches = dp * variant.expert_degree
@@ -268,17 +269,26 @@ def _rows(
             count, left = divmod(global_batch // batches, size)
             if left or (pp > 1 and count < 2):
                 continue
-            for kind, chunks in _schedules(pp, count, num_blocks):
+            for kind, chunks in _schedules(pp, count, num_blocks, splits_backward=splits_backward):
                 for sharding, shards in _shardings(space, variant, dp, pp):
                     yield (index, dp, pp, chunks, KINDS.index(kind), count, point,
                            SHARDINGS.index(sharding), shards)  # fmt: skip
 
 
-def _schedules(pp: int, count: int, num_blocks: int) -> Iterator[tuple[ScheduleKind, int]]:
+def _schedules(
+    pp: int, count: int, num_blocks: int, *, splits_backward: bool
+) -> Iterator[tuple[ScheduleKind, int]]:
+    """Schedules and their chunks; backward is split where nothing is recomputed.
+
+    What is recomputed would have to be kept until the gradients of weights are made, which is what
+    recomputing saves.
+    """
     if pp == 1:
         yield "plain", 1
         return
     yield "1f1b", 1
+    if splits_backward:
+        yield "zbh1", 1
     if count % pp == 0:
         yield from (("interleaved", v) for v in _CHUNKS if pp * v <= num_blocks)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import pairwise
+from operator import sub
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +85,8 @@ def _greedy_cuts(before: list[float], limit: float) -> list[int]:
     """Stages filled one after the other up to a limit; ``before`` are sums of earlier blocks."""
     cuts, start, num_blocks = [0], 0, len(before) - 1
     while True:
-        start = max(bisect_right(before, before[start] + limit) - 1, start + 1)
+        end = bisect_right(before, before[start] + limit, start) - 1
+        start = end if end > start else start + 1
         if start >= num_blocks:
             return cuts
         cuts.append(start)
@@ -93,13 +94,13 @@ def _greedy_cuts(before: list[float], limit: float) -> list[int]:
 
 def _dearest(before: list[float], cuts: list[int]) -> float:
     """Cost of the dearest stage."""
-    ends = [*cuts[1:], len(before) - 1]
-    return max(before[end] - before[start] for start, end in zip(cuts, ends, strict=True))
+    sums = [*(before[cut] for cut in cuts), before[-1]]
+    return max(map(sub, sums[1:], sums))
 
 
 def _next_limit(before: list[float], cuts: list[int]) -> float:
     """The least limit under which a stage before the last takes one block more."""
-    return min(before[end + 1] - before[start] for start, end in pairwise(cuts))
+    return min(map(sub, [before[cut + 1] for cut in cuts[1:]], [before[cut] for cut in cuts]))
 
 
 def _split_further(cuts: list[int], num_blocks: int, num_stages: int) -> IndexArray:
