@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paceline.catalog import Link, find_device, load_catalog
+from paceline.errors import InvalidInputError
+from paceline.parallel.serving import ServingRuns, ServingTimes, engine_all_reduce_s, serving_times
+from paceline.predict import DeviceTable, builtin_calibration
+from paceline.trace import Configuration, load_workload
+
+CATALOG = load_catalog()
+NVLINK4 = next(link for link in CATALOG.links if link.name == "nvlink4")
+
+
+def runs(**changes: float) -> ServingRuns:
+    asked = {"concurrency": 16.0, "input_tokens": 1024.0, "output_tokens": 512.0, "rounds": 10.0}
+    return ServingRuns(**{name: np.array([value]) for name, value in (asked | changes).items()})
+
+
+def times(
+    name: str = "llama-3-8b", num_ranks: int = 1, link: Link | None = NVLINK4, **changes: float
+) -> ServingTimes:
+    return serving_times(
+        load_workload(name, task="infer"),
+        Configuration(precision="bf16", compiler="compiled"),
+        DeviceTable.from_devices([find_device(CATALOG, "H100 SXM5 80GB")]),
+        runs(**changes),
+        calibration=builtin_calibration(),
+        num_ranks=num_ranks,
+        link=link,
+    )
+
+
+def test_a_step_reads_all_weights_at_least_once() -> None:
+    weights_s = 2 * 8.0e9 / 3.352e12
+    assert float(times().step_s[0]) > 0.9 * weights_s
+
+
+def test_more_requests_in_flight_wait_longer_for_each_token() -> None:
+    few, many = times(concurrency=4.0), times(concurrency=128.0)
+    assert many.per_token_s[0] > few.per_token_s[0]
+    assert many.first_token_s[0] > few.first_token_s[0]
+
+
+def test_prompts_are_read_in_the_time_of_the_tokens_of_others() -> None:
+    got = times()
+    share = got.prompt_s * 16.0 / 512.0
+    assert got.per_token_s[0] == pytest.approx(float(got.step_s[0] + share[0]))
+
+
+def test_a_prompt_waits_for_half_of_the_first_round() -> None:
+    once, often = times(rounds=1.0), times(rounds=1e9)
+    waited = once.first_token_s[0] - often.first_token_s[0]
+    assert waited == pytest.approx(7.5 * float(once.prompt_s[0]))
+
+
+def test_ranks_share_a_step_and_sum_twice_a_layer() -> None:
+    one, four = times(), times(num_ranks=4)
+    assert one.collective_s[0] == 0.0
+    assert four.step_s[0] < one.step_s[0]
+    message = np.array([16 * 4096 * 2.0])
+    each = float(engine_all_reduce_s(message, 4, NVLINK4)[0])
+    assert four.collective_s[0] == pytest.approx(65 * each, rel=0.02)
+
+
+def test_ranks_beyond_the_heads_of_keys_and_values_keep_copies() -> None:
+    """Where reading the cache takes most of a step, ranks that read the same heads save nothing."""
+    four, eight, sixteen = (
+        float(got.step_s[0] - got.collective_s[0])
+        for got in (times(num_ranks=n, concurrency=256.0, input_tokens=16384.0) for n in (4, 8, 16))
+    )
+    assert eight < 0.6 * four
+    assert sixteen > 0.75 * eight
+
+
+def test_own_sums_of_engines_are_faster_where_messages_are_small() -> None:
+    unknown = replace(NVLINK4, kind="unheard-of")
+    sizes = np.array([16384.0, 1e9])
+    own, library = (engine_all_reduce_s(sizes, 8, link) for link in (NVLINK4, unknown))
+    assert own[0] < 0.5 * library[0]
+    assert np.all(np.diff(own) > 0)
+
+
+def test_without_a_link_ranks_never_finish() -> None:
+    assert np.isinf(times(num_ranks=2, link=None).per_token_s[0])
+
+
+def test_what_does_not_generate_is_not_served() -> None:
+    with pytest.raises(InvalidInputError, match="does not generate"):
+        times("resnet50")

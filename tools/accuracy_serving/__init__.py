@@ -1,0 +1,1 @@
+"""Score serving predictions on published runs; nothing is fitted to them."""

@@ -1,0 +1,71 @@
+"""Predicted times of serving runs, one call for all that share a model, a device and a format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from paceline.app.scoring.workloads import WorkloadKey, cached_workload
+from paceline.catalog import Device, Link, find_device, load_catalog
+from paceline.errors import PacelineError
+from paceline.parallel.serving import ServingRuns, serving_times
+from paceline.predict import DeviceTable, builtin_calibration
+from paceline.trace.costs import Configuration
+
+_SHARED = ["entry", "device", "format", "ranks"]
+
+
+def predicted(
+    runs: pd.DataFrame, cache: Path | None, on_progress: Callable[[str], None]
+) -> pd.DataFrame:
+    """``runs`` with ``ttft_ms``, ``tpot_ms`` and, where there are none, the reason."""
+    catalog = load_catalog()
+    links = {link.name: link for link in catalog.links}
+    runs = runs.assign(ttft_ms=np.nan, tpot_ms=np.nan, step_ms=np.nan, sums_ms=np.nan)
+    asked = runs[runs.reason == ""]
+    for key, group in asked.groupby(_SHARED):
+        on_progress(" ".join(map(str, key)))
+        device = find_device(catalog, str(key[1]))
+        try:
+            times = _times(group, device, links.get(device.fabric or ""), cache)
+        except PacelineError as error:
+            runs.loc[group.index, "reason"] = str(error)
+            continue
+        runs.loc[group.index, list(times)] = times
+    return runs
+
+
+def _times(
+    group: pd.DataFrame, device: Device, link: Link | None, cache: Path | None
+) -> pd.DataFrame:
+    first = group.iloc[0]
+    workload = cached_workload(
+        WorkloadKey(entry=first.entry, task="infer", image_size=None, optimizer=None),
+        cache_folder=cache,
+    )
+    times = serving_times(
+        workload,
+        Configuration(precision=first.format, compiler="compiled"),
+        DeviceTable.from_devices([device]),
+        ServingRuns(
+            concurrency=group.concurrency.to_numpy(float),
+            input_tokens=group.input_tokens.to_numpy(float),
+            output_tokens=group.output_tokens.to_numpy(float),
+            rounds=group.rounds.to_numpy(float),
+        ),
+        calibration=builtin_calibration(),
+        num_ranks=int(first.ranks),
+        link=link,
+    )
+    return pd.DataFrame(
+        {
+            "ttft_ms": times.first_token_s * 1e3,
+            "tpot_ms": times.per_token_s * 1e3,
+            "step_ms": times.step_s * 1e3,
+            "sums_ms": times.collective_s * 1e3,
+        },
+        index=group.index,
+    )

@@ -1,0 +1,78 @@
+"""Published serving runs as the predictor takes them: what runs, where, and why not."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+#: Format of arithmetic by the words of the table; weights in 4 bits are multiplied in 16.
+PRECISIONS = {"bf16": "bf16", "fp8": "fp8", "fp4": "int4", "int4": "int4"}
+#: Devices of one node.
+MAX_RANKS = 8
+
+_HERE = Path(__file__).parent
+
+
+@cache
+def table(name: str) -> tuple[Mapping[str, str], ...]:
+    """The lines of a table of this folder."""
+    with (_HERE / name).open(encoding="utf-8") as lines:
+        return tuple(csv.DictReader(lines))
+
+
+def read_runs(path: Path) -> pd.DataFrame:
+    """All runs, with what is asked of the predictor and the reason where it is not asked.
+
+    Args:
+        path: ``aic_silicon_serving.csv.xz`` of the published operator tables.
+    """
+    runs = pd.read_csv(path)
+    models = [_found("models.csv", name) for name in runs.model_path]
+    sources = [_found("sources.csv", name) or {} for name in runs.silicon_data_source]
+    devices = {row["system"]: row["device"] for row in table("systems.csv")}
+    length = np.array([float(row["length_frac"]) for row in sources])
+    runs = runs.assign(
+        entry=[row["entry"] if row else "" for row in models],
+        model_class=[row["model_class"] if row else "unknown" for row in models],
+        device=runs.system.map(devices),
+        format=_formats(runs),
+        ranks=runs.tp_size,
+        concurrency=runs.batch_size,
+        input_tokens=runs.isl * length,
+        output_tokens=runs.osl * length,
+        rounds=[float(row["rounds"] or "nan") for row in sources],
+    )
+    return runs.assign(reason=_reasons(runs))
+
+
+def _found(name: str, text: str) -> Mapping[str, str] | None:
+    return next((row for row in table(name) if re.fullmatch(row["pattern"], text)), None)
+
+
+def _formats(runs: pd.DataFrame) -> pd.Series:
+    """As stated, else that of the weights, else that of the model's name."""
+    stated = runs.precision.fillna(
+        runs.gemm_quant_mode.replace({"fp8_block": "fp8", "nvfp4": "fp4", "int4_wo": "int4"})
+    )
+    return stated.fillna("bf16").map(PRECISIONS)
+
+
+def _reasons(runs: pd.DataFrame) -> pd.Series:
+    """Why a run is not predicted; empty where it is."""
+    asked = {
+        "prompts and tokens on devices of their own": runs["mode"] == "disagg",
+        "the model is not known": runs.entry == "",
+        "attention is data parallel": runs.attention_dp_size.fillna(1) > 1,
+        "more ranks than a node has, or degrees that do not multiply": runs.ranks > MAX_RANKS,
+        "no number of requests in flight": ~(runs.concurrency > 0),
+    }
+    reasons = pd.Series("", index=runs.index)
+    for reason, applies in asked.items():
+        reasons = reasons.where((reasons != "") | ~applies, reason)
+    return reasons
