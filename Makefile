@@ -11,7 +11,7 @@ export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-fits accuracy-power accuracy-clusters \
-	accuracy-parallel accuracy-memory \
+	accuracy-parallel accuracy-memory accuracy-serving \
 	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory clean
 
 help:  ## List the targets
@@ -70,6 +70,11 @@ accuracy-clusters: $(TEST_VENV)/.paceline  ## Score predictions of whole cluster
 	@tools/run_if ../shared/truth "the folder of published measurements" \
 		env PYTHONPATH=tools $(TEST_PYTHON) -m accuracy_clusters ../shared/truth \
 		--out benchmarks/accuracy_clusters.md
+
+accuracy-serving: $(TEST_VENV)/.paceline  ## Score predicted serving: time to the first token and per token
+	@tools/run_if ../shared/truth "the folder of published measurements" \
+		env PYTHONPATH=tools $(TEST_PYTHON) -m accuracy_serving ../shared/truth \
+		--out benchmarks/accuracy_serving.md
 
 trace-coverage: $(TEST_VENV)/.paceline  ## Trace timm's published models and all language models of transformers (an hour)
 	@mkdir -p build/coverage
