@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -204,12 +204,12 @@ def _cluster(curve: dict[str, Any]) -> Cluster:
     )
 
 
-def _link(stated: dict[str, Any], scope: str) -> Link:
+def _link(stated: dict[str, Any], scope: Literal["device", "node"]) -> Link:
     """A link of the catalogue by its name, or one that is written out."""
     if "name" in stated:
         return next(link for link in load_catalog().links if link.name == stated["name"])
     return Link(
-        name=stated["kind"], scope=scope, measured_bus_bytes_per_s=None,  # type: ignore[arg-type]
+        name=stated["kind"], scope=scope, measured_bus_bytes_per_s=None,
         reduces_in_switch=False, source=Source(text="tools/classic_curves.toml"), **stated,
     )  # fmt: skip
 

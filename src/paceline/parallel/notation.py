@@ -166,7 +166,7 @@ def _parse_mesh(mesh: str, text: str) -> tuple[MeshAxis, ...]:
 
 def _parse_schedule(match: re.Match[str], mesh: tuple[MeshAxis, ...], text: str) -> Schedule:
     usual = Schedule.default(next((axis.size for axis in mesh if axis.name == "pp"), 1))
-    kind: ScheduleKind = match["kind"] or usual.kind  # type: ignore[assignment]
+    kind: ScheduleKind = _known(match["kind"], get_args(ScheduleKind)) or usual.kind
     if match["chunks"] and kind != "interleaved":
         raise _unreadable(text, detail=f": `{kind}` has no chunks")
     return Schedule(

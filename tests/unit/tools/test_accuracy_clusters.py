@@ -2,21 +2,21 @@
 
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-pytest.importorskip("pandas")
-
-import numpy as np
-import pandas as pd
-
+pd = pytest.importorskip("pandas")
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
-
-import classic_curves  # noqa: E402
-from accuracy_clusters import adapters, bridge, mlperf, report  # noqa: E402
+classic_curves = import_module("classic_curves")
+adapters, bridge, mlperf, report = (
+    import_module(f"accuracy_clusters.{name}")
+    for name in ("adapters", "bridge", "mlperf", "report")
+)
 
 
 def recipe(parallelism, *, n_gpus, global_batch, batch_per_gpu=1, **changes):
