@@ -11,7 +11,7 @@ from fit import truth
 from fit.attention import fit_attention, with_tiles
 from fit.joint import fit_alone
 from fit.op_features import bounds_of, features_of
-from fit.operators import as_operators, events, graphs
+from fit.operators import as_operators, events, graphs, usual_intervals_s
 from fit.options import FitOptions
 from fit.residency import with_residency
 from fit.tiling import TileFit, fit_tiles, seconds
@@ -20,6 +20,7 @@ from accuracy.few_shapes import correction, places
 from accuracy.figures import Figure, errors, figure
 from accuracy.model_graphs import KEYS, measured_sums, read_calls
 from accuracy.operator_worst import Worst, attention_cases, product_cases
+from accuracy.stream_choice import StreamLog, choose_streams
 from paceline.predict.calibration import EfficiencyModel
 from paceline.predict.tiles import TileConstants
 
@@ -34,10 +35,6 @@ _FOLDS = {
 #: Of the networks of T3 and T5.
 _OPTIONS = FitOptions(members=3, noise=0.1)
 _UPDATES = 3000
-#: Of the streams of T1 and T2. Folds over the GPUs of the train split choose it: 0, 0.1 and 0.3
-#: of noise leave 24, 23 and 19 % on the one held out; in a later round, each op counting the same,
-#: 0.3 and 0.6 leave 15.8 and 14.0 % (1 is worse than 0.6 in a shorter fit).
-_STREAM_OPTIONS = FitOptions(members=3, noise=0.6)
 #: Calls shorter than so many empty intervals say more of the call than of the kernel. Of 1.7
 #: and 3, folds over the GPUs of the train split choose 3.
 _ABOVE_FLOOR = 3.0
@@ -46,10 +43,17 @@ _NUM_DRAWS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """What a fold fitted: the tile model and its clock, and networks by group."""
+    """What a fold fitted.
+
+    Attributes:
+        tiles: The tile model and its clock.
+        stream_log: Log seconds of streams.
+        intervals_s: Empty interval between two events around a call, by op.
+    """
 
     tiles: TileFit
-    networks: dict[str, EfficiencyModel]
+    stream_log: StreamLog
+    intervals_s: pd.Series
 
 
 def product_log(fitted: Fitted, rows: pd.DataFrame) -> np.ndarray:
@@ -66,16 +70,17 @@ def network_log(
 
 
 def fit_neusight(folder: Path, facts: pd.DataFrame) -> Fitted:
-    """Tile model, clock law and stream network of NeuSight's train split alone.
+    """Tile model, clock law and streams of NeuSight's train split alone.
 
-    That split holds P4, P100, V100, T4 and A100-40; of streams MI100 and MI210 too.
+    That split holds P4, P100, V100, T4 and A100-40.
     """
     products = _train(truth.neusight_products(folder, facts))
-    tiles = fit_tiles(events(products, above_floor=_ABOVE_FLOOR), with_clock=True)
     streams = _train(truth.neusight_streams(folder, facts))
-    streams = events(streams, above_floor=_ABOVE_FLOOR)
-    network = fit_alone(as_operators(streams, "stream"), options=_STREAM_OPTIONS)
-    return Fitted(tiles=tiles, networks={"stream": network})
+    return Fitted(
+        tiles=fit_tiles(events(products, above_floor=_ABOVE_FLOOR), with_clock=True),
+        stream_log=choose_streams(events(streams, above_floor=_ABOVE_FLOOR)),
+        intervals_s=pd.concat([usual_intervals_s(products), usual_intervals_s(streams)]),
+    )
 
 
 def _train(rows: pd.DataFrame) -> pd.DataFrame:
@@ -90,11 +95,9 @@ def test_operators(folder: Path, facts: pd.DataFrame, fitted: Fitted, worst: Wor
     for rows in (truth.neusight_products(folder, facts), truth.neusight_streams(folder, facts)):
         rows = rows[(rows.split == "test") & rows.source_name.isin(UNSEEN)]
         is_product = "m" in rows
-        own = (
-            product_log(fitted, rows)
-            if is_product
-            else network_log(fitted.networks["stream"], rows, "stream")
-        )
+        kernel_log = product_log(fitted, rows) if is_product else fitted.stream_log(rows)
+        # The source timed each call between two events.
+        own = np.log(np.exp(kernel_log) + rows.op.map(fitted.intervals_s).to_numpy())
         measured = np.log(rows.time_s.to_numpy())
         worst.add("T2", rows, [f"{op}, {t}" for op, t in zip(rows.op, _lengths(rows), strict=True)],
                   own - measured)  # fmt: skip
@@ -129,8 +132,7 @@ def compose(folder: Path, facts: pd.DataFrame, fitted: Fitted) -> pd.DataFrame:
     calls = calls.assign(peak=calls.peak_fp32, clock_frac=1.0, element_bytes=4.0, time_s=0.0)
     product = (calls.kind == "product").to_numpy()
     calls.loc[product, "time_s"] = np.exp(product_log(fitted, calls[product]))
-    streams = network_log(fitted.networks["stream"], calls[~product], "stream")
-    calls.loc[~product, "time_s"] = np.exp(streams)
+    calls.loc[~product, "time_s"] = np.exp(fitted.stream_log(calls[~product]))
     calls["device"] = calls.source_name.str.replace(" ", "_")
     total = (calls.time_s * calls.repeat).groupby([calls[k] for k in KEYS]).sum()
     ends = pd.read_csv(folder / "ops" / "neusight_e2e.csv")
