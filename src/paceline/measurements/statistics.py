@@ -13,11 +13,11 @@ _SEED = 20261120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MedianInterval:
-    """A median and the interval in which it lies at the stated confidence.
+    """A statistic of medians and the interval in which it lies at the stated confidence.
 
     Attributes:
         low: Lower end.
-        mid: The median.
+        mid: The statistic.
         high: Upper end.
     """
 
@@ -26,24 +26,16 @@ class MedianInterval:
     high: float
 
 
-def median_interval(samples: Sequence[float], *, confidence: float = 0.9) -> MedianInterval:
-    """Median of ``samples`` with its bootstrap interval.
-
-    One sample gives an interval of no width: it says nothing about its own spread.
-
-    Source:
-        Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13 (percentile
-        interval).
-    """
-    medians = _resampled_medians(samples, np.random.default_rng(_SEED))
-    low, high = _percentiles(medians, confidence)
-    return MedianInterval(low=low, mid=float(np.median(samples)), high=high)
-
-
 def median_ratio(
     numerator: Sequence[float], denominator: Sequence[float], *, confidence: float = 0.9
 ) -> MedianInterval:
     """Ratio of two medians of independent samples, with its bootstrap interval.
+
+    One sample on each side gives an interval of no width: it says nothing about its own spread.
+
+    Source:
+        Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13 (percentile
+        interval).
 
     >>> median_ratio([2.0, 2.0, 2.0], [1.0, 1.0, 1.0]).mid
     2.0

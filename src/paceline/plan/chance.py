@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-#: Standard deviations to either end of the interval that holds in four of five cases, which is also
-#: the bound that holds in nine of ten.
-Z_80 = 1.2815515655446004
-#: To the bound that holds in 95 of 100 cases: that of every predicted peak of memory.
+from paceline.predict.intervals import Z_80 as Z_80
+
+#: Standard deviations to the bound that holds in 95 of 100 cases: that of every predicted peak of
+#: memory.
 Z_95 = 1.6448536269514722
 
 

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from paceline.catalog.entities import Offer
 from paceline.errors import InvalidInputError, MissingFactError
+from paceline.plan.chance import Z_80
 from paceline.plan.interruption import (
     MONTH_S,
     Checkpointing,
@@ -34,8 +35,6 @@ PRICE_LOG_SIGMA_PER_SQRT_YEAR = 0.10
 SPOT_LOG_SIGMA_PER_SQRT_YEAR = 0.35
 #: A price seen elsewhere than where the job runs: spread of one type over regions, assumed.
 REGION_LOG_SIGMA = 0.10
-#: Standard deviations of an 80 % interval.
-_Z80 = 1.2815515655446004
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +218,7 @@ def _interval(
 ) -> Interval:
     """The band of interruption times the spread of the price."""
     low_frac, _, high_frac = terms.interruption_frac_per_month
-    spread = math.exp(_Z80 * terms.price_log_sigma)
+    spread = math.exp(Z_80 * terms.price_log_sigma)
     ends = [
         _compute_usd(_billed_s(_run(demand, terms, frac), demand, terms), demand, terms)
         for frac in (low_frac, high_frac)

@@ -13,7 +13,8 @@ from paceline.predict.nearness import clock_power_excess, distances
 from paceline.predict.prediction import Knowledge
 from paceline.trace.graph import FloatArray
 
-#: 80 % of a normal distribution lie within so many standard deviations.
+#: Standard deviations to either end of the interval that holds in four of five cases, which is also
+#: the bound that holds in nine of ten.
 Z_80 = 1.2815515655446004
 
 

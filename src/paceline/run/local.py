@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from paceline.predict.intervals import Z_80
 from paceline.run.ceilings import Ceiling
 from paceline.trace import LoweredPass, OpKind, monomials
 
@@ -32,8 +33,6 @@ _PRIOR_LOG_SIGMA = 0.6
 _NOISE_LOG_SIGMA = 0.05
 _UNCALIBRATED_LOG_SIGMA = 0.4
 _LEAST_LOG_SIGMA = 0.08
-#: Half width of an 80 % interval in standard deviations.
-_Z_80 = 1.2816
 _NEEDED = frozenset({"matrix product fp32", "memory", "fresh memory", "dispatch of one op"})
 
 
@@ -168,7 +167,7 @@ def predict_local(model: LocalModel, work: StepWork, *, num_devices: int = 1) ->
         if together_s is None:
             return None
         alone_s = together_s
-    width = math.exp(_Z_80 * model.log_sigma)
+    width = math.exp(Z_80 * model.log_sigma)
     return LocalStep(low_s=alone_s / width, mid_s=alone_s, high_s=alone_s * width)
 
 

@@ -30,14 +30,13 @@ from paceline.predict import (
     abstentions,
     predict_pass,
 )
+from paceline.predict.intervals import Z_80
 from paceline.predict.memory import peak_memory_bytes
 from paceline.predict.power import slowdown_under_limit
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.lowering import lower
 from paceline.trace.workload import Pass, Workload
 
-#: 80 % of a normal distribution lie within so many standard deviations.
-_Z_80 = 1.2815515655446004
 _POWER_LIMIT = re.compile(r"power[_ -]?limit(?:_w)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 #: Variants whose memory differs by less are told apart by nobody.
 _SAME_CAPACITY_FRAC = 0.15
@@ -218,7 +217,7 @@ def _under_limit(
 
 def _spread(ratio: float, log_sigma: float) -> float:
     """High over mid of an 80 % interval that is wider by an independent log sigma."""
-    return math.exp(math.hypot(math.log(ratio), _Z_80 * log_sigma))
+    return math.exp(math.hypot(math.log(ratio), Z_80 * log_sigma))
 
 
 def _fits(cell: Cell, lowered: LoweredPass, memory: RankMemory, seq: float) -> str:
