@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from operator import sub
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -95,12 +95,12 @@ def _greedy_cuts(before: list[float], limit: float) -> list[int]:
 def _dearest(before: list[float], cuts: list[int]) -> float:
     """Cost of the dearest stage."""
     sums = [*(before[cut] for cut in cuts), before[-1]]
-    return max(map(sub, sums[1:], sums))
+    return max(after - at for at, after in pairwise(sums))
 
 
 def _next_limit(before: list[float], cuts: list[int]) -> float:
     """The least limit under which a stage before the last takes one block more."""
-    return min(map(sub, [before[cut + 1] for cut in cuts[1:]], [before[cut] for cut in cuts]))
+    return min(before[end + 1] - before[start] for start, end in pairwise(cuts))
 
 
 def _split_further(cuts: list[int], num_blocks: int, num_stages: int) -> IndexArray:

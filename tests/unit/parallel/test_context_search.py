@@ -65,7 +65,7 @@ def one_by_one(num_devices: int, global_batch: int, seq: int) -> Iterator[FoundS
         if dp * cp * tp * pp != num_devices or tp > 4 or global_batch % dp:
             continue
         for schedule, sharding in itertools.product(
-            orders(pp, global_batch // dp), ("none", "zero1", "zero2", "zero3")
+            orders(pp, global_batch // dp, recompute), ("none", "zero1", "zero2", "zero3")
         ):
             if sharding in (("zero2", "zero3") if pp > 1 else ("zero1",)):
                 continue
@@ -88,7 +88,7 @@ def one_by_one(num_devices: int, global_batch: int, seq: int) -> Iterator[FoundS
                     continue
 
 
-def orders(pp: int, count: int) -> list[Schedule]:
+def orders(pp: int, count: int, recompute: str) -> list[Schedule]:
     if pp == 1:
         return [Schedule(num_microbatches=count)]
     if count < 2:
@@ -96,6 +96,7 @@ def orders(pp: int, count: int) -> list[Schedule]:
     chunks = [v for v in (2, 4) if count % pp == 0]
     return [
         Schedule(kind="1f1b", num_microbatches=count),
+        *([Schedule(kind="zbh1", num_microbatches=count)] if recompute == "none" else []),
         *[Schedule(kind="interleaved", num_microbatches=count, num_chunks=v) for v in chunks],
     ]
 
@@ -115,6 +116,7 @@ def test_the_search_is_equal_to_enumerating_strategies_one_by_one(
     names = {str(table.strategy(row, prepared.variants)) for row in range(len(table))}
     assert names == set(found)
     assert any("cp" in name for name in names)
+    assert any("zbh1" in name for name in names)
     best = search_strategies(
         prepared, num_devices=num_devices, global_batch=global_batch, num_best=1
     )[0]

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel import Cluster, Strategy
+from paceline.parallel import Strategy
 from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.search import (
@@ -16,22 +16,11 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
-from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.strategy_table import KINDS, Fabric
 from paceline.predict import DeviceTable
 from paceline.trace import Configuration, load_workload
 
 SMALL = "transformer:layers=8,hidden=1024,heads=8,vocab=4096,positions=1024,ffn=4096"
-
-
-@cache
-def cluster() -> Cluster:
-    catalog = load_catalog()
-    links = {link.name: link for link in catalog.links}
-    return Cluster(
-        device=find_device(catalog, "H100 SXM5 80GB"), devices_per_node=8,
-        device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],
-    )  # fmt: skip
 
 
 @cache
@@ -69,26 +58,6 @@ def test_the_search_finds_what_one_by_one_evaluation_finds(num_devices) -> None:
     ]
     best = search_strategies(prepared, num_devices=num_devices, global_batch=64, num_best=1)
     assert best[0].step_s == pytest.approx(min(alone), rel=1e-12)
-
-
-def test_the_search_equals_all_strategies_stated_one_by_one() -> None:
-    """Pipelines of eight ranks with every schedule, written as a user would."""
-    prepared = space(SMALL)
-    table = enumerate_strategies(prepared, num_devices=8, global_batch=64)
-    rows = np.flatnonzero((table.pp > 1) & (table.sharding == 0))[::9].tolist()
-    graph, seconds = load_workload(SMALL).passes[0].graph, []
-    for row in rows:
-        strategy = table.strategy(row, prepared.variants)
-        stated = evaluate_stated(
-            graph, Configuration(), cluster(), Strategy.parse(str(strategy)),
-            seq=1024, global_batch=64,
-        )  # fmt: skip
-        seconds.append(stated.step_s)
-    found = evaluate_strategies(
-        table.take(rows), prepared.variants, prepared.fabric, prepared.state
-    )
-    assert found.step_s == pytest.approx(np.array(seconds), rel=1e-9)
-    assert {KINDS[kind] for kind in table.kind[rows].tolist()} == {"1f1b", "interleaved", "zbh1"}
 
 
 def test_backward_is_split_where_nothing_is_recomputed() -> None:
