@@ -18,10 +18,6 @@ from fit.operators import operators_of
 from fit.options import FitOptions
 from fit.steps import Steps, select
 
-#: Penalty on the effects of devices and of tables, and noise on the features. Inner folds cannot
-#: tell these from half or twice as much: over 23 choices they left 0.2499, less noise 0.2514, more
-#: noise and penalty 0.2502, and which was least was chance.
-_PENALTY, _NOISE = 0.003, 0.1
 #: Whether the power of the board limits its matrix units.
 _CANDIDATES = (True, False)
 _NUM_GROUPS = 2
@@ -46,13 +42,7 @@ def choose_options(
     seen = set(steps.device)
     present = [sorted(seen & set(fold)) for fold in folds if seen & set(fold)]
     groups = [sorted(set().union(*present[i::_NUM_GROUPS])) for i in range(_NUM_GROUPS)]
-    candidates = [
-        dataclasses.replace(
-            options, device_penalty=_PENALTY, source_penalty=_PENALTY, noise=_NOISE,
-            is_power_limited=is_limited,
-        )
-        for is_limited in _CANDIDATES
-    ]  # fmt: skip
+    candidates = [dataclasses.replace(options, is_power_limited=one) for one in _CANDIDATES]
     if sum(bool(group) for group in groups) < 2:
         return candidates[0]
     error = np.mean(
