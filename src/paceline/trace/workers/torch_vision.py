@@ -1,4 +1,4 @@
-"""Models of torchvision: classifiers, segmentation, video and optical flow.
+"""Models of torchvision: classifiers, segmentation, video, optical flow and detection.
 
 Standard library, torch and torchvision only. ``torchvision:NAME`` takes settings after a comma:
 ``torchvision:r3d_18,frames=8``.
@@ -25,7 +25,7 @@ def vision_subject(text, request):
     models = torch_models.import_torchvision().models
     families = (
         (models, _classifier), (models.segmentation, _segmentation), (models.video, _video),
-        (models.optical_flow, _flow),
+        (models.optical_flow, _flow), (models.detection, _detector),
     )  # fmt: skip
     for module, make in families:
         if name in models.list_models(module=module):
@@ -160,3 +160,10 @@ def _flow(name, given, image_size):
     if sizes["height"] % 8 or sizes["width"] % 8:
         raise RequestError("bad-request", "takes pictures of a multiple of eight pixels")
     return _FlowSubject(build(lambda: _built(name)), **sizes)
+
+
+def _detector(name, given, image_size):
+    from torchvision_detectors import torchvision_detector
+
+    _check_settings(given, ("boxes", "height", "width"))
+    return torchvision_detector(name, given, image_size, _sizes()["detection"], build)

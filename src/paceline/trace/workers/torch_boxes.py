@@ -1,0 +1,180 @@
+"""What a detector does with boxes: place, choose, suppress, match, sample and pool them.
+
+Standard library and torch only. A real detector's boxes depend on its pictures; here every count is
+fixed, so that shapes depend on the number of pictures alone. All pictures of a batch are worked on
+at once, where libraries go through them one by one: launches of that loop are not counted.
+
+Shapes: B pictures, G true boxes, A places or candidates, N boxes of all pictures together.
+"""
+
+import torch
+
+_OPERATORS = torch.library.Library("paceline", "DEF")
+_OPERATORS.define("pool_regions(Tensor features, Tensor boxes, int side) -> Tensor")
+_OPERATORS.define("pool_regions_backward(Tensor grad, Tensor boxes, int[] shape) -> Tensor")
+_OPERATORS.define("overlap_mask(Tensor boxes) -> Tensor")
+_OPERATORS.define("unsuppressed(Tensor mask, int num_kept) -> Tensor")
+
+#: Boxes whose overlaps with one box are a word of the mask.
+#: Source: pytorch/vision, torchvision/csrc/ops/cuda/nms_kernel.cu, `threadsPerBlock`.
+_WORD_BITS = 64
+
+
+def _regions(features, boxes, side):
+    return features.new_empty((boxes.shape[0], features.shape[1], side, side))
+
+
+def _regions_gradient(grad, _boxes, shape):
+    return grad.new_empty(shape)
+
+
+def _mask(boxes):
+    batch, count = boxes.shape[:2]
+    return boxes.new_empty((batch, count, -(-count // _WORD_BITS)), dtype=torch.int64)
+
+
+def _kept(mask, num_kept):
+    return mask.new_empty((mask.shape[0], num_kept))
+
+
+_OPERATORS.impl("pool_regions", _regions, "Meta")
+_OPERATORS.impl("pool_regions_backward", _regions_gradient, "Meta")
+_OPERATORS.impl("overlap_mask", _mask, "Meta")
+_OPERATORS.impl("unsuppressed", _kept, "Meta")
+
+
+class _PoolRegions(torch.autograd.Function):
+    """RoI Align (He et al. 2017): one kernel each way, which keeps the boxes only."""
+
+    @staticmethod
+    def forward(ctx, features, boxes, side):
+        ctx.save_for_backward(boxes)
+        ctx.shape = list(features.shape)
+        return torch.ops.paceline.pool_regions(features, boxes, side)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (boxes,) = ctx.saved_tensors
+        return torch.ops.paceline.pool_regions_backward(grad, boxes, ctx.shape), None, None
+
+
+def pool_regions(features, boxes, side):
+    """Regions of ``side`` × ``side``, (N, C, side, side), of boxes (N, 4) in (B, C, H, W)."""
+    return _PoolRegions.apply(features, boxes, side)
+
+
+def pool_levels(pyramid, boxes, side):
+    """Regions from the level that suits each box; every level is taken to suit equally many.
+
+    Source: Lin et al. 2017 (feature pyramids), equation 1.
+    """
+    if len(pyramid) == 1:
+        return pool_regions(pyramid[0], boxes, side)
+    _levels_of(boxes)
+    share = boxes.shape[0] // len(pyramid)
+    index = torch.empty((share,), dtype=torch.int64)
+    return torch.cat([pool_regions(features, boxes[index], side) for features in pyramid])
+
+
+def _levels_of(boxes):
+    sides = ((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).sqrt()
+    return (4 + (sides / 224).log2()).floor().clamp(2, 5)
+
+
+def places(pyramid, nums_per_cell):
+    """Anchors of every cell of every level, (A, 4)."""
+    made = []
+    for features, num in zip(pyramid, nums_per_cell):
+        height, width = features.shape[-2:]
+        across, down = torch.arange(width) * 1.0, torch.arange(height) * 1.0
+        y, x = torch.meshgrid(down, across, indexing="ij")
+        corners = torch.stack((x, y, x, y), -1).reshape(-1, 1, 4)
+        made.append((corners + torch.empty(1, num, 4)).reshape(-1, 4))
+    return torch.cat(made)
+
+
+def per_place(values, width):
+    """(B, cell × width, H, W) of a head's convolution as (B, A, width)."""
+    batch, channels, height, wide = values.shape
+    cells = values.view(batch, channels // width, width, height, wide)
+    return cells.permute(0, 3, 4, 1, 2).reshape(batch, -1, width)
+
+
+def moved(distances, boxes):
+    """Boxes at predicted distances from boxes. Source: Girshick et al. 2014, appendix C."""
+    x, y, width, height = _centred(boxes)
+    across, down, wider, higher = distances.unbind(-1)
+    width, height = wider.clamp(max=4.0).exp() * width, higher.clamp(max=4.0).exp() * height
+    x, y = across * width + x, down * height + y
+    half, tall = 0.5 * width, 0.5 * height
+    return torch.stack((x - half, y - tall, x + half, y + tall), -1)
+
+
+def distances_to(truth, boxes):
+    """What `moved` undoes."""
+    x, y, width, height = _centred(boxes)
+    true_x, true_y, true_width, true_height = _centred(truth)
+    parts = (
+        (true_x - x) / width, (true_y - y) / height, (true_width / width).log(),
+        (true_height / height).log(),
+    )  # fmt: skip
+    return torch.stack(parts, -1)
+
+
+def _centred(boxes):
+    left, top, right, bottom = boxes.unbind(-1)
+    width, height = right - left, bottom - top
+    return left + 0.5 * width, top + 0.5 * height, width, height
+
+
+def picked(values, index):
+    """Rows (B, A, width) at (B, K)."""
+    return values.gather(1, index[..., None].expand(-1, -1, values.shape[-1]))
+
+
+def best(scores, count):
+    """Indices of the highest scores (B, A), as many as there are up to ``count``."""
+    return scores.topk(min(count, scores.shape[1]), dim=1)[1]
+
+
+def suppressed(boxes, scores, num_kept):
+    """Indices of boxes that no better one of their class or level covers, (B, num_kept).
+
+    A sort, the overlaps of all pairs as bits, and a walk over them; classes or levels are kept
+    apart by moving them. Source: torchvision, `batched_nms` and nms_kernel.cu.
+    """
+    shifts = torch.empty_like(scores) * (boxes.max() + 1)
+    apart = boxes + shifts[..., None]
+    order = scores.argsort(dim=1, descending=True)
+    mask = torch.ops.paceline.overlap_mask(picked(apart, order))
+    return order.gather(1, torch.ops.paceline.unsuppressed(mask, num_kept))
+
+
+def matched(truth, boxes):
+    """The true box of each box and how well it fits, each (B, A); boxes are (B or 1, A, 4).
+
+    The best box of each true one counts as fitting, however badly.
+    """
+    quality = _overlaps(truth, boxes)
+    fit, index = quality.max(1)
+    is_best = (quality == quality.amax(2, keepdim=True)).any(1)
+    return index, torch.where(is_best, torch.ones_like(fit), fit)
+
+
+def _overlaps(truth, boxes):
+    """Intersection over union of all pairs, (B, G, A)."""
+    corner = torch.maximum(truth[:, :, None, :2], boxes[:, None, :, :2])
+    extent = (torch.minimum(truth[:, :, None, 2:], boxes[:, None, :, 2:]) - corner).clamp(min=0)
+    shared = extent[..., 0] * extent[..., 1]
+    return shared / (_areas(truth)[:, :, None] + _areas(boxes)[:, None] - shared)
+
+
+def _areas(boxes):
+    return (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
+
+
+def sampled(fit, count):
+    """Indices of a random sample (B, count) of fitting and other boxes: a random order, cut."""
+    is_fitting = fit > 0.5
+    order = torch.rand(fit.shape).masked_fill(is_fitting, 0.0).argsort(dim=1)
+    return order[:, :count].contiguous()

@@ -1,0 +1,327 @@
+"""Detectors of boxes, masks and keypoints: their networks, choices and losses at fixed sizes.
+
+Standard library and torch only. The networks (backbone, heads) are given; ``torchvision`` and
+``detectron2`` entries differ in them and in the numbers of `Choices`.
+
+Shapes: as in `torch_boxes`.
+"""
+
+from collections import namedtuple
+
+import torch
+import torch.nn.functional as F
+import torch_boxes
+from torch import nn
+from torch_subjects import Subject, tensors_in
+
+#: How many boxes a picture has where. Pairs are (training, inference).
+#: before: candidates per level before suppression; after: proposals per picture after it;
+#: places: anchors a picture that the proposals are taught on (of SSD: others per fitting one);
+#: regions: proposals a picture that the heads are taught on; fitting: how many of these have an
+#: object; found: objects at most. None where a network has none.
+Choices = namedtuple("Choices", "before after places regions fitting found")
+
+
+class Proposer(nn.Module):
+    """A region proposal network (Ren et al. 2015)."""
+
+    def __init__(self, head, nums_per_cell, choices):
+        super().__init__()
+        self.head, self._nums, self._choices = head, nums_per_cell, choices
+
+    def forward(self, pyramid, truth):
+        """(proposals (B, P, 4), loss or None)."""
+        scores, distances = self.head(pyramid)
+        flat = [torch_boxes.per_place(s, 1)[..., 0] for s in scores]
+        distances = torch.cat([torch_boxes.per_place(d, 4) for d in distances], 1)
+        places = torch_boxes.places(pyramid, self._nums)[None]
+        boxes = torch_boxes.moved(distances.detach(), places)
+        proposals = self._chosen(boxes, [one.detach() for one in flat])
+        loss = self._loss(torch.cat(flat, 1), distances, places, truth) if truth else None
+        return proposals, loss
+
+    def _chosen(self, boxes, scores):
+        is_inference = not self.training
+        before = self._choices.before[is_inference]
+        best = [torch_boxes.best(one, before) for one in scores]
+        parts = boxes.split([one.shape[1] for one in scores], 1)
+        boxes = torch.cat([torch_boxes.picked(p, b) for p, b in zip(parts, best)], 1)
+        scores = torch.cat([s.gather(1, b) for s, b in zip(scores, best)], 1).sigmoid()
+        boxes = boxes.clamp(min=0.0)
+        kept = min(self._choices.after[is_inference], boxes.shape[1])
+        return torch_boxes.picked(boxes, torch_boxes.suppressed(boxes, scores, kept))
+
+    def _loss(self, scores, distances, places, truth):
+        index, fit = torch_boxes.matched(truth["boxes"], places)
+        targets = torch_boxes.distances_to(torch_boxes.picked(truth["boxes"], index), places)
+        sample = torch_boxes.sampled(fit, self._choices.places)
+        near = sample[:, : self._choices.places // 2]
+        ways = [torch_boxes.picked(one, near) for one in (distances, targets)]
+        labels = (fit > 0.5).to(scores.dtype).gather(1, sample)
+        is_object = F.binary_cross_entropy_with_logits(scores.gather(1, sample), labels)
+        return is_object + F.smooth_l1_loss(*ways)
+
+
+class RegionHeads(nn.Module):
+    """Classes, boxes, and where asked masks and keypoints of proposals.
+
+    ``shared`` is a stage that regions pass before every head (networks without a pyramid).
+    """
+
+    def __init__(self, choices, side, box, shared=None, mask=None, keypoint=None):
+        super().__init__()
+        self._choices, self._side = choices, side
+        self.shared, self.box, self.mask, self.keypoint = shared, box, mask, keypoint
+
+    def forward(self, pyramid, proposals, truth):
+        """The loss in training, else tensors of what was found."""
+        return self._taught(pyramid, proposals, truth) if truth else self._found(pyramid, proposals)
+
+    def _regions(self, pyramid, boxes, side):
+        regions = torch_boxes.pool_levels(pyramid, boxes.reshape(-1, 4), side)
+        return regions if self.shared is None else self.shared(regions)
+
+    def _taught(self, pyramid, proposals, truth):
+        boxes = torch.cat((proposals, truth["boxes"]), 1)
+        index, fit = torch_boxes.matched(truth["boxes"], boxes)
+        sample = torch_boxes.sampled(fit, self._choices.regions)
+        boxes, index = torch_boxes.picked(boxes, sample), index.gather(1, sample)
+        targets = torch_boxes.distances_to(torch_boxes.picked(truth["boxes"], index), boxes)
+        regions = self._regions(pyramid, boxes, self._side)
+        scores, distances = self.box(regions)
+        labels = truth["labels"].gather(1, index).reshape(-1)
+        fitting = torch.empty((len(boxes) * self._choices.fitting,), dtype=torch.int64)
+        of_class = distances.reshape(-1, 4).index_select(0, fitting)
+        loss = F.cross_entropy(scores, labels)
+        loss = loss + F.smooth_l1_loss(of_class, targets.reshape(-1, 4)[fitting])
+        inside = boxes.reshape(-1, 4)[fitting]
+        for head in (self.mask, self.keypoint):
+            if head is not None:
+                mine = regions[fitting] if self.shared else self._regions(pyramid, inside, 14)
+                loss = loss + head.loss(mine, inside, fitting, truth)
+        return loss
+
+    def _found(self, pyramid, proposals):
+        batch, count = proposals.shape[:2]
+        scores, distances = self.box(self._regions(pyramid, proposals, self._side))
+        scores = scores.softmax(-1)
+        # A library keeps a box per class, or one; the first dims of both are boxes.
+        distances = distances.reshape(batch, count, -1, 4)
+        boxes = torch_boxes.moved(distances, proposals[:, :, None]).clamp(min=0.0)
+        is_likely = scores[:, 1:].reshape(batch, -1) > 0.05
+        likely = torch.empty((batch, count), dtype=torch.int64)
+        scores = scores[:, 1:].reshape(batch, -1).gather(1, likely)
+        boxes = torch_boxes.picked(boxes.reshape(batch, -1, 4), likely)
+        found = torch_boxes.suppressed(boxes, scores, self._choices.found)
+        boxes, scores = torch_boxes.picked(boxes, found), scores.gather(1, found)
+        inside = [self._regions(pyramid, boxes, 14) for head in (self.mask, self.keypoint) if head]
+        heads = [head for head in (self.mask, self.keypoint) if head]
+        return [is_likely, boxes, scores, *[h.found(r) for h, r in zip(heads, inside)]]
+
+
+class BoxHead(nn.Sequential):
+    """A body, then scores and distances."""
+
+    def __init__(self, body, predictor):
+        super().__init__(body, predictor)
+
+
+class MaskHead(nn.Module):
+    """A mask per class of every region (He et al. 2017)."""
+
+    def __init__(self, body, predictor):
+        super().__init__()
+        self.body, self.predictor = body, predictor
+
+    def _chosen(self, regions):
+        masks = self.predictor(self.body(regions))
+        index = torch.empty((masks.shape[0],), dtype=torch.int64)
+        return masks.reshape(-1, *masks.shape[2:]).index_select(0, index)
+
+    def loss(self, regions, boxes, _fitting, truth):
+        """Cross-entropy of every pixel of the true class's mask."""
+        masks = self._chosen(regions)
+        whole = truth["masks"].flatten(0, 1)[:, None].to(masks.dtype)
+        targets = torch_boxes.pool_regions(whole, boxes, masks.shape[-1])[:, 0]
+        return F.binary_cross_entropy_with_logits(masks, targets)
+
+    def found(self, regions):
+        """Masks before they are pasted into the picture."""
+        return self._chosen(regions).sigmoid()
+
+
+class KeypointHead(nn.Module):
+    """A place per keypoint of every region (He et al. 2017)."""
+
+    def __init__(self, body, predictor):
+        super().__init__()
+        self.body, self.predictor = body, predictor
+
+    def loss(self, regions, _boxes, fitting, truth):
+        """Cross-entropy of all places of a heat map."""
+        maps = self.found(regions)
+        rows = maps.reshape(-1, maps.shape[-2] * maps.shape[-1])
+        targets = truth["keypoints"].flatten(0, 1)[fitting % truth["keypoints"].shape[1]]
+        return F.cross_entropy(rows, targets[..., 0].reshape(-1).to(torch.int64))
+
+    def found(self, regions):
+        """Heat maps."""
+        return self.predictor(self.body(regions))
+
+
+class TwoStage(nn.Module):
+    """Proposals, then heads on them; without heads the proposals are the answer."""
+
+    def __init__(self, backbone, proposer, heads, choices, num_pooled):
+        super().__init__()
+        self.backbone, self.proposer, self.heads = backbone, proposer, heads
+        self.choices, self._num_pooled = choices, num_pooled
+
+    def forward(self, images, truth=None):
+        """The loss where there is a truth, else what was found."""
+        pyramid = tensors_in(self.backbone(_normal(images)))
+        proposals, loss = self.proposer(pyramid, truth)
+        if self.heads is None:
+            return proposals if loss is None else loss
+        answer = self.heads(pyramid[: self._num_pooled], proposals, truth)
+        return answer if loss is None else loss + answer
+
+
+class StatedProposals(nn.Module):
+    """Proposals that were made beforehand (Fast R-CNN)."""
+
+    def __init__(self, choices):
+        super().__init__()
+        self._after = choices.after
+
+    def forward(self, pyramid, _truth):
+        """Nothing is learnt from them."""
+        count = self._after[not self.training]
+        return torch.empty((pyramid[0].shape[0], count, 4)), torch.zeros(())
+
+
+class OneStage(nn.Module):
+    """A class and a box of every place: RetinaNet, FCOS and SSD.
+
+    ``focus`` is the loss of classes: ``focal`` (Lin et al. 2017), ``centred`` (Tian et al. 2019)
+    or ``mined`` (Liu et al. 2016).
+    """
+
+    def __init__(self, backbone, head, nums_per_cell, focus, choices):
+        super().__init__()
+        self.backbone, self.head, self._nums = backbone, head, nums_per_cell
+        self._focus, self.choices = focus, choices
+
+    def forward(self, images, truth=None):
+        """The loss where there is a truth, else what was found."""
+        pyramid = tensors_in(self.backbone(_normal(images)))
+        made = self.head(pyramid)
+        places = torch_boxes.places(pyramid, self._nums)[None]
+        counts = [f.shape[-2] * f.shape[-1] * n for f, n in zip(pyramid, self._nums)]
+        return self._loss(made, places, truth) if truth else self._found(made, places, counts)
+
+    def _loss(self, made, places, truth):
+        scores, distances = made["cls_logits"], made["bbox_regression"]
+        index, fit = torch_boxes.matched(truth["boxes"], places)
+        near = torch_boxes.sampled(fit, truth["boxes"].shape[1])
+        targets = torch_boxes.distances_to(torch_boxes.picked(truth["boxes"], index), places)
+        ways = [torch_boxes.picked(one, near) for one in (distances, targets)]
+        losses = {"focal": _focal, "centred": _focal, "mined": _mined}
+        loss = F.smooth_l1_loss(*ways) + losses[self._focus](scores, fit, self.choices.places)
+        if self._focus == "centred":
+            middle = made["bbox_ctrness"][..., 0].gather(1, near)
+            loss = loss + F.binary_cross_entropy_with_logits(middle, torch.ones_like(middle))
+        return loss
+
+    def _found(self, made, places, counts):
+        scores, distances = made["cls_logits"], made["bbox_regression"]
+        if self._focus == "mined":
+            boxes = torch_boxes.moved(distances, places).clamp(min=0.0)
+            boxes, scores = _per_class(scores.softmax(-1), boxes, self.choices.before)
+        else:
+            scores = scores.sigmoid()
+            if self._focus == "centred":
+                scores = (scores * made["bbox_ctrness"].sigmoid()).sqrt()
+            boxes, scores = self._per_level(scores, distances, places, counts)
+        found = torch_boxes.suppressed(boxes, scores, self.choices.found)
+        return torch_boxes.picked(boxes, found), scores.gather(1, found)
+
+    def _per_level(self, scores, distances, places, counts):
+        parts = [one.split(counts, 1) for one in (scores, distances, places)]
+        boxes, kept = [], []
+        for of_level, ways, where in zip(*parts):
+            flat = of_level.flatten(1)
+            is_likely = flat > 0.05
+            best = torch_boxes.best(flat.masked_fill(~is_likely, 0.0), self.choices.before)
+            index = best.div(of_level.shape[-1], rounding_mode="floor")
+            near = torch_boxes.picked(where.expand(len(index), -1, -1), index)
+            boxes.append(torch_boxes.moved(torch_boxes.picked(ways, index), near).clamp(min=0.0))
+            kept.append(flat.gather(1, best))
+        return torch.cat(boxes, 1), torch.cat(kept, 1)
+
+
+def _focal(scores, fit, _places):
+    """Focal loss of all places but those that fit half. Source: Lin et al. 2017, equation 5."""
+    from torchvision.ops import sigmoid_focal_loss
+
+    counted = torch.empty((fit.shape[1],), dtype=torch.int64)
+    targets = torch.zeros_like(scores).index_select(1, counted)
+    return sigmoid_focal_loss(scores.index_select(1, counted), targets, reduction="sum")
+
+
+def _mined(scores, fit, per_fitting):
+    """Cross-entropy of fitting places and of the worst others. Source: Liu et al. 2016, 2.2."""
+    labels = (fit > 0.5).to(torch.int64).reshape(-1)
+    losses = F.cross_entropy(scores.flatten(0, 1), labels, reduction="none").reshape(fit.shape)
+    rank = losses.detach().masked_fill(fit > 0.5, 0.0).argsort(dim=1, descending=True).argsort(1)
+    is_hard = rank < per_fitting * (fit > 0.5).sum(1, keepdim=True)
+    return torch.where(is_hard | (fit > 0.5), losses, torch.zeros_like(losses)).sum()
+
+
+def _per_class(scores, boxes, count):
+    """The best places of every class but the first; ``count`` of them all are likely."""
+    kept, where = [], []
+    for number in range(1, scores.shape[-1]):
+        of_class = scores[:, :, number]
+        best = torch_boxes.best(of_class.masked_fill(of_class <= 0.01, 0.0), count)
+        kept.append(of_class.gather(1, best))
+        where.append(torch_boxes.picked(boxes, best))
+    likely = torch.empty((len(boxes), count), dtype=torch.int64)
+    return torch_boxes.picked(torch.cat(where, 1), likely), torch.cat(kept, 1).gather(1, likely)
+
+
+def _normal(images):
+    """Less a mean, over a spread, copied into the padded batch."""
+    shape = (1, images.shape[1], 1, 1)
+    return ((images - torch.empty(shape)) / torch.empty(shape)).clone()
+
+
+class DetectionSubject(Subject):
+    """Pictures, and in training the objects on them."""
+
+    makes_tensors = True
+
+    def __init__(self, model, height, width, boxes, taken):
+        super().__init__(model, "image", (3, height, width))
+        self._boxes, self.taken = boxes, taken
+
+    def inputs(self, batch, _seq):
+        """Pictures, with boxes, classes, masks and keypoints in training."""
+        images = torch.empty((batch, *self.shape))
+        if not self.model.training:
+            return (images,)
+        truth = {
+            "boxes": torch.empty(batch, self._boxes, 4),
+            "labels": torch.empty((batch, self._boxes), dtype=torch.int64),
+        }
+        heads = getattr(self.model, "heads", None)
+        if getattr(heads, "mask", None) is not None:
+            shape = (batch, self._boxes, *self.shape[1:])
+            truth["masks"] = torch.empty(shape, dtype=torch.uint8)
+        if getattr(heads, "keypoint", None) is not None:
+            truth["keypoints"] = torch.empty(batch, self._boxes, 17, 3)
+        return images, truth
+
+    def loss(self, output, inputs):
+        """The model's own."""
+        return output
