@@ -72,10 +72,12 @@ def network_log(
 def fit_neusight(folder: Path, facts: pd.DataFrame) -> Fitted:
     """Tile model, clock law and streams of NeuSight's train split alone.
 
-    That split holds P4, P100, V100, T4 and A100-40.
+    That split holds P4, P100, V100, T4 and A100-40, and streams of AMD's boards, whose kernels are
+    others.
     """
     products = _train(truth.neusight_products(folder, facts))
     streams = _train(truth.neusight_streams(folder, facts))
+    streams = streams[streams.compute_capability.notna()]
     return Fitted(
         tiles=fit_tiles(events(products, above_floor=_ABOVE_FLOOR), with_clock=True),
         stream_log=choose_streams(events(streams, above_floor=_ABOVE_FLOOR)),
