@@ -14,13 +14,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 import paceline
-from paceline.app import api, output
 from paceline.app.cli import build_commands
 from paceline.app.command_line import help_of
 from paceline.catalog import load_catalog
@@ -70,7 +70,7 @@ def api_page() -> str:
     sections = ["# Python API", "Written by `make docs` from signatures and docstrings."]
     names = (name for name in paceline.__all__ if not name.startswith("_"))
     for name in sorted(names, key=lambda name: (name[0].isupper(), name)):
-        value = getattr(api, name, None) or getattr(output, name, None) or getattr(paceline, name)
+        value = getattr(import_module(paceline.HOMES[name]), name)
         sections += [f"## paceline.{name}", f"```python\n{_heading(name, value)}\n```"]
         sections.append(f"```text\n{inspect.getdoc(value)}\n```")
     return "\n\n".join(sections) + "\n"

@@ -29,6 +29,20 @@ if TYPE_CHECKING:
         trace,
         why_not,
     )
+    from paceline.app.api_decisions import bill, feed, fits, own, pool
+    from paceline.app.api_machine import (
+        ceilings,
+        compare,
+        doctor,
+        export,
+        measure,
+        report,
+        stacks_check,
+        stacks_create,
+        stacks_list,
+        stacks_remove,
+    )
+    from paceline.app.api_stack import stack_check, stack_explain, stack_images, stack_resolve
     from paceline.app.output import to_dict, to_json
     from paceline.errors import (
         DoesNotFitError,
@@ -56,16 +70,35 @@ __all__ = [
     "UnknownNameError",
     "WorkerError",
     "__version__",
+    "bill",
     "calibrate",
+    "ceilings",
+    "compare",
     "deploy",
     "devices",
+    "doctor",
+    "export",
+    "feed",
+    "fits",
+    "measure",
     "models",
     "offers",
+    "own",
     "plan",
+    "pool",
     "predict",
     "read_plan",
+    "report",
     "scale",
     "score",
+    "stack_check",
+    "stack_explain",
+    "stack_images",
+    "stack_resolve",
+    "stacks_check",
+    "stacks_create",
+    "stacks_list",
+    "stacks_remove",
     "to_dict",
     "to_json",
     "trace",
@@ -73,19 +106,25 @@ __all__ = [
     "write_plan",
 ]
 
-_API = "paceline.app.api"
-_HOME = {
-    "read_plan": "paceline.plan",
-    "write_plan": "paceline.plan",
-    "to_dict": "paceline.app.output",
-    "to_json": "paceline.app.output",
+#: Where each public name is defined.
+HOMES = {
+    **dict.fromkeys(__all__, "paceline.app.api"),
+    **dict.fromkeys(("read_plan", "write_plan"), "paceline.plan"),
+    **dict.fromkeys(("to_dict", "to_json"), "paceline.app.output"),
+    **dict.fromkeys(("bill", "feed", "fits", "own", "pool"), "paceline.app.api_decisions"),
     **dict.fromkeys(
-        ("calibrate", "devices", "models", "offers", "scale", "score", "why_not"), _API
+        ("ceilings", "compare", "doctor", "export", "measure", "report"), "paceline.app.api_machine"
+    ),
+    **dict.fromkeys(
+        (name for name in __all__ if name.startswith("stacks_")), "paceline.app.api_machine"
+    ),
+    **dict.fromkeys(
+        (name for name in __all__ if name.startswith("stack_")), "paceline.app.api_stack"
     ),
     **dict.fromkeys((name for name in __all__ if name.endswith("Error")), "paceline.errors"),
 }
 #: Rooms whose name is also a verb.
-_VERB_ROOMS = frozenset({"deploy", "plan", "predict", "trace"})
+_VERB_ROOMS = frozenset({"deploy", "plan", "predict", "report", "trace"})
 
 
 class _VerbRoom(ModuleType):
@@ -93,7 +132,8 @@ class _VerbRoom(ModuleType):
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Call the function of the public API that has the room's name."""
-        verb = getattr(import_module(_API), self.__name__.rpartition(".")[2])
+        name = self.__name__.rpartition(".")[2]
+        verb = getattr(import_module(HOMES[name]), name)
         return verb(*args, **kwargs)
 
 
@@ -110,9 +150,9 @@ def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
     if name in _VERB_ROOMS:
         return import_module(f"{__name__}.{name}")
-    if name not in _HOME:
+    if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

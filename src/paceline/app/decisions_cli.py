@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, answer_of, say
-from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from paceline.predict.input import InputHost, InputPipeline
+    from paceline.app.api_decisions import Feed
 
 
 def register(app: Commands) -> None:
@@ -32,16 +31,10 @@ def own(
     output: common.Output = None,
 ) -> None:
     """Judge a purchase against renting: cost, break-even, what it turns on, every source."""
-    from paceline.catalog import load_catalog
-    from paceline.plan.purchase import judge_purchase, read_purchases
+    from paceline.app.api_decisions import own as judge
     from paceline.report import decisions as report
 
-    purchases = read_purchases(path)
-    if name is not None and name not in purchases:
-        raise UnknownNameError.from_name("purchase", name, purchases)
-    catalog = load_catalog(tuple(facts or ()))
-    chosen = [purchases[name]] if name is not None else list(purchases.values())
-    found = tuple(judge_purchase(purchase, catalog) for purchase in chosen)
+    found = judge(path, name=name, facts=facts or ())
     answer = Answer(
         kind="purchases",
         value=found,
@@ -63,22 +56,10 @@ def fits(
     output: common.Output = None,
 ) -> None:
     """Say which cards an own machine can take, by power supply, slots and airflow."""
-    from paceline.catalog import find_device, load_catalog
-    from paceline.plan.fitting import fitted_cards
+    from paceline.app.api_decisions import fits as fitted
     from paceline.report import decisions as report
 
-    common.check_above_zero(cards=cards)
-    catalog = load_catalog(tuple(facts or ()))
-    machines = {m.name.lower(): m for m in catalog.machines}
-    if not machines:
-        raise InvalidInputError(
-            "no machine is described",
-            hint="name the file that describes yours with --facts (docs/how-to/own-devices.md)",
-        )
-    if machine.lower() not in machines:
-        raise UnknownNameError.from_name("machine", machine, machines)
-    asked = (find_device(catalog, device),) if device else ()
-    found = fitted_cards(catalog, machines[machine.lower()], asked, num_cards=cards)
+    found = fitted(machine, device=device, cards=cards, facts=facts or ())
     answer = answer_of("fits", found, report.fit_table(found))
     say(answer, common.form_of(form, is_json=is_json), output)
 
@@ -105,30 +86,25 @@ def bill(
     output: common.Output = None,
 ) -> None:
     """Price a job, not an hour: billing rules, interruptions, storage, traffic, price age."""
-    from paceline.app.inquiry import read_day, read_word
-    from paceline.catalog import find_offer, known_on, load_catalog
-    from paceline.plan.interruption import Checkpointing
-    from paceline.plan.price import TERMS, JobDemand, price_job, rental_terms
+    from paceline.app.api_decisions import bill as price
+    from paceline.catalog import find_offer, load_catalog
     from paceline.report import decisions as report
-    from paceline.units import parse_bytes, parse_duration_s
 
-    if nodes < 1:
-        raise InvalidInputError("no machine to bill", hint="give --nodes 1 or more")
-    demand = JobDemand(
-        run_s=parse_duration_s(duration),
-        num_nodes=nodes,
-        setup_s=parse_duration_s(setup),
-        storage_bytes=parse_bytes(storage) if storage else 0.0,
-        egress_bytes=parse_bytes(egress) if egress else 0.0,
-        checkpointing=Checkpointing(
-            save_s=parse_duration_s(save), restart_s=parse_duration_s(restart)
-        ),
+    found = price(
+        offer,
+        duration,
+        nodes=nodes,
+        term=term,
+        setup=setup,
+        storage=storage,
+        egress=egress,
+        save=save,
+        restart=restart,
+        region=region,
+        as_of=as_of,
+        facts=facts or (),
     )
-    way = read_word(term, TERMS, "term", command="paceline bill --help")
-    today = read_day(as_of)
-    rented = find_offer(known_on(load_catalog(tuple(facts or ())), today), offer)
-    terms = rental_terms(rented, term=way, today=today, region=region)
-    found = price_job(demand, terms)
+    rented = find_offer(load_catalog(tuple(facts or ())), offer)
     answer = Answer(
         kind="bill",
         value=found,
@@ -147,16 +123,10 @@ def pool(
     output: common.Output = None,
 ) -> None:
     """Schedule several jobs on one pool of devices: gang them, share out, or mix."""
-    from paceline.app.inquiry import load
-    from paceline.catalog import load_catalog
-    from paceline.plan.pool_file import plan_pool, read_pool
+    from paceline.app.api_decisions import pool as schedule
     from paceline.report import decisions as report
 
-    found = plan_pool(
-        read_pool(path),
-        load_catalog(tuple(facts or ())),
-        lambda job: load(job.model, task=job.task, seq=job.seq, python=python),
-    )
+    found = schedule(path, python=python, facts=facts or ())
     answer = Answer(
         kind="pool",
         value=found,
@@ -187,60 +157,31 @@ def feed(
     output: common.Output = None,
 ) -> None:
     """Say what a host can feed its devices with, what holds it back, and what would help."""
-    from paceline.predict.input import (
-        calibrated_host,
-        describe_feed,
-        feed_step,
-        predict_input,
-        remedies,
-        workers_needed,
-    )
+    from paceline.app.api_decisions import feed as feed_devices
     from paceline.report import decisions as report
 
-    common.check_above_zero(
-        size=size, cores=cores, rate=rate, devices=num_devices, measured=measured
+    found = feed_devices(
+        data,
+        size=size,
+        cores=cores,
+        workers=workers,
+        storage=storage,
+        rate=rate,
+        devices=num_devices,
+        sent_as=sent_as,
+        measured=measured,
     )
-    pipeline, host = _input_side(data, size, cores, workers, storage, sent_as)
-    if measured is not None:
-        host = calibrated_host(host, pipeline, measured)
-    delivered = predict_input(pipeline, host)
-    table = report.input_table(delivered, remedies(pipeline, host))
-    sentence = f"limited by {delivered.limit}"
-    if rate is not None:
-        fed = feed_step(pipeline.batch / rate, pipeline, host, num_devices=num_devices)
-        needed = workers_needed(pipeline, host, num_devices * rate)
-        workers_text = "no number of workers" if needed is None else f"{needed} workers"
-        sentence = f"{describe_feed(fed, delivered, num_devices)}; {workers_text} would do"
-    answer = answer_of("input_side", delivered, sentence, table, report.stage_table(delivered))
+    table = report.input_table(found.delivered, found.remedies)
+    stages = report.stage_table(found.delivered)
+    answer = answer_of("input_side", found, _feed_sentence(found, num_devices), table, stages)
     say(answer, common.form_of(form, is_json=is_json), output)
 
 
-def _input_side(
-    data: str, size: int, cores: int, workers: int | None, storage: str, sent_as: str
-) -> tuple[InputPipeline, InputHost]:
-    from paceline.predict.input import (
-        InputHost,
-        InputPipeline,
-        sample_format,
-        storage_read_bytes_per_s,
-    )
+def _feed_sentence(found: Feed, num_devices: int) -> str:
+    from paceline.predict.input import describe_feed
 
-    if workers is not None and workers < 0:
-        raise InvalidInputError(
-            f"`--workers {workers}` cannot be", hint="0 loads in the training process itself"
-        )
-    if sent_as not in ("float32", "uint8"):
-        raise UnknownNameError.from_name(
-            "format", sent_as, ("float32", "uint8"), command="paceline feed --help"
-        )
-    sample = sample_format(data)
-    pipeline = InputPipeline(
-        sample=sample,
-        width=size,
-        height=size,
-        sent_as="uint8" if sent_as == "uint8" else "float32",
-        num_workers=cores if workers is None else workers,
-        is_resized=(sample.width, sample.height) != (size, size),
-    )
-    read = storage_read_bytes_per_s(storage)
-    return pipeline, InputHost(num_cores=cores, storage_read_bytes_per_s=read)
+    if found.fed is None:
+        return f"limited by {found.delivered.limit}"
+    needed = found.num_workers_needed
+    workers = "no number of workers" if needed is None else f"{needed} workers"
+    return f"{describe_feed(found.fed, found.delivered, num_devices)}; {workers} would do"

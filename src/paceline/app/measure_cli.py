@@ -63,35 +63,36 @@ def measure(
     Each cell runs in a process of its own; running out of memory, crashing and hanging are values
     of the table. Ctrl-C keeps what was measured, and the same command goes on from there.
     """
-    from paceline.app import measuring
+    from paceline.app.api_machine import measure as measure_models
+    from paceline.app.measuring import Talker
 
     wanted = common.form_of(form, is_json=is_json)
-    common.check_above_zero(threads=threads, seq=seq, image_size=image_size, seconds=seconds)
-    request = measuring.MeasureRequest(
-        models=tuple(models),
-        batches=None if batch == "max" else common.whole_numbers(batch, "batch"),
+    rows = measure_models(
+        *models,
+        html=html,
+        on_progress=Talker(sys.stderr),
+        batch=None if batch == "max" else common.whole_numbers(batch, "batch"),
         devices=common.whole_numbers(devices, "number of devices"),
-        modes=common_words(mode),
-        precisions=common_words(precision),
-        compilers=common_words(compiler),
-        stacks=common_words(stack or ""),
+        mode=common_words(mode),
+        precision=common_words(precision),
+        compiler=common_words(compiler),
+        stack=common_words(stack or ""),
         python=python,
         device=device,
-        num_threads=threads,
+        threads=threads,
         seq=seq,
         image_size=image_size,
         optimizer=optimizer,
         channels_last=channels_last,
         timeout=timeout,
         memory=memory,
-        min_sample_s=seconds,
+        seconds=seconds,
         profile=profile,
         store=store,
     )
-    rows = measuring.measure(request, talk=measuring.Talker(sys.stderr))
     say(_measured_answer(rows), wanted, output)
     if html is not None:
-        measuring.write_html(rows, html)
+        print(f"{html} written", file=sys.stderr)
 
 
 def doctor(
@@ -102,10 +103,10 @@ def doctor(
     output: common.Output = None,
 ) -> None:
     """Say what this machine has, and what is wrong with it or with a failed run's output."""
-    from paceline.app import measuring
+    from paceline.app.api_machine import doctor as examine
     from paceline.report import machines
 
-    found = measuring.examine(log)
+    found = examine(log)
     text = machines.doctor_text(
         found.facts,
         found.machine,
@@ -127,11 +128,11 @@ def compare(
     output: common.Output = None,
 ) -> None:
     """Judge two sets of measurements cell by cell; status 5 if anything got slower."""
-    from paceline.app import measuring
+    from paceline.app.api_machine import compare as compare_measurements
     from paceline.measurements.compare import require_no_regression
     from paceline.report.measurements import comparison_text
 
-    comparisons = measuring.compare_files(before, after, tolerance_frac=tolerance)
+    comparisons = compare_measurements(before, after, tolerance=tolerance)
     answer = Answer(
         kind="comparison",
         value=comparisons,
@@ -144,10 +145,11 @@ def compare(
 
 def stacks_list(is_json: common.Json = False) -> None:
     """Stacks that exist and stacks that can be created."""
+    from paceline.app.api_machine import stacks_list as list_stacks
     from paceline.report.machines import stacks_text
-    from paceline.run.stacks import list_stacks, stack_specs, stacks_folder
+    from paceline.run.stacks import stack_specs, stacks_folder
 
-    created = list_stacks(stacks_folder())
+    created = list_stacks()
     answer = Answer(
         kind="stacks",
         value=created,
@@ -161,10 +163,9 @@ def stacks_create(
     names: Annotated[list[str], Argument(metavar="NAME[==VERSION]...", help="See `list`.")],
 ) -> None:
     """Make stacks with pip as you have configured it; those that exist are left as they are."""
-    from paceline.run.stacks import create_stack, find_spec, stacks_folder
+    from paceline.app.api_machine import stacks_create as create_stacks
 
-    for spec in [find_spec(name) for name in names]:
-        stack = create_stack(spec, stacks_folder(), talk=lambda text: print(text, file=sys.stderr))
+    for stack in create_stacks(*names, on_progress=lambda text: print(text, file=sys.stderr)):
         print(f"{stack.spec.name}: {stack.spec.package} {stack.spec.version} in {stack.python}")
 
 
@@ -174,9 +175,9 @@ def stacks_check(
     ] = None,
 ) -> None:
     """Start each stack's engine and say what it finds; status 2 if one does not work."""
-    from paceline.app import measuring
+    from paceline.app.api_machine import stacks_check as check_stacks
 
-    for line in measuring.check_stacks(tuple(names or ())):
+    for line in check_stacks(*(names or ())):
         print(line)
 
 
@@ -184,10 +185,9 @@ def stacks_remove(
     names: Annotated[list[str], Argument(metavar="NAME...", help="See `list`.")],
 ) -> None:
     """Delete stacks."""
-    from paceline.run.stacks import remove_stack, stacks_folder
+    from paceline.app.api_machine import stacks_remove as remove_stacks
 
-    for name in names:
-        was_there = remove_stack(name, stacks_folder())
+    for name, was_there in zip(names, remove_stacks(*names), strict=True):
         print(f"{name}: {'removed' if was_there else 'was not there'}")
 
 

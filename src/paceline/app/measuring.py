@@ -60,45 +60,45 @@ class MeasureRequest:
 
     Attributes:
         models: Models.
-        batches: Items per device; None to search for the largest.
+        batch: Items per device; None to search for the largest.
         devices: Numbers of devices.
-        modes: What one step is.
-        precisions: Names.
-        compilers: Names, or ``usual``.
-        stacks: Names; empty for the PyTorch at hand.
+        mode: What one step is.
+        precision: Names.
+        compiler: Names, or ``usual``.
+        stack: Names; empty for the PyTorch at hand.
         python: A Python that has PyTorch.
         device: ``cpu``, ``gpu``, ``auto``.
-        num_threads: CPU threads of each process; shared evenly if None.
+        threads: CPU threads of each process; shared evenly if None.
         seq: Sequence length.
         image_size: Side of the square input.
         optimizer: Name.
         channels_last: Layout.
         timeout: Longest time of one cell.
         memory: Cap of main memory of one cell; most of what is free if None.
-        min_sample_s: Shortest time to sample a cell.
+        seconds: Shortest time to sample a cell.
         profile: Folder for traces.
         store: Folder of measurements.
     """
 
     models: tuple[str, ...]
-    batches: tuple[int, ...] | None
-    devices: tuple[int, ...]
-    modes: tuple[str, ...]
-    precisions: tuple[str, ...]
-    compilers: tuple[str, ...]
-    stacks: tuple[str, ...]
-    python: str | None
-    device: str
-    num_threads: int | None
-    seq: int
-    image_size: int | None
-    optimizer: str
-    channels_last: bool
-    timeout: str
-    memory: str | None
-    min_sample_s: float
-    profile: Path | None
-    store: Path | None
+    batch: tuple[int, ...] | None = (1, 4, 16)
+    devices: tuple[int, ...] = (1,)
+    mode: tuple[str, ...] = ("step",)
+    precision: tuple[str, ...] = ("fp32",)
+    compiler: tuple[str, ...] = (USUAL_COMPILER,)
+    stack: tuple[str, ...] = ()
+    python: str | None = None
+    device: str = "auto"
+    threads: int | None = None
+    seq: int = 128
+    image_size: int | None = None
+    optimizer: str = "sgd"
+    channels_last: bool = False
+    timeout: str = "10min"
+    memory: str | None = None
+    seconds: float = 1.0
+    profile: Path | None = None
+    store: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +177,10 @@ def _check_names(request: MeasureRequest) -> None:
     Raises:
         UnknownNameError: A precision or compiler that does not exist.
     """
-    for precision in request.precisions:
+    for precision in request.precision:
         find_precision(precision)
     known = {USUAL_COMPILER, *(name for spec in stack_specs().values() for name in spec.compilers)}
-    for compiler in request.compilers:
+    for compiler in request.compiler:
         if compiler not in known:
             raise UnknownNameError.from_name("compiler", compiler, sorted(known))
 
@@ -199,11 +199,10 @@ def _require_a_result(records: Sequence[Record]) -> None:
 
 
 def write_html(rows: Sequence[LedgerRow], path: Path) -> None:
-    """Write the report page and say so."""
+    """Write the report page."""
     from paceline.report.html import measurements_page, page_html
 
     write_whole(path, page_html(measurements_page(rows)))
-    print(f"{path} written", file=sys.stderr)
 
 
 def examine(log: Path | None) -> Examination:
@@ -292,18 +291,18 @@ def _measure(
 ) -> Iterator[Record]:
     sweep = Sweep(
         workloads=request.models,
-        batches=request.batches or (),
+        batches=request.batch or (),
         devices=request.devices,
-        precisions=request.precisions,
-        compilers=request.compilers,
-        modes=_modes(request.modes),
+        precisions=request.precision,
+        compilers=request.compiler,
+        modes=_modes(request.mode),
         seq=request.seq,
         image_size=request.image_size,
         optimizer=request.optimizer,
         channels_last=request.channels_last,
     )
     cells = sweep_cells(sweep, [stack for name, stack in stacks.items() if name != EXPORTER])
-    if request.batches is not None:
+    if request.batch is not None:
         yield from measure_cells(cells, stacks, place, store, settings, talk=talk)
         return
     for cell in cells:
@@ -340,13 +339,13 @@ def _settings(request: MeasureRequest, facts: HostFacts, device: str) -> Setting
     return Settings(
         timeout_s=parse_duration_s(request.timeout),
         memory_bytes=parse_bytes(request.memory) if request.memory else free_bytes,
-        num_threads=request.num_threads or max(1, facts.num_threads // share),
+        num_threads=request.threads or max(1, facts.num_threads // share),
         device=device,
         timing={
             **QUICK_TIMING,
-            "min_s": request.min_sample_s,
-            "max_s": 20.0 * request.min_sample_s,
-            "max_warmup_s": 10.0 * request.min_sample_s,
+            "min_s": request.seconds,
+            "max_s": 20.0 * request.seconds,
+            "max_warmup_s": 10.0 * request.seconds,
         },
         profile_folder=_made(request.profile),
         user_folder=Path.cwd(),
@@ -385,8 +384,8 @@ def _stacks(request: MeasureRequest) -> dict[str, Stack]:
     folder = stacks_folder()
     if request.python:
         found = [own_python(stack_specs()["torch"], Path(request.python))]
-    elif request.stacks:
-        found = [find_stack(name, folder) for name in request.stacks]
+    elif request.stack:
+        found = [find_stack(name, folder) for name in request.stack]
     else:
         found = [default_stack(folder)]
     stacks = {stack.spec.name: stack for stack in found}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,6 @@ from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.measure_cli import StoreFolder
 from paceline.app.output import Answer, say
-from paceline.writing import write_whole
 
 
 def register(app: Commands) -> None:
@@ -37,22 +37,21 @@ def report(
     task: common.Task = "train",
 ) -> None:
     """Write one HTML file that opens offline: tables, charts, and where each number comes from."""
-    from paceline.app import reporting
-    from paceline.report.html import page_html, write_pictures
+    from paceline.app.api_machine import report as write_report
 
-    page = reporting.page_of(
+    written = write_report(
         subject,
+        html,
+        svg=svg,
+        png=png,
         device=device,
-        batches=common.whole_numbers(batch, "batch"),
+        batch=common.whole_numbers(batch, "batch"),
         precision=precision,
         task=task,
     )
-    write_whole(html, page_html(page))
     print(f"{html} written", file=sys.stderr)
-    for folder, ending in ((svg, "svg"), (png, "png")):
-        if folder is not None:
-            drawn = write_pictures(page, folder, ending=ending)
-            print(f"{len(drawn)} pictures written to {folder}", file=sys.stderr)
+    for folder, count in Counter(path.parent for path in written[1:]).items():
+        print(f"{count} pictures written to {folder}", file=sys.stderr)
 
 
 def export(
@@ -65,13 +64,10 @@ def export(
     store: StoreFolder = None,
 ) -> None:
     """Write measurements to a file that other programs read."""
-    from paceline.measurements.export import export_records
-    from paceline.measurements.index import find_records
-    from paceline.measurements.store import default_store_folder
+    from paceline.app.api_machine import export as export_records
 
-    records = find_records(store or default_store_folder(), where)
-    export_records(records, path)
-    print(f"{len(records)} records in {path}", file=sys.stderr)
+    num_records = export_records(path, where=where, store=store)
+    print(f"{num_records} records in {path}", file=sys.stderr)
 
 
 def ceilings(
@@ -84,13 +80,10 @@ def ceilings(
     output: common.Output = None,
 ) -> None:
     """Measure what this machine can do at best: products, memory, copies, all-reduce."""
-    from paceline.app import reporting
+    from paceline.app.api_machine import ceilings as measure_ceilings
     from paceline.report.machines import ceilings_text
 
-    common.check_above_zero(devices=devices, threads=threads)
-    found = reporting.find_ceilings(
-        stack, num_devices=devices, num_threads=threads, size=size, store=store
-    )
+    found = measure_ceilings(stack=stack, devices=devices, threads=threads, size=size, store=store)
     answer = Answer(
         kind="ceilings",
         value=found,

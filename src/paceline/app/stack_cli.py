@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from paceline.app import options as common
+from paceline.app.api_stack import stack_check as check
+from paceline.app.api_stack import stack_explain as explain
+from paceline.app.api_stack import stack_images as images_side_by_side
+from paceline.app.api_stack import stack_resolve as resolve
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.option_table import TextOption, takes
 from paceline.app.output import Answer, answer_of, say
-from paceline.app.this_host import constraints_from
 from paceline.report import stacks as report
-from paceline.stack import check, explain, images_side_by_side, resolve
 
 _HOST = (
     TextOption(name="gpu", example="3090", help="Product, sm_86, an LLVM target, cpu, or here."),
@@ -45,11 +47,11 @@ def resolve_stack(
     form: common.Format = "text",
     is_json: common.Json = False,
     output: common.Output = None,
-    **constraints: str | None,
+    **constraints: Any,
 ) -> None:
     """List the newest combinations that work, or the smallest contradictions."""
     wanted = common.form_of(form, is_json=is_json)
-    found = resolve(constraints_from(constraints), max_combinations=max(1, num))
+    found = resolve(num=num, **constraints)
     answer = Answer(
         kind="stack_resolution",
         value=found,
@@ -64,11 +66,11 @@ def explain_stack(
     form: common.Format = "text",
     is_json: common.Json = False,
     output: common.Output = None,
-    **constraints: str | None,
+    **constraints: Any,
 ) -> None:
     """Show the newest combination with every rule that bears on it and its source."""
     wanted = common.form_of(form, is_json=is_json)
-    found = explain(constraints_from(constraints))
+    found = explain(**constraints)
     answer = Answer(
         kind="stack_explanation",
         value=found,
@@ -83,11 +85,11 @@ def check_stack(
     form: common.Format = "text",
     is_json: common.Json = False,
     output: common.Output = None,
-    **constraints: str | None,
+    **constraints: Any,
 ) -> None:
     """Exit with status 0 and the combination if these work together, else 6 and the reason."""
     wanted = common.form_of(form, is_json=is_json)
-    found = check(constraints_from(constraints))
+    found = check(**constraints)
     answer = Answer(
         kind="stack_combination",
         value=found,
@@ -103,9 +105,9 @@ def choose_images(
     form: common.Format = "text",
     is_json: common.Json = False,
     output: common.Output = None,
-    **host: str | None,
+    **host: Any,
 ) -> None:
     """Choose a container image per CUDA line, all to run side by side on one host."""
     wanted = common.form_of(form, is_json=is_json)
-    found = images_side_by_side(toolkits, constraints_from(host))
+    found = images_side_by_side(toolkits, **host)
     say(answer_of("stack_images", found, report.image_table(found)), wanted, output)

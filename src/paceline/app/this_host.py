@@ -23,9 +23,8 @@ _SYSTEMS: Mapping[tuple[str, str], str] = {
 }
 
 
-def constraints_from(values: Mapping[str, str | None]) -> Constraints:
-    """Constraints as typed, with this machine's facts where ``here`` stands for the GPU."""
-    stated = Constraints(**values)
+def with_this_host(stated: Constraints) -> Constraints:
+    """What was stated, with this machine's facts where ``here`` stands for the GPU."""
     if stated.gpu != HERE:
         return stated
     from paceline.run.probe import probe_host

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.app.this_host import constraints_from, on_host
+from paceline.app.this_host import on_host, with_this_host
 from paceline.errors import MissingFactError
 from paceline.run.facts import GpuFacts, HostFacts
 from paceline.run.probe import probe_host
@@ -38,7 +38,7 @@ def test_what_was_typed_goes_before_what_was_found() -> None:
 
 
 def test_a_machine_elsewhere_is_left_alone() -> None:
-    assert constraints_from({"gpu": "t4"}) == Constraints(gpu="t4")
+    assert with_this_host(Constraints(gpu="t4")) == Constraints(gpu="t4")
 
 
 def test_an_unknown_system_is_not_taken_for_another() -> None:
