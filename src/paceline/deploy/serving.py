@@ -1,4 +1,4 @@
-"""Serving: Triton, KServe and TensorFlow Serving, with the planned batch and devices."""
+"""Serving: Triton, TorchServe, KServe and TensorFlow Serving, as the plan says."""
 
 from __future__ import annotations
 
@@ -81,6 +81,60 @@ def tensorflow_serving(job: Job, settings: DeploySettings) -> Deployment:
         needs=needs,
         assumptions=assumptions_of(job, settings),
     )
+
+
+def torchserve(job: Job, settings: DeploySettings) -> Deployment:
+    """``config.properties`` of TorchServe with one worker per device, and the script to start it.
+
+    The management port, which can register models, stays inside the container.
+    """
+    image = _server_image(settings, "pytorch/torchserve:RELEASE-cpu or RELEASE-gpu")
+    needs = (
+        f"models/{job.name}.mar, from torch-model-archiver, whose handler takes batches",
+        *launch.driver_need(job),
+    )
+    return Deployment(
+        target="torchserve",
+        files=(
+            DeployFile(path="serve.sh", text=_torchserve_script(job, image, needs)),
+            DeployFile(path="models/config.properties", text=_torchserve_config(job)),
+        ),
+        command="sh serve.sh",
+        needs=needs,
+        assumptions=assumptions_of(job, settings),
+    )
+
+
+def _torchserve_script(job: Job, image: str, needs: tuple[str, ...]) -> str:
+    ports = [_port(name, "torchserve") for name in ("inference_port", "metrics_port")]
+    words = [
+        "torchserve", "--start", "--foreground", "--no-config-snapshots",
+        f"--model-store={_MODELS}", f"--ts-config={_MODELS}/config.properties",
+    ]  # fmt: skip
+    return _container_script(job, image, needs, ports, words)
+
+
+def _torchserve_config(job: Job) -> str:
+    """Addresses, and the model with the plan's batch as the largest."""
+    archive, num_workers = f"{job.name}.mar", max(1, job.devices_per_node)
+    delay_ms = max(1, round(sizing()["serving"]["max_queue_delay_us"] / 1e3))
+    model = {
+        "defaultVersion": True,
+        "marName": archive,
+        "minWorkers": num_workers,
+        "maxWorkers": num_workers,
+        "batchSize": job.choice.batch_per_device,
+        "maxBatchDelay": delay_ms,
+    }
+    properties = {
+        "inference_address": f"http://0.0.0.0:{_port('inference_port', 'torchserve')}",
+        "management_address": f"http://127.0.0.1:{_port('management_port', 'torchserve')}",
+        "metrics_address": f"http://0.0.0.0:{_port('metrics_port', 'torchserve')}",
+        "number_of_gpu": job.devices_per_node,
+        "load_models": archive,
+        "models": json.dumps({job.name: {"1.0": model}}),
+    }
+    return "".join(f"{key}={value}\n" for key, value in properties.items())
 
 
 def _triton_script(job: Job, image: str, needs: tuple[str, ...]) -> str:
@@ -183,8 +237,8 @@ def _predictor(job: Job, model: dict[str, Any], num_replicas: int) -> dict[str, 
     return predictor
 
 
-def _port(name: str) -> int:
-    return int(sizing()["serving"][name])
+def _port(name: str, server: str = "serving") -> int:
+    return int(sizing()[server][name])
 
 
 def _model_location(job: Job) -> str:

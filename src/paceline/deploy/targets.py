@@ -13,7 +13,7 @@ from paceline.deploy.jobset import jobset
 from paceline.deploy.kubernetes import kubernetes
 from paceline.deploy.rayjob import rayjob
 from paceline.deploy.sagemaker import sagemaker, sagemaker_endpoint
-from paceline.deploy.serving import kserve, tensorflow_serving, triton
+from paceline.deploy.serving import kserve, tensorflow_serving, torchserve, triton
 from paceline.deploy.settings import COMMON_OPTIONS, DeploySettings, Purpose, with_common_options
 from paceline.deploy.side_by_side import side_by_side
 from paceline.deploy.skypilot import skypilot
@@ -91,6 +91,7 @@ _TARGETS: dict[str, tuple[Target, _Writer]] = {
         _entry("vertex", vertex, "Vertex AI custom job", _TRAIN,
                ("region", "machine-type", "service-account", "accelerator")),
         _entry("triton", triton, "Triton model configuration", _SERVE, ("backend",)),
+        _entry("torchserve", torchserve, "TorchServe configuration", _SERVE),
         _entry("kserve", kserve, "KServe InferenceService", _SERVE, ("format", *_CLUSTER)),
         _entry("tensorflow-serving", tensorflow_serving, "TensorFlow Serving configuration",
                _SERVE),

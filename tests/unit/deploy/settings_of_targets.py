@@ -24,6 +24,7 @@ PLANS: dict[str, Callable[[], PlanFile]] = {
     "azureml": lambda: plans.two_nodes(is_spot=True),
     "vertex": plans.google,
     "triton": plans.plan,
+    "torchserve": plans.plan,
     "kserve": plans.plan,
     "tensorflow-serving": plans.plan,
     "sagemaker-endpoint": plans.four_t4,
@@ -48,6 +49,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
         "data": "s3://bucket/model",
         "options": {"format": "onnx"},
     },
+    "torchserve": {"purpose": "serve", "command": ()},
     "tensorflow-serving": {"purpose": "serve", "command": ()},
     "sagemaker-endpoint": {
         "purpose": "serve",

@@ -369,6 +369,32 @@ def test_each_data_parallel_rank_serves_as_a_replica_of_its_own() -> None:
     assert predictor["minReplicas"] * int(resources["requests"]["cpu"]) <= 86
 
 
+def properties_of(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+@pytest.mark.parametrize(("batch", "devices"), [(1, 8), (256, 8), (32, 0)])
+def test_torchserve_batches_as_planned_with_a_worker_per_device(batch: int, devices: int) -> None:
+    choice = plans.choice(batch_per_device=batch)
+    plan = plans.plan(choice) if devices else plans.cpu()
+    made = deploy(plan, "torchserve", settings_for("torchserve"))
+    config = properties_of(made.files[1].text)
+    ((name, versions),) = json.loads(config["models"]).items()
+    (model,) = versions.values()
+    assert model["batchSize"] == plan.choices[0].batch_per_device
+    assert model["minWorkers"] == model["maxWorkers"] == max(devices, 1)
+    assert int(config["number_of_gpu"]) == devices
+    assert model["marName"] == config["load_models"] == f"{name}.mar"
+
+
+def test_the_port_that_registers_models_is_not_open_to_the_network() -> None:
+    made = deploy(plans.plan(), "torchserve", settings_for("torchserve"))
+    config = properties_of(made.files[1].text)
+    host, _, port = config["management_address"].removeprefix("http://").partition(":")
+    assert host == "127.0.0.1"
+    assert f"{port}:{port}" not in made.files[0].text
+
+
 INSTRUCTIONS = {"ARG", "FROM", "ENV", "WORKDIR", "COPY", "RUN", "USER", "ENTRYPOINT", "STOPSIGNAL",
                 "CMD"}  # fmt: skip
 
