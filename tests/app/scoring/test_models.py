@@ -133,3 +133,12 @@ def test_a_cut_of_an_utterance_has_a_rate_and_no_memory():
     assert (job.units_per_item, job.num_passes) == (566, 8.7)
     spoken = resolve_job(parse_row(row | {"unit": "audio samples/s"}))
     assert (spoken.entry, spoken.is_cut) == ("published:waveglow", False)
+
+
+def test_convolutions_written_by_hand_are_told_by_the_flags():
+    def convolutions(flags):
+        row = parse_row(ROW | {"model": "resnet50", "compiler_flags": flags})
+        return resolve_job(row).configuration.convolutions
+
+    assert convolutions("channels_last; compiled") == "library"
+    assert convolutions("channels_last; compiled; tuned convolutions") == "tuned"
