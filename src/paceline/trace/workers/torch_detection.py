@@ -197,7 +197,8 @@ class StatedProposals(nn.Module):
     def forward(self, pyramid, _truth):
         """Nothing is learnt from them."""
         count = self._after[not self.training]
-        return torch.empty((pyramid[0].shape[0], count, 4)), torch.zeros(())
+        proposals = torch.empty((pyramid[0].shape[0], count, 4))
+        return proposals, torch.zeros(()) if self.training else None
 
 
 class OneStage(nn.Module):

@@ -192,6 +192,7 @@ def build_subject(request):
         return _published_subject(scheme, rest, request)
     make = {
         "torchvision": _torchvision_subject,
+        "detectron2": _detectron2_subject,
         "timm": _timm_subject,
         "hf": _hf_subject,
         "transformer": _transformer_subject,
@@ -276,6 +277,12 @@ def _torchvision_subject(name, request):
     from torch_vision import vision_subject
 
     return vision_subject(name, request)
+
+
+def _detectron2_subject(name, request):
+    from detectron2_networks import detectron2_subject
+
+    return detectron2_subject(name, request)
 
 
 def _timm_subject(name, request):

@@ -21,7 +21,7 @@ _FADING = 0.8
 
 def vision_subject(text, request):
     """The subject of ``NAME`` or ``NAME,setting=number``."""
-    name, given = _parsed(text)
+    name, given = parsed(text)
     models = torch_models.import_torchvision().models
     families = (
         (models, _classifier), (models.segmentation, _segmentation), (models.video, _video),
@@ -37,7 +37,8 @@ def vision_subject(text, request):
     raise RequestError("unknown-model", json.dumps({"name": name, "known": known}))
 
 
-def _parsed(text):
+def parsed(text):
+    """The name, and the numbers of its settings."""
     name, *settings = text.split(",")
     given = {}
     for setting in settings:
@@ -48,21 +49,23 @@ def _parsed(text):
     return name.strip(), given
 
 
-def _check_settings(given, known):
+def check_settings(given, known):
+    """Refuse a setting that the model does not have."""
     for key in given:
         if key not in known:
             taken = ", ".join("`%s`" % one for one in known) or "none"
             raise RequestError("bad-request", "has no setting `%s`; known: %s" % (key, taken))
 
 
-def _sizes():
+def stated_sizes():
+    """What one input is where the name does not say."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vision_sizes.json")
     with open(path) as file:
         return json.load(file)
 
 
 def _classifier(name, given, image_size):
-    _check_settings(given, ())
+    check_settings(given, ())
     model = build(lambda: _built(name, image_size=image_size))
     size = image_size or getattr(model, "image_size", None) or _native_size(name)
     return Subject(model, "image", (3, size, size))
@@ -104,7 +107,7 @@ class _SegmentationSubject(Subject):
 
 def _segmentation(name, given, image_size):
     """With the auxiliary head that the published weights have; MobileNet's LR-ASPP has none."""
-    _check_settings(given, ())
+    check_settings(given, ())
     builder = torch_models.import_torchvision().models.get_model_builder(name)
     heads = {} if name.startswith("lraspp") else {"aux_loss": True}
     model = build(lambda: builder(weights=None, weights_backbone=None, **heads))
@@ -114,8 +117,8 @@ def _segmentation(name, given, image_size):
 
 def _video(name, given, image_size):
     """Clips of as many frames as the weights are judged on, a class for each."""
-    _check_settings(given, ("frames",))
-    frames = given.get("frames") or _sizes()["frames"][name]
+    check_settings(given, ("frames",))
+    frames = given.get("frames") or stated_sizes()["frames"][name]
     size = image_size or _native_size(name)
     extent = {"spatial_size": (size, size), "temporal_size": frames}
     model = build(lambda: _built(name, **(extent if name.startswith("mvit") else {})))
@@ -153,8 +156,8 @@ class _FlowSubject(Subject):
 
 
 def _flow(name, given, image_size):
-    usual = _sizes()["flow"]
-    _check_settings(given, tuple(usual))
+    usual = stated_sizes()["flow"]
+    check_settings(given, tuple(usual))
     square = {"height": image_size, "width": image_size} if image_size else {}
     sizes = {**usual, **square, **given}
     if sizes["height"] % 8 or sizes["width"] % 8:
@@ -165,5 +168,5 @@ def _flow(name, given, image_size):
 def _detector(name, given, image_size):
     from torchvision_detectors import torchvision_detector
 
-    _check_settings(given, ("boxes", "height", "width"))
-    return torchvision_detector(name, given, image_size, _sizes()["detection"], build)
+    check_settings(given, ("boxes", "height", "width"))
+    return torchvision_detector(name, given, image_size, stated_sizes()["detection"], build)
