@@ -58,10 +58,10 @@ def main() -> None:
     figures: list[Figure] = []
     sections: list[str] = []
     worst = Worst()
-    if "operators" in given.tests:
-        figures += _operator_figures(given.truth, facts, worst)
-    if "products" in given.tests:
-        figures += _product_figures(given.truth, facts, worst)
+    for part in _OPERATOR_PARTS:
+        if {part, "operators"} & set(given.tests):
+            figures += _OPERATOR_PARTS[part](given.truth, facts, worst)
+            print(f"{part} done", flush=True)
     if "steps" in given.tests:
         tables = list(dict.fromkeys(t for _, sources, _ in step_tests.SETS for t in sources))
         measured = read_measured(given.truth, tables)
@@ -81,25 +81,31 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lines", type=Path, help="keep predictions of folds in this folder")
     parser.add_argument("--epochs", type=int, default=FitOptions().epochs)
     parser.add_argument("--only-cached", action="store_true")
-    parser.add_argument("tests", nargs="*", default=["operators", "steps"])
+    parser.add_argument(
+        "tests", nargs="*", default=["operators", "steps"],
+        help="operators or parts of them (unseen: T1, T2, T12; products: T3, T4; attention: T5), "
+        "steps",
+    )  # fmt: skip
     return parser.parse_args()
 
 
-def _product_figures(truth: Path, facts: pd.DataFrame, worst: Worst) -> list[Figure]:
-    return ops.test_products(ops.bf16_products(truth, facts), worst)
-
-
-def _operator_figures(truth: Path, facts: pd.DataFrame, worst: Worst) -> list[Figure]:
+def _unseen_figures(truth: Path, facts: pd.DataFrame, worst: Worst) -> list[Figure]:
+    """T1, T2 and T12."""
     fitted = ops.fit_neusight(truth, facts)
     ends = ops.compose(truth, facts, fitted)
     figures = [*ops.test_models(ends, worst), *ops.test_operators(truth, facts, fitted, worst)]
-    figures += ops.test_choice(ends)
-    print("T1, T2, T12 done", flush=True)
-    figures += _product_figures(truth, facts, worst)
-    print("T3, T4 done", flush=True)
-    figures += ops.test_attention(truth, facts, worst)
-    print("T5 done", flush=True)
-    return sorted(figures, key=lambda f: (len(f.test), f.test))
+    return figures + ops.test_choice(ends)
+
+
+def _product_figures(truth: Path, facts: pd.DataFrame, worst: Worst) -> list[Figure]:
+    """T3 and T4."""
+    return ops.test_products(ops.bf16_products(truth, facts), worst)
+
+
+#: Parts of ``operators``, which may be asked for alone.
+_OPERATOR_PARTS = {
+    "unseen": _unseen_figures, "products": _product_figures, "attention": ops.test_attention,
+}  # fmt: skip
 
 
 def _steps(given: argparse.Namespace, measured: list[Measured], catalog) -> Steps:
@@ -168,8 +174,9 @@ def _write(
     kept = [f for f in report.read_csv(table) if f.test not in renewed]
     every = sorted([*figures, *kept], key=lambda f: (len(f.test), f.test))
     operators = given.out / "accuracy_operators.md"
-    if {"T1", "T3", "T5"} <= renewed:
-        operators.write_text(worst.section(), encoding="utf-8")
+    if worst.frames:
+        before = operators.read_text(encoding="utf-8") if operators.exists() else ""
+        operators.write_text(worst.section(before), encoding="utf-8")
     if sections:
         steps.write_text("\n".join(sections), encoding="utf-8")
     text = _INTRODUCTION.format(today=today) + report.markdown_table(every)

@@ -50,19 +50,34 @@ class Worst:
         kept = found[found.rows >= _LEAST_SHARE * len(one)]
         self.frames.append(kept.assign(test=test))
 
-    def section(self) -> str:
-        """The largest mean errors of each test as Markdown."""
+    def section(self, before: str = "") -> str:
+        """The largest mean errors of each test as Markdown.
+
+        Args:
+            before: The section of an earlier run, whose tests stand where this run has none.
+        """
         every = pd.concat(self.frames, ignore_index=True)
         worst = every.sort_values("mean_error_percent", ascending=False).groupby("test")
         columns = ["test", "system", "case", "rows", "mean_error_percent", "median_log"]
         shown = worst.head(_SHOWN).sort_values(
             ["test", "mean_error_percent"], ascending=[True, False]
         )
+        head, lines = _table_lines(frame_table(shown[columns]))
+        renewed = tuple(f"| {test} |" for test in set(every.test))
+        stands = [line for line in _table_lines(before)[1] if not line.startswith(renewed)]
+        # Sorting is stable: within a test the worst stays first.
+        table = head + sorted(lines + stands, key=lambda line: line.split("|")[1])
         return (
             "## Worst operators and transformers by name\n\nClasses of at least 1 % of a fold's "
             "rows; *median_log* is the log of predicted over measured time, negative where the "
-            "prediction is too fast.\n\n" + frame_table(shown[columns])
+            "prediction is too fast.\n\n" + "\n".join(table) + "\n"
         )
+
+
+def _table_lines(text: str) -> tuple[list[str], list[str]]:
+    """Head and rows of the table in a text."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return lines[:2], lines[2:]
 
 
 def product_cases(rows: pd.DataFrame) -> list[str]:
