@@ -18,6 +18,7 @@ from paceline.predict.attention_tiles import AttentionConstants, attention_tiled
 from paceline.predict.calibration import Calibration
 from paceline.predict.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
 from paceline.predict.devices import DeviceTable, dtype_peaks, matrix_peaks
+from paceline.predict.expert_tiles import expert_constants, expert_product_s
 from paceline.predict.features import (
     Array,
     Bounds,
@@ -147,6 +148,9 @@ def row_times(
             slowdown[..., one.rows] += older[:, None, None]
         slowdown[..., one.rows] += _effect(one, effects, bounds)
     generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
+    if lowered.configuration.is_served:
+        experts = costs.expert_rows()
+        slowdown[..., experts] = _expert_log10(experts, question)
     slowdown = np.where(devices.is_gpu[:, None, None] > 0, slowdown, generic)
     busy = np.maximum(bounds.roofline_s * np.power(np.float32(10), slowdown), bounds.uncached_s)
     gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
@@ -163,6 +167,20 @@ def _tuned_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
     constants = TileConstants.from_mapping(asked.calibration.constants["tiles"]["tensor"])
     moved, engine = asked.shapes.moved_bytes[:, rows], _engine(rows, asked)
     seconds = tuned_s(product_dims(kind, dims), moved, engine, constants)
+    slowdown: Array = np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12))
+    return slowdown
+
+
+def _expert_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
+    """Log10 slowdown of the products of fused experts, (D, P, rows)."""
+    costs, dims = asked.lowered.costs, asked.shapes.dims[:, rows]
+    num_experts, each, outputs, inputs = (dims[..., i] for i in range(4))
+    reached = 1.0 - costs.unread_frac(rows, each.astype(np.float64)).astype(np.float32)
+    product = (num_experts * reached, each / np.maximum(reached, 1e-9), outputs, inputs)
+    weight = find_precision(asked.lowered.configuration.precision).weight_dtype
+    constants = expert_constants(ELEMENT_BYTES[weight])
+    moved = asked.shapes.moved_bytes[:, rows]
+    seconds = expert_product_s(product, moved, _engine(rows, asked), constants)
     slowdown: Array = np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12))
     return slowdown
 

@@ -121,24 +121,28 @@ class CostTable:
             powers: Monomials at the points, (num_points, 9).
         """
         moved: FloatArray = powers @ (self.read_bytes + self.write_bytes).T
-        is_product = (self.kind == OpKind.MATMUL) & (self.dims[:, 0, 0] > 1)
-        rows = np.flatnonzero(is_product & self.weight_bytes.any(axis=1))
-        unread_frac = _unread_frac(powers @ self.dims[rows, 1].T, self.dims[rows, 1].sum(axis=1))
+        rows = self.expert_rows()
+        unread_frac = self.unread_frac(rows, powers @ self.dims[rows, 1].T)
         moved[:, rows] -= unread_frac * (powers @ self.weight_bytes[rows].T)
         return moved
 
+    def expert_rows(self) -> npt.NDArray[np.intp]:
+        """Rows that are products of experts: one token has less than a row in each."""
+        is_product = (self.kind == OpKind.MATMUL) & (self.dims[:, 0, 0] > 1)
+        rows_of_one = self.dims[:, 1].sum(axis=1)
+        is_shared = (rows_of_one > 0.0) & (rows_of_one < 1.0)
+        return np.flatnonzero(is_product & is_shared & self.weight_bytes.any(axis=1))
 
-def _unread_frac(rows: FloatArray, rows_of_one: FloatArray) -> FloatArray:
-    """Share of experts that get no token.
+    def unread_frac(self, rows: npt.NDArray[np.intp], each: FloatArray) -> FloatArray:
+        """Share of experts that get no token.
 
-    Args:
-        rows: Rows per expert on average, (num_points, num_products).
-        rows_of_one: The same for one token: the share of experts that it reaches; one and more
-            for products that are no mixture of experts.
-    """
-    share = np.where((rows_of_one > 0.0) & (rows_of_one < 1.0), rows_of_one, 0.5)
-    unread = (1.0 - share) ** (rows / share)
-    return np.where((rows_of_one < 1.0) & (rows_of_one > 0.0), unread, 0.0)
+        Args:
+            rows: Of `expert_rows`.
+            each: Rows per expert on average, (num_points, len(rows)).
+        """
+        share = self.dims[rows, 1].sum(axis=1)
+        unread: FloatArray = (1.0 - share) ** (each / share)
+        return unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
