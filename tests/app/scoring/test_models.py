@@ -57,6 +57,44 @@ def test_image_models_are_known_by_their_library_name(name, entry):
     assert model(name).entry == entry
 
 
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("RN50", "resnet50"),
+        ("torchvision.models.vgg16", "vgg16"),
+        ("ResNet-50 v2", "timm:resnetv2_50"),
+        ("Wide ResNet 50", "timm:wide_resnet50_2"),
+        ("MobileNet", "timm:mobilenetv1_100"),
+        ("DeiT-S", "timm:deit_small_patch16_224"),
+        ("ViT-L/14", "timm:vit_large_patch14_224"),
+    ],
+)
+def test_short_names_and_module_paths_mean_what_their_authors_mean(name, entry):
+    assert model(name).entry == entry
+
+
+@pytest.mark.parametrize(
+    ("name", "framework"),
+    [
+        ("torch 2.1", "torch"),
+        ("torch==1.13.1", "torch"),
+        ("TF 2.4", "tensorflow"),
+        ("tf", "tensorflow"),
+        ("Torch-7 (native)", "legacy"),
+        ("CL-nn (Torch)", "legacy"),
+    ],
+)
+def test_frameworks_are_known_by_their_short_names(name, framework):
+    row = parse_row(ROW | {"model": "resnet50", "framework": name})
+    assert resolve_job(row).framework == framework
+
+
+@pytest.mark.parametrize("stated", ["FP16 (AMP)", "O1", "fp16/fp32", "FP16 + FP32 master"])
+def test_mixed_precision_is_known_by_what_its_tables_call_it(stated):
+    row = parse_row(ROW | {"model": "resnet50", "precision": stated})
+    assert resolve_job(row).configuration.precision == "fp16"
+
+
 def test_one_name_may_mean_two_models():
     short = model("Transformer-XL", task="infer", seq_len="64")
     long = model("Transformer-XL", task="infer", seq_len="128")

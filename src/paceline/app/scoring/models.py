@@ -13,8 +13,10 @@ from paceline.app.scoring.rows import Row
 from paceline.app.scoring.tables import read_table
 from paceline.trace import zoo_names
 
-#: ``owner/name``, as hubs write it.
-_OWNER = re.compile(r"^[\w.-]+/")
+#: ``owner/name``, as hubs write it, or the module that holds the model.
+_OWNER = re.compile(
+    r"^(?:[\w.-]+/|(?:torchvision|(?:tf\.)?keras)(?:\.(?:models|applications))?[.:])"
+)
 #: Endings that name another training of the same architecture or another file format.
 _SAME_SIZES = re.compile(
     r"[-_ ](instruct|chat|it|base|hf|thinking|reasoning|uncased|cased|fp8|fp8-dynamic|bf16|fp16|"
@@ -110,6 +112,8 @@ def _spellings(name: str) -> Iterator[str]:
 
     >>> list(_spellings("microsoft/ResNet 50"))
     ['microsoft/ResNet 50', 'ResNet 50', 'ResNet-50']
+    >>> list(_spellings("torchvision.models.alexnet"))
+    ['torchvision.models.alexnet', 'alexnet']
     """
     plain = _OWNER.sub("", name.strip())
     yield from dict.fromkeys((name.strip(), plain, re.sub(r"[\s_]+", "-", plain)))

@@ -49,7 +49,7 @@ _ONE_TOKEN_KERNEL = re.compile(r"\bbnb\.[nf]", re.IGNORECASE)
 #: LitGPT wraps and recomputes blocks on several devices (finetune/*.py: ``FSDPStrategy`` with
 #: ``activation_checkpointing_policy={Block}``).
 _RECOMPUTES_SHARDED = re.compile(r"litgpt", re.IGNORECASE)
-_VERSION = re.compile(r"pytorch\s+(\d+\.\d+)", re.IGNORECASE)
+_VERSION = re.compile(r"torch[ =:/-]+v?(\d+\.\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
