@@ -30,8 +30,9 @@ def fused(program: Program, configuration: Configuration) -> Program:
     if configuration.compiler == "eager" or not len(program.ops):
         return program
     leader = _leaders(program)
-    if configuration.compiler in _WITH_EPILOGUES or configuration.convolutions == "tuned":
-        leader = _with_epilogues(program, leader)
+    is_tuned = configuration.convolutions == "tuned"
+    if configuration.compiler in _WITH_EPILOGUES or is_tuned:
+        leader = _with_epilogues(program, leader, scales_are_ready=is_tuned)
     return _merged(program, leader).with_lives_over_uses()
 
 
@@ -79,8 +80,12 @@ def _last_writers(program: Program) -> IntArray:
     return np.where(is_same, found % span, -1)
 
 
-def _with_epilogues(program: Program, leader: IntArray) -> IntArray:
-    """Chains whose first op alone reads a product's result join that product."""
+def _with_epilogues(program: Program, leader: IntArray, *, scales_are_ready: bool) -> IntArray:
+    """Chains whose first op alone reads a product's result join that product.
+
+    Kernels written by hand find the scales of frozen norms ready, which a compiler works out at the
+    head of the chain: any op of it may be the one that reads the result.
+    """
     ops, reads = program.ops, program.reads
     is_product = np.isin(ops.kind, (OpKind.MATMUL, OpKind.CONV, OpKind.CONV_BACKWARD_INPUT))
     num_readers = np.bincount(reads.storage, minlength=len(program.stores))
@@ -88,16 +93,18 @@ def _with_epilogues(program: Program, leader: IntArray) -> IntArray:
     newest = np.zeros(len(ops), dtype=np.int64)
     is_outside = leader[producer] != leader[reads.op]
     np.maximum.at(newest, leader[reads.op[is_outside]], producer[is_outside])
+    head = leader[reads.op]
+    is_first = (head > producer) if scales_are_ready else head == reads.op
     rows = np.flatnonzero(
         is_product[producer]
-        & (newest[reads.op] <= producer)
-        & (leader[reads.op] == reads.op)
+        & (newest[head] <= producer)
+        & is_first
         & (num_readers[reads.storage] == 1)
         & ~is_product[reads.op]
         & _fusible()[ops.kind[reads.op], 0]
     )
     joined = leader.copy()
-    joined[reads.op[rows]] = producer[rows]
+    joined[head[rows]] = producer[rows]
     return _followed(joined)
 
 

@@ -84,15 +84,23 @@ def test_a_compiler_that_takes_chains_into_products_saves_more(name):
         assert eager[saved] > chains[saved] >= products[saved]
 
 
+BY_HAND = {"compiler": "compiled", "convolutions": "tuned"}
+
+
 def test_convolutions_written_by_hand_take_the_chain_behind_them():
     """As XLA and TensorRT have it; without a compiler nothing is merged."""
-    ours, theirs = (
-        costs_of("resnet50", **way)
-        for way in ({"compiler": "compiled", "convolutions": "tuned"}, {"compiler": "xla"})
-    )
+    ours, theirs = (costs_of("resnet50", **way) for way in (BY_HAND, {"compiler": "xla"}))
     assert totals(ours) == totals(theirs)
     eager = (totals(costs_of("resnet50", convolutions=c)) for c in ("library", "tuned"))
     assert next(eager) == next(eager)
+
+
+def test_scales_of_frozen_norms_are_no_obstacle_to_kernels_written_by_hand():
+    """A compiler works them out at the head of the chain that would join the convolution."""
+    ours, theirs = (costs_of("retinanet", **way) for way in (BY_HAND, {"compiler": "xla"}))
+    assert len(ours.order) < len(theirs.order)
+    assert totals(ours)[0] == pytest.approx(totals(theirs)[0])
+    assert totals(ours)[1] < totals(theirs)[1]
 
 
 def test_each_merged_op_is_a_launch_less():
