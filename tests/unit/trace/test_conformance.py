@@ -51,6 +51,8 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "widens_in_kernels": True}),
     ("vgg16", {"frozen": ("features",)}),
 )
+#: What an engine does to a model that it serves.
+SERVED = {"is_served": True, "compiler": "compiled"}
 TRAINED = ["resnet50", "gpt2", "lstm", "googlenet", "dcgan"]
 
 
@@ -95,13 +97,18 @@ def test_adapters_and_freezing_touch_only_what_exists(name, settings):
 
 def test_every_setting_and_each_of_its_values_is_among_the_rewrites():
     tried = {field.name: {field.default} for field in fields(Configuration)}
-    for settings in [*REWRITES.values(), *(one for _, one in RETRAINED)]:
+    for settings in [*REWRITES.values(), *(one for _, one in RETRAINED), SERVED]:
         for name, value in settings.items():
             tried[name].add(value)
     for name, hint in get_type_hints(Configuration).items():
         expected = set(get_args(hint)) if get_origin(hint) is Literal else set()
         assert tried[name] >= expected
         assert len(tried[name]) > 1, f"no rewrite changes `{name}`"
+
+
+def test_an_engine_touches_only_what_exists():
+    for one in load_workload("llama-3-8b", task="infer").passes:
+        assert_conforms(rewritten(one.graph, SERVED))
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4", "int8-full", "fp8"])
