@@ -34,3 +34,12 @@ def test_releases_that_turn_tf32_on_run_it_where_units_have_it(framework, expect
 
 def test_other_formats_are_left_as_stated():
     assert precision("TensorFlow 2.4.1", stated="fp16") == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("task", "framework", "is_served"),
+    [("infer", "vLLM 0.11", True), ("infer", "PyTorch 2.9", False), ("train", "vLLM 0.11", False)],
+)
+def test_engines_run_inference_their_own_way(task, framework, is_served) -> None:
+    row = ROW | {"model": "llama-3-8b", "task": task, "framework": framework, "precision": "bf16"}
+    assert resolve_job(parse_row(row)).configuration.is_served == is_served

@@ -29,6 +29,8 @@ _FUSES_ATTENTION = (
 #: scripts/train/benchmarking/submit_benchmarks.py: ``attn_impl`` is ``triton``).
 _FIRST_FUSED_ATTENTION = re.compile(r"llm-foundry", re.IGNORECASE)
 _CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
+#: Inference engines, as the table of frameworks calls their host and graph.
+_ENGINES = "vllm"
 _TUNED = re.compile(r"\btuned convolutions\b", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"\boptimizer[=: ]\s*([\w-]+)", re.IGNORECASE)
 _CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
@@ -176,6 +178,7 @@ def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
         attention=_attention(row),
         training_format="pure" if row.precision.endswith("-true") else "autocast",
         convolutions="tuned" if _TUNED.search(row.flags) else "library",
+        is_served=framework["framework"] == _ENGINES and not row.task.startswith("train"),
     )
     return _tuned(row, plain)
 
