@@ -32,7 +32,8 @@ SETTING_FEATURES: tuple[str, ...] = (
 )  # fmt: skip
 CONV_FEATURES: tuple[str, ...] = (
     *PRODUCT_FEATURES, "log_kernel_area", "log_stride", "log_channels_per_group",
-    "log_gathered_over_moved", "is_depthwise", "is_backward_input", "is_backward_weight",
+    "log_gathered_over_moved", "is_depthwise", "is_line", "is_backward_input",
+    "is_backward_weight",
     *SETTING_FEATURES,
 )  # fmt: skip
 STREAM_FLAGS: tuple[str, ...] = (
@@ -127,6 +128,7 @@ class ConvShape:
         stride: Input over output side.
         channels_per_group: Input channels that one output channel sees.
         gathered_over_moved: Bytes of the implicit product over bytes really moved.
+        is_line: 0 or 1: one dimension, for which libraries have few of their fast kernels.
         is_backward_input: 0 or 1.
         is_backward_weight: 0 or 1.
     """
@@ -135,6 +137,7 @@ class ConvShape:
     stride: Array
     channels_per_group: Array
     gathered_over_moved: Array
+    is_line: Array
     is_backward_input: Array
     is_backward_weight: Array
 
@@ -209,7 +212,7 @@ def conv_features(
         (
             _log(conv.kernel_area), _log(conv.stride), _log(conv.channels_per_group),
             _log(conv.gathered_over_moved),
-            (conv.channels_per_group <= 1).astype(np.float32),
+            (conv.channels_per_group <= 1).astype(np.float32), conv.is_line,
             conv.is_backward_input, conv.is_backward_weight, *settings.flags(),
         )
     )  # fmt: skip

@@ -213,6 +213,7 @@ def conv_shape(
         stride=np.sqrt(np.maximum(h * w, 1) / np.maximum(out_h * out_w, 1)),
         channels_per_group=np.maximum(c, 1) / np.maximum(groups, 1),
         gathered_over_moved=gathered / np.maximum(bytes_moved, 1),
+        is_line=((h <= 1) & (w > 1)).astype(np.float32),
         is_backward_input=(kind == OpKind.CONV_BACKWARD_INPUT).astype(np.float32),
         is_backward_weight=(kind == OpKind.CONV_BACKWARD_WEIGHT).astype(np.float32),
     )
