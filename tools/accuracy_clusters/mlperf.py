@@ -59,17 +59,20 @@ def _with_networks(table: pd.DataFrame) -> pd.DataFrame:
 def with_predictions(table: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
     """The rows with ``predicted`` in their own unit; NaN where ``reason`` says why not."""
     rows = stated(table)
-    known = with_answers(rows[rows.is_stated], cache)
-    is_split = rows.model == adapters.MODEL
+    is_split, is_cut = rows.model == adapters.MODEL, rows.global_batch < rows.n_gpus
+    is_known = rows.is_stated & ~is_cut
+    known = with_answers(rows[is_known], cache)
     split, rest = (
         adapters.with_predictions(rows[is_split], cache),
-        rows[~rows.is_stated & ~is_split],
+        rows[~is_known & ~is_split],
     )
     rest = rest.assign(predicted=np.nan, reason=[_why(row) for row in rest.itertuples()])
     return pd.concat([known, split, rest], ignore_index=True)
 
 
 def _why(row: Any) -> str:
+    if row.is_stated:
+        return f"{row.model}: several devices share an item, and the logs do not say how many"
     return f"{row.model}: {NOT_BUILT.get(row.model, 'no facts about its precision')}"
 
 

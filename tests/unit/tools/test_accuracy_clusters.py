@@ -99,6 +99,19 @@ def test_facts_of_a_submission_follow_its_benchmark_and_device():
     assert found.interconnect[0] == "NVLink + 8x ConnectX-7 IB NDR 400Gb/s"
 
 
+def test_items_that_several_devices_share_are_named_and_not_predicted(monkeypatch):
+    monkeypatch.setattr(mlperf, "with_answers", lambda rows, _: rows.assign(predicted=1.0))
+    table = pd.DataFrame({
+        "model": ["unet3d"] * 2, "gpu": ["A100"] * 2, "interconnect": ["NVLink"] * 2,
+        "n_gpus": [800, 8], "global_batch": [80, 56],
+        **{name: [np.nan] * 2 for name in mlperf._STATED},
+    })  # fmt: skip
+    found = mlperf.with_predictions(table, None).set_index("n_gpus")
+    assert found.predicted[8] == 1.0
+    assert np.isnan(found.predicted[800])
+    assert "share an item" in found.reason[800]
+
+
 def test_scaling_is_throughput_per_device_against_one_node_of_the_same_system():
     notes = "MLPerf Training v3.0; org=A; rest"
     rows = pd.DataFrame({
