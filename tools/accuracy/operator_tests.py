@@ -10,7 +10,7 @@ import pandas as pd
 from fit import truth
 from fit.attention import fit_attention, with_tiles
 from fit.joint import fit_alone
-from fit.op_features import bounds_of, features_of
+from fit.op_features import bounds_of, network_log
 from fit.operators import as_operators, events, graphs, usual_intervals_s
 from fit.options import FitOptions
 from fit.residency import with_residency
@@ -21,8 +21,6 @@ from accuracy.figures import Figure, errors, figure
 from accuracy.model_graphs import KEYS, measured_sums, read_calls
 from accuracy.operator_worst import Worst, attention_cases, product_cases
 from accuracy.stream_choice import StreamLog, choose_streams
-from paceline.predict.calibration import EfficiencyModel
-from paceline.predict.tiles import TileConstants
 
 UNSEEN = ("NVIDIA H100 80GB HBM3", "NVIDIA L4", "NVIDIA A100 80GB PCIe")
 _FOLDS = {
@@ -59,14 +57,6 @@ class Fitted:
 def product_log(fitted: Fitted, rows: pd.DataFrame) -> np.ndarray:
     """Log of the tile model's time of products."""
     return np.log(seconds(rows, fitted.tiles))
-
-
-def network_log(
-    model: EfficiencyModel, rows: pd.DataFrame, group: str, tiles: TileConstants | None = None
-) -> np.ndarray:
-    """Log of a network's time of op rows."""
-    slowdown = model.log10_slowdown(features_of(rows, group, tiles)).astype(np.float64)
-    return np.log(bounds_of(rows).roofline_s.astype(np.float64)) + np.log(10) * slowdown
 
 
 def fit_neusight(folder: Path, facts: pd.DataFrame) -> Fitted:

@@ -13,12 +13,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from fit.joint import fit_alone
-from fit.op_features import bounds_of, features_of
+from fit.op_features import network_log
 from fit.operators import as_operators
 from fit.options import FitOptions
 from fit.row_kernels import fit_rows, row_log
-
-from paceline.predict.calibration import EfficiencyModel
 
 #: Log seconds of the kernels of streams.
 StreamLog = Callable[[pd.DataFrame], np.ndarray]
@@ -44,12 +42,6 @@ def choose_streams(rows: pd.DataFrame, log: Callable[[str], None] = print) -> St
     return _fitted(rows, best)
 
 
-def network_log(model: EfficiencyModel, rows: pd.DataFrame) -> np.ndarray:
-    """Log of a network's time of streams."""
-    slowdown = model.log10_slowdown(features_of(rows, "stream")).astype(np.float64)
-    return np.log(bounds_of(rows).roofline_s.astype(np.float64)) + np.log(10) * slowdown
-
-
 def _fitted(rows: pd.DataFrame, candidate: str, *, is_short: bool = False) -> StreamLog:
     if candidate == _LAW:
         return partial(row_log, constants=fit_rows(rows))
@@ -62,7 +54,7 @@ def _fitted(rows: pd.DataFrame, candidate: str, *, is_short: bool = False) -> St
         )
     else:
         model = fit_alone(as_operators(rows, "stream"), options=options)
-    return partial(network_log, model)
+    return partial(network_log, model, group="stream")
 
 
 def _noises() -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from paceline.predict.calibration import builtin_calibration
+from paceline.predict.calibration import EfficiencyModel, builtin_calibration
 from paceline.predict.features import (
     STREAM_FLAGS,
     Bounds,
@@ -59,6 +59,14 @@ def features_of(rows: pd.DataFrame, group: str, tiles: TileConstants | None = No
     flags = (*columns("is_norm", "is_softmax"), *(zero for _ in STREAM_FLAGS[2:]))
     dims = columns("rows", "columns", "operands")
     return stream_features(bounds, dims, flags, num_sms, settings)
+
+
+def network_log(
+    model: EfficiencyModel, rows: pd.DataFrame, group: str, tiles: TileConstants | None = None
+) -> np.ndarray:
+    """Log of a network's time of op rows."""
+    slowdown = model.log10_slowdown(features_of(rows, group, tiles)).astype(np.float64)
+    return np.log(bounds_of(rows).roofline_s.astype(np.float64)) + np.log(10) * slowdown
 
 
 def _conv_features(
