@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from accuracy_serving.rows import PRECISIONS
 from paceline.app.scoring.workloads import WorkloadKey, cached_workload
 from paceline.catalog import Device, Link, find_device, load_catalog
 from paceline.errors import PacelineError
-from paceline.parallel.serving import ServingRuns, serving_times
+from paceline.parallel.serving import ServingRuns, fastest, serving_times
 from paceline.predict import DeviceTable, builtin_calibration
 from paceline.trace.costs import Configuration
 
@@ -46,20 +47,25 @@ def _times(
         WorkloadKey(entry=first.entry, task="infer", image_size=None, optimizer=None),
         cache_folder=cache,
     )
-    times = serving_times(
-        workload,
-        Configuration(precision=first.format, compiler="compiled"),
-        DeviceTable.from_devices([device]),
-        ServingRuns(
-            concurrency=group.concurrency.to_numpy(float),
-            input_tokens=group.input_tokens.to_numpy(float),
-            output_tokens=group.output_tokens.to_numpy(float),
-            rounds=group.rounds.to_numpy(float),
-        ),
-        calibration=builtin_calibration(),
-        num_ranks=int(first.ranks),
-        link=link,
+    runs = ServingRuns(
+        concurrency=group.concurrency.to_numpy(float),
+        input_tokens=group.input_tokens.to_numpy(float),
+        output_tokens=group.output_tokens.to_numpy(float),
+        rounds=group.rounds.to_numpy(float),
     )
+    ways = [
+        serving_times(
+            workload,
+            Configuration(precision=precision, compiler="compiled"),
+            DeviceTable.from_devices([device]),
+            runs,
+            calibration=builtin_calibration(),
+            num_ranks=int(first.ranks),
+            link=link,
+        )
+        for precision in PRECISIONS[first.format]
+    ]
+    times = fastest(runs, ways)
     return pd.DataFrame(
         {
             "ttft_ms": times.first_token_s * 1e3,

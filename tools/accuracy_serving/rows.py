@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-#: Format of arithmetic by the words of the table; weights in 4 bits are multiplied in 16.
-PRECISIONS = {"bf16": "bf16", "fp8": "fp8", "fp4": "int4", "int4": "int4"}
+#: Precisions by the words of the table. Arithmetic in 4 bits is no known precision: such runs take
+#: the faster of 4-bit weights in 16-bit arithmetic and of FP8.
+PRECISIONS = {"bf16": ("bf16",), "fp8": ("fp8",), "fp4": ("int4", "fp8"), "int4": ("int4",)}
 #: Devices of one node.
 MAX_RANKS = 8
 
@@ -56,11 +57,13 @@ def _found(name: str, text: str) -> Mapping[str, str] | None:
 
 
 def _formats(runs: pd.DataFrame) -> pd.Series:
-    """As stated, else that of the weights, else that of the model's name."""
+    """As stated, else that of the weights, else BF16; FP4 is widened where no unit has it."""
     stated = runs.precision.fillna(
         runs.gemm_quant_mode.replace({"fp8_block": "fp8", "nvfp4": "fp4", "int4_wo": "int4"})
     )
-    return stated.fillna("bf16").map(PRECISIONS)
+    wide = [row["system"] for row in table("systems.csv") if row["multiplies_4_bits"] == "no"]
+    is_widened = (stated == "fp4") & runs.system.isin(wide)
+    return stated.fillna("bf16").mask(is_widened, "int4")
 
 
 def _reasons(runs: pd.DataFrame) -> pd.Series:

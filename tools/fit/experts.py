@@ -24,14 +24,15 @@ from paceline.predict.expert_tiles import ExpertConstants, expert_product_s
 from paceline.predict.tiles import Engine, TileConstants
 
 #: Format: width of weights, peak that applies, bytes of a weight and of what it meets. Formats of
-#: four bits have scales for each 32 weights or so. Arithmetic in four bits is no known precision;
+#: four bits have scales for each 16 or 32 weights; the peak of their own arithmetic is no known
+#: fact, so that of FP8 stands for it. INT4 runs a kernel of Ampere's everywhere and is left out;
 #: FP8 with one scale for a tensor runs other kernels on every generation, five to ten times slower
 #: than their neighbours on Hopper.
 FORMATS = {
     "bfloat16": (2.0, "bf16", 2.0, 2.0),
     "fp8_block": (1.0, "fp8", 1.0, 1.0),
-    "int4_wo": (0.5, "bf16", 0.53, 2.0),
     "w4a16_mxfp4": (0.5, "bf16", 0.53, 2.0),
+    "nvfp4": (0.5, "fp8", 0.56, 0.56),
 }
 FAMILIES = {
     "A100": ("a100_sxm",), "L40S": ("l40s",), "Hopper": ("h100_sxm", "h200_sxm"),

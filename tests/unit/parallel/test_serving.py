@@ -7,7 +7,13 @@ import pytest
 
 from paceline.catalog import Link, find_device, load_catalog
 from paceline.errors import InvalidInputError
-from paceline.parallel.serving import ServingRuns, ServingTimes, engine_all_reduce_s, serving_times
+from paceline.parallel.serving import (
+    ServingRuns,
+    ServingTimes,
+    engine_all_reduce_s,
+    fastest,
+    serving_times,
+)
 from paceline.predict import DeviceTable, builtin_calibration
 from paceline.trace import Configuration, load_workload
 
@@ -91,3 +97,12 @@ def test_without_a_link_ranks_never_finish() -> None:
 def test_what_does_not_generate_is_not_served() -> None:
     with pytest.raises(InvalidInputError, match="does not generate"):
         times("resnet50")
+
+
+def test_the_fastest_way_of_each_pass_is_taken() -> None:
+    one = times()
+    other = replace(one, prompt_s=one.prompt_s / 2, step_s=one.step_s * 2)
+    got = fastest(runs(), (one, other))
+    assert got.step_s == one.step_s
+    assert got.prompt_s == other.prompt_s
+    assert got.per_token_s[0] < one.per_token_s[0]
