@@ -39,6 +39,7 @@ class PlanOptions(TypedDict, total=False):
     objective: str
     precision: str
     compiler: str
+    framework: str
     global_batch: str | int
     max_price_age_days: str | int
     data: str
@@ -95,6 +96,7 @@ GOAL_OPTIONS = (
     ),
     TextOption(name="precision", example="bf16", help="Accepted precisions."),
     TextOption(name="compiler", example="eager", help="Accepted compilers."),
+    TextOption(name="framework", example="jax", help="It must run there; torch without."),
     TextOption(name="global-batch", example="256", help="Items per optimizer step, exactly."),
     TextOption(name="max-price-age-days", example="365", help="Older prices stand below the line."),
     TextOption(

@@ -26,6 +26,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         search.job.assumption,
         _generation(search),
         _configuration(search, selection.best),
+        _other_framework(search),
         _batch(search),
         _prices(search),
         _setup(search),
@@ -60,6 +61,13 @@ def goal_text(search: Search) -> str:
 
 def _latency_name(search: Search) -> str:
     return "time per output token" if is_generation(search.workload) else "time of one batch"
+
+
+def _other_framework(search: Search) -> str:
+    framework = search.goal.framework
+    if framework == "torch":
+        return ""
+    return f"steps are predicted as PyTorch's kernels run them; those of {framework} may differ"
 
 
 def _stale_prices(search: Search) -> str:

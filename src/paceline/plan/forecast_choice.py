@@ -74,7 +74,11 @@ def _configured(
     question: Question, found: PlaceSearch, devices: Sequence[Device]
 ) -> tuple[ConfiguredDevices, ...]:
     stacks = {place.device.name: place.stack for place in found.places}
-    supports = [device_support(d, platform_of(stacks[d.name]) or "cuda") for d in devices]
+    framework = question.goal.framework
+    supports = [
+        device_support(d, platform_of(stacks[d.name]) or "cuda", framework=framework)
+        for d in devices
+    ]
     return choose_configurations(
         supports,
         question.goal,

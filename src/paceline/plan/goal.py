@@ -42,6 +42,7 @@ class Goal:
         objective: What is best; ``auto`` is time under a budget alone, else cost.
         precisions: Accepted precisions; empty takes those that keep the usual quality.
         compilers: Accepted compilers; empty takes the fastest that the device can use.
+        framework: Whose releases must run on the device.
         global_batch: Exact items per optimizer step; None allows any up to the workload's limit.
         max_price_age_days: Older prices are shown below the line.
         data: How samples lie on disk: a well-known data set such as ``imagenet``, or ``ready`` if
@@ -68,6 +69,7 @@ class Goal:
     objective: Objective = "auto"
     precisions: tuple[str, ...] = ()
     compilers: tuple[str, ...] = ()
+    framework: str = "torch"
     global_batch: int | None = None
     max_price_age_days: int = 365
     data: str | None = None

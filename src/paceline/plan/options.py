@@ -139,6 +139,7 @@ _GOAL_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "objective": ("objective", str),
     "precision": ("precisions", _parse_names),
     "compiler": ("compilers", _parse_names),
+    "framework": ("framework", str.lower),
     "global-batch": ("global_batch", _parse_whole),
     "max-price-age-days": ("max_price_age_days", _parse_whole),
     "data": ("data", str),

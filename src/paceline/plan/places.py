@@ -18,7 +18,7 @@ from paceline.plan.goal import Goal
 from paceline.plan.own_machines import OWN, OwnedOffer, is_part, offered_device, owned_offers
 from paceline.plan.support import platform_of
 from paceline.planfile import PlannedStack
-from paceline.stack import newest_stack, why_unsupported
+from paceline.stack import frameworks, newest_stack, why_unsupported
 
 _NOT_LOWERED = "its platform is not among those that are predicted"
 
@@ -101,7 +101,7 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
     wanted = {d.name for name in _device_names(goal) for d in find_devices(catalog, name)}
     _check_filters(catalog, goal)
     _check_pinned_offer(catalog, goal)
-    support = _Support()
+    support = _Support(goal.framework)
     places: list[Place] = []
     rejections: list[Rejection] = []
     for offer in catalog.offers:
@@ -165,6 +165,7 @@ def _check_filters(catalog: Catalog, goal: Goal) -> None:
         ("device class", goal.device_classes, {device.device_class for device in devices}),
         ("cloud", goal.clouds, {offer.cloud for offer in offers} | {OWN}),
     ):
+        ("framework", (goal.framework,), set(frameworks())),
         for word in words:
             if not _is_one(word, tuple(known)):
                 raise UnknownNameError.from_name(kind, word, sorted(known))
@@ -188,16 +189,18 @@ def _check_pinned_offer(catalog: Catalog, goal: Goal) -> None:
 
 
 class _Support:
-    """Software per device, asked once each."""
+    """Software of a framework per device, asked once each."""
 
-    def __init__(self) -> None:
+    def __init__(self, framework: str) -> None:
+        self._framework = framework
         self._stacks: dict[str, tuple[PlannedStack | None, str | None]] = {}
 
     def of(self, device: Device) -> tuple[PlannedStack | None, str | None]:
         if device.name not in self._stacks:
-            stack = newest_stack(device)
+            stack = newest_stack(device, framework=self._framework)
             is_lowered = stack is not None and platform_of(stack) is not None
-            why = None if is_lowered else why_unsupported(device) or _NOT_LOWERED
+            why = why_unsupported(device, framework=self._framework) or _NOT_LOWERED
+            why = None if is_lowered else why
             self._stacks[device.name] = (stack, why)
         return self._stacks[device.name]
 

@@ -18,11 +18,13 @@ def platform_of(stack: PlannedStack) -> Platform | None:
     return _PLATFORMS.get(stack.platform)
 
 
-def device_support(device: Device, platform: Platform) -> DeviceSupport:
-    """Precisions and compilers of a device on its platform."""
+def device_support(
+    device: Device, platform: Platform, *, framework: str = "torch"
+) -> DeviceSupport:
+    """Precisions and compilers of a device on its platform, with a framework."""
     return DeviceSupport(
         device=device,
         platform=platform,
         precisions=usable_precisions(device),
-        compilers=usable_compilers(device),
+        compilers=usable_compilers(device, framework=framework),
     )

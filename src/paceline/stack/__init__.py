@@ -1,6 +1,7 @@
 """Which software works on which device: rules and facts in, combinations or conflicts out."""
 
 from paceline.stack.devices import (
+    frameworks,
     newest_stack,
     target_of,
     usable_compilers,
@@ -31,6 +32,7 @@ __all__ = [
     "check",
     "combination_rows",
     "explain",
+    "frameworks",
     "images_side_by_side",
     "newest_stack",
     "resolve",

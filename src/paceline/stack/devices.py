@@ -12,6 +12,15 @@ from paceline.stack.rules import Facts, code_in
 from paceline.stack.tables import DeviceTarget, load_tables
 
 
+def frameworks() -> tuple[str, ...]:
+    """Frameworks whose releases and compilers are on record.
+
+    >>> frameworks()
+    ('jax', 'tensorflow', 'torch')
+    """
+    return tuple(sorted({row.framework for row in load_tables().compilers}))
+
+
 def newest_stack(device: Device, *, framework: str = "torch") -> PlannedStack | None:
     """The newest stable release of ``framework`` with code for ``device``; None if there is none.
 
