@@ -94,7 +94,7 @@ class PlannedPlace:
         usd_per_hour: Price of all nodes together.
         priced_on: ISO day of that price; None for owned machines.
         source: Where the price was read.
-        device: ``Device.name``.
+        device: ``Device.name``; of two kinds together, such as ``2×Device.name + 4×Device.name``.
         num_nodes: Machines.
         devices_per_node: Devices used in each.
         num_vcpus_per_node: Virtual CPUs; None if unknown.
@@ -120,6 +120,21 @@ class PlannedPlace:
     interconnect: str
     network_bytes_per_s: float | None
     interruption_frac_per_month: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedShare:
+    """What devices of one kind do of each batch, where two kinds share it.
+
+    Attributes:
+        device: ``Device.name``.
+        num_devices: Of this kind.
+        items_per_device: Items per device and step.
+    """
+
+    device: str
+    num_devices: int
+    items_per_device: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +178,8 @@ class PlannedChoice:
         optimizer_steps: Exact number of them; None in inference or without an amount of work.
         exposed_communication_s: Of a step, time that communication adds.
         mfu_frac: Model FLOP per second over the devices' dense peak; None where no peak is known.
+        shares: Of two kinds of device that share each batch; empty where all do the same, else
+            ``batch_per_device`` is their mean.
     """
 
     place: PlannedPlace
@@ -200,6 +217,7 @@ class PlannedChoice:
     optimizer_steps: int | None = None
     exposed_communication_s: float = 0.0
     mfu_frac: float | None = None
+    shares: tuple[PlannedShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from paceline.catalog.filters import DeviceFilter, OfferFilter, filter_devices, 
 from paceline.catalog.freshness import is_alive, is_fresh, is_rankable, unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, find_devices, find_offer, parse_device_count
-from paceline.catalog.offer_links import machine_links, offer_links
+from paceline.catalog.offer_links import joint_link, machine_links, offer_links
 from paceline.catalog.past import known_on
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "is_alive",
     "is_fresh",
     "is_rankable",
+    "joint_link",
     "known_on",
     "load_catalog",
     "machine_links",

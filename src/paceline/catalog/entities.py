@@ -222,6 +222,11 @@ class Machine:
         num_free_slots: Free double-width PCIe slots.
         has_airflow_for_passive: Whether a passive card would be cooled.
         storage_read_bytes_per_s: Sequential read rate of its data disk.
+        network_bytes_per_s: Network to the owner's other machines, per direction; None where it is
+            not known that there is one.
+        network_kind: ``infiniband`` or ``roce``; empty for Ethernet.
+        box: Name of the computer it is in, where that holds devices of several kinds and each kind
+            is written as a machine.
     """
 
     name: str
@@ -236,6 +241,9 @@ class Machine:
     num_free_slots: int | None = None
     has_airflow_for_passive: bool | None = None
     storage_read_bytes_per_s: float | None = None
+    network_bytes_per_s: float | None = None
+    network_kind: str = ""
+    box: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

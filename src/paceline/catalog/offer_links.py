@@ -47,6 +47,23 @@ def machine_links(catalog: Catalog, machine: Machine) -> OfferLinks:
     return OfferLinks(device=between, node=None, host=host, assumptions=why + why_host)
 
 
+def joint_link(catalog: Catalog, first: Machine, second: Machine) -> Link | None:
+    """The link between two machines of one's own; None where none is known.
+
+    Kinds of device in one box talk over PCIe, machines over the slower of their networks.
+    """
+    if first.box is not None and first.box == second.box:
+        devices = [_devices(catalog).get(one.device_name or "") for one in (first, second)]
+        slots = [_shared_pcie(catalog, device, "")[0] for device in devices if device]
+        known = [link for link in slots if link is not None]
+        return min(known, key=lambda link: link.bytes_per_s) if len(known) == 2 else None
+    if first.network_bytes_per_s is None or second.network_bytes_per_s is None:
+        return None
+    slower = min(first, second, key=lambda one: one.network_bytes_per_s or 0.0)
+    source = Source(text=f"{slower.name}, as its owner says", confidence="user")
+    return _network(slower.network_kind, slower.network_bytes_per_s or 0.0, source)
+
+
 def _between_devices(
     catalog: Catalog, device: Device | None, interconnect: str, num_devices: float
 ) -> _Found:
@@ -120,18 +137,22 @@ def _between_machines(catalog: Catalog, offer: Offer) -> _Found:
 
 
 def _network_of(offer: Offer) -> _Found:
-    kind = offer.network_kind or "ethernet"
-    link = Link(
-        name=f"{kind}-{8e-9 * (offer.network_bytes_per_s or 0):g}g",
+    link = _network(offer.network_kind, offer.network_bytes_per_s or 0.0, offer.source)
+    return link, (f"{link.name} between machines: listed rate, latency assumed for {link.kind}",)
+
+
+def _network(kind: str, bytes_per_s: float, source: Source) -> Link:
+    kind = kind or "ethernet"
+    return Link(
+        name=f"{kind}-{8e-9 * bytes_per_s:g}g",
         scope="node",
         kind=kind,
-        bytes_per_s=offer.network_bytes_per_s or 0.0,
+        bytes_per_s=bytes_per_s,
         latency_s=_latency_s(kind),
         measured_bus_bytes_per_s=None,
         reduces_in_switch=False,
-        source=offer.source,
+        source=source,
     )
-    return link, (f"{link.name} between machines: listed rate, latency assumed for {kind}",)
 
 
 def _to_host(catalog: Catalog, device: Device | None) -> _Found:

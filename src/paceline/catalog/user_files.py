@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -103,6 +103,9 @@ class _MachineEntry(_Strict):
     num_free_slots: Annotated[int, Field(ge=0, lt=100)] | None = None
     has_airflow_for_passive: bool | None = None
     storage_read_bytes_per_s: _Positive | None = None
+    network_bytes_per_s: _Positive | None = None
+    network_kind: Literal["", "infiniband", "roce"] = ""
+    box: _Name | None = None
 
 
 class _File(_Strict):

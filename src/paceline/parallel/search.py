@@ -27,6 +27,7 @@ from paceline.parallel.rank_program import Recipe, StateBytes, state_bytes
 from paceline.parallel.sequence_split import split_sequence
 from paceline.parallel.strategy import ScheduleKind, Sharding, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallel.unequal import Share
 from paceline.predict import Calibration, DeviceTable, Points
 from paceline.trace.costs import Checkpointing, Configuration
 from paceline.trace.graph import FloatArray, Graph
@@ -83,6 +84,7 @@ class FoundStrategy:
         exposed_s: Of it, data-parallel communication that nothing hides, and what a host with the
             optimizer adds.
         memory_bytes: Peak of the fullest rank, the bound that holds at a chance of 95 %.
+        shares: What each of two kinds of device does of the batch; empty where all do the same.
     """
 
     strategy: Strategy
@@ -92,6 +94,7 @@ class FoundStrategy:
     tensor_s: float
     exposed_s: float
     memory_bytes: float
+    shares: tuple[Share, ...] = ()
 
 
 def prepare_search(

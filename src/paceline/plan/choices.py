@@ -17,7 +17,7 @@ from paceline.plan.place_table import num_devices
 from paceline.plan.places import Place
 from paceline.plan.search import Search
 from paceline.plan.selection import standard_margin
-from paceline.planfile import Interval, PlannedChoice, PlannedPlace
+from paceline.planfile import Interval, PlannedChoice, PlannedPlace, PlannedShare
 from paceline.predict import Bound
 
 #: Communication that adds more than this share of a step is what holds it back.
@@ -90,6 +90,18 @@ def planned_choice(
         optimizer_steps=num_steps if is_training and num_steps else None,
         exposed_communication_s=float(evaluation.exposed_s[row]),
         mfu_frac=mfu_frac(search, row),
+        shares=_shares(search, row),
+    )
+
+
+def _shares(search: Search, row: int) -> tuple[PlannedShare, ...]:
+    """What each of two kinds of device does; nothing where all do the same."""
+    whole = search.whole_strategy(row)
+    return tuple(
+        PlannedShare(
+            device=share.device, num_devices=share.count, items_per_device=share.items_per_device
+        )
+        for share in (whole.shares if whole else ())
     )
 
 
@@ -157,7 +169,7 @@ def planned_place(search: Search, row: int) -> PlannedPlace:
         usd_per_hour=float(search.evaluation.usd_per_hour[row]),
         priced_on=place.priced_on.isoformat() if place.priced_on else None,
         source=offer.source.text,
-        device=offer.device_name or place.device.name,
+        device=offer.accelerator if place.parts else offer.device_name or place.device.name,
         num_nodes=int(search.candidates.num_nodes[row]),
         devices_per_node=_devices_per_node(place),
         num_vcpus_per_node=offer.num_vcpus,
@@ -201,7 +213,7 @@ def mfu_frac(search: Search, row: int) -> float | None:
     precision = find_precision(search.forecast.configurations[configuration].precision)
     keys = (precision.peak_key, *precision.fallback_peak_keys)
     peak = next((device.peak_flop_per_s[k] for k in keys if k in device.peak_flop_per_s), None)
-    if peak is None:
+    if peak is None or place_of(search, row).parts:
         return None
     forecast = search.forecast
     whole_flop = float(forecast.flop[configuration, batch] * forecast.tensor_degree[configuration])
@@ -273,6 +285,8 @@ def _chance_of(search: Search, row: int, options: tuple[str, ...]) -> float | No
 
 def _mean_power_w(search: Search, row: int) -> float | None:
     cell = cell_of(search, row)
+    if place_of(search, row).parts:
+        return None
     per_device = float(search.forecast.energy_j[cell] / search.forecast.step_s[cell])
     return _known(per_device * int(search.candidates.num_devices[row]))
 

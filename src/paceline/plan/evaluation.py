@@ -159,7 +159,7 @@ def evaluate(
         usd_per_million=usd_per_million,
         latency_s=latency_s,
         ttft_s=forecast.ttft_s[cell] + tensor.first_s,
-        energy_j_per_sample=_energy_j_per_sample(candidates, forecast, cell, amount),
+        energy_j_per_sample=_energy_j_per_sample(candidates, places, forecast, cell, amount),
         power_w=candidates.num_devices * places.tdp_w[candidates.place],
         pareto_time=pareto_time,
         pareto_cost=pareto_cost,
@@ -226,12 +226,13 @@ def _latency_s(forecast: Forecast, cell: _Cells, tensor: _TensorTimes) -> FloatA
 
 
 def _energy_j_per_sample(
-    candidates: CandidateTable, forecast: Forecast, cell: _Cells, amount: Amount
+    candidates: CandidateTable, places: PlaceTable, forecast: Forecast, cell: _Cells, amount: Amount
 ) -> FloatArray:
-    """Energy of all devices that share a batch."""
+    """Energy of all devices that share a batch; unknown where they are of two kinds."""
     batch = forecast.batch[candidates.batch].astype(np.int64)
     degree = forecast.tensor_degree[candidates.configuration]
-    return np.asarray(forecast.energy_j[cell] * degree / (batch * amount.samples_per_item))
+    energy_j = np.where(places.is_joined[candidates.place], np.nan, forecast.energy_j[cell])
+    return np.asarray(energy_j * degree / (batch * amount.samples_per_item))
 
 
 def _log_sigma(device_log_sigma: FloatArray, steps: _Steps) -> FloatArray:

@@ -6,6 +6,7 @@ from paceline.plan.choices import cell_of, place_of
 from paceline.plan.input_side import fed_step, input_host, input_pipeline
 from paceline.plan.places import Place
 from paceline.plan.search import Search
+from paceline.plan.together import shares_note
 from paceline.predict.input import describe_feed, predict_input
 from paceline.stack.versions import version_key
 
@@ -14,6 +15,7 @@ def choice_notes(search: Search, row: int) -> tuple[str, ...]:
     """One sentence each, the dearest to overlook first."""
     place = place_of(search, row)
     found = (
+        shares_note(search.whole_strategy(row)),
         input_note(search, row),
         _licence_note(place),
         _support_note(search, place),

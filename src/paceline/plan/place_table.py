@@ -31,6 +31,7 @@ class PlaceTable:
         has_device_link: Whether devices of a machine can exchange gradients.
         has_node_link: Whether several machines can work together.
         is_ranked: Whether the price is fresh enough to be ranked.
+        is_joined: Whether it is two machines that share every batch.
         setup_s: Paid time before work begins; none on an owned machine.
         granularity_s: Paid time is rounded up to a multiple of it.
         minimum_s: Least paid time.
@@ -49,6 +50,7 @@ class PlaceTable:
     has_device_link: BoolArray
     has_node_link: BoolArray
     is_ranked: BoolArray
+    is_joined: BoolArray
     setup_s: FloatArray
     granularity_s: FloatArray
     minimum_s: FloatArray
@@ -79,6 +81,7 @@ class PlaceTable:
             has_device_link=has_device_link,
             has_node_link=np.zeros(num, dtype=bool),
             is_ranked=np.zeros(num, dtype=bool),
+            is_joined=np.zeros(num, dtype=bool),
             setup_s=zeros,
             granularity_s=np.ones(num),
             minimum_s=zeros,
@@ -117,10 +120,11 @@ def place_table(
         devices_per_node=np.array([num_devices(p) for p in places], dtype=np.int64),
         usd_per_hour=column([p.usd_per_hour for p in places]),
         memory_bytes=np.nan_to_num(column([place_memory_bytes(p) for p in places]), nan=0.0),
-        tdp_w=column([p.device.tdp_w for p in places]),
+        tdp_w=column([_rated_power_w(p) for p in places]),
         has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
         has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
         is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),
+        is_joined=np.array([bool(p.parts) for p in places], dtype=bool),
         setup_s=column([0.0 if p.is_owned else setup_s for p in places]),
         granularity_s=column([t.granularity_s for t in terms]),
         minimum_s=column([t.minimum_s for t in terms]),
@@ -134,6 +138,14 @@ def place_table(
 def num_devices(place: Place) -> int:
     """Devices of one machine; the processors of a CPU offer, and a part of a device, are one."""
     return 1 if place.device.kind == "cpu" else max(1, int(place.offer.num_devices))
+
+
+def _rated_power_w(place: Place) -> float | None:
+    """Rated power of one device; of devices of two kinds, in the mean."""
+    kinds = place.parts or (place,)
+    rated = [(part.device.tdp_w, num_devices(part)) for part in kinds]
+    total = sum((tdp_w or np.nan) * count for tdp_w, count in rated)
+    return None if np.isnan(total) else total / sum(count for _, count in rated)
 
 
 def place_memory_bytes(place: Place) -> float | None:

@@ -20,6 +20,8 @@ from paceline.plan.support import platform_of
 from paceline.planfile import PlannedStack
 from paceline.stack import frameworks, newest_stack, why_unsupported
 
+#: Stands between the names of machines that work together.
+JOINED_BY = " + "
 _NOT_LOWERED = "its platform is not among those that are predicted"
 
 PriceState = Literal["fresh", "stale price", "no price", "perhaps not sold"]
@@ -40,6 +42,7 @@ class Place:
         price_state: Whether the price may be ranked.
         price_remark: Why not, in words; empty if it may.
         is_owned: Whether it is the user's own machine, which costs its electricity.
+        parts: Two machines that share every batch, of which this place is made; else empty.
     """
 
     offer: Offer
@@ -52,6 +55,7 @@ class Place:
     price_state: PriceState
     price_remark: str
     is_owned: bool = False
+    parts: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,14 +182,22 @@ def _check_filters(catalog: Catalog, goal: Goal) -> None:
 
 
 def _check_pinned_offer(catalog: Catalog, goal: Goal) -> None:
-    pinned = goal.pins.get("offer")
     names = [offer.name for offer in catalog.offers]
     machines = [machine.name for machine in catalog.machines]
-    known = pinned is None or any(matches(offer, pinned) for offer in catalog.offers)
-    if not known and pinned not in machines:
-        raise UnknownNameError.from_name(
-            "offer", str(pinned), [*names, *machines], command="paceline offers --all"
-        )
+    for pinned in pinned_offers(goal):
+        if pinned not in machines and not any(matches(offer, pinned) for offer in catalog.offers):
+            raise UnknownNameError.from_name(
+                "offer", pinned, [*names, *machines], command="paceline offers --all"
+            )
+
+
+def pinned_offers(goal: Goal) -> tuple[str, ...]:
+    """Names of the pinned offer, two of machines together; none if none is pinned.
+
+    >>> pinned_offers(Goal(pins={"offer": "lab + old lab"}))
+    ('lab', 'old lab')
+    """
+    return tuple(goal.pins["offer"].split(JOINED_BY)) if "offer" in goal.pins else ()
 
 
 class _Support:
@@ -208,9 +220,9 @@ class _Support:
 def _filtered(
     offer: Offer, device: Device | None, goal: Goal, wanted: set[str]
 ) -> Rejection | None:
-    pinned = goal.pins.get("offer")
-    if pinned is not None:
-        return None if matches(offer, pinned) else _reject(offer, "filtered", "not pinned")
+    if meant := pinned_offers(goal):
+        is_meant = any(matches(offer, name) for name in meant)
+        return None if is_meant else _reject(offer, "filtered", "not pinned")
     if device is None:
         return None
     failed = [

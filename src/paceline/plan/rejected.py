@@ -11,7 +11,7 @@ from paceline.plan.chance import normal_quantile
 from paceline.plan.evaluation import objective_name
 from paceline.plan.pareto import Index
 from paceline.plan.place_table import BoolArray
-from paceline.plan.places import Place
+from paceline.plan.places import Place, pinned_offers
 from paceline.plan.search import Search
 from paceline.plan.selection import best_of
 from paceline.plan.wording import (
@@ -181,6 +181,10 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
             "not predicted",
             f"facts of {place.device.name} that the prediction needs are unknown",
         )
+    if row < 0 and place.parts:
+        return "does not fit", "no split of a batch fits both of its machines"
+    if row < 0 and len(pinned_offers(search.goal)) > 1:
+        return "filtered", "pinned together with another, not alone"
     if row < 0 and "strategy" in search.goal.pins:
         pinned = search.goal.pins["strategy"]
         return "not as pinned", f"`{pinned}` fills no number of its machines, or does not fit"

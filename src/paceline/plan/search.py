@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -43,8 +44,9 @@ from paceline.plan.place_table import (
     PlaceTable,
     place_table,
 )
-from paceline.plan.places import PlaceSearch, find_places
+from paceline.plan.places import PlaceSearch, find_places, pinned_offers
 from paceline.plan.question import Question, SearchOptions
+from paceline.plan.together import search_together, with_joined
 from paceline.plan.whole_strategies import Ground, joined, search_whole
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
@@ -122,10 +124,15 @@ def run_search(question: Question, catalog: Catalog) -> Search:
         catalog: Devices and offers.
     """
     found = find_places(catalog, question.goal, today=question.today)
-    devices = tuple({p.device.name: p.device for p in found.places}.values())
+    found = with_joined(found, catalog, question)
+    parts = [part for place in found.places for part in (place, *place.parts)]
+    devices = tuple({p.device.name: p.device for p in parts}.values())
     forecast = choose_forecast(question, found, devices)
     places = _place_table(question, found, devices)
-    candidates, whole = _candidates(question, found, places, forecast)
+    ground = Ground(
+        question=question, places=found.places, devices=devices, table=places, forecast=forecast
+    )
+    candidates, whole = _candidates(ground, found)
     evaluation = _evaluation(question, found, places, forecast, candidates, whole)
     stated = constraints(evaluation, question.goal, question.job.amount)
     is_certain = np.isfinite(evaluation.step_s) & (evaluation.log_sigma <= _WIDEST_LOG_SIGMA)
@@ -160,11 +167,11 @@ def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Devic
 
 
 def _candidates(
-    question: Question, found: PlaceSearch, places: PlaceTable, forecast: Forecast
+    ground: Ground, found: PlaceSearch
 ) -> tuple[CandidateTable, tuple[FoundStrategy, ...]]:
     """What competes, and the strategies of the last of them, which were searched as a whole."""
+    question, places, forecast = ground.question, ground.table, ground.forecast
     pinned = pinned_strategy(question.goal, found.places)
-    ground = Ground(question=question, places=found.places, table=places, forecast=forecast)
     if pinned is not None and question.is_training and not is_searched(pinned):
         stated = evaluate_pinned(ground, pinned)
         return stated.candidates, stated.found
@@ -179,9 +186,14 @@ def _candidates(
     )
     if pinned is not None:
         return narrowed(first, forecast, pinned), ()
-    evaluation = _evaluation(question, found, places, forecast, first)
-    whole = search_whole(ground, first, evaluation, node_counts)
-    return (first, ()) if whole is None else (joined(first, whole.candidates), whole.found)
+    if len(pinned_offers(question.goal)) > 1:
+        first, whole = first.take(np.arange(0)), None
+    else:
+        evaluation = _evaluation(question, found, places, forecast, first)
+        whole = search_whole(ground, first, evaluation, node_counts)
+    rows = [more for more in (whole, search_together(ground)) if more is not None]
+    candidates = reduce(joined, (one.candidates for one in rows), first)
+    return candidates, tuple(strategy for one in rows for strategy in one.found)
 
 
 def _evaluation(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from paceline.catalog.entities import Device
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import LinkTable
 from paceline.parallel.offload import known_host
@@ -48,12 +49,14 @@ class Ground:
     Attributes:
         question: What is asked.
         places: Where it could run.
-        table: The same as arrays.
+        devices: Inside, by row of the forecast.
+        table: The places as arrays.
         forecast: Of one device each.
     """
 
     question: Question
     places: tuple[Place, ...]
+    devices: tuple[Device, ...]
     table: PlaceTable
     forecast: Forecast
 
@@ -141,7 +144,8 @@ def machine_kinds(ground: Ground, *, are_ranked: bool = False) -> list[list[int]
     kinds: dict[tuple[object, ...], list[int]] = {}
     table = ground.table
     for index, place in enumerate(ground.places):
-        if place.device.kind != "cpu" and (table.is_ranked[index] or not are_ranked):
+        is_kind = place.device.kind != "cpu" and not place.parts
+        if is_kind and (table.is_ranked[index] or not are_ranked):
             kinds.setdefault(_kind(place, table, index), []).append(index)
     return list(kinds.values())
 

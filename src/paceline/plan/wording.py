@@ -21,7 +21,8 @@ def candidate_name(search: Search, row: int) -> str:
     num_nodes = int(search.candidates.num_nodes[row])
     nodes = f" in {num_nodes} machines" if num_nodes > 1 else ""
     count = int(search.candidates.num_devices[row])
-    return f"{cloud_title(place.offer.cloud)} {count}×{place.device.name}{spot}{nodes}"
+    devices = place.offer.accelerator if place.parts else f"{count}×{place.device.name}"
+    return f"{cloud_title(place.offer.cloud)} {devices}{spot}{nodes}"
 
 
 def cloud_title(cloud: str) -> str:

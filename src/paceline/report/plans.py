@@ -56,7 +56,8 @@ def place_name(place: PlannedPlace) -> str:
     spot = " spot" if place.is_spot else ""
     nodes = f" ({place.num_nodes} nodes)" if place.num_nodes > 1 else ""
     device = _BRANDS.sub("", place.device)
-    return f"{cloud_title(place.cloud)} {count:g}×{device}{spot}{nodes}"
+    devices = device if " + " in device else f"{count:g}×{device}"
+    return f"{cloud_title(place.cloud)} {devices}{spot}{nodes}"
 
 
 def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")) -> str:
