@@ -188,15 +188,22 @@ def _with_copied_heads(graph: Graph, num_ranks: int) -> Graph:
 
 
 def _without_partial_sums(calls: CollectiveTable, graph: Graph) -> CollectiveTable:
-    """One sum for routed and shared experts of a layer, whose results are added on each rank."""
-    layers = [_EXPERTS.split(graph.modules[m])[0] for m in graph.ops.module[calls.op]]
-    is_expert = [_EXPERTS.search(graph.modules[m]) is not None for m in graph.ops.module[calls.op]]
-    seen: set[str] = set()
-    kept = np.ones(len(calls.op), dtype=np.bool_)
-    for row, (layer, shares) in enumerate(zip(layers, is_expert, strict=True)):
-        kept[row] = not (shares and layer in seen)
-        seen |= {layer} if shares else set()
-    return calls.take(kept)
+    """One sum a layer for all its experts, as large as that of its attention.
+
+    Each rank adds what the experts of a token made, and what shared ones did, before it sends.
+    """
+    modules = [graph.modules[m] for m in graph.ops.module[calls.op]]
+    kept, elements = np.ones(len(modules), dtype=np.bool_), calls.elements.copy()
+    summed: set[str] = set()
+    whole = 0
+    for row, module in enumerate(modules):
+        layer, *experts = _EXPERTS.split(module, maxsplit=1)
+        if not experts:
+            whole = row
+            continue
+        kept[row], elements[row] = layer not in summed, calls.elements[whole]
+        summed.add(layer)
+    return replace(calls, elements=elements).take(kept)
 
 
 def _sums_s(

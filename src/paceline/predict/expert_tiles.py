@@ -74,5 +74,5 @@ def expert_product_s(
     beside = constants.token_bytes * reached * rows * (outputs + inputs)
     whole_rows = (reached, np.maximum(rows, 1.0), outputs, inputs)
     products_s = tiled_s(whole_rows, moved_bytes, engine, constants.tiles)
-    total: Array = products_s + constants.layer_s / 2.0 + beside / engine.memory_bytes_per_s
-    return total
+    total = products_s + constants.layer_s / 2.0 + beside / engine.memory_bytes_per_s
+    return total.astype(np.float32)

@@ -106,3 +106,10 @@ def test_the_fastest_way_of_each_pass_is_taken() -> None:
     assert got.step_s == one.step_s
     assert got.prompt_s == other.prompt_s
     assert got.per_token_s[0] < one.per_token_s[0]
+
+
+def test_experts_of_a_layer_are_added_before_they_are_sent() -> None:
+    """Mixtral sends each token to two experts; one row a token is summed, twice a layer."""
+    got = times("mixtral-8x7b", num_ranks=4)
+    each = float(engine_all_reduce_s(np.array([16 * 4096 * 2.0]), 4, NVLINK4)[0])
+    assert got.collective_s[0] == pytest.approx(65 * each, rel=0.02)
