@@ -165,11 +165,11 @@ def _check_filters(catalog: Catalog, goal: Goal) -> None:
     """Refuse words that nothing has: a misspelt one would narrow the choice unseen."""
     offers, devices = catalog.offers, catalog.devices
     for kind, words, known in (
+        ("framework", (goal.framework,), set(frameworks())),
         ("vendor", goal.vendors, {device.vendor for device in devices}),
         ("device class", goal.device_classes, {device.device_class for device in devices}),
         ("cloud", goal.clouds, {offer.cloud for offer in offers} | {OWN}),
     ):
-        ("framework", (goal.framework,), set(frameworks())),
         for word in words:
             if not _is_one(word, tuple(known)):
                 raise UnknownNameError.from_name(kind, word, sorted(known))
