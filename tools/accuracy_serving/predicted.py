@@ -16,7 +16,9 @@ from paceline.parallel.serving import ServingRuns, fastest, serving_times
 from paceline.predict import DeviceTable, builtin_calibration
 from paceline.trace.costs import Configuration
 
-_SHARED = ["entry", "device", "format", "ranks"]
+_SHARED = ["entry", "device", "format", "ranks", "backend"]
+#: Reads prompts in steps of their own unless it is told otherwise (``--enable-mixed-chunk``).
+_APART = "sglang"
 
 
 def predicted(
@@ -52,6 +54,7 @@ def _times(
         input_tokens=group.input_tokens.to_numpy(float),
         output_tokens=group.output_tokens.to_numpy(float),
         rounds=group.rounds.to_numpy(float),
+        mixes=first.backend != _APART,
     )
     ways = [
         serving_times(

@@ -50,12 +50,14 @@ class ServingRuns:
         output_tokens: Written for each.
         rounds: Requests that follow one another in each place: of the first, all prompts come at
             once and wait for each other; later they come one by one.
+        mixes: Whether the engine reads a prompt in the step that writes tokens.
     """
 
     concurrency: FloatArray
     input_tokens: FloatArray
     output_tokens: FloatArray
     rounds: FloatArray
+    mixes: bool = True
 
     @property
     def mean_context(self) -> FloatArray:
@@ -73,6 +75,7 @@ class ServingTimes:
         prompt_s: Of it, reading one prompt takes the device so long.
         step_s: One step that writes a token for every request.
         collective_s: Of a step, sums over ranks.
+        weights_s: Of a step, all but those and what grows with the context.
     """
 
     first_token_s: FloatArray
@@ -80,6 +83,7 @@ class ServingTimes:
     prompt_s: FloatArray
     step_s: FloatArray
     collective_s: FloatArray
+    weights_s: FloatArray
 
 
 def serving_times(
@@ -89,8 +93,9 @@ def serving_times(
     """Times of ``runs`` on ``num_ranks`` devices of one node.
 
     A token waits for the step that writes it, and for its share of the prompts that are read
-    meanwhile: as many as requests end. A prompt waits for the step that is running and, in the
-    first round, for half of the others.
+    meanwhile: as many as requests end. A step that reads a prompt too reads weights once for both
+    (Sarathi-Serve). A prompt waits for the step that is running and, in the first round, for half
+    of the others.
 
     Args:
         workload: Inference with the passes prefill and decode.
@@ -111,17 +116,21 @@ def serving_times(
         )
     engine = replace(configuration, is_served=True)
     one = np.ones_like(runs.concurrency)
+    tokens = Points(
+        batch=np.tile(runs.concurrency, 2), seq=np.concatenate((runs.mean_context, one))
+    )
     times = {}
     for name, points in (
         ("prefill", Points(batch=one, seq=runs.input_tokens)),
-        ("decode", Points(batch=runs.concurrency, seq=runs.mean_context)),
+        ("decode", tokens),
     ):
         times[name] = _pass_s(
             passes[name], engine, device, points, calibration=calibration, num_ranks=num_ranks,
             link=link,
         )  # fmt: skip
     (_, prompt_s, sums_s), (step_s, _, collective_s) = times["prefill"], times["decode"]
-    return _seen(runs, prompt_s + sums_s, step_s + collective_s, collective_s)
+    (step_s, weights_s), (collective_s, _) = (np.split(s, 2) for s in (step_s, collective_s))
+    return _seen(runs, prompt_s + sums_s, step_s + collective_s, collective_s, weights_s)
 
 
 def fastest(runs: ServingRuns, ways: Sequence[ServingTimes]) -> ServingTimes:
@@ -135,21 +144,31 @@ def fastest(runs: ServingRuns, ways: Sequence[ServingTimes]) -> ServingTimes:
     """
     step_s = np.stack([way.step_s for way in ways])
     chosen = step_s.argmin(axis=0), np.arange(step_s.shape[1])
-    sums_s = np.stack([way.collective_s for way in ways])[chosen]
-    return _seen(runs, np.min([way.prompt_s for way in ways], axis=0), step_s[chosen], sums_s)
+    sums_s, weights_s = (
+        np.stack([getattr(way, name) for way in ways])[chosen]
+        for name in ("collective_s", "weights_s")
+    )
+    prompt_s = np.min([way.prompt_s for way in ways], axis=0)
+    return _seen(runs, prompt_s, step_s[chosen], sums_s, weights_s)
 
 
 def _seen(
-    runs: ServingRuns, prompt_s: FloatArray, step_s: FloatArray, collective_s: FloatArray
-) -> ServingTimes:
+    runs: ServingRuns, prompt_s: FloatArray, step_s: FloatArray, collective_s: FloatArray,
+    weights_s: FloatArray,
+) -> ServingTimes:  # fmt: skip
     """Times of requests from those of passes."""
     first_round_s = (runs.concurrency - 1.0) / 2.0 * prompt_s / runs.rounds
+    prompts = runs.concurrency / runs.output_tokens
+    apart_s = step_s + prompts * prompt_s
+    beside_s = prompt_s * runs.concurrency / runs.input_tokens
+    saved_s = np.minimum(prompts, 1.0) * np.maximum(weights_s - beside_s, 0.0)
     return ServingTimes(
         first_token_s=prompt_s + step_s / 2.0 + first_round_s,
-        per_token_s=step_s + prompt_s * runs.concurrency / runs.output_tokens,
+        per_token_s=apart_s - saved_s if runs.mixes else apart_s,
         prompt_s=prompt_s,
         step_s=step_s,
         collective_s=collective_s,
+        weights_s=weights_s,
     )
 
 

@@ -52,9 +52,11 @@ def test_more_requests_in_flight_wait_longer_for_each_token() -> None:
 
 
 def test_prompts_are_read_in_the_time_of_the_tokens_of_others() -> None:
+    """A step that does both reads the weights once, so that it takes less than one and one."""
     got = times()
-    share = got.prompt_s * 16.0 / 512.0
-    assert got.per_token_s[0] == pytest.approx(float(got.step_s[0] + share[0]))
+    apart = float(got.step_s[0] + got.prompt_s[0] * 16.0 / 512.0)
+    assert got.per_token_s[0] < apart
+    assert got.per_token_s[0] > apart - float(got.weights_s[0]) * 16.0 / 512.0
 
 
 def test_a_prompt_waits_for_half_of_the_first_round() -> None:
