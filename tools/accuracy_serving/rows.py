@@ -33,7 +33,7 @@ def read_runs(path: Path) -> pd.DataFrame:
     Args:
         path: ``aic_silicon_serving.csv.xz`` of the published operator tables.
     """
-    runs = pd.read_csv(path)
+    runs = pd.read_csv(path, dtype={"precision": str, "gemm_quant_mode": str})
     models = [_found("models.csv", name) for name in runs.model_path]
     sources = [_found("sources.csv", name) or {} for name in runs.silicon_data_source]
     devices = {row["system"]: row["device"] for row in table("systems.csv")}

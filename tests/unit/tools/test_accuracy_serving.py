@@ -1,0 +1,86 @@
+"""Published serving runs: what is asked of each, and where nothing is; how experts are reached."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("scipy")
+pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+
+RUN = {
+    "silicon_data_source": "db-dump/2026-04-27; config_id=1", "backend": "vllm", "mode": "agg",
+    "model_path": "meta-llama/Llama-3.1-70B", "system": "h100_sxm", "precision": "fp8",
+    "gemm_quant_mode": "fp8", "isl": 1000, "osl": 500, "batch_size": 16.0, "tp_size": 4.0,
+    "attention_dp_size": np.nan, "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 10.0,
+}  # fmt: skip
+
+
+def read(tmp_path, **changes):
+    from accuracy_serving.rows import read_runs
+
+    path = tmp_path / "runs.csv"
+    pd.DataFrame([RUN | changes]).to_csv(path, index=False)
+    return read_runs(path).iloc[0]
+
+
+def test_lengths_and_rounds_are_those_of_the_benchmark(tmp_path):
+    run = read(tmp_path)
+    assert (run.input_tokens, run.output_tokens, run.rounds) == (900.0, 450.0, 10.0)
+    other = read(tmp_path, silicon_data_source="somewhere")
+    assert other.input_tokens == 1000
+    assert np.isnan(other.rounds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"mode": "disagg"}, "devices of their own"),
+        ({"model_path": "nobody/nothing"}, "not known"),
+        ({"tp_size": 64.0}, "more ranks"),
+        ({"attention_dp_size": 4.0}, "data parallel"),
+    ],
+)
+def test_what_is_not_predicted_says_why(tmp_path, changes, reason):
+    found = read(tmp_path, **changes).reason
+    assert reason in found
+    assert bool(found) == bool(changes)
+
+
+def test_four_bits_are_multiplied_only_where_units_do(tmp_path):
+    assert read(tmp_path, precision="fp4").format == "int4"
+    assert read(tmp_path, precision="fp4", system="b200_sxm").format == "fp4"
+    assert read(tmp_path, precision=np.nan, gemm_quant_mode=np.nan).format == "bf16"
+
+
+def test_the_page_counts_and_compares(tmp_path):
+    from accuracy_serving.report import page
+    from accuracy_serving.rows import read_runs
+
+    path = tmp_path / "runs.csv"
+    pd.DataFrame([RUN] * 3 + [RUN | {"mode": "disagg"}]).to_csv(path, index=False)
+    runs = read_runs(path)
+    asked = runs.reason == ""
+    runs = runs.assign(ttft_ms=150.0, tpot_ms=np.where(asked, 12.0, np.nan))
+    text = page(runs)
+    assert "3 of 4 runs (75%)" in text
+    assert "| dense | 3 | 1.20 | 20% | 20% | 3 | 1.50 | 50% | 50% |" in text
+
+
+def test_unbalanced_routers_reach_fewer_experts_with_as_many_rows():
+    from fit.experts import routed
+
+    even, uneven = (routed(64, 8, 256, 1, name) for name in ("balanced", "power_law_1.2"))
+    assert uneven[0] < even[0]
+    assert uneven[0] * uneven[1] == pytest.approx(64 * 8)
+    assert even == (256.0, 2.0)
+
+
+def test_ranks_share_the_experts_of_a_balanced_router():
+    from fit.experts import routed
+
+    assert routed(256, 8, 128, 4, "balanced") == (32.0, 16.0)
