@@ -249,6 +249,7 @@ def scale(
     precision: str | None = None,
     compiler: str = "eager",
     strategy: str | None = None,
+    experts: str | None = None,
     beside: str | None = None,
     as_of: str | date | None = None,
     facts: Sequence[Path] = (),
@@ -270,6 +271,9 @@ def scale(
         compiler: ``eager`` or ``compiled``.
         strategy: The only strategy wanted, such as ``pp2.dp4.tp8@1f1b/mb16``; each count takes as
             many data-parallel replicas as fill it. The best if None.
+        experts: How expert ranks exchange tokens, of a strategy with an ``ep`` axis:
+            ``tokens-once`` (a dispatcher such as DeepEP), ``whole`` (tensor ranks are expert ranks
+            too), ``hidden`` (while another microbatch is computed); commas between.
         beside: Other devices that share the batch in proportion to their speed, as ``NAME:COUNT``;
             ``counts`` is then a single one.
         as_of: Day on which prices are judged; today if None.
@@ -295,6 +299,7 @@ def scale(
         facts=tuple(facts),
         today=read_day(as_of),
         strategy=strategy,
+        experts=experts,
     )
     if beside is not None:
         return beside_workload(workload, question, beside)

@@ -35,6 +35,14 @@ def scale(
         str | None,
         Option(metavar="pp2.dp4.tp8", help="This strategy alone; dp follows the device count."),
     ] = None,
+    experts: Annotated[
+        str | None,
+        Option(
+            metavar="tokens-once,whole,hidden",
+            help="How expert ranks exchange tokens, of a stated strategy with an ep axis: once to "
+            "each place, experts not shared by tensor ranks, hidden behind another microbatch.",
+        ),
+    ] = None,
     beside: Annotated[
         str | None,
         Option(metavar="NAME:COUNT", help="Other devices that share the batch, by their speed."),
@@ -69,6 +77,7 @@ def scale(
         precision=precision,
         compiler=compiler or "eager",
         strategy=strategy,
+        experts=experts,
         beside=beside,
         as_of=as_of,
         facts=facts or (),

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from paceline.app.beside import Beside, read_beside, shared_batch
-from paceline.app.inquiry import read_compiler
+from paceline.app.inquiry import read_compiler, read_word
 from paceline.app.progress import progress
 from paceline.catalog import (
     Catalog,
@@ -32,6 +32,9 @@ from paceline.plan.goal import Work
 from paceline.plan.support import platform_of
 from paceline.stack import newest_stack, why_unsupported
 from paceline.trace import Configuration, Workload, lower
+
+#: Ways in which expert ranks exchange tokens, see `Cluster`.
+_EXCHANGES = ("tokens-once", "whole", "hidden")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ class ScalingQuestion:
     facts: tuple[Path, ...]
     today: date
     strategy: str | None = None
+    experts: str | None = None
 
 
 def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
@@ -84,7 +88,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     catalog = known_on(load_catalog(question.facts), question.today)
     offer = _offer(catalog, question, max(question.counts, default=1))
     device, links = _device_of(catalog, offer), offer_links(catalog, offer)
-    cluster = _cluster(catalog, offer)
+    cluster = _exchanging(_cluster(catalog, offer), question)
     rule = _rule(workload, question)
     seq = question.seq or workload.default_seq
     job = resolve_job(workload, Work(), seq=seq)
@@ -162,6 +166,30 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
             "all devices meet over the slower of each link; losses are weighted by items",
         ),
         step=step,
+    )
+
+
+def _exchanging(cluster: Cluster, question: ScalingQuestion) -> Cluster:
+    """The cluster with what is said of how expert ranks exchange tokens.
+
+    Raises:
+        UnknownNameError: A word that says none of them.
+        InvalidInputError: The strategy has no expert ranks.
+    """
+    if question.experts is None:
+        return cluster
+    words = [word.strip() for word in question.experts.split(",")]
+    ways = [read_word(w, _EXCHANGES, "way", command="paceline scale --help") for w in words]
+    if question.strategy is None or Strategy.parse(question.strategy).size("ep") == 1:
+        raise InvalidInputError(
+            "`--experts` says how expert ranks exchange tokens, and no such ranks are stated",
+            hint="state a strategy with an `ep` axis, such as --strategy dp4.ep8",
+        )
+    return replace(
+        cluster,
+        sends_tokens_once="tokens-once" in ways,
+        keeps_experts_whole="whole" in ways,
+        hides_exchange="hidden" in ways,
     )
 
 

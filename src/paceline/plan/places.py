@@ -212,8 +212,7 @@ class _Support:
             stack = newest_stack(device, framework=self._framework)
             is_lowered = stack is not None and platform_of(stack) is not None
             why = why_unsupported(device, framework=self._framework) or _NOT_LOWERED
-            why = None if is_lowered else why
-            self._stacks[device.name] = (stack, why)
+            self._stacks[device.name] = (stack, None if is_lowered else why)
         return self._stacks[device.name]
 
 
