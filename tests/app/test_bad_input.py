@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 import paceline
 from paceline.app.cli import main
 from paceline.errors import PacelineError, WorkerError
+from paceline.measurements import index
 from paceline.trace.worker import run_worker
 
 #: A quarter of the profile's examples: each of these reads a whole file.
@@ -571,3 +573,21 @@ def test_an_answer_that_cannot_be_written_is_no_bug() -> None:
         "error: cannot write the answer: No space left on device",
         "hint: make room there, or write elsewhere",
     ]
+
+
+def test_a_purchase_file_without_a_purchase(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    path = tmp_path / "purchases.toml"
+    path.write_text("")
+    run("own", str(path)).assert_helpful()
+
+
+def test_a_store_whose_folder_takes_no_index(
+    run: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(index, "_fill", full)
+    said = run("export", str(tmp_path / "out.csv"), "--store", str(tmp_path / "store"))
+    said.assert_helpful()
+    assert not (tmp_path / "out.csv").exists()

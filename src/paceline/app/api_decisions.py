@@ -58,6 +58,11 @@ def own(
     from paceline.plan.purchase import judge_purchase, read_purchases
 
     purchases = read_purchases(Path(path))
+    if not purchases:
+        raise InvalidInputError(
+            f"`{path}` states no purchase",
+            hint="write one table per purchase (examples/scenarios/purchases.toml)",
+        )
     if name is not None and name not in purchases:
         raise UnknownNameError.from_name("purchase", name, purchases)
     catalog = load_catalog(tuple(facts))

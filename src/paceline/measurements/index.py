@@ -34,7 +34,8 @@ def find_records(
         parameters: Values for its question marks.
 
     Raises:
-        InvalidInputError: SQLite does not understand the condition.
+        InvalidInputError: SQLite does not understand the condition, or the store's folder cannot
+            hold its index.
     """
     path = refresh_index(folder)
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
@@ -52,10 +53,21 @@ def find_records(
 
 
 def refresh_index(folder: Path) -> Path:
-    """Path of an index that agrees with the segments, made anew if it did not."""
+    """Path of an index that agrees with the segments, made anew if it did not.
+
+    Raises:
+        InvalidInputError: The folder is full or cannot be written.
+    """
     path, state = folder / _NAME, _state(folder)
-    if _state_of_index(path) != state:
+    if _state_of_index(path) == state:
+        return path
+    try:
         _build(folder, path, state)
+    except (OSError, sqlite3.OperationalError) as error:
+        raise InvalidInputError(
+            f"cannot write the index of `{folder}`: {error}",
+            hint="make room there, or copy the store to a folder that can be written",
+        ) from None
     return path
 
 
