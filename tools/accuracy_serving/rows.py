@@ -43,7 +43,7 @@ def read_runs(path: Path) -> pd.DataFrame:
         model_class=[row["model_class"] if row else "unknown" for row in models],
         device=runs.system.map(devices),
         format=_formats(runs),
-        ranks=runs.tp_size,
+        ranks=_ranks(runs),
         concurrency=runs.batch_size,
         input_tokens=runs.isl * length,
         output_tokens=runs.osl * length,
@@ -54,6 +54,16 @@ def read_runs(path: Path) -> pd.DataFrame:
 
 def _found(name: str, text: str) -> Mapping[str, str] | None:
     return next((row for row in table(name) if re.fullmatch(row["pattern"], text)), None)
+
+
+def _ranks(runs: pd.DataFrame) -> pd.Series:
+    """Devices; where the degree of tensors is the product of two equal ones, each is all devices.
+
+    Tensors over 8 ranks with experts over the same 8 stand there as 64, on boards of eight.
+    """
+    is_product = (runs.moe_tp_size == runs.moe_ep_size) & (runs.tp_size > MAX_RANKS)
+    is_product &= runs.tp_size == runs.moe_tp_size * runs.moe_ep_size
+    return runs.tp_size.mask(is_product, runs.moe_tp_size)
 
 
 def _formats(runs: pd.DataFrame) -> pd.Series:
@@ -72,7 +82,7 @@ def _reasons(runs: pd.DataFrame) -> pd.Series:
         "prompts and tokens on devices of their own": runs["mode"] == "disagg",
         "the model is not known": runs.entry == "",
         "attention is data parallel": runs.attention_dp_size.fillna(1) > 1,
-        "more ranks than a node has, or degrees that do not multiply": runs.ranks > MAX_RANKS,
+        "more ranks than a node has": runs.ranks > MAX_RANKS,
         "no number of requests in flight": ~(runs.concurrency > 0),
     }
     reasons = pd.Series("", index=runs.index)

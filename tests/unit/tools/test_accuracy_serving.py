@@ -15,7 +15,8 @@ RUN = {
     "silicon_data_source": "db-dump/2026-04-27; config_id=1", "backend": "vllm", "mode": "agg",
     "model_path": "meta-llama/Llama-3.1-70B", "system": "h100_sxm", "precision": "fp8",
     "gemm_quant_mode": "fp8", "isl": 1000, "osl": 500, "batch_size": 16.0, "tp_size": 4.0,
-    "attention_dp_size": np.nan, "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 10.0,
+    "attention_dp_size": np.nan, "moe_tp_size": 4.0, "moe_ep_size": 1.0,
+    "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 10.0,
 }  # fmt: skip
 
 
@@ -49,6 +50,11 @@ def test_what_is_not_predicted_says_why(tmp_path, changes, reason):
     found = read(tmp_path, **changes).reason
     assert reason in found
     assert bool(found) == bool(changes)
+
+
+def test_tensors_and_experts_over_the_same_ranks_are_so_many_devices(tmp_path):
+    assert read(tmp_path, tp_size=64.0, moe_tp_size=8.0, moe_ep_size=8.0).ranks == 8
+    assert read(tmp_path, tp_size=8.0, moe_tp_size=2.0, moe_ep_size=4.0).ranks == 8
 
 
 def test_four_bits_are_multiplied_only_where_units_do(tmp_path):
