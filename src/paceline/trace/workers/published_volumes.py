@@ -19,19 +19,25 @@ def _double(inputs, outputs, stride=1):
 
 
 class VolumeUNet(nn.Module):
-    """The 3D U-Net of MLPerf training on KiTS19 (Isensee et al., nnU-Net): crops of 128³ voxels."""
+    """The 3D U-Net of MLPerf training on KiTS19 (Isensee et al., nnU-Net): crops of 128³ voxels.
 
-    def __init__(self, widths=(32, 64, 128, 256, 320, 320), classes=3):
+    That of NVIDIA/DeepLearningExamples (TensorFlow/Segmentation/UNet_3D_Medical/model/unet3d.py)
+    differs in the four channels of BraTS, its classes and the kernel of its last layer.
+    """
+
+    def __init__(self, channels=1, classes=3, kernel=1, extent=(128, 128, 128)):
         super().__init__()
+        widths = (32, 64, 128, 256, 320, 320)
+        self._item = (channels, *extent)
         pairs = list(zip(widths, widths[1:]))
-        self.inward = _double(1, widths[0])
+        self.inward = _double(channels, widths[0])
         self.down = nn.ModuleList([_double(a, b, 2) for a, b in pairs])
         self.grow = nn.ModuleList([nn.ConvTranspose3d(b, a, 2, 2) for a, b in pairs[::-1]])
         self.up = nn.ModuleList([_double(2 * a, a) for a, _ in pairs[::-1]])
-        self.outward = nn.Conv3d(widths[0], classes, 1)
+        self.outward = nn.Conv3d(widths[0], classes, kernel, padding=kernel // 2)
 
     def inputs(self, batch):
-        return torch.empty(batch, 1, 128, 128, 128)
+        return torch.empty(batch, *self._item)
 
     def loss(self, output, _inputs):
         """Cross-entropy and Dice, half each."""
@@ -50,4 +56,66 @@ class VolumeUNet(nn.Module):
         return self.outward(x)
 
 
-_MODELS = {"unet3d": VolumeUNet}
+def _unit(inputs, outputs, kernel=3, stride=1):
+    conv = nn.Conv3d(inputs, outputs, kernel, stride, padding=1 if stride == 1 else 0)
+    return nn.Sequential(conv, nn.BatchNorm3d(outputs), nn.ReLU())
+
+
+class _Residual(nn.Module):
+    """Three convolutions beside a plain path."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.Sequential(*[_unit(width, width) for _ in range(3)])
+
+    def forward(self, x):
+        return self.layers(x) + x
+
+
+class VNet(nn.Module):
+    """V-Net (Milletari et al. 2016) on crops of 32³ voxels of the hippocampus, three classes.
+
+    Sizes of NVIDIA/DeepLearningExamples, TensorFlow/Segmentation/VNet: model/vnet.py and the
+    defaults of its command line.
+    """
+
+    def __init__(self, widths=(16, 32, 64, 128), classes=3):
+        super().__init__()
+        pairs = list(zip(widths, widths[1:]))
+        self.inward = _unit(1, widths[0])
+        self.down = nn.ModuleList(
+            [nn.Sequential(_unit(a, b, 2, 2), _Residual(b)) for a, b in pairs]
+        )
+        joined = [widths[-1], *(2 * width for width in widths[-2:0:-1])]
+        self.grow = nn.ModuleList([self._grown(a, b) for a, b in zip(joined, widths[-2::-1])])
+        self.up = nn.ModuleList([_Residual(width) for width in joined[1:]])
+        self.outward = nn.Conv3d(widths[0], classes, 3, padding=1)
+
+    @staticmethod
+    def _grown(inputs, outputs):
+        grown = nn.ConvTranspose3d(inputs, outputs, 2, 2)
+        return nn.Sequential(grown, nn.BatchNorm3d(outputs), nn.ReLU())
+
+    def inputs(self, batch):
+        return torch.empty(batch, 1, 32, 32, 32)
+
+    def loss(self, output, _inputs):
+        """Cross-entropy of every voxel."""
+        return F.cross_entropy(output, torch.empty(output[:, 0].shape, dtype=torch.int64))
+
+    def forward(self, x):
+        kept = [self.inward(x) + x]
+        for block in self.down:
+            kept.append(block(kept[-1]))
+        x = kept.pop()
+        for grow, block in zip(self.grow, self.up):
+            x = block(torch.cat((grow(x), kept.pop()), 1))
+        return self.outward(self.grow[-1](x))
+
+
+_MODELS = {
+    "unet3d": VolumeUNet,
+    "vnet": VNet,
+    "unet3d_brats": lambda: VolumeUNet(4, 4, 3),
+    "unet3d_brats_whole": lambda: VolumeUNet(4, 4, 3, (224, 224, 160)),
+}
