@@ -83,7 +83,7 @@ def test_a_worker_that_hangs_is_ended(folder):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("usermodule:number", "returned int, not a model"),
+        ("usermodule:number", "gives int, not a model"),
         ("usermodule:absent", "has no function `absent`"),
         ("nosuchmodule:build", "no module named `nosuchmodule`"),
     ],

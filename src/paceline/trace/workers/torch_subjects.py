@@ -182,7 +182,7 @@ def build_subject(request):
         return _zoo_subject(entry, request)
     job = _zoo_job(entry)
     if job is not None:
-        return subject_of(build(job), request, entry)
+        return subject_of(build(job), request)
     if entry.endswith(".pt2"):
         from torch_program import ProgramSubject, load_program
 
@@ -234,7 +234,7 @@ def _zoo_job(name):
     }.get(name)
 
 
-def subject_of(made, request, entry):
+def subject_of(made, request):
     """The subject of what a function returned."""
     if type(made).__name__ == "ExportedProgram":
         from torch_program import ProgramSubject
@@ -243,7 +243,7 @@ def subject_of(made, request, entry):
     model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
     if not isinstance(model, torch.nn.Module):
         kind = type(made).__name__
-        raise RequestError("no-model", "`%s` returned %s, not a model" % (entry, kind))
+        raise RequestError("no-model", "it gives %s, not a model" % kind)
     if made is model and not hasattr(model, "inputs"):
         return Subject(model, *_guess_inputs(model, request))
     if made is model:
@@ -270,7 +270,7 @@ def _published_subject(scheme, name, request):
         known = ["%s:%s" % (scheme, known) for known in sorted(module._MODELS)]
         asked = json.dumps({"name": "%s:%s" % (scheme, name), "known": known})
         raise RequestError("unknown-model", asked)
-    return subject_of(build(module._MODELS[name]), request, name)
+    return subject_of(build(module._MODELS[name]), request)
 
 
 def _torchvision_subject(name, request):
@@ -348,7 +348,7 @@ def _user_subject(entry, request):
     if not callable(function):
         message = "`%s` has no function `%s`" % (module_name, function_name)
         raise RequestError("no-function", message)
-    return subject_of(build(function), request, entry)
+    return subject_of(build(function), request)
 
 
 def _guess_inputs(model, request):

@@ -74,7 +74,7 @@ def report_or_event(made, request):
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        subject = subject_of(on_meta_twin(made), request, request["entry"])
+        subject = subject_of(on_meta_twin(made), request)
         return None, report(subject, request["task"], request.get("seq") or LENGTH)
     except Exception as error:
         return _error_event(error), None
