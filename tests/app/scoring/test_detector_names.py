@@ -35,7 +35,7 @@ def test_another_backbone_or_head_than_a_traced_one_is_refused(name: str) -> Non
     ],
 )
 def test_a_baseline_of_detectron2_is_the_network_of_its_name(name: str) -> None:
-    assert entry(name) == "detectron2:" + name.partition("/")[2]
+    assert entry(name) == "detectron2:" + name.partition("/")[2][: -len("_1x")]
 
 
 def test_a_plain_name_means_the_usual_backbone() -> None:
