@@ -86,9 +86,10 @@ def _heading(name: str, value: Any) -> str:
 
 
 def _with_star(signature: inspect.Signature) -> Iterator[object]:
-    """Parameters with the star that makes the rest keywords."""
+    """Parameters with the star that makes the rest keywords, where none takes further words."""
     is_starred = False
     for parameter in signature.parameters.values():
+        is_starred = is_starred or parameter.kind is parameter.VAR_POSITIONAL
         if parameter.kind is parameter.KEYWORD_ONLY and not is_starred:
             is_starred = True
             yield "*"
