@@ -27,8 +27,10 @@ def rows_of(tmp_path: Path, text: str, encoding: str = "utf-8"):
         PLAIN.replace("model,gpu", "Model, GPU"),
         PLAIN.replace("64", "64.0"),
         "unit,batch_per_gpu,gpu,model,colour\nimg/s,64,A100,resnet50,red\n,8,H100,vgg16,\n",
+        '{"model": "resnet50", "gpu": "A100", "batch_per_gpu": 64, "unit": "img/s"}\n'
+        '{"model": "vgg16", "gpu": "H100", "batch_per_gpu": 8, "unit": null}\n',
     ],
-    ids=["semicolons", "tabs", "windows", "capitals", "decimals", "other order"],
+    ids=["semicolons", "tabs", "windows", "capitals", "decimals", "other order", "JSON lines"],
 )
 def test_spellings_of_a_table_say_the_same(tmp_path: Path, text: str) -> None:
     assert rows_of(tmp_path, text) == rows_of(tmp_path, PLAIN)
@@ -43,7 +45,9 @@ def test_thousands_may_be_separated(tmp_path: Path) -> None:
     assert row.global_batch == 1024
 
 
-@pytest.mark.parametrize("text", ["", "gpu\nA100\n", "model,gpu\n"])
+@pytest.mark.parametrize(
+    "text", ["", "gpu\nA100\n", "model,gpu\n", '{"gpu": "A100"}', '{"gpu"', '{"gpu": "A100"}\n[]']
+)
 def test_what_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidInputError):
         rows_of(tmp_path, text)

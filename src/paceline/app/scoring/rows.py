@@ -7,8 +7,9 @@ prediction can see them. Of ``extra``, which holds both, `extras` reads the inpu
 from __future__ import annotations
 
 import csv
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,6 +103,7 @@ def read_cells(path: Path) -> list[dict[str, str]]:
     """Every line of a table by column, names in lower case.
 
     Commas, semicolons and tabs separate, as the header shows; a mark of the byte order is skipped.
+    A file that begins with a brace holds one JSON object per line.
 
     Raises:
         InvalidInputError: No such file, not text, or a needed column is missing.
@@ -111,6 +113,8 @@ def read_cells(path: Path) -> list[dict[str, str]]:
             raise InvalidInputError(f"`{path}` is larger than 500 MB", hint="split the table")
         with path.open(encoding="utf-8-sig", newline="") as file:
             header = file.readline()
+            if header.lstrip().startswith("{"):
+                return _json_cells(path, [header, *file])
             names = next(csv.reader([header], delimiter=_separator(header)), [])
             columns = [name.strip().lower() for name in names]
             _check_columns(path, columns)
@@ -119,11 +123,26 @@ def read_cells(path: Path) -> list[dict[str, str]]:
         raise InvalidInputError(
             f"cannot read `{path}`: {error.strerror}", hint="name a CSV file"
         ) from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
         raise InvalidInputError(
             f"`{path}` cannot be read as a table: {error}",
-            hint="give a CSV file in UTF-8 with a header line",
+            hint="give a CSV file in UTF-8 with a header line, or one JSON object per line",
         ) from None
+
+
+def _json_cells(path: Path, lines: Iterable[str]) -> list[dict[str, str]]:
+    """One row per line that is not blank; what is null is an empty cell."""
+    objects = [json.loads(line) for line in lines if line.strip()]
+    if not all(isinstance(one, dict) for one in objects):
+        raise InvalidInputError(
+            f"`{path}` holds lines that are no JSON object", hint="give one object per line"
+        )
+    rows = [
+        {name.strip().lower(): "" if value is None else str(value) for name, value in one.items()}
+        for one in objects
+    ]
+    _check_columns(path, [name for row in rows for name in row])
+    return rows
 
 
 def _separator(header: str) -> str:
