@@ -62,7 +62,19 @@ def workload(name, task="train"):
 
 
 def planned(name, *, task="train", offers=None, today=TODAY, work=WORK, **goal):
+    """A plan; one that several laws look at is made once."""
+    if offers is None and work == WORK and "pins" not in goal:
+        return shared_plan(name, task, today, tuple(sorted(goal.items())))
     facts = catalog() if offers is None else replace(catalog(), offers=tuple(offers))
+    return made(name, task, facts, today, work, goal)
+
+
+@cache
+def shared_plan(name, task, today, goal):
+    return made(name, task, catalog(), today, WORK, dict(goal))
+
+
+def made(name, task, facts, today, work, goal):
     wanted = Goal(**{"max_devices": MAX_DEVICES.get(name, 8), **goal})
     return make_plan(workload(name, task), wanted, work, facts, today=today, options=OPTIONS)
 
