@@ -42,7 +42,10 @@ def detectron2_subject(text, request):
     check_settings(given, ("boxes", "height", "width"))
     match = _NAME.fullmatch(name)
     if match is None or (match[1] == "retinanet" and match[3] != "FPN"):
-        raise RequestError("bad-request", "no such network of detectron2 is traced")
+        message = "of detectron2, %s on %s with %s are traced"
+        kinds = "Faster, Mask, Keypoint and Fast R-CNN, RPN and RetinaNet"
+        known = kinds, ", ".join(_RESNETS), ", ".join(_WIDTHS)
+        raise RequestError("bad-request", message % known)
     facts = _facts()
     network = build(lambda: _network(*match.groups(), facts))
     height, width = facts["pictures"][request["task"]]
