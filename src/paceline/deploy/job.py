@@ -120,7 +120,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
     """The job that ``plan`` describes with what ``settings`` adds.
 
     Raises:
-        InvalidInputError: No such choice in the plan.
+        InvalidInputError: No such choice in the plan, or one that runs on two kinds of machine.
         MissingFactError: Something that a launch file must state is not known.
     """
     choice = _choice(plan, settings)
@@ -186,7 +186,14 @@ def _choice(plan: PlanFile, settings: DeploySettings) -> PlannedChoice:
             f"the plan has {len(plan.choices)} choices, and no number {settings.choice + 1}",
             hint="choices are counted from 1, as `paceline plan` prints them",
         )
-    return plan.choices[settings.choice]
+    choice = plan.choices[settings.choice]
+    if choice.shares:
+        raise InvalidInputError(
+            f"`{choice.place.offer}` are machines of two kinds with unequal shares of each batch",
+            hint="start your own script on each with its share, or deploy another choice of the "
+            "plan with --choice N",
+        )
+    return choice
 
 
 def _stack(choice: PlannedChoice) -> PlannedStack:

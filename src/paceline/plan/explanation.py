@@ -298,7 +298,7 @@ def _memory(search: Search, row: int, choice: PlannedChoice) -> list[TracedFigur
 def _energy(search: Search, row: int) -> list[TracedFigure]:
     joules = float(search.evaluation.energy_j_per_sample[row])
     tdp = place_of(search, row).device.tdp_w
-    if tdp is None:
+    if tdp is None or not math.isfinite(joules):
         return []
     return [
         _computed(

@@ -21,7 +21,7 @@ from paceline.units import format_count, format_usd
 
 _NUM_CHOICES_SHOWN = 8
 #: Words that no reader needs to know the device.
-_BRANDS = re.compile(r"^(GeForce|Tesla|Instinct|Radeon Instinct) ")
+_BRANDS = re.compile(r"(?:^|(?<=×))(GeForce|Tesla|Instinct|Radeon Instinct) ")
 _NUM_REJECTED_SHOWN = 4
 
 

@@ -10,6 +10,7 @@ from paceline.deploy import DeploySettings
 from paceline.deploy.job import job_of
 from paceline.deploy.settings import label_of
 from paceline.errors import InvalidInputError, MissingFactError, UnknownNameError
+from paceline.planfile import PlannedShare
 
 from . import plans
 
@@ -93,6 +94,12 @@ def test_what_is_given_goes_before_what_is_planned() -> None:
     settings = plans.training(cpus_per_node=10, host_memory_bytes_per_node=1e9, wall_time_s=61.0)
     job = job_of(plans.plan(plans.choice(time_s=None)), settings)
     assert (job.cpus_per_node, job.memory_bytes, job.saving.wall_time_s) == (9, 900_000_000, 61.0)
+
+
+def test_two_kinds_of_machine_with_shares_are_not_launched_as_one() -> None:
+    share = PlannedShare(device="RTX 4090", num_devices=2, items_per_device=8)
+    with pytest.raises(InvalidInputError, match="unequal shares of each batch"):
+        job_of(plans.plan(plans.choice(shares=(share, share))), plans.training())
 
 
 def test_there_is_no_such_choice() -> None:

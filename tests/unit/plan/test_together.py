@@ -9,7 +9,7 @@ import pytest
 
 from paceline.catalog import load_catalog
 from paceline.catalog.entities import Catalog, Machine, Offer, Source
-from paceline.plan import Goal, Work, make_plan
+from paceline.plan import Goal, Work, dump_plan, load_plan, make_plan
 from paceline.planfile import PlanFile, PlannedChoice
 from paceline.trace import load_workload
 
@@ -38,7 +38,9 @@ def planned(facts: Catalog, *, task: str = "train", **goal: object) -> PlanFile:
 
 
 def together(*machines: Machine) -> PlannedChoice:
-    return planned(catalog(*machines), pins={"offer": "one + other"}).choices[0]
+    plan = planned(catalog(*machines), pins={"offer": "one + other"})
+    assert load_plan(dump_plan(plan)) == plan
+    return plan.choices[0]
 
 
 def test_equal_machines_together_are_the_plain_plan_on_two_nodes() -> None:
