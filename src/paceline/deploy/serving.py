@@ -116,6 +116,7 @@ def _torchserve_script(job: Job, image: str, needs: tuple[str, ...]) -> str:
 
 def _torchserve_config(job: Job) -> str:
     """Addresses, and the model with the plan's batch as the largest."""
+    facts = sizing()["torchserve"]
     archive, num_workers = f"{job.name}.mar", max(1, job.devices_per_node)
     delay_ms = max(1, round(sizing()["serving"]["max_queue_delay_us"] / 1e3))
     model = {
@@ -127,12 +128,12 @@ def _torchserve_config(job: Job) -> str:
         "maxBatchDelay": delay_ms,
     }
     properties = {
-        "inference_address": f"http://0.0.0.0:{_port('inference_port', 'torchserve')}",
-        "management_address": f"http://127.0.0.1:{_port('management_port', 'torchserve')}",
-        "metrics_address": f"http://0.0.0.0:{_port('metrics_port', 'torchserve')}",
+        "inference_address": f"http://{facts['served_host']}:{facts['inference_port']}",
+        "management_address": f"http://{facts['inner_host']}:{facts['management_port']}",
+        "metrics_address": f"http://{facts['served_host']}:{facts['metrics_port']}",
         "number_of_gpu": job.devices_per_node,
         "load_models": archive,
-        "models": json.dumps({job.name: {"1.0": model}}),
+        "models": json.dumps({job.name: {facts["model_version"]: model}}),
     }
     return "".join(f"{key}={value}\n" for key, value in properties.items())
 
