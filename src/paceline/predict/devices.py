@@ -71,7 +71,9 @@ class DeviceTable:
             values = (fact(device) for device in devices)
             return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
 
-        peaks = [column(lambda d, key=key: d.peak_flop_per_s.get(key)) for key in PEAK_KEYS]  # type: ignore[misc]
+        def peak(key: str) -> FloatArray:
+            return column(lambda device: device.peak_flop_per_s.get(key))
+
         return cls(
             names=tuple(d.name for d in devices),
             families=tuple(d.family for d in devices),
@@ -86,7 +88,7 @@ class DeviceTable:
             tdp_w=column(lambda d: d.tdp_w),
             year=column(lambda d: d.year),
             host_bytes_per_s=column(lambda d: d.pcie_bytes_per_s),
-            peaks=np.stack(peaks, axis=1),
+            peaks=np.stack([peak(key) for key in PEAK_KEYS], axis=1),
         )
 
 
