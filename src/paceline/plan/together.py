@@ -103,10 +103,8 @@ def search_together(ground: Ground) -> WholeStrategies | None:
 
 def _cells(ground: Ground, place: Place) -> Iterator[tuple[int, int]]:
     """Configurations that both kinds run, each with a batch whose spread stands for the first."""
-    forecast, rows = (
-        ground.forecast,
-        {device.name: row for row, device in enumerate(ground.devices)},
-    )
+    forecast = ground.forecast
+    rows = {device.name: row for row, device in enumerate(ground.devices)}
     devices = [rows[part.device.name] for part in place.parts]
     is_known = np.all(np.isfinite(forecast.step_s[:, devices]).any(axis=2), axis=1)
     for configuration in np.flatnonzero(is_known & (forecast.tensor_degree == 1)).tolist():
