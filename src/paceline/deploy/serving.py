@@ -86,11 +86,14 @@ def tensorflow_serving(job: Job, settings: DeploySettings) -> Deployment:
 def torchserve(job: Job, settings: DeploySettings) -> Deployment:
     """``config.properties`` of TorchServe with one worker per device, and the script to start it.
 
-    The management port, which can register models, stays inside the container.
+    The management port, which can register models, stays inside the container. Releases from 0.11
+    on ask every request for a key that they write inside the container and renew each hour: they
+    are told not to, and whoever reaches the port is served.
     """
     image = _server_image(settings, "pytorch/torchserve:RELEASE-cpu or RELEASE-gpu")
     needs = (
         f"models/{job.name}.mar, from torch-model-archiver, whose handler takes batches",
+        "a network in which only callers reach the ports: requests are not asked for a key",
         *launch.driver_need(job),
     )
     return Deployment(
@@ -131,6 +134,7 @@ def _torchserve_config(job: Job) -> str:
         "inference_address": f"http://{facts['served_host']}:{facts['inference_port']}",
         "management_address": f"http://{facts['inner_host']}:{facts['management_port']}",
         "metrics_address": f"http://{facts['served_host']}:{facts['metrics_port']}",
+        "disable_token_authorization": "true",
         "number_of_gpu": job.devices_per_node,
         "load_models": archive,
         "models": json.dumps({job.name: {facts["model_version"]: model}}),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,6 +106,51 @@ def test_torchrun_trains_across_two_network_name_spaces(tmp_path: Path) -> None:
     assert [node.returncode for node in nodes] == [0, 0], outputs
     assert "rank 0 of 2 agrees ['3', 'two words']" in outputs[1] + outputs[0]
     assert (tmp_path / "state").read_text() == "3"
+
+
+HANDLER = '''\
+"""Says how many requests came together."""
+
+
+class Handler:
+    def initialize(self, context):
+        pass
+
+    def handle(self, requests, context):
+        return [str(len(requests))] * len(requests)
+'''
+
+
+def test_a_real_torchserve_gathers_the_planned_batch(tmp_path: Path) -> None:
+    if shutil.which("torchserve") is None or shutil.which("java") is None:
+        pytest.skip("needs the packages torchserve and torch-model-archiver, and Java, on the path")
+    made = deploy(plans.cpu(), "torchserve", settings_for("torchserve"))
+    folder, properties = tmp_path, made.files[1].text
+    (folder / "config.properties").write_text(properties)
+    (folder / "handler.py").write_text(HANDLER)
+    found = dict(line.split("=", 1) for line in properties.splitlines())
+    (name,) = json.loads(found["models"])
+    subprocess.run(["torch-model-archiver", "--model-name", name, "--version", "1.0", "--handler",
+                    "handler.py", "--export-path", "."], cwd=folder, check=True)  # fmt: skip
+    server = subprocess.Popen(
+        ["torchserve", "--start", "--foreground", "--no-config-snapshots", "--model-store=.",
+         "--ts-config=config.properties"], cwd=folder, start_new_session=True,
+    )  # fmt: skip
+    port = found["inference_address"].rpartition(":")[2]
+    try:
+        _wait_for(lambda: _posted(f"http://127.0.0.1:{port}/predictions/{name}") == "1")
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(timeout=30)
+
+
+def _posted(address: str) -> str:
+    """What a server answers; nothing while it does not."""
+    try:
+        with urllib.request.urlopen(address, data=b"x", timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
 
 
 @pytest.fixture(scope="module")
