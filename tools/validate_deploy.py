@@ -26,7 +26,7 @@ HEAD = """# Launch files against their targets' own validators
 
 Written by `python tools/validate_deploy.py`; last run {today}. For each target the files of one
 plan must be accepted and ten copies, each broken in one place, refused. Real runs (torchrun between
-two network name spaces, sbatch on a real Slurm) are tests marked `validators`.
+two network name spaces, sbatch on a real Slurm, TorchServe) are tests marked `validators`.
 
 | target | checked by | whole files | broken copies refused |
 | --- | --- | --- | --- |
