@@ -26,6 +26,7 @@ class PlanOptions(TypedDict, total=False):
     ttft: str
     throughput: str | float
     power_limit: str
+    cooling_limit: str
     vendor: str
     cloud: str
     region: str
@@ -72,6 +73,9 @@ GOAL_OPTIONS = (
     TextOption(name="throughput", example="5k", help="Samples or tokens per second, at least."),
     TextOption(
         name="power-limit", example="1.2kW", help="Rated power of all devices together, at most."
+    ),
+    TextOption(
+        name="cooling-limit", example="3kW", help="Heat that your own room takes away, at most."
     ),
     TextOption(name="vendor", example="NVIDIA,AMD", help="Accepted makers."),
     TextOption(name="cloud", example="Lambda,own", help="Accepted clouds; own is your machines."),

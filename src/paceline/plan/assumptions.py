@@ -52,6 +52,9 @@ def goal_text(search: Search) -> str:
         if goal.min_samples_per_s
         else "",
         f"at most {goal.power_limit_w:g} W of rated power" if goal.power_limit_w else "",
+        f"at most {goal.cooling_limit_w:g} W of heat in the own room"
+        if goal.cooling_limit_w
+        else "",
     ]
     constraints = ", ".join(text for text in stated if text)
     chance = f" (chance ≥ {format_percent(goal.confidence)})" if constraints else ""

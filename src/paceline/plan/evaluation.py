@@ -78,6 +78,7 @@ class Evaluation:
         ttft_s: To the first token; NaN where it does not apply.
         energy_j_per_sample: Device energy; NaN if the power is unknown.
         power_w: Rated power of all devices; NaN if unknown.
+        heat_w: What warms the user's own room; NaN if unknown.
         pareto_time: What stands for time on the Pareto front.
         pareto_cost: What stands for cost there.
     """
@@ -101,6 +102,7 @@ class Evaluation:
     ttft_s: FloatArray
     energy_j_per_sample: FloatArray
     power_w: FloatArray
+    heat_w: FloatArray
     pareto_time: FloatArray
     pareto_cost: FloatArray
 
@@ -161,6 +163,7 @@ def evaluate(
         ttft_s=forecast.ttft_s[cell] + tensor.first_s,
         energy_j_per_sample=_energy_j_per_sample(candidates, places, forecast, cell, amount),
         power_w=candidates.num_devices * places.tdp_w[candidates.place],
+        heat_w=candidates.num_nodes * places.heat_w[candidates.place],
         pareto_time=pareto_time,
         pareto_cost=pareto_cost,
     )
@@ -400,6 +403,10 @@ def _tensor_times(
     return _TensorTimes(first_s=first_s, repeated_s=repeated_s, step_s=total_s)
 
 
+#: Options that state a power, as words.
+IN_WATTS = {"--power-limit": "a power limit", "--cooling-limit": "a cooling limit"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Constraint:
     """One constraint over all candidates.
@@ -448,6 +455,7 @@ def constraints(evaluation: Evaluation, goal: Goal, amount: Amount) -> tuple[Con
         ("first token too late", "--ttft", goal.ttft_s, none, e.ttft_s, e.log_sigma),
         ("too low a throughput", served, slowest_s, none, 1.0 / e.samples_per_s, e.log_sigma),
         ("over the power limit", "--power-limit", goal.power_limit_w, none, e.power_w, none),
+        ("too hot for the room", "--cooling-limit", goal.cooling_limit_w, none, e.heat_w, none),
     )  # fmt: skip
     return tuple(
         Constraint(

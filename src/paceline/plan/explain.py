@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.plan.choices import bound_word, cell_of, mfu_frac, place_of
-from paceline.plan.evaluation import Constraint, objective_name
+from paceline.plan.evaluation import IN_WATTS, Constraint, objective_name
 from paceline.plan.notes import input_note
 from paceline.plan.place_table import BoolArray
 from paceline.plan.search import Search
@@ -173,6 +173,6 @@ def _limit_text(search: Search, constraint: Constraint, limit: float) -> str:
         return f"a {constraint.option[2:]} of {duration_up(limit)}"
     if constraint.option == "--budget":
         return f"a budget of {cost_value_text(search, rounded_up(limit))}"
-    if constraint.option == "--power-limit":
-        return f"a power limit of {rounded_up(limit):g} W"
+    if constraint.option in IN_WATTS:
+        return f"{IN_WATTS[constraint.option]} of {rounded_up(limit):g} W"
     return f"a throughput of {1.0 / limit:,.3g} {search.workload.sample_unit}/s"

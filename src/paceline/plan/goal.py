@@ -25,6 +25,7 @@ class Goal:
         deadline_s: The whole job must be done within.
         budget_usd: The whole job must cost no more.
         power_limit_w: Rated power of all devices together.
+        cooling_limit_w: Heat that the user's own room takes away; rented machines warm another's.
         latency_s: Time per output token of a language model, of one batch for the rest.
         ttft_s: Time to the first token of a language model.
         min_samples_per_s: Throughput of the whole job.
@@ -53,6 +54,7 @@ class Goal:
     deadline_s: float | None = None
     budget_usd: float | None = None
     power_limit_w: float | None = None
+    cooling_limit_w: float | None = None
     latency_s: float | None = None
     ttft_s: float | None = None
     min_samples_per_s: float | None = None
@@ -76,9 +78,9 @@ class Goal:
     pins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_positive(self, ("deadline_s", "budget_usd", "power_limit_w", "latency_s", "ttft_s"))
-        _check_positive(self, ("min_samples_per_s", "max_devices", "global_batch"))
-        _check_positive(self, ("max_price_age_days",))
+        _check_positive(self, ("deadline_s", "budget_usd", "latency_s", "ttft_s"))
+        _check_positive(self, ("power_limit_w", "cooling_limit_w", "min_samples_per_s"))
+        _check_positive(self, ("max_devices", "global_batch", "max_price_age_days"))
         for name in ("confidence", "memory_confidence"):
             _check_chance(name, getattr(self, name))
         _check_known("objective", (self.objective,), OBJECTIVES)

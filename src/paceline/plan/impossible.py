@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from paceline.errors import DoesNotFitError, NoOfferError
-from paceline.plan.evaluation import Constraint
+from paceline.plan.evaluation import IN_WATTS, Constraint
 from paceline.plan.places import PlaceSearch
 from paceline.plan.savings import savings_sentence
 from paceline.plan.search import Search
@@ -137,6 +137,6 @@ def _limit_text(search: Search, constraint: Constraint, limit: float) -> str:
         return duration_up(limit).replace(" ", "")
     if constraint.option == "--budget":
         return cost_value_text(search, rounded_up(limit)).replace(" ", "").lower()
-    if constraint.option == "--power-limit":
+    if constraint.option in IN_WATTS:
         return f"{rounded_up(limit):g}W"
     return f"{1.0 / limit * 0.999:.3g}"

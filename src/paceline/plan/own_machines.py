@@ -54,13 +54,21 @@ def owned_offers(catalog: Catalog, *, today: date) -> Iterable[OwnedOffer]:
 
 
 def electricity_usd_per_hour(device: Device, num_devices: int) -> float:
-    """Electricity of a machine under load: its devices at rated power, and the rest of it.
-
-    A CPU's own power is part of the rest. An unknown rated power counts as none beyond that.
-    """
-    accelerators_w = 0.0 if device.kind == "cpu" else (device.tdp_w or 0.0) * num_devices
-    total_w = host_power_w(device.device_class) + accelerators_w
+    """Electricity of a machine under load; an unknown rated power counts as none."""
+    total_w = machine_power_w(device, num_devices) or host_power_w(device.device_class)
     return total_w / 1e3 * electricity_usd_per_kwh(ELECTRICITY_REGION).value
+
+
+def machine_power_w(device: Device, num_devices: int) -> float | None:
+    """Power of a machine under load: its devices at rated power, and the rest of it.
+
+    A CPU's own power is part of the rest. None if the rated power is unknown.
+    """
+    if device.kind == "cpu" or not num_devices:
+        return host_power_w(device.device_class)
+    if device.tdp_w is None:
+        return None
+    return host_power_w(device.device_class) + device.tdp_w * num_devices
 
 
 def host_power_w(device_class: DeviceClass = "workstation") -> float:

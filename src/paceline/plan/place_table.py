@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog.entities import Device
+from paceline.plan.own_machines import machine_power_w
 from paceline.plan.places import Place
 from paceline.plan.price import RentalTerms, rental_terms
 from paceline.trace.graph import FloatArray
@@ -28,6 +29,7 @@ class PlaceTable:
         usd_per_hour: Price of one machine; NaN if unknown.
         memory_bytes: Usable memory of one device.
         tdp_w: Rated power of one device; NaN if unknown.
+        heat_w: What one machine warms the user's own room with, under load; 0 where it is rented.
         has_device_link: Whether devices of a machine can exchange gradients.
         has_node_link: Whether several machines can work together.
         is_ranked: Whether the price is fresh enough to be ranked.
@@ -47,6 +49,7 @@ class PlaceTable:
     usd_per_hour: FloatArray
     memory_bytes: FloatArray
     tdp_w: FloatArray
+    heat_w: FloatArray
     has_device_link: BoolArray
     has_node_link: BoolArray
     is_ranked: BoolArray
@@ -78,6 +81,7 @@ class PlaceTable:
             usd_per_hour=np.full(num, np.nan),
             memory_bytes=memory_bytes,
             tdp_w=tdp_w,
+            heat_w=zeros,
             has_device_link=has_device_link,
             has_node_link=np.zeros(num, dtype=bool),
             is_ranked=np.zeros(num, dtype=bool),
@@ -121,6 +125,7 @@ def place_table(
         usd_per_hour=column([p.usd_per_hour for p in places]),
         memory_bytes=np.nan_to_num(column([place_memory_bytes(p) for p in places]), nan=0.0),
         tdp_w=column([_rated_power_w(p) for p in places]),
+        heat_w=column([_heat_w(p) for p in places]),
         has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
         has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
         is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),
@@ -146,6 +151,14 @@ def _rated_power_w(place: Place) -> float | None:
     rated = [(part.device.tdp_w, num_devices(part)) for part in kinds]
     total = sum((tdp_w or np.nan) * count for tdp_w, count in rated)
     return None if np.isnan(total) else total / sum(count for _, count in rated)
+
+
+def _heat_w(place: Place) -> float | None:
+    """All that machines draw becomes heat, in the user's room if they stand there."""
+    if not place.is_owned:
+        return 0.0
+    drawn = [machine_power_w(part.device, num_devices(part)) for part in place.parts or (place,)]
+    return None if None in drawn else sum(one or 0.0 for one in drawn)
 
 
 def place_memory_bytes(place: Place) -> float | None:

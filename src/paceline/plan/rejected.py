@@ -43,6 +43,7 @@ _NOUNS = {
     "first token too late": "offer with a first token too late",
     "too low a throughput": "offer with too low a throughput",
     "over the power limit": "offer over the power limit",
+    "too hot for the room": "own machine too hot for the room",
     "no framework": "offer of devices that no framework release supports",
     "not predicted": "offer of devices that cannot be predicted",
     "too uncertain": "offer of devices predicted too loosely to rank",

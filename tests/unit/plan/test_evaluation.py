@@ -150,6 +150,16 @@ def test_a_deadline_holds_at_its_chance(confidence):
     assert ((np.array(chance) >= confidence) == constraint.is_met)[clear].all()
 
 
+def test_a_room_that_takes_away_less_heat_leaves_out_what_is_hotter_and_what_is_unknown():
+    _, _, figures = evaluated()
+    figures.heat_w[:] = 2000.0
+    figures.heat_w[:2] = 0.0, np.nan
+    (constraint,) = constraints(figures, Goal(cooling_limit_w=1999.0), JOB)
+    assert constraint.is_met.tolist() == [True] + [False] * (len(figures.heat_w) - 1)
+    (constraint,) = constraints(figures, Goal(cooling_limit_w=2000.0), JOB)
+    assert constraint.is_met.sum() == len(figures.heat_w) - 1
+
+
 def test_an_unknown_power_does_not_keep_a_power_limit():
     _, _, figures = evaluated()
     figures.power_w[:] = np.nan

@@ -21,11 +21,13 @@ def test_every_kind_of_option_is_read_in_si_units():
     goal = parse_goal(
         {
             "deadline": "24h", "budget": "50usd", "latency": "50ms", "power-limit": "1.2kW",
+            "cooling-limit": "3kW",
             "vendor": "NVIDIA,AMD", "spot": "yes", "max-devices": "4k", "confidence": "90%",
             "pin": "offer=aws/p5.48xlarge,nodes=2",
         }
     )  # fmt: skip
     assert (goal.deadline_s, goal.budget_usd, goal.latency_s) == (86_400.0, 50.0, 0.05)
+    assert goal.cooling_limit_w == 3000.0
     assert (goal.power_limit_w, goal.vendors) == (1200.0, ("NVIDIA", "AMD"))
     assert (goal.allow_spot, goal.max_devices, goal.confidence) == (True, 4000, 0.9)
     assert goal.pins == {"offer": "aws/p5.48xlarge", "nodes": "2"}

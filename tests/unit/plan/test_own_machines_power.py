@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
+
+import numpy as np
 
 from paceline.catalog import Catalog, Machine, find_device, load_catalog
 from paceline.plan.goal import Goal
 from paceline.plan.own_machines import electricity_usd_per_hour, host_power_w
+from paceline.plan.place_table import place_table
 from paceline.plan.places import find_places
 
 CATALOG = load_catalog()
@@ -16,6 +20,20 @@ def test_a_board_draws_its_rated_power_and_a_workstation_more_than_its_card() ->
     assert host_power_w("laptop") < host_power_w()
     ratio = electricity_usd_per_hour(card, 1) / electricity_usd_per_hour(board, 1)
     assert ratio > card.tdp_w / board.tdp_w
+
+
+def test_an_own_machine_warms_its_room_with_all_it_draws_and_a_rented_one_another() -> None:
+    machine = Machine(name="desk", device_name="GeForce RTX 4090", num_devices=2)
+    found = find_places(replace(CATALOG, machines=(machine,)), Goal(), today=date(2026, 11, 20))
+    places = [place for place in found.places if place.device.name == machine.device_name]
+    table = place_table(
+        places, [places[0].device], [np.inf] * len(places), today=date(2026, 11, 20), setup_s=0.0
+    )
+    tdp_w = places[0].device.tdp_w
+    for place, heat_w in zip(places, table.heat_w, strict=True):
+        drawn_w = host_power_w() + place.offer.num_devices * tdp_w
+        assert heat_w == (drawn_w if place.is_owned else 0.0)
+    assert {place.is_owned for place in places} == {True, False}
 
 
 def test_machines_of_ones_own_are_no_old_prices() -> None:
