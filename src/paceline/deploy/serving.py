@@ -86,9 +86,9 @@ def tensorflow_serving(job: Job, settings: DeploySettings) -> Deployment:
 def torchserve(job: Job, settings: DeploySettings) -> Deployment:
     """``config.properties`` of TorchServe with one worker per device, and the script to start it.
 
-    The management port, which can register models, stays inside the container. Releases from 0.11
-    on ask every request for a key that they write inside the container and renew each hour: they
-    are told not to, and whoever reaches the port is served.
+    The management port, which can register models, stays inside the container. Unless told not to,
+    the server asks every request for a key that it writes inside the container and renews each
+    hour; whoever reaches the port is served.
     """
     image = _server_image(settings, "pytorch/torchserve:RELEASE-cpu or RELEASE-gpu")
     needs = (
