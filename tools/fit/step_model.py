@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fit.options import FitOptions
-from fit.steps import FRAMEWORKS, Steps
+from fit.steps import FRAMEWORKS, Steps, select
 from paceline.predict.device_effects import EFFECT_OF_MODEL, NUM_LAWS, Effect
 from paceline.predict.features import PRODUCT_FEATURES, STREAM_FEATURES
 from paceline.predict.sustained import power_budget
@@ -132,28 +132,26 @@ def step_batch(
         traits: Log traits of each device, (number of laws, number of effects).
         names: Devices that were fitted, in order; others have no effect of their own.
     """
-    number = np.full(len(steps.step_s), -1)
-    number[chosen] = np.arange(len(chosen))
-    rows = {}
-    for model, r in steps.rows.items():
-        keep = number[r.step] >= 0
-        if keep.any():
-            rows[model] = (
-                torch.from_numpy(np.ascontiguousarray(r.features[keep], dtype=np.float32)),
-                torch.from_numpy((r.bound_s[keep]).astype(np.float32)),
-                torch.from_numpy((r.power_s[keep]).astype(np.float32)),
-                torch.from_numpy(r.launches[keep].astype(np.float32)),
-                torch.from_numpy(number[r.step[keep]].astype(np.int64)),
-            )
-    kernels = np.stack([steps.forward_kernels, steps.backward_kernels], 1)[chosen]
+    some = select(steps, chosen)
+    rows = {
+        model: (
+            torch.from_numpy(np.ascontiguousarray(r.features, dtype=np.float32)),
+            torch.from_numpy(r.bound_s.astype(np.float32)),
+            torch.from_numpy(r.power_s.astype(np.float32)),
+            torch.from_numpy(r.launches.astype(np.float32)),
+            torch.from_numpy(r.step.astype(np.int64)),
+        )
+        for model, r in some.rows.items()
+    }
+    kernels = np.stack([some.forward_kernels, some.backward_kernels], 1)
     return {
         "rows": rows,
         "kernels": torch.from_numpy(kernels.astype(np.float32)),
-        "framework": torch.from_numpy(steps.framework[chosen].astype(np.int64)),
-        "compiled": torch.from_numpy(steps.is_compiled[chosen].astype(np.int64)),
-        "target": torch.from_numpy(np.log(steps.step_s[chosen]).astype(np.float32)),
-        "traits": traits_of(steps.device[chosen], traits),
-        "device": _places(steps.device[chosen], names),
+        "framework": torch.from_numpy(some.framework.astype(np.int64)),
+        "compiled": torch.from_numpy(some.is_compiled.astype(np.int64)),
+        "target": torch.from_numpy(np.log(some.step_s).astype(np.float32)),
+        "traits": traits_of(some.device, traits),
+        "device": _places(some.device, names),
     }
 
 

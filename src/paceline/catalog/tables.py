@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from datetime import date
 from functools import lru_cache
-from importlib import resources
 from typing import Literal, cast
 
 from paceline.catalog.entities import (
@@ -20,6 +18,7 @@ from paceline.catalog.entities import (
     OfferStatus,
     Source,
 )
+from paceline.shipped import shipped_rows
 
 Row = dict[str, str]
 
@@ -29,8 +28,7 @@ _PEAK_PREFIX, _PEAK_SUFFIX = "peak_", "_flop_per_s"
 
 def read_rows(table: str) -> Iterator[Row]:
     """Rows of one shipped table, as text."""
-    text = resources.files("paceline.catalog").joinpath("data", table).read_text("utf-8")
-    return csv.DictReader(text.splitlines())
+    return iter(shipped_rows("catalog", table))
 
 
 @lru_cache(maxsize=1)

@@ -9,16 +9,15 @@ Sources:
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
+from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 from paceline.units import DAY_S
 
@@ -103,10 +102,8 @@ def straggler_factor(num_ranks: npt.ArrayLike, step_variation_frac: float) -> Fl
 @cache
 def step_variation_frac() -> float:
     """Standard deviation of one rank's step over its mean, from ``data/synchronisation.csv``."""
-    path = resources.files("paceline.parallel") / "data" / "synchronisation.csv"
-    with path.open(encoding="utf-8") as lines:
-        rows = {row["name"]: row["value"] for row in csv.DictReader(lines)}
-    return float(rows["step_variation_frac"])
+    rows = shipped_rows("parallel", "synchronisation.csv")
+    return float({row["name"]: row["value"] for row in rows}["step_variation_frac"])
 
 
 def _best_interval_s(checkpoint_s: float, mtbf_s: float) -> float:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from importlib import resources
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog.entities import Link
+from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
@@ -106,9 +105,7 @@ def coefficient_kind(link: Link | None) -> tuple[str, float]:
 @cache
 def load_coefficients() -> Coefficients:
     """Coefficients by kind of link, from ``data/collectives.csv`` (source in each row)."""
-    path = resources.files("paceline.parallel") / "data" / "collectives.csv"
-    with path.open(encoding="utf-8") as lines:
-        return read_coefficients(list(csv.DictReader(lines)))
+    return read_coefficients(shipped_rows("parallel", "collectives.csv"))
 
 
 def read_coefficients(rows: Sequence[Mapping[str, str]]) -> Coefficients:

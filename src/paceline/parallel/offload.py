@@ -8,16 +8,15 @@ Source: Ren et al., "ZeRO-Offload", USENIX ATC 2021, sections 4.1 and 5.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.errors import DoesNotFitError, MissingFactError
 from paceline.parallel.rank_program import StateBytes
+from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 from paceline.units import format_bytes
 
@@ -78,9 +77,7 @@ def host_of(cluster: Cluster) -> Host:
 @cache
 def host_parameters_per_s() -> float:
     """Parameters that the processors of a node update per second with Adam, as published."""
-    path = resources.files("paceline.parallel") / "data" / "host_update.csv"
-    with path.open(encoding="utf-8") as lines:
-        rows = {row["optimizer"]: row for row in csv.DictReader(lines)}
+    rows = {row["optimizer"]: row for row in shipped_rows("parallel", "host_update.csv")}
     return float(rows["adam"]["parameters_per_s"])
 
 

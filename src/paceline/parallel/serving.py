@@ -12,12 +12,10 @@ Sources:
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 
 import numpy as np
 
@@ -28,6 +26,7 @@ from paceline.parallel.collectives import RankGroup, all_reduce_s
 from paceline.parallel.links import LinkTable
 from paceline.parallel.tensor_parallel import CollectiveTable, split_graph
 from paceline.predict import Calibration, DeviceTable, Points, predict_pass
+from paceline.shipped import shipped_rows
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import FloatArray, Graph, OpKind, monomials
 from paceline.trace.lowering import lower
@@ -266,12 +265,9 @@ def engine_all_reduce_s(message_bytes: FloatArray, num_ranks: int, link: Link | 
 @cache
 def _engine_sums() -> dict[tuple[str, float], dict[str, float]]:
     """Constants by kind and peak of the link."""
-    path = resources.files("paceline.parallel") / "data" / "engine_all_reduce.csv"
-    with path.open(encoding="utf-8") as lines:
-        rows = list(csv.DictReader(lines))
     return {
         (row["kind"], float(row["peak_bytes_per_s"])): {
             name: float(value) for name, value in row.items() if name not in ("kind", "source")
         }
-        for row in rows
+        for row in shipped_rows("parallel", "engine_all_reduce.csv")
     }

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
-from importlib import resources
 from typing import Literal, get_args
 
 from paceline.catalog.entities import Offer
@@ -21,6 +19,7 @@ from paceline.plan.interruption import (
     interruptions_per_s,
 )
 from paceline.planfile import Interval
+from paceline.shipped import shipped_rows
 from paceline.units import DAY_S, HOUR_S
 
 Term = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
@@ -289,5 +288,4 @@ def _per_byte(usd_per_gb: str) -> float | None:
 
 @lru_cache(maxsize=1)
 def _billing_rows() -> dict[str, dict[str, str]]:
-    data = resources.files("paceline.catalog").joinpath("data", "billing_terms.csv")
-    return {r["cloud"]: r for r in csv.DictReader(data.read_text("utf-8").splitlines())}
+    return {row["cloud"]: row for row in shipped_rows("catalog", "billing_terms.csv")}

@@ -7,14 +7,13 @@ work otherwise and use no asynchronous matrix units.
 
 from __future__ import annotations
 
-import csv
 from functools import cache
-from importlib import resources
 
 import numpy as np
 
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
+from paceline.shipped import shipped_rows
 
 
 def log10_slower(devices: DeviceTable, kernels: str) -> Array:
@@ -37,9 +36,7 @@ def log10_slower(devices: DeviceTable, kernels: str) -> Array:
 
 @cache
 def _slowdowns() -> dict[tuple[str, str], float]:
-    path = resources.files("paceline.predict") / "data" / "attention_kernels.csv"
-    with path.open(encoding="utf-8") as lines:
-        return {
-            (row["kernels"], row["architecture"]): float(row["slowdown"])
-            for row in csv.DictReader(lines)
-        }
+    return {
+        (row["kernels"], row["architecture"]): float(row["slowdown"])
+        for row in shipped_rows("predict", "attention_kernels.csv")
+    }

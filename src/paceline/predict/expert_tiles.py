@@ -13,15 +13,14 @@ Sources:
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 import numpy as np
 
 from paceline.predict.features import Array
 from paceline.predict.tiles import Engine, TileConstants, tiled_s
+from paceline.shipped import shipped_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +46,7 @@ def expert_constants(weight_bytes: float) -> ExpertConstants:
     >>> expert_constants(1.0).layer_s < 1e-4
     True
     """
-    path = resources.files("paceline.predict") / "data" / "expert_tiles.csv"
-    with path.open(encoding="utf-8") as lines:
-        rows = list(csv.DictReader(lines))
+    rows = shipped_rows("predict", "expert_tiles.csv")
     row = min(rows, key=lambda one: abs(float(one["weight_bytes"]) - weight_bytes))
     values = {name: float(row[name]) for name in TileConstants.__slots__}
     return ExpertConstants(

@@ -8,14 +8,13 @@ main process are ceilings of their own. Costs per stage were measured (``data/st
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import resources
 from typing import Literal
 
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.shipped import shipped_rows
 
 Encoding = Literal["jpeg", "png", "raw"]
 SentAs = Literal["uint8", "float32"]
@@ -283,7 +282,7 @@ def sample_format(name: str) -> SampleFormat:
     Raises:
         UnknownNameError: None of that name.
     """
-    rows = {row["name"]: row for row in _rows("sample_formats.csv")}
+    rows = {row["name"]: row for row in shipped_rows("predict", "sample_formats.csv")}
     row = rows.get(name.lower())
     if row is None:
         raise UnknownNameError.from_name("data set", name, rows)
@@ -303,7 +302,10 @@ def storage_read_bytes_per_s(name: str) -> float:
     Raises:
         UnknownNameError: No such kind.
     """
-    rates = {row["name"]: float(row["read_bytes_per_s"]) for row in _rows("storage_rates.csv")}
+    rates = {
+        row["name"]: float(row["read_bytes_per_s"])
+        for row in shipped_rows("predict", "storage_rates.csv")
+    }
     if name not in rates:
         raise UnknownNameError.from_name("storage", name, rates)
     return rates[name]
@@ -363,10 +365,5 @@ def _shrink_frac(pipeline: InputPipeline) -> float:
 def _stage_costs() -> dict[str, tuple[float, float, float]]:
     return {
         row["stage"]: (float(row["fixed_s"]), float(row["s_per_byte"]), float(row["s_per_pixel"]))
-        for row in _rows("stage_costs.csv")
+        for row in shipped_rows("predict", "stage_costs.csv")
     }
-
-
-def _rows(table: str) -> list[dict[str, str]]:
-    data = resources.files("paceline.predict").joinpath("data", table)
-    return list(csv.DictReader(data.read_text("utf-8").splitlines()))

@@ -11,14 +11,13 @@ that the allocator holds) and *process* (reserved, workspaces and the driver's c
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 import numpy as np
 
 from paceline.predict.prediction import Points
+from paceline.shipped import shipped_rows
 from paceline.trace.costs import MemoryTable, Platform
 from paceline.trace.graph import FloatArray, monomials
 
@@ -58,8 +57,7 @@ class ProcessMemory:
 @cache
 def process_memory(platform: Platform) -> ProcessMemory:
     """The constants of a platform, from ``data/process_memory.csv``."""
-    text = files("paceline.predict").joinpath("data", "process_memory.csv").read_text("utf-8")
-    rows = {row["platform"]: row for row in csv.DictReader(text.splitlines())}
+    rows = {row["platform"]: row for row in shipped_rows("predict", "process_memory.csv")}
     names = ProcessMemory.__dataclass_fields__
     return ProcessMemory(**{name: float(rows[platform][name]) for name in names})
 

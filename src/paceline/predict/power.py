@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import PEAK_KEYS, DeviceTable
+from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 
 #: Threads of a warp.
@@ -74,11 +74,9 @@ def sustained_clock_frac(devices: DeviceTable, calibration: Calibration) -> Floa
 @cache
 def _fed_fracs() -> dict[str, float]:
     """Warps that schedulers issue per cycle over those that the lanes could run, where fewer."""
-    text = files("paceline.predict").joinpath("data", "issue_limits.csv").read_text("utf-8")
-    rows = csv.DictReader(text.splitlines())
     return {
         row["compute_capability"]: int(row["num_schedulers"]) * _WARP / int(row["num_lanes"])
-        for row in rows
+        for row in shipped_rows("predict", "issue_limits.csv")
     }
 
 

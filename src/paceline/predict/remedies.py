@@ -6,14 +6,13 @@ Each remedy is a rewrite that is carried out: the figures are those of the rewri
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 import numpy as np
 
 from paceline.errors import PacelineError
+from paceline.shipped import shipped_rows
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import Graph, monomials
 from paceline.trace.lowering import lower
@@ -76,8 +75,7 @@ def memory_remedies(
 @cache
 def _known(task: Task) -> tuple[tuple[str, str], ...]:
     """Settings and price of each rewrite that can lower a peak."""
-    text = files("paceline.predict").joinpath("data", "memory_remedies.csv").read_text("utf-8")
-    rows = csv.DictReader(text.splitlines())
+    rows = shipped_rows("predict", "memory_remedies.csv")
     return tuple((row["settings"], row["price"]) for row in rows if row["task"] == task)
 
 

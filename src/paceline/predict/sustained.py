@@ -7,10 +7,8 @@ when it trains; boards with more arithmetic per watt lose more.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +19,7 @@ from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.groups import Group, groups_of_rows
 from paceline.predict.kernels import RowShapes, RowTimes, row_times
+from paceline.shipped import shipped_rows
 from paceline.trace.costs import LoweredPass
 
 _MATRIX_GROUPS = (
@@ -49,10 +48,8 @@ class PowerBudget:
 @cache
 def power_budget() -> PowerBudget:
     """The law's constants, from ``data/sustained_clock.csv`` (source in each row)."""
-    path = resources.files("paceline.predict") / "data" / "sustained_clock.csv"
-    with path.open(encoding="utf-8") as lines:
-        values = {row["name"]: float(row["value"]) for row in csv.DictReader(lines)}
-    return PowerBudget(**values)
+    rows = shipped_rows("predict", "sustained_clock.csv")
+    return PowerBudget(**{row["name"]: float(row["value"]) for row in rows})
 
 
 def sustained_frac(
@@ -129,11 +126,8 @@ def power_flop(lowered: LoweredPass, shapes: RowShapes) -> Array:
 @cache
 def _energies() -> dict[float, float]:
     """Energy of an operation over one in 16 bits, by the bytes of its operands."""
-    path = resources.files("paceline.predict") / "data" / "operation_energy.csv"
-    with path.open(encoding="utf-8") as lines:
-        return {
-            float(row["operand_bytes"]): float(row["over_16_bits"]) for row in csv.DictReader(lines)
-        }
+    rows = shipped_rows("predict", "operation_energy.csv")
+    return {float(row["operand_bytes"]): float(row["over_16_bits"]) for row in rows}
 
 
 def power_s(flop: Array, devices: DeviceTable) -> Array:

@@ -13,15 +13,14 @@ Sources:
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
 import numpy as np
 
 from paceline.predict.features import Array
+from paceline.shipped import shipped_rows
 
 _TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (128, 32))
 #: Of batched products alone.
@@ -190,12 +189,10 @@ def batched_tiles(compute_capabilities: Sequence[str | None]) -> tuple[Array, Ar
 
 @cache
 def _batched_tiles() -> dict[str, tuple[float, float]]:
-    path = resources.files("paceline.predict") / "data" / "batched_tiles.csv"
-    with path.open(encoding="utf-8") as lines:
-        return {
-            row["compute_capability_major"]: (float(row["rows"]), float(row["columns"]))
-            for row in csv.DictReader(lines)
-        }
+    return {
+        row["compute_capability_major"]: (float(row["rows"]), float(row["columns"]))
+        for row in shipped_rows("predict", "batched_tiles.csv")
+    }
 
 
 def _tiles_of(engine: Engine) -> tuple[tuple[int, int], ...]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import platform
 import re
 import shutil
 import subprocess
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from paceline.catalog.entities import Catalog, Device, Machine
 from paceline.run.facts import GpuFacts, HostFacts, Vendor
 from paceline.run.nvml import Nvml, open_nvml
+from paceline.shipped import shipped_rows
 from paceline.units import format_bytes
 
 _ROOT = Path("/")
@@ -131,8 +130,8 @@ def _gpu_words(machine: Machine) -> str:
 @cache
 def _driver_names() -> dict[str, str]:
     """Drivers' names that do not carry the words of the catalogue's, from the data file."""
-    text = resources.files("paceline.run").joinpath("data/driver_names.csv").read_text()
-    return {row["driver_name"]: row["device_name"] for row in csv.DictReader(text.splitlines())}
+    rows = shipped_rows("run", "driver_names.csv")
+    return {row["driver_name"]: row["device_name"] for row in rows}
 
 
 def _words(name: str) -> frozenset[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
+from paceline.shipped import shipped_rows
 from paceline.trace.graph import OpKind
 
 #: Under autocast: run in the narrow format, in FP32, in the widest input's, or the first input's.
@@ -73,8 +72,7 @@ def find_rule(name_and_tag: str) -> OpRule:
 
 def read_table(name: str) -> list[dict[str, str]]:
     """Rows of a CSV file of this room's ``data`` folder."""
-    text = files("paceline.trace").joinpath("data", name).read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines()))
+    return shipped_rows("trace", name)
 
 
 def _rule(row: dict[str, str]) -> OpRule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from paceline.catalog.entities import Catalog, Machine, Offer, Source
 from paceline.plan import Goal, Work, dump_plan, load_plan, make_plan
 from paceline.planfile import PlanFile, PlannedChoice
 from paceline.trace import load_workload
+from paceline.trace.workload import Task
 
 TODAY = date(2026, 11, 20)
 FAST, SLOW = "GeForce RTX 4090", "GeForce RTX 3090"
@@ -19,20 +21,20 @@ TEN_GBIT = 1.25e9
 BATCH = 768
 
 
-def machine(name: str, device: str, **more: object) -> Machine:
-    facts = {"num_devices": 1, "network_bytes_per_s": TEN_GBIT, **more}
-    return Machine(name=name, device_name=device, **facts)  # type: ignore[arg-type]
+def machine(name: str, device: str, **more: Any) -> Machine:
+    facts: dict[str, Any] = {"num_devices": 1, "network_bytes_per_s": TEN_GBIT, **more}
+    return Machine(name=name, device_name=device, **facts)
 
 
 def catalog(*machines: Machine, offers: tuple[Offer, ...] = ()) -> Catalog:
     return replace(load_catalog(), machines=machines, offers=offers)
 
 
-def planned(facts: Catalog, *, task: str = "train", **goal: object) -> PlanFile:
-    stated = {"global_batch": BATCH, "objective": "time", "data": "ready", **goal}
+def planned(facts: Catalog, *, task: Task = "train", **goal: Any) -> PlanFile:
+    stated: dict[str, Any] = {"global_batch": BATCH, "objective": "time", "data": "ready", **goal}
     return make_plan(
-        load_workload("resnet50", task=task),  # type: ignore[arg-type]
-        Goal(**stated),  # type: ignore[arg-type]
+        load_workload("resnet50", task=task),
+        Goal(**stated),
         Work(num_samples=1e6, num_epochs=1), facts, today=TODAY,
     )  # fmt: skip
 

@@ -1,0 +1,21 @@
+"""Facts that ship with the package: CSV files with their sources, in the ``data`` of a room."""
+
+from __future__ import annotations
+
+import csv
+from importlib import resources
+
+
+def shipped_rows(room: str, table: str) -> list[dict[str, str]]:
+    """Rows of one shipped table, as text.
+
+    Args:
+        room: Package that owns the table, such as ``predict``.
+        table: Name of the file.
+
+    >>> shipped_rows("predict", "sustained_clock.csv")[0]["name"]
+    'j_per_flop'
+    """
+    path = resources.files(f"paceline.{room}") / "data" / table
+    with path.open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
