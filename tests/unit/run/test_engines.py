@@ -3,6 +3,7 @@
 Stacks that are missing are created first, with the user's own pip configuration.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,17 @@ def test_exported_models_give_the_numbers_of_the_framework_they_came_from(tmp_pa
     records = measure(tmp_path, names, ("mnist-cnn",), mode="forward")
     assert [r.outcome for r in records] == ["ok"] * 3
     assert max(r.numerical_difference for r in records) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["openvino", "tvm"])
+def test_an_engine_of_processors_times_nothing_under_the_name_of_a_gpu(name):
+    chosen = stack(name)
+    (cell,) = sweep_cells(
+        Sweep(workloads=("mnist-cnn",), batches=(1,), modes=("forward",)), [chosen]
+    )
+    request = make_request(cell, chosen, replace(SETTINGS, device="cuda"))
+    result = run_worker(chosen.command(), request, limits=Limits(timeout_s=60.0))
+    assert (result.ending, "device `cuda`" in result.reason) == ("unsupported", True)
 
 
 @pytest.mark.parametrize("model", PARAMETERS)

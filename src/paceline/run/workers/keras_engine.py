@@ -20,18 +20,21 @@ from engine import (
 def serve(request, progress):
     """Build, time, and describe one cell."""
     name = os.environ.get("KERAS_BACKEND", "tensorflow")
-    prepare = {"tensorflow": _prepare_tensorflow, "jax": _prepare_jax, "torch": _prepare_torch}[
-        name
-    ]
+    prepare = {"tensorflow": _prepare_tensorflow, "jax": _prepare_jax, "torch": _prepare_torch}
+    if request.get("device") == "cpu":
+        _hide_gpus()
     try:
-        prepare(request)
+        prepare[name](request)
         import keras
     except ImportError as error:
         raise RequestError("no-framework", "this Python lacks %s: %s" % (name, error)) from None
     backend = {"tensorflow": TensorFlowBackend, "jax": JaxBackend, "torch": TorchBackend}[name]()
     if request["action"] == "hello":
         return describe(backend)
-    unsupported(request, precision=("fp32", "bf16", "fp16"), compiler=backend.compilers)
+    places = ("cpu", "cuda") if backend.devices() else ("cpu",)
+    unsupported(
+        request, precision=("fp32", "bf16", "fp16"), compiler=backend.compilers, device=places
+    )
     if request["precision"] != "fp32":
         dtype = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}[request["precision"]]
         keras.mixed_precision.set_global_policy(dtype)
@@ -93,6 +96,12 @@ def make_model(request):
         )
     builder, kind, shape = keras_models.ZOO[name]
     return builder(), kind, shape
+
+
+def _hide_gpus():
+    """Keep the backend off the GPUs: each of them takes one without being asked."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ["JAX_PLATFORMS"] = "cpu"
 
 
 def _prepare_tensorflow(request):
@@ -352,7 +361,7 @@ class TorchBackend(object):
 
         if request["num_devices"] > 1:
             raise RequestError("unsupported", "measure several devices with the torch stack")
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = request["device"]
         x, y = torch.tensor(inputs, device=device), torch.tensor(targets, device=device).long()
         run = torch.compile(model) if request["compiler"] == "compiled" else model
         optimizer = make_optimizer(keras, request)

@@ -40,7 +40,8 @@ def serve(request, progress):
         raise RequestError("no-framework", "this Python has no mxnet (%s)" % error) from None
     if request["action"] == "hello":
         return describe(mxnet)
-    unsupported(request, precision=("fp32",), compiler=COMPILERS, num_devices=(1,))
+    places = ("cpu", "cuda") if mxnet.context.num_gpus() else ("cpu",)
+    unsupported(request, precision=("fp32",), compiler=COMPILERS, num_devices=(1,), device=places)
     return measure(mxnet, request, progress)
 
 

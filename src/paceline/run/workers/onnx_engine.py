@@ -33,7 +33,12 @@ def serve(request, progress):
     if request["action"] == "hello":
         return describe(engine)
     unsupported(
-        request, precision=("fp32",), compiler=engine.compilers, mode=("forward",), num_devices=(1,)
+        request,
+        precision=("fp32",),
+        compiler=engine.compilers,
+        mode=("forward",),
+        num_devices=(1,),
+        device=engine.places,
     )
     return measure(engine, request, progress)
 
@@ -84,6 +89,7 @@ class OnnxRuntime(object):
 
     name = "onnxruntime"
     compilers = ("compiled", "eager")
+    places = ("cpu", "cuda")
 
     def __init__(self):
         import onnxruntime
@@ -127,6 +133,7 @@ class OpenVino(object):
 
     name = "openvino"
     compilers = ("compiled",)
+    places = ("cpu",)
 
     def __init__(self):
         import openvino
@@ -166,6 +173,7 @@ class Tvm(object):
 
     name = "tvm"
     compilers = ("compiled",)
+    places = ("cpu",)
 
     def __init__(self):
         import tvm
@@ -217,6 +225,7 @@ class TensorRt(object):
 
     name = "tensorrt"
     compilers = ("tensorrt",)
+    places = ("cuda",)
 
     def __init__(self):
         import tensorrt

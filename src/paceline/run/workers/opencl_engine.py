@@ -39,7 +39,7 @@ def serve(request, progress):
         import pyopencl as cl
     except ImportError as error:
         raise RequestError("no-framework", "this Python has no pyopencl (%s)" % error) from None
-    device = first_device(cl)
+    device = choose_device(cl, request.get("device"))
     answer = {
         "framework": "opencl",
         "framework_version": device.version.strip(),
@@ -57,16 +57,24 @@ def serve(request, progress):
     return dict(answer, results=results)
 
 
-def first_device(cl):
-    """A GPU if any platform has one, else the first device at all."""
+def choose_device(cl, place):
+    """The first device that the request means; without one, a GPU if any platform has one.
+
+    Args:
+        cl: The pyopencl module.
+        place: ``cpu``, ``cuda`` for a GPU, or None.
+    """
     try:
         devices = [d for platform in cl.get_platforms() for d in platform.get_devices()]
     except cl.Error as error:
         raise RequestError("unsupported", "no OpenCL driver is registered (%s)" % error) from None
-    if not devices:
-        raise RequestError("unsupported", "the OpenCL drivers show no device")
     gpus = [d for d in devices if d.type & cl.device_type.GPU]
-    return (gpus or devices)[0]
+    others = [d for d in devices if not d.type & cl.device_type.GPU]
+    found = {"cpu": others, "cuda": gpus}.get(place, gpus + others)
+    if not found:
+        kind = {"cpu": "processor", "cuda": "GPU"}.get(place, "device")
+        raise RequestError("unsupported", "the OpenCL drivers show no %s" % kind)
+    return found[0]
 
 
 def matmul(cl, queue, program, size, request, progress):
