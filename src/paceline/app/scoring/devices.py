@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from functools import lru_cache
 
-from paceline.app.scoring.tables import read_table
+from paceline.app.scoring.device_words import (
+    has_memory,
+    holds,
+    is_slice,
+    listed_names,
+    plainer_names,
+)
 from paceline.catalog import Catalog, Device, find_devices
 from paceline.errors import InvalidInputError, UnknownNameError
 
-_IN_BRACKETS = re.compile(r"\(.*?\)|\[.*?\]")
-_MEMORY_SIZE = re.compile(r"\b\d+(\.\d+)?\s*-?\s*gb\b", re.IGNORECASE)
-_COUNT = re.compile(r"^\s*\d+\s*[x×*]\s*", re.IGNORECASE)
-#: Words that decorate a name and never tell two devices apart.
-_DECORATION = re.compile(
-    r"\b(hbm\d?e?|gen\s?\d|tensor core|accelerators?|gpu|dlc|cts|nvidia|amd|intel|habana|oam)\b",
-    re.IGNORECASE,
-)
-#: Two memory sizes are the same if they differ by less: vendors round, drivers subtract.
-_SAME_MEMORY_FRAC = 0.12
 #: From so many devices in one machine on, a table that names no form factor means the module.
 _MODULE_COUNT = 4
 
@@ -38,8 +33,7 @@ def resolve_device(
         UnknownNameError: No such device.
         InvalidInputError: Devices of that name exist, none with that much memory.
     """
-    found = _found(catalog, name)
-    return _likeliest(_fitting(found, name, memory_gb), found, num_gpus)
+    return _likeliest(catalog, _fitting(_found(catalog, name), name, memory_gb), num_gpus)
 
 
 def possible_capacities(
@@ -54,19 +48,35 @@ def possible_capacities(
     return (min(sizes), max(sizes)) if len(sizes) == len(fitting) else None
 
 
+@lru_cache(maxsize=4096)
 def _found(catalog: Catalog, name: str) -> tuple[Device, ...]:
     """Every device that ``name`` may mean."""
-    for spelling in _spellings(name):
-        if devices := _find(catalog, spelling):
+    found = () if is_slice(name) else _listed(catalog, name) or _named(catalog, name)
+    if not found:
+        known = [device.name for device in catalog.devices]
+        raise UnknownNameError.from_name("device", name, known, command="paceline devices")
+    return found
+
+
+def _listed(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """What the table of aliases says, or the machine of a cloud of that name."""
+    machines = {o.device_name for o in catalog.offers if o.instance_type == name.lower()}
+    names = (*listed_names(name), *(device for device in machines if device))
+    return next((devices for one in names if (devices := _find(catalog, one))), ())
+
+
+def _named(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """Devices of the first plainer spelling for which all that ``name`` says holds."""
+    for spelling in plainer_names(name):
+        if devices := tuple(d for d in _find(catalog, spelling) if holds(d, name)):
             return devices
-    known = [device.name for device in catalog.devices]
-    raise UnknownNameError.from_name("device", name, known, command="paceline devices")
+    return ()
 
 
 def _fitting(found: tuple[Device, ...], name: str, memory_gb: float | None) -> list[Device]:
     """Those of them with the stated memory."""
     size_bytes = _memory_bytes(memory_gb)
-    fitting = [d for d in found if _has_memory(d, size_bytes)]
+    fitting = [d for d in found if has_memory(d, size_bytes)]
     if not fitting:
         raise InvalidInputError(
             f"no {name} with {memory_gb:g} GB in the catalogue",
@@ -82,22 +92,6 @@ def _find(catalog: Catalog, name: str) -> tuple[Device, ...]:
         return ()
 
 
-def _spellings(name: str) -> Iterator[str]:
-    """``name`` with less and less decoration."""
-    for row in read_table("device_aliases.csv"):
-        if re.fullmatch(row["pattern"], name, re.IGNORECASE):
-            yield row["device"]
-    yield name
-    plain = _squeeze(_COUNT.sub("", _IN_BRACKETS.sub(" ", name)))
-    yield plain
-    yield _squeeze(_DECORATION.sub(" ", plain))
-    yield _squeeze(_MEMORY_SIZE.sub(" ", _DECORATION.sub(" ", plain)))
-
-
-def _squeeze(name: str) -> str:
-    return re.sub(r"[\s-]+", " ", name).strip()
-
-
 def _memory_bytes(memory_gb: float | None) -> float | None:
     """Stated memory; above 2,000 the source counts mebibytes."""
     if not memory_gb or memory_gb <= 0:
@@ -105,22 +99,18 @@ def _memory_bytes(memory_gb: float | None) -> float | None:
     return memory_gb * 2**20 if memory_gb > 2000 else memory_gb * 1e9
 
 
-def _has_memory(device: Device, size_bytes: float | None) -> bool:
-    if size_bytes is None or device.memory_bytes is None:
-        return True
-    return abs(device.memory_bytes - size_bytes) < _SAME_MEMORY_FRAC * size_bytes
-
-
-def _likeliest(fitting: list[Device], found: tuple[Device, ...], num_gpus: float | None) -> Device:
+def _likeliest(catalog: Catalog, fitting: list[Device], num_gpus: float | None) -> Device:
     """The module where many work together, else the default variant or what resembles it."""
     is_module = (num_gpus or 1) >= _MODULE_COUNT
-    default_forms = {d.form_factor for d in found if d.is_default_variant}
+    families = {d.family for d in fitting}
+    defaults = [d for d in catalog.devices if d.is_default_variant and d.family in families]
 
-    def likelihood(device: Device) -> tuple[bool, bool, bool]:
+    def likelihood(device: Device) -> tuple[bool, bool, bool, bool]:
         return (
             is_module and "SXM" in device.form_factor,
             device.is_default_variant,
-            device.form_factor in default_forms,
+            any(device.form_factor == d.form_factor for d in defaults),
+            any(device.memory_bytes == d.memory_bytes for d in defaults),
         )
 
     return max(fitting, key=likelihood)

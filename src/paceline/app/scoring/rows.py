@@ -27,8 +27,10 @@ _TRAINING = re.compile(r"train|tun(e|ing)|\bsft\b|backward|\bfit\b", re.IGNORECA
 #: Without these no row can be understood.
 _REQUIRED = ("model", "gpu")
 _MAX_BYTES = 500_000_000
-#: How many, before the name of a device.
-_GPU_COUNT = re.compile(r"(\d+) ?[x×*] ?(?=[a-z])", re.IGNORECASE)
+#: How many, before the name of a device or after it.
+_GPU_COUNT = re.compile(
+    r"^(\d+) ?[x×*] ?(?=[a-z])|[ (](?:[x×] ?(\d+)|(\d+)[x×])\)?$", re.IGNORECASE
+)
 #: Commas between groups of three digits.
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:\D|$))")
 #: No input of a job is larger; beyond it a cell is damaged.
@@ -200,11 +202,11 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
 def _count(stated: float | None, gpu: str) -> float | None:
     """Devices of a job: as stated, else as its device is written.
 
-    >>> _count(None, "8x A100"), _count(4.0, "8 x A100"), _count(None, "A100")
-    (8.0, 4.0, None)
+    >>> _count(None, "8x A100"), _count(4.0, "8x A2"), _count(None, "A2"), _count(None, "A2 x4")
+    (8.0, 4.0, None, 4.0)
     """
-    match = _GPU_COUNT.match(gpu)
-    return float(match[1]) if stated is None and match else stated
+    match = _GPU_COUNT.search(gpu)
+    return float(match[match.lastindex or 0]) if stated is None and match else stated
 
 
 def _number(text: str) -> float | None:
