@@ -4,6 +4,8 @@ VENV := .venv
 TEST_VENV := .venv-test
 PIP_INSTALL = -m pip install -qq --disable-pip-version-check
 TEST_PYTHON := $(TEST_VENV)/bin/python
+# The packages of tools/ find one another by name.
+TOOL := env PYTHONPATH=tools $(TEST_PYTHON) -m
 # Tests that need neither a GPU nor another framework, and do not take long.
 USUAL := not slow and not stacks and not gpu and not truth and not validators
 export OMP_NUM_THREADS ?= 1
@@ -47,16 +49,16 @@ soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples
 
 accuracy: $(TEST_VENV)/.paceline  ## Score predictions against published measurements
 	@tools/run_if ../shared/truth "the folder of published measurements" \
-		$(TEST_PYTHON) tools/accuracy.py
+		$(TOOL) accuracy
 
 accuracy-parallel: $(TEST_VENV)/.paceline  ## Score predictions of many devices (T6 to T9)
 	@tools/run_if ../shared/truth "the folder of published measurements" \
-		env PYTHONPATH=tools $(TEST_PYTHON) -m accuracy_parallel ../shared/truth \
+		$(TOOL) accuracy_parallel ../shared/truth \
 		--out benchmarks/accuracy_parallel.md
 
 accuracy-memory: $(TEST_VENV)/.paceline  ## Score predicted training memory
 	@tools/run_if ../shared/truth "the folder of published measurements" \
-		$(TEST_PYTHON) tools/accuracy_memory.py ../shared/truth --out benchmarks/accuracy_memory.md
+		$(TOOL) accuracy_memory ../shared/truth --out benchmarks/accuracy_memory.md
 
 accuracy-fits: $(TEST_VENV)/.paceline  ## Score what is said to fit: published jobs that ran, and that ran out of memory
 	@tools/run_if ../shared/truth "the folder of published measurements" \
@@ -64,23 +66,23 @@ accuracy-fits: $(TEST_VENV)/.paceline  ## Score what is said to fit: published j
 
 accuracy-power: $(TEST_VENV)/.paceline  ## Score predicted power and energy, each GPU held out
 	@tools/run_if ../shared/truth "the folder of published measurements" \
-		$(TEST_PYTHON) tools/accuracy_power.py --out benchmarks/accuracy_power.md
+		$(TOOL) accuracy_power --out benchmarks/accuracy_power.md
 
 accuracy-clusters: $(TEST_VENV)/.paceline  ## Score predictions of whole clusters: 8 GPUs, llm-foundry, Megatron-Bridge, MLPerf
 	@tools/run_if ../shared/truth "the folder of published measurements" \
-		env PYTHONPATH=tools $(TEST_PYTHON) -m accuracy_clusters ../shared/truth \
+		$(TOOL) accuracy_clusters ../shared/truth \
 		--out benchmarks/accuracy_clusters.md
 
 accuracy-serving: $(TEST_VENV)/.paceline  ## Score predicted serving: time to the first token and per token
 	@tools/run_if ../shared/truth "the folder of published measurements" \
-		env PYTHONPATH=tools $(TEST_PYTHON) -m accuracy_serving ../shared/truth \
+		$(TOOL) accuracy_serving ../shared/truth \
 		--out benchmarks/accuracy_serving.md
 
 trace-coverage: $(TEST_VENV)/.paceline  ## Trace timm's published models and all language models of transformers (an hour)
 	@mkdir -p build/coverage
-	$(TEST_PYTHON) tools/timm_counts.py --cache build/coverage/timm > build/coverage/timm.csv
-	$(TEST_PYTHON) tools/survey_transformers.py build/coverage/transformers.csv
-	$(TEST_PYTHON) tools/trace_coverage.py build/coverage/timm.csv build/coverage/transformers.csv \
+	$(TOOL) trace_coverage.timm_counts --cache build/coverage/timm > build/coverage/timm.csv
+	$(TOOL) trace_coverage.survey_transformers build/coverage/transformers.csv
+	$(TOOL) trace_coverage.page build/coverage/timm.csv build/coverage/transformers.csv \
 		> benchmarks/trace_coverage.md
 
 bench: $(TEST_VENV)/.paceline  ## Measure speed and memory, and write benchmarks/speed.md and trace_speed.md
@@ -93,14 +95,14 @@ gpu-test: $(TEST_VENV)/.paceline  ## Tests that need an NVIDIA GPU
 
 gpu-truth: $(TEST_VENV)/.paceline  ## A fixed suite on this machine's GPU in under ten minutes: operators, models, memory, power
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
-		$(TEST_PYTHON) tools/gpu_truth.py --out benchmarks/gpu_truth
+		$(TOOL) gpu.truth --out benchmarks/gpu_truth
 
 gpu-truth-score: $(TEST_VENV)/.paceline  ## Score predictions against the records that gpu-truth wrote
-	$(TEST_PYTHON) tools/score_gpu_truth.py benchmarks/gpu_truth
+	$(TOOL) gpu.score benchmarks/gpu_truth
 
 gpu-memory: $(TEST_VENV)/.paceline  ## Predicted memory of small training jobs against this machine's GPU
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
-		$(TEST_PYTHON) tools/gpu_memory.py --out benchmarks/gpu_memory.jsonl
+		$(TOOL) gpu.memory --out benchmarks/gpu_memory.jsonl
 
 clean:  ## Remove the environments and caches
 	rm -rf $(VENV) $(TEST_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -8,7 +8,7 @@ import pandas as pd
 
 from accuracy_clusters.scored import read, with_answers
 
-#: Rows that fitted the one constant of `predict/data/sustained_clock.csv` (tools/fit_sustained.py).
+#: Rows that fitted the one constant of `predict/data/sustained_clock.csv` (tools/fit/sustained.py).
 FITTED = {"MPT-760m", "MPT-1b", "MPT-7b", "MPT-13b"}
 #: What the cluster of the H100 rows is taken to have where only InfiniBand or RoCE is stated.
 ASSUMED_NETWORK = "8x IB/RoCE 400Gb/s"

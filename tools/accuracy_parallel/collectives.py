@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import fit_collectives
 import numpy as np
 import pandas as pd
+from fit import collectives as fit_collectives
 
 from accuracy_parallel.held_out import links_without
 from accuracy_parallel.sites import make_link

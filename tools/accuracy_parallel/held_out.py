@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fit_collectives
 import pandas as pd
+from fit import collectives as fit_collectives
 from fit import truth as op_rows
 from fit.attention import builtin_constants, with_tiles
 from fit.joint import fit_alone

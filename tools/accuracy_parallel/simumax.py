@@ -9,12 +9,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import fit_collectives
 import pandas as pd
-from memory_sources.simumax import simumax, simumax_reserved
+from accuracy_memory.simumax import simumax, simumax_reserved
+from fit import collectives as fit_collectives
+from traced_models import traced
 
 from accuracy_parallel.held_out import calibration_without, links_without
-from accuracy_parallel.sites import CACHE, GIB, Run, Simulator, Site, traced
+from accuracy_parallel.sites import CACHE, GIB, Run, Simulator, Site
 from accuracy_parallel.tables import Score, markdown
 
 SIMUMAX = Site(
@@ -59,7 +60,7 @@ def simumax_run(row) -> Run:
     copies = dp * degrees.get("cp", 1) * degrees.get("ep", 1)
     name, entry = _llama(row) if row.model in LLAMA else _deepseek(row)
     return Run(
-        graph=lambda: traced(name, entry, {}), key=(name,),
+        graph=lambda: traced(CACHE, name, entry), key=(name,),
         seq=int(length[1]) if length else SIMUMAX_SEQ, dp=dp, microbatch=1.0,
         num_microbatches=int(row.mbc), num_gpus=8, sequence_parallel=degrees["tp"] > 1,
         sharding=1 if copies > 1 else 0, **degrees,

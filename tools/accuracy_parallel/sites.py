@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from traced_models import traced
 
 from paceline.catalog import find_device, load_catalog
 from paceline.catalog.entities import Link, Source
@@ -22,10 +22,6 @@ from paceline.predict import Calibration, DeviceTable, Points, builtin_calibrati
 from paceline.trace import (
     Configuration,
     Graph,
-    load_workload,
-    read_workload,
-    save_workload,
-    trace_workload,
 )
 from paceline.trace.costs import AttentionKernels
 
@@ -171,17 +167,6 @@ def _one(value: int) -> np.ndarray:
     return np.array([value], dtype=np.int64)
 
 
-def traced(name: str, entry: str, environment: dict[str, str]) -> Graph:
-    """A traced training step, kept in a folder of temporary files."""
-    CACHE.mkdir(exist_ok=True)
-    path = CACHE / f"{name}.npz"
-    if not path.exists():
-        os.environ.update(environment, PYTHONPATH=str(Path(__file__).parents[1]))
-        tracer = trace_workload if entry.startswith("transformer:") else load_workload
-        save_workload(tracer(entry, optimizer="adam"), path)
-    return read_workload(path).passes[0].graph
-
-
 def megatron_graph(row, *, core_only: bool = False) -> Callable[[], Graph]:
     spec = {
         "layers": row.layers, "hidden": row.hidden, "heads": row.heads, "vocab": VOCABULARY,
@@ -189,4 +174,4 @@ def megatron_graph(row, *, core_only: bool = False) -> Callable[[], Graph]:
     }  # fmt: skip
     text = ",".join(f"{k}={int(v)}" for k, v in spec.items())
     name = "megatron-core-" + text.replace("=", "").replace(",", "-")
-    return lambda: traced(name, "megatron_model:build", {"MEGATRON_MODEL": text})
+    return lambda: traced(CACHE, name, "megatron_model:build", environment={"MEGATRON_MODEL": text})

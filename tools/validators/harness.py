@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from mutants import MUTANTS, TEXT_MUTANTS, broken_documents, broken_texts
 
 from paceline.deploy import Deployment
+from validators.mutants import MUTANTS, TEXT_MUTANTS, broken_documents, broken_texts
 
 HERE = Path(__file__).parent
 

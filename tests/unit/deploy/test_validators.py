@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from validators import harness
 
 from paceline.deploy import deploy
 
@@ -21,11 +22,6 @@ from . import plans
 from .settings_of_targets import PLANS, settings_for
 
 pytestmark = pytest.mark.validators
-
-TOOLS = Path(__file__).parents[3] / "tools" / "validators"
-sys.path.insert(0, str(TOOLS))
-
-import harness  # noqa: E402
 
 TRAIN = '''\
 """Two ranks agree on a sum over gloo, and all stop with a checkpoint when one is told to."""
@@ -60,7 +56,7 @@ sys.exit(0 if done >= steps else 75)
 @pytest.mark.parametrize("target", harness.CHECKERS)
 def test_whole_files_are_accepted_and_broken_ones_refused(target: str) -> None:
     if harness.python_of(target) is None:
-        pytest.skip("make the environments with `python tools/validate_deploy.py`")
+        pytest.skip("make the environments with `PYTHONPATH=tools python -m validators`")
     payload = harness.payload_of(target, deploy(PLANS[target](), target, settings_for(target)))
     mutants = list(harness.broken(target, payload))
     whole, *answers = harness.complaints(target, [payload, *(b for _, b in mutants)])
@@ -73,7 +69,7 @@ def test_whole_files_are_accepted_and_broken_ones_refused(target: str) -> None:
 @pytest.mark.parametrize("variant", ["gke-gpu", "gke-tpu"])
 def test_the_variants_of_a_managed_cluster_are_accepted(target: str, variant: str) -> None:
     if harness.python_of(target) is None:
-        pytest.skip("make the environments with `python tools/validate_deploy.py`")
+        pytest.skip("make the environments with `PYTHONPATH=tools python -m validators`")
     plan = plans.tpu(16) if variant == "gke-tpu" else plans.two_nodes(is_spot=True)
     made = deploy(plan, target, settings_for(target, variant=variant))
     assert harness.complaints(target, [harness.payload_of(target, made)]) == [[]]
@@ -81,7 +77,7 @@ def test_the_variants_of_a_managed_cluster_are_accepted(target: str, variant: st
 
 def test_a_cluster_of_two_kinds_of_machines_is_accepted() -> None:
     if harness.python_of("sagemaker") is None:
-        pytest.skip("make the environments with `python tools/validate_deploy.py`")
+        pytest.skip("make the environments with `PYTHONPATH=tools python -m validators`")
     options = {
         "role": "arn:aws:iam::123456789012:role/training",
         "data-instance-type": "ml.c5.18xlarge",
@@ -159,7 +155,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if os.geteuid() != 0 or shutil.which("slurmctld") is None:
         pytest.skip("needs root and the packages slurm-wlm and munge")
     folder = tmp_path_factory.mktemp("slurm")
-    script = [str(TOOLS / "loopback_slurm.sh")]
+    script = [str(harness.HERE / "loopback_slurm.sh")]
     try:
         subprocess.run(["sh", *script, "start", str(folder)], check=True)
         yield folder

@@ -1,6 +1,5 @@
 """The tool that holds predictions of clusters against published figures, and the classic curves."""
 
-import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -11,8 +10,7 @@ import pytest
 
 pd = pytest.importorskip("pandas")
 ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "tools"))
-classic_curves = import_module("classic_curves")
+classic_curves = import_module("accuracy_clusters.classic_curves")
 adapters, bridge, mlperf, report = (
     import_module(f"accuracy_clusters.{name}")
     for name in ("adapters", "bridge", "mlperf", "report")

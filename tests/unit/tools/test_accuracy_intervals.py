@@ -1,14 +1,10 @@
 """Widths of intervals: they cover their share, and grow with what misses grow with."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("scipy")
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
 
 def residuals(spread_per_distance: float, count: int = 4000):

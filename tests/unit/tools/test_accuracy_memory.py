@@ -1,25 +1,22 @@
 """The tool that holds predicted training memory against published figures."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[3]
-TRUTH = ROOT.parent / "shared" / "truth"
-sys.path.insert(0, str(ROOT / "tools"))
-
-from memory_sources.bert_large import bert_large  # noqa: E402
-from memory_sources.litgpt import litgpt  # noqa: E402
-from memory_sources.megatron import megatron  # noqa: E402
-from memory_sources.published import (  # noqa: E402
+from accuracy_memory.bert_large import bert_large
+from accuracy_memory.litgpt import litgpt
+from accuracy_memory.megatron import megatron
+from accuracy_memory.published import (
     TARGET_MEDIAN_FRAC,
     TARGET_UNDER_FRAC,
     Published,
     Row,
     as_markdown,
 )
-from memory_sources.simumax import simumax, simumax_reserved  # noqa: E402
+from accuracy_memory.simumax import simumax, simumax_reserved
+
+ROOT = Path(__file__).parents[3]
+TRUTH = ROOT.parent / "shared" / "truth"
 
 
 def source(*rows):

@@ -1,16 +1,11 @@
 """Published serving runs: what is asked of each, and where nothing is; how experts are reached."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("scipy")
 pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-
 RUN = {
     "silicon_data_source": "db-dump/2026-04-27; config_id=1", "backend": "vllm", "mode": "agg",
     "model_path": "meta-llama/Llama-3.1-70B", "system": "h100_sxm", "precision": "fp8",

@@ -1,15 +1,10 @@
 """Times between two events: what the call alone takes is taken off, op by op."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pytest.importorskip("pandas")
 pytest.importorskip("scipy")
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-
 import pandas as pd
 from fit.operators import events, usual_intervals_s
 

@@ -1,14 +1,10 @@
 """The tool that holds predicted memory against a GPU, as far as it runs without one."""
 
 import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-
-import gpu_memory
-from gpu_memory import Figures, measured, off_frac, predicted, record, rows
+from gpu import memory as gpu_memory
+from gpu.memory import Figures, measured, off_frac, predicted, record, rows
 
 from paceline.measurements.records import record_from_line, record_to_line
 from paceline.trace import Configuration

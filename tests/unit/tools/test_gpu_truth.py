@@ -2,14 +2,10 @@
 
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-
-import gpu_truth
-from gpu_truth import Machine, read_suite, run_suite, suite_items
+from gpu import truth as gpu_truth
+from gpu.truth import Machine, read_suite, run_suite, suite_items
 
 from paceline.measurements.records import record_from_line, record_to_line
 from paceline.run.sensors import Sensors

@@ -1,15 +1,10 @@
 """A fit of streams on rows that fall with size gives coefficients that never do."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from paceline.predict.device_effects import NUM_LAWS, Effect
 from paceline.predict.features import STREAM_FEATURES
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
 pytestmark = pytest.mark.slow
 

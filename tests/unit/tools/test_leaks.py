@@ -1,15 +1,11 @@
 """Held-out rows leave no trace in a fit: deleting or scrambling them changes no bit."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paceline.predict.device_effects import NUM_LAWS, Effect
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
 pytestmark = pytest.mark.slow
 

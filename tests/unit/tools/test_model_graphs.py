@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("pandas")
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-
 from accuracy.model_graphs import COLUMNS, _node_calls
 
 MOVED = COLUMNS.index("moved_bytes")

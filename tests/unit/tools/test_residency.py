@@ -1,13 +1,8 @@
 """What repeated calls find in a cache, and what few measured shapes may change."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
 pytestmark = pytest.mark.slow
 

@@ -1,15 +1,10 @@
 """Streams that read rows again: from where, and what it costs."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 pytest.importorskip("pandas")
 pytest.importorskip("scipy")
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-
 import pandas as pd
 from fit.row_kernels import RowConstants, fit_rows, row_log
 

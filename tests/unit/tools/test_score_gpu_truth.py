@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-
-import score_gpu_truth
-from one_operator import work_of
+from gpu import score as score_gpu_truth
+from gpu.one_operator import work_of
 
 from paceline.catalog import load_catalog
 from paceline.measurements.records import Record

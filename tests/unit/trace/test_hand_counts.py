@@ -5,20 +5,15 @@ after it. Bytes are per item of the batch (`per_item`), and of what does not gro
 FP32 throughout: a number has 4 bytes, a token or an index of max-pooling 8, a mask of dropout 1.
 """
 
-import sys
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu.workers.memory_models import FAST, SLOW, Job
 
 from paceline.trace import Configuration, Owner, Phase, load_workload, lower
 from paceline.trace.lowering import lifetimes
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools" / "workers"))
-
-from memory_models import FAST, SLOW, Job
 
 LENGTH, WIDTH, HEADS, VOCABULARY = 48, 128, 4, 500
 #: Of a loss: the mean, the total weight of the classes, and the gradient that starts backward.

@@ -1,19 +1,13 @@
 """Live bytes against the profiler's peak of real training jobs on this CPU, within 2 %."""
 
-import sys
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
+from gpu.workers.memory_models import FAST, SLOW, Job, cross_entropy
+from gpu.workers.profiled_memory import peak_bytes
 
 from paceline.trace import Configuration, load_workload, lower, monomials
-
-ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / "tools" / "workers"))
-
-from memory_models import FAST, SLOW, Job, cross_entropy  # noqa: E402
-from profiled_memory import peak_bytes  # noqa: E402
 
 BATCH = 4
 

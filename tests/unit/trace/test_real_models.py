@@ -1,19 +1,14 @@
 """Models that nothing was fitted to: live bytes of a real training step on this CPU, within 2 %."""
 
-import sys
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
+from gpu.workers.memory_models import Job, cross_entropy, images, models, torchvision
+from gpu.workers.profiled_memory import peak_bytes
 from torch import nn
 
 from paceline.trace import Configuration, load_workload, lower, monomials
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools" / "workers"))
-
-from memory_models import Job, cross_entropy, images, models, torchvision
-from profiled_memory import peak_bytes
 
 models().import_torchvision()
 transformers = pytest.importorskip("transformers")

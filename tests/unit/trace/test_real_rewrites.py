@@ -1,21 +1,16 @@
 """Rewrites against what they stand for: real training on this CPU, run that way, within 2 %."""
 
-import sys
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
+from gpu.workers.memory_models import Adapted, Job, cross_entropy, gpt2, mlp, tokens
+from gpu.workers.profiled_memory import peak_bytes
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.optimization import Adafactor
 
 from paceline.trace import Configuration, load_workload, lower, monomials
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools" / "workers"))
-
-from memory_models import Adapted, Job, cross_entropy, gpt2, mlp, tokens
-from profiled_memory import peak_bytes
 
 BATCH = 4
 AdamW = torch.optim.AdamW

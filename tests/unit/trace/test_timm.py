@@ -6,17 +6,12 @@ family, picked without regard to what is traced for them.
 """
 
 import statistics
-import sys
 from functools import cache
-from pathlib import Path
 
 import pytest
+from trace_coverage import timm_counts
 
 from paceline.trace import OpKind, monomials
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
-
-import timm_counts
 
 #: Models whose published figures are not those of the network that their name builds today.
 NOT_THE_SAME_NETWORK = {

@@ -1,0 +1,1 @@
+"""Predicted power and energy against published measurements."""

@@ -1,0 +1,26 @@
+"""Trace every model of the zoo again and write its files.
+
+Usage: PYTHONPATH=tools python -m facts.zoo [NAME ...]
+"""
+
+import sys
+from pathlib import Path
+
+from paceline.trace.load import trace_workload
+from paceline.trace.store import save_workload
+from paceline.trace.zoo_facts import zoo_facts
+
+ZOO = Path(__file__).parents[2] / "src" / "paceline" / "trace" / "zoo"
+
+
+def main(names):
+    for name in names or sorted(zoo_facts()):
+        for task in zoo_facts()[name].jobs:
+            workload = trace_workload(name, task=task)
+            path = ZOO / f"{name}-{task}.npz"
+            save_workload(workload, path)
+            print(f"{path.name}: {workload.num_parameters:,} parameters, {path.stat().st_size:,} B")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""Launch files, whole and broken, before the validators of their targets."""
