@@ -114,7 +114,7 @@ class Use:
 
 @cache
 def power_law() -> PowerLaw:
-    """The law as fitted by ``tools/accuracy_power.py``, from ``data/power.json``."""
+    """The law as fitted by ``tools/accuracy_power``, from ``data/power.json``."""
     text = files("paceline.predict").joinpath("data", "power.json").read_text("utf-8")
     facts = json.loads(text)["power"]
     return PowerLaw(**{name: float(facts[name]) for name in PowerLaw.__dataclass_fields__})

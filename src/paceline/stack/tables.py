@@ -1,7 +1,7 @@
 """The facts about software as frozen tables, read once from the CSV files in ``data/``.
 
 Nothing is known here but what a file says. Files ending in ``_more`` hold rows added by hand;
-the others are written by ``tools/import_stack.py``.
+the others are written by ``tools/facts/stack.py``.
 """
 
 from __future__ import annotations
