@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+from functools import cache
 from importlib import resources
 
 
-def shipped_rows(room: str, table: str) -> list[dict[str, str]]:
-    """Rows of one shipped table, as text.
+@cache
+def shipped_rows(room: str, table: str) -> tuple[dict[str, str], ...]:
+    """Rows of one shipped table, as text, read once per process.
 
     Args:
         room: Package that owns the table, such as ``predict``.
@@ -18,4 +20,4 @@ def shipped_rows(room: str, table: str) -> list[dict[str, str]]:
     """
     path = resources.files(f"paceline.{room}") / "data" / table
     with path.open(encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
+        return tuple(csv.DictReader(lines))

@@ -70,7 +70,7 @@ def find_rule(name_and_tag: str) -> OpRule:
     return OpRule(kind=kind, variant=0, autocast="promote", first=0, written_only=False)
 
 
-def read_table(name: str) -> list[dict[str, str]]:
+def read_table(name: str) -> tuple[dict[str, str], ...]:
     """Rows of a CSV file of this room's ``data`` folder."""
     return shipped_rows("trace", name)
 
