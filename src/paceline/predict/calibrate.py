@@ -24,7 +24,7 @@ from typing import Any
 
 from paceline.errors import InvalidInputError
 from paceline.predict.calibration import Calibration, Residual, Update
-from paceline.writing import whole_file
+from paceline.writing import make_folder, write_whole
 
 _FORMAT_VERSION = 1
 #: Ratios outside are mistakes (a wrong unit, a wrong device), not calibration.
@@ -104,9 +104,8 @@ def write_updates(calibration: Calibration, path: Path) -> None:
     """
     updates = [dataclasses.asdict(update) for update in calibration.updates]
     content = {"format_version": _FORMAT_VERSION, "updates": updates}
-    with whole_file(path) as draft:
-        draft.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    make_folder(path.parent)
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False))
 
 
 def read_updates(calibration: Calibration, path: Path) -> Calibration:

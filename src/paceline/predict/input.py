@@ -10,16 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Literal
+from functools import cache
+from typing import Literal, get_args
 
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.shipped import shipped_rows
 
 Encoding = Literal["jpeg", "png", "raw"]
+ENCODINGS: tuple[Encoding, ...] = get_args(Encoding)
 SentAs = Literal["uint8", "float32"]
 InputLimit = Literal["workers", "cores", "main process", "storage", "copy"]
 
+#: A change that gains less is within what predictions of pipelines are wrong by, and not named.
+_LEAST_GAIN_FRAC = 0.02
+#: Share of a measured rate that a calibrated host must reach, else storage held it back.
+_REACHED_FRAC = 0.99
 _SENT_BYTES: Mapping[SentAs, int] = {"uint8": 1, "float32": 4}
 
 
@@ -236,7 +241,7 @@ def remedies(pipeline: InputPipeline, host: InputHost) -> tuple[Remedy, ...]:
         Remedy(change=change, samples_per_s=rate, gain_frac=rate / now - 1)
         for change, (changed, on) in changes.items()
         for rate in (predict_input(changed, on).samples_per_s,)
-        if rate > 1.02 * now
+        if rate > (1.0 + _LEAST_GAIN_FRAC) * now
     ]
     return tuple(sorted(found, key=lambda remedy: -remedy.samples_per_s))
 
@@ -269,7 +274,7 @@ def calibrated_host(host: InputHost, pipeline: InputPipeline, measured_per_s: fl
     found = replace(
         host, core_speed=measured_per_s / predict_input(pipeline, unlimited).samples_per_s
     )
-    if predict_input(pipeline, found).samples_per_s < 0.99 * measured_per_s:
+    if predict_input(pipeline, found).samples_per_s < _REACHED_FRAC * measured_per_s:
         raise InvalidInputError(
             "the stated storage cannot deliver the measured rate", hint="state the storage it has"
         )
@@ -286,13 +291,13 @@ def sample_format(name: str) -> SampleFormat:
     row = rows.get(name.lower())
     if row is None:
         raise UnknownNameError.from_name("data set", name, rows)
-    encodings: Mapping[str, Encoding] = {"jpeg": "jpeg", "png": "png", "raw": "raw"}
+    encoding = next(one for one in ENCODINGS if one == row["encoding"])
     return SampleFormat(
-        encoding=encodings[row["encoding"]],
+        encoding=encoding,
         width=int(row["width"]),
         height=int(row["height"]),
         disk_bytes=float(row["disk_bytes"]),
-        channels=1 if name.lower() == "mnist" else 3,
+        channels=int(row["channels"]),
     )
 
 
@@ -361,7 +366,7 @@ def _shrink_frac(pipeline: InputPipeline) -> float:
     return pipeline.width * pipeline.height / before
 
 
-@lru_cache(maxsize=1)
+@cache
 def _stage_costs() -> dict[str, tuple[float, float, float]]:
     return {
         row["stage"]: (float(row["fixed_s"]), float(row["s_per_byte"]), float(row["s_per_pixel"]))

@@ -136,6 +136,13 @@ def test_workers_needed_is_the_least_number(
         assert predict_input(one_less, host).samples_per_s < wanted
 
 
+@pytest.mark.parametrize("name", ["cifar10", "mnist"])
+def test_samples_stored_raw_have_a_byte_per_pixel_and_channel(name: str) -> None:
+    sample = sample_format(name)
+    assert sample.encoding == "raw"
+    assert sample.disk_bytes == sample.width * sample.height * sample.channels
+
+
 def test_a_starved_second_device_is_named_with_its_remedy() -> None:
     """Four workers decode about 1,100 ImageNet files a second here: one fast card, not two."""
     pipeline = replace(IMAGENET, num_workers=4)
