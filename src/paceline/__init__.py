@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         trace,
         why_not,
     )
-    from paceline.app.api_decisions import bill, feed, fits, own, pool
+    from paceline.app.api_decisions import bill, feed, fits, lifecycle, own, pool
     from paceline.app.api_machine import (
         ceilings,
         compare,
@@ -80,6 +80,7 @@ __all__ = [
     "export",
     "feed",
     "fits",
+    "lifecycle",
     "measure",
     "models",
     "offers",
@@ -111,7 +112,9 @@ HOMES = {
     **dict.fromkeys(__all__, "paceline.app.api"),
     **dict.fromkeys(("read_plan", "write_plan"), "paceline.plan"),
     **dict.fromkeys(("to_dict", "to_json"), "paceline.app.output"),
-    **dict.fromkeys(("bill", "feed", "fits", "own", "pool"), "paceline.app.api_decisions"),
+    **dict.fromkeys(
+        ("bill", "feed", "fits", "lifecycle", "own", "pool"), "paceline.app.api_decisions"
+    ),
     **dict.fromkeys(
         ("ceilings", "compare", "doctor", "export", "measure", "report"), "paceline.app.api_machine"
     ),

@@ -8,13 +8,14 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from paceline.app.inquiry import load, read_day, read_word
+from paceline.app.inquiry import load, read_calibration, read_day, read_word
 from paceline.app.options import check_above_zero
 from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
     from paceline.catalog.entities import Catalog, Machine
     from paceline.plan.fitting import FittedCard
+    from paceline.plan.lifecycle_answer import Lifecycle
     from paceline.plan.pool_file import PoolAnswer
     from paceline.plan.price import JobPrice
     from paceline.plan.purchase import PurchaseAnswer
@@ -162,6 +163,47 @@ def bill(
     way = read_word(term, TERMS, "term", command="paceline bill --help")
     rented = find_offer(load_catalog(tuple(facts)), offer)
     return price_job(demand, rental_terms(rented, term=way, today=read_day(as_of), region=region))
+
+
+def lifecycle(
+    path: Path,
+    *,
+    python: str | None = None,
+    facts: Sequence[Path] = (),
+    calibration: Path | None = None,
+    as_of: str | date | None = None,
+) -> Lifecycle:
+    """Choose a place each to develop, to train and to serve a model, and one place for all.
+
+    Args:
+        path: YAML file with a model and one to three of these phases.
+        python: The Python that has the model's framework; found if None.
+        facts: Files with your own devices, offers and machines, beside the one the file names.
+        calibration: File that `calibrate` wrote; the built-in coefficients if None.
+        as_of: Day on which prices are judged; today if None.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint; it names the phase that nothing can do.
+    """
+    from paceline.catalog import load_catalog
+    from paceline.plan.lifecycle import search_ways
+    from paceline.plan.lifecycle_answer import answer_lifecycle
+    from paceline.plan.lifecycle_file import read_lifecycle, stated_dataset, stated_phases
+
+    stated, path = read_lifecycle(Path(path)), Path(path)
+    named = (path.parent / stated.facts,) if stated.facts else ()
+    dataset = stated_dataset(stated)
+    phases = stated_phases(
+        stated, lambda task: load(stated.model, task=task, seq=stated.seq, python=python)
+    )
+    ways = search_ways(
+        phases,
+        dataset,
+        load_catalog((*named, *facts)),
+        today=read_day(as_of),
+        calibration=read_calibration(calibration),
+    )
+    return answer_lifecycle(ways, dataset, title=stated.title)
 
 
 def pool(path: Path, *, python: str | None = None, facts: Sequence[Path] = ()) -> PoolAnswer:

@@ -33,6 +33,7 @@ VERBS: Mapping[str, str] = {
     "fits": "paceline.app.decisions_cli",
     "bill": "paceline.app.decisions_cli",
     "pool": "paceline.app.decisions_cli",
+    "lifecycle": "paceline.app.lifecycle_cli",
     "feed": "paceline.app.decisions_cli",
     "models": "paceline.app.models_cli",
     "score": "paceline.app.score_cli",
@@ -40,7 +41,7 @@ VERBS: Mapping[str, str] = {
 }
 
 #: Verbs that compute.
-_NUMERIC_VERBS = frozenset({"plan", "predict", "trace", "scale", "score", "calibrate"})
+_NUMERIC_VERBS = frozenset({"plan", "predict", "trace", "scale", "lifecycle", "score", "calibrate"})
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 #: What the place that is written to refuses: no bug of ours.

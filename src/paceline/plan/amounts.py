@@ -74,6 +74,18 @@ def check_global_batch(global_batch: int | None, job: Job, workload: Workload) -
     )
 
 
+def check_has_work(job: Job, workload: Workload) -> None:
+    """Refuse a job that says no amount of work.
+
+    Raises:
+        InvalidInputError: It does not.
+    """
+    if job.amount.items_per_epoch is None:
+        raise InvalidInputError(
+            f"`{workload.name}` says no amount of work", hint="give work: {samples: …, epochs: …}"
+        )
+
+
 def is_generation(workload: Workload) -> bool:
     """Whether requests are answered token by token."""
     return any(p.name == "decode" for p in workload.passes)

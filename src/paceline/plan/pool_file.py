@@ -13,7 +13,7 @@ from pathlib import Path
 from paceline.catalog import find_device
 from paceline.catalog.entities import Catalog
 from paceline.errors import InvalidInputError
-from paceline.plan.amounts import resolve_job
+from paceline.plan.amounts import check_has_work, resolve_job
 from paceline.plan.documents import parse_yaml, read_text, validate
 from paceline.plan.goal import Goal, Work
 from paceline.plan.grid import GridCell, predict_grid
@@ -232,9 +232,7 @@ def _rates(cells: Sequence[GridCell], device: str, count: int, limit: int | None
 
 
 def _num_samples(workload: Workload, work: Work, seq: int) -> float:
-    amount = resolve_job(workload, work, seq=seq).amount
-    if amount.items_per_epoch is None:
-        raise InvalidInputError(
-            f"`{workload.name}` says no amount of work", hint="give work: {samples: …, epochs: …}"
-        )
-    return amount.items_per_epoch * amount.num_epochs * amount.samples_per_item
+    job = resolve_job(workload, work, seq=seq)
+    check_has_work(job, workload)
+    amount = job.amount
+    return (amount.items_per_epoch or 0) * amount.num_epochs * amount.samples_per_item

@@ -18,6 +18,7 @@ from paceline.plan.interruption import (
     interrupted_run,
     interruptions_per_s,
 )
+from paceline.plan.own_machines import OWN
 from paceline.planfile import Interval
 from paceline.shipped import shipped_rows
 from paceline.units import DAY_S, HOUR_S
@@ -280,6 +281,13 @@ def _billing_note(offer: Offer, row: dict[str, str]) -> tuple[str, ...]:
     if row:
         return (f"billing of {offer.cloud}: {row['source']}",)
     return (f"billing of {offer.cloud}: paid by the second, nothing else known",)
+
+
+def traffic_out_usd_per_byte(cloud: str) -> float | None:
+    """What a provider charges for traffic out; nothing at one's own, None where unknown."""
+    if cloud == OWN:
+        return 0.0
+    return _per_byte(_billing_rows().get(cloud, {}).get("egress_usd_per_gb", ""))
 
 
 def _per_byte(usd_per_gb: str) -> float | None:

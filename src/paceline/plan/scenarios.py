@@ -72,8 +72,8 @@ def load_scenario(text: str) -> Scenario:
         title=content.title,
         task=content.task,
         seq=content.seq,
-        work=parse_work(_texts(content.work)),
-        goal=parse_goal(_texts(content.goal)),
+        work=parse_work(texts_of(content.work)),
+        goal=parse_goal(texts_of(content.goal)),
         facts_file=content.facts,
     )
 
@@ -87,7 +87,8 @@ def scenario_schema() -> dict[str, Any]:
     }
 
 
-def _texts(options: Mapping[str, Option]) -> dict[str, str]:
+def texts_of(options: Mapping[str, Option]) -> dict[str, str]:
+    """Options of a file as they would be typed on a command line."""
     return {name: _text(value) for name, value in options.items()}
 
 
