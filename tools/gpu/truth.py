@@ -28,8 +28,8 @@ from typing import Any
 import paceline
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
-from paceline.run.measure import fingerprint
 from paceline.run.nvml import open_nvml
+from paceline.run.place import fingerprint
 from paceline.run.probe import probe_host, probe_machine
 from paceline.run.sensors import Reading, Sensors, summarize
 

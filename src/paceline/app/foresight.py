@@ -14,6 +14,7 @@ from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 from paceline.run.ceilings import SOURCE as CEILINGS
 from paceline.run.ceilings import measure_ceilings, summarize_ceilings
+from paceline.run.cells import DEFAULT_SEQ
 from paceline.run.local import (
     LocalModel,
     StepWork,
@@ -22,8 +23,8 @@ from paceline.run.local import (
     start_model,
     step_work,
 )
-from paceline.run.measure import SOURCE as STEPS
-from paceline.run.measure import Place, Settings
+from paceline.run.place import Place, Settings
+from paceline.run.recording import SOURCE as STEPS
 from paceline.run.stacks import Stack
 from paceline.trace import Configuration, LoweredPass, Phase, Workload, lower
 
@@ -221,7 +222,8 @@ def _work(record: Record) -> StepWork | None:
     )
     if lowered is None or record.batch_per_device is None:
         return None
-    return step_work(lowered, batch=int(record.batch_per_device), seq=int(record.seq or 128))
+    seq = int(record.seq or DEFAULT_SEQ)
+    return step_work(lowered, batch=int(record.batch_per_device), seq=seq)
 
 
 def _optimizer(record: Record) -> str:

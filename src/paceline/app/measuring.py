@@ -20,21 +20,18 @@ from paceline.measurements.compare import compare as compare_records
 from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store, default_store_folder, read_segment
-from paceline.run.cells import USUAL_COMPILER, Cell, Mode, Sweep, sweep_cells
+from paceline.run.cells import DEFAULT_SEQ, USUAL_COMPILER, Cell, Mode, Sweep, sweep_cells
 from paceline.run.doctor import Finding, diagnose_machine, diagnose_output, tool_output
 from paceline.run.facts import HostFacts
 from paceline.run.largest import search_largest
 from paceline.run.measure import (
     EXPORTER,
     ONNX_FRAMEWORKS,
-    QUICK_TIMING,
     Notice,
-    Place,
-    Settings,
-    fingerprint,
     measure_cells,
 )
 from paceline.run.nvml import open_nvml
+from paceline.run.place import QUICK_TIMING, Place, Settings, fingerprint
 from paceline.run.probe import probe_host, probe_machine
 from paceline.run.sensors import Sensors
 from paceline.run.stacks import (
@@ -90,7 +87,7 @@ class MeasureRequest:
     python: str | None = None
     device: str = "auto"
     threads: int | None = None
-    seq: int = 128
+    seq: int = DEFAULT_SEQ
     image_size: int | None = None
     optimizer: str = "sgd"
     channels_last: bool = False

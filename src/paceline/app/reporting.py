@@ -63,7 +63,7 @@ def find_ceilings(
     from paceline.app.measuring import place_here
     from paceline.measurements.store import Store, default_store_folder
     from paceline.run.ceilings import measure_ceilings, summarize_ceilings
-    from paceline.run.measure import Settings
+    from paceline.run.place import Settings
     from paceline.run.stacks import default_stack, find_stack, stacks_folder
 
     if size < 64:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from paceline.errors import WorkerError
 from paceline.measurements.records import Record, RecordKind
-from paceline.run.measure import Place, Settings, device_name
+from paceline.run.place import Place, Settings
+from paceline.run.recording import surroundings
 from paceline.run.stacks import Stack
 from paceline.run.worker import WORKERS, Limits, run_worker
 
@@ -21,17 +21,29 @@ _TIMING: Mapping[str, float] = {
 }  # fmt: skip
 
 
+CeilingKind = Literal["product", "memory", "fresh memory", "dispatch", "host copy", "all-reduce"]
+
+#: Kinds of the records whose workload tells it alone.
+_KINDS: Mapping[str, CeilingKind] = {
+    "MATMUL": "product", "HOST_COPY": "host copy", "ALL_REDUCE": "all-reduce",
+}  # fmt: skip
+#: An op on fewer elements has nothing to do: its time is that of its dispatch.
+_TINY_ELEMENTS = 1000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
     """The best that one kind of work reached here.
 
     Attributes:
+        kind: Which kind of work.
         name: What was done, as a person says it.
         rate: FLOP/s or bytes/s; seconds for a dispatch.
         unit: Which of them.
         record: The measurement behind it.
     """
 
+    kind: CeilingKind
     name: str
     rate: float
     unit: Literal["FLOP/s", "B/s", "s"]
@@ -121,22 +133,14 @@ def _record(
     settings: Settings,
 ) -> Record:
     kind: RecordKind = "collective" if row["name"] == "ALL_REDUCE" else "operator"
+    note = str(row.get("note", ""))
+    sides = "x".join(map(str, row["shape"]))
     return Record(
         kind=kind,
         outcome="ok",
-        recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         source=SOURCE,
         workload=row["name"],
-        device_name=device_name(place, settings),
         num_devices=num_devices,
-        stack=f"{stack.spec.framework}{answer['framework_version']}",
-        framework=stack.spec.framework,
-        framework_version=answer["framework_version"],
-        platform_version=answer.get("platform_version"),
-        driver_version=place.facts.nvidia_driver,
-        python_version=answer["python_version"],
-        operating_system=place.facts.os_name,
-        host_cpu=place.facts.cpu_name,
         precision=row["dtype"],
         compiler="eager",
         shape=tuple(float(n) for n in row["shape"]),
@@ -145,40 +149,54 @@ def _record(
         steps_per_sample=row["steps_per_sample"],
         is_steady=row["is_steady"],
         numerical_difference=row.get("numerical_difference"),
-        machine=place.fingerprint,
-        num_threads=settings.num_threads,
-        cell="/".join(
-            (row["name"], row["dtype"], stack.spec.name, "x".join(map(str, row["shape"])),
-             str(row.get("note", "")), f"x{num_devices}")
-        ),
-        note=str(row.get("note", "")),
-    )  # fmt: skip
+        cell="/".join((row["name"], row["dtype"], stack.spec.name, sides, note, f"x{num_devices}")),
+        note=note,
+        **surroundings(answer, stack, place, settings),
+    )
 
 
 def _ceiling(record: Record) -> Ceiling | None:
     seconds = record.median_s
     if seconds is None:
         return None
-    through = "" if record.framework == "torch" else f" through {record.framework}"
-    if record.workload == "MATMUL":
-        flop = 2 * record.shape[1] * record.shape[2] * record.shape[3]
-        beside = f" with {record.num_devices} at once" if record.num_devices > 1 else ""
-        name = f"matrix product {record.precision}{through}{beside}"
-        return Ceiling(name=name, rate=flop / seconds, unit="FLOP/s", record=record)
-    if record.workload == "ALL_REDUCE":
-        # Bus bandwidth, so that rings of different sizes compare: 2 (n - 1) / n of the message.
-        share = 2 * (record.num_devices - 1) / record.num_devices
-        rate = share * record.shape[0] / seconds
-        return Ceiling(
-            name=f"all-reduce over {record.num_devices}", rate=rate, unit="B/s", record=record
-        )
-    if record.workload == "HOST_COPY":
-        rate = 4 * record.shape[0] / seconds
-        return Ceiling(name=f"copy from {record.note} memory", rate=rate, unit="B/s", record=record)
+    kind = _kind(record)
+    unit: Literal["FLOP/s", "B/s", "s"] = "s" if kind == "dispatch" else "B/s"
+    return Ceiling(
+        kind=kind,
+        name=_name(record, kind),
+        rate=seconds if kind == "dispatch" else _work(record, kind) / seconds,
+        unit="FLOP/s" if kind == "product" else unit,
+        record=record,
+    )
+
+
+def _kind(record: Record) -> CeilingKind:
+    if record.workload != "ELEMENTWISE":
+        return _KINDS[record.workload]
     if record.note == "fresh":
-        rate = 4 * record.shape[0] / seconds
-        return Ceiling(name="fresh memory", rate=rate, unit="B/s", record=record)
-    if record.shape[0] < 1000:
-        return Ceiling(name=f"dispatch of one op{through}", rate=seconds, unit="s", record=record)
-    rate = 12 * record.shape[0] / seconds
-    return Ceiling(name=f"memory{through}", rate=rate, unit="B/s", record=record)
+        return "fresh memory"
+    return "dispatch" if record.shape[0] < _TINY_ELEMENTS else "memory"
+
+
+def _name(record: Record, kind: CeilingKind) -> str:
+    through = "" if record.framework == "torch" else f" through {record.framework}"
+    beside = f" with {record.num_devices} at once" if record.num_devices > 1 else ""
+    return {
+        "product": f"matrix product {record.precision}{through}{beside}",
+        "all-reduce": f"all-reduce over {record.num_devices}",
+        "host copy": f"copy from {record.note} memory",
+        "fresh memory": "fresh memory",
+        "dispatch": f"dispatch of one op{through}",
+        "memory": f"memory{through}",
+    }[kind]
+
+
+def _work(record: Record, kind: CeilingKind) -> float:
+    """FLOP of a product, else bytes moved: FP32 elements by the streams that touch them."""
+    size = record.shape
+    if kind == "product":
+        return 2 * size[1] * size[2] * size[3]
+    if kind == "all-reduce":
+        # Bus bandwidth, so that rings of different sizes compare: 2 (n - 1) / n of the message.
+        return 2 * (record.num_devices - 1) / record.num_devices * size[0]
+    return 4 * size[0] * (3 if kind == "memory" else 1)

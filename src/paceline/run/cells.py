@@ -15,6 +15,8 @@ Mode = Literal["forward", "forward-backward", "step"]
 
 #: What a user may write instead of a compiler's name: how people run that framework.
 USUAL_COMPILER = "usual"
+#: Length of texts where a user names none.
+DEFAULT_SEQ = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class Cell:
     precision: str
     compiler: str
     stack: str
-    seq: int = 128
+    seq: int = DEFAULT_SEQ
     image_size: int | None = None
     optimizer: str = "sgd"
     channels_last: bool = False
@@ -57,7 +59,7 @@ class Cell:
         return "/".join((*parts, f"b{self.batch_per_device}x{self.num_devices}"))
 
     def _variations(self) -> tuple[tuple[str, int], ...]:
-        seq = 0 if self.seq == 128 else self.seq
+        seq = 0 if self.seq == DEFAULT_SEQ else self.seq
         return ("s", seq), ("i", self.image_size or 0), ("nhwc", int(self.channels_last))
 
     @property
@@ -89,7 +91,7 @@ class Sweep:
     precisions: tuple[str, ...] = ("fp32",)
     compilers: tuple[str, ...] = (USUAL_COMPILER,)
     modes: tuple[Mode, ...] = ("step",)
-    seq: int = 128
+    seq: int = DEFAULT_SEQ
     image_size: int | None = None
     optimizer: str = "sgd"
     channels_last: bool = False

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.predict.intervals import Z_80
-from paceline.run.ceilings import Ceiling
+from paceline.run.ceilings import Ceiling, CeilingKind
 from paceline.trace import LoweredPass, OpKind, monomials
 
 FloatArray = npt.NDArray[np.float64]
@@ -33,7 +33,7 @@ _PRIOR_LOG_SIGMA = 0.6
 _NOISE_LOG_SIGMA = 0.05
 _UNCALIBRATED_LOG_SIGMA = 0.4
 _LEAST_LOG_SIGMA = 0.08
-_NEEDED = frozenset({"matrix product fp32", "memory", "fresh memory", "dispatch of one op"})
+_NEEDED: frozenset[CeilingKind] = frozenset({"product", "memory", "fresh memory", "dispatch"})
 
 
 _COEFFICIENTS = (
@@ -139,22 +139,23 @@ def step_work(lowered: LoweredPass, *, batch: int, seq: int = 1) -> StepWork:
 
 def start_model(ceilings: Sequence[Ceiling]) -> LocalModel | None:
     """A model from micro-benchmarks alone; None if they lack what it needs."""
-    rates = {ceiling.name: ceiling.rate for ceiling in ceilings}
+    plain = [ceiling for ceiling in ceilings if _is_plain(ceiling)]
+    rates = {ceiling.kind: ceiling.rate for ceiling in plain if ceiling.record.num_devices == 1}
     if not rates.keys() >= _NEEDED:
         return None
-    flop_per_s, memory_bytes_per_s = rates["matrix product fp32"], rates["memory"]
+    flop_per_s, memory_bytes_per_s = rates["product"], rates["memory"]
     return LocalModel(
         conv_flop_per_s=_CONV_FRAC * flop_per_s,
         matmul_flop_per_s=_MATMUL_FRAC * flop_per_s,
         memory_bytes_per_s=_MEMORY_FRAC * memory_bytes_per_s,
         operand_bytes_per_s=_OPERAND_FRAC * memory_bytes_per_s,
         fresh_bytes_per_s=rates["fresh memory"],
-        dispatch_s=_DISPATCHES_PER_OP * rates["dispatch of one op"],
-        shared_frac=_shared_fracs(ceilings, flop_per_s),
+        dispatch_s=_DISPATCHES_PER_OP * rates["dispatch"],
+        shared_frac=_shared_fracs(plain, flop_per_s),
         all_reduce_bytes_per_s={
             ceiling.record.num_devices: ceiling.rate
-            for ceiling in ceilings
-            if ceiling.name.startswith("all-reduce")
+            for ceiling in plain
+            if ceiling.kind == "all-reduce"
         },
     )
 
@@ -256,9 +257,13 @@ def _together_s(
     return (alone_s + copied_s) / shared + exchanged / bus
 
 
+def _is_plain(ceiling: Ceiling) -> bool:
+    return (ceiling.record.framework, ceiling.record.precision) == ("torch", "fp32")
+
+
 def _shared_fracs(ceilings: Sequence[Ceiling], alone: float) -> dict[int, float]:
     return {
         ceiling.record.num_devices: min(1.0, ceiling.rate / alone)
         for ceiling in ceilings
-        if ceiling.name.startswith("matrix product fp32 with")
+        if ceiling.kind == "product" and ceiling.record.num_devices > 1
     }

@@ -2,80 +2,26 @@
 
 from __future__ import annotations
 
-import getpass
-import hashlib
-import platform
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from paceline.catalog.entities import Machine
-from paceline.measurements.records import Outcome, Record
+from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 from paceline.run.cells import Cell, sweep_key
-from paceline.run.facts import HostFacts
-from paceline.run.sensors import Sensors, summarize
+from paceline.run.place import Place, Settings
+from paceline.run.recording import build_record
 from paceline.run.stacks import Stack
-from paceline.run.worker import WORKERS, Limits, WorkerResult, run_worker
-
-SOURCE = "paceline measure"
-
-#: How long and how often a cell is timed; see `paceline.run.workers.engine.time_steps`.
-QUICK_TIMING: Mapping[str, float] = {
-    "min_samples": 10, "max_samples": 1000, "min_s": 1.0, "max_s": 20.0,
-    "max_warmup_s": 10.0, "min_sample_s": 0.005,
-}  # fmt: skip
+from paceline.run.worker import PROTOCOL, WORKERS, Limits, WorkerResult, run_worker
 
 #: Name under which the PyTorch stack that writes ONNX files stands among the stacks of a sweep.
 EXPORTER = "exporter"
 ONNX_FRAMEWORKS = frozenset({"onnxruntime", "openvino", "tvm", "tensorrt"})
 _EXPORTED = ("onnx", "kind", "shape", "reference")
 _TRACE_WORKERS = Path(__file__).parents[1] / "trace" / "workers"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How cells are measured.
-
-    Attributes:
-        timeout_s: Wall time of one cell, start and compilation included.
-        memory_bytes: Main memory of one cell's processes together; None for no cap.
-        num_threads: CPU threads of each process.
-        device: ``cpu`` or ``cuda`` (which also means ROCm).
-        timing: See `QUICK_TIMING`.
-        profile_folder: Where a Chrome trace per cell goes; None for none.
-        user_folder: Where a user's own ``module:function`` is found.
-    """
-
-    timeout_s: float = 600.0
-    memory_bytes: float | None = None
-    num_threads: int = 1
-    device: str = "cpu"
-    timing: Mapping[str, float] = field(default_factory=lambda: dict(QUICK_TIMING))
-    profile_folder: Path | None = None
-    user_folder: Path = Path()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a sweep runs.
-
-    Attributes:
-        facts: The machine.
-        machine: The machine as the catalogue describes it.
-        fingerprint: Hash of machine and user, so that shared records name nobody.
-        sensors: What is read while a worker measures.
-    """
-
-    facts: HostFacts
-    machine: Machine
-    fingerprint: str
-    sensors: Sensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +43,6 @@ class Notice:
     stage: str
     record: Record | None = None
     left_s: float | None = None
-
-
-def fingerprint(root: Path = Path("/")) -> str:
-    """Hash of this machine and user: equal on the next run, and naming nobody."""
-    try:
-        machine_id = (root / "etc/machine-id").read_text().strip()
-    except OSError:
-        machine_id = ""
-    text = "\n".join((machine_id, platform.node(), getpass.getuser()))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def measure_cells(
@@ -285,7 +221,7 @@ def make_request(cell: Cell, stack: Stack, settings: Settings) -> dict[str, Any]
     if settings.profile_folder is not None:
         profile = str(settings.profile_folder.resolve() / f"{cell.key.replace('/', '_')}.json")
     return {
-        "protocol": 1,
+        "protocol": PROTOCOL,
         "action": "measure",
         "framework": stack.spec.framework,
         "entry": cell.workload,
@@ -321,127 +257,3 @@ def _command(stack: Stack, cell: Cell, settings: Settings) -> tuple[str, ...]:
         return stack.command()
     python, engine = stack.command()
     return (python, str(WORKERS / "torch_launch.py"), str(cell.num_devices), engine)
-
-
-def build_record(
-    cell: Cell,
-    stack: Stack,
-    result: WorkerResult,
-    place: Place,
-    settings: Settings,
-    *,
-    sweep: str = "",
-) -> Record:
-    """The flat record of one cell.
-
-    Throughput counts all devices; energy is that of the window divided by its steps.
-    """
-    answer = result.answer
-    samples_s = tuple(float(value) for value in answer.get("samples_s", ()))
-    version = answer.get("framework_version") or stack.spec.version
-    unit = answer.get("sample_unit")
-    is_training = cell.mode != "forward"
-    return Record(
-        kind="step",
-        outcome=_OUTCOMES[result.ending],
-        recorded_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        source=SOURCE,
-        workload=cell.workload,
-        task="train" if is_training else "infer",
-        device_name=device_name(place, settings),
-        num_devices=cell.num_devices,
-        strategy=f"dp{cell.num_devices}" if cell.num_devices > 1 else "",
-        stack=_stack_text(stack, version, answer.get("python_version")),
-        framework=stack.spec.framework,
-        framework_version=version,
-        platform_version=answer.get("platform_version"),
-        driver_version=place.facts.nvidia_driver,
-        python_version=answer.get("python_version"),
-        operating_system=place.facts.os_name,
-        host_cpu=place.facts.cpu_name,
-        precision=cell.precision,
-        compiler=cell.compiler,
-        channels_last=cell.channels_last,
-        optimizer=cell.optimizer if cell.mode == "step" else None,
-        batch_per_device=cell.batch_per_device,
-        seq=cell.seq if unit == "tokens" else None,
-        image_size=cell.image_size,
-        num_warmup=len(answer.get("warmup_s", ())) + 1 if samples_s else None,
-        samples_s=samples_s,
-        samples_per_s=_samples_per_s(cell, samples_s, unit),
-        sample_unit=unit,
-        allocated_bytes=answer.get("allocated_bytes"),
-        reserved_bytes=answer.get("reserved_bytes"),
-        mode=cell.mode,
-        machine=place.fingerprint,
-        num_threads=settings.num_threads,
-        steps_per_sample=answer.get("steps_per_sample", 1),
-        is_steady=answer.get("is_steady"),
-        first_step_s=answer.get("first_step_s"),
-        compile_s=answer.get("compile_s"),
-        numerical_difference=answer.get("numerical_difference"),
-        sweep=sweep,
-        cell=cell.key,
-        reason=result.reason,
-        note=str(answer.get("note", "")),
-        **_sensed(cell, result, place, settings, samples_s),
-    )
-
-
-_OUTCOMES: Mapping[str, Outcome] = {
-    "ok": "ok",
-    "out-of-memory": "out-of-memory",
-    "timeout": "timeout",
-    "unsupported": "skipped",
-    "raised": "failed",
-    "died": "failed",
-}
-
-
-def _stack_text(stack: Stack, version: str, python_version: str | None) -> str:
-    software = f"{stack.spec.framework}{version}"
-    return f"{software}/py{python_version}" if python_version else software
-
-
-def device_name(place: Place, settings: Settings) -> str:
-    """What a record calls the device: the catalogue's name, else the driver's or the kernel's."""
-    if settings.device == "cuda":
-        return place.machine.device_name or place.facts.gpus[0].name
-    return place.machine.cpu_device_name or place.facts.cpu_name
-
-
-def _samples_per_s(cell: Cell, samples_s: Sequence[float], unit: str | None) -> float | None:
-    if not samples_s:
-        return None
-    items = cell.batch_per_device * cell.num_devices * (cell.seq if unit == "tokens" else 1)
-    return items / statistics.median(samples_s)
-
-
-def _sensed(
-    cell: Cell,
-    result: WorkerResult,
-    place: Place,
-    settings: Settings,
-    samples_s: Sequence[float],
-) -> dict[str, Any]:
-    """Fields that come from sensors; on the CPU the processes' own memory is the peak."""
-    summary = summarize(
-        result.readings, num_threads=max(1, settings.num_threads * cell.num_devices)
-    )
-    if summary is None or not samples_s:
-        return {"process_bytes": result.answer.get("resident_bytes")}
-    num_steps = summary.window_s / statistics.median(samples_s)
-    gpus = place.facts.gpus
-    is_cpu = settings.device == "cpu"
-    resident_bytes = result.answer.get("resident_bytes") or summary.peak_resident_bytes
-    return {
-        "process_bytes": resident_bytes if is_cpu else summary.peak_device_bytes,
-        "mean_power_w": summary.mean_power_w,
-        "energy_j": None if summary.energy_j is None else summary.energy_j / num_steps,
-        "clock_hz": summary.mean_clock_hz,
-        "temperature_c": summary.temperature_c,
-        "power_limit_w": None if is_cpu else gpus[0].power_limit_w,
-        "utilization_frac": summary.utilization_frac,
-        "throttle_reasons": ", ".join(summary.throttle_reasons),
-        "is_shared": summary.is_shared,
-    }

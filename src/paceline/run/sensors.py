@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.run.nvml import GpuSample, Nvml
-from paceline.run.processes import tree_usage
+from paceline.run.processes import descendants, tree_usage
 
 _RAPL = Path("/sys/class/powercap")
 
@@ -103,8 +103,6 @@ class Sensors:
     def _is_shared(self, pid: int) -> bool | None:
         if self._nvml is None or not self._gpus:
             return None
-        from paceline.run.processes import descendants
-
         own = set(descendants(pid))
         found = [self._nvml.process_ids(index) for index in self._gpus]
         if any(pids is None for pids in found):
@@ -131,12 +129,12 @@ def summarize(readings: Sequence[Reading], *, num_threads: int) -> SensorSummary
         utilization_frac=_mean(s.utilization_frac for s in gpu_samples)
         if gpu_samples
         else max(0.0, cpu_frac),
-        peak_device_bytes=max((s.used_memory_bytes or 0.0 for s in gpu_samples), default=None),
+        peak_device_bytes=_max(s.used_memory_bytes for s in gpu_samples),
         peak_resident_bytes=max(reading.resident_bytes for reading in readings),
         mean_power_w=None if energy_j is None else energy_j / window_s / num_devices,
         energy_j=energy_j,
         mean_clock_hz=_mean(s.sm_clock_hz for s in gpu_samples),
-        temperature_c=max((s.temperature_c for s in last.gpus if s.temperature_c), default=None),
+        temperature_c=_max(s.temperature_c for s in last.gpus),
         pcie_bytes_per_s=_mean(
             s.pcie_rx_bytes_per_s + s.pcie_tx_bytes_per_s
             for s in gpu_samples
@@ -176,6 +174,10 @@ def _gpu_energy_j(readings: Sequence[Reading], index: int) -> float | None:
 def _mean(values: Iterable[float | None]) -> float | None:
     present = [v for v in values if v is not None]
     return sum(present) / len(present) if present else None
+
+
+def _max(values: Iterable[float | None]) -> float | None:
+    return max((v for v in values if v is not None), default=None)
 
 
 def _any(values: Iterable[bool | None]) -> bool | None:

@@ -62,3 +62,11 @@ def test_a_model_begins_at_the_ceilings_or_not_at_all():
     assert model.shared_frac == {2: 0.5}
     assert model.all_reduce_bytes_per_s[4] == pytest.approx(1.5e9)
     assert start_model(summarize_ceilings([BASE])) is None
+
+
+def test_no_ceiling_of_another_framework_or_precision_begins_a_model():
+    plain = start_model(summarize_ceilings(ALL))
+    others = [replace(BASE, framework="opencl", samples_s=(0.1,)),
+              replace(BASE, precision="bf16", samples_s=(0.1,))]  # fmt: skip
+    assert start_model(summarize_ceilings([*others, *ALL])) == plain
+    assert start_model(summarize_ceilings([*others, MEMORY, FRESH, DISPATCH])) is None

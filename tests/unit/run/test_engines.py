@@ -12,7 +12,8 @@ from run_machines import cpu_machine
 from paceline.catalog.entities import Machine
 from paceline.measurements.store import Store
 from paceline.run.cells import Sweep, sweep_cells
-from paceline.run.measure import EXPORTER, Place, Settings, make_request, measure_cells
+from paceline.run.measure import EXPORTER, make_request, measure_cells
+from paceline.run.place import Place, Settings
 from paceline.run.sensors import Sensors
 from paceline.run.stacks import create_stack, find_spec, list_stacks, remove_stack, stacks_folder
 from paceline.run.worker import Limits, run_worker

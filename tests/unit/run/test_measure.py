@@ -15,7 +15,9 @@ from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.measurements.store import Store
 from paceline.run.cells import Cell, Sweep, sweep_cells, sweep_key
 from paceline.run.largest import search_largest
-from paceline.run.measure import Place, Settings, build_record, fingerprint, measure_cells
+from paceline.run.measure import measure_cells
+from paceline.run.place import Place, Settings, fingerprint
+from paceline.run.recording import build_record
 from paceline.run.sensors import Sensors
 from paceline.run.stacks import Stack, StackSpec, find_spec, stack_specs
 from paceline.run.worker import WORKERS, WorkerResult
@@ -241,6 +243,14 @@ def test_fingerprint_names_nobody(tmp_path):
     assert mark == fingerprint(tmp_path)
     assert mark != fingerprint()
     assert os.uname().nodename not in mark
+
+
+def test_a_user_without_a_name_has_a_fingerprint(monkeypatch):
+    def nameless():
+        raise KeyError("getpwuid(): uid not found: 10001")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    assert len(fingerprint()) == 16
 
 
 def test_stack_specs_are_pinned_and_versions_can_be_chosen():

@@ -12,8 +12,9 @@ from run_machines import gpu_machine
 from paceline.catalog.entities import Machine
 from paceline.run.cells import Cell
 from paceline.run.facts import GpuFacts
-from paceline.run.measure import Place, Settings, build_record
 from paceline.run.nvml import GpuSample, open_nvml
+from paceline.run.place import Place, Settings
+from paceline.run.recording import build_record
 from paceline.run.sensors import Reading, Sensors, summarize
 from paceline.run.stacks import Stack, stack_specs
 from paceline.run.worker import WorkerResult
@@ -103,7 +104,8 @@ def test_what_no_sensor_told_is_none():
     summary = summarize([reading(t, silent) for t in (0.0, 1.0)], num_threads=1)
     assert summary is not None
     assert (summary.energy_j, summary.mean_power_w, summary.mean_clock_hz) == (None, None, None)
-    assert summary.utilization_frac is None
+    assert (summary.utilization_frac, summary.temperature_c) == (None, None)
+    assert summary.peak_device_bytes is None
 
 
 def test_reasons_and_strangers_at_any_moment_count():

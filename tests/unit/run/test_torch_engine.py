@@ -11,7 +11,8 @@ from run_machines import cpu_machine
 from paceline.catalog.entities import Machine
 from paceline.measurements.store import Store
 from paceline.run.cells import Cell
-from paceline.run.measure import Place, Settings, measure_cells
+from paceline.run.measure import measure_cells
+from paceline.run.place import Place, Settings
 from paceline.run.sensors import Sensors
 from paceline.run.stacks import own_python, stack_specs
 
@@ -51,6 +52,11 @@ def test_a_step_is_measured_with_its_memory_and_its_share_of_the_processor(tmp_p
     assert record.sample_unit == "images"
     assert record.stack.startswith("torch")
     assert record.framework_version in record.stack
+
+
+def test_a_text_keeps_the_length_it_was_measured_at_and_an_image_has_none(tmp_path):
+    assert measure(tmp_path, replace(CELL, workload="lstm", seq=16)).seq == 16
+    assert measure(tmp_path, CELL).seq is None
 
 
 def test_inference_is_a_task_of_its_own_without_an_optimizer(tmp_path):

@@ -17,6 +17,8 @@ import traceback
 
 PROTOCOL = 1
 
+#: Kinds of items that have a length.
+SEQUENCES = ("text", "language")
 #: Parts of the messages by which frameworks say that memory ran out.
 OOM_SIGNS = (
     "out of memory",
@@ -140,6 +142,20 @@ def peak_resident_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def about_cell(request, kind):
+    """What every engine tells of a cell beside its times.
+
+    Args:
+        request: The request.
+        kind: What one item of the model is: ``image``, ``text``, ``language``, ``features``.
+    """
+    return {
+        "sample_unit": {"image": "images", "language": "tokens"}.get(kind, "samples"),
+        "seq": request["seq"] if kind in SEQUENCES else None,
+        "resident_bytes": peak_resident_bytes(),
+    }
+
+
 def time_steps(step, synchronize, settings, progress, agree=None):
     """Run ``step`` until it is steady, then keep samples until there are enough.
 
@@ -246,7 +262,7 @@ def sample_inputs(kind, shape, batch, seq, vocabulary, seed=7):
     Images are floats in -1 … 1, tokens 64-bit integers below ``vocabulary``. A linear congruential
     generator keeps them equal across Python and NumPy versions.
     """
-    full = [batch] + ([seq] if kind in ("text", "language") else list(shape))
+    full = [batch] + ([seq] if kind in SEQUENCES else list(shape))
     count = 1
     for extent in full:
         count *= extent
@@ -254,7 +270,7 @@ def sample_inputs(kind, shape, batch, seq, vocabulary, seed=7):
     for _ in range(min(count, 65521)):
         state = (1103515245 * state + 12345) % 2147483648
         values.append(state >> 8)
-    if kind in ("text", "language"):
+    if kind in SEQUENCES:
         unit = array.array("q", [value % vocabulary for value in values])
     else:
         unit = array.array("f", [value / 4194304.0 - 1.0 for value in values])

@@ -9,8 +9,8 @@ import time
 
 from engine import (
     RequestError,
+    about_cell,
     main,
-    peak_resident_bytes,
     sample_inputs,
     time_steps,
     unsupported,
@@ -78,9 +78,7 @@ def measure(keras, backend, request, progress):
     answer = dict(describe(backend), **time_steps(step, synchronize, request["timing"], progress))
     answer["compile_s"] = None if request["compiler"] == "eager" else compile_s
     answer["num_parameters"] = sum(int(numpy.prod(w.shape)) for w in model.trainable_weights)
-    answer["sample_unit"] = "images" if kind == "image" else "samples"
-    answer["resident_bytes"] = peak_resident_bytes()
-    answer["num_threads"] = request.get("threads")
+    answer.update(about_cell(request, kind))
     return answer
 
 

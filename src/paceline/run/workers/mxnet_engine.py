@@ -8,8 +8,8 @@ import time
 
 from engine import (
     RequestError,
+    about_cell,
     main,
-    peak_resident_bytes,
     sample_inputs,
     time_steps,
     unsupported,
@@ -84,9 +84,7 @@ def measure(mxnet, request, progress):
     answer["num_parameters"] = sum(
         int(numpy.prod(p.shape)) for p in parameters if p.grad_req != "null"
     )
-    answer["sample_unit"] = "images" if kind == "image" else "samples"
-    answer["resident_bytes"] = peak_resident_bytes()
-    answer["num_threads"] = request.get("threads")
+    answer.update(about_cell(request, kind))
     return answer
 
 

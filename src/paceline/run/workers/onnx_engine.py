@@ -8,9 +8,10 @@ import sys
 import time
 
 from engine import (
+    SEQUENCES,
     RequestError,
+    about_cell,
     main,
-    peak_resident_bytes,
     sample_inputs,
     time_steps,
     unsupported,
@@ -61,7 +62,7 @@ def measure(engine, request, progress):
 
     kind = request["kind"]
     buffer, full = sample_inputs(kind, request["shape"], request["batch"], request["seq"], 1000)
-    dtype = numpy.int64 if kind in ("text", "language") else numpy.float32
+    dtype = numpy.int64 if kind in SEQUENCES else numpy.float32
     inputs = numpy.frombuffer(buffer, dtype=dtype).reshape(full)
     progress(stage="compiling")
     started = time.perf_counter()
@@ -71,9 +72,7 @@ def measure(engine, request, progress):
     answer = dict(describe(engine), **time_steps(run, synchronize, request["timing"], progress))
     answer["compile_s"] = None if request["compiler"] == "eager" else compile_s
     answer["num_parameters"] = None
-    answer["sample_unit"] = {"image": "images", "language": "tokens"}.get(kind, "samples")
-    answer["resident_bytes"] = peak_resident_bytes()
-    answer["num_threads"] = request.get("threads")
+    answer.update(about_cell(request, kind))
     answer["numerical_difference"] = difference(first.reshape(-1), request["reference"])
     return answer
 

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from engine import RequestError, main, peak_resident_bytes, sample_inputs, time_steps, unsupported
+from engine import SEQUENCES, RequestError, about_cell, main, sample_inputs, time_steps, unsupported
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 COMPILERS = ("eager", "compiled")
@@ -70,11 +70,9 @@ def measure(torch, request, progress):
     answer = dict(describe(torch), **timing)
     answer["compile_s"] = compile_s
     answer["num_parameters"] = sum(p.numel() for p in subject.model.parameters())
-    answer["sample_unit"] = {"image": "images", "language": "tokens"}.get(subject.kind, "samples")
     answer["allocated_bytes"] = torch.cuda.max_memory_allocated() if ranks.is_cuda else None
     answer["reserved_bytes"] = torch.cuda.max_memory_reserved() if ranks.is_cuda else None
-    answer["resident_bytes"] = peak_resident_bytes()
-    answer["num_threads"] = torch.get_num_threads()
+    answer.update(about_cell(request, subject.kind))
     if request.get("profile"):
         profile(torch, step, ranks, request["profile"])
     if request["compiler"] == "compiled":
@@ -254,7 +252,7 @@ def _user_model(torch, entry, request):
 def make_inputs(torch, kind, shape, request):
     """One batch, the same numbers in every framework."""
     values, full = sample_inputs(kind, shape, request["batch"], request["seq"], 1000)
-    dtype = torch.int64 if kind in ("text", "language") else torch.float32
+    dtype = torch.int64 if kind in SEQUENCES else torch.float32
     return torch.frombuffer(values, dtype=dtype).reshape(full)
 
 
