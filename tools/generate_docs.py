@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from scoreboard import scoreboard
 
 import paceline
 from paceline.app.cli import build_commands
@@ -121,6 +122,17 @@ def with_fresh_outputs(text: str) -> str:
     return _BLOCK.sub(lambda block: f"{block[1]}{output_of(block[2])}\n```", text)
 
 
+def with_fresh_scoreboard(text: str) -> str:
+    """A page whose scoreboard quotes the pages of benchmarks/ as they are."""
+    return _filled(text, "scoreboard", f"{scoreboard()}\n")
+
+
+def _filled(text: str, name: str, content: str) -> str:
+    """The text with ``content`` between ``<!-- name -->`` and the next ``<!-- end -->``."""
+    section = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    return section.sub(lambda found: f"{found[1]}{content}{found[2]}", text, count=1)
+
+
 def commands_shown(text: str) -> list[str]:
     """Commands whose output a page shows."""
     return [block[2] for block in _BLOCK.finditer(text)]
@@ -142,17 +154,11 @@ def output_of(command: str) -> str:
 def with_fresh_lists(index: str) -> str:
     """The index with one link per how-to, explanation and decision, by their titles."""
     for folder in ("how-to", "explanation", "decisions"):
-        links = "\n".join(
-            f"- [{_title(page)}]({folder}/{page.name})"
+        links = "".join(
+            f"- [{_title(page)}]({folder}/{page.name})\n"
             for page in sorted((ROOT / "docs" / folder).glob("*.md"))
         )
-        index = re.sub(
-            rf"(<!-- {folder} -->\n).*?(<!-- end -->)",
-            lambda found, links=links: f"{found[1]}{links}\n{found[2]}",
-            index,
-            count=1,
-            flags=re.DOTALL,
-        )
+        index = _filled(index, folder, links)
     return index
 
 
@@ -163,7 +169,8 @@ def _title(page: Path) -> str:
 def main() -> int:
     REFERENCE.mkdir(parents=True, exist_ok=True)
     for page in PAGES_WITH_OUTPUT:
-        page.write_text(with_fresh_outputs(page.read_text(encoding="utf-8")), encoding="utf-8")
+        text = with_fresh_scoreboard(page.read_text(encoding="utf-8"))
+        page.write_text(with_fresh_outputs(text), encoding="utf-8")
     index = ROOT / "docs" / "index.md"
     index.write_text(with_fresh_lists(index.read_text(encoding="utf-8")), encoding="utf-8")
     for name, text in pages().items():

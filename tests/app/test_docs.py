@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
+import generate_docs
 import pytest
 from test_hints import unknown_words
 
@@ -18,25 +17,20 @@ _ROOT = Path(__file__).parents[2]
 _PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")])
 
 
-@pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs", _ROOT / "tools" / "generate_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("name", ["cli.md", "api.md", "devices.md", "offers.md"])
-def test_generating_a_page_again_changes_nothing(generator: ModuleType, name: str) -> None:
+def test_generating_a_page_again_changes_nothing(name: str) -> None:
     committed = (_ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
-    assert generator.pages()[name] == committed, "run `make docs`"
+    assert generate_docs.pages()[name] == committed, "run `make docs`"
 
 
-def test_the_index_lists_every_how_to_explanation_and_decision(generator: ModuleType) -> None:
+def test_the_index_lists_every_how_to_explanation_and_decision() -> None:
     index = (_ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    assert generator.with_fresh_lists(index) == index, "run `make docs`"
+    assert generate_docs.with_fresh_lists(index) == index, "run `make docs`"
+
+
+def test_the_scoreboard_of_the_readme_quotes_the_benchmarks_as_they_are() -> None:
+    readme = (_ROOT / "README.md").read_text(encoding="utf-8")
+    assert generate_docs.with_fresh_scoreboard(readme) == readme, "run `make docs`"
 
 
 def test_every_verb_is_in_the_readme_or_the_tutorial() -> None:
@@ -89,13 +83,11 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
-def test_shown_outputs_begin_with_what_the_command_still_prints(
-    generator: ModuleType, page: str
-) -> None:
+def test_shown_outputs_begin_with_what_the_command_still_prints(page: str) -> None:
     text = (_ROOT / page).read_text(encoding="utf-8")
-    assert generator.commands_shown(text)
-    for command in generator.commands_shown(text):
+    assert generate_docs.commands_shown(text)
+    for command in generate_docs.commands_shown(text):
         shown = re.search(re.escape(f"$ {command}\n") + r"(.*)", text)
         assert shown is not None, "run `make docs`"
-        fresh = generator.output_of(command).splitlines()[1]
+        fresh = generate_docs.output_of(command).splitlines()[1]
         assert fresh.split()[:2] == shown[1].split()[:2], "run `make docs`"
