@@ -112,13 +112,14 @@ def _operator_tensors(operators: Operators, traits, names) -> tuple[torch.Tensor
 def _optimizer(predictor: Predictor, options: FitOptions, num_updates: int):
     groups = [
         {"params": predictor.networks.parameters(), "weight_decay": options.decay},
-        {"params": [predictor.slope, predictor.own, predictor.own_in_operators, predictor.table]},
+        {"params": [predictor.slope, predictor.log_per_year, predictor.table]},
+        {"params": [predictor.own, predictor.own_in_operators]},
         {"params": [predictor.log_dispatch_s, predictor.log_step_s]},
     ]
     rate = options.rate
     optimizer = torch.optim.AdamW(groups, lr=rate, weight_decay=0.0)
     return optimizer, torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, [rate, rate, rate * _DISPATCH_RATE], total_steps=num_updates
+        optimizer, [rate, rate, rate, rate * _DISPATCH_RATE], total_steps=num_updates
     )
 
 

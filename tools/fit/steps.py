@@ -27,6 +27,7 @@ from paceline.predict.kernels import (
     row_peaks,
 )
 from paceline.predict.prediction import Points
+from paceline.predict.ripeness import release_year, ripeness_years
 from paceline.predict.sustained import power_flop, power_s
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import Phase
@@ -88,6 +89,7 @@ class Steps:
         task: Training or inference.
         index: Row in the source table.
         is_open: Whether the inputs leave open what ran.
+        ripeness_years: Years that the kernels of the release had to ripen, beyond a reference.
     """
 
     rows: dict[str, OpRows]
@@ -102,6 +104,7 @@ class Steps:
     task: np.ndarray
     index: np.ndarray
     is_open: np.ndarray
+    ripeness_years: np.ndarray
 
 
 def select(steps: Steps, chosen: np.ndarray) -> Steps:
@@ -262,6 +265,7 @@ class _Builder:
         kernels = costs.num_kernels * costs.count * shapes.launches[0]
         backward = costs.phase == Phase.BACKWARD
         n = len(picked)
+        released = np.array([release_year(m.row.framework) for m in measured], dtype=float)
         self._put(
             step_s=[m.step_s for m in measured],
             forward_kernels=[kernels[~backward].sum()] * n,
@@ -274,6 +278,7 @@ class _Builder:
             task=[key[0].task] * n,
             index=[m.index for m in measured],
             is_open=[m.is_open for m in measured],
+            ripeness_years=ripeness_years(table.compute_capabilities, released)[0],
         )
         self._count += n
 

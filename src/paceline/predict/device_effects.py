@@ -6,9 +6,10 @@ that kernels sustain: GeForce cards, whose matrix units run at half rate, come c
 listed peak than the professional boards with the same multiprocessors. And matrix units are what
 draws most power: the farther the listed boost clock lies above the base clock, which the vendor
 promises under any load, the less of it they hold. Each law is one power for all devices, and acts
-on the share of an op that arithmetic has in its bounds. What is left of a device that was measured
-is its own effect, shrunk towards none (a mixed model; Gelman et al., *Bayesian Data Analysis*,
-ch. 15).
+on the share of an op that arithmetic has in its bounds. Products on matrix units also gain with
+every year that their kernels had to ripen (`paceline.predict.ripeness`). What is left of a device
+that was measured is its own effect, shrunk towards none (a mixed model; Gelman et al., *Bayesian
+Data Analysis*, ch. 15).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import PEAK_KEYS, DeviceTable
 from paceline.predict.features import Array
+from paceline.predict.ripeness import ripeness_years
 from paceline.trace.graph import FloatArray
 
 
@@ -75,14 +77,20 @@ def log_traits(devices: DeviceTable, clock_frac: FloatArray) -> FloatArray:
     return np.log(np.nan_to_num(traits, nan=1.0, posinf=1.0))
 
 
-def log10_effects(devices: DeviceTable, clock_frac: FloatArray, calibration: Calibration) -> Array:
-    """Log10 by which each effect slows each device, (num_devices, num_effects).
+def log10_effects(
+    devices: DeviceTable,
+    clock_frac: FloatArray,
+    release_years: FloatArray,
+    calibration: Calibration,
+) -> Array:
+    """Log10 by which each effect slows each device, (num_devices, num_points, num_effects).
 
     A device that was not measured has the effect of its family if that was, else the laws alone.
 
     Args:
         devices: The devices.
         clock_frac: Share of the listed clock that vector units hold, (num_devices,).
+        release_years: When the release that runs came out, (num_points,).
         calibration: Slopes of the laws, and the effects of measured devices and families.
     """
     facts = calibration.constants["device_effects"]
@@ -94,6 +102,8 @@ def log10_effects(devices: DeviceTable, clock_frac: FloatArray, calibration: Cal
     traits = np.clip(
         log_traits(devices, clock_frac), facts["log_trait_low"], facts["log_trait_high"]
     )
-    log_effect = (np.array(facts["slope"]) * traits).sum(axis=1) + own
+    log_effect = ((np.array(facts["slope"]) * traits).sum(axis=1) + own)[:, None]
+    years = ripeness_years(devices.compute_capabilities, release_years)[..., None]
+    log_effect = log_effect + years * np.array(facts["log_per_year"])
     effects: Array = (log_effect / np.log(10.0)).astype(np.float32)
     return effects

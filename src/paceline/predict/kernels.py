@@ -41,6 +41,7 @@ from paceline.predict.groups import (
 from paceline.predict.host_copies import through_host_link
 from paceline.predict.power import sustained_clock_frac
 from paceline.predict.prediction import Points
+from paceline.predict.ripeness import newest_release_year
 from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s, tuned_s
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Phase, monomials
@@ -62,12 +63,14 @@ class RowShapes:
         dims: Shape numbers of the kind.
         launches: Launches that must follow one another in one occurrence: the steps and layers
             of recurrent cells, else 1.
+        release_year: When the release that runs came out, (P,).
     """
 
     flop: Array
     moved_bytes: Array
     dims: Array
     launches: Array
+    release_year: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -92,11 +95,13 @@ def evaluate_shapes(costs: CostTable, points: Points) -> RowShapes:
     launches = sequential_launches(costs.kind, dims)
     moved = costs.moved_bytes(powers)
     flop = powers @ costs.flop.T * _computed_frac(costs.kind, dims)
+    newest = np.full(len(powers), newest_release_year())
     return RowShapes(
         flop=(flop / launches).astype(np.float32),
         moved_bytes=(moved / launches).astype(np.float32),
         dims=dims.astype(np.float32),
         launches=launches.astype(np.float32),
+        release_year=newest if points.release_year is None else points.release_year,
     )
 
 
@@ -137,7 +142,8 @@ def row_times(
         lowered=lowered, shapes=shapes, devices=devices, peak_dr=peak_dr, bounds=bounds,
         calibration=calibration, framework=framework,
     )  # fmt: skip
-    effects = log10_effects(devices, sustained_clock_frac(devices, calibration), calibration)
+    clock_frac = sustained_clock_frac(devices, calibration)
+    effects = log10_effects(devices, clock_frac, shapes.release_year, calibration)
     older = log10_slower(devices, lowered.configuration.attention)
     for one in grouped_features(question):
         learned = calibration.models[one.model].log10_slowdown(one.features)
@@ -190,7 +196,7 @@ def _effect(one: GroupFeatures, effects: Array, bounds: Bounds) -> Array | float
     effect = EFFECT_OF_MODEL.get(one.model)
     if effect is None:
         return 0.0
-    slower = effects[:, effect, None, None]
+    slower = effects[:, :, effect, None]
     return slower if effect == Effect.STREAM else slower * bounds.rows(one.rows).compute_frac
 
 

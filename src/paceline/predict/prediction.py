@@ -39,10 +39,13 @@ class Points:
     Attributes:
         batch: Items per device and microbatch, (num_points,).
         seq: Sequence (or past) length, (num_points,).
+        release_year: When the framework's release came out, NaN where that is not told,
+            (num_points,); None for the newest release known (`ripeness`).
     """
 
     batch: FloatArray
     seq: FloatArray
+    release_year: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -24,7 +24,8 @@ def effects(devices, **facts):
         **CALIBRATION.constants,
         "device_effects": {**CALIBRATION.constants["device_effects"], **facts},
     }
-    return log10_effects(devices, ONES, dataclasses.replace(CALIBRATION, constants=constants))[0]
+    changed = dataclasses.replace(CALIBRATION, constants=constants)
+    return log10_effects(devices, ONES, ONES, changed)[0, 0]
 
 
 def test_twice_the_arithmetic_per_multiprocessor_is_log_two_denser():

@@ -36,6 +36,7 @@ def make_steps(rng, num_steps=40):
         task=np.full(num_steps, "infer"),
         index=np.arange(num_steps),
         is_open=np.arange(num_steps) % 5 == 0,
+        ripeness_years=rng.uniform(-3.0, 1.0, num_steps),
     )
 
 

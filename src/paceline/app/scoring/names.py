@@ -13,6 +13,7 @@ from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests, requests_of
 from paceline.app.scoring.tables import read_table
 from paceline.catalog import Device
+from paceline.predict.ripeness import release_year
 from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler, Configuration
 from paceline.trace.workload import Task
 
@@ -67,6 +68,7 @@ class Job:
         optimizer: As stated; None takes the model's default.
         configuration: Precision, compiler, layout and the rest.
         framework: Whose host dispatch applies.
+        release_year: When the release that ran came out; None where the row does not tell.
         batch_per_gpu: Items per device and microbatch.
         grad_accumulation: Microbatches per step.
         units_per_item: What the sources of this model count per batch item, where it is neither
@@ -87,6 +89,7 @@ class Job:
     optimizer: str | None
     configuration: Configuration
     framework: str
+    release_year: float | None
     batch_per_gpu: float
     grad_accumulation: float
     units_per_item: float | None
@@ -121,6 +124,7 @@ def resolve_job(row: Row) -> Job:
         optimizer=_optimizer(row, task),
         configuration=_configuration(row, framework),
         framework=framework["framework"],
+        release_year=release_year(row.framework),
         batch_per_gpu=batch,
         grad_accumulation=accumulation,
         units_per_item=model.train_units if task == "train" else model.infer_units,

@@ -94,13 +94,12 @@ def answer_group(
         return [Answer(entry=workload_key.entry, reason=str(error)) for _ in cells]
     cells = [with_batch(cell, lowered, _seq(cell, workload)) for cell in cells]
     devices = list({cell.device.name: cell.device for cell in cells}.values())
-    sizes = [(cell.job.batch_per_gpu, _seq(cell, workload)) for cell in cells]
-    peaks = [(cell.job.batch_per_gpu, cell.job.peak_seq or _seq(cell, workload)) for cell in cells]
-    distinct = sorted({*sizes, *peaks})
+    sizes = [_size(cell, _seq(cell, workload)) for cell in cells]
+    peaks = [_size(cell, cell.job.peak_seq or _seq(cell, workload)) for cell in cells]
+    distinct = list(dict.fromkeys([*sizes, *peaks]))
     table = DeviceTable.from_devices(devices)
-    points = Points(
-        batch=np.array([b for b, _ in distinct]), seq=np.array([float(s) for _, s in distinct])
-    )
+    batch, seq, released = np.array(distinct, dtype=np.float64).T
+    points = Points(batch=batch, seq=seq, release_year=released)
     prediction = predict_pass(lowered, table, points, calibration=calibration, framework=framework)
     reasons = dict(zip(table.names, abstentions(lowered, table), strict=True))
     where = {device.name: number for number, device in enumerate(devices)}
@@ -141,6 +140,11 @@ def scored_pass(workload: Workload) -> Pass:
     """The pass that tables time: the step, the forward, or one decode of generation."""
     by_name = {one.name: one for one in workload.passes}
     return by_name.get("decode", workload.passes[0])
+
+
+def _size(cell: Cell, seq: int) -> tuple[float, int, float | None]:
+    """Batch, sequence length and year of the release."""
+    return cell.job.batch_per_gpu, seq, cell.job.release_year
 
 
 def _seq(cell: Cell, workload: Workload) -> int:
