@@ -1,14 +1,73 @@
-"""What the host spends to dispatch a step, by framework and compiler."""
+"""What the host spends to dispatch a step, by framework and compiler, and where it waits."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+
 import numpy as np
+import numpy.typing as npt
 
 from paceline.errors import UnknownNameError
 from paceline.predict.calibration import Calibration
 from paceline.predict.features import Array
+from paceline.shipped import shipped_rows
 from paceline.trace.costs import LoweredPass
-from paceline.trace.graph import Phase
+from paceline.trace.graph import OpKind, Phase
+from paceline.trace.optable import variants
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitCosts:
+    """What it costs a host to wait for a device.
+
+    Attributes:
+        wait_s: From the end of the device's work to the start of its next.
+        number_s: To take one number out of a Python list for a tensor.
+    """
+
+    wait_s: float
+    number_s: float
+
+
+@cache
+def wait_costs() -> WaitCosts:
+    """The constants, from ``data/host_waits.csv`` (source in each row)."""
+    rows = shipped_rows("predict", "host_waits.csv")
+    return WaitCosts(**{row["name"]: float(row["value"]) for row in rows})
+
+
+def waits_of(lowered: LoweredPass) -> npt.NDArray[np.intp]:
+    """Ops, by their place in execution order, after which the host waits for the device.
+
+    A processor that runs the ops itself has nobody to wait for.
+    """
+    costs = lowered.costs
+    is_wait = costs.kind == OpKind.HOST_WAIT
+    if lowered.configuration.platform == "cpu" or not is_wait.any():
+        return np.zeros(0, dtype=np.intp)
+    return np.flatnonzero(is_wait[costs.order])
+
+
+def listing_s(lowered: LoweredPass, dims: Array) -> Array:
+    """Host time to make tensors of Python lists, for each op in execution order.
+
+    Args:
+        lowered: The pass.
+        dims: Shape numbers of its rows, (num_points, num_rows, NUM_DIMS).
+
+    Returns:
+        Seconds, (num_points, num_ops).
+    """
+    costs = lowered.costs
+    is_listed = (costs.kind == OpKind.HOST_WAIT) & (costs.variant == variants()[_LISTED])
+    numbers = dims[..., 0] * dims[..., 1] * is_listed
+    seconds = (numbers * wait_costs().number_s).astype(np.float32)
+    in_order: Array = seconds[:, costs.order]
+    return in_order
+
+
+_LISTED = ("HOST_WAIT", "listed")
 
 
 def dispatch_s(lowered: LoweredPass, framework: str, calibration: Calibration) -> Array:

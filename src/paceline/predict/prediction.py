@@ -58,6 +58,8 @@ class StepPrediction:
         high_s: Upper end of the 80 % interval.
         device_s: Busy time of the device.
         host_s: Time the host needs to dispatch the step.
+        wait_s: Of ``mid_s``, what is lost because the host waits for the device within the step.
+        num_waits: How often it does.
         copy_s: Host-to-device transfer of one batch.
         backward_s: Of ``device_s``, the backward part (what communication can hide behind).
         compute_bound_s: Of ``device_s``, time in ops whose binding limit is arithmetic.
@@ -79,6 +81,8 @@ class StepPrediction:
     high_s: FloatArray
     device_s: FloatArray
     host_s: FloatArray
+    wait_s: FloatArray
+    num_waits: int
     copy_s: FloatArray
     backward_s: FloatArray
     compute_bound_s: FloatArray

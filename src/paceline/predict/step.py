@@ -13,14 +13,14 @@ import numpy.typing as npt
 from paceline.predict.calibration import Calibration, builtin_calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
-from paceline.predict.host import dispatch_s
+from paceline.predict.host import dispatch_s, listing_s, wait_costs, waits_of
 from paceline.predict.intervals import Z_80, Doubts, knowledge_of, log_sigma
-from paceline.predict.kernels import RowTimes, evaluate_shapes
+from paceline.predict.kernels import RowShapes, RowTimes, evaluate_shapes
 from paceline.predict.memory import peak_memory_bytes
 from paceline.predict.power import mean_power_w, use_of
 from paceline.predict.prediction import Bound, Points, StepPrediction
 from paceline.predict.sustained import steady_row_times
-from paceline.predict.timeline import step_end_s
+from paceline.predict.timeline import step_end_s, waiting_end_s
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Owner, Phase, monomials
 
@@ -30,13 +30,17 @@ _CHUNK_ELEMENTS = 400_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Question:
-    """What is asked of one pass, with the host's time for each op in execution order, (N,)."""
+    """What is asked of one pass, with the host's time for each op in execution order, (N,).
+
+    ``waits`` are the ops after which the host waits for the device.
+    """
 
     lowered: LoweredPass
     devices: DeviceTable
     calibration: Calibration
     framework: str
     host_n: Array
+    waits: npt.NDArray[np.intp]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,7 +48,9 @@ class _Times:
     """Sums over a step, all (D, P)."""
 
     device_s: FloatArray
+    host_s: FloatArray
     end_s: FloatArray
+    wait_s: FloatArray
     backward_s: FloatArray
     compute_bound_s: FloatArray
     bandwidth_bound_s: FloatArray
@@ -82,6 +88,7 @@ def predict_pass(
         calibration=calibration,
         framework=framework,
         host_n=dispatch_s(lowered, framework, calibration),
+        waits=waits_of(lowered),
     )
     return _prediction(question, points, _all_times(question, points))
 
@@ -141,15 +148,32 @@ def _times_of(asked: _Question, points: Points) -> _Times:
     compute_bound = rows.bounds.compute_s > rows.bounds.memory_s
     busy = _sum(total)
     compute_s = _sum(np.where(compute_bound, total, 0))
+    host_s, end_s, wait_s = _timelines(asked, shapes, device_dpr[..., costs.order])
     return _Times(
         device_s=busy,
-        end_s=step_end_s(asked.host_n, device_dpr[..., costs.order]).astype(np.float64),
+        host_s=host_s,
+        end_s=end_s,
+        wait_s=wait_s,
         backward_s=_sum(total[..., backward]),
         compute_bound_s=compute_s,
         bandwidth_bound_s=busy - compute_s,
         roofline_s=_sum(_roofline(rows, shapes.launches) * costs.count.astype(np.float32)),
         unmeasured_s=_sum(total[..., _is_unmeasured(costs.kind, calibration)]),
     )
+
+
+def _timelines(
+    asked: _Question, shapes: RowShapes, device_dpn: Array
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(host time, when the last kernel ends, what waits of the host add to that), all (D, P)."""
+    host_s = np.full(device_dpn.shape[:-1], asked.host_n.sum(dtype=np.float64))
+    end_s = step_end_s(asked.host_n, device_dpn).astype(np.float64)
+    if not asked.waits.size:
+        return host_s, end_s, np.zeros_like(end_s)
+    listing_pn = listing_s(asked.lowered, shapes.dims)
+    waiting_s = waiting_end_s(asked.host_n + listing_pn, device_dpn, asked.waits)
+    waiting_s += len(asked.waits) * wait_costs().wait_s
+    return host_s + _sum(listing_pn), waiting_s, waiting_s - np.maximum(end_s, host_s)
 
 
 def _roofline(rows: RowTimes, launches: Array) -> Array:
@@ -168,13 +192,12 @@ def _sum(values: Array) -> FloatArray:
 
 def _prediction(asked: _Question, points: Points, times: _Times) -> StepPrediction:
     lowered, devices, calibration = asked.lowered, asked.devices, asked.calibration
-    host_total_s = float(asked.host_n.sum(dtype=np.float64))
     fixed_s = float(calibration.constants["host"]["step_s"][asked.framework])
-    mid_s = np.maximum(times.end_s, host_total_s) + fixed_s
+    mid_s = np.maximum(times.end_s, times.host_s) + fixed_s
     knowledge = knowledge_of(devices, calibration)
     doubts = Doubts(
         framework=asked.framework,
-        host_frac=host_total_s / mid_s,
+        host_frac=times.host_s / mid_s,
         unmeasured_frac=times.unmeasured_s / np.maximum(times.device_s, 1e-12),
     )
     sigma = log_sigma(devices, knowledge, doubts, calibration)
@@ -187,7 +210,9 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
         mid_s=mid_s,
         high_s=mid_s * np.exp(Z_80 * sigma),
         device_s=times.device_s,
-        host_s=np.full(mid_s.shape, host_total_s),
+        host_s=times.host_s,
+        wait_s=times.wait_s,
+        num_waits=len(asked.waits),
         copy_s=_copy_s(lowered, devices, points, calibration),
         backward_s=times.backward_s,
         compute_bound_s=times.compute_bound_s,

@@ -1,14 +1,17 @@
 """Two timelines: the host dispatches kernels in order, the device runs them in order.
 
 Kernel j starts when it has been dispatched and kernel j - 1 is done, so the step ends at the
-largest, over j, of *dispatch of j* plus *device time from j on*. No loop is needed.
+largest, over j, of *dispatch of j* plus *device time from j on*. No loop is needed. Where the host
+waits for the device, both start again together: the step is the sum over the stretches between.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.predict.features import Array
+from paceline.trace.graph import FloatArray
 
 
 def step_end_s(host_s: Array, device_s: Array) -> Array:
@@ -30,4 +33,32 @@ def step_end_s(host_s: Array, device_s: Array) -> Array:
         return np.zeros(device_s.shape[:-1], dtype=np.float32)
     remaining = np.cumsum(device_s[..., ::-1], axis=-1)[..., ::-1]
     end: Array = (remaining + np.cumsum(host_s, dtype=np.float32)).max(axis=-1)
+    return end
+
+
+def waiting_end_s(host_s: Array, device_s: Array, waits: npt.NDArray[np.intp]) -> FloatArray:
+    """When the last kernel ends where the host waits, after some ops, until they have run.
+
+    Up to its wait a stretch lasts as long as `step_end_s` says of it alone.
+
+    Args:
+        host_s: Host time to dispatch each op, (..., num_ops).
+        device_s: Device time of each op, (..., num_ops).
+        waits: Ops after which the host waits, ascending.
+
+    Returns:
+        Seconds, shape of both without their last axis, broadcast.
+
+    >>> host_s, device_s = np.float32([1, 1, 1]), np.float32([5, 5, 5])
+    >>> float(waiting_end_s(host_s, device_s, np.array([1])))  # (1 + 10) + (1 + 5)
+    17.0
+    """
+    num_ops = device_s.shape[-1]
+    starts = np.unique(np.append(0, waits[waits < num_ops - 1] + 1))
+    dispatched = np.cumsum(host_s, axis=-1, dtype=np.float64)
+    done = np.cumsum(device_s, axis=-1, dtype=np.float64)
+    lag = np.maximum.reduceat(dispatched - (done - device_s), starts, axis=-1)
+    begun = np.take(dispatched - host_s, starts, axis=-1)
+    ended = np.take(done, np.append(starts[1:] - 1, num_ops - 1), axis=-1)
+    end: FloatArray = (lag - begun + ended).sum(axis=-1)
     return end

@@ -71,6 +71,7 @@ class OpKind(IntEnum):
     FFT = 35
     LINALG = 36
     HOST_COPY = 37
+    HOST_WAIT = 38
 
 
 #: Meaning of the columns of `OpTable.dims` for kinds that have shape numbers of their own.

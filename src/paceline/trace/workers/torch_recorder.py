@@ -12,6 +12,7 @@ import contextlib
 import weakref
 
 import torch
+import torch_waits
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_results import Results
@@ -75,9 +76,13 @@ class Recorder(TorchDispatchMode):
         info = self._func_info.get(func)
         if info is None:
             info = self._func_info[func] = _describe(func)
-        name, moves_nothing, is_composite, attributes = info
+        name, moves_nothing, is_composite, attributes, handler = info
         if is_composite:
             result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if handler is not None:
+            result = handler(self, func, args, kwargs)
             if result is not NotImplemented:
                 return result
         result = self._results.call(func, args, kwargs)
@@ -89,6 +94,9 @@ class Recorder(TorchDispatchMode):
             if kwargs:
                 inputs += _tensors(kwargs.values())
             self.record(name, inputs, outputs, [_scalar(args, i) for i in attributes])
+            masks = torch_waits.masks_read_back(func._schema.name, args)
+            if masks:
+                self.record("paceline::to_host|", masks, [], [])
         return result
 
     def record(self, name, inputs, outputs, attributes):
@@ -484,6 +492,7 @@ _STAND_INS = {
     torch.ops.aten.gru.input: _recurrent(3, False),
     torch.ops.aten.rnn_tanh.input: _recurrent(1, False),
     torch.ops.aten.rnn_relu.input: _recurrent(1, False),
+    **torch_waits.STAND_INS,
 }
 
 
@@ -509,7 +518,9 @@ def _describe(func):
     else:
         tag = ""
     attributes = _ATTRIBUTES.get(name, ())
-    return name + "|" + tag, is_view or name in _MOVES_NOTHING, is_composite, attributes
+    moves_nothing = is_view or name in _MOVES_NOTHING
+    handler = torch_waits.HANDLERS.get(name)
+    return name + "|" + tag, moves_nothing, is_composite, attributes, handler
 
 
 def _tensors(values):
