@@ -36,7 +36,7 @@ def test_what_is_assumed_is_said_and_costs_width() -> None:
 
 
 def test_an_unknown_framework_is_taken_as_pytorch_and_says_so() -> None:
-    told, unknown = answers({}, {"framework": "nanoGPT of a friend"})
+    told, unknown = answers({}, {"framework": "the code of a friend"})
     assert unknown.step_mid_s == pytest.approx(told.step_mid_s)
     assert "PyTorch" in unknown.note
     assert width(unknown) > width(told)

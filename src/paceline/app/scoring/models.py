@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 from paceline.app.scoring.rows import Row
@@ -99,12 +99,19 @@ def _check_refused(row: Row) -> None:
 
 
 def _listed(row: Row) -> PublishedModel | None:
-    for name in _spellings(row.model):
-        for known in read_table("model_names.csv"):
-            match = _pattern(known["pattern"]).fullmatch(name)
-            if match and _is_meant(known, row):
-                return _published(known, match)
-    return None
+    matching = _lines_of(row.model)
+    return next((_published(*line) for line in matching if _is_meant(line[0], row)), None)
+
+
+@lru_cache(maxsize=8192)
+def _lines_of(name: str) -> tuple[tuple[dict[str, str], re.Match[str]], ...]:
+    """Lines of the table of names whose pattern fits a spelling of ``name``."""
+    return tuple(
+        (known, match)
+        for spelling in _spellings(name)
+        for known in read_table("model_names.csv")
+        if (match := _pattern(known["pattern"]).fullmatch(spelling))
+    )
 
 
 def _spellings(name: str) -> Iterator[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from paceline.app.scoring.assumed import Assumed, note_of, widening
 from paceline.app.scoring.models import UnresolvedRowError, resolve_model
+from paceline.app.scoring.precisions import resolve_precision
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests, requests_of
 from paceline.app.scoring.tables import read_table
@@ -160,11 +162,16 @@ def on_device(job: Job, device: Device) -> Job:
 
 
 def _framework(row: Row) -> dict[str, str] | None:
+    return _framework_line(row.framework, row.task, row.flags)
+
+
+@lru_cache(maxsize=8192)
+def _framework_line(framework: str, task: str, flags: str) -> dict[str, str] | None:
     for known in read_table("framework_names.csv"):
         if (
-            re.fullmatch(known["pattern"], row.framework, re.IGNORECASE)
-            and row.task.startswith(known["task"])
-            and re.fullmatch(known["flags_pattern"] or ".*", row.flags, re.IGNORECASE)
+            re.fullmatch(known["pattern"], framework, re.IGNORECASE)
+            and task.startswith(known["task"])
+            and re.fullmatch(known["flags_pattern"] or ".*", flags, re.IGNORECASE)
         ):
             return known
     return None
@@ -174,7 +181,7 @@ def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
     compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}
     checkpointing: Checkpointing = "block" if _recomputes(row) else "none"
     plain = Configuration(
-        precision=_precision(row.precision, row.framework),
+        precision=resolve_precision(row),
         compiler=compilers[framework["compiler"]],
         checkpointing=checkpointing,
         platform="cpu" if row.num_gpus == 0 or row.gpu.startswith("CPU") else "cuda",
@@ -217,20 +224,6 @@ def _tuned(row: Row, plain: Configuration) -> Configuration:
         frozen_weights=weights or "same",
         keeps_quantised_inputs=weights is not None,
     )
-
-
-def _precision(stated: str, framework: str) -> str:
-    """The format that runs; FP32 is TF32, where units have it, in releases that turn it on."""
-    for known in read_table("precision_names.csv"):
-        if re.fullmatch(known["pattern"], stated.strip(), re.IGNORECASE):
-            precision = known["precision"]
-            return "tf32" if precision == "fp32" and _has_tf32(framework) else precision
-    raise UnresolvedRowError(f"the precision `{stated}` is not known" if stated else "no precision")
-
-
-def _has_tf32(framework: str) -> bool:
-    releases = read_table("tf32_releases.csv")
-    return any(re.fullmatch(r["pattern"], framework, re.IGNORECASE) for r in releases)
 
 
 def _attention(row: Row) -> AttentionKernels:
