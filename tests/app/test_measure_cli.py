@@ -46,10 +46,14 @@ def write(folder, *records):
         ("measure resnet18 --stack jaxx", "no stack named `jaxx`"),
         ("measure resnet18 --mode sideways", "no mode named `sideways`"),
         ("measure resnet18 --device abacus", "no kind of device named `abacus`"),
+        ("measure resnet18 --optimizer momentun", "no optimizer named `momentun`"),
+        ("measure resnet18 --python /no/python", "`/no/python` is no Python that can be started"),
+        ("measure resnet18 --python /tmp", "`/tmp` is no Python that can be started"),
+        ("stack resolve --num 0", "`--num 0` cannot be"),
+        ("models --format tex", "no format named `tex`"),
         ("measure resnet18 --timeout 5parsecs", "is not a duration"),
         ("report nothing", "is no plan file and no folder of measurements"),
-        ("export out.csv --where colour", "is not a condition"),
-        ("export out.xls", "has no format"),
+        ("export out.csv", "there is no store of measurements"),
         ("compare here there", "holds no measurements"),
         ("doctor missing.log", "cannot read"),
         ("ceilings --size 3", "a matrix of 3"),
@@ -86,6 +90,16 @@ def test_export_writes_what_the_condition_lets_through(tmp_path):
     write(tmp_path / "store", STEP)
     assert main(["export", "out.csv", "--where", "workload = 'resnet18'"]) == 0
     assert "resnet18" in (tmp_path / "out.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [("out.csv --where colour", "is not a condition"), ("out.xls", "has no format")],
+)
+def test_an_export_that_cannot_be_is_a_message(words, message, tmp_path, capsys):
+    write(tmp_path / "store", STEP)
+    assert main(["export", *words.split()]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_stacks_are_listed_before_any_is_made(capsys):

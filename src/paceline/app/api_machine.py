@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from paceline.app.options import check_above_zero
+from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from paceline.app.measuring import Examination
@@ -144,13 +145,19 @@ def export(path: Path, *, where: str = "1", store: Path | None = None) -> int:
         store: Folder of measurements; the usual one if None.
 
     Raises:
-        InvalidInputError: The condition or the file cannot be used.
+        InvalidInputError: There is no store, or the condition or the file cannot be used.
     """
     from paceline.measurements.export import export_records
     from paceline.measurements.index import find_records
     from paceline.measurements.store import default_store_folder
 
-    records = find_records(store or default_store_folder(), where)
+    folder = store or default_store_folder()
+    if not folder.is_dir():
+        raise InvalidInputError(
+            f"there is no store of measurements in `{folder}`",
+            hint="measure first (`paceline measure resnet18`), or name a store with --store",
+        )
+    records = find_records(folder, where)
     export_records(records, Path(path))
     return len(records)
 

@@ -246,11 +246,11 @@ def read_day(day: str | date | None) -> date:
         raise InvalidInputError(f"`{day}` is not a day", hint="write it like 2026-11-20") from None
 
 
-def read_word(text: str, known: tuple[Word, ...], what: str, *, command: str) -> Word:
+def read_word(text: str, known: tuple[Word, ...], what: str, *, command: str = "") -> Word:
     """The one of ``known`` that ``text`` says.
 
     Raises:
-        UnknownNameError: None of them; ``command`` tells which there are.
+        UnknownNameError: None of them; ``command`` tells which there are, or the hint lists them.
     """
     for word in known:
         if word == text:

@@ -20,7 +20,15 @@ from paceline.measurements.compare import compare as compare_records
 from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store, default_store_folder, read_segment
-from paceline.run.cells import DEFAULT_SEQ, USUAL_COMPILER, Cell, Mode, Sweep, sweep_cells
+from paceline.run.cells import (
+    DEFAULT_SEQ,
+    USUAL_COMPILER,
+    Cell,
+    Mode,
+    Optimizer,
+    Sweep,
+    sweep_cells,
+)
 from paceline.run.doctor import Finding, diagnose_machine, diagnose_output, tool_output
 from paceline.run.facts import HostFacts
 from paceline.run.largest import search_largest
@@ -140,6 +148,7 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
         PacelineError: One of its leaves, with a hint.
     """
     _check_names(request)
+    sweep = _sweep(request)
     place, device = place_here(max(request.devices), request.device)
     settings = _settings(request, place.facts, device)
     stacks = _stacks(request)
@@ -160,7 +169,7 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
             )
         records: list[Record] = []
         try:
-            records.extend(_measure(request, stacks, place, store, settings, talk))
+            records.extend(_measure(sweep, stacks, place, store, settings, talk))
         except KeyboardInterrupt:
             print(f"\nkept in {store.folder}; the same command goes on from there", file=sys.stderr)
             raise
@@ -278,15 +287,8 @@ def check_stacks(names: Sequence[str]) -> Iterator[str]:
         yield f"{stack.spec.name}: {result.answer['framework_version']} on {devices}"
 
 
-def _measure(
-    request: MeasureRequest,
-    stacks: dict[str, Stack],
-    place: Place,
-    store: Store,
-    settings: Settings,
-    talk: Callable[[Notice], None],
-) -> Iterator[Record]:
-    sweep = Sweep(
+def _sweep(request: MeasureRequest) -> Sweep:
+    return Sweep(
         workloads=request.models,
         batches=request.batch or (),
         devices=request.devices,
@@ -295,11 +297,21 @@ def _measure(
         modes=_modes(request.mode),
         seq=request.seq,
         image_size=request.image_size,
-        optimizer=request.optimizer,
+        optimizer=read_word(request.optimizer, get_args(Optimizer), "optimizer"),
         channels_last=request.channels_last,
     )
+
+
+def _measure(
+    sweep: Sweep,
+    stacks: dict[str, Stack],
+    place: Place,
+    store: Store,
+    settings: Settings,
+    talk: Callable[[Notice], None],
+) -> Iterator[Record]:
     cells = sweep_cells(sweep, [stack for name, stack in stacks.items() if name != EXPORTER])
-    if request.batch is not None:
+    if sweep.batches:
         yield from measure_cells(cells, stacks, place, store, settings, talk=talk)
         return
     for cell in cells:

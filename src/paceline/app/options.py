@@ -73,7 +73,7 @@ def form_of(name: str, *, is_json: bool) -> Form:
     from paceline.app.inquiry import read_word
 
     known: tuple[Form, ...] = get_args(Form)
-    return "json" if is_json else read_word(name, known, "format", command="paceline plan --help")
+    return "json" if is_json else read_word(name, known, "format")
 
 
 def check_above_zero(**given: float | None) -> None:

@@ -51,6 +51,7 @@ def resolve_stack(
 ) -> None:
     """List the newest combinations that work, or the smallest contradictions."""
     wanted = common.form_of(form, is_json=is_json)
+    common.check_above_zero(num=num)
     found = resolve(num=num, **constraints)
     answer = Answer(
         kind="stack_resolution",

@@ -12,6 +12,7 @@ from paceline.errors import InvalidInputError
 from paceline.run.stacks import Stack
 
 Mode = Literal["forward", "forward-backward", "step"]
+Optimizer = Literal["sgd", "adam", "adamw"]
 
 #: What a user may write instead of a compiler's name: how people run that framework.
 USUAL_COMPILER = "usual"
@@ -46,7 +47,7 @@ class Cell:
     stack: str
     seq: int = DEFAULT_SEQ
     image_size: int | None = None
-    optimizer: str = "sgd"
+    optimizer: Optimizer = "sgd"
     channels_last: bool = False
 
     @property
@@ -93,7 +94,7 @@ class Sweep:
     modes: tuple[Mode, ...] = ("step",)
     seq: int = DEFAULT_SEQ
     image_size: int | None = None
-    optimizer: str = "sgd"
+    optimizer: Optimizer = "sgd"
     channels_last: bool = False
 
 

@@ -194,7 +194,16 @@ def remove_stack(name: str, folder: Path) -> bool:
 
 
 def own_python(spec: StackSpec, python: Path) -> Stack:
-    """A Python of the user's own in place of a created stack."""
+    """A Python of the user's own in place of a created stack.
+
+    Raises:
+        InvalidInputError: No program is there.
+    """
+    if shutil.which(python) is None:
+        raise InvalidInputError(
+            f"`{python}` is no Python that can be started",
+            hint="name its interpreter, such as --python ~/env/bin/python",
+        )
     return Stack(spec=spec, python=python)
 
 
