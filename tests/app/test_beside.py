@@ -43,6 +43,7 @@ def test_the_data_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
         (("--beside", "A100"), "names no other devices"),
         (("--beside", "A100:0"), "names no other devices"),
         (("--beside", "nothing such:8"), "nothing such"),
+        (("--global-batch", "900000000"), "of an epoch"),
     ],
 )
 def test_what_cannot_be_says_why(

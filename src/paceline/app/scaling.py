@@ -25,7 +25,8 @@ from paceline.catalog import OfferFilter as _OfferFilter
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
 from paceline.parallel import ScalingCurve, Strategy, scaling_curve
-from paceline.parallel.scaling import BatchRule, Cluster, default_batch
+from paceline.parallel.cluster import Cluster
+from paceline.parallel.scaling import BatchRule, default_batch
 from paceline.parallel.unequal import Part, unequal_step
 from paceline.plan.amounts import check_global_batch, resolve_job
 from paceline.plan.goal import Work
@@ -125,7 +126,8 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         beside: The other devices, as ``NAME:COUNT``.
 
     Raises:
-        InvalidInputError: Several counts, or a strategy that unequal devices cannot run.
+        InvalidInputError: Several counts, a global batch that no epoch fills, or a strategy that
+            unequal devices cannot run.
         NoOfferError: Nobody offers one of the devices at a usable price.
         DoesNotFitError: No split of the batch fits.
     """
@@ -134,6 +136,8 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
             f"{len(question.counts)} device counts beside other devices",
             hint="give one count, such as --counts 8 --beside NAME:8",
         )
+    seq = question.seq or workload.default_seq
+    check_global_batch(question.global_batch, resolve_job(workload, Work(), seq=seq), workload)
     catalog = known_on(load_catalog(question.facts), question.today)
     name, count = read_beside(beside)
     total = question.counts[0] + count
@@ -142,7 +146,7 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         Part(cluster=_cluster(catalog, offers[0]), count=question.counts[0]),
         Part(cluster=_cluster(catalog, offers[1]), count=count),
     )
-    seq, rule = question.seq or workload.default_seq, _rule(workload, question)
+    rule = _rule(workload, question)
     lowered = lower(workload.passes[0].graph, _configuration(parts[0].cluster.device, question))
 
     def busy(part: Part) -> int:

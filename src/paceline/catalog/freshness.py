@@ -10,11 +10,11 @@ from paceline.catalog.entities import Offer
 MAX_PRICE_AGE_DAYS = 365
 
 
-def is_fresh(offer: Offer, today: date) -> bool:
-    """Whether the on-demand price is dated and at most twelve months old on ``today``."""
+def is_fresh(offer: Offer, today: date, *, max_age_days: int = MAX_PRICE_AGE_DAYS) -> bool:
+    """Whether the on-demand price is dated, and on ``today`` no older than that."""
     if offer.usd_per_hour is None or offer.priced_on is None:
         return False
-    return (today - offer.priced_on).days <= MAX_PRICE_AGE_DAYS
+    return (today - offer.priced_on).days <= max_age_days
 
 
 def is_alive(offer: Offer, today: date) -> bool:
@@ -28,8 +28,12 @@ def is_rankable(offer: Offer, today: date) -> bool:
     return unranked_reason(offer, today) is None
 
 
-def unranked_reason(offer: Offer, today: date) -> str | None:
+def unranked_reason(
+    offer: Offer, today: date, *, max_age_days: int = MAX_PRICE_AGE_DAYS
+) -> str | None:
     """Why the offer stands below the line on ``today``; None where it may be ranked.
+
+    Prices are too old beyond ``max_age_days``.
 
     >>> from paceline.catalog import load_catalog, find_offer
     >>> unranked_reason(find_offer(load_catalog(), "p2.xlarge"), date(2026, 11, 20))
@@ -42,7 +46,7 @@ def unranked_reason(offer: Offer, today: date) -> str | None:
         return _end_reason(offer)
     if offer.priced_on is None:
         return "price without a date"
-    if not is_fresh(offer, today):
+    if not is_fresh(offer, today, max_age_days=max_age_days):
         return f"price {price_age_months(offer, today)} months old"
     return None if offer.is_price_complete else "price leaves out a part of the machine"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
 from paceline.plan.amounts import is_generation
 from paceline.plan.choices import cell_of, place_of
 from paceline.plan.evaluation import objective_name
@@ -76,7 +77,9 @@ def _other_framework(search: Search) -> str:
 def _stale_prices(search: Search) -> str:
     if not search.found.ranks_stale_prices:
         return ""
-    return "no price of the last twelve months is left: old prices are ranked, check them first"
+    days = search.goal.max_price_age_days
+    age = "twelve months" if days == MAX_PRICE_AGE_DAYS else f"{days:,} days"
+    return f"no price of the last {age} is left: old prices are ranked, check them first"
 
 
 def _own_measurements(search: Search) -> str:

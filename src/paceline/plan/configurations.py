@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from paceline.catalog.entities import Device
 from paceline.plan.goal import Goal
@@ -93,6 +93,45 @@ def choose_configurations(
     return tuple(
         ConfiguredDevices(configuration=configuration, rows=tuple(indices))
         for configuration, indices in rows.items()
+    )
+
+
+def with_common(
+    configured: Sequence[ConfiguredDevices],
+    supports: Sequence[DeviceSupport],
+    pairs: Iterable[tuple[int, int]],
+) -> tuple[ConfiguredDevices, ...]:
+    """The configurations, with one more for each pair of devices that work together and have none.
+
+    That is one of either device, which the other can use too: the narrower precision first.
+
+    Args:
+        configured: What each device would best run.
+        supports: Devices in the order of the forecast's rows.
+        pairs: Rows of devices that share every batch.
+    """
+    rows = {one.configuration: set(one.rows) for one in configured}
+    for pair in pairs:
+        if any(set(pair) <= those for those in rows.values()):
+            continue
+        common = [c for c, those in rows.items() if those & set(pair)]
+        common = [c for c in common if all(_can_use(supports[row], c) for row in pair)]
+        if common:
+            rows[min(common, key=_width)] |= set(pair)
+    return tuple(replace(one, rows=tuple(sorted(rows[one.configuration]))) for one in configured)
+
+
+def _can_use(support: DeviceSupport, configuration: Configuration) -> bool:
+    return (
+        configuration.platform == support.platform
+        and configuration.precision in support.precisions
+        and configuration.compiler in support.compilers
+    )
+
+
+def _width(configuration: Configuration) -> int:
+    return (*_HALF_PRECISIONS, *_FULL_PRECISIONS, configuration.precision).index(
+        configuration.precision
     )
 
 

@@ -441,7 +441,7 @@ def constraints(evaluation: Evaluation, goal: Goal, amount: Amount) -> tuple[Con
     """The constraints that the goal states, each at its chance."""
     e = evaluation
     none = np.zeros_like(e.log_sigma)
-    run_usd = e.cost_usd * e.run_s / e.time_s
+    spent = _spent(e, amount)
     demand = max(goal.min_samples_per_s or 0.0, amount.samples_per_s or 0.0)
     slowest_s = 1.0 / demand if demand else None
     served = "--throughput" if goal.min_samples_per_s else "--rps"
@@ -449,8 +449,7 @@ def constraints(evaluation: Evaluation, goal: Goal, amount: Amount) -> tuple[Con
     limits = (
         ("misses the deadline", "--deadline", goal.deadline_s, e.time_s - e.run_s, e.run_s,
          e.log_sigma),
-        ("over the budget", "--budget", goal.budget_usd, e.cost_usd - run_usd, run_usd,
-         e.cost_log_sigma),
+        ("over the budget", "--budget", goal.budget_usd, *spent),
         ("too high a latency", "--latency", goal.latency_s, none, e.latency_s, e.log_sigma),
         ("first token too late", "--ttft", goal.ttft_s, none, e.ttft_s, e.log_sigma),
         ("too low a throughput", served, slowest_s, none, 1.0 / e.samples_per_s, e.log_sigma),
@@ -470,6 +469,22 @@ def constraints(evaluation: Evaluation, goal: Goal, amount: Amount) -> tuple[Con
         for kind, option, limit, fixed, median, sigma in limits
         if limit is not None
     )
+
+
+def _spent(evaluation: Evaluation, amount: Amount) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What a budget limits, fixed and with its spread: the job, else what stands for its cost.
+
+    A stream without end is paid by the hour, whatever a step takes; a rate by the million samples.
+    """
+    e = evaluation
+    if amount.items_per_epoch is not None:
+        run_usd = e.cost_usd * e.run_s / e.time_s
+        return e.cost_usd - run_usd, run_usd, e.cost_log_sigma
+    none = np.zeros_like(e.log_sigma)
+    if amount.samples_per_s is None:
+        return none, e.pareto_cost, e.cost_log_sigma
+    price_log_sigma = np.sqrt(np.maximum(e.cost_log_sigma**2 - e.log_sigma**2, 0.0))
+    return none, e.pareto_cost, price_log_sigma
 
 
 def objective_values(evaluation: Evaluation, goal: Goal) -> FloatArray:

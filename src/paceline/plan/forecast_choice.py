@@ -12,7 +12,11 @@ from paceline.errors import InvalidInputError
 from paceline.parallel import Strategy
 from paceline.plan.amounts import is_generation
 from paceline.plan.chance import normal_quantile
-from paceline.plan.configurations import ConfiguredDevices, choose_configurations
+from paceline.plan.configurations import (
+    ConfiguredDevices,
+    choose_configurations,
+    with_common,
+)
 from paceline.plan.forecasts import BatchWindow, Forecast, can_split, forecast, join_forecasts
 from paceline.plan.goal import Goal
 from paceline.plan.place_table import num_devices, place_memory_bytes
@@ -79,12 +83,15 @@ def _configured(
         device_support(d, platform_of(stacks[d.name]) or "cuda", framework=framework)
         for d in devices
     ]
-    return choose_configurations(
+    configured = choose_configurations(
         supports,
         question.goal,
         task=question.workload.task,
         num_parameters=question.workload.num_parameters,
     )
+    rows = {device.name: row for row, device in enumerate(devices)}
+    pairs = [[rows[part.device.name] for part in p.parts] for p in found.places if p.parts]
+    return with_common(configured, supports, [(one, other) for one, other in pairs])
 
 
 def _predicted(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
+from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.trace.costs import Compiler
@@ -73,7 +74,7 @@ class Goal:
     compilers: tuple[str, ...] = ()
     framework: str = "torch"
     global_batch: int | None = None
-    max_price_age_days: int = 365
+    max_price_age_days: int = MAX_PRICE_AGE_DAYS
     data: str | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
 

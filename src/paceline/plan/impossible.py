@@ -6,24 +6,29 @@ from collections import Counter
 
 import numpy as np
 
+from paceline.catalog.entities import Catalog
 from paceline.errors import DoesNotFitError, NoOfferError
 from paceline.plan.evaluation import IN_WATTS, Constraint
-from paceline.plan.places import PlaceSearch
+from paceline.plan.loosening import loosening
+from paceline.plan.own_machines import OWN
 from paceline.plan.savings import savings_sentence
 from paceline.plan.search import Search
 from paceline.plan.wording import (
     candidate_name,
     cost_text,
-    cost_value_text,
     duration_up,
     rounded_up,
     speed_text,
 )
-from paceline.units import format_bytes
+from paceline.units import format_bytes, format_percent
 
 
-def check_possible(search: Search) -> None:
+def check_possible(search: Search, catalog: Catalog) -> None:
     """Pass if something is feasible.
+
+    Args:
+        search: What was evaluated.
+        catalog: Where it was looked for.
 
     Raises:
         NoOfferError: No offer is left, or none keeps the goal.
@@ -32,7 +37,7 @@ def check_possible(search: Search) -> None:
     if search.is_feasible.any():
         return
     if not search.found.places:
-        raise _nothing_left(search.found)
+        raise _nothing_left(search, catalog)
     if not len(search.candidates) or not search.is_certain.any():
         raise _nothing_fits(search)
     if not search.is_ranked.any():
@@ -52,14 +57,16 @@ def _no_price(search: Search) -> NoOfferError:
     )
 
 
-def _nothing_left(found: PlaceSearch) -> NoOfferError:
-    counts = Counter(r.reason if r.kind == "filtered" else r.kind for r in found.rejections)
+def _nothing_left(search: Search, catalog: Catalog) -> NoOfferError:
+    rejections = search.found.rejections
+    counts = Counter(r.reason if r.kind == "filtered" else r.kind for r in rejections)
     causes = ", ".join(f"{count} {reason}" for reason, count in counts.most_common(4))
-    filtered = [r for r, _ in counts.most_common() if r.startswith("excluded by")]
-    hint = f"loosen {filtered[0].removeprefix('excluded by ')}" if filtered else "add an offer"
+    helps = loosening(catalog, search.goal, today=search.question.today) or "add an offer"
+    if OWN in search.goal.clouds and not catalog.machines:
+        helps = "describe your own machine and add --facts FILE (docs/how-to/own-devices.md)"
     return NoOfferError(
         f"no offer is left: {causes or 'the catalogue has none'}",
-        hint=f"{hint}; `paceline offers --all` lists them",
+        hint=f"{helps}; `paceline offers --all` lists them",
     )
 
 
@@ -111,7 +118,7 @@ def _no_goal_kept(search: Search) -> NoOfferError:
         if not c.is_met[nearest]
     )
     return NoOfferError(
-        f"no offer keeps the goal at a chance of {search.goal.confidence:.0%}: {kills}",
+        f"no offer keeps the goal at a chance of {format_percent(search.goal.confidence)}: {kills}",
         hint=f"nearest is {candidate_name(search, nearest)} at {cost_text(search, nearest)} and "
         f"{speed_text(search, nearest)}; it keeps {loosened}",
     )
@@ -136,7 +143,7 @@ def _limit_text(search: Search, constraint: Constraint, limit: float) -> str:
     if constraint.option in ("--deadline", "--latency", "--ttft"):
         return duration_up(limit).replace(" ", "")
     if constraint.option == "--budget":
-        return cost_value_text(search, rounded_up(limit)).replace(" ", "").lower()
+        return f"{rounded_up(limit):.12g}usd"
     if constraint.option in IN_WATTS:
         return f"{rounded_up(limit):g}W"
     return f"{1.0 / limit * 0.999:.3g}"

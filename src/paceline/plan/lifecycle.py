@@ -188,7 +188,7 @@ def _search(
     if asked.name != "serve":
         check_has_work(question.job, asked.workload)
     search = run_search(question, catalog)
-    check_possible(search)
+    check_possible(search, catalog)
     held_s = search.evaluation.billed_s if asked.stay is None else _held_s(search, asked.stay)
     usd = held_s * search.evaluation.usd_per_hour / HOUR_S
     return SearchedPhase(

@@ -275,7 +275,7 @@ def _places_of(
     if goal.allow_spot and offer.spot_usd_per_hour is not None:
         prices.append((_at_spot_price(offer), True))
     for priced, is_spot in prices:
-        state, remark = _price_state(priced, today, is_pinned="offer" in goal.pins)
+        state, remark = _price_state(priced, goal, today)
         yield Place(
             offer=offer,
             device=device,
@@ -293,11 +293,11 @@ def _at_spot_price(offer: Offer) -> Offer:
     return replace(offer, usd_per_hour=offer.spot_usd_per_hour, priced_on=offer.spot_on)
 
 
-def _price_state(offer: Offer, today: date, *, is_pinned: bool) -> tuple[PriceState, str]:
-    remark = unranked_reason(offer, today)
+def _price_state(offer: Offer, goal: Goal, today: date) -> tuple[PriceState, str]:
+    remark = unranked_reason(offer, today, max_age_days=goal.max_price_age_days)
     if offer.usd_per_hour is None:
         return "no price", remark or "no price known"
-    if remark is None or is_pinned:
+    if remark is None or "offer" in goal.pins:
         return "fresh", remark or ""
     return ("stale price" if is_alive(offer, today) else "perhaps not sold"), remark
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from datetime import date
 from importlib.metadata import version
+from itertools import permutations
 
 from paceline.catalog import find_devices
 from paceline.catalog.entities import Catalog
@@ -21,7 +22,7 @@ from paceline.plan.goal import Goal, Work
 from paceline.plan.impossible import check_possible
 from paceline.plan.notes import choice_notes
 from paceline.plan.options import format_goal
-from paceline.plan.places import matches
+from paceline.plan.places import JOINED_BY, matches
 from paceline.plan.question import SearchOptions, resolve_question
 from paceline.plan.rejected import fates, rejected_groups, why_not_sentences
 from paceline.plan.rent_or_buy import rent_or_buy_sentence
@@ -75,7 +76,7 @@ def make_plan(
         _only(workload), goal, work, today=today, options=options, calibration=calibration
     )
     search = run_search(question, catalog)
-    check_possible(search)
+    check_possible(search, catalog)
     selection = select(search)
     curve = scaling_curve(search, selection.best)
     return PlanFile(
@@ -119,7 +120,7 @@ def why_not(
         goal: Constraints and objective.
         work: How much is to be done.
         catalog: Devices and offers.
-        name: Device, family, offer or instance type.
+        name: Device, family, offer, instance type or own machine.
         today: The day prices are judged on.
         options: How far to search.
         calibration: Of the predictor.
@@ -133,9 +134,9 @@ def why_not(
         _only(workload), goal, work, today=today, options=options, calibration=calibration
     )
     search = run_search(question, catalog)
-    check_possible(search)
+    check_possible(search, catalog)
     sentences = why_not_sentences(search, select(search).best, names)
-    return sentences or (f"no offer in the catalogue holds `{name}`",)
+    return sentences or (f"no offer holds `{name}`, and no own machine",)
 
 
 def _only(workload: Workload | Mapping[str, Workload]) -> Workload:
@@ -150,16 +151,27 @@ def _only(workload: Workload | Mapping[str, Workload]) -> Workload:
 
 
 def _offers_named(catalog: Catalog, name: str) -> set[str]:
+    """Offers and own machines, or two of these together, that a user may mean by a name."""
     by_offer = {offer.name for offer in catalog.offers if matches(offer, name)}
-    if by_offer:
-        return by_offer
+    machines = {machine.name.lower(): machine.name for machine in catalog.machines}
+    parts = [machines.get(part.strip().lower()) for part in name.split(JOINED_BY.strip())]
+    own = {JOINED_BY.join(both) for both in permutations(filter(None, parts))}
+    if by_offer or None not in parts:
+        return by_offer | own
     try:
         devices = {device.name for device in find_devices(catalog, name)}
     except UnknownNameError as error:
+        if not machines:
+            raise UnknownNameError(
+                f"no device or offer named `{name}` in the catalogue", hint=error.hint
+            ) from None
+        yours = ", ".join(f"`{machine}`" for machine in machines.values())
         raise UnknownNameError(
-            f"no device or offer named `{name}` in the catalogue", hint=error.hint
+            f"no device, offer or own machine is named `{name}`",
+            hint=f"your own: {yours}; {error.hint}",
         ) from None
-    return {offer.name for offer in catalog.offers if offer.device_name in devices}
+    own = {machine.name for machine in catalog.machines if machine.device_name in devices}
+    return own | {offer.name for offer in catalog.offers if offer.device_name in devices}
 
 
 def _planned_workload(search: Search) -> PlannedWorkload:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.plan.chance import normal_quantile
+from paceline.plan.choices import place_of
 from paceline.plan.evaluation import objective_name
 from paceline.plan.pareto import Index
 from paceline.plan.place_table import BoolArray
@@ -183,7 +184,9 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
             f"facts of {place.device.name} that the prediction needs are unknown",
         )
     if row < 0 and place.parts:
-        return "does not fit", "no split of a batch fits both of its machines"
+        return "does not fit", (
+            "no split of a batch fits both of its machines, or no precision suits both"
+        )
     if row < 0 and len(pinned_offers(search.goal)) > 1:
         return "filtered", "pinned together with another, not alone"
     if row < 0 and "strategy" in search.goal.pins:
@@ -283,7 +286,12 @@ def why_not_sentences(search: Search, best: int, names: set[str]) -> tuple[str, 
             f"{candidate_name(search, ranked)} at {objective_text(search, ranked)} "
             f"{failure_text(search, ranked)}"
         )
-    below = [f for f in fates(search, best) if f.name.removesuffix(" spot") in names]
+    told = "" if ranked is None else place_of(search, ranked).offer.name
+    below = [
+        f
+        for f in fates(search, best)
+        if f.name.removesuffix(" spot") in names and (f.name != told or feasible is not None)
+    ]
     below.sort(key=lambda f: (f.wins_below_usd_per_hour is None, -_nearness(f)[1]))
     sentences.extend(_fate_sentence(fate) for fate in below[:_NUM_SENTENCES])
     if len(below) > _NUM_SENTENCES:

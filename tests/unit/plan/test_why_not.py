@@ -1,0 +1,93 @@
+"""Asking after one of the user's own machines, and limits on streams and on the age of prices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from paceline.catalog import load_catalog
+from paceline.catalog.entities import Catalog, Machine
+from paceline.errors import NoOfferError, UnknownNameError
+from paceline.plan import Work, make_plan, parse_goal, parse_work, why_not
+from paceline.plan.places import find_places
+from paceline.trace import load_workload
+
+CATALOG = load_catalog()
+TODAY = date(2026, 11, 20)
+WORK = Work(num_samples=200_000, num_epochs=30)
+
+
+def machine(name: str, device: str) -> Machine:
+    return Machine(
+        name=name, device_name=device, num_devices=1, num_cores=16, host_memory_bytes=64e9,
+        interconnect=None, network_bytes_per_s=1.25e9,
+    )  # fmt: skip
+
+
+LAB = replace(
+    CATALOG,
+    machines=(machine("Lab", "GeForce RTX 3090"), machine("old lab", "GeForce RTX 2080 Ti")),
+)
+
+
+def asked(name: str, catalog: Catalog = LAB, **options: str) -> tuple[str, ...]:
+    goal = parse_goal({"max_devices": "8", "cloud": "own,lambda", **options})
+    return why_not(load_workload("resnet50"), goal, WORK, catalog, name, today=TODAY)
+
+
+def test_an_own_machine_has_a_name() -> None:
+    assert asked("Lab") == asked("lab")
+    [sentence] = asked("lab", deadline="30min")
+    assert "Own 1×GeForce RTX 3090" in sentence
+    assert "misses the deadline" in sentence
+
+
+def test_two_own_machines_together_have_both_names() -> None:
+    together = asked("old lab + lab", deadline="30min")
+    assert together == asked("Lab + old lab", deadline="30min")
+    assert any("RTX 3090" in one and "RTX 2080 Ti" in one for one in together)
+    assert not any("no precision suits both" in one for one in together)
+
+
+def test_a_device_that_stands_here_is_asked_after_too() -> None:
+    goal = parse_goal({"cloud": "own"})
+    [sentence] = why_not(load_workload("mnist-cnn"), goal, Work(), LAB, "RTX 2080 Ti", today=TODAY)
+    assert "Own 1×GeForce RTX 2080 Ti" in sentence
+
+
+def test_a_name_that_nothing_has_lists_the_own_machines() -> None:
+    with pytest.raises(UnknownNameError, match="own machine") as raised:
+        asked("laboratory")
+    assert "`Lab`" in raised.value.hint
+    with pytest.raises(UnknownNameError, match="in the catalogue"):
+        asked("laboratory", CATALOG)
+
+
+def test_a_stream_has_a_budget_by_the_hour() -> None:
+    def best_usd_per_hour(budget: float) -> float:
+        goal = parse_goal({"budget": str(budget), "latency": "100ms", "cloud": "lambda,aws"})
+        served = load_workload("resnet50", task="infer")
+        work = parse_work({"rps": "20"})
+        plan = make_plan(served, goal, work, CATALOG, today=TODAY)
+        return plan.choices[0].place.usd_per_hour
+
+    assert best_usd_per_hour(2.0) <= 2.0
+    assert best_usd_per_hour(0.6) <= 0.6
+    with pytest.raises(NoOfferError, match="--budget excludes") as raised:
+        best_usd_per_hour(0.001)
+    typed = raised.value.hint.split("--budget ")[1].split()[0]
+    assert 0.001 < (parse_goal({"budget": typed}).budget_usd or 0.0) < 0.6
+
+
+@pytest.mark.parametrize("days", [30, 200, 365, 3650])
+def test_prices_are_ranked_up_to_the_stated_age(days: int) -> None:
+    goal = parse_goal({"max_price_age_days": str(days)})
+    for place in find_places(CATALOG, goal, today=TODAY).places:
+        if place.price_state == "stale price" and "months old" in place.price_remark:
+            assert place.priced_on is not None
+            assert (TODAY - place.priced_on).days > days
+    ranked = [p for p in find_places(CATALOG, goal, today=TODAY).places if p.priced_on]
+    fresh = [p for p in ranked if p.price_state == "fresh"]
+    assert days == 30 or all((TODAY - p.priced_on).days <= days for p in fresh if p.priced_on)
