@@ -9,12 +9,11 @@ that ran are called `no`.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
+from pages import deliver, need, page_parser
 from scored_rows import scored
 
 RAN_OUT = "A-OOM"
@@ -109,19 +108,10 @@ ROW_HEADER = (
 
 def main() -> None:
     """Print the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", default="../shared/truth/e2e", type=Path)
-    parser.add_argument("--cache", type=Path, default=None)
-    parser.add_argument("--out", type=Path, default=None)
-    asked = parser.parse_args()
-    if not asked.folder.is_dir():
-        sys.exit(f"no folder {asked.folder}: name the one that holds {TABLES[0]}.csv and others")
+    asked = page_parser(__doc__, "../shared/truth/e2e").parse_args()
+    need(asked.folder / f"{TABLES[0]}.csv")
     parts = [scored(chosen_rows(asked.folder, table), TOLD, asked.cache) for table in TABLES]
-    text = page(pd.concat(parts, ignore_index=True))
-    if asked.out is None:
-        print(text)
-    else:
-        asked.out.write_text(text + "\n", encoding="utf-8")
+    deliver(page(pd.concat(parts, ignore_index=True)), asked.out)
 
 
 def page(rows: pd.DataFrame) -> str:
@@ -155,7 +145,8 @@ def page(rows: pd.DataFrame) -> str:
 
 def headline(out: pd.DataFrame, ran: pd.DataFrame) -> list[str]:
     """What is asked of the answers, and what of them holds."""
-    wrong_yes, is_no = int((out.fits == "yes").sum()), ran.fits == "no"
+    wrong_yes = int((out.fits == "yes").sum())
+    is_no, is_unsure = ran.fits == "no", ran.fits == "unsure"
     holds = ["no" if wrong else "yes" for wrong in (wrong_yes, is_no.mean() > MOST_WRONG_NO_FRAC)]
     return [
         "| answer | rows | figure | asked | holds |\n|---|--:|--:|--:|---|",
@@ -164,9 +155,9 @@ def headline(out: pd.DataFrame, ran: pd.DataFrame) -> list[str]:
         f"≤ {MOST_WRONG_NO_FRAC:.0%} | {holds[1]} |",
         "",
         f"Called `no` are {is_no.sum()} rows that ran, {share_no(ran):.1%} where every table",
-        f"counts the same; `unsure` {(ran.fits == 'unsure').mean():.1%}. Of {len(out)} rows that ran out,",
-        "none allows 17 % of such rows to be called `yes` (at a chance of 95 %). The K80 and M60",
-        "rows taught what is known of MXNet's buffers.",
+        f"counts the same; `unsure` {is_unsure.mean():.1%}. Of {len(out)} rows that ran",
+        "out, none allows 17 % of such rows to be called `yes` (at a chance of 95 %). The K80 and",
+        "M60 rows taught what is known of MXNet's buffers.",
     ]
 
 

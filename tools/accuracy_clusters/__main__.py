@@ -8,13 +8,13 @@ what `paceline scale --strategy` asks. Nothing is fitted here.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
 import pandas as pd
+from pages import deliver, need, page_parser
 
 from accuracy_clusters import bridge, eight_gpus, foundry, mlperf
 from accuracy_clusters import report as say
@@ -25,16 +25,9 @@ CAUSES = Path(__file__).with_name("causes.md")
 
 def main() -> None:
     """Write the page, or print it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("truth", type=Path)
-    parser.add_argument("--cache", type=Path, default=None, help="folder of traced models")
-    parser.add_argument("--out", type=Path, default=None, help="file; printed if not given")
-    asked = parser.parse_args()
-    text = page(asked.truth / "e2e", asked.cache)
-    if asked.out is None:
-        print(text)
-    else:
-        asked.out.write_text(text, encoding="utf-8")
+    asked = page_parser(__doc__, "../shared/truth").parse_args()
+    need(asked.folder / "e2e" / "megatron_bridge.csv")
+    deliver(page(asked.folder / "e2e", asked.cache), asked.out)
 
 
 def page(folder: Path, cache: Path | None) -> str:

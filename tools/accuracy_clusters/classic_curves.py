@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pages import deliver
 
 from paceline.catalog import find_device, load_catalog
 from paceline.catalog.entities import Link, Source
@@ -59,11 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=None, help="file; printed if not given")
     asked = parser.parse_args()
-    text = page(tomllib.loads(CURVES.read_text(encoding="utf-8"))["curve"])
-    if asked.out is None:
-        print(text)
-    else:
-        asked.out.write_text(text, encoding="utf-8")
+    deliver(page(tomllib.loads(CURVES.read_text(encoding="utf-8"))["curve"]), asked.out)
 
 
 def page(curves: list[dict[str, Any]]) -> str:

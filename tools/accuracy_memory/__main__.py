@@ -6,11 +6,11 @@ FOLDER holds the published measurements (default ../shared/truth). ``--cache`` k
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+from pages import deliver, need, page_parser
 
 from accuracy_memory.bert_large import bert_large
 from accuracy_memory.litgpt import litgpt, litgpt_quantised
@@ -58,21 +58,12 @@ def page(sources: Sequence[Published], others: Iterable[tuple[str, int, str]]) -
 
 def main() -> None:
     """Print the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", default="../shared/truth", type=Path)
-    default_cache = Path(tempfile.gettempdir()) / "paceline-memory-traces"
-    parser.add_argument("--cache", type=Path, default=default_cache)
-    parser.add_argument("--out", type=Path, default=None)
-    asked = parser.parse_args()
-    if not (asked.folder / "e2e" / "memory_misc.csv").exists():
-        sys.exit(f"no published measurements in {asked.folder}: name the folder that holds them")
+    asked = page_parser(__doc__, "../shared/truth").parse_args()
+    need(asked.folder / "e2e" / "memory_misc.csv")
+    cache = asked.cache or Path(tempfile.gettempdir()) / "paceline-memory-traces"
     makers = (bert_large, litgpt, litgpt_quantised, simumax, simumax_reserved, megatron)
-    sources = [make(asked.folder, asked.cache) for make in makers]
-    text = "\n".join(page(sources, unbuilt(asked.folder))) + "\n"
-    if asked.out is None:
-        sys.stdout.write(text)
-    else:
-        asked.out.write_text(text, encoding="utf-8")
+    sources = [make(asked.folder, cache) for make in makers]
+    deliver("\n".join(page(sources, unbuilt(asked.folder))), asked.out)
 
 
 if __name__ == "__main__":

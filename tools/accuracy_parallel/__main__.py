@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pages import deliver
+
 from accuracy_parallel.collectives import collectives_section
 from accuracy_parallel.megatron import megatron_section
 from accuracy_parallel.simumax import simumax_section
@@ -27,10 +29,11 @@ Clusters (llm-foundry, Megatron-Bridge, MLPerf, pairs of 1 and 8 GPUs) stand in
 """
 
 #: Why figures are what they are, written by hand.
-CAUSES = Path(__file__).parents[2] / "benchmarks" / "accuracy_parallel_causes.md"
+CAUSES = Path(__file__).with_name("causes.md")
 
 
 def main() -> None:
+    """Write the page, or print it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("truth", type=Path)
     parser.add_argument("sections", nargs="*", default=["t6", "t7", "t8", "t9"])
@@ -47,11 +50,7 @@ def main() -> None:
     scores = [item for item in found if isinstance(item, Score)]
     lines = [item for item in found if isinstance(item, str)]
     causes = CAUSES.read_text(encoding="utf-8")
-    page = "\n".join([_INTRODUCTION, summary(scores), causes, *lines])
-    if asked.out:
-        asked.out.write_text(page + "\n", encoding="utf-8")
-    else:
-        print(page)
+    deliver("\n".join([_INTRODUCTION, summary(scores), causes, *lines]), asked.out)
 
 
 if __name__ == "__main__":

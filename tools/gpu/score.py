@@ -8,7 +8,6 @@ both hold every class). Without records it says so.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from statistics import mean, median
 
 import numpy as np
+from pages import deliver, page_parser
 
 from gpu.one_operator import operator_pass
 from paceline.app.scoring.answers import Answer
@@ -245,20 +245,12 @@ def _worst_lines(known: Sequence[Scored]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the page, or write it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", default="benchmarks/gpu_truth", type=Path)
-    parser.add_argument("--cache", type=Path, default=None)
-    parser.add_argument("--out", type=Path, default=None)
-    asked = parser.parse_args(arguments)
+    asked = page_parser(__doc__, "benchmarks/gpu_truth").parse_args(arguments)
     records = Store(asked.folder).read().records
     if not records:
         print(f"no records in {asked.folder}: `make gpu-truth` writes them where a GPU is")
         return
-    text = page(score(records, load_catalog(), asked.cache), records)
-    if asked.out is None:
-        print(text)
-    else:
-        asked.out.write_text(text + "\n", encoding="utf-8")
+    deliver(page(score(records, load_catalog(), asked.cache), records), asked.out)
 
 
 if __name__ == "__main__":

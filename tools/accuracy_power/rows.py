@@ -1,0 +1,86 @@
+"""Published jobs with a mean power, and what their steps use of a device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from paceline.app.scoring.devices import resolve_device
+from paceline.app.scoring.names import Job, UnresolvedRowError, on_device, resolve_job
+from paceline.app.scoring.predictions import GroupKey, group_key, scored_pass
+from paceline.app.scoring.rows import parse_row
+from paceline.app.scoring.workloads import cached_workload
+from paceline.catalog import Catalog, Device, load_catalog
+from paceline.errors import PacelineError
+from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
+from paceline.predict.power import use_of
+from paceline.trace.lowering import lower
+
+TABLES = ("zeus_power_trace", "mlenergy_leaderboard_v3")
+
+
+def published(folder: Path, table: str) -> pd.DataFrame:
+    """Rows of one GPU with a mean power; the limit in force where one is stated."""
+    rows = pd.read_csv(folder / f"{table}.csv", dtype=str, keep_default_na=False)
+    rows["measured_w"] = number_in(rows.extra, r"(?:average_power_w|avg_power_watts)=([\d.]+)")
+    rows["limit_w"] = number_in(rows.extra, r"power_limit_w=([\d.]+)")
+    rows["per_s"] = pd.to_numeric(rows.throughput, errors="coerce")
+    alone = rows.n_gpus.isin(["", "1", "1.0"]) & (rows.measured_w > 0)
+    return rows[alone].assign(table=table)
+
+
+def number_in(text: pd.Series, pattern: str) -> pd.Series:
+    return pd.to_numeric(text.str.extract(pattern)[0])
+
+
+def with_use(rows: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
+    """Rows that can be predicted, with what their steps use; a reason in the others."""
+    catalog = load_catalog()
+    groups: dict[GroupKey, list[tuple[int, Job, Device]]] = defaultdict(list)
+    found: dict[int, dict[str, object]] = {}
+    for index, values in rows.to_dict("index").items():
+        try:
+            job, device = _resolve(values, catalog)
+        except (UnresolvedRowError, PacelineError) as error:
+            found[index] = {"reason": str(error)}
+            continue
+        groups[group_key(job)].append((index, job, device))
+    for key, cells in groups.items():
+        found.update(_uses(key, cells, cache))
+    return rows.join(pd.DataFrame.from_dict(found, orient="index"))
+
+
+def _resolve(values: dict[str, str], catalog: Catalog) -> tuple[Job, Device]:
+    row = parse_row(values)
+    job = resolve_job(row)
+    device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)
+    return on_device(job, device), device
+
+
+def _uses(
+    key: GroupKey, cells: list[tuple[int, Job, Device]], cache: Path | None
+) -> dict[int, dict[str, object]]:
+    try:
+        workload = cached_workload(key[0], cache_folder=cache)
+        lowered = lower(scored_pass(workload).graph, key[1])
+    except PacelineError as error:
+        return {index: {"reason": str(error)} for index, _, _ in cells}
+    calibration = builtin_calibration()
+    found: dict[int, dict[str, object]] = {}
+    for index, job, device in cells:
+        seq = float(job.seq or workload.default_seq)
+        points = Points(batch=np.array([job.batch_per_gpu]), seq=np.array([seq]))
+        told = predict_pass(
+            lowered, DeviceTable.from_devices([device]), points, calibration=calibration,
+            framework=key[2],
+        )  # fmt: skip
+        use = use_of(told.mid_s, told.device_s, told.roofline_s, told.compute_bound_s)
+        found[index] = {
+            "device": device.name, "tdp_w": device.tdp_w, "busy_frac": use.busy_frac.item(),
+            "compute_frac": use.compute_frac.item(), "memory_frac": use.memory_frac.item(),
+            "step_s": told.mid_s.item() * job.num_passes, "items": job.batch_per_gpu,
+        }  # fmt: skip
+    return found
