@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from paceline.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from paceline.parallel.cluster import Cluster
     from paceline.parallel.collectives import (
         RankGroup,
         all_gather_s,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         reduce_scatter_s,
         send_recv_s,
     )
+    from paceline.parallel.curve import ScalingCurve, ScalingPoint
     from paceline.parallel.data_parallel import (
         DataParallelStep,
         GradientProfile,
@@ -28,13 +30,7 @@ if TYPE_CHECKING:
     from paceline.parallel.legality import check_strategy
     from paceline.parallel.links import LinkTable
     from paceline.parallel.profile import gradient_profile
-    from paceline.parallel.scaling import (
-        BatchRule,
-        Cluster,
-        ScalingCurve,
-        ScalingPoint,
-        scaling_curve,
-    )
+    from paceline.parallel.scaling import BatchRule, scaling_curve
     from paceline.parallel.search import (
         FoundStrategy,
         SearchSpace,
@@ -91,6 +87,7 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
+        "cluster": ("Cluster",),
         "collectives": (
             "RankGroup",
             "all_gather_s",
@@ -99,6 +96,7 @@ __getattr__ = lazy_exports(
             "reduce_scatter_s",
             "send_recv_s",
         ),
+        "curve": ("ScalingCurve", "ScalingPoint"),
         "data_parallel": (
             "DataParallelStep",
             "GradientProfile",
@@ -109,13 +107,7 @@ __getattr__ = lazy_exports(
         "legality": ("check_strategy",),
         "links": ("LinkTable",),
         "profile": ("gradient_profile",),
-        "scaling": (
-            "BatchRule",
-            "Cluster",
-            "ScalingCurve",
-            "ScalingPoint",
-            "scaling_curve",
-        ),
+        "scaling": ("BatchRule", "scaling_curve"),
         "search": (
             "FoundStrategy",
             "SearchSpace",

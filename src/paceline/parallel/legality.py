@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from paceline.errors import InvalidInputError
+from paceline.parallel.cluster import Cluster
 from paceline.parallel.pipeline import check_interleaving
 from paceline.parallel.strategy import USUAL_ORDER, AxisName, Strategy
-
-if TYPE_CHECKING:
-    from paceline.parallel.scaling import Cluster
 
 #: Networks too slow to stand between the halves of a matrix product, in bytes per second and
 #: device: below PCIe 4.0 x8, tensor parallel loses more than a second device adds.

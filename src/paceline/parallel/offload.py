@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paceline.catalog.entities import Link
 from paceline.errors import DoesNotFitError, MissingFactError
+from paceline.parallel.cluster import Cluster
+from paceline.parallel.evaluation import StrategyEvaluation
 from paceline.parallel.rank_program import StateBytes
 from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 from paceline.units import format_bytes
-
-if TYPE_CHECKING:
-    from paceline.catalog.entities import Link
-    from paceline.parallel.evaluation import StrategyEvaluation
-    from paceline.parallel.scaling import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

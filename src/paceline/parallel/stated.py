@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.blocks import TensorGroup, block_names
+from paceline.parallel.cluster import Cluster
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.legality import check_strategy
@@ -31,9 +30,6 @@ from paceline.trace.costs import Configuration
 from paceline.trace.graph import Graph
 from paceline.units import format_bytes
 
-if TYPE_CHECKING:
-    from paceline.parallel.scaling import Cluster
-
 
 def evaluate_stated(
     graph: Graph,
@@ -51,13 +47,14 @@ def evaluate_stated(
     Raises:
         InvalidInputError: The strategy cannot run there, or has no cost model.
         DoesNotFitError: A rank's memory is too small.
+        MissingFactError: The memory of the device is not known.
     """
     _check_stated(graph, cluster, strategy, seq=seq, global_batch=global_batch)
     microbatch = global_batch // strategy.num_batches // strategy.schedule.num_microbatches
     found = _evaluated(
         graph, configuration, cluster, strategy, [microbatch], seq, recipe, calibration
     )
-    return _fitting(found, cluster.device.name, cluster.device.memory_bytes or math.inf)[0]
+    return _fitting(found, cluster.device.name, cluster.capacity_bytes)[0]
 
 
 def evaluate_batches(
@@ -223,12 +220,16 @@ def at_count(strategy: Strategy, count: int) -> Strategy:
 
 
 def fabric_of(cluster: Cluster, configuration: Configuration) -> Fabric:
-    """A cluster as strategies see it."""
+    """A cluster as strategies see it.
+
+    Raises:
+        MissingFactError: The bandwidth of the device's memory is not known.
+    """
     return Fabric(
         devices_per_node=cluster.devices_per_node,
         device_link=LinkTable.from_links([cluster.device_link]),
         node_link=LinkTable.from_links([cluster.node_link]),
-        memory_bytes_per_s=cluster.device.memory_bytes_per_s or math.inf,
+        memory_bytes_per_s=cluster.memory_bytes_per_s,
         platform=configuration.platform,
     )
 

@@ -8,24 +8,22 @@ that averages over ranks would count the items of a slow device more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog.entities import Link
 from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.parallel.cluster import Cluster
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.links import LinkTable
 from paceline.parallel.strategy import Strategy
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray
-
-if TYPE_CHECKING:
-    from paceline.parallel.scaling import Cluster
 
 #: Splits evaluated; beyond, they are spread evenly, which is as good as whole items can be.
 _MOST_SPLITS = 512
@@ -48,6 +46,12 @@ class Part:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise InvalidInputError("a part has no devices", hint="write a count above zero")
+
+    @property
+    def room_bytes(self) -> float:
+        """Memory of each; processors work in their machine's, which is not limited here."""
+        is_cpu = self.cluster.device.kind == "cpu"
+        return math.inf if is_cpu else self.cluster.capacity_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +210,7 @@ class _Splits:
         )
         backward_s = np.stack([step.backward_s[0] for step in steps])
         memory = np.stack([step.memory_high_bytes[0] for step in steps])
-        room = np.array([part.cluster.device.memory_bytes or np.inf for part in parts])
+        room = np.array([part.room_bytes for part in parts])
         together = _reduced(lowered, parts, alone_s.max(axis=0), backward_s.min(axis=0))
         return cls(
             items=splits.T,
@@ -303,8 +307,7 @@ def _alone(
     if left or items < 1:
         return None
     step = _predicted(lowered, part, np.array([items]), seq, calibration)
-    room = part.cluster.device.memory_bytes or np.inf
-    if step.memory_high_bytes[0, 0] > room:
+    if step.memory_high_bytes[0, 0] > part.room_bytes:
         return None
     together = _reduced(lowered, [replace(part)], step.mid_s[0], step.backward_s[0])[0]
     return float(global_batch / together[0]) if np.isfinite(together[0]) else None

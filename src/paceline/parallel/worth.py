@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import fields
 
+from paceline.parallel.cluster import Cluster
+from paceline.parallel.curve import CountedStep, Limit, ScalingPoint
+from paceline.parallel.knee_point import Knee
 from paceline.parallel.strategy import Strategy
 from paceline.units import HOUR_S, format_percent, format_significant
-
-if TYPE_CHECKING:
-    from paceline.parallel.knee_point import Knee
-    from paceline.parallel.scaling import Cluster, Limit, ScalingPoint
 
 #: Losses below this share of the step are not named as a reason.
 _NAMED_LOSS_FRAC = 0.02
@@ -20,55 +18,58 @@ _NAMED_LOSS_FRAC = 0.02
 _BETTER_PACE = 1.05
 
 
-def pace_per_device(points: Sequence[ScalingPoint]) -> float:
+def pace_per_device(steps: Sequence[CountedStep]) -> float:
     """Batch items per second and device that efficiency is measured against.
 
     That of the smallest count; the best one's where that is clearly faster, as where few devices
     must recompute, or keep their optimizer on the host.
     """
-    paces = [point.items_per_s / point.count for point in points]
+    paces = [step.items_per_s / step.count for step in steps]
     best = max(paces)
     return best if best > _BETTER_PACE * paces[0] else paces[0]
 
 
 def finished_points(
-    points: Sequence[ScalingPoint], cluster: Cluster, num_items: float | None
+    steps: Sequence[CountedStep], cluster: Cluster, num_items: float | None
 ) -> tuple[ScalingPoint, ...]:
-    """Points with what depends on the whole curve: efficiency, time, money, the next device, limit.
+    """Each count with what the others say of it: efficiency, limit, the next device; and money.
 
     Args:
-        points: One per count, fewest devices first.
+        steps: One per count, fewest devices first.
         cluster: On what.
         num_items: Batch items of the whole job.
     """
-    base, usd_per_s = pace_per_device(points), None
+    base, usd_per_s = pace_per_device(steps), None
     if cluster.usd_per_device_hour is not None:
         usd_per_s = cluster.usd_per_device_hour / HOUR_S
-    finished = []
-    for point, following in zip(points, (*points[1:], None), strict=True):
-        time_s = None if num_items is None else num_items / point.items_per_s
-        rate_usd = None if usd_per_s is None else point.count * usd_per_s
-        gain = _gain_per_device(point, following)
-        efficiency = point.items_per_s / point.count / base
-        finished.append(
-            replace(
-                point,
-                time_s=time_s,
-                cost_usd=None if time_s is None or rate_usd is None else time_s * rate_usd,
-                usd_per_million_items=_per_million(rate_usd, point.items_per_s),
-                efficiency_frac=efficiency,
-                limit=_limit(point, efficiency),
-                next_device_items_per_s=gain,
-                next_device_usd_per_million_items=_per_million(usd_per_s, gain),
-            )
-        )
-    return tuple(finished)
+    gains = [*map(_gain_per_device, steps, steps[1:]), None]
+    return tuple(
+        _point(step, gain, base, usd_per_s, num_items)
+        for step, gain in zip(steps, gains, strict=True)
+    )
 
 
-def _gain_per_device(point: ScalingPoint, following: ScalingPoint | None) -> float | None:
-    if following is None:
-        return None
-    return (following.items_per_s - point.items_per_s) / (following.count - point.count)
+def _point(
+    step: CountedStep, gain: float | None, base: float, usd_per_s: float | None,
+    num_items: float | None,
+) -> ScalingPoint:  # fmt: skip
+    time_s = None if num_items is None else num_items / step.items_per_s
+    rate_usd = None if usd_per_s is None else step.count * usd_per_s
+    efficiency = step.items_per_s / step.count / base
+    return ScalingPoint(
+        **{field.name: getattr(step, field.name) for field in fields(CountedStep)},
+        time_s=time_s,
+        cost_usd=None if time_s is None or rate_usd is None else time_s * rate_usd,
+        usd_per_million_items=_per_million(rate_usd, step.items_per_s),
+        efficiency_frac=efficiency,
+        limit=_limit(step, efficiency),
+        next_device_items_per_s=gain,
+        next_device_usd_per_million_items=_per_million(usd_per_s, gain),
+    )
+
+
+def _gain_per_device(step: CountedStep, following: CountedStep) -> float:
+    return (following.items_per_s - step.items_per_s) / (following.count - step.count)
 
 
 def _per_million(usd_per_s: float | None, items_per_s: float | None) -> float | None:
@@ -77,13 +78,13 @@ def _per_million(usd_per_s: float | None, items_per_s: float | None) -> float | 
     return usd_per_s / items_per_s * 1e6
 
 
-def _limit(point: ScalingPoint, efficiency_frac: float) -> Limit:
+def _limit(step: CountedStep, efficiency_frac: float) -> Limit:
     """What costs most of the lost efficiency: input, memory, communication, or small batches."""
-    if point.limit == "input":
+    if step.is_input_bound:
         return "input"
-    if Strategy.parse(point.strategy).offloads_optimizer:
+    if Strategy.parse(step.strategy).offloads_optimizer:
         return "memory"
-    exposed_frac = point.exposed_communication_s / point.step_s
+    exposed_frac = step.exposed_communication_s / step.step_s
     small_batch_frac = 1.0 - efficiency_frac / (1.0 - exposed_frac)
     if max(exposed_frac, small_batch_frac) < _NAMED_LOSS_FRAC:
         return "nothing"

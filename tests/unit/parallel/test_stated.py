@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.catalog import find_device, load_catalog
-from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel import Cluster, Strategy, prepare_search, search_strategies
 from paceline.parallel.scaling import BatchRule, ScalingCurve, scaling_curve
 from paceline.parallel.search import FoundStrategy
@@ -47,6 +47,16 @@ def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
         assert stated.step_s == pytest.approx(found.step_s, rel=1e-9)
         assert stated.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-9)
         assert stated.microbatch == found.microbatch
+
+
+@pytest.mark.parametrize("fact", ["memory_bytes", "memory_bytes_per_s"])
+def test_a_device_with_a_fact_missing_is_not_taken_for_one_without_limits(gpt2, fact) -> None:
+    whole = cluster()
+    lacking = replace(whole, device=replace(whole.device, **{fact: None}))
+    with pytest.raises(MissingFactError, match=whole.device.name):
+        evaluate_stated(
+            gpt2, Configuration(), lacking, Strategy.parse("dp8"), seq=1024, global_batch=64
+        )
 
 
 def test_gradients_that_meet_in_one_place_are_never_faster(gpt2) -> None:

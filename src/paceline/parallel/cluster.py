@@ -1,0 +1,68 @@
+"""Devices of one kind and what joins them: where a job of many devices runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.catalog.entities import Device, Link
+from paceline.errors import MissingFactError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Devices of one kind and how they are joined.
+
+    Attributes:
+        device: What is inside.
+        devices_per_node: Devices in one node; a smaller job uses part of one.
+        device_link: Between devices of a node; None where there is none.
+        node_link: Between nodes; None where there is none.
+        host_link: Between a device and its host; None where it is not known.
+        host_memory_bytes: Main memory of a node; None where it is not known.
+        usd_per_device_hour: Price of one device with its share of the node; None if unknown.
+        input_items_per_s: Batch items per second that one node can read and prepare; None if
+            the input is taken to keep up.
+        sends_tokens_once: Whether tokens go to experts by a dispatcher such as DeepEP, instead of
+            one copy for each expert.
+        keeps_experts_whole: Whether tensor ranks are expert ranks too, with experts of their own,
+            instead of sharing each expert.
+        hides_exchange: Whether tokens travel while another microbatch is computed.
+    """
+
+    device: Device
+    devices_per_node: int
+    device_link: Link | None
+    node_link: Link | None
+    host_link: Link | None = None
+    host_memory_bytes: float | None = None
+    usd_per_device_hour: float | None = None
+    input_items_per_s: float | None = None
+    sends_tokens_once: bool = False
+    keeps_experts_whole: bool = False
+    hides_exchange: bool = False
+
+    @property
+    def capacity_bytes(self) -> float:
+        """Memory of one device.
+
+        Raises:
+            MissingFactError: The catalogue does not know it.
+        """
+        return _known(self.device.memory_bytes, "memory size", self.device)
+
+    @property
+    def memory_bytes_per_s(self) -> float:
+        """Bandwidth of the memory of one device.
+
+        Raises:
+            MissingFactError: The catalogue does not know it.
+        """
+        return _known(self.device.memory_bytes_per_s, "memory bandwidth", self.device)
+
+
+def _known(fact: float | None, what: str, device: Device) -> float:
+    if fact is None:
+        raise MissingFactError(
+            f"the {what} of {device.name} is unknown", hint="add it to a file of your own devices"
+        )
+    return fact
