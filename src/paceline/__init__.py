@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paceline.app.api import (
-        calibrate,
         deploy,
         devices,
         models,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         trace,
         why_not,
     )
+    from paceline.app.api_calibrate import calibrate, calibrate_list, calibrate_undo
     from paceline.app.api_decisions import bill, feed, fits, lifecycle, own, pool
     from paceline.app.api_machine import (
         ceilings,
@@ -72,6 +72,8 @@ __all__ = [
     "__version__",
     "bill",
     "calibrate",
+    "calibrate_list",
+    "calibrate_undo",
     "ceilings",
     "compare",
     "deploy",
@@ -110,6 +112,9 @@ __all__ = [
 #: Where each public name is defined.
 HOMES = {
     **dict.fromkeys(__all__, "paceline.app.api"),
+    **dict.fromkeys(
+        (name for name in __all__ if name.startswith("calibrate")), "paceline.app.api_calibrate"
+    ),
     **dict.fromkeys(("read_plan", "write_plan"), "paceline.plan"),
     **dict.fromkeys(("to_dict", "to_json"), "paceline.app.output"),
     **dict.fromkeys(

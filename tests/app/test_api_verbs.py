@@ -122,6 +122,10 @@ SAME: dict[str, tuple[str, Callable[[], object]]] = {
             "aws/p4d.24xlarge", "36h", term="spot", nodes=2, egress="10GB", as_of=DAY
         ),
     ),
+    "lifecycle": (
+        f"lifecycle {EXAMPLES / 'lifecycle.yaml'} --as-of {DAY}",
+        lambda: paceline.lifecycle(EXAMPLES / "lifecycle.yaml", as_of=DAY),
+    ),
     "pool": (f"pool {EXAMPLES / 'pool.yaml'}", lambda: paceline.pool(EXAMPLES / "pool.yaml")),
     "feed": (
         "feed imagenet --cores 16 --rate 1200 --devices 8",

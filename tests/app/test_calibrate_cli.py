@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import paceline
 from paceline.app.cli import main
 
 ROW = {
@@ -54,6 +55,17 @@ def test_updates_are_listed_and_undone_by_name(
     assert main(["calibrate", "--undo", labels[0], "--calibration", str(second)]) == 0
     left = json.loads(second.read_text())["updates"]
     assert [update["label"] for update in left] == labels[1:]
+
+
+def test_python_lists_and_undoes_the_same(learned: list[Path]) -> None:
+    first, second = learned
+    labels = [update.label for update in paceline.calibrate_list(second)]
+    assert [label.split()[-1] for label in labels] == ["one.csv", "two.csv"]
+    assert [update.label for update in paceline.calibrate_undo(second)] == labels[:1]
+    assert second.read_bytes() == first.read_bytes()
+    assert paceline.calibrate_undo(second, labels[0]) == paceline.calibrate_list(second) == ()
+    with pytest.raises(paceline.InvalidInputError, match="no calibration to undo"):
+        paceline.calibrate_undo(second)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from paceline.app.goal_options import PlanOptions
     from paceline.app.scaling import Scaling
     from paceline.app.scoring import ScoreSummary
-    from paceline.app.scoring.calibrating import CalibrationSummary
     from paceline.app.traces import Trace
     from paceline.catalog import Device, Offer
     from paceline.deploy import Deployment
@@ -341,45 +340,6 @@ def score(
         calibration=read_calibration(calibration),
         on_progress=tell,
     )
-
-
-def calibrate(
-    rows: Path,
-    out: Path,
-    *,
-    calibration: Path | None = None,
-    python: str | None = None,
-    facts: Sequence[Path] = (),
-    on_progress: Callable[[str], None] | None = None,
-) -> CalibrationSummary:
-    """Learn a factor per device from a table of your own measurements.
-
-    Args:
-        rows: The table (CSV): the columns of `score`, with ``step_time_ms`` or ``throughput``.
-        out: Where the calibration goes (JSON), for the ``calibration`` of the other verbs.
-        calibration: A calibration to add to.
-        python: The Python that has torch, for models that must be traced; found if None.
-        facts: Files with your own devices.
-        on_progress: Called with one line per model; silent if None.
-
-    Raises:
-        InvalidInputError: A table that cannot be read, holds nothing that can be used, or a row
-            that is more than ten times off.
-    """
-    from paceline.app.scoring.calibrating import calibrate_rows
-    from paceline.catalog import load_catalog
-    from paceline.predict import write_updates
-
-    found, summary = calibrate_rows(
-        rows,
-        catalog=load_catalog(tuple(facts)),
-        label=f"{date.today()} {rows.name}",
-        start=read_calibration(calibration),
-        python=python,
-        on_progress=on_progress or (lambda _: None),
-    )
-    write_updates(found, out)
-    return summary
 
 
 def deploy(

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
-from paceline.app.api import calibrate as calibrate_rows
+from paceline.app.api_calibrate import calibrate as calibrate_rows
+from paceline.app.api_calibrate import calibrate_list, calibrate_undo
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, say
+from paceline.app.output import Answer, answer_of, say
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -74,36 +75,16 @@ def calibrate(
 
 
 def _learned(summary: CalibrationSummary, out: Path) -> Answer:
-    from paceline.report.tables import markdown_table, text_table
-
-    table = _table(summary)
     used = f"{summary.num_used} of {summary.num_rows} rows used, written to {out}"
-    return Answer(
-        kind="calibration",
-        value=summary,
-        text=lambda width: "\n\n".join(
-            (text_table(table, width=width), f"{used}\nnext: paceline plan … --calibration {out}")
-        ),
-        markdown=lambda: f"{markdown_table(table)}\n\n{used}",
-    )
+    following = f"next: paceline plan … --calibration {out}"
+    return answer_of("calibration", summary, _table(summary), f"{used}\n{following}")
 
 
 def _kept(path: Path, undo: str | None) -> Answer:
     """The updates that a file holds, after one of them is dropped where that was asked."""
-    from paceline.predict import builtin_calibration, read_updates, write_updates
-    from paceline.predict import undo as undo_update
-    from paceline.report.tables import markdown_table, text_table
-
-    kept = read_updates(builtin_calibration(), path)
-    if undo is not None:
-        kept = undo_update(kept, None if undo == "last" else undo)
-        write_updates(kept, path)
-    table, count = _updates_table(kept.updates), f"{len(kept.updates)} updates in {path}"
-    return Answer(
-        kind="updates",
-        value=kept.updates,
-        text=lambda width: "\n\n".join((text_table(table, width=width), count)),
-        markdown=lambda: f"{markdown_table(table)}\n\n{count}",
+    updates = calibrate_list(path) if undo is None else calibrate_undo(path, undo)
+    return answer_of(
+        "updates", updates, _updates_table(updates), f"{len(updates)} updates in {path}"
     )
 
 

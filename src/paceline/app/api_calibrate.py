@@ -1,0 +1,88 @@
+"""The public functions that let a user's own measurements correct the predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.app.inquiry import read_calibration
+
+if TYPE_CHECKING:
+    from paceline.app.scoring.calibrating import CalibrationSummary
+    from paceline.predict import Update
+
+
+def calibrate(
+    rows: Path,
+    out: Path,
+    *,
+    calibration: Path | None = None,
+    python: str | None = None,
+    facts: Sequence[Path] = (),
+    on_progress: Callable[[str], None] | None = None,
+) -> CalibrationSummary:
+    """Learn a factor per device from a table of your own measurements.
+
+    Args:
+        rows: The table (CSV): the columns of `score`, with ``step_time_ms`` or ``throughput``.
+        out: Where the calibration goes (JSON), for the ``calibration`` of the other verbs.
+        calibration: A calibration to add to.
+        python: The Python that has torch, for models that must be traced; found if None.
+        facts: Files with your own devices.
+        on_progress: Called with one line per model; silent if None.
+
+    Raises:
+        InvalidInputError: A table that cannot be read, holds nothing that can be used, or a row
+            that is more than ten times off.
+    """
+    from paceline.app.scoring.calibrating import calibrate_rows
+    from paceline.catalog import load_catalog
+    from paceline.predict import write_updates
+
+    found, summary = calibrate_rows(
+        rows,
+        catalog=load_catalog(tuple(facts)),
+        label=f"{date.today()} {rows.name}",
+        start=read_calibration(calibration),
+        python=python,
+        on_progress=on_progress or (lambda _: None),
+    )
+    write_updates(found, out)
+    return summary
+
+
+def calibrate_list(calibration: Path) -> tuple[Update, ...]:
+    """What a calibration has learned: one update per table, the oldest first.
+
+    Args:
+        calibration: File that `calibrate` wrote.
+
+    Raises:
+        InvalidInputError: Not such a file.
+    """
+    from paceline.predict import builtin_calibration, read_updates
+
+    return read_updates(builtin_calibration(), Path(calibration)).updates
+
+
+def calibrate_undo(calibration: Path, name: str = "last") -> tuple[Update, ...]:
+    """Forget one update of a calibration, and write the file again.
+
+    Args:
+        calibration: File that `calibrate` wrote.
+        name: Label of the update, as `calibrate_list` has it; ``last`` is the newest.
+
+    Returns:
+        What is left.
+
+    Raises:
+        InvalidInputError: Not such a file, or no update of that name.
+    """
+    from paceline.predict import builtin_calibration, read_updates, undo, write_updates
+
+    kept = read_updates(builtin_calibration(), Path(calibration))
+    kept = undo(kept, None if name == "last" else name)
+    write_updates(kept, Path(calibration))
+    return kept.updates
