@@ -25,6 +25,7 @@ def azureml(job: Job, settings: DeploySettings) -> Deployment:
     needs = (
         "a workspace set as default (`az configure`)",
         f"a compute cluster of {job.choice.place.instance_type}",
+        *launch.code_need(job),
         *launch.driver_need(job),
     )
     document = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import re
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,16 @@ def tpu_slice(generation: str, num_chips: int) -> tuple[str, int]:
 def template(name: str) -> str:
     """Text of a template file."""
     return (_DATA / name).read_text(encoding="utf-8")
+
+
+def filled(text: str, parts: Mapping[str, str]) -> str:
+    """The template with each ``@NAME@`` replaced once; what is put in is never read again."""
+    return re.sub(r"@([A-Z]+)@", lambda match: parts[match.group(1)], text)
+
+
+def container_user() -> int:
+    """User and group that our images run as, by number: a cluster cannot check a name."""
+    return int(sizing()["container"]["user_id"])
 
 
 def _toml(name: str) -> dict[str, Any]:

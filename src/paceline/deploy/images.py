@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from paceline.deploy import shell
 from paceline.deploy.facts import platforms
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.planfile import PlannedStack
@@ -61,6 +62,28 @@ def packages_of(stack: PlannedStack) -> tuple[str, ...]:
 def system_packages_of(compiler: str) -> tuple[str, ...]:
     """Packages of the system that ``compiler`` calls at run time."""
     return tuple(platforms()["system_packages"].get(compiler, ()))
+
+
+def install_lines(
+    stack: PlannedStack, compiler: str, tools: tuple[str, ...], *, prefix: str
+) -> list[str]:
+    """Lines that add what the image lacks: a C compiler, the framework, tools.
+
+    Args:
+        stack: Software.
+        compiler: Of the plan.
+        tools: Further packages for pip.
+        prefix: What stands before each command.
+    """
+    lines = []
+    system = system_packages_of(compiler)
+    if system:
+        install = shell.join(["apt-get", "install", "-y", "--no-install-recommends", *system])
+        lines.append(f"{prefix}apt-get update && {install} && rm -rf /var/lib/apt/lists/*")
+    packages = packages_of(stack) + tools
+    if packages:
+        lines.append(prefix + shell.join(["pip", "install", "--no-cache-dir", *packages]))
+    return lines or ["# The image holds all that is needed."]
 
 
 def _cudnn_major(stack: PlannedStack) -> str:

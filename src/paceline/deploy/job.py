@@ -355,6 +355,25 @@ def _environment(
     return tuple(pairs)
 
 
+def require_one_node(job: Job) -> None:
+    """Refuse a plan on several machines where the target connects none.
+
+    Raises:
+        MissingFactError: There is more than one.
+    """
+    if job.num_nodes > 1:
+        raise MissingFactError(
+            f"the plan runs on {job.num_nodes} machines, which this target does not connect",
+            hint="deploy to torchrun, slurm, kubernetes, jobset or skypilot",
+        )
+
+
+def disk_bytes(job: Job) -> int:
+    """Disk of a rented machine: room for image and data, and for checkpoints that wait there."""
+    disk = sizing()["disk"]
+    return int(disk["least_bytes"] + disk["num_checkpoints"] * job.saving.checkpoint_bytes)
+
+
 def container_words(job: Job, program: str) -> list[str]:
     """Options that hand the accelerator to a container, for ``docker`` or ``apptainer``."""
     known = platforms()["container"]

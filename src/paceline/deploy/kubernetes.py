@@ -7,7 +7,14 @@ from typing import Any
 
 from paceline.deploy import launch
 from paceline.deploy.documents import without_none, yaml_text
-from paceline.deploy.facts import accelerator, api_version, platforms, sizing, tpu_slice
+from paceline.deploy.facts import (
+    accelerator,
+    api_version,
+    container_user,
+    platforms,
+    sizing,
+    tpu_slice,
+)
 from paceline.deploy.files import DeployFile, Deployment
 from paceline.deploy.job import Job, assumptions_of
 from paceline.deploy.settings import DeploySettings
@@ -66,7 +73,7 @@ def for_cluster(job: Job, settings: DeploySettings) -> Job:
 
 def cluster_needs(job: Job, settings: DeploySettings) -> tuple[str, ...]:
     """What must be in the cluster before."""
-    needs = launch.driver_need(job)
+    needs = [*launch.driver_need(job), *_device_need(job, settings)]
     if job.purpose == "train":
         needs += [
             f"PersistentVolumeClaim {_claim(job, settings.data, 'data')} with the data",
@@ -77,6 +84,15 @@ def cluster_needs(job: Job, settings: DeploySettings) -> tuple[str, ...]:
         needs.append(f"PersistentVolumeClaim {claim}, where {launch.RECORDS} will be")
     needs.append(f"Secret {job.name}-credentials, if the script reads credentials (optional)")
     return tuple(needs)
+
+
+def _device_need(job: Job, settings: DeploySettings) -> list[str]:
+    """A device plugin counts GPUs and does not tell them apart; labels of the nodes do."""
+    if not job.devices_per_node or settings.variant or "node-selector" in settings.options:
+        return []
+    label = platforms()["kubernetes"].get(job.stack.platform, {}).get("device_label", "LABEL")
+    device = job.choice.place.device
+    return [f"nodes whose accelerators are {device}, or `--set node-selector={label}=…`"]
 
 
 def pod_template(
@@ -90,6 +106,7 @@ def pod_template(
         "nodeSelector": node_selector(job, settings) or None,
         "tolerations": tolerations(job, settings) or None,
         "serviceAccountName": settings.options.get("service-account"),
+        "securityContext": pod_security(job, settings),
         "containers": [_container(job, meeting)],
         "volumes": volumes(job, settings),
     }
@@ -111,7 +128,7 @@ def command_words(job: Job, meeting: launch.Meeting) -> list[str]:
     """The pod's command: a shell that becomes the launcher."""
     lines = launch.script_lines(job, meeting)
     if job.purpose == "measure":
-        lines = [f"cd {_CHECKPOINT_MOUNT}", "pip install paceline", *lines]
+        lines = [f"cd {_CHECKPOINT_MOUNT}", f"pip install {launch.TOOL}", *lines]
     return ["sh", "-c", literal("\n".join(lines))]
 
 
@@ -134,6 +151,38 @@ def resources(job: Job) -> dict[str, Any]:
     if job.devices_per_node:
         limits[_resource_name(job)] = requests[_resource_name(job)] = str(job.devices_per_node)
     return {"requests": requests, "limits": limits}
+
+
+def pod_security(job: Job, settings: DeploySettings) -> dict[str, Any] | None:
+    """The user that the pod runs as, who may write to its volumes; None where that must be root.
+
+    Training images are ours or say their user with ``user``; a sweep installs its tool into a
+    published image, and the devices of ROCm and of TPUs are root's.
+
+    Raises:
+        InvalidInputError: ``user`` is no number.
+    """
+    if not _is_unprivileged(job):
+        return None
+    given = settings.options.get("user", str(container_user()))
+    if not given.isdecimal():
+        raise InvalidInputError(
+            f"`{given}` is no number of a user", hint="write it like --set user=1000; 0 is root"
+        )
+    user, profile = int(given), {"seccompProfile": {"type": "RuntimeDefault"}}
+    owner = {"runAsUser": user, "runAsGroup": user, "fsGroup": user}
+    policy = {"runAsNonRoot": user > 0, "fsGroupChangePolicy": "OnRootMismatch"}
+    return {**policy, **owner, **profile}
+
+
+def container_security(job: Job) -> dict[str, Any]:
+    """No way to more rights, and none to begin with where the pod has a user of its own."""
+    drops = {"capabilities": {"drop": ["ALL"]}} if _is_unprivileged(job) else {}
+    return {"allowPrivilegeEscalation": False, **drops}
+
+
+def _is_unprivileged(job: Job) -> bool:
+    return job.purpose == "train" and job.stack.platform in {"cuda", "cpu"}
 
 
 def volumes(job: Job, settings: DeploySettings) -> list[dict[str, Any]]:
@@ -173,8 +222,20 @@ def node_selector(job: Job, settings: DeploySettings) -> dict[str, str]:
         )
         labels = {"cloud.google.com/gke-accelerator": device}
     else:
-        return {}
+        return _stated_labels(settings)
+    labels |= _stated_labels(settings)
     return labels | ({"cloud.google.com/gke-spot": "true"} if job.choice.place.is_spot else {})
+
+
+def _stated_labels(settings: DeploySettings) -> dict[str, str]:
+    """Labels of nodes that the user names, as ``KEY=VALUE`` with commas between."""
+    stated = settings.options.get("node-selector")
+    pairs = [pair.partition("=") for pair in stated.split(",")] if stated else []
+    if not all(key and value for key, _, value in pairs):
+        raise InvalidInputError(
+            f"`{stated}` is no list of labels", hint="write --set node-selector=KEY=VALUE"
+        )
+    return {key: value for key, _, value in pairs}
 
 
 def tolerations(job: Job, settings: DeploySettings) -> list[dict[str, str]]:
@@ -214,7 +275,7 @@ def _container(job: Job, meeting: launch.Meeting) -> dict[str, Any]:
         "resources": resources(job),
         "ports": [{"name": "rendezvous", "containerPort": job.port, "protocol": "TCP"}],
         "volumeMounts": volume_mounts(job),
-        "securityContext": {"allowPrivilegeEscalation": False},
+        "securityContext": container_security(job),
     }
 
 

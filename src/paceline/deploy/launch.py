@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from paceline import __version__
 from paceline.deploy import shell
 from paceline.deploy.facts import sizing, template
 from paceline.deploy.job import Job
@@ -16,6 +17,9 @@ CHECKPOINT_VARIABLE = "CHECKPOINT_DIR"
 
 #: Folder of a sweep's records, where the job runs.
 RECORDS = "paceline-records"
+
+#: What pip installs where a job measures: the release that wrote the files.
+TOOL = f"paceline=={__version__}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,19 @@ def place_needs(job: Job) -> list[str]:
     if job.checkpoints is None:
         needs.append(f"{CHECKPOINT_VARIABLE}: folder for checkpoints, or deploy with --checkpoints")
     return needs
+
+
+def tools(job: Job) -> tuple[str, ...]:
+    """Packages that the job needs beside its stack and the user's own."""
+    return (TOOL,) if job.purpose == "measure" else ()
+
+
+def code_need(job: Job) -> list[str]:
+    """Where targets that take the user's own files look for the script."""
+    if job.purpose != "train" or job.command[0].startswith("/"):
+        return []
+    script = "your code" if job.command[0].startswith("-") else job.command[0]
+    return [f"{script} in this folder (`--folder .` writes these files beside it)"]
 
 
 def header(job: Job, needs: Iterable[str]) -> list[str]:

@@ -82,8 +82,10 @@ def _pod(job: Job, settings: DeploySettings, name: str) -> dict[str, Any]:
         "envFrom": [{"secretRef": {"name": f"{job.name}-credentials", "optional": True}}],
         "resources": k8s.resources(job),
         "volumeMounts": k8s.volume_mounts(job),
+        "securityContext": k8s.container_security(job),
     }
     spec = {
+        "securityContext": k8s.pod_security(job, settings),
         "terminationGracePeriodSeconds": job.grace_s,
         "nodeSelector": (k8s.node_selector(job, settings) if job.devices_per_node else {}) or None,
         "tolerations": k8s.tolerations(job, settings) or None,
@@ -97,5 +99,5 @@ def _pod(job: Job, settings: DeploySettings, name: str) -> dict[str, Any]:
 def _scale(job: Job) -> list[dict[str, str]]:
     return [
         {"name": "PACELINE_NUM_WORKERS", "value": str(job.num_ranks)},
-        {"name": "PACELINE_USES_GPU", "value": str(job.ranks_per_node > 1).lower()},
+        {"name": "PACELINE_USES_GPU", "value": str(job.stack.platform != "cpu").lower()},
     ]

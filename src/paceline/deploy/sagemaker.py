@@ -9,7 +9,7 @@ from paceline.deploy import launch, shell
 from paceline.deploy.documents import Document, json_text
 from paceline.deploy.facts import platforms, template
 from paceline.deploy.files import DeployFile, Deployment
-from paceline.deploy.job import Job, assumptions_of
+from paceline.deploy.job import Job, assumptions_of, disk_bytes
 from paceline.deploy.settings import DeploySettings
 from paceline.errors import InvalidInputError, MissingFactError
 
@@ -20,7 +20,7 @@ _DATA_GROUP = "data"
 _SCRIPT_VARIABLE = "PACELINE_LAUNCH"
 _MAX_VALUE = 512
 _MAX_PARTS = 6
-_DISK_GIB = 100
+_GIB_BYTES = 2**30
 _SHELL = ("sh", "-c")
 
 
@@ -118,9 +118,10 @@ def _deployment(
 
 def _resources(job: Job, settings: DeploySettings) -> dict[str, Any]:
     """One kind of machine, or a group that trains and a group that prepares data."""
+    disk_gib = disk_bytes(job) // _GIB_BYTES
     mine = {"InstanceType": _instance_type(job, settings), "InstanceCount": job.num_nodes}
     if not _has_data_group(settings):
-        return mine | {"VolumeSizeInGB": _DISK_GIB}
+        return mine | {"VolumeSizeInGB": disk_gib}
     others = {
         "InstanceType": settings.need("data-instance-type", "the machine that prepares the data"),
         "InstanceCount": int(settings.options.get("data-instances", "1")),
@@ -129,7 +130,7 @@ def _resources(job: Job, settings: DeploySettings) -> dict[str, Any]:
         mine | {"InstanceGroupName": _TRAIN_GROUP},
         others | {"InstanceGroupName": _DATA_GROUP},
     ]
-    return {"InstanceGroups": groups, "VolumeSizeInGB": _DISK_GIB}
+    return {"InstanceGroups": groups, "VolumeSizeInGB": disk_gib}
 
 
 def _has_data_group(settings: DeploySettings) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.deploy import kubernetes as k8s
 from paceline.deploy import launch, shell
-from paceline.deploy.documents import yaml_text
+from paceline.deploy.documents import without_none, yaml_text
 from paceline.deploy.facts import api_version, sizing
 from paceline.deploy.files import DeployFile, Deployment
 from paceline.deploy.job import Job, assumptions_of, container_words
@@ -19,13 +19,15 @@ from paceline.parallel.strategy import Strategy
 
 _MODELS = "/models"
 _VERSION_FOLDER = "1"
+_OPEN_PORTS = "a network in which only callers reach the ports: requests are not asked for a key"
 
 
 def triton(job: Job, settings: DeploySettings) -> Deployment:
     """``config.pbtxt`` of a model repository, and the script that starts the server on it."""
     backend = settings.need("backend", "the backend of the model file (onnxruntime, pytorch, …)")
     image = _server_image(settings, "nvcr.io/nvidia/tritonserver:YY.MM-py3")
-    needs = (f"the model file in models/{job.name}/{_VERSION_FOLDER}/", *launch.driver_need(job))
+    model = f"the model file in models/{job.name}/{_VERSION_FOLDER}/"
+    needs = (model, _OPEN_PORTS, *launch.driver_need(job))
     return Deployment(
         target="triton",
         files=(
@@ -54,7 +56,7 @@ def kserve(job: Job, settings: DeploySettings) -> Deployment:
         "apiVersion": api_version("inference_service"),
         "kind": "InferenceService",
         "metadata": k8s.metadata(job, settings),
-        "spec": {"predictor": _predictor(job, model, num_replicas)},
+        "spec": {"predictor": _predictor(job, settings, model, num_replicas)},
     }
     text = yaml_text([document], comments=launch.header(job, needs))
     return Deployment(
@@ -69,7 +71,8 @@ def kserve(job: Job, settings: DeploySettings) -> Deployment:
 def tensorflow_serving(job: Job, settings: DeploySettings) -> Deployment:
     """Model list, batching parameters and a script for TensorFlow Serving."""
     image = _server_image(settings, "tensorflow/serving:RELEASE or RELEASE-gpu")
-    needs = (f"a SavedModel in models/{job.name}/{_VERSION_FOLDER}/", *launch.driver_need(job))
+    model = f"a SavedModel in models/{job.name}/{_VERSION_FOLDER}/"
+    needs = (model, _OPEN_PORTS, *launch.driver_need(job))
     return Deployment(
         target="tensorflow-serving",
         files=(
@@ -93,7 +96,7 @@ def torchserve(job: Job, settings: DeploySettings) -> Deployment:
     image = _server_image(settings, "pytorch/torchserve:RELEASE-cpu or RELEASE-gpu")
     needs = (
         f"models/{job.name}.mar, from torch-model-archiver, whose handler takes batches",
-        "a network in which only callers reach the ports: requests are not asked for a key",
+        _OPEN_PORTS,
         *launch.driver_need(job),
     )
     return Deployment(
@@ -114,7 +117,7 @@ def _torchserve_script(job: Job, image: str, needs: tuple[str, ...]) -> str:
         "torchserve", "--start", "--foreground", "--no-config-snapshots",
         f"--model-store={_MODELS}", f"--ts-config={_MODELS}/config.properties",
     ]  # fmt: skip
-    return _container_script(job, image, needs, ports, words)
+    return _container_script(job, image, needs, ports, words, ready="ping")
 
 
 def _torchserve_config(job: Job) -> str:
@@ -145,7 +148,7 @@ def _torchserve_config(job: Job) -> str:
 def _triton_script(job: Job, image: str, needs: tuple[str, ...]) -> str:
     ports = [_port(name) for name in ("http_port", "grpc_port", "metrics_port")]
     words = ["tritonserver", f"--model-repository={_MODELS}"]
-    return _container_script(job, image, needs, ports, words)
+    return _container_script(job, image, needs, ports, words, ready="v2/health/ready")
 
 
 def _tensorflow_script(job: Job, image: str, needs: tuple[str, ...]) -> str:
@@ -158,21 +161,40 @@ def _tensorflow_script(job: Job, image: str, needs: tuple[str, ...]) -> str:
         "--enable_batching=true",
         f"--batching_parameters_file={_MODELS}/batching.config",
     ]
-    return _container_script(job, image, needs, [http, grpc], words)
+    ready = f"v1/models/{job.name}"
+    return _container_script(job, image, needs, [http, grpc], words, ready=ready)
 
 
 def _container_script(
-    job: Job, image: str, needs: tuple[str, ...], ports: list[int], words: list[str]
+    job: Job,
+    image: str,
+    needs: tuple[str, ...],
+    ports: list[int],
+    words: list[str],
+    *,
+    ready: str,
 ) -> str:
+    """A script that becomes the server in its container.
+
+    Args:
+        job: The job.
+        image: Of the server.
+        needs: What must be in place.
+        ports: Those that callers reach, the one for requests over HTTP first.
+        words: The server's command.
+        ready: Path there that answers with status 200 once the models are loaded.
+    """
     published = [word for port in ports for word in ("--publish", f"{port}:{port}")]
     run: list[shell.Word] = [
-        "docker", "run", "--rm", "--init", f"--stop-timeout={job.grace_s}",
+        "docker", "run", "--rm", "--init", "--security-opt=no-new-privileges",
+        f"--stop-timeout={job.grace_s}",
         f"--shm-size={job.shm_bytes // 2**20}m", f"--cpus={job.cpus_per_node}",
         f"--memory={job.memory_bytes // 2**20}m", *container_words(job, "docker"), *published,
         "--volume", shell.Variable("PWD", suffix=f"/models:{_MODELS}:ro"),
         "--entrypoint", words[0], image, *words[1:],
     ]  # fmt: skip
     comments = [f"# {line}" for line in launch.header(job, needs)]
+    comments.append(f"# ready when `curl --fail localhost:{ports[0]}/{ready}` succeeds")
     return "\n".join(["#!/bin/sh", *comments, "set -eu", "exec " + shell.join(run)]) + "\n"
 
 
@@ -231,15 +253,18 @@ def _replicas(job: Job) -> tuple[int, Job]:
     )
 
 
-def _predictor(job: Job, model: dict[str, Any], num_replicas: int) -> dict[str, Any]:
-    predictor: dict[str, Any] = {
+def _predictor(
+    job: Job, settings: DeploySettings, model: dict[str, Any], num_replicas: int
+) -> dict[str, Any]:
+    predictor = {
         "minReplicas": num_replicas,
         "maxReplicas": num_replicas,
+        "serviceAccountName": settings.options.get("service-account"),
+        "nodeSelector": k8s.node_selector(job, settings) or None,
+        "tolerations": k8s.tolerations(job, settings) or None,
         "model": model,
     }
-    if job.devices_per_node:
-        predictor["tolerations"] = k8s.tolerations(job, DeploySettings())
-    return predictor
+    return without_none(predictor)
 
 
 def _port(name: str, server: str = "serving") -> int:

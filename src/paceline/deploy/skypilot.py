@@ -20,7 +20,7 @@ _GIB_BYTES = 2**30
 
 def skypilot(job: Job, settings: DeploySettings) -> Deployment:
     """``sky.yaml``; a spot job is recovered and goes on from its checkpoints."""
-    needs = [*launch.driver_need(job), _access_need(job)]
+    needs = [*launch.code_need(job), *launch.driver_need(job), _access_need(job)]
     if job.purpose == "train":
         needs += [
             "DATA_SOURCE: bucket or URL of the data" if job.data is None else "",
@@ -136,7 +136,7 @@ def _setup(job: Job) -> str | None:
     if packages:
         lines.append(shell.join(["pip", "install", *packages]))
     if job.purpose == "measure":
-        lines.append("pip install paceline")
+        lines.append(f"pip install {launch.TOOL}")
     else:
         lines.append("if [ -f requirements.txt ]; then pip install -r requirements.txt; fi")
     return "\n".join(lines) + "\n"

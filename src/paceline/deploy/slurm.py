@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from paceline.deploy import launch, shell
-from paceline.deploy.facts import template
+from paceline.deploy.apptainer import build_command, definition, inside
+from paceline.deploy.facts import filled, template
 from paceline.deploy.files import DeployFile, Deployment
-from paceline.deploy.job import Job, assumptions_of, container_words
+from paceline.deploy.job import Job, assumptions_of
 from paceline.deploy.settings import DeploySettings
 from paceline.errors import InvalidInputError
 from paceline.units import DAY_S, HOUR_S
@@ -20,9 +21,10 @@ _NODE_RANK = "SLURM_NODEID"
 
 def slurm(job: Job, settings: DeploySettings) -> Deployment:
     """``job.sbatch``, and an Apptainer definition beside it where a container is wanted."""
-    needs = launch.place_needs(job) + launch.driver_need(job)
-    if "container" in settings.options:
-        needs.append(f"{job.name}.sif, built with `apptainer build {job.name}.sif apptainer.def`")
+    needs = [*launch.place_needs(job), *launch.code_need(job), *launch.driver_need(job)]
+    has_container = _has_container(settings)
+    if has_container:
+        needs.append(f"the image, built with `{build_command(job)}`")
     text = template("job.sbatch.txt")
     parts = {
         "DIRECTIVES": "\n".join(_directives(job, settings)),
@@ -32,16 +34,23 @@ def slurm(job: Job, settings: DeploySettings) -> Deployment:
     }
     return Deployment(
         target="slurm",
-        files=(DeployFile(path="job.sbatch", text=filled(text, parts)),),
+        files=(
+            DeployFile(path="job.sbatch", text=filled(text, parts)),
+            *((definition(job, needs),) if has_container else ()),
+        ),
         command="sbatch job.sbatch",
         needs=tuple(needs),
         assumptions=assumptions_of(job, settings),
     )
 
 
-def filled(text: str, parts: dict[str, str]) -> str:
-    """The template with each ``@NAME@`` replaced once; what is put in is never read again."""
-    return re.sub(r"@([A-Z]+)@", lambda match: parts[match.group(1)], text)
+def _has_container(settings: DeploySettings) -> bool:
+    engine = settings.options.get("container")
+    if engine not in (None, "apptainer"):
+        raise InvalidInputError(
+            f"Slurm jobs are not run in `{engine}` here", hint="write --set container=apptainer"
+        )
+    return engine is not None
 
 
 def _directives(job: Job, settings: DeploySettings) -> list[str]:
@@ -103,14 +112,5 @@ def _step_words(job: Job, settings: DeploySettings) -> list[shell.Word]:
     meeting = launch.Meeting(rank_variable=_NODE_RANK, host=shell.Variable("head_node"))
     script = "\n".join(launch.script_lines(job, meeting))
     cpus = f"--cpus-per-task={job.cpus_per_node}"
-    return ["srun", "--kill-on-bad-exit=1", cpus, *_container(job, settings), "sh", "-c", script]
-
-
-def _container(job: Job, settings: DeploySettings) -> list[shell.Word]:
-    if settings.options.get("container") != "apptainer":
-        return []
-    binds: list[shell.Word] = []
-    for variable in (launch.DATA_VARIABLE, launch.CHECKPOINT_VARIABLE):
-        binds += ["--bind", shell.Variable(variable)]
-    flags = container_words(job, "apptainer")
-    return ["apptainer", "exec", *flags, *binds, f"{job.name}.sif"]
+    container = inside(job) if _has_container(settings) else []
+    return ["srun", "--kill-on-bad-exit=1", cpus, *container, "sh", "-c", script]

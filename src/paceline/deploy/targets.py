@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from paceline.deploy.apptainer import apptainer
 from paceline.deploy.azureml import azureml
-from paceline.deploy.docker import apptainer, docker
+from paceline.deploy.docker import docker
 from paceline.deploy.files import DeployFile, Deployment
 from paceline.deploy.job import Job, job_of
 from paceline.deploy.jobset import jobset
@@ -51,7 +52,7 @@ _Writer = Callable[[Job, DeploySettings], Deployment]
 _TRAIN: tuple[Purpose, ...] = ("train",)
 _SERVE: tuple[Purpose, ...] = ("serve",)
 _RUN: tuple[Purpose, ...] = ("train", "measure")
-_CLUSTER = ("namespace", "service-account", "accelerator")
+_CLUSTER = ("namespace", "service-account", "node-selector", "accelerator", "user")
 _SCHEDULER = ("partition", "account", "qos", "constraint", "reservation", "gres")
 
 

@@ -13,7 +13,7 @@ _HEAD = "HEAD_ADDRESS"
 
 def torchrun(job: Job, settings: DeploySettings) -> Deployment:
     """``launch.sh``: the same file on every machine."""
-    needs = launch.place_needs(job) + launch.driver_need(job)
+    needs = [*launch.place_needs(job), *launch.code_need(job), *launch.driver_need(job)]
     lines = ["#!/bin/sh"]
     if job.num_nodes > 1:
         needs.append(f"{_HEAD}: address of machine 0, reachable on port {job.port}")

@@ -71,6 +71,14 @@ def _trainer(job: Job) -> dict[str, Any]:
     }
 
 
+def _container(job: Job) -> dict[str, Any]:
+    return {
+        "name": _GROUP,
+        "volumeMounts": k8s.volume_mounts(job),
+        "securityContext": k8s.container_security(job),
+    }
+
+
 def _patch(job: Job, settings: DeploySettings) -> dict[str, Any]:
     """What a TrainJob cannot say itself: volumes, where to run, and the notice to save."""
     pod = {
@@ -78,8 +86,9 @@ def _patch(job: Job, settings: DeploySettings) -> dict[str, Any]:
         "nodeSelector": k8s.node_selector(job, settings) or None,
         "tolerations": k8s.tolerations(job, settings) or None,
         "serviceAccountName": settings.options.get("service-account"),
+        "securityContext": k8s.pod_security(job, settings),
         "volumes": k8s.volumes(job, settings),
-        "containers": [{"name": _GROUP, "volumeMounts": k8s.volume_mounts(job)}],
+        "containers": [_container(job)],
     }
     template = {"spec": {"template": {"spec": without_none(pod)}}}
     replicated = [{"name": _GROUP, "template": template}]

@@ -8,13 +8,13 @@ from paceline.deploy import launch, shell
 from paceline.deploy.documents import without_none, yaml_text
 from paceline.deploy.facts import accelerator, template
 from paceline.deploy.files import DeployFile, Deployment
-from paceline.deploy.job import Job, assumptions_of
+from paceline.deploy.job import Job, assumptions_of, disk_bytes
 from paceline.deploy.settings import DeploySettings
 from paceline.errors import MissingFactError
 
 _BUCKET_MOUNT = "/gcs/"
 _SCHEME = "gs://"
-_DISK_GIB = 200
+_GIB_BYTES = 2**30
 
 
 def vertex(job: Job, settings: DeploySettings) -> Deployment:
@@ -52,7 +52,7 @@ def _pools(job: Job, settings: DeploySettings) -> list[dict[str, Any]]:
     """The chief is a pool of one, as the service wants it; the others follow."""
     pool = {
         "machineSpec": _machine(job, settings),
-        "diskSpec": {"bootDiskType": "pd-ssd", "bootDiskSizeGb": _DISK_GIB},
+        "diskSpec": {"bootDiskType": "pd-ssd", "bootDiskSizeGb": disk_bytes(job) // _GIB_BYTES},
         "containerSpec": {
             "imageUri": job.image,
             "command": ["sh", "-c", _script(job)],

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import paceline
 from paceline.deploy import DeploySettings, deploy, targets
 from paceline.errors import (
     InvalidInputError,
@@ -187,6 +188,20 @@ def _shell_texts(target: str, written) -> list[str]:
     return [text.replace("$$", "$") for text in _pod_scripts(list(yaml.safe_load_all(first)))]
 
 
+def _values(value, key: str) -> list:
+    """Every value under ``key``, however deep."""
+    if isinstance(value, list):
+        return [one for item in value for one in _values(item, key)]
+    if not isinstance(value, dict):
+        return []
+    mine = [value[key]] if key in value else []
+    return mine + [one for item in value.values() for one in _values(item, key)]
+
+
+def _variable(environment: list[dict[str, str]], name: str) -> str:
+    return next(one["value"] for one in environment if one["name"] == name)
+
+
 def _pod_scripts(value) -> list[str]:
     if isinstance(value, dict):
         found = value.get("command")
@@ -265,7 +280,7 @@ def test_the_image_holds_the_resolved_stack(changes, image: str, package: str | 
 def test_a_container_is_no_root_and_layers_change_from_slow_to_fast() -> None:
     text = deploy(plans.plan(), "docker", plans.training(image=None)).files[0].text
     steps = [text.index(word) for word in ("FROM ", "requirements*.txt", "useradd", "COPY --chown",
-                                           "USER trainer", "ENTRYPOINT", "CMD ")]  # fmt: skip
+                                           "USER 10001:10001", "ENTRYPOINT", "CMD ")]  # fmt: skip
     assert steps == sorted(steps)
 
 
@@ -278,6 +293,138 @@ def test_the_device_check_becomes_the_command_where_there_is_nothing_to_complain
     environment = os.environ | {"PACELINE_SKIP_DEVICE_CHECK": "1"}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
     assert done.stdout == "two words\n"
+
+
+def test_a_folder_that_takes_no_checkpoint_is_known_before_an_hour_of_work(
+    tmp_path: Path,
+) -> None:
+    files = {f.path: f.text for f in deploy(plans.plan(), "docker", plans.training()).files}
+    (tmp_path / "check_device.py").write_text(files["check_device.py"])
+    words = [sys.executable, str(tmp_path / "check_device.py"), "echo", "begun"]
+    outputs = {}
+    for folder in ("there", "not-there"):
+        (tmp_path / "there").mkdir(exist_ok=True)
+        variables = {"PACELINE_SKIP_DEVICE_CHECK": "1", "CHECKPOINT_DIR": str(tmp_path / folder)}
+        done = subprocess.run(
+            words, capture_output=True, text=True, env=os.environ | variables, check=False
+        )
+        outputs[folder] = (done.returncode, done.stdout, "cannot write to" in done.stderr)
+    assert outputs == {"there": (0, "begun\n", False), "not-there": (1, "", True)}
+
+
+@pytest.mark.parametrize("target", ["kubernetes", "jobset", "rayjob", "trainjob"])
+@pytest.mark.parametrize(("options", "user"), [({}, 10001), ({"user": "1000"}, 1000)])
+def test_pods_run_as_a_user_without_rights_who_owns_the_volumes(
+    target: str, options: dict[str, str], user: int
+) -> None:
+    made = deploy(PLANS[target](), target, settings_for(target, options=options))
+    contexts = _values(list(yaml.safe_load_all(made.files[0].text)), "securityContext")
+    pods = [c for c in contexts if "runAsUser" in c]
+    containers = [c for c in contexts if "runAsUser" not in c]
+    assert {(c["runAsUser"], c["fsGroup"], c["runAsNonRoot"]) for c in pods} == {(user, user, True)}
+    assert {c["allowPrivilegeEscalation"] for c in containers} == {False}
+    assert all(c["capabilities"] == {"drop": ["ALL"]} for c in containers)
+    assert len(pods) == len(containers) > 0
+
+
+def test_the_image_of_a_pod_runs_as_the_user_that_owns_its_volumes() -> None:
+    image = deploy(plans.plan(), "docker", plans.training(image=None)).files[0].text
+    pod = deploy(plans.plan(), "kubernetes", plans.training()).files[0].text
+    (user,) = _values(list(yaml.safe_load_all(pod)), "runAsUser")
+    assert f"USER {user}:{user}" in image
+    assert f"--uid {user}" in image
+
+
+@pytest.mark.parametrize("target", ["kubernetes", "kserve"])
+def test_nodes_are_told_apart_by_the_labels_that_are_named(target: str) -> None:
+    label = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
+    plain = settings_for(target)
+    named = settings_for(
+        target,
+        options={**plain.options, "node-selector": "=".join(*label.items())},
+    )
+    documents = list(yaml.safe_load_all(deploy(PLANS[target](), target, named).files[0].text))
+    assert _values(documents, "nodeSelector") == [label]
+    with pytest.raises(InvalidInputError, match="no list of labels"):
+        deploy(PLANS[target](), target, settings_for(
+            target, options={**plain.options, "node-selector": "gpu"}
+        ))  # fmt: skip
+
+
+def test_a_device_plugin_that_tells_no_devices_apart_is_said() -> None:
+    needs = deploy(plans.two_nodes(), "kubernetes", settings_for("kubernetes")).needs
+    assert any("A100 SXM4 40GB" in need and "node-selector" in need for need in needs)
+
+
+@pytest.mark.parametrize(("devices", "framework"), [(1, "torch"), (8, "torch"), (8, "jax")])
+def test_ray_is_told_that_there_are_gpus_however_many_processes_drive_them(
+    devices: int, framework: str
+) -> None:
+    software = plans.stack(framework=framework, framework_version="2.13.0")
+    where = plans.place(devices_per_node=devices)
+    plan = plans.plan(plans.choice(place=where, stack=software, num_devices=devices))
+    text = deploy(plan, "rayjob", settings_for("rayjob")).files[0].text
+    pods = _values(yaml.safe_load(text), "env")
+    assert [_variable(pod, "PACELINE_USES_GPU") for pod in pods] == ["true", "true"]
+
+
+def test_a_slurm_job_in_a_container_brings_its_definition_and_binds_what_it_has() -> None:
+    settings = settings_for("slurm", image=None, options={"container": "apptainer"})
+    made = deploy(plans.plan(), "slurm", settings)
+    assert [file.path for file in made.files] == ["job.sbatch", "apptainer.def"]
+    assert made.files[0].text.count("--bind") == 2
+    sweep = deploy(
+        plans.plan(),
+        "slurm",
+        DeploySettings(purpose="measure", options={"container": "apptainer"}),
+    )
+    assert "DATA_DIR" not in sweep.files[0].text
+    with pytest.raises(InvalidInputError, match="not run in `docker`"):
+        deploy(plans.plan(), "slurm", settings_for("slurm", options={"container": "docker"}))
+
+
+@pytest.mark.parametrize("target", ["docker", "apptainer", "skypilot", "kubernetes"])
+def test_what_measures_is_the_release_that_wrote_the_files(target: str) -> None:
+    made = deploy(plans.plan(), target, DeploySettings(purpose="measure"))
+    whole = "".join(file.text for file in made.files)
+    assert f"paceline=={paceline.__version__}" in whole
+    assert not re.search(r"pip install (--no-cache-dir )?paceline\b(?!==)", whole)
+
+
+@pytest.mark.parametrize("target", ["torchrun", "docker", "slurm", "skypilot", "azureml"])
+def test_a_script_of_the_users_own_is_asked_for_where_it_is_looked_for(target: str) -> None:
+    def needs(*command: str) -> str:
+        settings = settings_for(target, command=command)
+        return " ".join(deploy(PLANS[target](), target, settings).needs)
+
+    assert "train.py in this folder" in needs("train.py")
+    assert "your code in this folder" in needs("-m", "mine.train")
+    assert "in this folder" not in needs("/opt/train.py")
+
+
+def test_a_disk_has_room_for_the_checkpoints_that_wait_on_it() -> None:
+    small, large = (
+        json.loads(
+            deploy(
+                plans.plan(workload=plans.workload(num_parameters=count)),
+                "sagemaker",
+                settings_for("sagemaker"),
+            ).files[1].text
+        )["ResourceConfig"]["VolumeSizeInGB"]
+        for count in (10**7, 7 * 10**10)
+    )  # fmt: skip
+    assert small == 100
+    assert large * 2**30 > 3 * 7e10 * 8
+
+
+@pytest.mark.parametrize("target", ["triton", "torchserve", "tensorflow-serving"])
+def test_a_server_says_who_may_reach_it_and_when_it_is_ready(target: str) -> None:
+    made = deploy(PLANS[target](), target, settings_for(target))
+    script = made.files[0].text
+    port = re.search(r"# ready when `curl --fail localhost:(\d+)/", script)
+    assert port is not None
+    assert f"--publish {port.group(1)}:{port.group(1)}" in script
+    assert any("only callers reach the ports" in need for need in made.needs)
 
 
 @pytest.mark.parametrize(
