@@ -48,7 +48,7 @@ def inside(job: Job) -> list[shell.Word]:
     if job.purpose != "measure":
         for variable in (launch.DATA_VARIABLE, launch.CHECKPOINT_VARIABLE):
             binds += ["--bind", shell.Variable(variable)]
-    return ["apptainer", "exec", *container_words(job, "apptainer"), *binds, _image(job)]
+    return ["apptainer", "run", *container_words(job, "apptainer"), *binds, _image(job)]
 
 
 def _image(job: Job) -> str:
