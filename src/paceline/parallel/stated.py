@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.blocks import TensorGroup, block_names
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.data_parallel import data_parallel_step
-from paceline.parallel.evaluation import evaluate_strategies
+from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.legality import check_strategy
 from paceline.parallel.links import LinkTable
 from paceline.parallel.offload import (
@@ -49,11 +49,13 @@ def evaluate_stated(
         DoesNotFitError: A rank's memory is too small.
         MissingFactError: The memory of the device is not known.
     """
-    _check_stated(graph, cluster, strategy, seq=seq, global_batch=global_batch)
+    asked = _Question(
+        graph=graph, configuration=configuration, cluster=cluster, strategy=strategy, seq=seq,
+        recipe=recipe, calibration=calibration,
+    )  # fmt: skip
+    _check_stated(asked, global_batch=global_batch)
     microbatch = global_batch // strategy.num_batches // strategy.schedule.num_microbatches
-    found = _evaluated(
-        graph, configuration, cluster, strategy, [microbatch], seq, recipe, calibration
-    )
+    found = _evaluated(asked, [microbatch])
     return _fitting(found, cluster.device.name, cluster.capacity_bytes)[0]
 
 
@@ -86,48 +88,44 @@ def evaluate_batches(
         InvalidInputError: The strategy cannot run there, or has no cost model.
         DoesNotFitError: None fits.
     """
-    parts = strategy.num_batches * strategy.schedule.num_microbatches
-    _check_stated(graph, cluster, strategy, seq=seq, global_batch=parts)
-    found = _evaluated(
-        graph, configuration, cluster, strategy, microbatches, seq, recipe, calibration
-    )
-    return _fitting(found, cluster.device.name, capacity_bytes)
-
-
-def _check_stated(
-    graph: Graph, cluster: Cluster, strategy: Strategy, *, seq: float, global_batch: int
-) -> None:
-    check_strategy(
-        strategy,
-        cluster,
-        num_devices=strategy.num_ranks,
-        global_batch=global_batch,
-        num_blocks=len(block_names(graph)),
-    )
-    _check_sequence(strategy, seq)
-
-
-def _evaluated(
-    graph: Graph, configuration: Configuration, cluster: Cluster, strategy: Strategy,
-    microbatches: Sequence[int], seq: float, recipe: Recipe, calibration: Calibration | None,
-) -> list[FoundStrategy]:  # fmt: skip
-    """The strategy with every microbatch size, whether it fits or not."""
-    how = replace(configuration, checkpointing=strategy.recompute)
-    fabric = fabric_of(cluster, configuration)
-    sizes = np.array(microbatches, dtype=np.float64)
-    variant = _variant(
-        graph, how, cluster, fabric, strategy,
-        Points(batch=sizes, seq=np.full(len(sizes), float(seq))), recipe, calibration,
+    asked = _Question(
+        graph=graph, configuration=configuration, cluster=cluster, strategy=strategy, seq=seq,
+        recipe=recipe, calibration=calibration,
     )  # fmt: skip
-    state = state_bytes(recipe, how)
-    host = host_of(cluster) if strategy.offloads_optimizer else None
-    table = _rows(strategy, len(sizes))
-    kept = without_optimizer(state) if host else state
-    evaluated = evaluate_strategies(table, [variant], fabric, kept)
-    if host is not None:
-        sharing = min(fabric.devices_per_node, strategy.num_ranks)
-        check_host_memory(float(host_bytes(evaluated.updated, sharing, state).max()), host)
-        evaluated = offloaded(evaluated, sharing, host, state)
+    _check_stated(asked, global_batch=strategy.num_batches * strategy.schedule.num_microbatches)
+    return _fitting(_evaluated(asked, microbatches), cluster.device.name, capacity_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Question:
+    """One training step with one strategy on one cluster."""
+
+    graph: Graph
+    configuration: Configuration
+    cluster: Cluster
+    strategy: Strategy
+    seq: float
+    recipe: Recipe
+    calibration: Calibration | None
+
+
+def _check_stated(asked: _Question, *, global_batch: int) -> None:
+    check_strategy(
+        asked.strategy,
+        asked.cluster,
+        num_devices=asked.strategy.num_ranks,
+        global_batch=global_batch,
+        num_blocks=len(block_names(asked.graph)),
+    )
+    _check_sequence(asked.strategy, asked.seq)
+
+
+def _evaluated(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrategy]:
+    """The strategy with every microbatch size, whether it fits or not."""
+    strategy, fabric = asked.strategy, fabric_of(asked.cluster, asked.configuration)
+    variant, table = _variant(asked, fabric, microbatches), _rows(strategy, len(microbatches))
+    state = state_bytes(asked.recipe, asked.configuration)
+    evaluated = _with_host(asked, table, variant, fabric, state)
     found = [
         found_strategy(strategy, size, evaluated, row) for row, size in enumerate(microbatches)
     ]
@@ -137,10 +135,21 @@ def _evaluated(
     return found
 
 
-def _variant(
-    graph: Graph, how: Configuration, cluster: Cluster, fabric: Fabric, strategy: Strategy,
-    points: Points, recipe: Recipe, calibration: Calibration | None,
-) -> Variant:  # fmt: skip
+def _with_host(
+    asked: _Question, table: StrategyTable, variant: Variant, fabric: Fabric, state: StateBytes
+) -> StrategyEvaluation:
+    """Every row; with the optimizer on the host where the strategy wants it there."""
+    if not asked.strategy.offloads_optimizer:
+        return evaluate_strategies(table, [variant], fabric, state)
+    host, sharing = host_of(asked.cluster), min(fabric.devices_per_node, asked.strategy.num_ranks)
+    evaluated = evaluate_strategies(table, [variant], fabric, without_optimizer(state))
+    check_host_memory(float(host_bytes(evaluated.updated, sharing, state).max()), host)
+    return offloaded(evaluated, sharing, host, state)
+
+
+def _variant(asked: _Question, fabric: Fabric, microbatches: Sequence[int]) -> Variant:
+    """The model's blocks as the strategy's ranks run them, at every microbatch size."""
+    strategy, cluster = asked.strategy, asked.cluster
     group = TensorGroup(
         degree=strategy.size("tp"),
         ranks_per_node=fabric.devices_per_node,
@@ -153,8 +162,16 @@ def _variant(
         keeps_experts_whole=cluster.keeps_experts_whole,
         hides_exchange=cluster.hides_exchange,
     )
-    device = DeviceTable.from_devices([cluster.device])
-    return evaluated_variant(graph, how, device, points, group, recipe, calibration)
+    sizes = np.array(microbatches, dtype=np.float64)
+    return evaluated_variant(
+        asked.graph,
+        replace(asked.configuration, checkpointing=strategy.recompute),
+        DeviceTable.from_devices([cluster.device]),
+        Points(batch=sizes, seq=np.full(len(sizes), float(asked.seq))),
+        group,
+        asked.recipe,
+        asked.calibration,
+    )
 
 
 def _check_sequence(strategy: Strategy, seq: float) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,9 @@ from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.links import LinkTable
+from paceline.parallel.replicas import Job
 from paceline.parallel.strategy import Strategy
-from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
+from paceline.predict import Calibration, StepPrediction
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray
 
@@ -125,33 +126,51 @@ def unequal_step(
         DoesNotFitError: None fits into memory.
     """
     _check_strategy(strategy, first.count + second.count)
-    splits = _splits(first.count, second.count, global_batch)
-    found = _Splits.of(lowered, first, second, splits, seq, calibration)
-    fits = found.fits
-    if not fits.any():
+    asked = _Question(
+        lowered=lowered, parts=(first, second), global_batch=global_batch, seq=seq,
+        calibration=calibration,
+    )  # fmt: skip
+    found = _evaluated(asked)
+    best = found.best()
+    if best is None:
         raise DoesNotFitError(
             f"no split of {global_batch} items fits {first.cluster.device.name} and "
             f"{second.cluster.device.name}",
             hint="take a smaller global batch, or more devices",
         )
-    best = found.best()
     if not np.isfinite(found.step_s[best]):
         raise InvalidInputError(
             "the two kinds of device have no link with each other",
             hint="choose machines whose network is known",
         )
-    equal = np.flatnonzero(fits & (splits[:, 0] == splits[:, 1]))
+    equal = found.equal()
     return UnequalStep(
         shares=(found.share(first, best, 0), found.share(second, best, 1)),
         global_batch=global_batch,
         step_s=float(found.step_s[best]),
         exposed_communication_s=float(found.exposed_s[best]),
         items_per_s=float(global_batch / found.step_s[best]),
-        equal_items_per_s=float(global_batch / found.step_s[equal[0]]) if len(equal) else None,
-        best_alone_items_per_s=_best_alone(
-            lowered, (first, second), global_batch, seq, calibration
-        ),
+        equal_items_per_s=None if equal is None else float(global_batch / found.step_s[equal]),
+        best_alone_items_per_s=_best_alone(asked),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Question:
+    """A training step whose batch two kinds of device share."""
+
+    lowered: LoweredPass
+    parts: tuple[Part, Part]
+    global_batch: int
+    seq: float
+    calibration: Calibration | None
+
+    def predicted(self, part: Part, items: npt.NDArray[np.int64]) -> StepPrediction:
+        """One device of a kind alone, with so many items, (1, num_splits)."""
+        job = Job(
+            lowered=self.lowered, cluster=part.cluster, seq=self.seq, calibration=self.calibration
+        )
+        return job.predicted(job.points(items.astype(np.float64)))
 
 
 def _check_strategy(strategy: Strategy | None, count: int) -> None:
@@ -195,37 +214,18 @@ class _Splits:
     exposed_s: FloatArray
     fits: npt.NDArray[np.bool_]
 
-    @classmethod
-    def of(
-        cls, lowered: LoweredPass, first: Part, second: Part, splits: npt.NDArray[np.int64],
-        seq: float, calibration: Calibration | None,
-    ) -> _Splits:  # fmt: skip
-        parts = (first, second)
-        steps = [
-            _predicted(lowered, part, splits[:, kind], seq, calibration)
-            for kind, part in enumerate(parts)
-        ]
-        alone_s = np.stack(
-            [_rising(step.mid_s[0], items) for step, items in zip(steps, splits.T, strict=True)]
-        )
-        backward_s = np.stack([step.backward_s[0] for step in steps])
-        memory = np.stack([step.memory_high_bytes[0] for step in steps])
-        room = np.array([part.room_bytes for part in parts])
-        together = _reduced(lowered, parts, alone_s.max(axis=0), backward_s.min(axis=0))
-        return cls(
-            items=splits.T,
-            alone_s=alone_s,
-            memory_bytes=memory,
-            step_s=together[0],
-            exposed_s=together[1],
-            fits=np.asarray((memory <= room[:, None]).all(axis=0)),
-        )
-
-    def best(self) -> int:
+    def best(self) -> int | None:
         """The fastest split that fits; of those alike, the one nearest to equal shares."""
+        if not self.fits.any():
+            return None
         step_s = np.where(self.fits, self.step_s, np.inf)
         is_best = step_s <= _SAME_FRAC * step_s.min()
         return int(np.argmin(np.where(is_best, np.abs(self.items[0] - self.items[1]), np.inf)))
+
+    def equal(self) -> int | None:
+        """The split into equal shares; None where it does not fit or divide."""
+        rows = np.flatnonzero(self.fits & (self.items[0] == self.items[1]))
+        return int(rows[0]) if len(rows) else None
 
     def share(self, part: Part, row: int, kind: int) -> Share:
         """What one kind does in one split."""
@@ -238,21 +238,36 @@ class _Splits:
         )
 
 
+def _evaluated(asked: _Question) -> _Splits:
+    """Every split of the batch.
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    first, second = asked.parts
+    items = _splits(first.count, second.count, asked.global_batch).T
+    steps = [asked.predicted(*pair) for pair in zip(asked.parts, items, strict=True)]
+    alone_s = np.stack([_rising(s.mid_s[0], own) for s, own in zip(steps, items, strict=True)])
+    backward_s = np.stack([step.backward_s[0] for step in steps])
+    memory = np.stack([step.memory_high_bytes[0] for step in steps])
+    room = np.array([part.room_bytes for part in asked.parts])
+    together = _reduced(asked.lowered, asked.parts, alone_s.max(axis=0), backward_s.min(axis=0))
+    return _Splits(
+        items=items,
+        alone_s=alone_s,
+        memory_bytes=memory,
+        step_s=together[0],
+        exposed_s=together[1],
+        fits=np.asarray((memory <= room[:, None]).all(axis=0)),
+    )
+
+
 def _rising(seconds: FloatArray, items: npt.NDArray[np.int64]) -> FloatArray:
     """Times that never fall with more items: predictions of single sizes scatter by some 3 %."""
     order = np.argsort(items)
     rising = np.empty_like(seconds)
     rising[order] = np.maximum.accumulate(seconds[order])
     return rising
-
-
-def _predicted(
-    lowered: LoweredPass, part: Part, items: npt.NDArray[np.int64], seq: float,
-    calibration: Calibration | None,
-) -> StepPrediction:  # fmt: skip
-    points = Points(batch=items.astype(np.float64), seq=np.full(len(items), float(seq)))
-    device = DeviceTable.from_devices([part.cluster.device])
-    return predict_pass(lowered, device, points, calibration=calibration)
 
 
 def _reduced(
@@ -286,28 +301,18 @@ def _slower(parts: Sequence[Part], name: str) -> Link | None:
     return slowest
 
 
-def _best_alone(
-    lowered: LoweredPass, parts: Sequence[Part], global_batch: int, seq: float,
-    calibration: Calibration | None,
-) -> float | None:  # fmt: skip
+def _best_alone(asked: _Question) -> float | None:
     """Items per second of the better kind that runs the whole batch without the other."""
-    rates = [
-        rate
-        for part in parts
-        if (rate := _alone(lowered, part, global_batch, seq, calibration)) is not None
-    ]
-    return max(rates, default=None)
+    rates = (_alone(asked, part) for part in asked.parts)
+    return max((rate for rate in rates if rate is not None), default=None)
 
 
-def _alone(
-    lowered: LoweredPass, part: Part, global_batch: int, seq: float,
-    calibration: Calibration | None,
-) -> float | None:  # fmt: skip
-    items, left = divmod(global_batch, part.count)
+def _alone(asked: _Question, part: Part) -> float | None:
+    items, left = divmod(asked.global_batch, part.count)
     if left or items < 1:
         return None
-    step = _predicted(lowered, part, np.array([items]), seq, calibration)
+    step = asked.predicted(part, np.array([items]))
     if step.memory_high_bytes[0, 0] > part.room_bytes:
         return None
-    together = _reduced(lowered, [replace(part)], step.mid_s[0], step.backward_s[0])[0]
-    return float(global_batch / together[0]) if np.isfinite(together[0]) else None
+    step_s, _ = _reduced(asked.lowered, [part], step.mid_s[0], step.backward_s[0])
+    return float(asked.global_batch / step_s[0]) if np.isfinite(step_s[0]) else None
