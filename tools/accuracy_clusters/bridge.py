@@ -9,6 +9,7 @@ the host where memory is short, so nothing is recomputed here and memory is not 
 from __future__ import annotations
 
 import csv
+import math
 import re
 from dataclasses import replace
 from functools import cache
@@ -168,6 +169,7 @@ def clusters() -> dict[str, Cluster]:
 
 
 def _cluster(row: dict[str, str]) -> Cluster:
+    """Of devices without end of memory: what was published did fit."""
     catalog = load_catalog()
     between = Link(
         name="network", scope="node", kind=row["node_kind"], latency_s=_LINK_LATENCY_S,
@@ -175,7 +177,7 @@ def _cluster(row: dict[str, str]) -> Cluster:
         reduces_in_switch=False, source=Source(text=row["source"]),
     )  # fmt: skip
     return Cluster(
-        device=replace(find_device(catalog, row["device"]), memory_bytes=None),
+        device=replace(find_device(catalog, row["device"]), memory_bytes=math.inf),
         devices_per_node=int(row["devices_per_node"]),
         device_link=next(link for link in catalog.links if link.name == row["device_link"]),
         node_link=between,

@@ -103,7 +103,7 @@ def _device_effects(
     return {
         "order": [effect.name.lower() for effect in Effect],
         "slope": [_effects(law) for law in predictor.slope.tolist()],
-        "log_per_year": _effects(predictor.ripening().tolist()),
+        "product_log_per_year": _rounded(predictor.product_log_per_year.item()),
         "log_trait_low": [_effects(law) for law in seen.min(0)],
         "log_trait_high": [_effects(law) for law in seen.max(0)],
         "device": {n: _effects(e) for n, e in zip(predictor.devices, own, strict=True)},

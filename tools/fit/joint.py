@@ -112,7 +112,7 @@ def _operator_tensors(operators: Operators, traits, names) -> tuple[torch.Tensor
 def _optimizer(predictor: Predictor, options: FitOptions, num_updates: int):
     groups = [
         {"params": predictor.networks.parameters(), "weight_decay": options.decay},
-        {"params": [predictor.slope, predictor.log_per_year, predictor.table]},
+        {"params": [predictor.slope, predictor.product_log_per_year, predictor.table]},
         {"params": [predictor.own, predictor.own_in_operators]},
         {"params": [predictor.log_dispatch_s, predictor.log_step_s]},
     ]

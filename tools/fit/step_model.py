@@ -71,7 +71,7 @@ class Predictor(nn.Module):
         self.has_steps = np.isin(devices, steps.device)
         self.measured = multiplied.union(steps.device)
         self.slope = nn.Parameter(torch.zeros(NUM_LAWS, len(Effect)))
-        self.log_per_year = nn.Parameter(torch.zeros(()))
+        self.product_log_per_year = nn.Parameter(torch.zeros(()))
         # Benchmarks of operators have habits of their own, which steps of that device do not show.
         self.own = nn.Parameter(torch.zeros(len(devices), len(Effect)))
         self.own_in_operators = nn.Parameter(torch.zeros(len(devices), len(Effect)))
@@ -89,10 +89,6 @@ class Predictor(nn.Module):
         effect = EFFECT_OF_MODEL[model]
         law = (self.slope[:, effect] * traits[..., effect]).sum(1)
         return _compute_frac(model, x) * (law if own is None else law + own[:, effect])
-
-    def ripening(self):
-        """What a year of ripening adds to the log of each effect, (num_effects,)."""
-        return self.log_per_year * nn.functional.one_hot(torch.tensor(Effect.PRODUCT), len(Effect))
 
     def slowdown(self, model, x):
         """Log10 slowdowns, (members, rows); the mean alone when not training."""
@@ -112,7 +108,8 @@ class Predictor(nn.Module):
         total = batch["kernels"].sum(1)[None] * self.gap_s
         for model, (x, bound, power, launches, step) in batch["rows"].items():
             own = nn.functional.pad(self.own, (0, 0, 0, 1))[batch["device"][step]]
-            own = own + batch["ripeness"][step, None] * self.ripening()
+            if EFFECT_OF_MODEL.get(model) == Effect.PRODUCT:
+                own = own + batch["ripeness"][step, None] * self.product_log_per_year
             effect = torch.exp(self.log_effect(model, x, batch["traits"][step], own))
             learned = effect * 10.0 ** self.slowdown(model, x)
             burst = bound * torch.maximum(learned, uncached(model, x))

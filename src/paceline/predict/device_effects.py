@@ -102,8 +102,9 @@ def log10_effects(
     traits = np.clip(
         log_traits(devices, clock_frac), facts["log_trait_low"], facts["log_trait_high"]
     )
-    log_effect = ((np.array(facts["slope"]) * traits).sum(axis=1) + own)[:, None]
-    years = ripeness_years(devices.compute_capabilities, release_years)[..., None]
-    log_effect = log_effect + years * np.array(facts["log_per_year"])
+    by_device = (np.array(facts["slope"]) * traits).sum(axis=1) + own
+    log_effect = by_device[:, None].repeat(len(release_years), axis=1)
+    years = ripeness_years(devices.compute_capabilities, release_years)
+    log_effect[..., Effect.PRODUCT] += years * facts["product_log_per_year"]
     effects: Array = (log_effect / np.log(10.0)).astype(np.float32)
     return effects
