@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib import resources
 
+from paceline.app.scoring.libraries import hub_entry, library_entry, zoo_entry
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.tables import read_table
-from paceline.trace import zoo_names
 
 #: ``owner/name``, as hubs write it, or the module that holds the model.
 _OWNER = re.compile(
@@ -133,7 +131,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _published(known: dict[str, str], match: re.Match[str]) -> PublishedModel:
     return PublishedModel(
-        entry=match.expand(known["entry"]),
+        entry=_library_case(match.expand(known["entry"])),
         seq=_whole(known["seq"]),
         peak_seq=_whole(known["peak_seq"]),
         image_size=_whole(known["image_size"]),
@@ -146,20 +144,21 @@ def _published(known: dict[str, str], match: re.Match[str]) -> PublishedModel:
     )
 
 
+def _library_case(entry: str) -> str:
+    """Names of libraries of image models are in lower case, however a table writes its letters."""
+    return entry.lower() if entry.startswith(("timm:", "torchvision:")) else entry
+
+
 def _named(name: str) -> PublishedModel | None:
-    """A model of the zoo, or one of transformers whose sizes are known by name."""
-    for plain in _plainer(name):
-        if plain in zoo_names():
-            return PublishedModel(entry=plain)
-        if plain in _hub_names():
-            return PublishedModel(entry=f"hf:{plain}")
-    return None
-
-
-@cache
-def _hub_names() -> frozenset[str]:
-    path = resources.files("paceline.trace").joinpath("workers", "hf_models.json")
-    return frozenset(json.loads(path.read_text(encoding="utf-8"))["models"])
+    """A model of the zoo, of transformers whose sizes are known by name, or of a library."""
+    found = (
+        entry
+        for plain in dict.fromkeys((name.strip(), _OWNER.sub("", name.strip())))
+        for entry in (zoo_entry(plain), *map(hub_entry, _plainer(name)), library_entry(plain))
+        if entry
+    )
+    entry = next(found, None)
+    return PublishedModel(entry=entry) if entry else None
 
 
 def _is_meant(known: dict[str, str], row: Row) -> bool:
@@ -207,12 +206,10 @@ def _language_models() -> dict[str, PublishedModel]:
 
 
 def _timm_model(name: str) -> PublishedModel | None:
+    """A name that timm may have in another release than the one whose names are listed."""
     plain = name.removeprefix("timm/").removeprefix("timm:")
-    if _TIMM_NAME.fullmatch(plain):
+    if _TIMM_NAME.fullmatch(plain) and re.search(r"[\d_]", plain):
         return PublishedModel(entry=f"timm:{plain.partition('.')[0]}")
-    snake = re.sub(r"[- ]", "_", plain.lower())
-    if _TIMM_NAME.fullmatch(snake) and "/" not in name and re.search(r"\d", snake):
-        return PublishedModel(entry=f"timm:{snake.partition('.')[0]}")
     return None
 
 
