@@ -19,12 +19,28 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
+from PIL import Image
+from scipy.optimize import nnls
+from torch.utils.data import DataLoader, Dataset
 
+from paceline.predict.input import (
+    Encoding,
+    InputHost,
+    InputPipeline,
+    SampleFormat,
+    calibrated_host,
+    predict_input,
+)
+
+Row = dict[str, Any]
+Thing = TypeVar("Thing")
 ROOT = Path(__file__).resolve().parent.parent
 STAGES = ROOT / "src/paceline/predict/data/stage_costs.csv"
 TABLE = Path(__file__).with_suffix(".csv")
@@ -45,12 +61,10 @@ def image(width: int, height: int, seed: int) -> np.ndarray:
         rows, columns = (y * cells // height), (x * cells // width)
         total += coarse[rows, columns] * 40 / 1.6**octave
     total += generator.normal(scale=2.0, size=(height, width, 3))
-    return np.clip(total + 60, 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(total + 60, 0, 255), np.uint8)
 
 
 def encode(pixels: np.ndarray, encoding: str) -> bytes:
-    from PIL import Image
-
     buffer = io.BytesIO()
     if encoding == "raw":
         np.save(buffer, pixels)
@@ -61,7 +75,7 @@ def encode(pixels: np.ndarray, encoding: str) -> bytes:
     return buffer.getvalue()
 
 
-class Images:
+class Images(Dataset[torch.Tensor]):
     """Files of one encoding and size, each decoded, resized and normalised on access."""
 
     def __init__(self, paths: list[Path]) -> None:
@@ -70,24 +84,20 @@ class Images:
     def __len__(self) -> int:
         return 10**9
 
-    def __getitem__(self, index: int):
+    def __getitem__(self, index: int) -> torch.Tensor:
         path = self.paths[index % len(self.paths)]
         pixels = decode(path.read_bytes(), path.suffix[1:])
         return to_float(resize(pixels))
 
 
 def decode(data: bytes, encoding: str) -> np.ndarray:
-    from PIL import Image
-
     if encoding == "raw":
-        return np.load(io.BytesIO(data))
+        return np.asarray(np.load(io.BytesIO(data)))
     picture = Image.open(io.BytesIO(data)).convert("RGB")
     return np.asarray(picture)
 
 
 def resize(pixels: np.ndarray) -> np.ndarray:
-    from PIL import Image
-
     picture = Image.fromarray(pixels)
     side = min(picture.size)
     left, top = (picture.size[0] - side) // 2, (picture.size[1] - side) // 2
@@ -95,14 +105,12 @@ def resize(pixels: np.ndarray) -> np.ndarray:
     return np.asarray(picture.resize((OUT, OUT), Image.Resampling.BILINEAR, box=box))
 
 
-def to_float(pixels: np.ndarray):
-    import torch
-
+def to_float(pixels: np.ndarray) -> torch.Tensor:
     tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(torch.float32)
     return tensor.div_(255).sub_(0.45).div_(0.225)
 
 
-def best_s(function: Callable[[object], object], things: list[object]) -> float:
+def best_s(function: Callable[[Thing], object], things: Sequence[Thing]) -> float:
     """Processor time of one call, things taken in turn (cold): the best of several windows."""
     for thing in things[:3]:
         function(thing)
@@ -127,16 +135,12 @@ def files(folder: Path, encoding: str, width: int, height: int) -> list[Path]:
 
 def least_squares(features: list[list[float]], times: list[float]) -> np.ndarray:
     """Non-negative coefficients that minimise the relative error."""
-    from scipy.optimize import nnls
-
     scale = 1 / np.array(times)
     solution, _ = nnls(np.array(features) * scale[:, None], np.ones(len(times)))
-    return solution
+    return np.asarray(solution)
 
 
 def fit() -> None:
-    import torch
-
     torch.set_num_threads(1)
     rows = [stage(f"decode-{encoding}", *decode_costs(encoding)) for encoding in ENCODINGS]
     sides = (96, 160, 256, 320, 480, 768, 1200)  # not 224: no resize at all
@@ -173,7 +177,7 @@ def per_pixel(sides: tuple[int, ...], times: list[float]) -> tuple[float, float,
     return fixed_s, 0.0, s_per_pixel
 
 
-def loader_stages() -> list[dict[str, object]]:
+def loader_stages() -> list[Row]:
     """What the loader adds per sample and byte, in the worker and in the main process."""
     sides = (64, 128, 224, 320)
     features = [[1.0, float(side * side * 3 * 4)] for side in sides]
@@ -188,27 +192,23 @@ def loader_stages() -> list[dict[str, object]]:
     return rows
 
 
-class Blank:
+class Blank(Dataset[torch.Tensor]):
     """Samples without any work, to see what the loader itself costs."""
 
     def __init__(self, side: int) -> None:
-        import torch
-
         self.sample = torch.zeros(3, side, side)
 
     def __len__(self) -> int:
         return 10**9
 
-    def __getitem__(self, index: int):
+    def __getitem__(self, index: int) -> torch.Tensor:
         return self.sample
 
 
 def empty_loader(side: int) -> tuple[float, float]:
     """Processor time per sample in the worker, and in the main process."""
-    import torch
-
-    batches = iter(torch.utils.data.DataLoader(Blank(side), batch_size=BATCH, num_workers=1))
-    worker, found = batches._workers[0].pid, []
+    batches = iter(DataLoader(Blank(side), batch_size=BATCH, num_workers=1))
+    (worker,), found = worker_pids(batches), []
     for _ in range(5):
         next(batches)
     for _ in range(4):
@@ -223,12 +223,17 @@ def empty_loader(side: int) -> tuple[float, float]:
     return min(f[0] for f in found), min(f[1] for f in found)
 
 
+def worker_pids(batches: Any) -> list[int]:
+    """Processes of a running loader, which only its private attribute tells."""
+    return [worker.pid for worker in batches._workers]
+
+
 def cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def stage(name: str, fixed_s: float, s_per_byte: float, s_per_pixel: float) -> dict[str, object]:
+def stage(name: str, fixed_s: float, s_per_byte: float, s_per_pixel: float) -> Row:
     return {
         "stage": name,
         "fixed_s": f"{fixed_s:.4g}",
@@ -239,7 +244,7 @@ def stage(name: str, fixed_s: float, s_per_byte: float, s_per_pixel: float) -> d
     }
 
 
-def write(path: Path, rows: list[dict[str, object]]) -> None:
+def write(path: Path, rows: list[Row]) -> None:
     path.parent.mkdir(exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
@@ -259,12 +264,10 @@ def rate(paths: list[Path], num_workers: int) -> tuple[float, float]:
     The second takes away the time in which a worker was ready but another program had its core
     (the kernel counts it); on an idle machine both are one. Best and median of the windows.
     """
-    import torch
-
     torch.set_num_threads(1)
-    loader = torch.utils.data.DataLoader(Images(paths), batch_size=BATCH, num_workers=num_workers)
+    loader = DataLoader(Images(paths), batch_size=BATCH, num_workers=num_workers)
     batches, delivered, undisturbed = iter(loader), [], []
-    workers = [worker.pid for worker in batches._workers]
+    workers = worker_pids(batches)
     for _ in range(2 * num_workers + 2):
         next(batches)
     for _ in range(4):
@@ -306,10 +309,8 @@ def measure() -> None:
     write(TABLE, rows)
 
 
-def predicted() -> list[dict[str, object]]:
+def predicted() -> list[Row]:
     """Every measured pipeline with its prediction, calibrated on one of them."""
-    from paceline.predict.input import InputHost, calibrated_host, predict_input
-
     with TABLE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     ours = next(r for r in rows if identity(r) == CALIBRATED_ON)
@@ -322,13 +323,11 @@ def predicted() -> list[dict[str, object]]:
     ]
 
 
-def identity(row: dict[str, str]) -> tuple[str, int, int, int]:
+def identity(row: Row) -> tuple[Encoding, int, int, int]:
     return row["encoding"], int(row["width"]), int(row["height"]), int(row["num_workers"])
 
 
-def pipeline(row: dict[str, str]):
-    from paceline.predict.input import InputPipeline, SampleFormat
-
+def pipeline(row: Row) -> InputPipeline:
     encoding, width, height, num_workers = identity(row)
     sample = SampleFormat(
         encoding=encoding, width=width, height=height, disk_bytes=float(row["disk_bytes"])
@@ -336,7 +335,7 @@ def pipeline(row: dict[str, str]):
     return InputPipeline(sample=sample, width=OUT, height=OUT, batch=BATCH, num_workers=num_workers)
 
 
-def report_lines(rows: list[dict[str, object]]) -> list[str]:
+def report_lines(rows: list[Row]) -> list[str]:
     first = rows[0]
     lines = [
         "# Input pipelines: predicted against measured",

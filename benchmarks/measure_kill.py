@@ -18,7 +18,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 
 COMMAND = [
@@ -37,7 +39,7 @@ def main(num_kills: int) -> int:
         kills = _kill_often(environment, folder, num_kills, generator)
         table = _finish(environment)
         steps = _steps(folder)
-    runs = {}
+    runs: dict[str, list[str]] = {}
     for record in steps[before:]:
         runs.setdefault(record.sweep, []).append(record.cell)
     doubled = [sweep for sweep, cells in runs.items() if len(cells) != len(set(cells))]
@@ -69,12 +71,12 @@ def _kill_often(
     return kills
 
 
-def _finish(environment: dict[str, str]) -> list[dict[str, object]]:
+def _finish(environment: dict[str, str]) -> list[Any]:
     done = subprocess.run(COMMAND, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)["rows"]
+    return list(json.loads(done.stdout)["rows"])
 
 
-def _steps(folder: str) -> list:
+def _steps(folder: str) -> list[Record]:
     return [r for r in Store(Path(folder)).read().records if r.kind == "step"]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.app.foresight import calibrated, ledger_of
-from paceline.measurements.ledger import summarize_ledger
+from paceline.measurements.ledger import LedgerRow, summarize_ledger
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 from paceline.run.ceilings import SOURCE, summarize_ceilings
@@ -58,13 +58,20 @@ def main(folder: Path) -> None:
         model = calibrated(start, [record for record in newest.values() if is_known(record)])
         print(f"| *{name}* | | | | |")
         for row in ledger_of([r for r in newest.values() if is_asked(r)], model):
-            samples = row.record.samples_s
-            spread = 50 * float(np.ptp(np.percentile(samples, [25, 75]))) / row.record.median_s
-            print(
-                f"| {row.record.workload} b{row.record.batch_per_device:.0f}"
-                f" ×{row.record.num_devices} | {1e3 * row.record.median_s:.1f} | {spread:.1f} "
-                f"| {1e3 * row.predicted_s:.1f} | {100 * row.error_frac:+.0f} % |"
-            )
+            print(_cell(row))
+
+
+def _cell(row: LedgerRow) -> str:
+    record = row.record
+    assert record.median_s
+    assert row.predicted_s
+    assert row.error_frac is not None
+    spread = 50 * float(np.ptp(np.percentile(record.samples_s, [25, 75]))) / record.median_s
+    return (
+        f"| {record.workload} b{record.batch_per_device:.0f} ×{record.num_devices} "
+        f"| {1e3 * record.median_s:.1f} | {spread:.1f} | {1e3 * row.predicted_s:.1f} "
+        f"| {100 * row.error_frac:+.0f} % |"
+    )
 
 
 def _row(name: str, start: LocalModel, known: list[Record], asked: list[Record]) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +33,7 @@ import engine  # noqa: E402
 import timm  # noqa: E402
 import torch_models  # noqa: E402
 
+Step = Callable[[], object]
 SETTINGS = {
     "min_samples": 5, "max_samples": 1000, "max_s": 5.0, "max_warmup_s": 0.2,
     "min_sample_s": 0.005,
@@ -71,7 +73,7 @@ def main(num_rounds: int, part: str) -> None:
             report(name, peer, [(turn[0], turn[column]) for turn in turns], added)
 
 
-def report(name, peer, pairs, added_s) -> None:
+def report(name: str, peer: str, pairs: Sequence[tuple[float, float]], added_s: float) -> None:
     low, high = bootstrap(pairs)
     own_s, step_s = (statistics.median(column) for column in zip(*pairs, strict=True))
     print(
@@ -81,35 +83,35 @@ def report(name, peer, pairs, added_s) -> None:
     )
 
 
-def make_step(model, inputs, *, is_training):
+def make_step(model: torch.nn.Module, inputs: torch.Tensor, *, is_training: bool) -> Step:
     model.train(is_training)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
     targets = torch.zeros(len(inputs), dtype=torch.int64)
 
-    def train():
+    def train() -> None:
         model.zero_grad(set_to_none=True)
         torch.nn.functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
 
-    def forward():
+    def forward() -> None:
         with torch.no_grad():
             model(inputs)
 
     return train if is_training else forward
 
 
-def ours(step, seconds) -> float:
+def ours(step: Step, seconds: float) -> float:
     settings = {**SETTINGS, "min_s": seconds}
     result = engine.time_steps(step, lambda: None, settings, lambda **event: None)
-    return statistics.median(result["samples_s"])
+    return float(statistics.median(result["samples_s"]))
 
 
-def theirs(step, seconds) -> float:
+def theirs(step: Step, seconds: float) -> float:
     timer = Timer(stmt="step()", globals={"step": step}, num_threads=1)
     return timer.blocked_autorange(min_run_time=seconds).median
 
 
-def timms(step, seconds) -> float:
+def timms(step: Step, seconds: float) -> float:
     """Mean of so many steps, each timed alone, after so many unwatched ones.
 
     The protocol of ``benchmark.py`` in huggingface/pytorch-image-models, which its package leaves
@@ -126,13 +128,14 @@ def timms(step, seconds) -> float:
     return total_s / TIMM_STEPS
 
 
-def bootstrap(pairs) -> tuple[float, float]:
+def bootstrap(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """90 % interval of the ratio of medians, rounds drawn as pairs."""
     generator = np.random.default_rng(0)
     values = np.array(pairs)
     chosen = values[generator.integers(0, len(values), size=(2000, len(values)))]
     ratios = np.median(chosen[:, :, 0], axis=1) / np.median(chosen[:, :, 1], axis=1)
-    return tuple(np.percentile(ratios, [5, 95]))
+    low, high = np.percentile(ratios, [5, 95]).tolist()
+    return low, high
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ CASES = (
 def main() -> None:
     catalog = load_catalog()
     device = find_device(catalog, "H100 SXM5 80GB")
+    assert device.memory_bytes
+    assert device.memory_bytes_per_s
     links = {link.name: LinkTable.from_links([link]) for link in catalog.links}
     fabric = Fabric(
         devices_per_node=8, device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],

@@ -14,10 +14,13 @@ from accuracy_parallel.sites import make_link
 from accuracy_parallel.tables import Score, by_system, with_error
 from paceline.catalog.entities import Link
 from paceline.parallel.collectives import RankGroup, collective_s
-from paceline.parallel.links import LinkTable
+from paceline.parallel.links import Collective, LinkTable
 
 
-def predict_calls(name: str, rows: pd.DataFrame, device: Link, node: Link | None) -> np.ndarray:
+def predict_calls(
+    name: Collective, rows: pd.DataFrame, device: Link, node: Link | None
+) -> np.ndarray:
+    """Seconds of each call."""
     one = np.zeros(len(rows), dtype=np.int64)
     group = RankGroup.of(
         rows.num_gpus.to_numpy(float), rows.local.to_numpy(float),
@@ -30,7 +33,7 @@ def held_out_nodes(truth: Path) -> pd.DataFrame:
     """One-node NCCL rows of NVLink systems, each predicted without its own system."""
     rows = fit_collectives.measured(truth / "ops")
     systems = [s for kind, s in fit_collectives.KINDS.items() if kind.startswith("nvlink")]
-    scored = []
+    scored: list[pd.DataFrame] = []
     for system in [s for group in systems for s in group]:
         with links_without(rows, system):
             scored += _predicted(rows[rows.system == system].assign(local=1e6), system)
@@ -76,6 +79,7 @@ def between_nodes(truth: Path) -> pd.DataFrame:
 
 
 def collectives_section(truth: Path) -> Iterator[str | Score]:
+    """Figures, and lines of the page."""
     inside, between = held_out_nodes(truth), between_nodes(truth)
     large = inside[inside.bytes >= 16e6]
     for test, rows, target in (

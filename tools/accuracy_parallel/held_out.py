@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pandas as pd
 from fit import collectives as fit_collectives
@@ -27,13 +28,12 @@ from paceline.predict.device_effects import Effect
 def links_without(rows: pd.DataFrame, system: str) -> Iterator[None]:
     """Link coefficients fitted to the others; link tables made inside must be used inside."""
     text = [{k: str(v) for k, v in r.items()} for r in fit_collectives.table(rows, [system])]
-    original = links.load_coefficients
-    found = functools.partial(links.read_coefficients, text)
-    links.load_coefficients = collectives.load_coefficients = functools.cache(found)
-    try:
+    others = functools.cache(functools.partial(links.read_coefficients, text))
+    with (
+        patch.object(links, "load_coefficients", others),
+        patch.object(collectives, "load_coefficients", others),
+    ):
         yield
-    finally:
-        links.load_coefficients = collectives.load_coefficients = original
 
 
 def calibration_without(truth: Path, system: str) -> Calibration:

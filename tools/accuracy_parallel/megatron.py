@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -13,7 +14,8 @@ from accuracy_parallel.tables import Score, markdown
 SELENE = Site(device="A100 SXM4 80GB", device_link="dgx-a100", node_link="azure-nd-a100")
 
 
-def megatron_run(row) -> Run:
+def megatron_run(row: Any) -> Run:
+    """The run of one row of the paper's table."""
     selective = row.recompute == "seqsel"
     return Run(
         graph=megatron_graph(row, core_only=selective), key=(row.model, selective),
@@ -25,6 +27,7 @@ def megatron_run(row) -> Run:
 
 
 def megatron_section(truth: Path, simulator: Simulator) -> Iterator[str | Score]:
+    """Figures, and lines of the page."""
     rows = pd.read_csv(truth / "ops" / "megatron_seqpar_validation.csv")
     scored = []
     for row in rows.itertuples():

@@ -6,10 +6,12 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from accuracy_memory.published import Published
 from accuracy_memory.simumax import simumax, simumax_reserved
 from fit import collectives as fit_collectives
 from traced_models import traced
@@ -52,9 +54,11 @@ SIMUMAX_SEQ = 4096
 HELD_OUT = "b200_sxm"
 
 
-def simumax_run(row) -> Run:
+def simumax_run(row: Any) -> Run:
     """A case's run; batches of expert ranks are their own, beside those of `dp`."""
-    degrees = {name: int(size) for name, size in re.findall(r"([a-z]+)(\d+)", row.parallel)}
+    degrees: dict[str, Any] = {
+        name: int(size) for name, size in re.findall(r"([a-z]+)(\d+)", row.parallel)
+    }
     length = re.search(r"_seq(\d+)_", row.case)
     dp = 8 // math.prod(degrees.values())
     copies = dp * degrees.get("cp", 1) * degrees.get("ep", 1)
@@ -67,12 +71,12 @@ def simumax_run(row) -> Run:
     )  # fmt: skip
 
 
-def _llama(row) -> tuple[str, str]:
+def _llama(row: Any) -> tuple[str, str]:
     spec = f"layers={row.layer_num},{LLAMA[row.model]},vocab=128256,gated=1,norm=rms,bias=0"
     return "llama-" + spec.replace("=", "").replace(",", "-"), f"transformer:{spec}"
 
 
-def _deepseek(row) -> tuple[str, str]:
+def _deepseek(row: Any) -> tuple[str, str]:
     """The model of transformers with SimuMax's numbers, as a configuration beside the traces."""
     name = f"{row.model}-layers{row.layer_num}"
     CACHE.mkdir(exist_ok=True)
@@ -83,11 +87,12 @@ def _deepseek(row) -> tuple[str, str]:
 
 
 def simumax_section(truth: Path) -> Iterator[str | Score]:
+    """Figures, and lines of the page."""
     with links_without(fit_collectives.measured(truth / "ops"), HELD_OUT):
         yield from _section(truth, Simulator(calibration_without(truth, HELD_OUT)))
 
 
-def _predicted_bytes(truth: Path, make) -> dict[str, float]:
+def _predicted_bytes(truth: Path, make: Callable[[Path, Path], Published]) -> dict[str, float]:
     """Peak of each dense case, as the table of predicted memory has it."""
     cache = Path(tempfile.gettempdir()) / "paceline-memory-traces"
     return {row.case: row.predicted_bytes for row in make(truth, cache).rows}

@@ -5,25 +5,23 @@ from __future__ import annotations
 import copy
 import dataclasses
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from traced_models import traced
 
-from paceline.catalog import find_device, load_catalog
+from paceline.catalog import Device, find_device, load_catalog
 from paceline.catalog.entities import Link, Source
-from paceline.parallel.blocks import TensorGroup, block_costs
+from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import state_bytes
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
-from paceline.trace import (
-    Configuration,
-    Graph,
-)
-from paceline.trace.costs import AttentionKernels
+from paceline.trace import Configuration, Graph
+from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler
 
 MICROBATCHES = np.array([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 CACHE = Path(tempfile.gettempdir()) / "paceline-traces"
@@ -32,8 +30,10 @@ GIB = 2**30
 
 
 def make_link(
-    bytes_per_s: float, *, switch: bool, kind: str = "nvlink", scope="device", name="scored"
-) -> Link:
+    bytes_per_s: float, *, switch: bool, kind: str = "nvlink",
+    scope: Literal["device", "node"] = "device", name: str = "scored",
+) -> Link:  # fmt: skip
+    """A link of a peak alone."""
     return Link(
         name=name, scope=scope, kind=kind, bytes_per_s=bytes_per_s, latency_s=0.0,
         measured_bus_bytes_per_s=None, reduces_in_switch=switch, source=Source(text="scored"),
@@ -57,7 +57,7 @@ class Site:
     hop_wait_s: float = 0.0
     step_s: float = 0.0
     overlaps: bool = False
-    compiler: str = "eager"
+    compiler: Compiler = "eager"
     precision: str = "fp16"
     attention: AttentionKernels = "flash"
 
@@ -67,7 +67,7 @@ class Run:
     """One training configuration."""
 
     graph: Callable[[], Graph]
-    key: tuple
+    key: tuple[Hashable, ...]
     seq: int
     tp: int
     dp: int
@@ -76,7 +76,7 @@ class Run:
     num_microbatches: int
     num_gpus: int
     chunks: int = 1
-    checkpointing: str = "none"
+    checkpointing: Checkpointing = "none"
     sequence_parallel: bool = False
     sharding: int = 0
     cp: int = 1
@@ -102,10 +102,12 @@ class Simulator:
         self.catalog = catalog
         joined = (*catalog.links, *FURTHER_LINKS)
         self.links = {link.name: LinkTable.from_links([link]) for link in joined}
-        self.blocks: dict[tuple, object] = {}
+        self.blocks: dict[tuple[Hashable, ...], BlockCosts] = {}
 
     def run(self, run: Run, site: Site) -> StrategyEvaluation:
+        """Time and memory of one step."""
         device = find_device(self.catalog, site.device)
+        assert device.memory_bytes_per_s, "a site is of a device whose memory is known"
         configuration = Configuration(
             precision=site.precision, checkpointing=run.checkpointing, compiler=site.compiler,
             attention=site.attention,
@@ -140,13 +142,15 @@ class Simulator:
         return dataclasses.replace(found, step_s=found.step_s + site.step_s)
 
     @staticmethod
-    def key(run: Run, site: Site) -> tuple:
+    def key(run: Run, site: Site) -> tuple[Hashable, ...]:
         """What blocks depend on."""
         return (
             run.key, run.seq, run.tp, run.cp, run.ep, run.sequence_parallel, run.checkpointing, site
         )  # fmt: skip
 
-    def _blocks(self, run, site, configuration, device, fabric):
+    def _blocks(
+        self, run: Run, site: Site, configuration: Configuration, device: Device, fabric: Fabric
+    ) -> BlockCosts:
         key = self.key(run, site)
         if key not in self.blocks:
             group = TensorGroup(
@@ -167,7 +171,8 @@ def _one(value: int) -> np.ndarray:
     return np.array([value], dtype=np.int64)
 
 
-def megatron_graph(row, *, core_only: bool = False) -> Callable[[], Graph]:
+def megatron_graph(row: Any, *, core_only: bool = False) -> Callable[[], Graph]:
+    """How to get the model of a row: hidden size, heads, layers and length are its columns."""
     spec = {
         "layers": row.layers, "hidden": row.hidden, "heads": row.heads, "vocab": VOCABULARY,
         "positions": row.seqlen, "core_only": int(core_only),

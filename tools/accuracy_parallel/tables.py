@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -25,6 +26,7 @@ class Score:
 
     @property
     def holds(self) -> bool:
+        """Whether the figure meets its target."""
         return self.value >= self.target if self.is_share else self.value <= self.target
 
 
@@ -39,11 +41,13 @@ def summary(scores: list[Score]) -> str:
 
 
 def with_error(rows: pd.DataFrame, truth: str) -> pd.DataFrame:
+    """Rows with predicted over measured, and its distance from one."""
     ratio = rows.predicted / rows[truth]
     return rows.assign(ratio=ratio, error=(ratio - 1).abs())
 
 
 def by_system(rows: pd.DataFrame) -> str:
+    """Mean errors of each system, and the mean over systems."""
     large = rows[rows.bytes >= 16e6]
     table = pd.DataFrame({
         "rows": rows.groupby("system").size(),
@@ -57,6 +61,7 @@ def by_system(rows: pd.DataFrame) -> str:
 
 
 def markdown(table: pd.DataFrame) -> str:
+    """A table with its index as the first column."""
     lines = ["| " + " | ".join(["", *map(str, table.columns)]) + " |"]
     lines.append("|---" * (len(table.columns) + 1) + "|")
     for name, row in table.iterrows():
@@ -64,7 +69,8 @@ def markdown(table: pd.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def cell(column: str, value) -> str:
+def cell(column: str, value: Any) -> str:
+    """A figure in the form of its column: counts, seconds and GiB, else per cent."""
     if isinstance(value, str):
         return value
     if pd.isna(value):

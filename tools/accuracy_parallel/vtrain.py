@@ -23,6 +23,7 @@ def predict_vtrain(simulator: Simulator, rows: pd.DataFrame, site: Site) -> pd.D
 
 
 def vtrain_section(truth: Path, simulator: Simulator) -> Iterator[str | Score]:
+    """Figures, and lines of the page."""
     rows = pd.read_csv(truth / "ops" / "vtrain_training_iter.csv")
     single, many = rows[rows.scope == "single_node"], rows[rows.scope != "single_node"]
     fitted = single.sample(NUM_FIT_ROWS, random_state=0)
@@ -56,6 +57,7 @@ def vtrain_section(truth: Path, simulator: Simulator) -> Iterator[str | Score]:
 
 
 def worst_runs(rows: pd.DataFrame) -> str:
+    """Rows by their settings, with measured and predicted seconds."""
     columns = ["num_gpus", "hidden", "layers", "tp", "dp", "pp", "micro_batch", "global_batch"]
     names = [" ".join(f"{c[:6]}={int(r[c])}" for c in columns) for _, r in rows.iterrows()]
     table = pd.DataFrame({
@@ -66,6 +68,7 @@ def worst_runs(rows: pd.DataFrame) -> str:
 
 
 def choice_section(rows: pd.DataFrame) -> Iterator[str | Score]:
+    """What choosing by prediction loses against the best that was measured."""
     keys = ["scope", "hidden", "layers", "num_gpus", "global_batch"]
     regrets = {}
     for key, group in rows.groupby(keys):

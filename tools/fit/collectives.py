@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from paceline.parallel.links import KNOT_S, MEASURED_RANKS
+from paceline.parallel.links import KNOT_S, MEASURED_RANKS, Collective
 
-COLLECTIVES = {
+Row = dict[str, Any]
+#: Name in NCCL's tables, and the share of the message that crosses a link of n ranks.
+COLLECTIVES: dict[Collective, tuple[str, Callable[[int], float]]] = {
     "all_reduce": ("all_reduce", lambda n: 2 * (n - 1) / n),
     "all_gather": ("all_gather", lambda n: (n - 1) / n),
     "reduce_scatter": ("reduce_scatter", lambda n: (n - 1) / n),
@@ -76,7 +79,7 @@ def fit(rows: pd.DataFrame, share: float) -> tuple[float, np.ndarray]:
     return call, np.exp(found.x)
 
 
-def fitted_kind(kind: str, systems: Collection[str], rows: pd.DataFrame) -> Iterator[dict]:
+def fitted_kind(kind: str, systems: Collection[str], rows: pd.DataFrame) -> Iterator[Row]:
     """Rows of one kind of link, from the systems that have it."""
     mine = rows[rows.system.isin(list(systems))]
     source = SOURCE + ", ".join(systems)
@@ -100,7 +103,7 @@ def fitted_kind(kind: str, systems: Collection[str], rows: pd.DataFrame) -> Iter
     yield from pair_rows(kind, calls[2])
 
 
-def pair_rows(kind: str, call_s: float) -> Iterator[dict]:
+def pair_rows(kind: str, call_s: float) -> Iterator[Row]:
     """Point to point: 0.86 of the link, nvbandwidth on GB200 NVL72 and H100 SXM pairs."""
     source = "nvbandwidth pair copies: GB200 770 of 900 GB/s, H100 396 of 450 GB/s; PCIe 5 0.88"
     eff = curve(0.86, fill_s=5e-6, small_frac=0.3)
@@ -113,15 +116,18 @@ def curve(top_frac: float, *, fill_s: float, small_frac: float) -> np.ndarray:
     return ideal / np.minimum(ideal / small_frac, ideal / top_frac + fill_s)
 
 
-def row(kind, name, ranks, call_s, hop_s, eff, source) -> dict:
+def row(
+    kind: str, name: str, ranks: int, call_s: float, hop_s: float, eff: np.ndarray, source: str
+) -> Row:
+    """One line of the table: a call's fixed seconds, those per hop, and efficiency at the knots."""
     values = {f"eff_{i}": f"{e:.4g}" for i, e in enumerate(eff)}
     family, peak = PEAKS.get(kind, (kind, 0.0))
-    key = {"kind": family, "peak_bytes_per_s": f"{peak:.4g}"}
+    key: Row = {"kind": family, "peak_bytes_per_s": f"{peak:.4g}"}
     cell = {"collective": name, "num_ranks": ranks, "source": source}
     return key | cell | {"call_s": f"{call_s:.3g}", "hop_s": f"{hop_s:.3g}"} | values
 
 
-def mean_of(rows: list[dict], kinds: Collection[str], kind: str, source: str) -> Iterator[dict]:
+def mean_of(rows: Sequence[Row], kinds: Collection[str], kind: str, source: str) -> Iterator[Row]:
     """Geometric mean of fitted kinds, for links of the same family that nobody measured."""
     wanted = [PEAKS[k] for k in kinds]
     table = pd.DataFrame([r for r in rows if (r["kind"], float(r["peak_bytes_per_s"])) in wanted])
@@ -138,7 +144,7 @@ ALL = (*COLLECTIVES, "send_recv")
 
 def network_rows(
     kind: str, *, top_frac: float, latency_s: float, source: str, proxy_s: float = 5e-6
-) -> Iterator[dict]:
+) -> Iterator[Row]:
     """Links between nodes, from their specification alone.
 
     A step costs the wire latency and proxy threads on both sides; the pipeline fills in 40 us and
@@ -152,7 +158,7 @@ def network_rows(
                     for n in MEASURED_RANKS)  # fmt: skip
 
 
-def ruled_rows() -> Iterator[dict]:
+def ruled_rows() -> Iterator[Row]:
     """Kinds without a table: engineering rules, each with its reason."""
     rule = "rule: {} of line rate after headers and flow control; 5 us per step in proxy threads"
     for kind, top, latency in (
@@ -184,7 +190,7 @@ def ruled_rows() -> Iterator[dict]:
                 yield row(kind, name, ranks, 4e-6 + 1e-6 * ranks, 0.1e-6, eff, source)
 
 
-def table(rows: pd.DataFrame, held_out: Collection[str] = ()) -> list[dict]:
+def table(rows: pd.DataFrame, held_out: Collection[str] = ()) -> list[Row]:
     """All coefficients; systems in ``held_out`` are not seen."""
     kinds = {k: [s for s in v if s not in held_out] for k, v in KINDS.items()}
     fitted = [r for k, v in kinds.items() if v for r in fitted_kind(k, v, rows)]
@@ -194,6 +200,7 @@ def table(rows: pd.DataFrame, held_out: Collection[str] = ()) -> list[dict]:
 
 
 def main() -> None:
+    """Print the table."""
     writer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(table(measured(Path(sys.argv[1]))))

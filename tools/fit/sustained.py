@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -38,7 +40,7 @@ def rows_of(truth: Path) -> pd.DataFrame:
     return rows[chosen & rows.model.isin(list(MODELS)) & rows.gpu.isin(list(LINKS))]
 
 
-def predicted_s(simulator: Simulator, row) -> float:
+def predicted_s(simulator: Simulator, row: Any) -> float:
     """One step of FSDP on eight devices."""
     device, device_link, node_link = LINKS[row.gpu]
     site = Site(device=device, device_link=device_link, node_link=node_link, overlaps=True,
@@ -52,28 +54,27 @@ def predicted_s(simulator: Simulator, row) -> float:
         num_microbatches=int(row.grad_accum), checkpointing="block" if recomputes else "none",
     )  # fmt: skip
     simulator.blocks.clear()
-    return simulator.run(run, site).step_s[0]
+    return float(simulator.run(run, site).step_s[0])
+
+
+def ratios_at(j_per_flop: float, rows: pd.DataFrame, simulator: Simulator) -> np.ndarray:
+    """Predicted over measured step of each row, were an operation to take so many joules."""
+    tried = dataclasses.replace(sustained.power_budget(), j_per_flop=j_per_flop)
+    with patch.object(sustained, "power_budget", lambda: tried):
+        predicted = [predicted_s(simulator, row) for row in rows.itertuples()]
+    return np.asarray(predicted / (rows.global_batch * rows.seq_len / rows.throughput))
 
 
 def main() -> None:
+    """Print the energy that fits best, and every row without it and with it."""
     rows = rows_of(Path(sys.argv[1]))
     sites.MICROBATCHES = np.union1d(sites.MICROBATCHES, rows.batch_per_gpu.astype(float))
-    measured = (rows.global_batch * rows.seq_len / rows.throughput).to_numpy()
-    simulator, ratios = Simulator(), {}
-    budget = sustained.power_budget()
-    for energy in CANDIDATES_J:
-        tried = dataclasses.replace(budget, j_per_flop=float(energy))
-        sustained.power_budget = lambda tried=tried: tried
-        fitted = rows[rows.gpu == FITTED_GPU]
-        found = np.array([predicted_s(simulator, row) for row in fitted.itertuples()])
-        ratios[energy] = float(np.median(found / measured[(rows.gpu == FITTED_GPU).to_numpy()]))
-    best = min(ratios, key=lambda energy: abs(np.log(ratios[energy])))
+    simulator, fitted = Simulator(), rows[rows.gpu == FITTED_GPU]
+    level = {j: float(np.median(ratios_at(float(j), fitted, simulator))) for j in CANDIDATES_J}
+    best = min(level, key=lambda energy: abs(np.log(level[energy])))
     print(f"j_per_flop {best:.3g}")
     for energy in (0.0, best):
-        tried = dataclasses.replace(budget, j_per_flop=float(energy))
-        sustained.power_budget = lambda tried=tried: tried
-        for row, truth_s in zip(rows.itertuples(), measured, strict=True):
-            ratio = predicted_s(simulator, row) / truth_s
+        for row, ratio in zip(rows.itertuples(), ratios_at(energy, rows, simulator), strict=True):
             print(f"{energy:.3g} {row.model} {row.gpu} batch {row.batch_per_gpu}: {ratio:.3f}")
 
 

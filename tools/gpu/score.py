@@ -20,7 +20,7 @@ from pages import deliver, page_parser
 
 from gpu.one_operator import operator_pass
 from paceline.app.scoring.answers import Answer
-from paceline.app.scoring.names import on_device, resolve_job
+from paceline.app.scoring.names import Job, on_device, resolve_job
 from paceline.app.scoring.predictions import Cell, answer_group, group_key
 from paceline.app.scoring.rows import Row, parse_row
 from paceline.catalog import Catalog, Device, find_device, load_catalog
@@ -114,7 +114,7 @@ def _operator(scored: Scored, device: Device) -> Scored:
 def _step(record: Record, device: Device, catalog: Catalog, cache: Path | None) -> Answer:
     """What ``paceline score`` says of the job, whose model is known by its entry."""
     row = _row(record)
-    job = on_device(replace(resolve_job(row), **_own(record)), device)
+    job = on_device(_job(record, row), device)
     cell = Cell(index=0, row=row, job=job, device=device, capacities_bytes=None)
     (answer,) = answer_group(
         group_key(job), [cell], catalog,
@@ -135,13 +135,16 @@ def _row(record: Record) -> Row:
     )  # fmt: skip
 
 
-def _own(record: Record) -> dict[str, object]:
-    """Settings of the job that its record states itself."""
-    return {
-        "entry": record.workload, "image_size": None, "units_per_item": None,
-        "seq": int(record.seq) if record.seq else None,
-        "optimizer": "sgd-momentum" if record.optimizer else None,
-    }  # fmt: skip
+def _job(record: Record, row: Row) -> Job:
+    """The job of a row, with the settings that its record states itself."""
+    return replace(
+        resolve_job(row),
+        entry=record.workload,
+        image_size=None,
+        units_per_item=None,
+        seq=int(record.seq) if record.seq else None,
+        optimizer="sgd-momentum" if record.optimizer else None,
+    )
 
 
 def _ratio(predicted: float | None, measured: float | None) -> float | None:

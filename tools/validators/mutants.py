@@ -222,7 +222,7 @@ def broken_documents(target: str, documents: list[Any]) -> Iterator[tuple[str, l
     """Copies of ``documents``, each broken in one place, with what was done."""
     for action, path, value in MUTANTS[target]:
         broken = copy.deepcopy(documents)
-        parent = broken
+        parent: Any = broken
         for step in path[:-1]:
             parent = parent[step]
         _apply(action, parent, path[-1], value)

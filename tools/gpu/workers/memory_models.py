@@ -141,5 +141,5 @@ SLOW = {
 class Job:
     """A model object with its inputs and loss, as `load_workload` takes it."""
 
-    def __init__(self, model, inputs):
+    def __init__(self, model: nn.Module, inputs):
         self.model, self.inputs, self.loss = model, inputs, cross_entropy
