@@ -12,6 +12,7 @@ from test_hints import unknown_words
 
 import paceline
 from paceline.app.cli import VERBS, build_commands
+from paceline.shipped import shipped_rows
 
 _ROOT = Path(__file__).parents[2]
 _PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")])
@@ -43,6 +44,13 @@ def test_every_verb_is_in_the_changes() -> None:
     assert [
         verb for verb in VERBS if f"`{verb}`" not in told and f"paceline {verb}`" not in told
     ] == []
+
+
+def test_the_page_of_the_catalogue_counts_the_rows_of_its_tables() -> None:
+    page = (_ROOT / "docs" / "explanation" / "catalogue.md").read_text(encoding="utf-8")
+    told = {name: int(count) for name, count in re.findall(r"\| `(\w+\.csv)` \| (\d+) \|", page)}
+    assert told
+    assert told == {name: len(shipped_rows("catalog", name)) for name in told}
 
 
 def test_every_export_is_in_the_api_reference() -> None:
