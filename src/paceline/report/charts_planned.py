@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from paceline.plan.grid import GridCell, PredictionGrid
 from paceline.planfile import PlanFile, PlannedChoice
@@ -24,6 +24,7 @@ from paceline.units import HOUR_S
 _NUM_BARS = 12
 #: Costs further apart than this factor stand on a logarithmic axis.
 _WIDE_FACTOR = 20.0
+_LOG: Mapping[str, object] = {"scale": {"type": "log", "nice": False}}
 
 
 def front_chart(plan: PlanFile) -> Chart | None:
@@ -81,16 +82,15 @@ def scaling_chart(plan: PlanFile) -> Chart | None:
     ]
     counts = [point.num_devices for point in plan.scaling]
     x: Layer = {**quantity("devices", "devices", log=True), "axis": {"values": counts}}
-    log: Layer = {"scale": {"type": "log", "nice": False}}
     ideal: Layer = {
         "data": {"values": points},
         "mark": {"type": "line", "strokeDash": [5, 4], "color": PALETTE[6], "strokeWidth": 1},
-        "encoding": {"x": x, "y": {"field": "ideal", "type": "quantitative", **log}},
+        "encoding": {"x": x, "y": {"field": "ideal", "type": "quantitative", **_LOG}},
     }
     line: Layer = {
         "data": {"values": points},
         "mark": {"type": "line", "point": {"size": 45}, "tooltip": {"content": "data"}},
-        "encoding": {"x": x, "y": {**quantity("rate", rate_title), **log}},
+        "encoding": {"x": x, "y": {**quantity("rate", rate_title), **_LOG}},
     }
     return Chart(
         title="Scaling of the first choice's device",
@@ -210,38 +210,44 @@ def roofline_chart(
     ]
     if not points:
         return None
-    ridge = flop_per_s / bytes_per_s
-    ends = (min(0.1, ridge / 100), ridge, max(ridge * 30, 1e3))
-    roof: list[Row] = [{"i": i, "r": min(flop_per_s, i * bytes_per_s) / 1e12} for i in ends]
-    log: Layer = {"scale": {"type": "log", "nice": False}}
-    layers: list[Layer] = [
-        {
-            "data": {"values": roof},
-            "mark": {"type": "line", "color": PALETTE[6], "strokeWidth": 1.6},
-            "encoding": {
-                "x": {**quantity("i", "FLOP per byte"), **log},
-                "y": {**quantity("r", "TFLOP/s"), **log},
-            },
-        },
-        {
-            "data": {"values": points},
-            "mark": {
-                "type": "point", "filled": True, "opacity": 0.75, "tooltip": {"content": "data"},
-            },
-            "encoding": {
-                "x": {**quantity("intensity", "FLOP per byte"), **log},
-                "y": {**quantity("rate", "TFLOP/s"), **log},
-                "size": {"field": "share", "type": "quantitative", "legend": None,
-                         "scale": {"range": [30, 700]}},
-                "color": {"field": "op", "type": "nominal", "title": None},
-            },
-        },
-    ]  # fmt: skip
+    layers = [_roof_layer(flop_per_s, bytes_per_s), _dots_layer(points)]
     return Chart(
         title=f"Roofline of {broken_down.device}",
         caption="Each dot is a distinct op, as large as its share of the time.",
         spec=layered(layers),
     )
+
+
+def _roof_layer(flop_per_s: float, bytes_per_s: float) -> Layer:
+    """The slope of the memory up to the ridge, and the level of the arithmetic beyond."""
+    ridge = flop_per_s / bytes_per_s
+    ends = (min(0.1, ridge / 100), ridge, max(ridge * 30, 1e3))
+    roof: list[Row] = [{"i": i, "r": min(flop_per_s, i * bytes_per_s) / 1e12} for i in ends]
+    return {
+        "data": {"values": roof},
+        "mark": {"type": "line", "color": PALETTE[6], "strokeWidth": 1.6},
+        "encoding": {
+            "x": {**quantity("i", "FLOP per byte"), **_LOG},
+            "y": {**quantity("r", "TFLOP/s"), **_LOG},
+        },
+    }
+
+
+def _dots_layer(points: Sequence[Row]) -> Layer:
+    """An op each, as large as its share of the time."""
+    return {
+        "data": {"values": points},
+        "mark": {
+            "type": "point", "filled": True, "opacity": 0.75, "tooltip": {"content": "data"},
+        },
+        "encoding": {
+            "x": {**quantity("intensity", "FLOP per byte"), **_LOG},
+            "y": {**quantity("rate", "TFLOP/s"), **_LOG},
+            "size": {"field": "share", "type": "quantitative", "legend": None,
+                     "scale": {"range": [30, 700]}},
+            "color": {"field": "op", "type": "nominal", "title": None},
+        },
+    }  # fmt: skip
 
 
 def ops_chart(broken_down: PassBreakdown) -> Chart | None:

@@ -155,7 +155,16 @@ def series_table(rows: Sequence[LedgerRow]) -> Table:
         if row.record.num_devices == 1
     }
     cells = tuple(_series_row(row, single, has_prediction=has_prediction) for row in rows)
-    return Table(columns=tuple(columns), rows=cells)
+    return _without_empty(Table(columns=tuple(columns), rows=cells))
+
+
+def _without_empty(table: Table) -> Table:
+    """The table without the columns that no row fills."""
+    kept = [i for i in range(len(table.columns)) if any(row[i] for row in table.rows)]
+    return Table(
+        columns=tuple(table.columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+    )
 
 
 def _unit(rows: Sequence[LedgerRow]) -> str:

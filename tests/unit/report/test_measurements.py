@@ -10,6 +10,7 @@ from paceline.report.measurements import (
     pays_after_steps,
     reason_lines,
     series,
+    series_table,
     stacks_text,
 )
 
@@ -31,6 +32,14 @@ def test_table_of_a_sweep_at_fixed_width():
         ["8", "2", "125", "0.0", "128", "1.60", "8.00", "GB"],
     ]
     assert reason.split() == ["OOM", "b16x1:", "no", "room"]
+
+
+def test_a_figure_that_no_sensor_told_has_no_column_and_one_that_a_cell_has_keeps_it():
+    silent, told = cell(8), cell(16)
+    told = replace(told, record=replace(told.record, energy_j=3.0))
+    titles = [[c.title for c in series_table(rows).columns] for rows in ([silent], [silent, told])]
+    assert ["J/step" in some for some in titles] == [False, True]
+    assert [some[:3] for some in titles] == [["batch", "devices", "ms/step"]] * 2
 
 
 def test_markdown_has_a_heading_per_series():

@@ -1,0 +1,33 @@
+"""The roofline of a pass: a slope, a level, and every op with a time below them."""
+
+from __future__ import annotations
+
+import pytest
+
+import paceline
+from paceline.report.charts_planned import roofline_chart
+
+PEAK_FLOP_PER_S, BYTES_PER_S = 312e12, 2.039e12
+
+
+def drawn(device: str | None):
+    traced = paceline.trace("mnist-cnn", device=device, top=200).passes[0]
+    chart = roofline_chart(traced, flop_per_s=PEAK_FLOP_PER_S, bytes_per_s=BYTES_PER_S)
+    return traced, chart
+
+
+def test_the_roof_rises_with_the_memory_and_ends_at_the_arithmetic() -> None:
+    _, chart = drawn("a100")
+    assert chart is not None
+    roof = chart.spec["layer"][0]["data"]["values"]
+    assert roof[0]["r"] == pytest.approx(roof[0]["i"] * BYTES_PER_S / 1e12)
+    assert [end["r"] for end in roof[1:]] == [pytest.approx(PEAK_FLOP_PER_S / 1e12)] * 2
+    assert roof[1]["i"] == pytest.approx(PEAK_FLOP_PER_S / BYTES_PER_S)
+
+
+def test_every_op_that_computes_is_a_dot_and_without_a_device_there_is_no_picture() -> None:
+    traced, chart = drawn("a100")
+    assert chart is not None
+    dots = chart.spec["layer"][1]["data"]["values"]
+    assert len(dots) == sum(op.flop > 0 for op in traced.ops) > 2
+    assert drawn(None)[1] is None
