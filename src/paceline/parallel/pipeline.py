@@ -97,8 +97,9 @@ def _played_s(
     work = np.ascontiguousarray(work_s.T)
     end_s = np.zeros((levels[-1].columns.stop, len(work_s)))
     for level in levels:
-        start_s = np.maximum(end_s[level.rank_before], end_s[level.source])
-        np.add(start_s, work[level.work], out=end_s[level.columns])
+        start_s = end_s.take(level.rank_before, axis=0)
+        np.maximum(start_s, end_s.take(level.source, axis=0), out=start_s)
+        np.add(start_s, work.take(level.work, axis=0), out=end_s[level.columns])
     return np.asarray(end_s.max(axis=0))
 
 
@@ -110,10 +111,11 @@ def _played_split_s(
     end_s = np.zeros((levels[-1].columns.stop, len(work_s)))
     free_s = np.zeros((num_ranks, len(work_s)))
     for level in levels:
-        done_s = np.maximum(free_s[level.rank], end_s[level.source])
-        end_s[level.columns] = np.add(done_s, work[level.work], out=done_s)
-        late = np.flatnonzero(level.num_weights)
-        done_s[late] += level.num_weights[late, None] * weight[level.rank[late]]
+        done_s = free_s.take(level.rank, axis=0)
+        np.maximum(done_s, end_s.take(level.source, axis=0), out=done_s)
+        done_s += work.take(level.work, axis=0)
+        end_s[level.columns] = done_s
+        done_s += level.num_weights[:, None] * weight.take(level.rank, axis=0)
         free_s[level.rank] = done_s
     return np.asarray(free_s.max(axis=0))
 

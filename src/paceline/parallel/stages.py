@@ -20,10 +20,11 @@ _TOLERANCE = 1e-9
 def balanced_cuts(block_cost: FloatArray, num_stages: int) -> IndexArray:
     """First block of each stage, so that the dearest stage is as cheap as it can be.
 
-    The bottleneck is found by bisection: a limit is feasible if filling stages greedily up to it
-    takes no more than ``num_stages`` of them. Only sums of blocks that follow each other can be
-    bottlenecks, so each trial moves its end of the interval on to the next such sum. Stages are
-    never empty.
+    A limit is feasible if filling stages greedily up to it takes no more than ``num_stages`` of
+    them. Only sums of blocks that follow each other can be bottlenecks, so each trial moves its end
+    of the interval on to the next such sum. Two trials of three are at the lower end, where the
+    bottleneck is found at once if layers are alike; the third halves the interval. Stages are never
+    empty.
 
     Args:
         block_cost: Cost of each block, (num_blocks,).
@@ -46,14 +47,17 @@ def balanced_cuts(block_cost: FloatArray, num_stages: int) -> IndexArray:
         )
     before = [0.0, *np.cumsum(block_cost).tolist()]
     low = max(float(block_cost.max()), before[-1] / num_stages)
-    cuts, high = _greedy_cuts(before, low + before[-1] / num_stages), before[-1]
+    cuts, high, num_tried = [0], before[-1], 0
     while low < high * (1 - _TOLERANCE):
-        middle = (low + high) / 2
-        tried = _greedy_cuts(before, middle)
-        if len(tried) <= num_stages:
-            cuts, high = tried, _dearest(before, tried)
+        is_middle = num_tried % 3 == 2
+        limit = (low + high) / 2 if is_middle else low * (1 + _TOLERANCE / 2)
+        num_tried += 1
+        tried = _greedy_cuts(before, limit, num_stages)
+        if tried[-1] < num_blocks:
+            low = max(limit, _next_limit(before, tried))
         else:
-            low = max(middle, _next_limit(before, tried))
+            cuts = tried[:-1]
+            high = _dearest(before, tried)
     return _split_further(cuts, num_blocks, num_stages)
 
 
@@ -81,25 +85,28 @@ def per_stage(values: FloatArray, cuts: IndexArray) -> FloatArray:
     return np.asarray(np.add.reduceat(values, cuts, axis=-1))
 
 
-def _greedy_cuts(before: list[float], limit: float) -> list[int]:
-    """Stages filled one after the other up to a limit; ``before`` are sums of earlier blocks."""
+def _greedy_cuts(before: list[float], limit: float, num_stages: int) -> list[int]:
+    """Borders of stages filled one after the other up to a limit; all blocks if they suffice.
+
+    Args:
+        before: Sums of the blocks before each one, and of all.
+        limit: Most that a stage may cost, no less than any block.
+        num_stages: Stages to fill.
+    """
     cuts, start, num_blocks = [0], 0, len(before) - 1
-    while True:
-        end = bisect_right(before, before[start] + limit, start) - 1
-        start = end if end > start else start + 1
-        if start >= num_blocks:
-            return cuts
+    while start < num_blocks and len(cuts) <= num_stages:
+        start = bisect_right(before, before[start] + limit, start + 1) - 1
         cuts.append(start)
+    return cuts
 
 
 def _dearest(before: list[float], cuts: list[int]) -> float:
-    """Cost of the dearest stage."""
-    sums = [*(before[cut] for cut in cuts), before[-1]]
-    return max(after - at for at, after in pairwise(sums))
+    """Cost of the dearest stage between borders."""
+    return max(before[end] - before[start] for start, end in pairwise(cuts))
 
 
 def _next_limit(before: list[float], cuts: list[int]) -> float:
-    """The least limit under which a stage before the last takes one block more."""
+    """The least limit under which a stage takes one block more."""
     return min(before[end + 1] - before[start] for start, end in pairwise(cuts))
 
 
