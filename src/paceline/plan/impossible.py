@@ -8,7 +8,9 @@ import numpy as np
 
 from paceline.catalog.entities import Catalog
 from paceline.errors import DoesNotFitError, NoOfferError
+from paceline.plan.chance import normal_quantile
 from paceline.plan.evaluation import IN_WATTS, Constraint
+from paceline.plan.goal import Goal
 from paceline.plan.loosening import loosening
 from paceline.plan.own_machines import OWN
 from paceline.plan.savings import savings_sentence
@@ -83,6 +85,12 @@ def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
             "double)",
             hint="name a device that was measured, such as --device a100, or measure on yours",
         )
+    stated = _stated_ways(search.goal)
+    if stated and _has_room(search):
+        return NoOfferError(
+            f"{search.workload.title} fits, but on no offer can all of this be: {stated}",
+            hint="leave one out; devices × batch × accumulation steps make the global batch",
+        )
     least = float(np.nanmin(memory))
     largest = max(search.devices, key=lambda d: d.memory_bytes or 0.0)
     batch = int(search.forecast.batch[0])
@@ -102,6 +110,21 @@ def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
         hint="try --max-devices above that, --precision int4 for inference, or a smaller sequence"
         + ways,
     )
+
+
+def _stated_ways(goal: Goal) -> str:
+    """How the job must be run, as typed; empty where that is free."""
+    typed = [f"--global-batch {goal.global_batch}"] if goal.global_batch else []
+    typed += [f"--pin {key}={value}" for key, value in goal.pins.items()]
+    return ", ".join([*typed, f"--max-devices {goal.max_devices}"]) if typed else ""
+
+
+def _has_room(search: Search) -> bool:
+    """Whether any batch that was predicted fits a device as it is."""
+    forecast, places = search.forecast, search.places
+    z = normal_quantile(search.goal.memory_confidence)
+    needed = forecast.memory_mid_bytes * np.exp(z * forecast.memory_log_sigma)
+    return bool((needed[:, places.device] <= places.memory_bytes[None, :, None]).any())
 
 
 def _no_goal_kept(search: Search) -> NoOfferError:

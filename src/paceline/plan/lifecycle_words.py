@@ -101,11 +101,11 @@ def _one_place_sentence(ways: Ways, split: Sequence[int], one_place: Sequence[in
     extra = ways.usd(one_place) - ways.usd(split)
     names = [p.stops.names[at] for p, at in zip(ways.phases, split, strict=True)]
     num_moves = sum(a != b for a, b in pairwise(names))
+    each = "the move" if num_moves == 1 else f"each of the {num_moves} moves"
     return (
         f"one place for all, {name}, would cost {format_usd(ways.usd(one_place))} USD, "
         f"{format_usd(extra)} more ({_by_phase(ways, split, one_place)}); it is the better answer "
-        f"where each of the {num_moves} moves costs you more than "
-        f"{format_usd(extra / num_moves)} USD of work"
+        f"where {each} costs you more than {format_usd(extra / num_moves)} USD of work"
     )
 
 
@@ -174,8 +174,8 @@ def _dataset_text(dataset: Dataset | None) -> str:
         return "bringing data to a place is not counted (say with `dataset` what there is to bring)"
     where = "on your own disks" if dataset.at == OWN else f"at {cloud_title(dataset.at)}"
     return (
-        f"{format_bytes(dataset.size_bytes)} of data {where} are brought to wherever the model is "
-        f"developed or trained, at {format_bytes(dataset.bytes_per_s)}/s"
+        f"{format_bytes(dataset.size_bytes)} of data {where} are brought to where the model is "
+        f"developed or trained, if that is elsewhere, at {format_bytes(dataset.bytes_per_s)}/s"
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from paceline.plan.amounts import Job, check_global_batch, resolve_job
+from paceline.plan.applicable import check_applicable
 from paceline.plan.goal import Goal, Work
 from paceline.plan.input_side import input_format
 from paceline.predict import Calibration, builtin_calibration
@@ -88,12 +89,14 @@ def resolve_question(
         calibration: Of the predictor; the built-in one if None.
 
     Raises:
-        InvalidInputError: The work makes no sense, or an epoch does not fill the global batch.
+        InvalidInputError: The work makes no sense, an epoch does not fill the global batch, or an
+            option says nothing about this job.
     """
     options = options or SearchOptions()
     seq = options.seq or workload.default_seq
     job = resolve_job(workload, work, seq=seq)
     check_global_batch(goal.global_batch, job, workload)
+    check_applicable(goal, work, job, workload)
     return Question(
         workload=workload,
         goal=goal,

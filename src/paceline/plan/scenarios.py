@@ -12,6 +12,14 @@ from paceline.plan.documents import parse_yaml, read_text, schema_of, validate
 from paceline.plan.goal import Scenario
 from paceline.plan.options import parse_goal, parse_work
 
+#: Keys by which files of other verbs are told.
+_OTHER_FILES = (
+    (frozenset({"choices", "rejected"}), "plan", "report"),
+    (frozenset({"develop", "train", "serve"}), "lifecycle", "lifecycle"),
+    (frozenset({"pool", "jobs"}), "pool", "pool"),
+    (frozenset({"machines", "offers", "devices"}), "facts", "plan MODEL --facts FILE"),
+)
+
 Option = str | bool | float | list[str | float] | dict[str, str | float]
 
 
@@ -66,6 +74,7 @@ def load_scenario(text: str) -> Scenario:
         raise InvalidInputError(
             "the goal file is not a mapping", hint="begin it with `model: resnet50`"
         )
+    _check_kind(value)
     content = validate(ScenarioFile, value, what="goal file")
     return Scenario(
         model=content.model,
@@ -76,6 +85,15 @@ def load_scenario(text: str) -> Scenario:
         goal=parse_goal(texts_of(content.goal)),
         facts_file=content.facts,
     )
+
+
+def _check_kind(value: Mapping[str, Any]) -> None:
+    """Send a file of another kind to the verb that reads it."""
+    for keys, kind, verb in _OTHER_FILES:
+        if not keys.isdisjoint(value):
+            raise InvalidInputError(
+                f"this is a {kind} file, not a goal file", hint=f"give it to `paceline {verb}`"
+            )
 
 
 def scenario_schema() -> dict[str, Any]:
