@@ -1,4 +1,4 @@
-"""Broken and hostile input: one clear message with a hint, status 2, and never a traceback."""
+"""Broken and hostile files: one clear message with a hint, status 2, and never a traceback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import os
 import pickle
 import sqlite3
-import stat
 import subprocess
 import sys
 import zipfile
@@ -16,57 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from refusals import AS_OF, EXAMPLES, Outcome, assert_refused
 
 import paceline
-from paceline.app.cli import main
-from paceline.errors import PacelineError, WorkerError
 from paceline.measurements import index
-from paceline.trace.worker import run_worker
-
-#: A quarter of the profile's examples: each of these reads a whole file.
-_EXAMPLES = settings(max_examples=settings.default.max_examples // 4)
-_AS_OF = ("--as-of", "2026-11-20")
-
-
-class Outcome:
-    """What a command left behind."""
-
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-
-    def assert_helpful(self) -> None:
-        lines = self.err.strip().splitlines()
-        assert self.status == 2, self.err
-        assert self.out == ""
-        assert "Traceback" not in lines[-2] + lines[-1]
-        assert lines[-2].startswith("error: "), self.err
-        assert lines[-1].startswith("hint: "), self.err
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    def run_command(*arguments: str) -> Outcome:
-        status = main(arguments)
-        captured = capsys.readouterr()
-        return Outcome(status, captured.out, captured.err)
-
-    return run_command
-
-
-def assert_refused(call: Callable[[], object]) -> None:
-    """The call succeeds or raises an error with a message and a hint; nothing else."""
-    try:
-        call()
-    except PacelineError as error:
-        message, hint = str(error), error.hint
-    else:
-        return
-    assert message
-    assert hint
-    assert "\n" not in hint
-
 
 # Plan files -------------------------------------------------------------------------------------
 
@@ -136,7 +90,7 @@ _SCALARS = st.one_of(
 )  # fmt: skip
 
 
-@_EXAMPLES
+@EXAMPLES
 @given(data=st.data())
 def test_a_plan_file_with_one_value_changed(
     plan_text: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -161,7 +115,7 @@ def _change_one_value(node: object, data: st.DataObject) -> None:
         return
 
 
-@_EXAMPLES
+@EXAMPLES
 @given(start=st.integers(0, 20_000), length=st.integers(0, 50), filler=st.text(max_size=10))
 def test_a_plan_file_with_a_piece_cut_out(
     plan_text: str,
@@ -204,7 +158,7 @@ _DOCUMENTS = st.recursive(
 )
 
 
-@_EXAMPLES
+@EXAMPLES
 @given(document=_DOCUMENTS)
 def test_facts_of_any_shape(tmp_path_factory: pytest.TempPathFactory, document: object) -> None:
     path = tmp_path_factory.mktemp("facts") / "facts.yaml"
@@ -212,7 +166,7 @@ def test_facts_of_any_shape(tmp_path_factory: pytest.TempPathFactory, document: 
     assert_refused(lambda: paceline.devices("a100", facts=[path]))
 
 
-@_EXAMPLES
+@EXAMPLES
 @given(text=st.text(max_size=200))
 def test_facts_of_any_text_as_toml(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("facts") / "facts.toml"
@@ -253,7 +207,7 @@ _ROWS = st.lists(
 )
 
 
-@_EXAMPLES
+@EXAMPLES
 @given(rows=_ROWS)
 def test_rows_of_nonsense_are_answered_or_abstained_from(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, ...]]
@@ -315,7 +269,7 @@ def test_hostile_workload_files(
 ) -> None:
     path = tmp_path / "model.npz"
     path.write_bytes(content)
-    run("plan", str(path), *_AS_OF).assert_helpful()
+    run("plan", str(path), *AS_OF).assert_helpful()
     assert os.environ.get("PACELINE_BOOM") is None
 
 
@@ -326,7 +280,7 @@ def workload_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-@_EXAMPLES
+@EXAMPLES
 @given(data=st.data())
 def test_a_workload_file_with_damaged_bytes(
     workload_bytes: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -338,224 +292,6 @@ def test_a_workload_file_with_damaged_bytes(
     path = tmp_path_factory.mktemp("workload") / "model.npz"
     path.write_bytes(bytes(damaged[:kept]) if data.draw(st.booleans()) else bytes(damaged))
     assert_refused(lambda: paceline.trace(str(path)))
-
-
-# Models and workers -----------------------------------------------------------------------------
-
-_MODULES = {
-    "raises": "def build():\n    raise RuntimeError('no data here')\n",
-    "raises on import": "raise ImportError('no such thing')\n",
-    "syntax error": "def build(:\n",
-    "no such function": "def other():\n    pass\n",
-    "returns no model": "def build():\n    return 42\n",
-    "returns nothing": "def build():\n    pass\n",
-    "not a function": "build = 7\n",
-    "exits": "import sys\ndef build():\n    sys.exit(3)\n",
-    "dies": "import os\ndef build():\n    os._exit(9)\n",
-    "prints garbage": (
-        "import os\ndef build():\n    os.write(1, b'\\xff{\"event\": 1}\\n')\n"
-        "    print('{not json')\n    return None\n"
-    ),
-    "refuses its inputs": (
-        "from torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
-        "        raise ValueError('wrong shape')\ndef build():\n    return M()\n"
-    ),
-    "wants other inputs": (
-        "from torch import nn\nclass M(nn.Module):\n    def forward(self, a, b, c):\n"
-        "        return a\ndef build():\n    return M()\n"
-    ),
-}
-
-
-#: Those that take another road through the worker; the rest only with the slow tests.
-_USUAL_MODULES = ("raises", "syntax error", "returns no model", "dies", "refuses its inputs")
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        pytest.param(source, id=name, marks=() if name in _USUAL_MODULES else pytest.mark.slow)
-        for name, source in _MODULES.items()
-    ],
-)
-def test_a_users_module_that_fails(
-    run: Callable[..., Outcome],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    source: str,
-) -> None:
-    (tmp_path / "user_model.py").write_text(source)
-    monkeypatch.chdir(tmp_path)
-    run("plan", "user_model:build", "--samples", "1M", *_AS_OF).assert_helpful()
-
-
-def test_a_failing_module_shows_its_own_last_lines_and_its_python(
-    run: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "user_model.py").write_text(_MODULES["raises"])
-    monkeypatch.chdir(tmp_path)
-    err = run("plan", "user_model:build", "--samples", "1M").err
-    assert "no data here" in err
-    assert "user_model.py" in err
-    assert "python" in err
-
-
-_PYTHONS = {
-    "dies": "exit 1",
-    "is killed": "kill -9 $$",
-    "prints garbage": 'echo garbage; echo \'{"event": "done"}\'; head -c 2000 /dev/urandom',
-    "says nothing": "exit 0",
-    "talks another protocol": 'echo \'{"event": "done", "protocol": 999}\'',
-}
-
-
-@pytest.mark.parametrize("script", _PYTHONS.values(), ids=_PYTHONS)
-def test_a_python_that_misbehaves(run: Callable[..., Outcome], tmp_path: Path, script: str) -> None:
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\n{script}\n")
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    run("plan", "torchvision:resnet18", "--samples", "1M", "--python", str(python)).assert_helpful()
-
-
-def test_a_python_that_hangs(tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexec sleep 60\n")
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    with pytest.raises(WorkerError, match="longer than") as caught:
-        run_worker({"entry": "a:b", "task": "train"}, python=str(python), timeout_s=0.5)
-    assert caught.value.hint
-
-
-@pytest.mark.parametrize("python", ["/nonexistent/python", "/etc/passwd", "/tmp"])
-def test_a_python_that_is_none(run: Callable[..., Outcome], python: str) -> None:
-    run("plan", "torchvision:resnet18", "--samples", "1M", "--python", python).assert_helpful()
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "torchvision:nothing",
-        "",
-        " ",
-        "-",
-        *(
-            pytest.param(e, marks=pytest.mark.slow)
-            for e in ("torchvision:", ":build", "a:b:c", "os.path:join", "é:ü")
-        ),
-    ],
-)
-def test_entries_that_name_nothing(run: Callable[..., Outcome], entry: str) -> None:
-    run("plan", entry, "--samples", "1M").assert_helpful()
-
-
-# Goals ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status"),
-    [
-        (("--deadline", "1us"), 4),
-        (("--budget", "0.000001usd"), 4),
-        (("--power-limit", "1W"), 4),
-        (("--throughput", "1T"), 4),
-        (("--device", "a100", "--vendor", "AMD"), 4),
-        (("--cloud", "lambda", "--vendor", "AMD"), 4),
-        (("--cloud", "nobody"), 2),
-        (("--region", "atlantis"), 2),
-        (("--samples", "1e30"), 2),
-        (("--samples", "10.5"), 2),
-        (("--global-batch", "99999999999999999999"), 2),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_an_impossible_goal_says_which_constraint_kills(
-    run: Callable[..., Outcome], arguments: tuple[str, ...], status: int
-) -> None:
-    outcome = run("plan", "resnet50", *arguments, *_AS_OF)
-    assert outcome.out == ""
-    assert outcome.status == status, outcome.err
-    assert outcome.err.splitlines()[-1].startswith("hint: ")
-
-
-def test_a_model_that_fits_nowhere_has_a_status_of_its_own(run: Callable[..., Outcome]) -> None:
-    outcome = run(
-        "plan", "llama-3-70b", "--device", "l4", "--max-devices", "1", "--tokens", "1B", *_AS_OF
-    )
-    assert outcome.status == 3
-    assert "GB" in outcome.err
-
-
-_OPTION_TEXTS = st.one_of(
-    st.text(max_size=12),
-    st.sampled_from(["24h", "0h", "-1h", "1e400h", "nan", "inf", "5usd", "$", "9" * 400, "½h"]),
-)
-
-
-@_EXAMPLES
-@given(
-    option=st.sampled_from(
-        [
-            "deadline",
-            "budget",
-            "samples",
-            "epochs",
-            "confidence",
-            "throughput",
-            "global_batch",
-            "max_devices",
-            "pin",
-            "objective",
-            "precision",
-            "device",
-            "power_limit",
-            "spot",
-        ]
-    ),
-    text=_OPTION_TEXTS,
-)
-def test_options_of_any_text(option: str, text: str) -> None:
-    from paceline.app.inquiry import inquire
-
-    assert_refused(lambda: inquire("resnet50", as_of="2026-11-20", **{option: text}))
-
-
-# Numbers and names of the measuring and deciding verbs -------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "feed imagenet --rate -1",
-        "feed imagenet --rate nan",
-        "feed imagenet --rate inf",
-        "feed imagenet --rate 100 --devices 0",
-        "feed imagenet --measured 0 --rate 100",
-        "feed imagenet --cores -3",
-        "feed imagenet --workers -1",
-        "feed imagenet --storage tape",
-        "feed nowhere",
-        "fits desktop",
-        "own examples/scenarios/purchases.toml --name nobody",
-        "ceilings --devices 0",
-        "ceilings --threads -2",
-        "measure lstm --precision fp7",
-        "measure lstm --compiler gcc",
-        "measure lstm --seq 0",
-        "measure lstm --seconds nan",
-        "measure lstm --store /dev/null/store",
-        "trace resnet50 --save /dev/null/model.npz",
-        "trace resnet50 --save model.txt",
-        "plan resnet50 --calibration no-such.json",
-        "plan resnet50 --seq 1024",
-        "calibrate no-such.csv",
-    ],
-)
-def test_a_value_that_cannot_be_is_refused_before_anything_runs(
-    run: Callable[..., Outcome], command: str
-) -> None:
-    outcome = run(*command.split())
-    outcome.assert_helpful()
-    assert "[Errno" not in outcome.err
 
 
 # Disks ------------------------------------------------------------------------------------------

@@ -1,0 +1,119 @@
+"""Goals and numbers that cannot be: refused before anything runs, with what would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import AS_OF, EXAMPLES, Outcome, assert_refused
+
+# Goals ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (("--deadline", "1us"), 4),
+        (("--budget", "0.000001usd"), 4),
+        (("--power-limit", "1W"), 4),
+        (("--throughput", "1T"), 4),
+        (("--device", "a100", "--vendor", "AMD"), 4),
+        (("--cloud", "lambda", "--vendor", "AMD"), 4),
+        (("--cloud", "nobody"), 2),
+        (("--region", "atlantis"), 2),
+        (("--samples", "1e30"), 2),
+        (("--samples", "10.5"), 2),
+        (("--global-batch", "99999999999999999999"), 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_impossible_goal_says_which_constraint_kills(
+    run: Callable[..., Outcome], arguments: tuple[str, ...], status: int
+) -> None:
+    outcome = run("plan", "resnet50", *arguments, *AS_OF)
+    assert outcome.out == ""
+    assert outcome.status == status, outcome.err
+    assert outcome.err.splitlines()[-1].startswith("hint: ")
+
+
+def test_a_model_that_fits_nowhere_has_a_status_of_its_own(run: Callable[..., Outcome]) -> None:
+    outcome = run(
+        "plan", "llama-3-70b", "--device", "l4", "--max-devices", "1", "--tokens", "1B", *AS_OF
+    )
+    assert outcome.status == 3
+    assert "GB" in outcome.err
+
+
+_OPTION_TEXTS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(["24h", "0h", "-1h", "1e400h", "nan", "inf", "5usd", "$", "9" * 400, "½h"]),
+)
+
+
+@EXAMPLES
+@given(
+    option=st.sampled_from(
+        [
+            "deadline",
+            "budget",
+            "samples",
+            "epochs",
+            "confidence",
+            "throughput",
+            "global_batch",
+            "max_devices",
+            "pin",
+            "objective",
+            "precision",
+            "device",
+            "power_limit",
+            "spot",
+        ]
+    ),
+    text=_OPTION_TEXTS,
+)
+def test_options_of_any_text(option: str, text: str) -> None:
+    from paceline.app.inquiry import inquire
+
+    assert_refused(lambda: inquire("resnet50", as_of="2026-11-20", **{option: text}))
+
+
+# Numbers and names of the measuring and deciding verbs -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "feed imagenet --rate -1",
+        "feed imagenet --rate nan",
+        "feed imagenet --rate inf",
+        "feed imagenet --rate 100 --devices 0",
+        "feed imagenet --measured 0 --rate 100",
+        "feed imagenet --cores -3",
+        "feed imagenet --workers -1",
+        "feed imagenet --storage tape",
+        "feed nowhere",
+        "fits desktop",
+        "own examples/scenarios/purchases.toml --name nobody",
+        "ceilings --devices 0",
+        "ceilings --threads -2",
+        "measure lstm --precision fp7",
+        "measure lstm --compiler gcc",
+        "measure lstm --seq 0",
+        "measure lstm --seconds nan",
+        "measure lstm --store /dev/null/store",
+        "trace resnet50 --save /dev/null/model.npz",
+        "trace resnet50 --save model.txt",
+        "plan resnet50 --calibration no-such.json",
+        "plan resnet50 --seq 1024",
+        "calibrate no-such.csv",
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_before_anything_runs(
+    run: Callable[..., Outcome], command: str
+) -> None:
+    outcome = run(*command.split())
+    outcome.assert_helpful()
+    assert "[Errno" not in outcome.err

@@ -1,0 +1,120 @@
+"""Models and Pythons that fail: the message shows their own words, and no traceback of ours."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from refusals import AS_OF, Outcome
+
+from paceline.errors import WorkerError
+from paceline.trace.worker import run_worker
+
+# Models and workers -----------------------------------------------------------------------------
+
+_MODULES = {
+    "raises": "def build():\n    raise RuntimeError('no data here')\n",
+    "raises on import": "raise ImportError('no such thing')\n",
+    "syntax error": "def build(:\n",
+    "no such function": "def other():\n    pass\n",
+    "returns no model": "def build():\n    return 42\n",
+    "returns nothing": "def build():\n    pass\n",
+    "not a function": "build = 7\n",
+    "exits": "import sys\ndef build():\n    sys.exit(3)\n",
+    "dies": "import os\ndef build():\n    os._exit(9)\n",
+    "prints garbage": (
+        "import os\ndef build():\n    os.write(1, b'\\xff{\"event\": 1}\\n')\n"
+        "    print('{not json')\n    return None\n"
+    ),
+    "refuses its inputs": (
+        "from torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n"
+        "        raise ValueError('wrong shape')\ndef build():\n    return M()\n"
+    ),
+    "wants other inputs": (
+        "from torch import nn\nclass M(nn.Module):\n    def forward(self, a, b, c):\n"
+        "        return a\ndef build():\n    return M()\n"
+    ),
+}
+
+
+#: Those that take another road through the worker; the rest only with the slow tests.
+_USUAL_MODULES = ("raises", "syntax error", "returns no model", "dies", "refuses its inputs")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(source, id=name, marks=() if name in _USUAL_MODULES else pytest.mark.slow)
+        for name, source in _MODULES.items()
+    ],
+)
+def test_a_users_module_that_fails(
+    run: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+) -> None:
+    (tmp_path / "user_model.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    run("plan", "user_model:build", "--samples", "1M", *AS_OF).assert_helpful()
+
+
+def test_a_failing_module_shows_its_own_last_lines_and_its_python(
+    run: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "user_model.py").write_text(_MODULES["raises"])
+    monkeypatch.chdir(tmp_path)
+    err = run("plan", "user_model:build", "--samples", "1M").err
+    assert "no data here" in err
+    assert "user_model.py" in err
+    assert "python" in err
+
+
+_PYTHONS = {
+    "dies": "exit 1",
+    "is killed": "kill -9 $$",
+    "prints garbage": 'echo garbage; echo \'{"event": "done"}\'; head -c 2000 /dev/urandom',
+    "says nothing": "exit 0",
+    "talks another protocol": 'echo \'{"event": "done", "protocol": 999}\'',
+}
+
+
+@pytest.mark.parametrize("script", _PYTHONS.values(), ids=_PYTHONS)
+def test_a_python_that_misbehaves(run: Callable[..., Outcome], tmp_path: Path, script: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    run("plan", "torchvision:resnet18", "--samples", "1M", "--python", str(python)).assert_helpful()
+
+
+def test_a_python_that_hangs(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 60\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    with pytest.raises(WorkerError, match="longer than") as caught:
+        run_worker({"entry": "a:b", "task": "train"}, python=str(python), timeout_s=0.5)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("python", ["/nonexistent/python", "/etc/passwd", "/tmp"])
+def test_a_python_that_is_none(run: Callable[..., Outcome], python: str) -> None:
+    run("plan", "torchvision:resnet18", "--samples", "1M", "--python", python).assert_helpful()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "torchvision:nothing",
+        "",
+        " ",
+        "-",
+        *(
+            pytest.param(e, marks=pytest.mark.slow)
+            for e in ("torchvision:", ":build", "a:b:c", "os.path:join", "é:ü")
+        ),
+    ],
+)
+def test_entries_that_name_nothing(run: Callable[..., Outcome], entry: str) -> None:
+    run("plan", entry, "--samples", "1M").assert_helpful()
