@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from importlib import resources
 from pathlib import Path
 from typing import cast
 
@@ -76,9 +77,17 @@ def litgpt(truth: Path, cache_folder: Path) -> Published:
     )  # fmt: skip
 
 
+def _numbers(name: str) -> dict[str, object]:
+    """Sizes of a model, and the longest sequence that it sees."""
+    known = cast(dict[str, object], model_numbers()["litgpt"][name])
+    shipped = resources.files("paceline.trace").joinpath("workers", "litgpt_models.json")
+    sizes = json.loads(shipped.read_text(encoding="utf-8"))["models"][known["model"]]
+    return {**sizes, "seq": known["seq"]}
+
+
 def _row(row: dict[str, str], cache_folder: Path, configuration: Configuration) -> Row:
     method = row["compiler_flags"].split(";")[0].lower().replace(" ", "-")
-    numbers = cast(dict[str, object], model_numbers()["litgpt"][row["model"]])
+    numbers = _numbers(row["model"])
     graph = traced(
         cache_folder,
         f"litgpt-{row['model']}-{method}".replace(" ", "-").lower(),

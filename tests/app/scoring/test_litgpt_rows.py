@@ -28,3 +28,17 @@ def test_one_token_is_multiplied_with_4_bit_weights_without_a_copy_of_them() -> 
     assert not configuration(**served, batch_per_gpu="2").widens_in_kernels
     assert not configuration(task="infer", compiler_flags="generate").widens_in_kernels
     assert not configuration(compiler_flags="LoRA; quant bnb.nf4").widens_in_kernels
+
+
+def test_adapters_are_those_of_its_own_code() -> None:
+    for flags, method in (("LoRA", "lora"), ("Adapter", "adapter"), ("Adapter v2", "adapter-v2")):
+        job = resolve_job(parse_row(ROW | {"compiler_flags": f"{flags}; quant bnb.nf4"}))
+        assert job.entry == f"published_litgpt:llama-2-7b-{method}"
+        assert job.configuration.lora_rank == 0
+        assert job.configuration.frozen_weights == "int4"
+
+
+def test_a_model_that_is_not_written_down_takes_adapters_as_rewrites() -> None:
+    job = resolve_job(parse_row(ROW | {"model": "CodeLlama 34B"}))
+    assert job.entry.startswith("transformer:")
+    assert job.configuration.lora_rank == 8

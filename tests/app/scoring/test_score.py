@@ -101,7 +101,8 @@ def test_low_rank_adapters_and_narrow_weights_keep_less(tmp_path):
 
 
 def test_adapters_of_another_kind_are_refused(tmp_path):
-    _, (line,) = score(tmp_path, LLAMA | {"compiler_flags": "Adapter v2; quant None"})
+    other = {"model": "llama-3-8b", "compiler_flags": "Adapter v2; quant None"}
+    _, (line,) = score(tmp_path, LLAMA | other)
     assert "adapters" in line["reason"]
 
 

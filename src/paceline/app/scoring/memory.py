@@ -94,7 +94,7 @@ def rank_memory(
         share = rank_memory_frac(cell, lowered, seq)
         step = [share * float(bound[place]) for bound in _bounds(prediction)]
     if facts is not None:
-        step = _planned(step, facts, lowered)
+        step = step if cell.job.has_adapters else _planned(step, facts, lowered)
         start = _start_bytes(cell, lowered, facts)
         step = [max(one, other) for one, other in zip(step, start, strict=True)]
     return RankMemory(low_bytes=step[0], mid_bytes=step[1], high_bytes=step[2])

@@ -18,8 +18,13 @@ _OWNER = re.compile(
 #: Endings that name another training of the same architecture or another file format.
 _SAME_SIZES = re.compile(
     r"[-_ ](instruct|chat|it|base|hf|thinking|reasoning|uncased|cased|fp8|fp8-dynamic|bf16|fp16|"
-    r"awq|gptq|bnb-4bit|int4|int8|w4a16|w8a8|gguf|v\d(\.\d)?|\d{4}|preview|sft|dpo)$"
+    r"awq|gptq|bnb-4bit|int4|int8|w4a16|w8a8|quantized\.w\d+a\d+|nvfp4|gguf|v\d(\.\d)?|\d{4}|"
+    r"preview|sft|dpo|finetuned|zero|0324|0528)$"
 )
+#: Targets of accuracy and scenarios of MLPerf Inference.
+_MLPERF = re.compile(r"-(99(\.9)?|interactive|offline|server)+$")
+#: Endings of language models that tables of image models never have.
+_TRAININGS = re.compile(r"[-_ ](instruct|chat|it|hf|awq|gptq|fp8|storywriter|\d{4})$", re.IGNORECASE)
 #: Beams that are stated settle what a refused model leaves open.
 _BEAM = re.compile(r"\bbeam=\d")
 #: Names under which timm publishes: lower case, digits and underscores, then perhaps its weights.
@@ -46,6 +51,7 @@ class PublishedModel:
         num_passes: Passes that make one item: steps of denoising, of a search.
         log_sigma: What is left out of the graph widens the interval by that much.
         is_cut: The graph is a cut of an item, repeated by ``num_passes``: its memory is no item's.
+        has_adapters: Adapters that a row names are part of the entry.
     """
 
     entry: str
@@ -58,6 +64,7 @@ class PublishedModel:
     num_passes: float = 1.0
     log_sigma: float = 0.0
     is_cut: bool = False
+    has_adapters: bool = False
 
 
 def resolve_model(row: Row) -> PublishedModel:
@@ -73,7 +80,7 @@ def resolve_model(row: Row) -> PublishedModel:
     if not _BEAM.search(row.flags):
         _check_refused(row)
     name = row.model.strip()
-    found = _listed(row) or _language_model(name) or _named(name) or _timm_model(name)
+    found = _listed(row) or _zoo_model(name) or _hub_model(name) or _image_model(name)
     if found is None:
         raise UnresolvedRowError(f"no known model is called `{name}`")
     return _with_steps(found, row)
@@ -121,7 +128,9 @@ def _spellings(name: str) -> Iterator[str]:
     ['torchvision.models.alexnet', 'alexnet']
     """
     plain = _OWNER.sub("", name.strip())
-    yield from dict.fromkeys((name.strip(), plain, re.sub(r"[\s_]+", "-", plain)))
+    bare = _TRAININGS.sub("", _MLPERF.sub("", plain))
+    spaced = (re.sub(r"[\s_]+", "-", one) for one in (plain, bare))
+    yield from dict.fromkeys((name.strip(), plain, bare, *spaced))
 
 
 @cache
@@ -141,6 +150,7 @@ def _published(known: dict[str, str], match: re.Match[str]) -> PublishedModel:
         num_passes=_number(known["passes"]) or 1.0,
         log_sigma=_number(known["log_sigma"]) or 0.0,
         is_cut=bool(known["is_cut"]),
+        has_adapters=bool(known["has_adapters"]),
     )
 
 
@@ -149,16 +159,15 @@ def _library_case(entry: str) -> str:
     return entry.lower() if entry.startswith(("timm:", "torchvision:")) else entry
 
 
-def _named(name: str) -> PublishedModel | None:
-    """A model of the zoo, of transformers whose sizes are known by name, or of a library."""
-    found = (
-        entry
-        for plain in dict.fromkeys((name.strip(), _OWNER.sub("", name.strip())))
-        for entry in (zoo_entry(plain), *map(hub_entry, _plainer(name)), library_entry(plain))
-        if entry
-    )
-    entry = next(found, None)
-    return PublishedModel(entry=entry) if entry else None
+def _zoo_model(name: str) -> PublishedModel | None:
+    return _as_entry(zoo_entry(_OWNER.sub("", name.strip())))
+
+
+def _image_model(name: str) -> PublishedModel | None:
+    """A model of timm or torchvision; what stands before a slash may be part of its name."""
+    plain = _OWNER.sub("", name.strip())
+    entry = library_entry(name.strip()) or library_entry(plain)
+    return _as_entry(entry) or _timm_model(name)
 
 
 def _is_meant(known: dict[str, str], row: Row) -> bool:
@@ -176,9 +185,28 @@ def _is_meant(known: dict[str, str], row: Row) -> bool:
     )
 
 
-def _language_model(name: str) -> PublishedModel | None:
-    table = _language_models()
-    return next((table[one] for one in _plainer(name) if one in table), None)
+@lru_cache(maxsize=8192)
+def _hub_model(name: str) -> PublishedModel | None:
+    """A repository of a hub by its sizes: of the name as written, then with less decoration."""
+    known = (
+        found
+        for plain in _plainer(name)
+        for found in (_language_models().get(plain), _as_entry(hub_entry(plain)), _another(plain))
+        if found
+    )
+    return next(known, None)
+
+
+def _as_entry(entry: str | None) -> PublishedModel | None:
+    return PublishedModel(entry=entry) if entry else None
+
+
+def _another(plain: str) -> PublishedModel | None:
+    """What has the sizes of another model, or is another spelling of its name."""
+    for known in read_table("hub_names.csv"):
+        if match := _pattern(known["pattern"]).fullmatch(plain):
+            return PublishedModel(entry=match.expand(known["entry"]), seq=_whole(known["seq"]))
+    return None
 
 
 def _plainer(name: str) -> Iterator[str]:
@@ -187,7 +215,8 @@ def _plainer(name: str) -> Iterator[str]:
     >>> list(_plainer("Qwen/Qwen2.5-7B-Instruct-AWQ"))
     ['qwen2.5-7b-instruct-awq', 'qwen2.5-7b-instruct', 'qwen2.5-7b']
     """
-    plain = _OWNER.sub("", name.strip()).lower().replace(" ", "-").replace("_", "-")
+    plain = _OWNER.sub("", _MLPERF.sub("", name.strip())).lower()
+    plain = plain.replace(" ", "-").replace("_", "-")
     yield plain
     while (shorter := _SAME_SIZES.sub("", plain)) != plain:
         plain = shorter

@@ -78,6 +78,7 @@ class Job:
         num_passes: Passes that make one step of the row.
         log_sigma: What is left out of the graph widens the interval by that much.
         is_cut: Memory of the graph is not that of an item.
+        has_adapters: The entry is the framework's own code with its adapters.
         note: What was assumed where the row is silent.
         requests: What is served, where the row says so.
         assumed: What the row does not say; such rows are predicted and never fitted to.
@@ -98,6 +99,7 @@ class Job:
     num_passes: float
     log_sigma: float
     is_cut: bool = False
+    has_adapters: bool = False
     note: str = ""
     requests: Requests | None = None
     assumed: tuple[Assumed, ...] = ()
@@ -124,7 +126,7 @@ def resolve_job(row: Row) -> Job:
         peak_seq=None if row.seq else model.peak_seq,
         image_size=_whole(row.image_size) or model.image_size,
         optimizer=_optimizer(row, task),
-        configuration=_configuration(row, framework),
+        configuration=_configuration(row, framework, has_adapters=model.has_adapters),
         framework=framework["framework"],
         release_year=release_year(row.framework),
         batch_per_gpu=batch,
@@ -135,6 +137,7 @@ def resolve_job(row: Row) -> Job:
             model.log_sigma, float(framework["log_sigma"] or 0.0), widening(assumed)
         ),
         is_cut=model.is_cut,
+        has_adapters=model.has_adapters,
         note="; ".join(note for note in notes if note),
         requests=requests,
         assumed=assumed,
@@ -177,7 +180,9 @@ def _framework_line(framework: str, task: str, flags: str) -> dict[str, str] | N
     return None
 
 
-def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
+def _configuration(
+    row: Row, framework: dict[str, str], *, has_adapters: bool = False
+) -> Configuration:
     compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}
     checkpointing: Checkpointing = "block" if _recomputes(row) else "none"
     plain = Configuration(
@@ -191,7 +196,7 @@ def _configuration(row: Row, framework: dict[str, str]) -> Configuration:
         convolutions="tuned" if _TUNED.search(row.flags) else "library",
         is_served=framework["framework"] == _ENGINES and not row.task.startswith("train"),
     )
-    return _tuned(row, plain)
+    return _tuned(row, plain, has_adapters=has_adapters)
 
 
 def _recomputes(row: Row) -> bool:
@@ -200,7 +205,7 @@ def _recomputes(row: Row) -> bool:
     return bool(by_default or _CHECKPOINTING.search(row.flags))
 
 
-def _tuned(row: Row, plain: Configuration) -> Configuration:
+def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configuration:
     """With what the flags say of adapters and of the format of weights.
 
     Raises:
@@ -212,6 +217,10 @@ def _tuned(row: Row, plain: Configuration) -> Configuration:
         in_kernels = bool(_ONE_TOKEN_KERNEL.search(row.flags)) and row.batch_per_gpu == 1
         quantised = replace(plain, precision=weights or "", widens_in_kernels=in_kernels)
         return quantised if weights else plain
+    if has_adapters:
+        return replace(
+            plain, frozen_weights=weights or "same", keeps_quantised_inputs=weights is not None
+        )
     has_prompts = bool(_PROMPT_ADAPTER.search(row.flags))
     if _ADAPTER.search(row.flags) and not has_prompts:
         raise UnresolvedRowError("adapters that scale every dense layer are not modelled")

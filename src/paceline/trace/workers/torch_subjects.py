@@ -21,6 +21,7 @@ _PUBLISHED = {
     "published": "published_models",
     "published_frames": "published_frames",
     "published_images": "published_images",
+    "published_litgpt": "published_litgpt",
     "published_sequences": "published_sequences",
     "published_speech": "published_speech",
     "published_volumes": "published_volumes",
