@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from damage import with_text_inside
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -88,11 +89,9 @@ def test_unknown_devices_and_work_are_errors() -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(position=st.integers(0, 400), text=st.text(max_size=6))
 def test_a_damaged_file_never_ends_in_a_traceback(tmp_path: Path, position: int, text: str) -> None:
-    whole = FILE.read_text(encoding="utf-8")
-    path = tmp_path / "pool.yaml"
-    damaged = whole[:position] + text + whole[position:]
-    path.write_bytes(damaged.encode("utf-8", "surrogatepass"))
+    path = with_text_inside(FILE, position, text, tmp_path)
     try:
-        assert read_pool(path).pool
-    except PacelineError as error:
-        assert error.hint  # noqa: PT017  (either outcome is right)
+        pool = read_pool(path).pool
+    except PacelineError:
+        return
+    assert pool

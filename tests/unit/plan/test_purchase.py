@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from damage import with_text_inside
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -65,10 +66,7 @@ def test_bad_files_are_one_message(tmp_path: Path, text: str) -> None:
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(position=st.integers(0, 2000), text=st.text(max_size=6))
 def test_a_damaged_file_never_ends_in_a_traceback(tmp_path: Path, position: int, text: str) -> None:
-    whole = FILE.read_text(encoding="utf-8")
-    path = tmp_path / "buy.toml"
-    damaged = whole[:position] + text + whole[position:]
-    path.write_bytes(damaged.encode("utf-8", "surrogatepass"))
+    path = with_text_inside(FILE, position, text, tmp_path)
     try:
         purchases = read_purchases(path)
     except PacelineError:
