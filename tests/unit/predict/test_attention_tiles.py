@@ -1,5 +1,7 @@
 """Limits and laws of the tile model of attention."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -71,6 +73,19 @@ def test_better_hardware_is_never_slower(better):
     twice = engine("L40S", **{better: 2 * getattr(base, better)})
     now, then = (attention_tiled_s(dims, work, one, own) for one in (base, twice))
     assert (then <= now * (1 + 1e-9)).all()
+
+
+def test_handing_partial_results_over_costs_where_keys_are_split_and_nowhere_else():
+    """One short query over long keys is split; a full device of queries is not."""
+    own = constants("decode")
+    dearer = replace(own, split_cycles=own.split_cycles + 1e3)
+    few, many = work_of(0.125, 1.0, 2.0**15), work_of(4096.0, 1.0, 2.0**15)
+    slower = [
+        attention_tiled_s(*work, engine("H100 SXM5 80GB"), dearer)
+        > attention_tiled_s(*work, engine("H100 SXM5 80GB"), own)
+        for work in (few, many)
+    ]
+    assert [bool(one) for one in slower] == [True, False]
 
 
 def test_what_lies_in_the_cache_is_read_faster():

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from paceline.predict.expert_tiles import expert_constants, expert_product_s
+from paceline.predict.expert_tiles import ExpertConstants, expert_constants, expert_product_s
 from paceline.predict.tiles import Engine
 
 #: H100 SXM5, BF16.
@@ -14,10 +16,15 @@ ENGINE = Engine(
 OUTPUTS, INPUTS = 1536.0, 4096.0
 
 
-def seconds(reached: float, each: float, weight_bytes: float = 2.0) -> float:
+def seconds(
+    reached: float,
+    each: float,
+    weight_bytes: float = 2.0,
+    constants: ExpertConstants | None = None,
+) -> float:
     product = tuple(np.array([v], dtype=np.float32) for v in (reached, each, OUTPUTS, INPUTS))
     moved = reached * (OUTPUTS * INPUTS * weight_bytes + 2 * each * (OUTPUTS + INPUTS))
-    constants = expert_constants(weight_bytes)
+    constants = constants or expert_constants(weight_bytes)
     return float(expert_product_s(product, np.float32(moved), ENGINE, constants)[0])
 
 
@@ -30,6 +37,21 @@ def test_weights_of_reached_experts_are_read_once(weight_bytes) -> None:
 def test_experts_that_no_token_reaches_cost_nothing() -> None:
     fixed_s = seconds(1, 1)
     assert seconds(128, 1) - fixed_s > 5 * (seconds(16, 1) - fixed_s)
+
+
+def test_both_products_of_a_layer_share_its_fixed_time_and_what_its_tokens_move() -> None:
+    fitted = expert_constants(2.0)
+    bare = replace(fitted, layer_s=0.0, token_bytes=0.0)
+
+    def added_s(reached: float, **constants: float) -> float:
+        more, less = (
+            seconds(reached, 16, constants=one) for one in (replace(bare, **constants), bare)
+        )
+        return more - less
+
+    assert 2 * added_s(8, layer_s=1.0) == pytest.approx(1.0, rel=1e-3)
+    moved_bytes = 8 * 16 * (OUTPUTS + INPUTS) * 1e6
+    assert added_s(8, token_bytes=1e6) == pytest.approx(moved_bytes / 3.352e12, rel=1e-3)
 
 
 def test_more_tokens_are_never_faster() -> None:

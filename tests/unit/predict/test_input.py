@@ -89,6 +89,9 @@ def test_no_ceiling_is_exceeded(pipeline: InputPipeline, host: InputHost) -> Non
     found = predict_input(pipeline, host)
     core_s = found.samples_per_s * (found.worker_s + found.main_s)
     assert core_s <= max(1, host.num_cores) * (1 + 1e-9)
+    assert found.samples_per_s * found.main_s <= 1 + 1e-9
+    if host.copy_bytes_per_s:
+        assert found.samples_per_s * found.sent_bytes <= host.copy_bytes_per_s * (1 + 1e-9)
     if host.storage_read_bytes_per_s:
         read = found.samples_per_s * pipeline.sample.disk_bytes
         assert read <= host.storage_read_bytes_per_s * (1 + 1e-9)

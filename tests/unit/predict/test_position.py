@@ -9,11 +9,13 @@ from paceline.predict.comparison import compare_passes
 from paceline.predict.position import roofline_position
 from paceline.trace import Configuration, load_workload, lower
 
+from .passes import lowered, matmul, stream
+
 
 def whole(name, batch, **settings):
-    lowered = lower(load_workload(name).passes[0].graph, Configuration(**settings))
+    one = lower(load_workload(name).passes[0].graph, Configuration(**settings))
     table = DeviceTable.from_devices((find_device(load_catalog(), "a100-80gb-sxm"),))
-    return break_down(lowered, table, batch=batch, seq=512, num_ops=10**6)
+    return break_down(one, table, batch=batch, seq=512, num_ops=10**6)
 
 
 def position(name, batch, **settings):
@@ -29,6 +31,21 @@ def test_no_pass_is_above_the_roofline_and_shares_are_whole():
         assert place.reached_bytes_per_s < 2.039e12
         assert sum(place.time_frac_by_limit.values()) == pytest.approx(1.0, rel=1e-4)
         assert place.ridge_flop_per_byte == pytest.approx(153, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("row", "limit"),
+    [
+        (matmul(8192, 8192, 8192), "compute"),
+        (stream(2**28), "bandwidth"),
+        (matmul(16, 64, 64), "overhead"),
+    ],
+)
+def test_an_op_is_held_back_by_the_bound_that_it_is_near(row, limit):
+    table = DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")])
+    (op,) = break_down(lowered(row), table, batch=1, seq=1).ops
+    assert op.limit == limit
+    assert 0 < op.bound_frac < (1 / 3 if limit == "overhead" else 1.1)
 
 
 def test_a_large_decoder_is_on_the_compute_side_and_a_small_batch_of_images_is_not():

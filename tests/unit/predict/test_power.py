@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from paceline.catalog import find_device, load_catalog
 from paceline.predict import DeviceTable, builtin_calibration
 from paceline.predict.power import (
+    ClockConstants,
     PowerLaw,
     Use,
+    clock_frac,
     mean_power_w,
     power_frac,
     power_law,
@@ -39,6 +41,33 @@ def test_more_use_never_draws_less(busy, compute, memory, more):
     assert power_frac(use(max(busy, more), compute, memory), LAW).item() >= least
     assert power_frac(use(busy, max(compute, more), memory), LAW).item() >= least
     assert power_frac(use(busy, compute, max(memory, more)), LAW).item() >= least
+
+
+def test_arithmetic_and_traffic_draw_with_the_root_of_their_share():
+    """Four times the use draws twice the power, beyond what a busy board draws anyway."""
+
+    def drawn(**shares):
+        return power_frac(use(0.2, shares.get("compute", 0), shares.get("memory", 0)), LAW).item()
+
+    for name in ("compute", "memory"):
+        once, four_times = (drawn(**{name: share}) - drawn() for share in (0.1, 0.4))
+        assert four_times == pytest.approx(2 * once)
+
+
+@given(st.floats(30, 1500), st.floats(1e12, 2e14), st.floats(0.2, 1.0))
+def test_a_clock_is_as_high_as_the_power_of_the_board_allows(tdp_w, peak, exponent):
+    """Energy per operation rises so that all the power that computes is drawn, and no more."""
+    law = ClockConstants(j_per_flop=5e-12, idle_frac=0.1, exponent=exponent)
+    frac = clock_frac(tdp_w, peak, law).item()
+    drawn_w = peak * law.j_per_flop * frac ** (1 / exponent)
+    assert 0 < frac <= 1
+    assert drawn_w <= 0.9 * tdp_w * (1 + 1e-9)
+    assert frac == 1 or drawn_w == pytest.approx(0.9 * tdp_w)
+
+
+def test_an_unknown_board_power_limits_nothing():
+    law = ClockConstants(j_per_flop=1.0, idle_frac=0.1, exponent=0.5)
+    assert clock_frac(np.nan, 1e12, law).item() == 1.0
 
 
 def test_the_shipped_law_idles_low_and_reaches_most_of_the_board_power():
