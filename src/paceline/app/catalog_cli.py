@@ -8,7 +8,7 @@ from paceline.app import options as common
 from paceline.app.api import devices as find_devices
 from paceline.app.api import offers as find_offers
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, answer_of, say
+from paceline.app.output import Answer, answer_of
 from paceline.catalog import Device, Offer
 from paceline.report.catalogs import device_page, device_table, offer_table
 from paceline.report.tables import markdown_table, text_table
@@ -22,6 +22,7 @@ def register(app: Commands) -> None:
     app.add_verb("offers", offers)
 
 
+@common.answers
 def devices(
     name: Annotated[
         str | None, Argument(metavar="NAME", help="A device, a family, a vendor or a part.")
@@ -33,10 +34,7 @@ def devices(
     min_memory: Annotated[str | None, Option(metavar="24GB", help="At least.")] = None,
     max_power: Annotated[str | None, Option(metavar="300W", help="At most.")] = None,
     facts: common.Facts = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+) -> Answer:
     """List accelerators: memory, bandwidth, dense rates, power, price; one with its sources."""
     found = find_devices(
         name,
@@ -48,9 +46,10 @@ def devices(
         max_power=max_power,
         facts=facts or (),
     )
-    say(_devices_answer(found), common.form_of(form, is_json=is_json), output)
+    return _devices_answer(found)
 
 
+@common.answers
 def offers(
     device: Annotated[str | None, Argument(metavar="DEVICE", help="A device or a family.")] = None,
     cloud: Annotated[str | None, Option(help="Provider.")] = None,
@@ -70,10 +69,7 @@ def offers(
         str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
     ] = None,
     facts: common.Facts = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+) -> Answer:
     """List machines for rent, cheapest first, with the day their price was seen."""
     found = find_offers(
         device,
@@ -87,7 +83,7 @@ def offers(
         as_of=as_of,
         facts=facts or (),
     )
-    say(_offers_answer(found), common.form_of(form, is_json=is_json), output)
+    return _offers_answer(found)
 
 
 def _devices_answer(found: tuple[Device, ...]) -> Answer:

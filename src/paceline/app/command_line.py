@@ -17,7 +17,7 @@ import click
 
 from paceline.errors import InvalidInputError, UnknownNameError
 
-Verb = TypeVar("Verb", bound=Callable[..., None])
+Verb = TypeVar("Verb", bound=Callable[..., object])
 
 #: Columns of help, where the terminal has as many.
 HELP_WIDTH = 96

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, answer_of, say
+from paceline.app.output import Answer, answer_of
 
 if TYPE_CHECKING:
     from paceline.app.api_decisions import Feed
@@ -22,28 +22,26 @@ def register(app: Commands) -> None:
     app.add_verb("feed", feed)
 
 
+@common.answers
 def own(
     path: Annotated[Path, Argument(metavar="FILE", help="TOML file with one table per purchase.")],
     name: Annotated[str | None, Option(help="Only this purchase of the file.")] = None,
     facts: common.Facts = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+) -> Answer:
     """Judge a purchase against renting: cost, break-even, what it turns on, every source."""
     from paceline.app.api_decisions import own as judge
     from paceline.report import decisions as report
 
     found = judge(path, name=name, facts=facts or ())
-    answer = Answer(
+    return Answer(
         kind="purchases",
         value=found,
         text=lambda width: report.purchases_text(found, width=width),
         markdown=lambda: report.purchases_markdown(found),
     )
-    say(answer, common.form_of(form, is_json=is_json), output)
 
 
+@common.answers
 def fits(
     machine: Annotated[
         str, Argument(metavar="MACHINE", help="A machine of your facts file, by its name.")
@@ -51,19 +49,16 @@ def fits(
     device: Annotated[str | None, Option(metavar="3090", help="Ask about this card only.")] = None,
     cards: Annotated[int, Option(help="How many of it.")] = 1,
     facts: common.Facts = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+) -> Answer:
     """Say which cards an own machine can take, by power supply, slots and airflow."""
     from paceline.app.api_decisions import fits as fitted
     from paceline.report import decisions as report
 
     found = fitted(machine, device=device, cards=cards, facts=facts or ())
-    answer = answer_of("fits", found, report.fit_table(found))
-    say(answer, common.form_of(form, is_json=is_json), output)
+    return answer_of("fits", found, report.fit_table(found))
 
 
+@common.answers
 def bill(
     offer: Annotated[str, Argument(metavar="OFFER", help="Such as aws/p4d.24xlarge.")],
     duration: Annotated[str, Argument(metavar="TIME", help="Undisturbed run, such as 36h.")],
@@ -81,10 +76,7 @@ def bill(
         str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
     ] = None,
     facts: common.Facts = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+) -> Answer:
     """Price a job, not an hour: billing rules, interruptions, storage, traffic, price age."""
     from paceline.app.api_decisions import bill as price
     from paceline.catalog import find_offer, load_catalog
@@ -105,37 +97,34 @@ def bill(
         facts=facts or (),
     )
     rented = find_offer(load_catalog(tuple(facts or ())), offer)
-    answer = Answer(
+    return Answer(
         kind="bill",
         value=found,
         text=lambda width: report.bill_text(rented.name, found, width=width),
         markdown=lambda: report.bill_markdown(rented.name, found),
     )
-    say(answer, common.form_of(form, is_json=is_json), output)
 
 
+@common.answers
 def pool(
     path: Annotated[Path, Argument(metavar="FILE", help="YAML file with a pool and its jobs.")],
     python: common.Python = None,
     facts: common.Facts = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+) -> Answer:
     """Schedule several jobs on one pool of devices: gang them, share out, or mix."""
     from paceline.app.api_decisions import pool as schedule
     from paceline.report import decisions as report
 
     found = schedule(path, python=python, facts=facts or ())
-    answer = Answer(
+    return Answer(
         kind="pool",
         value=found,
         text=lambda width: report.pool_text(found, width=width),
         markdown=lambda: report.pool_markdown(found),
     )
-    say(answer, common.form_of(form, is_json=is_json), output)
 
 
+@common.answers
 def feed(
     data: Annotated[str, Argument(metavar="DATA", help="imagenet, coco, cifar10 or mnist.")],
     size: Annotated[int, Option(help="Pixels of the square image that is sent.")] = 224,
@@ -152,10 +141,7 @@ def feed(
     measured: Annotated[
         float | None, Option(metavar="310", help="Samples per second this pipeline gives now.")
     ] = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+) -> Answer:
     """Say what a host can feed its devices with, what holds it back, and what would help."""
     from paceline.app.api_decisions import feed as feed_devices
     from paceline.report import decisions as report
@@ -173,8 +159,7 @@ def feed(
     )
     table = report.input_table(found.delivered, found.remedies)
     stages = report.stage_table(found.delivered)
-    answer = answer_of("input_side", found, _feed_sentence(found, num_devices), table, stages)
-    say(answer, common.form_of(form, is_json=is_json), output)
+    return answer_of("input_side", found, _feed_sentence(found, num_devices), table, stages)
 
 
 def _feed_sentence(found: Feed, num_devices: int) -> str:

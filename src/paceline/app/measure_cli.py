@@ -8,9 +8,7 @@ from typing import Annotated
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, say
-
-StoreFolder = Annotated[Path | None, Option(help="Folder of measurements; PACELINE_STORE.")]
+from paceline.app.output import Answer, answer_of, say
 
 
 def register(app: Commands) -> None:
@@ -25,6 +23,7 @@ def register(app: Commands) -> None:
     stacks.add_verb("remove", stacks_remove)
 
 
+@common.answers
 def measure(
     models: Annotated[list[str], Argument(metavar="MODEL", help="As in `predict`.")],
     batch: Annotated[
@@ -53,11 +52,8 @@ def measure(
         Path | None, Option(help="Folder for a Chrome trace of every cell (PyTorch).")
     ] = None,
     html: Annotated[Path | None, Option(help="Write a report that opens offline.")] = None,
-    store: StoreFolder = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+    store: common.Store = None,
+) -> Answer:
     """Measure models on this machine: batch against devices, precision, compiler and stack.
 
     Each cell runs in a process of its own; running out of memory, crashing and hanging are values
@@ -66,7 +62,6 @@ def measure(
     from paceline.app.api_machine import measure as measure_models
     from paceline.app.measuring import Talker
 
-    wanted = common.form_of(form, is_json=is_json)
     rows = measure_models(
         *models,
         html=html,
@@ -90,18 +85,17 @@ def measure(
         profile=profile,
         store=store,
     )
-    say(_measured_answer(rows), wanted, output)
     if html is not None:
         print(f"{html} written", file=sys.stderr)
+    return _measured_answer(rows)
 
 
+@common.answers
 def doctor(
     log: Annotated[
         Path | None, Argument(metavar="[LOG]", help="Output of a failed run; - for stdin.")
     ] = None,
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+) -> Answer:
     """Say what this machine has, and what is wrong with it or with a failed run's output."""
     from paceline.app.api_machine import doctor as examine
     from paceline.report import machines
@@ -114,8 +108,7 @@ def doctor(
         frameworks=found.frameworks,
         stacks=found.stacks,
     )
-    answer = Answer(kind="doctor", value=found, text=lambda width: text, markdown=lambda: text)
-    say(answer, "json" if is_json else "text", output)
+    return Answer(kind="doctor", value=found, text=lambda width: text, markdown=lambda: text)
 
 
 def compare(
@@ -143,20 +136,16 @@ def compare(
     require_no_regression(comparisons)
 
 
-def stacks_list(is_json: common.Json = False) -> None:
+@common.answers
+def stacks_list() -> Answer:
     """Stacks that exist and stacks that can be created."""
     from paceline.app.api_machine import stacks_list as list_stacks
-    from paceline.report.machines import stacks_text
+    from paceline.report.machines import stacks_table
     from paceline.run.stacks import stack_specs, stacks_folder
 
     created = list_stacks()
-    answer = Answer(
-        kind="stacks",
-        value=created,
-        text=lambda width: stacks_text(created, tuple(stack_specs().values()), stacks_folder()),
-        markdown=lambda: stacks_text(created, tuple(stack_specs().values()), stacks_folder()),
-    )
-    say(answer, "json" if is_json else "text", None)
+    table = stacks_table(created, tuple(stack_specs().values()))
+    return answer_of("stacks", created, table, f"in {stacks_folder()}")
 
 
 def stacks_create(

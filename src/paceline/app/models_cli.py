@@ -5,7 +5,7 @@ from __future__ import annotations
 from paceline.app import options as common
 from paceline.app.api import models as zoo_models
 from paceline.app.command_line import Commands
-from paceline.app.output import answer_of, say
+from paceline.app.output import Answer, answer_of
 from paceline.report.models import model_table
 
 
@@ -14,16 +14,12 @@ def register(app: Commands) -> None:
     app.add_verb("models", models)
 
 
-def models(
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+@common.answers
+def models() -> Answer:
     """List the models that need no framework, with their reference jobs.
 
     Others are named as torchvision:NAME, package.module:function, or by a file that
     `paceline trace --save` wrote.
     """
-    wanted = common.form_of(form, is_json=is_json)
     found = zoo_models()
-    say(answer_of("models", found, model_table(found)), wanted, output)
+    return answer_of("models", found, model_table(found))

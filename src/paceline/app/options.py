@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 from paceline.app.command_line import Argument, Option
-from paceline.app.output import Form
+from paceline.app.output import Answer, Form, say
 from paceline.errors import InvalidInputError
 
 Model = Annotated[
@@ -50,6 +53,7 @@ Calibration = Annotated[
 ]
 Precision = Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …")]
 Compiler = Annotated[str | None, Option(help="eager or compiled.")]
+Store = Annotated[Path | None, Option(help="Folder of measurements; PACELINE_STORE.")]
 Json = Annotated[bool, Option(help="Answer as JSON.", flags=("--json",))]
 Format = Annotated[str, Option(help="text, md or json.", flags=("--format",))]
 Output = Annotated[
@@ -74,6 +78,27 @@ def form_of(name: str, *, is_json: bool) -> Form:
 
     known: tuple[Form, ...] = get_args(Form)
     return "json" if is_json else read_word(name, known, "format")
+
+
+def answers(verb: Callable[..., Answer]) -> Callable[..., None]:
+    """Make a verb out of a function that returns what is to be said.
+
+    The verb takes the function's parameters, and ``--format``, ``--json`` and ``--output``. An
+    unknown format is refused before the function is called.
+    """
+
+    def said(
+        *, form: Format = "text", is_json: Json = False, output: Output = None, **values: Any
+    ) -> None:
+        wanted = form_of(form, is_json=is_json)
+        say(verb(**values), wanted, output)
+
+    own, added = (inspect.signature(one, eval_str=True) for one in (verb, said))
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own.parameters.values()]
+    parameters += [p for p in added.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    functools.update_wrapper(said, verb)
+    said.__dict__["__signature__"] = own.replace(parameters=parameters)
+    return said
 
 
 def check_above_zero(**given: float | None) -> None:

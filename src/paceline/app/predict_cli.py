@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from paceline.app import options as common
 from paceline.app.api import predict as predict_model
 from paceline.app.command_line import Commands, Option
-from paceline.app.output import Answer, say
+from paceline.app.output import Answer
 
 if TYPE_CHECKING:
     from paceline.plan.grid import PredictionGrid
@@ -18,6 +18,7 @@ def register(app: Commands) -> None:
     app.add_verb("predict", predict)
 
 
+@common.answers
 def predict(
     model: common.Model,
     device: common.Devices = None,
@@ -45,15 +46,11 @@ def predict(
     output_tokens: Annotated[int, Option(help="Tokens out, of one request.")] = 128,
     facts: common.Facts = None,
     calibration: common.Calibration = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+) -> Answer:
     """Predict a model on devices: batch against device count, with OOM where it does not fit.
 
     Without --device: all devices of the catalogue, best first.
     """
-    wanted = common.form_of(form, is_json=is_json)
     grid = predict_model(
         model,
         device=device,
@@ -74,7 +71,7 @@ def predict(
         facts=facts or (),
         calibration=calibration,
     )
-    say(_answer(grid, is_ranking=device is None), wanted, output)
+    return _answer(grid, is_ranking=device is None)
 
 
 def _answer(grid: PredictionGrid, *, is_ranking: bool) -> Answer:

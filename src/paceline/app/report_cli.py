@@ -9,8 +9,7 @@ from typing import Annotated
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.measure_cli import StoreFolder
-from paceline.app.output import Answer, say
+from paceline.app.output import Answer, answer_of
 
 
 def register(app: Commands) -> None:
@@ -61,7 +60,7 @@ def export(
     where: Annotated[
         str, Option(help="SQL condition over the fields of a record, such as workload = 'vgg16'.")
     ] = "1",
-    store: StoreFolder = None,
+    store: common.Store = None,
 ) -> None:
     """Write measurements to a file that other programs read."""
     from paceline.app.api_machine import export as export_records
@@ -70,24 +69,17 @@ def export(
     print(f"{num_records} records in {path}", file=sys.stderr)
 
 
+@common.answers
 def ceilings(
     stack: Annotated[str | None, Option(help="torch or opencl; the torch at hand without.")] = None,
     devices: Annotated[int, Option(help="Ranks of the all-reduce.")] = 1,
     threads: Annotated[int | None, Option(help="CPU threads of each process.")] = None,
     size: Annotated[int, Option(help="Side of the largest matrix.")] = 1024,
-    store: StoreFolder = None,
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+    store: common.Store = None,
+) -> Answer:
     """Measure what this machine can do at best: products, memory, copies, all-reduce."""
     from paceline.app.api_machine import ceilings as measure_ceilings
-    from paceline.report.machines import ceilings_text
+    from paceline.report.machines import ceilings_table
 
     found = measure_ceilings(stack=stack, devices=devices, threads=threads, size=size, store=store)
-    answer = Answer(
-        kind="ceilings",
-        value=found,
-        text=lambda width: ceilings_text(found),
-        markdown=lambda: ceilings_text(found),
-    )
-    say(answer, "json" if is_json else "text", output)
+    return answer_of("ceilings", found, ceilings_table(found))

@@ -11,7 +11,7 @@ from paceline.app.api_stack import stack_images as images_side_by_side
 from paceline.app.api_stack import stack_resolve as resolve
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.option_table import TextOption, takes
-from paceline.app.output import Answer, answer_of, say
+from paceline.app.output import Answer, answer_of
 from paceline.report import stacks as report
 
 _HOST = (
@@ -41,74 +41,59 @@ def register(app: Commands) -> None:
     group.add_verb("images", choose_images)
 
 
+@common.answers
 @takes(*_CONSTRAINTS)
 def resolve_stack(
     num: Annotated[int, Option(help="How many combinations to list.")] = 6,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
     **constraints: Any,
-) -> None:
+) -> Answer:
     """List the newest combinations that work, or the smallest contradictions."""
-    wanted = common.form_of(form, is_json=is_json)
     common.check_above_zero(num=num)
     found = resolve(num=num, **constraints)
-    answer = Answer(
+    return Answer(
         kind="stack_resolution",
         value=found,
         text=lambda width: report.resolution_text(found, width=width),
         markdown=lambda: report.resolution_markdown(found),
     )
-    say(answer, wanted, output)
 
 
+@common.answers
 @takes(*_CONSTRAINTS)
 def explain_stack(
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
     **constraints: Any,
-) -> None:
+) -> Answer:
     """Show the newest combination with every rule that bears on it and its source."""
-    wanted = common.form_of(form, is_json=is_json)
     found = explain(**constraints)
-    answer = Answer(
+    return Answer(
         kind="stack_explanation",
         value=found,
         text=lambda width: report.explanation_text(found, width=width),
         markdown=lambda: report.explanation_text(found),
     )
-    say(answer, wanted, output)
 
 
+@common.answers
 @takes(*_CONSTRAINTS)
 def check_stack(
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
     **constraints: Any,
-) -> None:
+) -> Answer:
     """Exit with status 0 and the combination if these work together, else 6 and the reason."""
-    wanted = common.form_of(form, is_json=is_json)
     found = check(**constraints)
-    answer = Answer(
+    return Answer(
         kind="stack_combination",
         value=found,
         text=lambda _: report.combination_text(found),
         markdown=lambda: report.combination_text(found),
     )
-    say(answer, wanted, output)
 
 
+@common.answers
 @takes(*_HOST)
 def choose_images(
     toolkits: Annotated[list[str], Argument(metavar="CUDA", help="CUDA lines: 11.8 12.4")],
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
     **host: Any,
-) -> None:
+) -> Answer:
     """Choose a container image per CUDA line, all to run side by side on one host."""
-    wanted = common.form_of(form, is_json=is_json)
     found = images_side_by_side(toolkits, **host)
-    say(answer_of("stack_images", found, report.image_table(found)), wanted, output)
+    return answer_of("stack_images", found, report.image_table(found))

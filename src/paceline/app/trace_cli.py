@@ -8,7 +8,7 @@ from typing import Annotated
 from paceline.app import options as common
 from paceline.app.api import trace as trace_model
 from paceline.app.command_line import Commands, Option
-from paceline.app.output import Answer, say
+from paceline.app.output import Answer
 from paceline.app.traces import Trace, passes_of
 
 
@@ -17,6 +17,7 @@ def register(app: Commands) -> None:
     app.add_verb("trace", trace)
 
 
+@common.answers
 def trace(
     model: common.Model,
     device: Annotated[
@@ -40,12 +41,8 @@ def trace(
         Path | None,
         Option(help="Write the traced model to this file, to be shared without its code."),
     ] = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-) -> None:
+) -> Answer:
     """Show parameters, FLOP, bytes, the largest ops and why, and memory over the pass."""
-    wanted = common.form_of(form, is_json=is_json)
     traced = trace_model(
         model,
         device=device,
@@ -62,7 +59,7 @@ def trace(
         top=top,
         save=save,
     )
-    say(_answer(traced), wanted, output)
+    return _answer(traced)
 
 
 def _answer(traced: Trace) -> Answer:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-from paceline.plan.chance import Z_80, Z_95
+from paceline.plan.chance import Z_80, Z_95, chance_text
 from paceline.planfile import Interval
 from paceline.units import (
     duration_scale,
     format_bytes,
-    format_percent,
     format_significant,
     format_usd,
 )
@@ -81,11 +80,7 @@ def chance(frac: float | None) -> str:
     >>> chance(0.9996), chance(0.71), chance(None)
     ('>99 %', '71 %', '–')
     """
-    if frac is None:
-        return ABSENT
-    if frac > 0.99:
-        return ">99 %"
-    return "<1 %" if 0 <= frac < 0.01 else format_percent(frac)
+    return ABSENT if frac is None else chance_text(frac)
 
 
 def optional_bytes(num_bytes: float | None) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from paceline.catalog.entities import Machine
-from paceline.report.tables import Column, Table, text_table
+from paceline.report.tables import Column, Table
 from paceline.run.ceilings import Ceiling
 from paceline.run.doctor import Finding, fact_text
 from paceline.run.facts import HostFacts
@@ -42,7 +41,7 @@ def doctor_text(
     return "\n".join(lines)
 
 
-def stacks_text(created: Sequence[Stack], specs: Sequence[StackSpec], folder: Path) -> str:
+def stacks_table(created: Sequence[Stack], specs: Sequence[StackSpec]) -> Table:
     """Stacks that exist, and those that could."""
     columns = (
         Column(title="stack"), Column(title="package"), Column(title="version"),
@@ -51,17 +50,17 @@ def stacks_text(created: Sequence[Stack], specs: Sequence[StackSpec], folder: Pa
     by_name = {stack.spec.name: stack for stack in created}
     all_specs = {spec.name: spec for spec in (*specs, *(stack.spec for stack in created))}
     rows = tuple(_stack_row(spec, by_name.get(name)) for name, spec in all_specs.items())
-    return f"{text_table(Table(columns=columns, rows=rows))}\n\nin {folder}"
+    return Table(columns=columns, rows=rows)
 
 
-def ceilings_text(ceilings: Sequence[Ceiling]) -> str:
+def ceilings_table(ceilings: Sequence[Ceiling]) -> Table:
     """What the machine can do at best."""
     columns = (Column(title="what"), Column(title="best", is_number=True), Column(title="on"))
     rows = tuple(
         (one.name, _rate_text(one), f"{one.record.device_name} · {one.record.stack}")
         for one in ceilings
     )
-    return text_table(Table(columns=columns, rows=rows))
+    return Table(columns=columns, rows=rows)
 
 
 def _rate_text(ceiling: Ceiling) -> str:

@@ -245,7 +245,22 @@ def _summary(one: PassBreakdown) -> list[str]:
         f"{one.num_ops:,} ops, {one.num_kernels:,.0f} kernels",
         f"{format_bytes(live_bytes)} live at the peak, before allocator and context",
     ]
-    return lines + ([f"{format_duration(one.device_s)} busy"] if one.device_s is not None else [])
+    busy = [f"{format_duration(one.device_s)} busy"] if one.device_s is not None else []
+    return [*lines, *busy, *_waits(one)]
+
+
+def _waits(one: PassBreakdown) -> list[str]:
+    """How often the host waits, and where that is known what it costs.
+
+    A device with a missing fact has no times.
+    """
+    if not one.num_waits:
+        return []
+    times = "once" if one.num_waits == 1 else f"{one.num_waits:,} times"
+    text = f"the host waits {times} for the device (item(), cpu(), masks, tensors of lists)"
+    if one.waiting_frac is None or math.isnan(one.waiting_frac):
+        return [text]
+    return [f"{text}: without that {one.waiting_frac:.0%} of the pass is saved"]
 
 
 def _op_cells(op: OpShare) -> tuple[str, ...]:
