@@ -16,8 +16,10 @@ from tests.unit.parallel.links_of_tests import (
 
 from paceline.parallel import RankGroup, all_gather_s, all_reduce_s, reduce_scatter_s
 from paceline.parallel.collectives import collective_s, exchange_tokens_s
-from paceline.parallel.links import COLLECTIVES, LinkTable, load_coefficients
+from paceline.parallel.links import COLLECTIVES, TRANSFERS, LinkTable, load_coefficients
 
+#: Long enough that nothing but its bytes takes time.
+LONG = 1e13
 SIZES = (0.0, 8.0, 16e3, 1e6, 25e6, 1e9, 16e9)
 
 
@@ -56,6 +58,61 @@ def test_all_reduce_approaches_twice_the_message_over_the_rate() -> None:
     )
     seconds = all_reduce_s(size, group(1000, 1000, NVLINK, NOTHING))[0]
     assert seconds == pytest.approx(2 * size / rate, rel=2e-3)
+
+
+def rate(link: LinkTable, name: str) -> float:
+    """Bytes per second that long messages among many ranks reach."""
+    efficiency = load_coefficients().log_efficiency[link.kind_row[0], TRANSFERS.index(name), -1, -1]
+    return float(link.bytes_per_s[0] * np.exp(efficiency))
+
+
+def generic(bytes_per_s: float) -> LinkTable:
+    return LinkTable.from_links([make_link("any", kind="generic", bytes_per_s=bytes_per_s)])
+
+
+@pytest.mark.parametrize(
+    ("name", "frac"),
+    [
+        ("all_reduce", 2 * 7 / 8),
+        ("all_gather", 7 / 8),
+        ("reduce_scatter", 7 / 8),
+        ("all_to_all", 7 / 8),
+        ("send_recv", 1.0),
+    ],
+)
+def test_a_rank_sends_what_the_others_need_of_it(name, frac) -> None:
+    """Eight ranks, inside one node and with a node each."""
+    for link, members in (
+        (NVLINK, group(8, 8, NVLINK, NOTHING)),
+        (INFINIBAND, group(8, 1, NOTHING, INFINIBAND)),
+    ):
+        seconds = collective_s(name, LONG, members)[0]
+        assert seconds == pytest.approx(frac * LONG / rate(link, name), rel=1e-3)
+
+
+def test_an_all_to_all_crosses_each_link_with_what_lies_beyond_it() -> None:
+    """Of 64 ranks, 7 others share the node; 8 ranks of a node send 7/8 of their bytes out of it."""
+    slow, fast = generic(1e9), generic(1e18)
+    inside = collective_s("all_to_all", LONG, group(64, 8, slow, fast))[0]
+    assert inside == pytest.approx(7 / 64 * LONG / rate(slow, "all_to_all"), rel=1e-3)
+    between = group(64, 8, fast, slow)
+    crossing_s = 8 * 7 / 8 * LONG / rate(slow, "all_to_all")
+    assert collective_s("all_to_all", LONG, between)[0] == pytest.approx(crossing_s, rel=1e-3)
+    tokens = exchange_tokens_s(LONG, between, per_rank_frac=1.0, per_node_frac=0.5)[0]
+    assert tokens == pytest.approx(crossing_s / 2, rel=1e-3)
+
+
+def test_the_faster_level_hides_behind_the_slower_in_long_messages_alone() -> None:
+    def added_frac(size: float) -> float:
+        """What the links of a node add to those between, over what they take alone."""
+        slow, fast = (
+            all_gather_s(size, group(64, 8, generic(b), ETHERNET))[0] for b in (100e9, 1e18)
+        )
+        alone = [all_gather_s(s, group(8, 8, generic(100e9), NOTHING))[0] for s in (size, 0.0)]
+        return float((slow - fast) / (alone[0] - alone[1]))
+
+    assert 0.5 < added_frac(1e3) < 1.2
+    assert 0.0 <= added_frac(1e10) < 0.01
 
 
 def test_all_reduce_moves_the_bytes_of_a_scatter_and_a_gather() -> None:

@@ -4,9 +4,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.parallel.links_of_tests import ETHERNET, INFINIBAND, NOTHING, NVLINK, PCIE, SWITCH
+from tests.unit.parallel.links_of_tests import (
+    ETHERNET,
+    INFINIBAND,
+    NOTHING,
+    NVLINK,
+    PCIE,
+    SWITCH,
+    make_link,
+)
 
-from paceline.parallel import GradientProfile, RankGroup, all_reduce_s, data_parallel_step
+from paceline.parallel import (
+    GradientProfile,
+    LinkTable,
+    RankGroup,
+    all_reduce_s,
+    data_parallel_step,
+)
 from paceline.parallel.data_parallel import BUCKET_BYTES
 from paceline.parallel.failures import step_variation_frac, straggler_factor
 
@@ -50,6 +64,45 @@ def test_exposed_lies_between_the_last_bucket_and_everything(
             ranks, gradients=gradients, backward_s=backward_s, mid_s=2 * backward_s, profile=chosen
         )
         assert 0 <= found.exposed_communication_s[0] <= found.communication_s[0] * (1 + 1e-9)
+
+
+@given(st.floats(0.0, 1.0), st.floats(1e-4, 10.0), st.floats(1e3, 1e11))
+def test_what_is_ready_early_is_never_counted_as_time_won(
+    ready: float, backward_s: float, gradients: float
+) -> None:
+    """Backward goes on after the last gradient where the input of the first layer needs one."""
+    profile = GradientProfile.from_tensors(np.linspace(0.0, ready, 50), np.full(50, gradients / 50))
+    found = step(
+        8, gradients=gradients, backward_s=backward_s, mid_s=2 * backward_s, profile=profile
+    )
+    waiting_s = 2 * backward_s * (straggler_factor(8, step_variation_frac()) - 1)
+    assert found.exposed_communication_s[0] >= waiting_s * (1 - 1e-9)
+
+
+def test_nothing_is_sent_before_the_first_bucket_is_full() -> None:
+    num_buckets, backward_s = 20, 0.1
+    slow = step(
+        8, device=ETHERNET, gradients=float(num_buckets * BUCKET_BYTES), backward_s=backward_s,
+        mid_s=0.2,
+    )  # fmt: skip
+    waiting_s = 0.2 * (straggler_factor(8, step_variation_frac()) - 1)
+    sent_s, exposed_s = (
+        seconds[0] - waiting_s for seconds in (slow.communication_s, slow.exposed_communication_s)
+    )
+    assert exposed_s == pytest.approx(sent_s - backward_s * (1 - 1 / num_buckets))
+
+
+def test_splitting_parameters_sends_half_as_much_again() -> None:
+    """Rajbhandari et al., SC 2020, section 7.2: ZeRO-3 sends 1.5 times what data parallel does."""
+    ring = LinkTable.from_links([make_link("any", kind="generic")])
+    split = step(
+        8, gradients=1e12, parameter_bytes=1e12, device=ring, mid_s=1e-9, backward_s=0.0,
+        sharding="zero3",
+    )  # fmt: skip
+    reduce_s = all_reduce_s(1e12, RankGroup.of(8, 8, ring, NOTHING))[0]
+    assert split.communication_s[0] == pytest.approx(1.5 * reduce_s, rel=0.01)
+    assert split.exposed_communication_s[0] <= split.communication_s[0]
+    assert split.exposed_communication_s[0] == pytest.approx(split.communication_s[0], rel=0.02)
 
 
 def test_a_long_backward_hides_all_but_the_last_bucket() -> None:
