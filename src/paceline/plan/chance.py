@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from paceline.predict.intervals import Z_80 as Z_80
+from paceline.units import format_percent
 
 #: Standard deviations to the bound that holds in 95 of 100 cases: that of every predicted peak of
 #: memory.
@@ -45,6 +46,17 @@ def chance_below(limit: float, *, median: float, log_sigma: float) -> float:
     if log_sigma <= 0.0 or median <= 0.0:
         return 1.0 if median <= limit else 0.0
     return normal_cdf(math.log(limit / median) / log_sigma)
+
+
+def chance_text(chance: float) -> str:
+    """A chance in percent, never rounded to certainty.
+
+    >>> chance_text(0.9996), chance_text(0.71), chance_text(0.0)
+    ('>99 %', '71 %', '<1 %')
+    """
+    if chance > 0.99:
+        return ">99 %"
+    return "<1 %" if chance < 0.01 else format_percent(chance)
 
 
 def chance_words(chance: float) -> str:

@@ -10,6 +10,7 @@ import math
 
 from paceline.catalog.entities import Device, Link
 from paceline.dtypes import find_precision
+from paceline.plan.chance import chance_text
 from paceline.plan.choices import cell_of, place_of, planned_choice
 from paceline.plan.place_table import place_terms
 from paceline.plan.search import Search
@@ -18,6 +19,7 @@ from paceline.units import (
     format_bytes,
     format_count,
     format_duration,
+    format_percent,
     format_significant,
     format_usd,
 )
@@ -104,7 +106,7 @@ def _interruptions(search: Search, row: int) -> list[TracedFigure]:
         text = "on-demand and owned machines are taken not to be interrupted"
         return [_assumed("interruption_frac_per_month", frac, "0 %", text)]
     notes = "; ".join(place_terms(place, today=search.question.today).assumptions)
-    return [_fact("interruption_frac_per_month", frac, f"{frac:.0%}", notes)]
+    return [_fact("interruption_frac_per_month", frac, format_percent(frac), notes)]
 
 
 def _billing(search: Search, row: int) -> list[TracedFigure]:
@@ -277,7 +279,7 @@ def _memory(search: Search, row: int, choice: PlannedChoice) -> list[TracedFigur
     peak, capacity = choice.memory_bytes.mid, choice.memory_capacity_bytes
     return [
         _computed(
-            "chance_memory", choice.chance_memory, f"{choice.chance_memory:.1%}",
+            "chance_memory", choice.chance_memory, chance_text(choice.chance_memory),
             "chance that the log-normal peak stays below the capacity",
             "memory_bytes", "memory_capacity_bytes",
         ),

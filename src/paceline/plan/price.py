@@ -21,7 +21,7 @@ from paceline.plan.interruption import (
 from paceline.plan.own_machines import OWN
 from paceline.planfile import Interval
 from paceline.shipped import shipped_rows
-from paceline.units import DAY_S, HOUR_S
+from paceline.units import DAY_S, HOUR_S, format_percent
 
 Term = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
 #: Every way of paying.
@@ -241,7 +241,7 @@ def _price(
     years = term.removeprefix("reserved-")
     discount = row.get(f"reserved_{years}_discount_frac", "")
     frac = _known(float(discount) if discount else None, offer, term)
-    note = f"{term}: {frac:.0%} below on-demand over the whole term ({row['source']})"
+    note = f"{term}: {format_percent(frac)} below on-demand over the whole term ({row['source']})"
     return on_demand * (1 - frac), offer.priced_on, (note,)
 
 
@@ -273,7 +273,7 @@ def _band(offer: Offer, term: Term) -> tuple[tuple[float, float, float], tuple[s
     if offer.interruption_frac_per_month is None:
         return (0.0, 0.2, 0.4), ("interruptions: 20 % a month assumed, no figure published",)
     low, high = offer.interruption_frac_per_month
-    note = f"interruptions: {low:.0%} to {high:.0%} of machines a month"
+    note = f"interruptions: {format_percent(low)} to {format_percent(high)} of machines a month"
     return (low, (low + high) / 2, high), (note,)
 
 
