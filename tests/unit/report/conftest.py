@@ -5,32 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.unit.deploy import plans
 
-from paceline.planfile import (
-    Interval,
-    PlanFile,
-    PlannedChoice,
-    PlannedPlace,
-    PlannedWorkload,
-    RejectedChoice,
-)
+from paceline.planfile import Interval, PlanFile, RejectedChoice
 
 
 def around(mid: float, share: float = 0.1) -> Interval:
     return Interval(low=mid * (1 - share), mid=mid, high=mid * (1 + share))
 
 
-_PLACE = PlannedPlace(
+_PLACE = plans.place(
     offer="lambda/gpu_1x_a100_sxm4",
     cloud="Lambda",
     instance_type="gpu_1x_a100_sxm4",
-    region="us-east-1",
-    is_spot=False,
     usd_per_hour=1.29,
     priced_on="2026-10-03",
     source="the provider's price page",
-    device="A100 SXM4 40GB",
-    num_nodes=1,
     devices_per_node=1,
     num_vcpus_per_node=30,
     host_memory_bytes_per_node=200e9,
@@ -38,16 +28,11 @@ _PLACE = PlannedPlace(
     network_bytes_per_s=None,
     interruption_frac_per_month=None,
 )
-_CHOICE = PlannedChoice(
+_CHOICE = plans.choice(
     place=_PLACE,
     strategy="dp1",
     batch_per_device=512,
-    microbatches=1,
     global_batch=512,
-    precision="bf16",
-    compiler="compiled",
-    checkpointing="none",
-    channels_last=True,
     stack=None,
     step_s=around(0.241),
     samples_per_s=around(2121.0),
@@ -57,15 +42,11 @@ _CHOICE = PlannedChoice(
     energy_j_per_sample=0.15,
     power_w=330.0,
     memory_bytes=around(20e9),
-    memory_capacity_bytes=40e9,
     parallel_efficiency_frac=1.0,
-    latency_s=None,
-    ttft_s=None,
     chance_time=0.995,
-    chance_cost=None,
     chance_memory=0.999,
-    bound="compute",
     reason="the cheapest that meets the deadline",
+    num_devices=1,
 )
 
 
@@ -85,31 +66,15 @@ def plan() -> PlanFile:
         ),
         replace(_CHOICE, place=eight, num_devices=8, strategy="dp8", label="fastest"),
     )
-    return PlanFile(
-        schema_version=1,
-        paceline_version="0.1.0",
-        catalog_version="2026-11",
+    return plans.plan(
+        *choices,
         calibration="builtin-1",
-        created_on="2026-11-20",
         assumptions=(
             "the reference job: 1,281,167 images × 90 epochs",
             "224×224, SGD, the input is fed from local NVMe",
         ),
-        workload=PlannedWorkload(
-            model="resnet50",
-            title="ResNet-50",
-            task="train",
-            sample_unit="images",
-            seq=1,
-            num_parameters=25_557_032,
-            num_samples=1_281_167,
-            num_epochs=90,
-            optimizer="sgd",
-            job="1,281,167 images × 90 epochs",
-        ),
-        goal={"deadline": "24h"},
+        workload=plans.workload(optimizer="sgd", job="1,281,167 images × 90 epochs"),
         goal_text="done within 24 h (chance ≥ 80 %), cheapest first",
-        choices=choices,
         rejected=(
             RejectedChoice(
                 name="Vast 1×H100",
