@@ -24,7 +24,9 @@ _SAME_SIZES = re.compile(
 #: Targets of accuracy and scenarios of MLPerf Inference.
 _MLPERF = re.compile(r"-(99(\.9)?|interactive|offline|server)+$")
 #: Endings of language models that tables of image models never have.
-_TRAININGS = re.compile(r"[-_ ](instruct|chat|it|hf|awq|gptq|fp8|storywriter|\d{4})$", re.IGNORECASE)
+_TRAININGS = re.compile(
+    r"[-_ ](instruct|chat|it|hf|awq|gptq|fp8|storywriter|\d{4})$", re.IGNORECASE
+)
 #: Beams that are stated settle what a refused model leaves open.
 _BEAM = re.compile(r"\bbeam=\d")
 #: Names under which timm publishes: lower case, digits and underscores, then perhaps its weights.
