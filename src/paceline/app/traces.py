@@ -82,20 +82,16 @@ def break_down_workload(
         InvalidInputError: A batch or number of ops below one, or settings that cannot be read.
         UnknownNameError: No such device, precision, compiler or setting.
     """
-    for name, number in (("batch", batch), ("number of ops", top), ("length", seq or 1)):
-        if number < 1:
-            raise InvalidInputError(f"a {name} of {number} cannot be", hint="give at least 1")
+    _check_counts(batch=batch, ops=top, length=1 if seq is None else seq)
     configuration, table = _configured(device, precision, compiler)
     base = _checked(read_settings(rewrite, configuration))
-    length = seq or workload.default_seq
-    shown = [_Shown.of(one, base, table, batch=batch, seq=length) for one in workload.passes]
-    comparisons: tuple[PassComparison, ...] = ()
-    if compare:
-        other = _checked(read_settings(compare, base))
-        others = [_Shown.of(one, other, table, batch=batch, seq=length) for one in workload.passes]
-        comparisons = tuple(
-            compare_passes(one.whole, two.whole) for one, two in zip(shown, others, strict=True)
-        )
+    length = workload.default_seq if seq is None else seq
+
+    def shown_in(settings: Configuration) -> list[_Shown]:
+        return [_Shown.of(one, settings, table, batch=batch, seq=length) for one in workload.passes]
+
+    shown = shown_in(base)
+    others = shown_in(_checked(read_settings(compare, base))) if compare else []
     return Trace(
         model=workload.name,
         title=workload.title,
@@ -113,7 +109,9 @@ def break_down_workload(
         ),
         positions=tuple(one.position for one in shown if one.position is not None),
         compared_with=compare,
-        comparisons=comparisons,
+        comparisons=tuple(
+            compare_passes(one.whole, two.whole) for one, two in zip(shown, others, strict=False)
+        ),
     )
 
 
@@ -171,6 +169,12 @@ def _position(
     if np.isnan(peak) or np.isnan(bandwidth):
         return None
     return roofline_position(whole, peak_flop_per_s=peak, memory_bytes_per_s=bandwidth)
+
+
+def _check_counts(*, batch: int, ops: int, length: int) -> None:
+    for name, number in (("batch", batch), ("number of ops", ops), ("length", length)):
+        if number < 1:
+            raise InvalidInputError(f"a {name} of {number} cannot be", hint="give at least 1")
 
 
 def _checked(configuration: Configuration) -> Configuration:
