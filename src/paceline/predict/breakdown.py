@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from paceline.predict.calibration import Calibration, builtin_calibration
 from paceline.predict.devices import DeviceTable
+from paceline.predict.host import waits_of
 from paceline.predict.kernels import RowShapes, RowTimes, evaluate_shapes
 from paceline.predict.prediction import Points
+from paceline.predict.step import predict_pass
 from paceline.predict.sustained import steady_row_times
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import DIM_NAMES, FloatArray, OpKind, Owner, Phase, monomials
@@ -77,6 +79,8 @@ class PassBreakdown:
         seq: Sequence or past length.
         num_ops: Operations in execution order.
         num_kernels: Kernels they launch.
+        num_waits: How often the host waits for the device within the pass.
+        waiting_frac: Share of the pass that is lost so; None without a device, as below.
         num_parameters: Of the model.
         num_trainable_parameters: Those that receive gradients.
         flop: Of the pass.
@@ -93,6 +97,8 @@ class PassBreakdown:
     seq: int
     num_ops: int
     num_kernels: float
+    num_waits: int
+    waiting_frac: float | None
     num_parameters: int
     num_trainable_parameters: int
     flop: float
@@ -138,6 +144,8 @@ def break_down(
         seq=seq,
         num_ops=len(costs.order),
         num_kernels=float(costs.count @ costs.num_kernels),
+        num_waits=len(waits_of(lowered)),
+        waiting_frac=_waiting_frac(lowered, device, points, calibration),
         num_parameters=lowered.num_parameters,
         num_trainable_parameters=lowered.num_trainable_parameters,
         flop=float(flop.sum()),
@@ -150,6 +158,21 @@ def break_down(
         ),
         memory=memory_by_owner(lowered, points),
     )
+
+
+def _waiting_frac(
+    lowered: LoweredPass,
+    device: DeviceTable | None,
+    points: Points,
+    calibration: Calibration | None,
+) -> float | None:
+    """Share of the pass that would be saved if the host never waited within it."""
+    if device is None:
+        return None
+    if not waits_of(lowered).size:
+        return 0.0
+    whole = predict_pass(lowered, device, points, calibration=calibration)
+    return float(whole.wait_s[0, 0] / whole.mid_s[0, 0])
 
 
 def memory_by_owner(lowered: LoweredPass, points: Points) -> tuple[OwnerBytes, ...]:

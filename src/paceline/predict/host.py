@@ -40,11 +40,12 @@ def wait_costs() -> WaitCosts:
 def waits_of(lowered: LoweredPass) -> npt.NDArray[np.intp]:
     """Ops, by their place in execution order, after which the host waits for the device.
 
-    A processor that runs the ops itself has nobody to wait for.
+    A processor that runs the ops itself has nobody to wait for, and an engine that serves has code
+    of its own.
     """
-    costs = lowered.costs
+    costs, configuration = lowered.costs, lowered.configuration
     is_wait = costs.kind == OpKind.HOST_WAIT
-    if lowered.configuration.platform == "cpu" or not is_wait.any():
+    if configuration.platform == "cpu" or configuration.is_served or not is_wait.any():
         return np.zeros(0, dtype=np.intp)
     return np.flatnonzero(is_wait[costs.order])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -250,17 +251,14 @@ def _summary(one: PassBreakdown) -> list[str]:
 
 
 def _waits(one: PassBreakdown) -> list[str]:
-    """How often the host waits, and where that is known what it costs.
-
-    A device with a missing fact has no times.
-    """
+    """How often the host waits, and what that costs on a device whose facts are known."""
     if not one.num_waits:
         return []
     times = "once" if one.num_waits == 1 else f"{one.num_waits:,} times"
-    text = f"the host waits {times} for the device (item(), cpu(), masks, tensors of lists)"
+    text = f"the host waits {times} for the device"
     if one.waiting_frac is None or math.isnan(one.waiting_frac):
         return [text]
-    return [f"{text}: without that {one.waiting_frac:.0%} of the pass is saved"]
+    return [f"{text}: {format_percent(one.waiting_frac)} of the pass is lost"]
 
 
 def _op_cells(op: OpShare) -> tuple[str, ...]:
