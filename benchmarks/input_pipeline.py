@@ -52,6 +52,7 @@ CALIBRATED_ON = ("jpeg", 500, 375, 1)
 
 
 def image(width: int, height: int, seed: int) -> np.ndarray:
+    """A picture that compresses about as photographs do."""
     generator = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width]
     total = np.stack([(x / width), (y / height), (x + y) / (width + height)], axis=-1) * 120
@@ -65,6 +66,7 @@ def image(width: int, height: int, seed: int) -> np.ndarray:
 
 
 def encode(pixels: np.ndarray, encoding: str) -> bytes:
+    """The picture as a file of that encoding."""
     buffer = io.BytesIO()
     if encoding == "raw":
         np.save(buffer, pixels)
@@ -91,6 +93,7 @@ class Images(Dataset[torch.Tensor]):
 
 
 def decode(data: bytes, encoding: str) -> np.ndarray:
+    """Pixels of a file."""
     if encoding == "raw":
         return np.asarray(np.load(io.BytesIO(data)))
     picture = Image.open(io.BytesIO(data)).convert("RGB")
@@ -98,6 +101,7 @@ def decode(data: bytes, encoding: str) -> np.ndarray:
 
 
 def resize(pixels: np.ndarray) -> np.ndarray:
+    """The centre, at the size that models take."""
     picture = Image.fromarray(pixels)
     side = min(picture.size)
     left, top = (picture.size[0] - side) // 2, (picture.size[1] - side) // 2
@@ -106,6 +110,7 @@ def resize(pixels: np.ndarray) -> np.ndarray:
 
 
 def to_float(pixels: np.ndarray) -> torch.Tensor:
+    """Normalised float32, channels first."""
     tensor = torch.from_numpy(pixels.copy()).permute(2, 0, 1).to(torch.float32)
     return tensor.div_(255).sub_(0.45).div_(0.225)
 
@@ -125,6 +130,7 @@ def best_s(function: Callable[[Thing], object], things: Sequence[Thing]) -> floa
 
 
 def files(folder: Path, encoding: str, width: int, height: int) -> list[Path]:
+    """Files of generated pictures."""
     paths = []
     for seed in range(NUM_IMAGES if width < 1000 else 24):
         path = folder / f"{width}x{height}-{seed}.{encoding}"
@@ -141,6 +147,7 @@ def least_squares(features: list[list[float]], times: list[float]) -> np.ndarray
 
 
 def fit() -> None:
+    """Measure stages and write ``stage_costs.csv``."""
     torch.set_num_threads(1)
     rows = [stage(f"decode-{encoding}", *decode_costs(encoding)) for encoding in ENCODINGS]
     sides = (96, 160, 256, 320, 480, 768, 1200)  # not 224: no resize at all
@@ -153,10 +160,12 @@ def fit() -> None:
 
 
 def squares(side: int) -> list[np.ndarray]:
+    """Square pictures of one side."""
     return [image(side, side, seed) for seed in range(NUM_COLD)]
 
 
 def decode_costs(encoding: str) -> np.ndarray:
+    """Seconds per file, byte and pixel."""
     features, times = [], []
     for width, height in (
         (160, 120),
@@ -173,6 +182,7 @@ def decode_costs(encoding: str) -> np.ndarray:
 
 
 def per_pixel(sides: tuple[int, ...], times: list[float]) -> tuple[float, float, float]:
+    """Seconds per call and pixel; none per byte."""
     fixed_s, s_per_pixel = least_squares([[1.0, float(s * s)] for s in sides], times)
     return fixed_s, 0.0, s_per_pixel
 
@@ -229,11 +239,13 @@ def worker_pids(batches: Any) -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
+    """Processor seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def stage(name: str, fixed_s: float, s_per_byte: float, s_per_pixel: float) -> Row:
+    """One row of ``stage_costs.csv``."""
     return {
         "stage": name,
         "fixed_s": f"{fixed_s:.4g}",
@@ -245,6 +257,7 @@ def stage(name: str, fixed_s: float, s_per_byte: float, s_per_pixel: float) -> R
 
 
 def write(path: Path, rows: list[Row]) -> None:
+    """Write rows that all have the keys of the first."""
     path.parent.mkdir(exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
@@ -253,6 +266,7 @@ def write(path: Path, rows: list[Row]) -> None:
 
 
 def cpu_name() -> str:
+    """The processor, as it names itself."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     names = [x.split(":", 1)[1].strip() for x in text.splitlines() if x.startswith("model name")]
     return names[0] if names else platform.processor()
@@ -289,6 +303,7 @@ def waited_s(pid: int) -> float:
 
 
 def measure() -> None:
+    """Measure every pipeline and write the table."""
     rows = []
     with tempfile.TemporaryDirectory() as name:
         for encoding in ENCODINGS:
@@ -324,10 +339,12 @@ def predicted() -> list[Row]:
 
 
 def identity(row: Row) -> tuple[Encoding, int, int, int]:
+    """What tells one pipeline from another."""
     return row["encoding"], int(row["width"]), int(row["height"]), int(row["num_workers"])
 
 
 def pipeline(row: Row) -> InputPipeline:
+    """The measured pipeline, as the predictor takes it."""
     encoding, width, height, num_workers = identity(row)
     sample = SampleFormat(
         encoding=encoding, width=width, height=height, disk_bytes=float(row["disk_bytes"])
@@ -336,6 +353,7 @@ def pipeline(row: Row) -> InputPipeline:
 
 
 def report_lines(rows: list[Row]) -> list[str]:
+    """The page, line by line."""
     first = rows[0]
     lines = [
         "# Input pipelines: predicted against measured",
@@ -370,6 +388,7 @@ def report_lines(rows: list[Row]) -> list[str]:
 
 
 def report() -> None:
+    """Write and print the page."""
     REPORT.write_text("\n".join(report_lines(predicted())) + "\n", encoding="utf-8")
     print(REPORT.read_text(encoding="utf-8"))
 

@@ -31,6 +31,7 @@ NUM_CELLS = 8
 
 
 def main(num_kills: int) -> int:
+    """Kill and resume; 1 where the table differs."""
     generator = random.Random(7)
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PACELINE_STORE": folder, "OMP_NUM_THREADS": "1"}

@@ -43,6 +43,7 @@ SPLITS: Sequence[Split] = (
 
 
 def main(folder: Path) -> None:
+    """Print errors by split, and cell by cell."""
     records = Store(folder).read().records
     start = start_model(summarize_ceilings([r for r in records if r.source == SOURCE]))
     assert start is not None, "the store has no ceilings"

@@ -57,6 +57,7 @@ TIMM_WARM_STEPS, TIMM_STEPS = 10, 40
 
 
 def main(num_rounds: int, part: str) -> None:
+    """Print a line per model and peer."""
     torch.set_num_threads(1)
     peers = {"torch.utils.benchmark": theirs, "timm benchmark.py": timms}
     print(f"| case | against | ms/step | ratio | 90 % interval of {num_rounds} rounds | harness |")
@@ -74,6 +75,7 @@ def main(num_rounds: int, part: str) -> None:
 
 
 def report(name: str, peer: str, pairs: Sequence[tuple[float, float]], added_s: float) -> None:
+    """Print one line."""
     low, high = bootstrap(pairs)
     own_s, step_s = (statistics.median(column) for column in zip(*pairs, strict=True))
     print(
@@ -84,6 +86,7 @@ def report(name: str, peer: str, pairs: Sequence[tuple[float, float]], added_s: 
 
 
 def make_step(model: torch.nn.Module, inputs: torch.Tensor, *, is_training: bool) -> Step:
+    """A training step or a forward pass of the model."""
     model.train(is_training)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
     targets = torch.zeros(len(inputs), dtype=torch.int64)
@@ -101,12 +104,14 @@ def make_step(model: torch.nn.Module, inputs: torch.Tensor, *, is_training: bool
 
 
 def ours(step: Step, seconds: float) -> float:
+    """Median step of our own loop."""
     settings = {**SETTINGS, "min_s": seconds}
     result = engine.time_steps(step, lambda: None, settings, lambda **event: None)
     return float(statistics.median(result["samples_s"]))
 
 
 def theirs(step: Step, seconds: float) -> float:
+    """Median step of PyTorch's timer."""
     timer = Timer(stmt="step()", globals={"step": step}, num_threads=1)
     return timer.blocked_autorange(min_run_time=seconds).median
 

@@ -50,6 +50,7 @@ class Figure:
 
     @property
     def holds(self) -> bool:
+        """Whether the figure meets its target."""
         return self.value >= self.target if self.is_rate else self.value <= self.target
 
 
@@ -81,6 +82,7 @@ def _quiet(folder: str) -> list[tuple[object, ...]]:
 
 
 def process_figures() -> list[Figure]:
+    """Time and memory of whole processes."""
     plan_file = str(Path(tempfile.gettempdir()) / "paceline-speed-plan.yaml")
     plan_s, plan_bytes = whole_process("-m", "paceline", "plan", "resnet50", "-o", plan_file)
     import_s, _ = whole_process("-c", "import paceline")
@@ -152,6 +154,7 @@ def candidates_per_s() -> list[Figure]:
 
 
 def median_s(work: Callable[[], object]) -> float:
+    """Median seconds of a call, after one that warms up."""
     work()
     seconds = []
     for _ in range(NUM_RUNS):
@@ -162,6 +165,7 @@ def median_s(work: Callable[[], object]) -> float:
 
 
 def table(figures: list[Figure]) -> str:
+    """The page."""
     rows = [
         f"| {f.name} | {_shown(f.value)} {f.unit} | {'≥' if f.is_rate else '≤'} "
         f"{_shown(f.target)} {f.unit} | {'yes' if f.holds else '**no**'} | {f.note} |"
@@ -195,6 +199,7 @@ def _cpu() -> str:
 
 
 def main() -> int:
+    """Measure, print and write; 1 where a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--print-only", action="store_true", help="leave speed.md as it is")
     arguments = parser.parse_args()

@@ -33,6 +33,7 @@ framework.
 
 
 def main() -> None:
+    """Time every command and write the page."""
     with tempfile.TemporaryDirectory() as folder:
         cli = [sys.executable, "-m", "paceline"]
         subprocess.run([*cli, *_PLAN], cwd=folder, check=True, capture_output=True)

@@ -28,6 +28,7 @@ CASES = (
 
 
 def main() -> None:
+    """Measure every case and print the page."""
     catalog = load_catalog()
     device = find_device(catalog, "H100 SXM5 80GB")
     assert device.memory_bytes

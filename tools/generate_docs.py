@@ -49,6 +49,7 @@ def pages() -> Mapping[str, str]:
 
 
 def cli_page() -> str:
+    """The help of every command."""
     sections = [
         "# Command line",
         "Written by `make docs` from the program itself. Exit status: 0 done, 2 a mistake in what "
@@ -68,6 +69,7 @@ def help_texts(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
 
 
 def api_page() -> str:
+    """Signature and docstring of everything public."""
     sections = ["# Python API", "Written by `make docs` from signatures and docstrings."]
     names = (name for name in paceline.__all__ if not name.startswith("_"))
     for name in sorted(names, key=lambda name: (name[0].isupper(), name)):
@@ -98,6 +100,7 @@ def _with_star(signature: inspect.Signature) -> Iterator[object]:
 
 
 def devices_page() -> str:
+    """Every device."""
     catalog = load_catalog()
     table = markdown_table(device_table(catalog.devices))
     return (
@@ -108,6 +111,7 @@ def devices_page() -> str:
 
 
 def offers_page() -> str:
+    """Every offer."""
     catalog = load_catalog()
     table = markdown_table(offer_table(catalog.offers))
     return (
@@ -167,6 +171,7 @@ def _title(page: Path) -> str:
 
 
 def main() -> int:
+    """Write every page."""
     REFERENCE.mkdir(parents=True, exist_ok=True)
     for page in PAGES_WITH_OUTPUT:
         text = with_fresh_scoreboard(page.read_text(encoding="utf-8"))

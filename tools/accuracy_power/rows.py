@@ -33,6 +33,7 @@ def published(folder: Path, table: str) -> pd.DataFrame:
 
 
 def number_in(text: pd.Series, pattern: str) -> pd.Series:
+    """The number that a pattern finds in each text."""
     return pd.to_numeric(text.str.extract(pattern)[0])
 
 

@@ -38,11 +38,13 @@ def si(text: str, factor: float) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
+    """Rows of a CSV file."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows that all have the keys of the first."""
     rows = list(rows)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
@@ -70,6 +72,7 @@ def default_names(names_by_family: Mapping[str, list[str]]) -> set[str]:
 
 
 def convert_devices(rows: list[Row]) -> list[Row]:
+    """Devices in SI units, each with its family and whether it stands for it."""
     families: dict[str, list[str]] = {}
     for row in rows:
         families.setdefault(family_of(row["name"]), []).append(row["name"])
@@ -78,6 +81,7 @@ def convert_devices(rows: list[Row]) -> list[Row]:
 
 
 def convert_device(row: Row, *, is_default: bool) -> Row:
+    """One device."""
     checked = row["checked_fields"].strip()
     gen, lanes = row["pcie_gen"], row["pcie_lanes"]
     pcie = str(PCIE_LANE_BYTES_PER_S[int(float(gen))] * int(float(lanes))) if gen and lanes else ""
@@ -117,12 +121,14 @@ def convert_device(row: Row, *, is_default: bool) -> Row:
 
 
 def confidence_of(row: Row) -> str:
+    """``checked`` where a second source agrees, ``recalled`` where nothing was read again."""
     if row.get("checked_fields", "").strip():
         return "checked"
     return "recalled" if "recalled" in row["source"] + row["note"] else "read"
 
 
 def device_kind(row: Row) -> str:
+    """``cpu``, ``gpu``, ``tpu`` or ``npu``."""
     if row["device_kind"] == "cpu":
         return "cpu"
     if row["vendor"] == "Google":
@@ -157,10 +163,12 @@ def fabric_of(row: Row) -> str:
 
 
 def matching(pattern: str, text: str) -> str:
+    """The text where it has that form, else nothing."""
     return text if re.fullmatch(pattern, text) else ""
 
 
 def month(text: str) -> str:
+    """First day of a month; empty where the text is none."""
     return f"{text}-01" if re.fullmatch(r"\d{4}-\d{2}", text) else ""
 
 
@@ -168,10 +176,12 @@ def month(text: str) -> str:
 
 
 def convert_offers(rows: list[Row]) -> list[Row]:
+    """Offers in SI units."""
     return [convert_offer(row) for row in rows]
 
 
 def convert_offer(row: Row) -> Row:
+    """One offer."""
     low, high = CHOICES["interruption_bands"].get(row["spot_interruption_band"], ["", ""])
     retired = row["retired"].startswith("yes")
     note, price_text = row["note"], row["price_date"]
@@ -215,6 +225,7 @@ def device_count(row: Row) -> str:
 
 
 def network_kind(rdma: str) -> str:
+    """The fabric that a column on RDMA names."""
     found = re.search(r"EFA|IB|InfiniBand|RoCE|TCPXO|TCPX", rdma)
     kinds = {"EFA": "efa", "IB": "infiniband", "InfiniBand": "infiniband", "RoCE": "roce",
              "TCPXO": "tcpxo", "TCPX": "tcpx"}  # fmt: skip
@@ -250,10 +261,12 @@ def convert_links(rows: list[Row]) -> list[Row]:
 
 
 def link_rate(row: Row) -> str:
+    """Rate per direction of a node, else of a device."""
     return row["per_direction_gbs_node"] or row["per_direction_gbs_per_device"]
 
 
 def convert_link(row: Row) -> Row:
+    """One link."""
     kind = CHOICES["link_kinds"].get(row["link_type"], row["link_type"])
     latency = latency_of(row, kind)
     return {
@@ -273,6 +286,7 @@ def convert_link(row: Row) -> Row:
 
 
 def measured_note(row: Row) -> str:
+    """What was measured on a link, by whom, in words."""
     parts = (
         row["measured_collective"],
         row["measured_busbw_gbs"] and f"{row['measured_busbw_gbs']} GB/s",
@@ -312,10 +326,12 @@ UNITS = {
 
 
 def convert_ownership(rows: list[Row]) -> list[Row]:
+    """Costs of owning in SI units."""
     return [convert_ownership_fact(row) for row in rows]
 
 
 def convert_ownership_fact(row: Row) -> Row:
+    """One cost, its unit in the name."""
     unit, factor = UNITS[row["unit"]]
     return {
         "category": row["category"],
@@ -333,6 +349,7 @@ def convert_ownership_fact(row: Row) -> Row:
 
 
 def main(arguments: list[str]) -> None:
+    """Write the four tables."""
     folder = Path(arguments[0])
     out = Path(arguments[1]) if len(arguments) > 1 else DATA_FOLDER
     out.mkdir(parents=True, exist_ok=True)

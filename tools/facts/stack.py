@@ -29,6 +29,7 @@ Row = dict[str, str]
 
 
 def main(reference: Path) -> None:
+    """Write every table."""
     tables = {path.stem: _read(path) for path in sorted(reference.glob("*.csv"))}
     builds = [*_torch_builds(tables), *_tensorflow_builds(tables), *_jax_builds(tables)]
     builds += [*_rocm_builds(tables)]

@@ -24,6 +24,7 @@ LAPTOP_REMARK = "boost clock of the reference power; laptop makers set the power
 
 
 def wanted(spec: GPUSpecification, taken: set[str]) -> bool:
+    """Whether a card is listed in the choices, complete, and in no other table."""
     listed = spec.generation in CHOICES["generations"] or spec.name in CHOICES["more_names"]
     skipped = re.search(CHOICES["skip_name"], spec.name) or spec.name in CHOICES["same_as"]
     complete = spec.memory_size_gb and spec.single_float_performance_gflop_s
@@ -31,20 +32,24 @@ def wanted(spec: GPUSpecification, taken: set[str]) -> bool:
 
 
 def key(name: str) -> str:
+    """Letters and digits of a name, by which cards are told apart."""
     return "".join(c for c in name.lower() if c.isalnum())
 
 
 def display_name(spec: GPUSpecification) -> str:
+    """The name as the catalogue spells it."""
     name = spec.name.replace(" Generation", "").replace(" Mobile", " Laptop")
     return re.sub(r"(\d) GB", r"\1GB", name)
 
 
 def family_of(name: str) -> str:
+    """The name that variants share."""
     bare = re.sub(r"\b(GeForce|Tesla|Radeon Instinct|Radeon) ", "", re.sub(r" \d+GB", "", name))
     return re.sub(r" (PCIe|GDDR6X?)$", "", bare)
 
 
 def card_row(spec: GPUSpecification, rates: list[Row]) -> Row:
+    """One card in SI units."""
     architecture = CHOICES["architectures"].get(spec.architecture, spec.architecture)
     return {
         "name": display_name(spec),
@@ -87,10 +92,12 @@ def page_of(spec: GPUSpecification) -> str:
 
 
 def cell(value: float | None, factor: float) -> str:
+    """A figure in SI units; empty where it is not known."""
     return si(str(value), factor) if value else ""
 
 
 def card_class(spec: GPUSpecification) -> str:
+    """``laptop``, ``datacenter``, ``consumer`` or ``workstation``, by its name."""
     if re.search(r"Mobile|\bMX\d", spec.name) or re.search(r"Mobile|-M", spec.generation):
         return "laptop"
     if spec.name.startswith(("Tesla", "Radeon Instinct")):
@@ -100,11 +107,13 @@ def card_class(spec: GPUSpecification) -> str:
 
 
 def compute_capability(spec: GPUSpecification) -> str:
+    """As CUDA counts it; empty without CUDA."""
     major, minor = spec.cuda_major_version, spec.cuda_minor_version
     return f"{major}.{minor or 0}" if major else ""
 
 
 def num_sms(spec: GPUSpecification) -> int | None:
+    """Multiprocessors, or what the maker calls by another name."""
     if spec.streaming_multiprocessors:
         return int(spec.streaming_multiprocessors)
     per_sm = CHOICES["shading_units_per_sm"].get(spec.manufacturer)
@@ -112,6 +121,7 @@ def num_sms(spec: GPUSpecification) -> int | None:
 
 
 def peaks(spec: GPUSpecification, architecture: str, rates: list[Row]) -> Row:
+    """Dense peaks by format."""
     fp32, half = spec.single_float_performance_gflop_s, spec.half_float_performance_gflop_s
     found = {"fp32": cell(fp32, 1e9), "fp16_vector": cell(half, 1e9)}
     if half and fp32 and half > 1.5 * fp32:
@@ -122,6 +132,7 @@ def peaks(spec: GPUSpecification, architecture: str, rates: list[Row]) -> Row:
 
 
 def matrix_peaks(spec: GPUSpecification, architecture: str, rates: list[Row]) -> Row:
+    """Peaks of matrix units from multiprocessors, clock and rates of the architecture."""
     sms, clock_mhz = num_sms(spec), spec.boost_clock_mhz
     if not sms or not clock_mhz or (spec.manufacturer == "NVIDIA" and not spec.tensor_cores):
         return {}
@@ -135,6 +146,7 @@ def matrix_peaks(spec: GPUSpecification, architecture: str, rates: list[Row]) ->
 
 
 def pcie(bus: str) -> str:
+    """Bytes per second of a slot."""
     found = re.fullmatch(r"PCIe (\d)\.0 x(\d+)", bus)
     return si(str(PCIE_LANE_BYTES_PER_S.get(int(found[1]), 0) * int(found[2])), 1) if found else ""
 
@@ -154,11 +166,13 @@ def with_defaults(
 
 
 def plainness(row: Row, launched_on: str) -> tuple[bool, str, float]:
+    """Sorts the member that stands for a family first."""
     is_plain = family_of(row["name"]) in row["name"] and "GB" not in row["name"]
     return not is_plain, launched_on, -float(row["memory_bytes"])
 
 
 def main() -> None:
+    """Write ``devices_long_tail.csv``."""
     curated = [r for n in ("devices.csv", "devices_added.csv") for r in read_rows(DATA_FOLDER / n)]
     rates = read_rows(DATA_FOLDER / "architecture_rates.csv")
     taken = {key(row["name"]) for row in curated}

@@ -1,0 +1,1 @@
+"""The fit of the shipped coefficients, and of the constants that stand beside them."""

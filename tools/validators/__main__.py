@@ -39,6 +39,7 @@ REAL = """
 
 
 def main() -> int:
+    """Check all targets and write the page; 1 where one disagrees."""
     harness.create()
     rows, all_right = [], True
     for target in harness.CHECKERS:
