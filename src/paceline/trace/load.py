@@ -223,5 +223,5 @@ def _check_sizes(seq: int | None, image_size: int | None) -> None:
     for what, value in (("sequence length", seq), ("image size", image_size)):
         if value is not None and value < 1:
             raise InvalidInputError(
-                f"{value} cannot be the {what}", hint="give a whole number above zero"
+                f"the {what} of {value} is not above zero", hint="give 1 or more"
             )
