@@ -199,8 +199,7 @@ def _search(
 def _held_s(search: Search, stay: Stay) -> FloatArray:
     """Paid time of each machine of a candidate, in whole granules of the provider."""
     places = search.places
-    is_owned = np.array([place.is_owned for place in search.found.places], dtype=bool)
-    each_s = np.where(is_owned, 0.0, SearchOptions().setup_s) + stay.each_s
+    each_s = np.where(places.is_owned, 0.0, SearchOptions().setup_s) + stay.each_s
     granules = np.ceil(np.round(each_s / places.granularity_s, 9))
     paid_s = np.maximum(granules * places.granularity_s, places.minimum_s)
     return np.asarray(stay.num_times * paid_s[search.candidates.place])

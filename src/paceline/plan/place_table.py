@@ -33,6 +33,7 @@ class PlaceTable:
         has_device_link: Whether devices of a machine can exchange gradients.
         has_node_link: Whether several machines can work together.
         is_ranked: Whether the price is fresh enough to be ranked.
+        is_owned: Whether it is the user's own, of which there is one.
         is_joined: Whether it is two machines that share every batch.
         setup_s: Paid time before work begins; none on an owned machine.
         granularity_s: Paid time is rounded up to a multiple of it.
@@ -53,6 +54,7 @@ class PlaceTable:
     has_device_link: BoolArray
     has_node_link: BoolArray
     is_ranked: BoolArray
+    is_owned: BoolArray
     is_joined: BoolArray
     setup_s: FloatArray
     granularity_s: FloatArray
@@ -85,6 +87,7 @@ class PlaceTable:
             has_device_link=has_device_link,
             has_node_link=np.zeros(num, dtype=bool),
             is_ranked=np.zeros(num, dtype=bool),
+            is_owned=np.zeros(num, dtype=bool),
             is_joined=np.zeros(num, dtype=bool),
             setup_s=zeros,
             granularity_s=np.ones(num),
@@ -129,6 +132,7 @@ def place_table(
         has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
         has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
         is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),
+        is_owned=np.array([p.is_owned for p in places], dtype=bool),
         is_joined=np.array([bool(p.parts) for p in places], dtype=bool),
         setup_s=column([0.0 if p.is_owned else setup_s for p in places]),
         granularity_s=column([t.granularity_s for t in terms]),

@@ -12,7 +12,10 @@ from paceline.catalog.entities import Catalog, Machine
 from paceline.errors import NoOfferError, UnknownNameError
 from paceline.plan import Work, make_plan, parse_goal, parse_work, why_not
 from paceline.plan.places import find_places
+from paceline.plan.question import resolve_question
+from paceline.plan.search import run_search
 from paceline.trace import load_workload
+from paceline.trace.workload import Task
 
 CATALOG = load_catalog()
 TODAY = date(2026, 11, 20)
@@ -63,6 +66,21 @@ def test_a_name_that_nothing_has_lists_the_own_machines() -> None:
     assert "`Lab`" in raised.value.hint
     with pytest.raises(UnknownNameError, match="in the catalogue"):
         asked("laboratory", CATALOG)
+
+
+@pytest.mark.parametrize(("task", "work"), [("infer", {"rps": "5000"}), ("train", {})])
+def test_nobody_owns_more_machines_than_there_are(task: Task, work: dict[str, str]) -> None:
+    question = resolve_question(
+        load_workload("resnet50", task=task),
+        parse_goal({"cloud": "own,aws", "objective": "time"}),
+        parse_work(work),
+        today=TODAY,
+    )
+    search = run_search(question, LAB)
+    is_owned = search.places.is_owned[search.candidates.place]
+    assert is_owned.any()
+    assert (search.candidates.num_nodes[is_owned] == 1).all()
+    assert (search.candidates.num_nodes[~is_owned] > 1).any()
 
 
 def test_a_stream_has_a_budget_by_the_hour() -> None:
