@@ -38,6 +38,15 @@ def test_the_interval_is_the_best_one() -> None:
     assert found.goodput_frac >= max(others)
 
 
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.5])
+def test_the_interval_is_the_best_one_however_long_a_checkpoint_takes(share) -> None:
+    """Where the wall time per second of work is least, with a failure each second on average."""
+    found = resilience(1, checkpoint_s=share, restart_s=0.0, device_mtbf_s=1.0)
+    work_s = np.linspace(0.01, 3.0, 3000)
+    best_s = work_s[np.argmin(np.expm1(work_s + share) / work_s)]
+    assert found.checkpoint_interval_s == pytest.approx(best_s, rel=0.03)
+
+
 def test_more_devices_never_help_goodput() -> None:
     found = [
         resilience(n, checkpoint_s=60, restart_s=300).goodput_frac for n in (1, 64, 4096, 2**17)
@@ -51,6 +60,15 @@ def test_the_slowest_of_many_agrees_with_sampling(ranks) -> None:
     rng = np.random.default_rng(ranks)
     slowest = rng.normal(1.0, 0.02, (4000, ranks)).max(axis=1).mean()
     assert straggler_factor(ranks, 0.02) == pytest.approx(slowest, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "deviations"),
+    [(2, 0.56419), (5, 1.16296), (10, 1.53875), (100, 2.50759), (1000, 3.24144)],
+)
+def test_the_slowest_of_many_is_the_published_order_statistic(ranks, deviations) -> None:
+    """Harter, "Expected values of normal order statistics", Biometrika 48, 1961, table 1."""
+    assert straggler_factor(ranks, 1.0) - 1 == pytest.approx(deviations, rel=0.02)
 
 
 @pytest.mark.parametrize("keywords", [{"checkpoint_s": 0.0}, {"restart_s": -1.0}])

@@ -88,6 +88,18 @@ def test_a_faster_link_or_host_never_costs_more(parameters, backward, sharing) -
     assert seconds(replace(HOST, link_bytes_per_s=100e9)) <= usual
     assert seconds(replace(HOST, parameters_per_s=2e9)) <= usual
     assert usual >= parameters * sharing / HOST.parameters_per_s
+    at_once, update_only, link_only = (
+        seconds(replace(HOST, **limits))
+        for limits in (
+            {"link_bytes_per_s": np.inf, "parameters_per_s": np.inf},
+            {"link_bytes_per_s": np.inf},
+            {"parameters_per_s": np.inf},
+        )
+    )
+    assert at_once == 0.0
+    assert update_only == pytest.approx(parameters * sharing / HOST.parameters_per_s)
+    down_s = max(parameters * STATE.reduced / HOST.link_bytes_per_s - backward, 0.0)
+    assert usual == pytest.approx(down_s + max(update_only, link_only - down_s))
     assert host_bytes(np.array(parameters), sharing, STATE) >= 12 * parameters * sharing
 
 

@@ -9,9 +9,10 @@ from links_of_tests import make_link
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallel.collectives import RankGroup, send_recv_s
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import rank_program
-from paceline.parallel.sequence_split import ring_messages, split_sequence
+from paceline.parallel.sequence_split import ring_messages, ring_s, split_sequence
 from paceline.predict import DeviceTable, Points
 from paceline.predict.kernels import evaluate_shapes
 from paceline.trace import Configuration, Graph, load_workload, lower
@@ -89,6 +90,29 @@ def test_the_ring_carries_the_keys_of_all_others_once_and_their_gradients_too(de
     keys = BATCH * SEQ / degree * KEY_HEADS * HEAD_SIZE * 2
     assert messages.shape == (1, 2 * LAYERS)
     assert sorted(set(messages[0])) == [2 * keys, 4 * keys]
+
+
+def test_a_message_hides_behind_the_attention_of_one_part_and_each_but_the_own_is_sent() -> None:
+    degree, configuration = 4, Configuration()
+    program = rank_program(
+        split_sequence(graph_of("llama-3-8b"), degree), configuration, "half-weights"
+    )
+    link = LinkTable.from_links([make_link(bytes_per_s=1e9)])
+    ring = RankGroup.of(degree, degree, link, link)
+    op, messages = ring_messages(program, points(), degree, element_bytes=2)
+    send_s = np.array([[send_recv_s(size, ring)[0] for size in messages[0]]])
+
+    def added_s(busy_parts: float) -> np.ndarray:
+        """With ops that compute so many messages long, a part each."""
+        busy = np.zeros((1, len(program.ops)))
+        busy[:, op] = degree * busy_parts * send_s
+        return ring_s(program, busy, points(), ring, element_bytes=2)
+
+    bare, half, hidden = (added_s(share) for share in (0.0, 0.5, 1.0))
+    np.testing.assert_allclose(bare[:, op], (degree - 1) * send_s)
+    np.testing.assert_allclose(half, bare / 2)
+    assert np.abs(hidden).max() < 1e-9
+    assert bare.sum() == pytest.approx(bare[:, op].sum())
 
 
 def test_a_fast_ring_hides_behind_attention_and_a_slow_one_does_not() -> None:

@@ -16,7 +16,7 @@ from paceline.parallel import Cluster, Schedule, Strategy
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.links import LinkTable
 from paceline.parallel.orders import actions_of_rank
-from paceline.parallel.pipeline import in_flight, pipeline_s
+from paceline.parallel.pipeline import in_flight, num_put_off, pipeline_s
 from paceline.parallel.stated import evaluate_stated
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph, load_workload
@@ -88,6 +88,16 @@ def test_every_rank_does_everything_once_and_holds_as_much_as_the_first_of_1f1b(
         )
         held = np.cumsum([{"F": 1, "B": 0, "W": -1}[action.kind] for action in actions])
         assert held.max() == expected == min(count, num_ranks)
+
+
+@pytest.mark.parametrize(("num_ranks", "count"), [(4, 16), (4, 4), (8, 3), (2, 1)])
+def test_what_is_put_off_is_what_the_order_of_actions_owes(num_ranks: int, count: int) -> None:
+    """The first rank makes gradients of weights with those of inputs, and owes none."""
+    schedule = Schedule(kind="zbh1", num_microbatches=count)
+    for rank, expected in enumerate(num_put_off(schedule, num_ranks=num_ranks)):
+        actions = actions_of_rank(schedule, num_ranks, rank)
+        owed = np.cumsum([{"F": 0, "B": 1, "W": -1}[action.kind] for action in actions])
+        assert expected == (owed.max() if rank else 0)
 
 
 @cache

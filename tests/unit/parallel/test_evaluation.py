@@ -1,0 +1,118 @@
+"""Laws of complete strategies: what splitting, accumulating and updating cost and save."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from tests.unit.parallel.links_of_tests import ETHERNET, INFINIBAND, SWITCH
+
+from paceline.catalog import find_device, load_catalog
+from paceline.parallel.blocks import TensorGroup, block_costs
+from paceline.parallel.data_parallel import FSDP_BLOCKS
+from paceline.parallel.evaluation import (
+    StrategyEvaluation,
+    evaluate_strategies,
+    strategy_memory_bytes,
+)
+from paceline.parallel.rank_program import state_bytes
+from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.predict import DeviceTable, Points
+from paceline.trace import Configuration, load_workload
+
+STATE = state_bytes("half-weights", Configuration())
+FAST = Fabric(devices_per_node=8, device_link=SWITCH, node_link=INFINIBAND, memory_bytes_per_s=2e12)
+SLOW = replace(FAST, device_link=ETHERNET)
+
+
+@cache
+def blocks() -> Variant:
+    """GPT-2 with one item, on one rank."""
+    costs = block_costs(
+        load_workload("gpt2").passes[0].graph,
+        Configuration(),
+        DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")]),
+        Points(batch=np.ones(1), seq=np.full(1, 1024.0)),
+        TensorGroup(
+            degree=1, ranks_per_node=8, device_link=SWITCH, node_link=INFINIBAND,
+            sequence_parallel=False,
+        ),
+        recipe="half-weights",
+    )  # fmt: skip
+    return Variant(tensor_degree=1, sequence_parallel=False, checkpointing="none", costs=costs)
+
+
+def table(*, dp=8, sharding="none", microbatches=1, shards=0) -> StrategyTable:
+    columns = {
+        "variant": 0, "dp": dp, "pp": 1, "chunks": 1, "kind": KINDS.index("plain"),
+        "microbatches": microbatches, "point": 0, "sharding": SHARDINGS.index(sharding),
+        "shards": shards,
+    }  # fmt: skip
+    return StrategyTable(**{name: np.array([value]) for name, value in columns.items()})
+
+
+def evaluated(fabric: Fabric = FAST, **columns) -> StrategyEvaluation:
+    return evaluate_strategies(table(**columns), [blocks()], fabric, STATE)
+
+
+def num_parameters() -> float:
+    return float(blocks().costs.parameters.sum())
+
+
+@pytest.mark.parametrize("sharding", ["none", "zero1", "zero2", "zero3"])
+def test_a_step_is_its_work_and_what_is_added_to_it(sharding) -> None:
+    found, alone = evaluated(sharding=sharding, microbatches=4), evaluated(dp=1, microbatches=4)
+    costs = blocks().costs
+    work_s = 4 * float((costs.forward_s + costs.backward_s).sum())
+    assert alone.exposed_s[0] == 0.0
+    assert alone.step_s[0] == pytest.approx(work_s + alone.update_s[0])
+    parts_s = work_s + found.update_s[0] + found.exposed_s[0]
+    assert found.step_s[0] == pytest.approx(parts_s)
+
+
+@pytest.mark.parametrize("sharding", ["zero1", "zero2", "zero3"])
+def test_an_update_takes_its_bytes_over_the_bandwidth_and_its_share(sharding) -> None:
+    alone = evaluated(dp=1).update_s[0]
+    assert alone == pytest.approx(num_parameters() * STATE.update / FAST.memory_bytes_per_s)
+    assert evaluated(sharding=sharding).update_s[0] == pytest.approx(alone / 8)
+    assert evaluated(dp=8).update_s[0] == alone
+
+
+def test_parameters_are_gathered_again_for_every_microbatch() -> None:
+    """Of a reduction there is one a step, however many microbatches."""
+    once, four_times = (
+        evaluated(SLOW, sharding="zero3", microbatches=count).exposed_s[0] for count in (1, 4)
+    )
+    assert four_times == pytest.approx(4 * once)
+    once, four_times = (evaluated(SLOW, microbatches=count).exposed_s[0] for count in (1, 4))
+    assert four_times < 1.5 * once
+
+
+def test_what_ranks_split_shrinks_to_two_gathered_blocks() -> None:
+    """Rajbhandari et al., SC 2020, section 5: 1 / N of states, gradients, and parameters."""
+    ranks = 2**20
+    kept = [
+        evaluated(dp=ranks, sharding=sharding).state_bytes[0] / num_parameters()
+        for sharding in ("none", "zero1", "zero2", "zero3")
+    ]
+    whole = STATE.weight + STATE.gradient + STATE.optimizer
+    left = (whole, whole - STATE.optimizer, STATE.weight, STATE.weight * 2 / FSDP_BLOCKS)
+    assert kept == pytest.approx(left, rel=2e-3)
+
+
+def test_replicas_of_shards_keep_more_and_send_less_between_nodes() -> None:
+    apart = replace(FAST, node_link=ETHERNET)
+    all_ranks = evaluated(apart, dp=64, sharding="zero3")
+    in_node = evaluated(apart, dp=64, sharding="zero3", shards=8)
+    assert in_node.state_bytes[0] > all_ranks.state_bytes[0]
+    assert in_node.exposed_s[0] < all_ranks.exposed_s[0]
+
+
+def test_memory_alone_is_that_of_the_whole_evaluation() -> None:
+    for columns in ({"dp": 1}, {"sharding": "zero2"}, {"sharding": "zero3", "microbatches": 4}):
+        found = evaluated(**columns)
+        alone = strategy_memory_bytes(table(**columns), [blocks()], FAST, STATE)
+        assert alone[0] == found.memory_bytes[0]
+        assert found.memory_bytes[0] > found.allocated_bytes[0] >= found.state_bytes[0]
