@@ -19,12 +19,13 @@ def azureml(job: Job, settings: DeploySettings) -> Deployment:
     """``azureml.yaml``; the service starts one process per GPU and sets their ranks.
 
     Raises:
-        MissingFactError: The compute target or a location was not given.
+        MissingFactError: The compute target or a location was not given, or the machine is
+            another cloud's.
         InvalidInputError: The command holds an expression of the service.
     """
     needs = (
         "a workspace set as default (`az configure`)",
-        f"a compute cluster of {job.choice.place.instance_type}",
+        f"a compute cluster of {_machine(job, settings)}",
         *launch.code_need(job),
         *launch.driver_need(job),
     )
@@ -56,6 +57,19 @@ def azureml(job: Job, settings: DeploySettings) -> Deployment:
         needs=needs,
         assumptions=assumptions_of(job, settings),
     )
+
+
+def _machine(job: Job, settings: DeploySettings) -> str:
+    """Size of the cluster's machines, and that they are cheaper where the plan says spot."""
+    place = job.choice.place
+    given = settings.options.get("instance-type")
+    if given is None and place.cloud != "azure":
+        raise MissingFactError(
+            f"Azure ML has no machine of {place.cloud}",
+            hint="choose an Azure offer (--choice), or give `--set instance-type=Standard_…`",
+        )
+    tier = ", low-priority tier" if place.is_spot else ""
+    return f"{given or place.instance_type}{tier}"
 
 
 def _command(job: Job) -> str:

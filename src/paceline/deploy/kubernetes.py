@@ -73,11 +73,12 @@ def for_cluster(job: Job, settings: DeploySettings) -> Job:
 
 def cluster_needs(job: Job, settings: DeploySettings) -> tuple[str, ...]:
     """What must be in the cluster before."""
-    needs = [*launch.driver_need(job), *_device_need(job, settings)]
+    needs = [*launch.driver_need(job), *device_need(job, settings)]
     if job.purpose == "train":
+        many = ", of access mode ReadWriteMany" if job.num_nodes > 1 else ""
         needs += [
-            f"PersistentVolumeClaim {_claim(job, settings.data, 'data')} with the data",
-            f"PersistentVolumeClaim {_claim(job, settings.checkpoints, 'checkpoints')}",
+            f"PersistentVolumeClaim {_claim(job, settings.data, 'data')} with the data{many}",
+            f"PersistentVolumeClaim {_claim(job, settings.checkpoints, 'checkpoints')}{many}",
         ]
     else:
         claim = _claim(job, settings.checkpoints, "records")
@@ -86,7 +87,7 @@ def cluster_needs(job: Job, settings: DeploySettings) -> tuple[str, ...]:
     return tuple(needs)
 
 
-def _device_need(job: Job, settings: DeploySettings) -> list[str]:
+def device_need(job: Job, settings: DeploySettings) -> list[str]:
     """A device plugin counts GPUs and does not tell them apart; labels of the nodes do."""
     if not job.devices_per_node or settings.variant or "node-selector" in settings.options:
         return []

@@ -13,10 +13,6 @@ from paceline.deploy.files import DeployFile, Deployment
 from paceline.deploy.job import Job, assumptions_of
 from paceline.deploy.settings import DeploySettings
 
-_HEAD_CPUS = 2
-_HEAD_BYTES = 8 * 2**30
-_IDLE_S = 300
-
 
 def rayjob(job: Job, settings: DeploySettings) -> Deployment:
     """``rayjob.yaml``; the script uses Ray Train with the planned number of workers."""
@@ -31,7 +27,7 @@ def rayjob(job: Job, settings: DeploySettings) -> Deployment:
         "activeDeadlineSeconds": k8s.deadline_s(job),
         "backoffLimit": int(sizing()["rendezvous"]["max_restarts"]),
         "shutdownAfterJobFinishes": True,
-        "ttlSecondsAfterFinished": _IDLE_S,
+        "ttlSecondsAfterFinished": int(sizing()["ray"]["idle_s"]),
         "rayClusterSpec": _cluster(job, settings),
     }
     document = {
@@ -54,7 +50,15 @@ def rayjob(job: Job, settings: DeploySettings) -> Deployment:
 
 
 def _cluster(job: Job, settings: DeploySettings) -> dict[str, Any]:
-    head = replace(job, devices_per_node=0, cpus_per_node=_HEAD_CPUS, memory_bytes=_HEAD_BYTES)
+    facts = sizing()["ray"]
+    head_bytes = int(facts["head_memory_bytes"])
+    head = replace(
+        job,
+        devices_per_node=0,
+        cpus_per_node=int(facts["head_cpus"]),
+        memory_bytes=head_bytes,
+        shm_bytes=int(head_bytes * float(sizing()["host"]["shm_frac"])),
+    )
     workers = {
         "groupName": "workers",
         "replicas": job.num_nodes,

@@ -27,6 +27,9 @@ _SHELL = ("sh", "-c")
 def sagemaker(job: Job, settings: DeploySettings) -> Deployment:
     """``training-job.json``: a request of the service, with a second group of machines on demand.
 
+    The name in it is replaced when it is sent: the service takes each name once, and the job that
+    goes on from the checkpoints of another needs a name of its own.
+
     Raises:
         MissingFactError: The role, image, data or checkpoint location was not given.
         InvalidInputError: The command is longer than the service takes.
@@ -59,7 +62,8 @@ def sagemaker(job: Job, settings: DeploySettings) -> Deployment:
         job,
         settings,
         {"training-job.json": request},
-        "aws sagemaker create-training-job --cli-input-json file://training-job.json",
+        "aws sagemaker create-training-job --cli-input-json file://training-job.json "
+        f"--training-job-name {job.name}-$(date -u +%y%m%d%H%M%S)",
     )
 
 

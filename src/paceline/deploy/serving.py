@@ -43,8 +43,12 @@ def triton(job: Job, settings: DeploySettings) -> Deployment:
 def kserve(job: Job, settings: DeploySettings) -> Deployment:
     """``inference-service.yaml`` for the runtime that knows the model's format."""
     model_format = settings.need("format", "the format of the model (pytorch, onnx, tensorflow, …)")
-    needs = ("KServe in the cluster", *launch.driver_need(job))
     num_replicas, job = _replicas(job)
+    needs = (
+        "KServe in the cluster",
+        *launch.driver_need(job),
+        *k8s.device_need(job, settings),
+    )
     model = {
         "modelFormat": {"name": model_format},
         "protocolVersion": "v2",

@@ -17,7 +17,8 @@ Purpose = Literal["train", "measure", "serve"]
 COMMON_OPTIONS = ("cpus", "host-memory", "wall-time", "checkpoint-rate", "restart")
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_MAX_LABEL = 52
+#: Kubernetes and SageMaker take 63 characters; of these, room for what they and we append.
+_MAX_LABEL = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

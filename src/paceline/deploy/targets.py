@@ -88,7 +88,7 @@ _TARGETS: dict[str, tuple[Target, _Writer]] = {
         _entry("sagemaker", sagemaker, "SageMaker training job, one or two kinds of machines",
                _TRAIN, ("role", "instance-type", "data-instance-type", "data-instances",
                         "data-command")),
-        _entry("azureml", azureml, "Azure ML command job", _TRAIN, ("compute",)),
+        _entry("azureml", azureml, "Azure ML command job", _TRAIN, ("compute", "instance-type")),
         _entry("vertex", vertex, "Vertex AI custom job", _TRAIN,
                ("region", "machine-type", "service-account", "accelerator")),
         _entry("triton", triton, "Triton model configuration", _SERVE, ("backend",)),

@@ -39,7 +39,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "azureml": {
         "data": "azureml://datastores/store/paths/data",
         "checkpoints": "azureml://datastores/store/paths/checkpoints",
-        "options": {"compute": "cluster"},
+        "options": {"compute": "cluster", "instance-type": "Standard_ND96asr_v4"},
     },
     "vertex": {"data": "gs://bucket/data", "checkpoints": "gs://bucket/checkpoints"},
     "triton": {"purpose": "serve", "command": (), "options": {"backend": "onnxruntime"}},

@@ -486,6 +486,36 @@ def test_a_managed_service_has_machines_of_its_own_cloud_only() -> None:
     lambda_cloud = plans.plan(plans.choice(place=plans.place(cloud="lambda")))
     with pytest.raises(MissingFactError, match="no machine of lambda"):
         deploy(lambda_cloud, "sagemaker", settings_for("sagemaker"))
+    with pytest.raises(MissingFactError, match="Azure ML has no machine of lambda"):
+        deploy(lambda_cloud, "azureml", settings_for("azureml", options={"compute": "cluster"}))
+
+
+def test_a_training_job_may_be_sent_again_under_another_name() -> None:
+    made = deploy(PLANS["sagemaker"](), "sagemaker", settings_for("sagemaker"))
+    assert "--training-job-name resnet50-train-$(date -u +" in made.files[0].text
+
+
+def test_a_claim_that_several_nodes_mount_says_so() -> None:
+    needs = {
+        nodes: [
+            "ReadWriteMany" in need
+            for need in deploy(plan, "kubernetes", settings_for("kubernetes")).needs
+            if need.startswith("PersistentVolumeClaim")
+        ]
+        for nodes, plan in ((1, plans.plan()), (2, plans.two_nodes()))
+    }
+    assert needs == {1: [False, False], 2: [True, True]}
+
+
+def test_no_pod_shares_more_memory_than_it_has() -> None:
+    spec = yaml.safe_load(
+        deploy(PLANS["rayjob"](), "rayjob", settings_for("rayjob")).files[0].text
+    )["spec"]["rayClusterSpec"]
+    groups = (spec["headGroupSpec"], *spec["workerGroupSpecs"])
+    for pod in (group["template"]["spec"] for group in groups):
+        (size,) = _values(pod["volumes"], "sizeLimit")
+        limit = pod["containers"][0]["resources"]["limits"]["memory"]
+        assert int(size.removesuffix("Mi")) < int(limit.removesuffix("Mi"))
 
 
 def test_one_host_runs_several_cuda_versions_side_by_side() -> None:
