@@ -8,10 +8,18 @@ import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.trace.costs import Configuration, CostTable, LoweredPass, MemoryTable
-from paceline.trace.graph import DIM_NAMES, NUM_DIMS, NUM_MONOMIALS, OpKind, Owner, Phase
+from paceline.trace.graph import (
+    DIM_NAMES,
+    NUM_DIMS,
+    NUM_MONOMIALS,
+    FloatArray,
+    OpKind,
+    Owner,
+    Phase,
+)
+from paceline.trace.shapes import op_flop
 
-#: Products of a backward pass over those of the forward one: attention recomputes its scores.
-_ATTENTION_BACKWARD = 2.5
+_FP32_BYTES = 4
 
 
 def operator_pass(kind: OpKind, shape: Sequence[float], precision: str) -> LoweredPass:
@@ -23,17 +31,16 @@ def operator_pass(kind: OpKind, shape: Sequence[float], precision: str) -> Lower
             no names there.
         precision: Name in ``dtypes.PRECISIONS``.
     """
-    flop, moved_bytes = work_of(kind, shape, _element_bytes(precision))
-    dims = np.zeros((1, NUM_DIMS, NUM_MONOMIALS))
-    dims[0, : len(shape), 0] = shape
+    kinds, dims = np.array([kind], np.int16), _dims(kind, shape)
+    moved_bytes = bytes_of(kind, shape, _element_bytes(precision))
     costs = CostTable(
-        kind=np.array([kind], np.int16),
+        kind=kinds,
         variant=np.zeros(1, np.int16),
         phase=np.array([Phase.FORWARD], np.int8),
         matmul_dtype=np.array([find_precision(precision).matmul_dtype], np.int8),
         count=np.ones(1),
         num_kernels=np.ones(1),
-        flop=_constant(flop),
+        flop=op_flop(kinds, dims),
         read_bytes=_constant(moved_bytes),
         write_bytes=_constant(0.0),
         dims=dims,
@@ -56,52 +63,54 @@ def operator_pass(kind: OpKind, shape: Sequence[float], precision: str) -> Lower
     )
 
 
-def work_of(kind: OpKind, shape: Sequence[float], element_bytes: float) -> tuple[float, float]:
-    """Operations, a multiply-add counting as two, and bytes with every operand moved once.
+def _dims(kind: OpKind, shape: Sequence[float]) -> FloatArray:
+    """Shape numbers as graphs have them, of which streams are (rows, columns, operands)."""
+    if kind not in DIM_NAMES:
+        elements, row, streams = shape
+        shape = (elements / row, row, streams - 1)
+    dims = np.zeros((1, NUM_DIMS, NUM_MONOMIALS))
+    dims[0, : len(shape), 0] = shape
+    return dims
 
-    >>> work_of(OpKind.MATMUL, (1, 2, 3, 4), 2)
-    (48, 52)
-    >>> work_of(OpKind.ELEMENTWISE, (100, 1, 3), 4)
-    (100, 1200)
+
+def bytes_of(kind: OpKind, shape: Sequence[float], element_bytes: float) -> float:
+    """Bytes with every operand moved once; an optimizer's are in FP32.
+
+    >>> bytes_of(OpKind.MATMUL, (1, 2, 3, 4), 2)
+    52
+    >>> bytes_of(OpKind.ELEMENTWISE, (100, 1, 3), 4)
+    1200
     """
     names = DIM_NAMES.get(kind, ("elements", "row", "streams"))
     d = dict(zip(names, shape, strict=True))
-    if kind == OpKind.MATMUL:
-        b, m, n, k = shape
-        return 2 * b * m * n * k, element_bytes * b * (m * k + k * n + m * n)
-    if "out_h" in names:
-        small, large = d["k"] * d["out_h"] * d["out_w"], d["c"] * d["h"] * d["w"]
-        window = d["c"] / d["groups"] * d["r"] * d["s"]
-        elements = d["n"] * (small + large) + d["k"] * window
-        return 2 * d["n"] * small * window, element_bytes * elements
-    if "head_size" in names:
-        return _attention_work(kind, d, element_bytes)
-    if "gates" in names:
-        per_step = d["gates"] * d["hidden"] * (d["input"] + d["hidden"])
-        weights = d["layers"] * d["directions"] * per_step
-        state = d["batch"] * d["steps"] * (d["input"] + d["hidden"])
-        return 2 * d["batch"] * d["steps"] * weights, element_bytes * (weights + state)
     if kind == OpKind.OPTIMIZER:
-        states = d["state_tensors"] / max(d["tensors"], 1)
-        return 4 * d["elements"], 4 * d["elements"] * (3 + 2 * min(states, 2))
-    return d["elements"], element_bytes * d["elements"] * d["streams"]
+        streams = 3 + 2 * d["state_tensors"] / d["tensors"]  # gradient, parameter twice, states
+        return _FP32_BYTES * d["elements"] * streams
+    return element_bytes * _elements_moved(kind, d)
 
 
-def _attention_work(kind: OpKind, d: dict[str, float], element_bytes: float) -> tuple[float, float]:
-    seen = 0.5 if d["is_causal"] else 1.0
-    flop = 4 * d["batch"] * d["q_heads"] * d["q_len"] * d["kv_len"] * d["head_size"] * seen
-    queries = 2 * d["q_heads"] * d["q_len"]
-    elements = d["batch"] * d["head_size"] * (queries + 2 * d["kv_heads"] * d["kv_len"])
-    is_backward = kind == OpKind.ATTENTION_BACKWARD
-    repeats = _ATTENTION_BACKWARD if is_backward else 1.0
-    return repeats * flop, element_bytes * elements * (2 if is_backward else 1)
+def _elements_moved(kind: OpKind, d: dict[str, float]) -> float:
+    if kind == OpKind.MATMUL:
+        return d["batch"] * (d["m"] * d["k"] + d["k"] * d["n"] + d["m"] * d["n"])
+    if "out_h" in d:
+        window = d["c"] / d["groups"] * d["r"] * d["s"]
+        images = d["k"] * d["out_h"] * d["out_w"] + d["c"] * d["h"] * d["w"]
+        return d["n"] * images + d["k"] * window
+    if "head_size" in d:
+        heads = 2 * d["q_heads"] * d["q_len"] + 2 * d["kv_heads"] * d["kv_len"]
+        passes = 2 if kind == OpKind.ATTENTION_BACKWARD else 1
+        return passes * d["batch"] * d["head_size"] * heads
+    if "gates" in d:
+        weights = d["directions"] * d["gates"] * d["hidden"] * (d["input"] + d["hidden"])
+        return d["layers"] * weights + d["batch"] * d["steps"] * (d["input"] + d["hidden"])
+    return d["elements"] * d["streams"]
 
 
 def _element_bytes(precision: str) -> float:
     return ELEMENT_BYTES[find_precision(precision).activation_dtype]
 
 
-def _constant(value: float) -> np.ndarray:
+def _constant(value: float) -> FloatArray:
     values = np.zeros((1, NUM_MONOMIALS))
     values[0, 0] = value
     return values

@@ -5,22 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from gpu import score as score_gpu_truth
-from gpu.one_operator import work_of
+from gpu.one_operator import operator_pass
 
 from paceline.catalog import load_catalog
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
-from paceline.trace.graph import OpKind
+from paceline.trace import Configuration, load_workload, lower, monomials
+from paceline.trace.graph import DIM_NAMES, OpKind
 
 CATALOG = load_catalog()
+FP32 = Configuration(precision="fp32")
 FACTOR = 1.3
 SHAPES = [
     ("MATMUL", (1, 4096, 4096, 4096)), ("MATMUL", (1, 8192, 8192, 1024)),
     ("CONV", (64, 64, 56, 56, 64, 3, 3, 56, 56, 1)), ("ELEMENTWISE", (67108864, 1, 2)),
     ("ATTENTION", (4, 32, 32, 2048, 2048, 128, 1, 0)), ("SOFTMAX", (67108864, 512, 2)),
-    ("RECURRENT", (64, 128, 512, 512, 1, 1, 4)), ("OPTIMIZER", (25000000, 160, 2)),
+    ("RECURRENT", (64, 128, 512, 512, 1, 1, 4)), ("OPTIMIZER", (25000000, 160, 320)),
 ]  # fmt: skip
 
 
@@ -85,8 +88,33 @@ def test_without_records_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "MATMUL" in (tmp_path / "page.md").read_text()
 
 
-def test_work_of_a_convolution_is_that_of_its_product() -> None:
-    flop, _ = work_of(OpKind.CONV, (2, 3, 8, 8, 4, 3, 3, 8, 8, 1), 2)
-    assert flop == 2 * 2 * (8 * 8) * 4 * (3 * 3 * 3)
-    forward = work_of(OpKind.ATTENTION, (1, 1, 1, 8, 8, 4, 1, 0), 2)[0]
-    assert forward == 0.5 * 4 * 8 * 8 * 4
+@pytest.mark.parametrize("kind", ["CONV", "CONV_BACKWARD_WEIGHT", "MATMUL", "OPTIMIZER"])
+def test_an_operator_alone_asks_for_what_it_asks_for_in_a_graph(kind: str) -> None:
+    costs = lower(load_workload("resnet50").passes[0].graph, FP32).costs
+    at_32 = monomials(32, 1)[0]
+    for row in np.flatnonzero(costs.kind == OpKind[kind])[:8]:
+        shape = (costs.dims[row] @ at_32)[: len(DIM_NAMES[OpKind[kind]])]
+        alone = operator_pass(OpKind[kind], shape, "fp32").costs
+        moved = (costs.read_bytes[row] + costs.write_bytes[row]) @ at_32
+        assert alone.flop[0] @ at_32 == pytest.approx(costs.flop[row] @ at_32)
+        assert alone.read_bytes[0] @ at_32 == pytest.approx(moved, rel=0.01)
+
+
+def test_a_stream_alone_has_the_rows_and_operands_that_it_has_in_a_graph() -> None:
+    costs = lower(load_workload("resnet50").passes[0].graph, FP32).costs
+    at_32 = monomials(32, 1)[0]
+    is_sum = (costs.kind == OpKind.ELEMENTWISE) & (costs.dims[:, 2, 0] == 2)
+    row = np.flatnonzero(is_sum)[0]
+    rows, columns, operands = (costs.dims[row] @ at_32)[:3]
+    shape = (rows * columns, columns, operands + 1)
+    alone = operator_pass(OpKind.ELEMENTWISE, shape, "fp32").costs
+    assert (alone.dims[0] @ at_32)[:3] == pytest.approx((rows, columns, operands))
+
+
+def test_a_causal_mask_spares_no_arithmetic_that_a_graph_counts() -> None:
+    """The tile model knows the mask by its shape number; FLOP are those of the whole square."""
+    whole, causal = (
+        operator_pass(OpKind.ATTENTION, (1, 1, 1, 8, 8, 4, mask, 0), "fp16").costs
+        for mask in (0, 1)
+    )
+    assert whole.flop[0, 0] == causal.flop[0, 0] == 4 * 8 * 8 * 4
