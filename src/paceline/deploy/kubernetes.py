@@ -129,7 +129,7 @@ def command_words(job: Job, meeting: launch.Meeting) -> list[str]:
     """The pod's command: a shell that becomes the launcher."""
     lines = launch.script_lines(job, meeting)
     if job.purpose == "measure":
-        lines = [f"cd {_CHECKPOINT_MOUNT}", f"pip install {launch.TOOL}", *lines]
+        lines = [f"cd {_CHECKPOINT_MOUNT}", f"pip install {launch.tool()}", *lines]
     return ["sh", "-c", literal("\n".join(lines))]
 
 

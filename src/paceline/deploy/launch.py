@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import version
 
-from paceline import __version__
 from paceline.deploy import shell
 from paceline.deploy.facts import sizing, template
 from paceline.deploy.job import Job
@@ -17,9 +17,6 @@ CHECKPOINT_VARIABLE = "CHECKPOINT_DIR"
 
 #: Folder of a sweep's records, where the job runs.
 RECORDS = "paceline-records"
-
-#: What pip installs where a job measures: the release that wrote the files.
-TOOL = f"paceline=={__version__}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +123,12 @@ def place_needs(job: Job) -> list[str]:
 
 def tools(job: Job) -> tuple[str, ...]:
     """Packages that the job needs beside its stack and the user's own."""
-    return (TOOL,) if job.purpose == "measure" else ()
+    return (tool(),) if job.purpose == "measure" else ()
+
+
+def tool() -> str:
+    """What pip installs where a job measures: the release that writes the files."""
+    return f"paceline=={version('paceline')}"
 
 
 def code_need(job: Job) -> list[str]:

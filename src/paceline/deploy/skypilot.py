@@ -136,7 +136,7 @@ def _setup(job: Job) -> str | None:
     if packages:
         lines.append(shell.join(["pip", "install", *packages]))
     if job.purpose == "measure":
-        lines.append(f"pip install {launch.TOOL}")
+        lines.append(f"pip install {launch.tool()}")
     else:
         lines.append("if [ -f requirements.txt ]; then pip install -r requirements.txt; fi")
     return "\n".join(lines) + "\n"
