@@ -31,10 +31,10 @@ def operator_pass(kind: OpKind, shape: Sequence[float], precision: str) -> Lower
             no names there.
         precision: Name in ``dtypes.PRECISIONS``.
     """
-    kinds, dims = np.array([kind], np.int16), _dims(kind, shape)
+    kinds, dims = np.array([kind], np.int64), _dims(kind, shape)
     moved_bytes = bytes_of(kind, shape, _element_bytes(precision))
     costs = CostTable(
-        kind=kinds,
+        kind=kinds.astype(np.int16),
         variant=np.zeros(1, np.int16),
         phase=np.array([Phase.FORWARD], np.int8),
         matmul_dtype=np.array([find_precision(precision).matmul_dtype], np.int8),
