@@ -12,6 +12,7 @@ from accuracy_serving.rows import PRECISIONS
 from paceline.app.scoring.workloads import WorkloadKey, cached_workload
 from paceline.catalog import Device, Link, find_device, load_catalog
 from paceline.errors import PacelineError
+from paceline.parallel.engine_hosts import engine_host
 from paceline.parallel.serving import ServingRuns, fastest, serving_times
 from paceline.predict import DeviceTable, builtin_calibration
 from paceline.trace.costs import Configuration
@@ -41,6 +42,12 @@ def predicted(
     return runs
 
 
+def _path_s(engine: str) -> float:
+    """Way of a request to its engine; nothing is known of others than those that are shipped."""
+    host = engine_host(engine)
+    return np.nan if host is None else host.path_s
+
+
 def _times(
     group: pd.DataFrame, device: Device, link: Link | None, cache: Path | None
 ) -> pd.DataFrame:
@@ -55,6 +62,7 @@ def _times(
         output_tokens=group.output_tokens.to_numpy(float),
         rounds=group.rounds.to_numpy(float),
         mixes=first.backend != _APART,
+        path_s=_path_s(str(first.backend)),
     )
     ways = [
         serving_times(

@@ -16,6 +16,10 @@ import pandas as pd
 PRECISIONS = {"bf16": ("bf16",), "fp8": ("fp8",), "fp4": ("int4", "fp8"), "int4": ("int4",)}
 #: Devices of one node.
 MAX_RANKS = 8
+#: Runs that gave the ways of requests (`parallel/data/engine_hosts.csv`).
+_PATH_DEVICES = ("h100_sxm", "h200_sxm")
+_PATH_TOKENS = 1024
+_PATH_REQUESTS = 8
 
 _HERE = Path(__file__).parent
 
@@ -49,7 +53,13 @@ def read_runs(path: Path) -> pd.DataFrame:
         output_tokens=runs.osl * length,
         rounds=[float(row["rounds"] or "nan") for row in sources],
     )
-    return runs.assign(reason=_reasons(runs))
+    return runs.assign(reason=_reasons(runs), gave_path=_gave_path(runs))
+
+
+def _gave_path(runs: pd.DataFrame) -> pd.Series:
+    """Runs that the way of a request was measured on: their first tokens are judged nowhere."""
+    is_short = (runs.isl == _PATH_TOKENS) & (runs.concurrency <= _PATH_REQUESTS)
+    return is_short & runs.system.isin(_PATH_DEVICES) & runs.rounds.notna()
 
 
 def _found(name: str, text: str) -> Mapping[str, str] | None:

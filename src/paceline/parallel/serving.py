@@ -50,6 +50,8 @@ class ServingRuns:
         rounds: Requests that follow one another in each place: of the first, all prompts come at
             once and wait for each other; later they come one by one.
         mixes: Whether the engine reads a prompt in the step that writes tokens.
+        path_s: Way of a request from its client to the engine and of its first token back; nothing
+            for an engine that is called in its own process.
     """
 
     concurrency: FloatArray
@@ -57,6 +59,7 @@ class ServingRuns:
     output_tokens: FloatArray
     rounds: FloatArray
     mixes: bool = True
+    path_s: float | FloatArray = 0.0
 
     @property
     def mean_context(self) -> FloatArray:
@@ -94,7 +97,7 @@ def serving_times(
     A token waits for the step that writes it, and for its share of the prompts that are read
     meanwhile: as many as requests end. A step that reads a prompt too reads weights once for both
     (Sarathi-Serve). A prompt waits for the step that is running and, in the first round, for half
-    of the others.
+    of the others, beside the way of its request.
 
     Args:
         workload: Inference with the passes prefill and decode.
@@ -162,7 +165,7 @@ def _seen(
     beside_s = prompt_s * runs.concurrency / runs.input_tokens
     saved_s = np.minimum(prompts, 1.0) * np.maximum(weights_s - beside_s, 0.0)
     return ServingTimes(
-        first_token_s=prompt_s + step_s / 2.0 + first_round_s,
+        first_token_s=runs.path_s + prompt_s + step_s / 2.0 + first_round_s,
         per_token_s=apart_s - saved_s if runs.mixes else apart_s,
         prompt_s=prompt_s,
         step_s=step_s,

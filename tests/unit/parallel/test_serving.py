@@ -115,3 +115,10 @@ def test_experts_of_a_layer_are_added_before_they_are_sent() -> None:
     got = times("mixtral-8x7b", num_ranks=4)
     each = float(engine_all_reduce_s(np.array([16 * 4096 * 2.0]), 4, NVLINK4)[0])
     assert got.collective_s[0] == pytest.approx(65 * each, rel=0.02)
+
+
+def test_the_way_of_a_request_delays_its_first_token_and_no_other() -> None:
+    """Of an engine that is called in its own process there is no way."""
+    behind_http, in_process = times(path_s=0.025), times()
+    assert behind_http.first_token_s[0] == pytest.approx(in_process.first_token_s[0] + 0.025)
+    assert behind_http.per_token_s[0] == in_process.per_token_s[0]

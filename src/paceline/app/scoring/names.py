@@ -12,7 +12,7 @@ from paceline.app.scoring.assumed import Assumed, note_of, widening
 from paceline.app.scoring.models import UnresolvedRowError, resolve_model
 from paceline.app.scoring.precisions import resolve_precision
 from paceline.app.scoring.rows import Row
-from paceline.app.scoring.serving import Requests, requests_of
+from paceline.app.scoring.serving import Requests, note_on_host, requests_of
 from paceline.app.scoring.tables import read_table
 from paceline.catalog import Device
 from paceline.predict.ripeness import release_year
@@ -117,8 +117,12 @@ def resolve_job(row: Row) -> Job:
     task: Task = "train" if row.task.startswith("train") else "infer"
     batch, accumulation = _batch(row)
     assumed = _assumed(row, batch)
-    notes = (framework["note"] if not row.framework else "", note_of(assumed))
     requests = requests_of(row) if task == "infer" else None
+    notes = (
+        framework["note"] if not row.framework else "",
+        note_of(assumed),
+        note_on_host(row.framework) if requests else "",
+    )
     return Job(
         entry=model.entry,
         task=task,

@@ -16,7 +16,7 @@ from paceline.app.scoring.many_devices import scale_out
 from paceline.app.scoring.memory import KeptInHalf, RankMemory, kept_in_half, rank_memory
 from paceline.app.scoring.names import Job
 from paceline.app.scoring.rows import Row
-from paceline.app.scoring.serving import Requests
+from paceline.app.scoring.serving import Requests, with_host_of_engine
 from paceline.app.scoring.units import items_to_unit, units_of_time
 from paceline.app.scoring.workloads import WorkloadKey, cached_workload
 from paceline.catalog import Catalog, Device
@@ -167,6 +167,7 @@ def _answer(
     if cell.job.requests is not None:
         # While prompts are read, nothing is written: each step carries its share of them.
         mid_s += prompt_s * cell.job.batch_per_gpu * cell.job.requests.prompts_per_token
+        mid_s = with_host_of_engine(mid_s, cell.row.framework, cell.job.batch_per_gpu)
     spread = _spread(float(prediction.high_s[place] / prediction.mid_s[place]), cell.job.log_sigma)
     items = cell.job.batch_per_gpu * cell.job.grad_accumulation * max(cell.row.num_gpus or 1, 1)
     rate, unit = _throughput(cell, workload, items, mid_s)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.tables import read_table
+from paceline.parallel.engine_hosts import engine_host, hosted_step_s
 
 _INPUT = re.compile(r"\b(?:isl|input(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
 _OUTPUT = re.compile(r"\b(?:osl|output(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
@@ -51,3 +54,44 @@ def requests_of(row: Row) -> Requests | None:
                 input_tokens=int(known["input_tokens"]), output_tokens=int(known["output_tokens"])
             )
     return None
+
+
+def with_host_of_engine(step_s: float, framework: str, num_requests: float) -> float:
+    """The step with what the engine's host does for each request.
+
+    A row that names no release is taken to run one whose host waits for every step, which is the
+    slower of both; `note_on_host` says so.
+
+    Args:
+        step_s: Of the device, prompts included.
+        framework: As the row has it.
+        num_requests: In flight.
+
+    >>> with_host_of_engine(0.01, "vLLM", 0.0), with_host_of_engine(0.01, "TGI", 64.0)
+    (0.01, 0.01)
+    """
+    host = engine_host(framework)
+    if host is None or host.request_s is None:
+        return step_s
+    return float(
+        hosted_step_s(
+            np.array(step_s), np.array(num_requests), host.request_s,
+            overlaps=host.overlaps(framework),
+        )
+    )  # fmt: skip
+
+
+def note_on_host(framework: str) -> str:
+    """What is taken where a row names an engine without its release; empty where nothing is.
+
+    >>> note_on_host("vLLM 0.19"), note_on_host("TGI")
+    ('', '')
+    """
+    host = engine_host(framework)
+    if host is None or host.overlaps_since is None or any(c.isdigit() for c in framework):
+        return ""
+    major, minor = host.overlaps_since
+    return (
+        f"no release of {framework} is stated: taken to schedule between its steps, as before "
+        f"{major}.{minor}"
+    )
