@@ -1,5 +1,7 @@
 """AlexNet's hybrid: dense layers split, convolutions replicated."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from links_of_tests import ETHERNET, INFINIBAND, NOTHING, NVLINK, PCIE
@@ -69,3 +71,20 @@ def test_what_a_dense_layer_takes_in_is_what_travels(alexnet: BlockCosts) -> Non
         for name in ("classifier.1", "classifier.4", "classifier.6")
     ]
     assert widths == pytest.approx([BATCH * 9216 * 4, BATCH * 4096 * 4, BATCH * 4096 * 4], rel=0.3)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 8])
+def test_the_batch_of_one_rank_travels_before_there_is_anything_to_compute(
+    alexnet: BlockCosts, num_ranks: int
+) -> None:
+    """With much to compute one rank's part is bare, with nothing to compute all of them."""
+    idle, busy = (
+        replace(
+            alexnet, forward_s=factor * alexnet.forward_s, backward_s=factor * alexnet.backward_s
+        )
+        for factor in (0.0, 1e6)
+    )
+    bare, hidden = (
+        hybrid(costs, num_ranks, PCIE, dense="classifier").dense_exposed_s for costs in (idle, busy)
+    )
+    assert bare == pytest.approx(num_ranks * hidden)

@@ -8,6 +8,7 @@ import pytest
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Cluster
+from paceline.parallel.curve import CountedStep
 from paceline.parallel.knee_point import knee
 from paceline.parallel.scaling import BatchRule, ScalingCurve, scaling_curve
 from paceline.parallel.worth import finished_points, knee_reason, pace_per_device
@@ -70,3 +71,26 @@ def test_efficiencies_and_prices_follow_from_throughput_alone() -> None:
     turn = knee([1, 8], rates, single=pace_per_device(points))
     assert turn.count == 8
     assert "still pays" in knee_reason(points, (), turn)
+
+
+@pytest.mark.parametrize(
+    ("efficiency", "exposed_frac", "limit"),
+    [(0.99, 0.0, "nothing"), (0.85, 0.1, "collective"), (0.7, 0.1, "batch floor")],
+)
+def test_what_communication_takes_is_not_laid_to_small_batches(
+    efficiency: float, exposed_frac: float, limit: str
+) -> None:
+    first = CountedStep(
+        count=1, num_nodes=1, strategy="dp1", microbatch=8, global_batch=8, step_s=1.0,
+        items_per_s=8.0, memory_bytes=1e9, communication_s=0.0, exposed_communication_s=0.0,
+    )  # fmt: skip
+    step_s = 1.0 / efficiency
+    many = replace(
+        first, count=8, strategy="dp8", global_batch=64, step_s=step_s, items_per_s=64 / step_s,
+        exposed_communication_s=exposed_frac * step_s,
+    )  # fmt: skip
+    at = finished_points((first, many), cluster(), num_items=None)[1]
+    assert at.efficiency_frac == pytest.approx(efficiency)
+    assert (at.limit, at.time_s) == (limit, None)
+    waiting = finished_points((first, replace(many, is_input_bound=True)), cluster(), num_items=1)
+    assert waiting[1].limit == "input"

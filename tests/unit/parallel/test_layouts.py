@@ -1,0 +1,114 @@
+"""Blocks cut into stages: nothing is lost; a stage holds and sends what its blocks do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.parallel.links_of_tests import make_link
+
+from paceline.parallel.blocks import BlockCosts
+from paceline.parallel.layouts import Layout, layout
+from paceline.parallel.links import LinkTable
+from paceline.parallel.played import distinct_pipelines
+from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
+from paceline.predict import Points
+from paceline.trace.graph import FloatArray
+
+#: Of a batch of one: saved activations, and those alive for a moment.
+HELD = st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)), min_size=4, max_size=12)
+
+
+def variant(
+    saved: FloatArray, transient: FloatArray, *, tensor_degree: int = 1, boundary: float = 1e6,
+    is_split: bool = False,
+) -> Variant:  # fmt: skip
+    """Blocks of rising cost."""
+    num_blocks = len(saved)
+    rising = np.arange(1.0, num_blocks + 1.0)
+    costs = BlockCosts(
+        names=tuple(f"layers.{number}" for number in range(num_blocks)),
+        points=Points(batch=np.ones(1), seq=np.ones(1)),
+        forward_s=rising[None],
+        backward_s=2 * rising[None],
+        weight_s=rising[None],
+        tensor_s=0.1 * rising[None],
+        parameters=1e6 * rising,
+        expert_parameters=np.zeros(num_blocks),
+        saved_bytes=np.asarray(saved)[None],
+        put_off_bytes=1e3 * rising[None],
+        boundary_bytes=boundary * rising[None],
+        transient_bytes=np.asarray(transient)[None],
+    )
+    return Variant(
+        tensor_degree=tensor_degree, sequence_parallel=is_split, checkpointing="none", costs=costs
+    )
+
+
+def cut(held: list[tuple[float, float]], num_stages: int) -> tuple[Variant, Layout]:
+    one = variant(*np.array(held).T)
+    return one, layout(one, num_stages, 0, is_even=False)
+
+
+@given(held=HELD, num_stages=st.integers(1, 4))
+def test_cutting_loses_nothing(held: list[tuple[float, float]], num_stages: int) -> None:
+    one, found = cut(held, num_stages)
+    costs = one.costs
+    for stages, blocks in (
+        (found.forward, costs.forward_s), (found.backward, costs.backward_s),
+        (found.weight, costs.weight_s), (found.tensor, costs.tensor_s),
+        (found.parameters, costs.parameters), (found.saved, costs.saved_bytes),
+        (found.put_off, costs.put_off_bytes),
+    ):  # fmt: skip
+        assert len(stages) == num_stages
+        assert stages.sum() == pytest.approx(blocks.sum())
+
+
+@given(held=HELD)
+def test_a_stage_peaks_where_its_backward_does(held: list[tuple[float, float]]) -> None:
+    """Blocks run backward from the last; what they had saved is free once they are done."""
+    _, found = cut(held, 1)
+    kept = sum(saved for saved, _ in held)
+    peak = 0.0
+    for saved, transient in reversed(held):
+        peak = max(peak, kept + transient)
+        kept -= saved
+    assert found.saved[0] + found.transient[0] == pytest.approx(peak)
+
+
+def test_tensor_ranks_send_a_part_of_the_message_each_unless_each_has_only_a_part() -> None:
+    held = np.ones((2, 4))
+    sent = {
+        (degree, is_split): layout(
+            variant(*held, tensor_degree=degree, is_split=is_split), 4, 0, is_even=True
+        ).message_bytes
+        for degree, is_split in ((1, False), (4, False), (4, True))
+    }
+    assert sent[1, False] == 3e6, "the last block's result goes nowhere"
+    assert sent[4, False] == sent[1, False] / 4
+    assert sent[4, True] == sent[1, False]
+
+
+def test_ranks_of_a_node_share_its_network_when_stages_lie_in_several() -> None:
+    """Over a link of a node that is as much faster as there are ranks, it makes no difference."""
+    one = variant(*np.ones((2, 4)), boundary=1e9)
+
+    def link(bytes_per_s: float) -> LinkTable:
+        return LinkTable.from_links([make_link("any", kind="generic", bytes_per_s=bytes_per_s)])
+
+    def seconds(devices_per_node: int, node_bytes_per_s: float) -> float:
+        columns = {
+            "variant": 0, "dp": 2, "pp": 4, "chunks": 1, "kind": KINDS.index("1f1b"),
+            "microbatches": 8, "point": 0, "sharding": 0, "shards": 0,
+        }  # fmt: skip
+        fabric = Fabric(
+            devices_per_node=devices_per_node, device_link=link(1e9),
+            node_link=link(node_bytes_per_s), memory_bytes_per_s=2e12,
+        )  # fmt: skip
+        table = StrategyTable(**{name: np.array([value]) for name, value in columns.items()})
+        return float(distinct_pipelines(table, [one], fabric).times().seconds[0])
+
+    inside, between, narrow = seconds(8, 1e9), seconds(4, 4e9), seconds(4, 1e9)
+    assert between == pytest.approx(inside, rel=1e-3)
+    assert narrow > 1.5 * inside

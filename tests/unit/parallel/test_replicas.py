@@ -1,0 +1,67 @@
+"""Ways to run replicas on one number of devices: what each leaves out, and which is taken."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from paceline.catalog import find_device, load_catalog
+from paceline.parallel.cluster import Cluster
+from paceline.parallel.profile import update_bytes
+from paceline.parallel.replicas import Job, ReplicatedSteps, replicated_steps
+from paceline.parallel.strategy import Strategy
+from paceline.trace import Configuration, load_workload, lower
+
+COUNT, PER_RANK = 8, 12
+
+
+@cache
+def job() -> Job:
+    catalog = load_catalog()
+    links = {link.name: link for link in catalog.links}
+    return Job(
+        lowered=lower(load_workload("gpt2").passes[0].graph, Configuration()),
+        cluster=Cluster(
+            device=find_device(catalog, "H100 SXM5 80GB"), devices_per_node=8,
+            device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],
+        ),
+        seq=1024.0,
+        calibration=None,
+    )  # fmt: skip
+
+
+@cache
+def ways() -> ReplicatedSteps:
+    return replicated_steps(job(), COUNT, PER_RANK)
+
+
+def test_microbatches_divide_the_items_of_a_rank_and_one_device_splits_nothing() -> None:
+    assert set(ways().microbatches.tolist()) == {1, 2, 4}
+    assert set(replicated_steps(job(), 1, PER_RANK).sharding.tolist()) == {0}
+
+
+def test_ranks_that_split_the_optimizer_share_its_update() -> None:
+    update_s = update_bytes(job().lowered) / job().cluster.memory_bytes_per_s
+    compute_s = (ways().step_s - ways().exposed_s).reshape(4, 3)
+    saved_s = compute_s[0] - compute_s[1:]
+    assert saved_s == pytest.approx(np.full((3, 3), update_s * (1 - 1 / COUNT)))
+
+
+def test_what_is_split_further_needs_less_memory() -> None:
+    memory = ways().memory_bytes.reshape(4, 3)
+    assert (np.diff(memory, axis=0) <= 0).all()
+    assert (np.diff(memory, axis=1) < 0).all()
+
+
+def test_the_simplest_of_ways_as_good_is_taken_and_none_where_none_fits() -> None:
+    found = ways()
+    best = found.fastest(80e9)
+    assert best is not None
+    assert found.step_s[best] <= 1.01 * found.step_s.min() < found.step_s[:best].min()
+    assert found.strategy(0, COUNT) == Strategy.from_degrees(dp=COUNT)
+    assert found.fastest(float(found.memory_bytes.min()) - 1) is None
+    least = found.fastest(float(found.memory_bytes.min()))
+    assert least == int(np.argmin(found.memory_bytes))
+    assert str(found.strategy(least, COUNT)) == "dp8/mb4+zero3"
