@@ -15,7 +15,8 @@ from paceline.app.cli import VERBS, build_commands
 from paceline.shipped import shipped_rows
 
 _ROOT = Path(__file__).parents[2]
-_PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")])
+_FOLDERS = ("docs", "benchmarks", "tools", "examples")
+_PAGES = sorted([*_ROOT.glob("*.md"), *(p for f in _FOLDERS for p in (_ROOT / f).rglob("*.md"))])
 
 
 @pytest.mark.parametrize("name", ["cli.md", "api.md", "devices.md", "offers.md"])
