@@ -42,6 +42,7 @@ def read_runs(path: Path) -> pd.DataFrame:
     sources = [_found("sources.csv", name) or {} for name in runs.silicon_data_source]
     devices = {row["system"]: row["device"] for row in table("systems.csv")}
     length = np.array([float(row["length_frac"]) for row in sources])
+    runs = _of_writers(runs)
     runs = runs.assign(
         entry=[row["entry"] if row else "" for row in models],
         model_class=[row["model_class"] if row else "unknown" for row in models],
@@ -51,8 +52,9 @@ def read_runs(path: Path) -> pd.DataFrame:
         concurrency=runs.batch_size,
         input_tokens=runs.isl * length,
         output_tokens=runs.osl * length,
-        rounds=[float(row["rounds"] or "nan") for row in sources],
+        rounds=np.array([float(row["rounds"] or "nan") for row in sources]),
     )
+    runs.loc[runs["mode"] == "disagg", "rounds"] = np.nan
     return runs.assign(reason=_reasons(runs), gave_path=_gave_path(runs))
 
 
@@ -60,6 +62,20 @@ def _gave_path(runs: pd.DataFrame) -> pd.Series:
     """Runs that the way of a request was measured on: their first tokens are judged nowhere."""
     is_short = (runs.isl == _PATH_TOKENS) & (runs.concurrency <= _PATH_REQUESTS)
     return is_short & runs.system.isin(_PATH_DEVICES) & runs.rounds.notna()
+
+
+def _of_writers(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs with prompts on devices of their own, as those that write tokens see them.
+
+    These read no prompts. What their first token waits for is not told.
+    """
+    is_apart = runs["mode"] == "disagg"
+    stated = {
+        "batch_size": "decode_batch_size", "tp_size": "decode_tp_size",
+        "pp_size": "decode_pp_size", "attention_dp_size": "decode_attention_dp_size",
+        "moe_tp_size": "decode_moe_tp_size", "moe_ep_size": "decode_moe_ep_size",
+    }  # fmt: skip
+    return runs.assign(**{to: runs[to].mask(is_apart, runs[of]) for to, of in stated.items()})
 
 
 def _found(name: str, text: str) -> Mapping[str, str] | None:
@@ -89,7 +105,8 @@ def _formats(runs: pd.DataFrame) -> pd.Series:
 def _reasons(runs: pd.DataFrame) -> pd.Series:
     """Why a run is not predicted; empty where it is."""
     asked = {
-        "prompts and tokens on devices of their own": runs["mode"] == "disagg",
+        "prompts and tokens on devices of their own, batch not stated": (runs["mode"] == "disagg")
+        & ~(runs.concurrency > 0),
         "the model is not known": runs.entry == "",
         "attention is data parallel": runs.attention_dp_size.fillna(1) > 1,
         "more ranks than a node has": runs.ranks > MAX_RANKS,

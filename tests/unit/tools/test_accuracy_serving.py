@@ -11,7 +11,9 @@ RUN = {
     "model_path": "meta-llama/Llama-3.1-70B", "system": "h100_sxm", "precision": "fp8",
     "gemm_quant_mode": "fp8", "isl": 1000, "osl": 500, "batch_size": 16.0, "tp_size": 4.0,
     "attention_dp_size": np.nan, "moe_tp_size": 4.0, "moe_ep_size": 1.0,
-    "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 10.0,
+    "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 10.0, "pp_size": 1.0,
+    "decode_batch_size": np.nan, "decode_tp_size": np.nan, "decode_pp_size": np.nan,
+    "decode_attention_dp_size": np.nan, "decode_moe_tp_size": np.nan, "decode_moe_ep_size": np.nan,
 }  # fmt: skip
 
 
@@ -50,6 +52,20 @@ def test_what_is_not_predicted_says_why(tmp_path, changes, reason):
 def test_tensors_and_experts_over_the_same_ranks_are_so_many_devices(tmp_path):
     assert read(tmp_path, tp_size=64.0, moe_tp_size=8.0, moe_ep_size=8.0).ranks == 8
     assert read(tmp_path, tp_size=8.0, moe_tp_size=2.0, moe_ep_size=4.0).ranks == 8
+
+
+def test_devices_that_only_write_are_asked_for_their_steps_alone(tmp_path):
+    written = {"decode_batch_size": 48.0, "decode_tp_size": 8.0, "batch_size": np.nan}
+    run = read(tmp_path, mode="disagg", tp_size=np.nan, **written)
+    assert (run.reason, run.concurrency, run.ranks) == ("", 48.0, 8.0)
+    assert np.isnan(run.rounds)
+
+
+def test_runs_that_gave_the_way_of_a_request_do_not_judge_it(tmp_path):
+    few = {"isl": 1024, "batch_size": 8.0}
+    assert read(tmp_path, **few).gave_path
+    for other in ({"isl": 8192}, {"batch_size": 16.0}, {"system": "b200_sxm"}):
+        assert not read(tmp_path, **few | other).gave_path
 
 
 def test_four_bits_are_multiplied_only_where_units_do(tmp_path):
