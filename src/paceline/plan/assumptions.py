@@ -6,6 +6,7 @@ from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
 from paceline.plan.amounts import is_generation
 from paceline.plan.choices import cell_of, place_of
 from paceline.plan.evaluation import objective_name
+from paceline.plan.own_machines import electricity_text
 from paceline.plan.place_table import place_terms
 from paceline.plan.search import Search
 from paceline.plan.selection import Selection
@@ -30,6 +31,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _other_framework(search),
         _batch(search),
         _prices(search),
+        _electricity(search),
         _setup(search),
         _spot(search, selection.best),
         _own_measurements(search),
@@ -141,7 +143,13 @@ def _batch(search: Search) -> str:
     )
 
 
+def _electricity(search: Search) -> str:
+    return electricity_text() if search.places.is_owned.any() else ""
+
+
 def _prices(search: Search) -> str:
+    if search.places.is_owned.all():
+        return ""
     dates = [p.priced_on for p in search.found.places if p.price_state == "fresh" and p.priced_on]
     kind = "on-demand and spot" if search.goal.allow_spot else "on-demand"
     if not dates:
@@ -164,7 +172,7 @@ def _input_side(search: Search) -> str:
 
 
 def _setup(search: Search) -> str:
-    if search.job.amount.items_per_epoch is None:
+    if search.job.amount.items_per_epoch is None or search.places.is_owned.all():
         return ""
     minutes = format_duration(search.question.options.setup_s)
     return f"{minutes} to set up a rented machine, paid; storage and traffic not counted"

@@ -10,8 +10,7 @@ import numpy as np
 from paceline.plan.choices import place_of
 from paceline.plan.lifecycle import SearchedPhase, Stay, Ways, busy_frac, weights_bytes
 from paceline.plan.moves import Dataset
-from paceline.plan.own_machines import ELECTRICITY_REGION, OWN
-from paceline.plan.ownership import electricity_usd_per_kwh
+from paceline.plan.own_machines import OWN, electricity_text
 from paceline.plan.price import traffic_out_usd_per_byte
 from paceline.plan.question import SearchOptions
 from paceline.plan.rejected import fates
@@ -163,8 +162,7 @@ def assumptions(ways: Ways, split: Sequence[int], dataset: Dataset | None) -> It
         f"{format_duration(SearchOptions().setup_s)} to set it up are paid; storage not counted"
     )
     if any(OWN in phase.stops.clouds for phase in ways.phases):
-        usd = electricity_usd_per_kwh(ELECTRICITY_REGION).value
-        yield f"own machines cost their electricity under load ({usd:g} USD/kWh), nothing else"
+        yield electricity_text()
     yield _dataset_text(dataset)
     yield from _unpriced_weights(ways, split)
 

@@ -53,6 +53,12 @@ def owned_offers(catalog: Catalog, *, today: date) -> Iterable[OwnedOffer]:
                 )
 
 
+def electricity_text() -> str:
+    """What an owned machine is taken to cost, as a sentence."""
+    usd = electricity_usd_per_kwh(ELECTRICITY_REGION).value
+    return f"own machines cost their electricity under load ({usd:g} USD/kWh), nothing else"
+
+
 def electricity_usd_per_hour(device: Device, num_devices: int) -> float:
     """Electricity of a machine under load; an unknown rated power counts as none."""
     total_w = machine_power_w(device, num_devices) or host_power_w(device.device_class)

@@ -68,6 +68,19 @@ def test_a_name_that_nothing_has_lists_the_own_machines() -> None:
         asked("laboratory", CATALOG)
 
 
+def test_a_plan_says_what_own_machines_are_taken_to_cost() -> None:
+    def said(catalog: Catalog, clouds: str) -> str:
+        goal = parse_goal({"cloud": clouds})
+        return " ".join(
+            make_plan(load_workload("mnist-cnn"), goal, Work(), catalog, today=TODAY).assumptions
+        )
+
+    assert "electricity" in said(LAB, "own,lambda")
+    assert "electricity" not in said(CATALOG, "own,lambda")
+    assert "rented machine" not in said(LAB, "own")
+    assert "on-demand" not in said(LAB, "own")
+
+
 @pytest.mark.parametrize(("task", "work"), [("infer", {"rps": "5000"}), ("train", {})])
 def test_nobody_owns_more_machines_than_there_are(task: Task, work: dict[str, str]) -> None:
     question = resolve_question(
