@@ -43,8 +43,8 @@ T1 and T2 NeuSight (ASPLOS 2025) from its own files on the same rows (T2: its ta
 T3 boosted trees on the same folds; T12 NeuSight on the same pairs. Coverage counts what cannot be
 built as missing. Of each timm model a fit sees two rows per task and device; all are scored. Steps
 are fitted with features whose tile constants (twenty numbers for all devices) were fitted once, to
-op rows of all devices. Devices that were fitted keep their own effect: those of families and
-zero-shot, never those of device folds.
+op rows of all devices. Devices that were fitted keep their own effect and level: those of families
+and zero-shot, never those of device folds.
 
 """
 

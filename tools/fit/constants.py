@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fit.options import FitOptions
-from fit.step_model import Predictor
+from fit.step_model import Levels, Predictor, mean_levels
 from fit.steps import FRAMEWORKS
 from fit.tiling import TileFit
 from paceline.catalog import Catalog
@@ -108,7 +108,21 @@ def _device_effects(
         "log_trait_high": [_effects(law) for law in seen.max(0)],
         "device": {n: _effects(e) for n, e in zip(predictor.devices, own, strict=True)},
         "family": {n: _effects(np.mean(e, axis=0)) for n, e in sorted(by_family.items())},
+        "log_level": {
+            "device": _rounded_levels(predictor.levels),
+            "family": _rounded_levels(
+                mean_levels(
+                    (family[device], asked, level)
+                    for device, by_task in predictor.levels.items()
+                    for asked, level in by_task.items()
+                )
+            ),
+        },
     }
+
+
+def _rounded_levels(levels: Levels) -> Levels:
+    return {name: {k: round(v, 4) for k, v in one.items()} for name, one in levels.items()}
 
 
 def own_effects(predictor: Predictor) -> np.ndarray:

@@ -6,8 +6,8 @@ of steps plus that of op rows, so that kinds with op rows of their own stay wher
 
 It is a mixed model: every device has effects of its own and every table one, both shrunk towards
 none, so that the networks need not explain the habits of one card or one author by features that
-other cards share. A prediction leaves out those of tables; that of a device is there where some of
-its steps were fitted.
+other cards share. That of a device is there where some of its steps were fitted; those of tables
+are there for the devices, frameworks and tasks that they measured, as their mean.
 """
 
 from __future__ import annotations
@@ -21,8 +21,16 @@ from fit.growth import growth_loss
 from fit.networks import ONTO, TILED, Network, make_networks
 from fit.operators import Operators
 from fit.options import FitOptions
-from fit.step_model import LOG_STEP_S, Predictor, step_batch, tables_of, traits_of
-from fit.steps import Steps
+from fit.step_model import (
+    LOG_STEP_S,
+    Predictor,
+    asked_of,
+    measured_levels,
+    step_batch,
+    tables_of,
+    traits_of,
+)
+from fit.steps import Steps, select
 from paceline.predict.calibration import EfficiencyModel
 
 #: Dispatch times are few, and learn faster than weights.
@@ -79,6 +87,7 @@ def fit_jointly(
             errors.append(float(error.detach()))
         if epoch % 5 == 4 or epoch == options.epochs - 1:
             log(f"epoch {epoch + 1}: mean abs log error of steps {np.mean(errors):.3f}")
+    predictor.levels = measured_levels(predictor, steps)
     return predictor.eval()
 
 
@@ -158,14 +167,20 @@ def _with_rows(x, batch, rng):
 def predict_steps(
     predictor: Predictor, steps: Steps, chosen: np.ndarray, traits: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """Log of predicted step time of some steps; devices that were fitted have their effects."""
+    """Log of predicted step time of some steps.
+
+    Devices that were fitted have their effects, and the level of their framework and task.
+    """
     parts = np.array_split(chosen, max(1, len(chosen) // 2000))
     with torch.no_grad():
         answers = [
             predictor(step_batch(steps, part, traits, predictor.devices))[0].numpy()
             for part in parts
         ]
-    return np.concatenate(answers)
+    some = select(steps, chosen)
+    known = (predictor.levels.get(str(device), {}) for device in some.device)
+    levels = [one.get(asked, 0.0) for one, asked in zip(known, asked_of(some), strict=True)]
+    return np.concatenate(answers) + np.array(levels)
 
 
 def fit_alone(

@@ -6,9 +6,10 @@ device + launch gap) and its host time (kernels × dispatch), and a fixed time o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import nn
 
@@ -48,6 +49,10 @@ def uncached(model, x):
     return memory * (1.0 - 1.0 / torch.clamp(over_l2, min=1.0))
 
 
+#: Log level of a measured device by framework and task.
+Levels = dict[str, dict[str, float]]
+
+
 class Predictor(nn.Module):
     """Networks by model, effects of devices and tables, and host dispatch.
 
@@ -76,6 +81,7 @@ class Predictor(nn.Module):
         self.own = nn.Parameter(torch.zeros(len(devices), len(Effect)))
         self.own_in_operators = nn.Parameter(torch.zeros(len(devices), len(Effect)))
         self.table = nn.Parameter(torch.zeros(len(np.unique(tables_of(steps)))))
+        self.levels: Levels = {}
         start = [[_EAGER_DISPATCH_S if f in _EAGER else _OTHER_DISPATCH_S] * 2 for f in FRAMEWORKS]
         seconds = torch.tensor([[eager, [_OTHER_DISPATCH_S] * 2] for eager in start])
         # log of seconds per kernel: (framework, eager or compiled, forward or backward)
@@ -175,3 +181,30 @@ def tables_of(steps: Steps) -> np.ndarray:
     """What shares one author's habits: table, framework and task."""
     parts = zip(steps.source, steps.framework, steps.task, strict=True)
     return np.array([f"{source}/{framework}/{task}" for source, framework, task in parts])
+
+
+def measured_levels(predictor: Predictor, steps: Steps) -> Levels:
+    """Mean effect of the tables in which each device was measured, by framework and task.
+
+    Args:
+        predictor: Fitted.
+        steps: What it was fitted to.
+    """
+    effects = predictor.table.detach().numpy()[np.unique(tables_of(steps), return_inverse=True)[1]]
+    return mean_levels(zip(steps.device, asked_of(steps), effects, strict=True))
+
+
+def mean_levels(found: Iterable[tuple[str, str, float]]) -> Levels:
+    """Means of levels with the same name, framework and task."""
+    frame = pd.DataFrame(found, columns=["name", "asked", "level"])
+    means = frame.groupby(["name", "asked"])["level"].mean()
+    return {
+        str(name): {asked: float(level) for (_, asked), level in some.items()}
+        for name, some in means.groupby("name")
+    }
+
+
+def asked_of(steps: Steps) -> list[str]:
+    """Framework and task of each step, as levels are keyed."""
+    parts = zip(steps.framework, steps.task, strict=True)
+    return [f"{FRAMEWORKS[int(framework)]}/{task}" for framework, task in parts]

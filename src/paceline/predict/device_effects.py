@@ -9,7 +9,8 @@ promises under any load, the less of it they hold. Each law is one power for all
 on the share of an op that arithmetic has in its bounds. Products on matrix units also gain with
 every year that their kernels had to ripen (`paceline.predict.ripeness`). What is left of a device
 that was measured is its own effect, shrunk towards none (a mixed model; Gelman et al., *Bayesian
-Data Analysis*, ch. 15).
+Data Analysis*, ch. 15). So is what published tables have in common beside their devices: a device
+answers with it for the frameworks and tasks under which it was measured, others without.
 """
 
 from __future__ import annotations
@@ -108,3 +109,26 @@ def log10_effects(
     log_effect[..., Effect.PRODUCT] += years * facts["product_log_per_year"]
     effects: Array = (log_effect / np.log(10.0)).astype(np.float32)
     return effects
+
+
+def measured_levels(
+    devices: DeviceTable, framework: str, *, is_training: bool, calibration: Calibration
+) -> Array:
+    """Factor on device time that a device's measurements show, (num_devices,).
+
+    One where neither the device nor its family was measured under that framework and task.
+
+    Args:
+        devices: The devices.
+        framework: Whose kernels run.
+        is_training: Whether the step has a backward pass.
+        calibration: Log levels of measured devices and families, by framework and task.
+    """
+    levels = calibration.constants["device_effects"]["log_level"]
+    asked = f"{framework}/{'train' if is_training else 'infer'}"
+    known = (
+        levels["device"].get(name, levels["family"].get(family, {}))
+        for name, family in zip(devices.names, devices.families, strict=True)
+    )
+    factors: Array = np.exp([one.get(asked, 0.0) for one in known]).astype(np.float32)
+    return factors

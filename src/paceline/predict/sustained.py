@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.predict.calibration import Calibration
+from paceline.predict.device_effects import measured_levels
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.groups import Group, groups_of_rows
 from paceline.predict.kernels import RowShapes, RowTimes, row_times
 from paceline.shipped import shipped_rows
 from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import Phase
 
 _MATRIX_GROUPS = (
     Group.PRODUCT_TENSOR,
@@ -83,12 +85,17 @@ def steady_row_times(
     """As `kernels.row_times`, at the clock that a step repeated for hours holds.
 
     Whether steps are so limited is part of the calibration: they are where its networks were
-    fitted with the law.
+    fitted with the law. A measured device has its level of steps, which bursts do not have.
     """
     burst = row_times(lowered, shapes, devices, calibration, framework=framework)
-    if not calibration.constants["device"]["is_power_limited"]:
-        return burst
-    return replace(burst, device_s=sustained_row_s(burst.device_s, lowered, shapes, devices))
+    device_s = burst.device_s
+    if calibration.constants["device"]["is_power_limited"]:
+        device_s = sustained_row_s(device_s, lowered, shapes, devices)
+    level = measured_levels(
+        devices, framework, calibration=calibration,
+        is_training=bool(np.isin(Phase.BACKWARD, lowered.costs.phase)),
+    )  # fmt: skip
+    return replace(burst, device_s=device_s * level[:, None, None])
 
 
 def sustained_row_s(

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from paceline.predict import DeviceTable, Points, builtin_calibration
-from paceline.predict.device_effects import NUM_LAWS, Effect, log10_effects, log_traits
+from paceline.predict.device_effects import (
+    NUM_LAWS,
+    Effect,
+    log10_effects,
+    log_traits,
+    measured_levels,
+)
 from paceline.predict.kernels import evaluate_shapes, row_times
+from paceline.predict.sustained import steady_row_times
+from paceline.trace.graph import Phase
 
 from .passes import device, lowered, matmul
 
@@ -111,3 +119,33 @@ def test_what_the_cache_cannot_hold_comes_at_the_bandwidth_of_memory(slope):
     times = row_times(work, evaluate_shapes(work.costs, once), table, changed)
     at_bandwidth_s = (2 * 16384 * 24576 - sparse.l2_bytes) / sparse.memory_bytes_per_s
     assert times.device_s.item() >= at_bandwidth_s
+
+
+def with_levels(**levels):
+    facts = CALIBRATION.constants["device_effects"] | {"log_level": levels}
+    return dataclasses.replace(
+        CALIBRATION, constants={**CALIBRATION.constants, "device_effects": facts}
+    )
+
+
+def test_a_device_answers_at_its_level_where_it_was_measured():
+    """Another task, and a framework under which it was not, have none."""
+    changed = with_levels(device={"X": {"torch/infer": np.log(1.2)}}, family={})
+    devices = DeviceTable.from_devices([device("X"), device("Y")])
+    where = Points(batch=np.array([16.0]), seq=np.ones(1))
+    forward = lowered(matmul(4096, 4096, 4096))
+    training = lowered(matmul(4096, 4096, 4096), matmul(4096, 4096, 4096, phase=Phase.BACKWARD))
+    for work, framework, expected in (
+        (forward, "torch", 1.2), (training, "torch", 1.0), (forward, "tensorflow", 1.0),
+    ):  # fmt: skip
+        shapes = evaluate_shapes(work.costs, where)
+        times = steady_row_times(work, shapes, devices, changed, framework=framework)
+        one, other = times.device_s[:, 0, 0]
+        assert one / other == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_sibling_answers_at_the_level_of_its_family():
+    changed = with_levels(device={"X": {"torch/infer": 0.1}}, family={"Y": {"torch/infer": 0.3}})
+    devices = DeviceTable.from_devices([device("X", family="Y"), device("Z", family="Y")])
+    factors = measured_levels(devices, "torch", is_training=False, calibration=changed)
+    np.testing.assert_allclose(np.log(factors), [0.1, 0.3], rtol=1e-5)
