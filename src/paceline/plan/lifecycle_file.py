@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from paceline.errors import InvalidInputError
-from paceline.plan.documents import parse_yaml, read_text, validate
+from paceline.plan.documents import parse_yaml, read_text, schema_of, validate
 from paceline.plan.goal import Goal, Work
 from paceline.plan.interruption import MONTH_S
 from paceline.plan.lifecycle import AskedPhase, PhaseName, Stay
@@ -127,6 +128,15 @@ def read_lifecycle(path: Path) -> LifecycleFile:
             hint=f"state one or more of them, as {_EXAMPLE}",
         )
     return stated
+
+
+def lifecycle_schema() -> dict[str, Any]:
+    """The JSON schema of a lifecycle file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "paceline-lifecycle-1.schema.json",
+        **schema_of(LifecycleFile),
+    }
 
 
 def stated_dataset(stated: LifecycleFile) -> Dataset | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 from datetime import date
 from functools import cache
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paceline.catalog import load_catalog
@@ -30,6 +31,7 @@ from paceline.plan.lifecycle_file import (
     StatedDevelopment,
     StatedService,
     StatedTraining,
+    lifecycle_schema,
     read_lifecycle,
     stated_dataset,
     stated_phases,
@@ -240,6 +242,26 @@ def test_bad_files_are_one_message_with_a_hint(tmp_path: Path, text: str) -> Non
     with pytest.raises(PacelineError) as raised:
         ways_of(read_lifecycle(path))
     assert raised.value.hint
+
+
+def test_the_published_schema_is_that_of_the_file() -> None:
+    path = Path(__file__).parents[3] / "docs" / "schema" / "lifecycle.schema.json"
+    assert json.loads(path.read_text(encoding="utf-8")) == lifecycle_schema()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(position=st.integers(0, 700), text=st.text(max_size=6))
+def test_a_damaged_file_never_ends_in_a_traceback(tmp_path: Path, position: int, text: str) -> None:
+    whole = (EXAMPLES / "lifecycle.yaml").read_text(encoding="utf-8")
+    path = tmp_path / "life.yaml"
+    damaged = whole[:position] + text + whole[position:]
+    path.write_bytes(damaged.encode("utf-8", "surrogatepass"))
+    try:
+        stated = read_lifecycle(path)
+        assert stated_phases(replace(stated, model="resnet50"), load)
+        assert stated_dataset(stated) is None or stated.dataset
+    except PacelineError as error:
+        assert error.hint  # noqa: PT017  (either outcome is right)
 
 
 def test_a_phase_s_own_goal_goes_before_the_common_one() -> None:
