@@ -130,32 +130,23 @@ def break_down(
         calibration: Coefficients; the built-in ones if None.
     """
     points = Points(batch=np.array([float(batch)]), seq=np.array([float(seq)]))
-    costs = lowered.costs
-    shapes = evaluate_shapes(costs, points)
-    times = None if device is None else _times(lowered, shapes, device, calibration)
-    flop = _totals(costs, shapes, shapes.flop)
-    moved = _totals(costs, shapes, shapes.moved_bytes)
-    seconds = None if times is None else times.device_s[0, 0].astype(np.float64) * costs.count
-    weight = flop if seconds is None else seconds
-    largest = np.argsort(-weight, kind="stable")[:num_ops]
+    rows = _Rows.of(lowered, device, points, calibration or builtin_calibration())
     return PassBreakdown(
         name=lowered.name,
         batch=batch,
         seq=seq,
-        num_ops=len(costs.order),
-        num_kernels=float(costs.count @ costs.num_kernels),
+        num_ops=len(rows.costs.order),
+        num_kernels=float(rows.costs.count @ rows.costs.num_kernels),
         num_waits=len(waits_of(lowered)),
         waiting_frac=_waiting_frac(lowered, device, points, calibration),
         num_parameters=lowered.num_parameters,
         num_trainable_parameters=lowered.num_trainable_parameters,
-        flop=float(flop.sum()),
-        flop_by_phase=_by_phase(costs, flop),
-        moved_bytes=float(moved.sum()),
+        flop=float(rows.flop.sum()),
+        flop_by_phase=_by_phase(rows.costs, rows.flop),
+        moved_bytes=float(rows.moved_bytes.sum()),
         device=None if device is None else device.names[0],
-        device_s=None if seconds is None else float(seconds.sum()),
-        ops=tuple(
-            _op_share(costs, shapes, times, int(row), flop, moved, seconds) for row in largest
-        ),
+        device_s=None if rows.seconds is None else float(rows.seconds.sum()),
+        ops=tuple(_op_share(rows, row) for row in rows.largest(num_ops)),
         memory=memory_by_owner(lowered, points),
     )
 
@@ -175,6 +166,50 @@ def _waiting_frac(
     return float(whole.wait_s[0, 0] / whole.mid_s[0, 0])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rows:
+    """Distinct ops of a pass at one point; totals are over all occurrences, (num_rows,).
+
+    Attributes:
+        costs: The ops.
+        shapes: At that point.
+        times: Of one occurrence; None without a device.
+        flop: In total.
+        moved_bytes: In total.
+        seconds: In total; None without a device.
+    """
+
+    costs: CostTable
+    shapes: RowShapes
+    times: RowTimes | None
+    flop: FloatArray
+    moved_bytes: FloatArray
+    seconds: FloatArray | None
+
+    @classmethod
+    def of(
+        cls, lowered: LoweredPass, device: DeviceTable | None, points: Points,
+        calibration: Calibration,
+    ) -> _Rows:  # fmt: skip
+        costs, shapes = lowered.costs, evaluate_shapes(lowered.costs, points)
+        times = None if device is None else _times(lowered, shapes, device, calibration)
+        seconds = None if times is None else times.device_s[0, 0].astype(np.float64) * costs.count
+        return cls(
+            costs=costs,
+            shapes=shapes,
+            times=times,
+            flop=_totals(costs, shapes, shapes.flop),
+            moved_bytes=_totals(costs, shapes, shapes.moved_bytes),
+            seconds=seconds,
+        )
+
+    def largest(self, num_rows: int) -> list[int]:
+        """Rows that take most time; without a device, those with most FLOP."""
+        weight = self.flop if self.seconds is None else self.seconds
+        found: list[int] = np.argsort(-weight, kind="stable")[:num_rows].tolist()
+        return found
+
+
 def memory_by_owner(lowered: LoweredPass, points: Points) -> tuple[OwnerBytes, ...]:
     """Live bytes by owner at the moment where their sum is largest, at the first point."""
     powers = monomials(points.batch, points.seq)[0]
@@ -188,25 +223,17 @@ def memory_by_owner(lowered: LoweredPass, points: Points) -> tuple[OwnerBytes, .
     )
 
 
-def _op_share(
-    costs: CostTable,
-    shapes: RowShapes,
-    times: RowTimes | None,
-    row: int,
-    flop: FloatArray,
-    moved: FloatArray,
-    seconds: FloatArray | None,
-) -> OpShare:
-    kind = OpKind(int(costs.kind[row]))
-    limit, bound_frac = (None, None) if times is None else _limit(shapes, times, row)
+def _op_share(rows: _Rows, row: int) -> OpShare:
+    costs, seconds, kind = rows.costs, rows.seconds, OpKind(int(rows.costs.kind[row]))
+    limit, bound_frac = (None, None) if rows.times is None else _limit(rows.shapes, rows.times, row)
     return OpShare(
         kind=_word(kind.name),
         phase=_word(Phase(int(costs.phase[row])).name),
         module=_first_module(costs, row),
-        shape=_shape(kind, shapes.dims[0, row]),
+        shape=_shape(kind, rows.shapes.dims[0, row]),
         count=float(costs.count[row]),
-        flop=float(flop[row]),
-        moved_bytes=float(moved[row]),
+        flop=float(rows.flop[row]),
+        moved_bytes=float(rows.moved_bytes[row]),
         device_s=None if seconds is None else float(seconds[row]),
         time_frac=None if seconds is None else float(seconds[row] / seconds.sum()),
         limit=limit,
@@ -225,10 +252,9 @@ def _limit(shapes: RowShapes, times: RowTimes, row: int) -> tuple[Limit, float]:
 
 
 def _times(
-    lowered: LoweredPass, shapes: RowShapes, device: DeviceTable, calibration: Calibration | None
+    lowered: LoweredPass, shapes: RowShapes, device: DeviceTable, calibration: Calibration
 ) -> RowTimes:
     """Row times with the device's own shift, as the whole-step prediction has it."""
-    calibration = calibration or builtin_calibration()
     times = steady_row_times(lowered, shapes, device, calibration)
     shift = calibration.device_log_shift.get(device.names[0], 0.0)
     return RowTimes(device_s=times.device_s * np.float32(np.exp(shift)), bounds=times.bounds)

@@ -134,37 +134,50 @@ def row_times(
         calibration: Slowdowns.
         framework: Whose kernels run.
     """
-    costs = lowered.costs
     peak_dr = row_peaks(lowered, devices, calibration)
-    bounds = row_bounds(shapes, devices, peak_dr)
-    slowdown = np.zeros(bounds.compute_s.shape, dtype=np.float32)
-    question = Question(
-        lowered=lowered, shapes=shapes, devices=devices, peak_dr=peak_dr, bounds=bounds,
-        calibration=calibration, framework=framework,
+    asked = Question(
+        lowered=lowered, shapes=shapes, devices=devices, peak_dr=peak_dr,
+        bounds=row_bounds(shapes, devices, peak_dr), calibration=calibration, framework=framework,
     )  # fmt: skip
-    clock_frac = sustained_clock_frac(devices, calibration)
-    effects = log10_effects(devices, clock_frac, shapes.release_year, calibration)
-    older = log10_slower(devices, lowered.configuration.attention)
-    for one in grouped_features(question):
-        learned = calibration.models[one.model].log10_slowdown(one.features)
-        if one.model == Group.CONV_TENSOR.model and lowered.configuration.convolutions == "tuned":
-            learned = np.minimum(learned, _tuned_log10(one.rows, question))
-        slowdown[..., one.rows] = learned + _kind_offset(costs.kind[one.rows], calibration)
-        if one.model in _ATTENTION_MODELS:
-            slowdown[..., one.rows] += older[:, None, None]
-        slowdown[..., one.rows] += _effect(one, effects, bounds)
-    generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
-    if lowered.configuration.is_served:
-        experts = costs.expert_rows()
-        slowdown[..., experts] = _expert_log10(experts, question)
-    slowdown = np.where(devices.is_gpu[:, None, None] > 0, slowdown, generic)
-    busy = np.maximum(bounds.roofline_s * np.power(np.float32(10), slowdown), bounds.uncached_s)
+    costs, bounds = lowered.costs, asked.bounds
+    factor = np.power(np.float32(10), _log10_slowdown(asked))
+    busy_s = np.maximum(bounds.roofline_s * factor, bounds.uncached_s)
     gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
-    device_s = (busy + gap_s.astype(np.float32)) * shapes.launches
+    device_s = (busy_s + gap_s.astype(np.float32)) * shapes.launches
     device_s, bounds = through_host_link(
         device_s, bounds, shapes.moved_bytes, costs, devices, calibration
     )
     return RowTimes(device_s=device_s, bounds=bounds)
+
+
+def _log10_slowdown(asked: Question) -> Array:
+    """Log10 of the time of each row over its physical bound, (D, P, R)."""
+    lowered, devices, calibration = asked.lowered, asked.devices, asked.calibration
+    costs = lowered.costs
+    clock_frac = sustained_clock_frac(devices, calibration)
+    effects = log10_effects(devices, clock_frac, asked.shapes.release_year, calibration)
+    older = log10_slower(devices, lowered.configuration.attention)
+    slowdown = np.zeros(asked.bounds.compute_s.shape, dtype=np.float32)
+    for one in grouped_features(asked):
+        offset = _kind_offset(costs.kind[one.rows], calibration)
+        slowdown[..., one.rows] = _learned_log10(one, asked) + offset
+        if one.model in _ATTENTION_MODELS:
+            slowdown[..., one.rows] += older[:, None, None]
+        slowdown[..., one.rows] += _effect(one, effects, asked.bounds)
+    if lowered.configuration.is_served:
+        experts = costs.expert_rows()
+        slowdown[..., experts] = _expert_log10(experts, asked)
+    generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
+    return np.where(devices.is_gpu[:, None, None] > 0, slowdown, generic)
+
+
+def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
+    """What the group's model says, and no more than a kernel takes that is tuned by hand."""
+    learned = asked.calibration.models[one.model].log10_slowdown(one.features)
+    is_tuned = asked.lowered.configuration.convolutions == "tuned"
+    if is_tuned and one.model == Group.CONV_TENSOR.model:
+        return np.minimum(learned, _tuned_log10(one.rows, asked))
+    return learned
 
 
 def _tuned_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:

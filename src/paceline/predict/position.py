@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
-from paceline.predict.breakdown import PassBreakdown
-
-#: Shares of the busy time are given for these, in this order.
-_LIMITS = ("compute", "bandwidth", "overhead")
+from paceline.predict.breakdown import Limit, PassBreakdown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +42,7 @@ def roofline_position(
         memory_bytes_per_s: Its bandwidth.
     """
     assert whole.device_s is not None
-    shares = dict.fromkeys(_LIMITS, 0.0)
+    shares = dict.fromkeys(get_args(Limit), 0.0)
     for op in whole.ops:
         assert op.limit is not None
         assert op.time_frac is not None
