@@ -101,6 +101,7 @@ def _check_refused(row: Row) -> None:
             re.fullmatch(known["pattern"], row.model.strip(), re.IGNORECASE)
             and row.task.startswith(known["task"])
             and re.fullmatch(known["framework"] or ".*", row.framework, re.IGNORECASE)
+            and re.fullmatch(known["unit"] or ".*", row.unit, re.IGNORECASE)
         ):
             raise UnresolvedRowError(f"`{row.model.strip()}`: {known['reason']}")
 

@@ -168,13 +168,14 @@ class _WaveNet(nn.Module):
 class WaveGlow(nn.Module):
     """WaveGlow (Prenger et al., 2018): twelve flows over groups of eight samples.
 
-    Segments of 8,000 samples as in NVIDIA/DeepLearningExamples.
+    Segments of 8,000 samples as in NVIDIA/DeepLearningExamples, which trains 512 channels and
+    speaks with 256.
     """
 
-    def __init__(self):
+    def __init__(self, channels=512):
         super().__init__()
         self.mixing = nn.ModuleList([nn.Conv1d(8, 8, 1, bias=False) for _ in range(12)])
-        self.flows = nn.ModuleList([_WaveNet() for _ in range(12)])
+        self.flows = nn.ModuleList([_WaveNet(channels) for _ in range(12)])
 
     def inputs(self, batch):
         return torch.empty(batch, 8, 1000), torch.empty(batch, 640, 1000)

@@ -63,20 +63,36 @@ class HifiGan(nn.Module):
 
 
 class _SpeechBlock(nn.Module):
-    """Attention with one head and a feed-forward of two convolutions (FastSpeech, 2019)."""
+    """Attention and a feed-forward of two convolutions (FastSpeech, 2019)."""
 
-    def __init__(self, width=384, inner=1536, head=64):
+    def __init__(self, width=384, inner=1536, head=64, heads=1):
         super().__init__()
-        self.qkv, self.out = nn.Linear(width, 3 * head), nn.Linear(head, width, bias=False)
+        self.qkv = nn.Linear(width, 3 * head * heads)
+        self.out = nn.Linear(head * heads, width, bias=False)
+        self.heads = heads
         self.up = nn.Conv1d(width, inner, 3, padding=1)
         self.down = nn.Conv1d(inner, width, 3, padding=1)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, x):
+        if self.heads > 1:
+            return self._finished(x, self._many_heads(x))
         q, k, v = self.qkv(x).chunk(3, -1)
         weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.125, -1)
-        x = self.norm1(x + self.dropout(self.out(torch.bmm(self.dropout(weights), v))))
+        return self._finished(x, torch.bmm(self.dropout(weights), v))
+
+    def _many_heads(self, x):
+        """Heads beside the batch, as products of batches have them."""
+        batch, length, _ = x.shape
+        parts = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = (one.reshape(batch * self.heads, length, -1) for one in parts.unbind(0))
+        weights = torch.softmax(torch.bmm(q, k.transpose(1, 2)) * 0.125, -1)
+        y = torch.bmm(self.dropout(weights), v).view(batch, self.heads, length, -1)
+        return y.transpose(1, 2).reshape(batch, length, -1)
+
+    def _finished(self, x, attended):
+        x = self.norm1(x + self.dropout(self.out(attended)))
         y = self.down(torch.relu(self.up(x.transpose(1, 2)))).transpose(1, 2)
         return self.norm2(x + self.dropout(y))
 
@@ -117,6 +133,70 @@ class FastPitch(nn.Module):
         for block in self.decoder:
             x = block(x)
         return self.head(x), lengths, pitch
+
+
+class FastSpeech(nn.Module):
+    """FastSpeech (Ren et al., 2019) as its CUDA-optimised example runs it.
+
+    122 characters to 610 mel frames; blocks have two heads, and durations alone are predicted.
+    """
+
+    def __init__(self, characters=122, frames_per_character=5):
+        super().__init__()
+        self.embedding = nn.Embedding(149, 384)
+        self.encoder = nn.ModuleList([_SpeechBlock(heads=2) for _ in range(6)])
+        self.decoder = nn.ModuleList([_SpeechBlock(heads=2) for _ in range(6)])
+        self.durations = FastPitch._predictor()
+        self.head = nn.Linear(384, 80)
+        self.characters, self.stretch = characters, frames_per_character
+
+    def inputs(self, batch):
+        return torch.empty((batch, self.characters), dtype=torch.int64)
+
+    def loss(self, output, _inputs):
+        return sum(part.float().pow(2).mean() for part in output)
+
+    def forward(self, text):
+        x = self.embedding(text)
+        for block in self.encoder:
+            x = block(x)
+        durations = self.durations(x.transpose(1, 2))
+        x = x[:, :, None].expand(-1, -1, self.stretch, -1).reshape(x.shape[0], -1, 384)
+        for block in self.decoder:
+            x = block(x)
+        return self.head(x), durations
+
+
+class Spoken(nn.Module):
+    """Text to mel frames to sound: a model of text and its vocoder, one after the other."""
+
+    def __init__(self, text, vocoder):
+        super().__init__()
+        self.text, self.vocoder = text, vocoder
+
+    def inputs(self, batch):
+        return self.text.inputs(batch)
+
+    def forward(self, text):
+        mels = self.text(text)[0]
+        return self.vocoder(mels.transpose(1, 2))
+
+
+class _WaveGlowVocoder(nn.Module):
+    """WaveGlow backwards: mel frames widened to samples, then noise through its flows."""
+
+    def __init__(self):
+        super().__init__()
+        from published_models import WaveGlow
+
+        self.widen = nn.ConvTranspose1d(80, 80, 1024, 256, padding=384)
+        self.glow = WaveGlow(256)
+
+    def forward(self, mels):
+        wide = self.widen(mels)
+        groups = wide.reshape(wide.shape[0], 640, -1)
+        noise = torch.empty_like(groups[:, :8]).normal_()
+        return self.glow(noise, groups)
 
 
 class _SpeechLayer(nn.Module):
@@ -195,6 +275,10 @@ _QUARTZNET = [(k, c) for k, c in ((33, 256), (39, 256), (51, 512), (63, 512), (7
 _MODELS = {
     "hifigan": HifiGan,
     "fastpitch": FastPitch,
+    "fastpitch_hifigan": lambda: Spoken(FastPitch(), HifiGan()),
+    "fastpitch_waveglow": lambda: Spoken(FastPitch(), _WaveGlowVocoder()),
+    "fastspeech": FastSpeech,
+    "fastspeech_waveglow": lambda: Spoken(FastSpeech(), _WaveGlowVocoder()),
     "jasper": lambda: SpeechRecogniser(_JASPER, 5, (896, 1024), False),
     "quartznet": lambda: SpeechRecogniser(_QUARTZNET, 5, (512, 1024), True),
 }

@@ -20,10 +20,12 @@ from torch.overrides import TorchFunctionMode
 _PUBLISHED = {
     "published": "published_models",
     "published_frames": "published_frames",
+    "published_gpunet": "published_gpunet",
     "published_images": "published_images",
     "published_litgpt": "published_litgpt",
     "published_sequences": "published_sequences",
     "published_speech": "published_speech",
+    "published_tables": "published_tables",
     "published_volumes": "published_volumes",
 }
 

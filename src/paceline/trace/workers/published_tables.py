@@ -1,0 +1,166 @@
+"""Models of tables and series as published measurements ran them.
+
+Standard library and torch only. Architectures of NVIDIA/DeepLearningExamples.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def _perceptron(widths, is_last_plain=False):
+    layers = []
+    for inputs, outputs in zip(widths, widths[1:]):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*(layers[:-1] if is_last_plain else layers))
+
+
+#: Values per feature of Criteo's terabyte of clicks that occur 15 times or more.
+_CRITEO_15 = (
+    7912889, 33823, 17139, 7339, 20046, 4, 7105, 1382, 63, 5554114, 582469, 245828, 11, 2209,
+    10667, 104, 4, 968, 15, 8165896, 2675940, 7156453, 302516, 12022, 97, 35,
+)  # fmt: skip
+
+
+class Recommender(nn.Module):
+    """DLRM (Naumov et al., 2019) at MLPerf's widths: 26 tables of 128 columns in one."""
+
+    def __init__(self, values=_CRITEO_15, width=128):
+        super().__init__()
+        self.table, self.features = nn.Embedding(sum(values), width), len(values)
+        self.bottom = _perceptron((13, 512, 256, width))
+        pairs = (self.features + 1) * self.features // 2
+        self.top = _perceptron((width + pairs + 1, 1024, 1024, 512, 256, 1), is_last_plain=True)
+        places = [(i, j) for i in range(self.features + 1) for j in range(i)]
+        self.register_buffer("rows", torch.empty(len(places), dtype=torch.int64))
+        self.register_buffer("columns", torch.empty(len(places), dtype=torch.int64))
+
+    def optimizer(self, parameters):
+        return torch.optim.SGD(parameters, lr=1.0)
+
+    def inputs(self, batch):
+        return torch.empty(batch, 13), torch.empty((batch, self.features), dtype=torch.int64)
+
+    def loss(self, output, _inputs):
+        return F.binary_cross_entropy_with_logits(output.float(), torch.empty_like(output).float())
+
+    def forward(self, numbers, ids):
+        dense = self.bottom(numbers)
+        vectors = torch.cat((dense[:, None], self.table(ids)), 1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2))
+        pairs = products[:, self.rows, self.columns]
+        return self.top(torch.cat((dense, pairs, dense[:, :1]), 1))
+
+
+class _Gated(nn.Module):
+    """Gated residual network of the temporal fusion transformer."""
+
+    def __init__(self, inputs, width, outputs=None, has_context=False, dropout=0.0):
+        super().__init__()
+        self.a, self.i = nn.Linear(inputs, width), nn.Linear(width, width)
+        self.c = nn.Linear(width, width, bias=False) if has_context else None
+        self.gate = nn.Linear(width, 2 * (outputs or width))
+        self.skip = nn.Linear(inputs, outputs) if outputs else nn.Identity()
+        self.norm, self.dropout = nn.LayerNorm(outputs or width, eps=1e-3), nn.Dropout(dropout)
+
+    def forward(self, a, context=None):
+        x = self.a(a)
+        if context is not None:
+            x = x + self.c(context).unsqueeze(1)
+        x = F.glu(self.gate(self.dropout(self.i(F.elu(x)))))
+        return self.norm(x + self.skip(a))
+
+
+class _Selection(nn.Module):
+    """Weights over variables, from all of them, on each one's own gated network."""
+
+    def __init__(self, variables, width, has_context, dropout):
+        super().__init__()
+        self.weights = _Gated(variables * width, width, variables, has_context)
+        self.each = nn.ModuleList([_Gated(width, width, dropout=dropout) for _ in range(variables)])
+
+    def forward(self, x, context=None):
+        weights = torch.softmax(self.weights(x.flatten(-2), context), -1)
+        each = torch.stack([one(x[..., i, :]) for i, one in enumerate(self.each)], -1)
+        return torch.matmul(each, weights.unsqueeze(-1)).squeeze(-1)
+
+
+class FusionTransformer(nn.Module):
+    """Temporal fusion transformer (Lim et al., 2021): one series of hours, a week and a day.
+
+    Args:
+        ids: Series of the data set, which a static input names.
+        known: Values that are known ahead.
+        width: Of every layer.
+        dropout: In gated networks.
+        past: Hours behind.
+        ahead: Hours to foretell.
+        heads: Of its attention, which share their values.
+    """
+
+    def __init__(self, ids=369, known=3, width=128, dropout=0.1, past=168, ahead=24, heads=4):
+        super().__init__()
+        self.sizes = (known, width, past, ahead, heads)
+        self.static = nn.Embedding(ids, width)
+        self.known = nn.Parameter(torch.empty(2, known, width))
+        self.target = nn.Parameter(torch.empty(2, 1, width))
+        self.static_choice = _Selection(1, width, False, dropout)
+        self.contexts = nn.ModuleList([_Gated(width, width, dropout=dropout) for _ in range(4)])
+        self.past_choice = _Selection(known + 1, width, True, dropout)
+        self.ahead_choice = _Selection(known, width, True, dropout)
+        self.past_layer = nn.LSTM(width, width, batch_first=True)
+        self.ahead_layer = nn.LSTM(width, width, batch_first=True)
+        self.gates = nn.ModuleList([nn.Linear(width, 2 * width) for _ in range(3)])
+        self.norms = nn.ModuleList([nn.LayerNorm(width, eps=1e-3) for _ in range(3)])
+        self.enrich = _Gated(width, width, has_context=True, dropout=dropout)
+        self.qkv = nn.Linear(width, (2 * heads + 1) * width // heads, bias=False)
+        self.out = nn.Linear(width // heads, width, bias=False)
+        self.last, self.quantiles = _Gated(width, width, dropout=dropout), nn.Linear(width, 3)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("mask", torch.empty(past + ahead, past + ahead))
+
+    def inputs(self, batch):
+        known, _, past, ahead, _ = self.sizes
+        ids = torch.empty((batch, 1), dtype=torch.int64)
+        return ids, torch.empty(batch, past + ahead, known), torch.empty(batch, past + ahead, 1)
+
+    def loss(self, output, _inputs):
+        return output.float().abs().sum(-1).mean()
+
+    def forward(self, ids, known, target):
+        past = self.sizes[2]
+        static = self.static_choice(self.static(ids))
+        select, enrich, hidden, cell = (one(static) for one in self.contexts)
+        known = known.unsqueeze(-1) * self.known[0] + self.known[1]
+        target = target.unsqueeze(-1) * self.target[0] + self.target[1]
+        both = torch.cat((known[:, :past], target[:, :past]), -2)
+        behind = self.past_choice(both, select)
+        before, state = self.past_layer(behind, (hidden[None], cell[None]))
+        future = self.ahead_choice(known[:, past:], select)
+        after, _ = self.ahead_layer(future, state)
+        series = torch.cat((before, after), 1)
+        series = self._gated(0, series, torch.cat((behind, future), 1))
+        enriched = self.enrich(series, enrich)
+        attended = self._attend(enriched)[:, past:]
+        x = self._gated(1, attended, enriched[:, past:])
+        return self.quantiles(self._gated(2, self.last(x), series[:, past:]))
+
+    def _gated(self, number, x, skip):
+        return self.norms[number](F.glu(self.gates[number](x)) + skip)
+
+    def _attend(self, x):
+        """Attention whose heads share their values and are averaged."""
+        width, heads = self.sizes[1], self.sizes[4]
+        head = width // heads
+        q, k, v = self.qkv(x).split((width, width, head), -1)
+        q, k = (one.view(*one.shape[:2], heads, head).transpose(1, 2) for one in (q, k))
+        scores = torch.matmul(q, k.transpose(2, 3)) * head**-0.5 + self.mask
+        weights = self.dropout(torch.softmax(scores, -1))
+        return self.dropout(self.out(torch.matmul(weights, v.unsqueeze(1)).mean(1)))
+
+
+_MODELS = {
+    "dlrm_small": Recommender,
+    "tft_electricity": FusionTransformer,
+    "tft_traffic": lambda: FusionTransformer(ids=963, known=3, dropout=0.3),
+}

@@ -1,0 +1,85 @@
+"""Models that published measurements name: parameters and arithmetic of their papers.
+
+GPUNet: Wang et al. 2022 (11.9, 12.7, 25.8 and 10.6 million parameters). WaveGlow with 256
+channels: 87.7 million in its release. DLRM: tables and perceptrons counted by hand.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+WORKERS = Path(__file__).parents[3] / "src" / "paceline" / "trace" / "workers"
+sys.path.insert(0, str(WORKERS))
+
+import published_gpunet  # noqa: E402
+import published_speech  # noqa: E402
+import published_tables  # noqa: E402
+
+
+def built(module, name):
+    with torch.device("meta"):
+        return module._MODELS[name]()
+
+
+def num_parameters(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [("gpunet_0", 11.9), ("gpunet_1", 12.7), ("gpunet_2", 25.8), ("gpunet_d1", 10.6)],
+)
+def test_a_network_of_gpunet_has_the_parameters_of_its_paper(name, millions):
+    assert num_parameters(built(published_gpunet, name)) == pytest.approx(millions * 1e6, rel=0.005)
+
+
+@pytest.mark.parametrize("name", sorted(published_gpunet._MODELS))
+def test_a_network_of_gpunet_shrinks_its_images_and_tells_a_thousand_classes(name):
+    model = built(published_gpunet, name)
+    images = torch.empty(2, 3, model.image_size, model.image_size, device="meta")
+    assert model(images).shape == (2, 1000)
+    strides = 64 if "_p" in name else 32
+    assert model.features(images).shape[-1] == -(-model.image_size // strides)
+
+
+def test_the_recommender_of_the_terabyte_is_its_tables_and_perceptrons():
+    values = sum(published_tables._CRITEO_15)
+    bottom = 14 * 512 + 513 * 256 + 257 * 128
+    top = 481 * 1024 + 1025 * 1024 + 1025 * 512 + 513 * 256 + 257
+    model = built(published_tables, "dlrm_small")
+    assert num_parameters(model) == values * 128 + bottom + top
+    with torch.device("meta"):
+        assert model(*model.inputs(3)).shape == (3, 1)
+
+
+def test_a_fusion_transformer_foretells_three_quantiles_of_a_day():
+    model = built(published_tables, "tft_electricity")
+    with torch.device("meta"):
+        assert model(*model.inputs(5)).shape == (5, 24, 3)
+    recurrent = sum(p.numel() for p in model.past_layer.parameters())
+    assert recurrent == 4 * 128 * (128 + 128 + 2)
+
+
+def test_text_that_is_spoken_has_256_samples_a_frame():
+    for name in ("fastpitch_hifigan", "fastspeech_waveglow", "fastpitch_waveglow"):
+        model = built(published_speech, name)
+        with torch.device("meta"):
+            text = model.inputs(2)
+            frames = model.text(text)[0].shape[1]
+            assert model(text).numel() == 2 * 256 * frames, name
+
+
+def test_vocoders_have_the_parameters_of_their_releases():
+    wave = built(published_speech, "fastspeech_waveglow").vocoder
+    assert num_parameters(wave) == pytest.approx(87.7e6, rel=0.01)
+    hifigan = built(published_speech, "hifigan")
+    assert num_parameters(hifigan) == pytest.approx(13.92e6, rel=0.01)
+
+
+def test_blocks_with_two_heads_have_twice_the_attention_of_those_with_one():
+    one, two = (published_speech._SpeechBlock(heads=heads) for heads in (1, 2))
+    assert two.qkv.weight.numel() == 2 * one.qkv.weight.numel()
+    x = torch.randn(2, 7, 384)
+    assert one.eval()(x).shape == two.eval()(x).shape == x.shape
