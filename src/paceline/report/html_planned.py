@@ -18,7 +18,7 @@ from paceline.report.figures import (
     usd_range,
 )
 from paceline.report.html import Page, Section
-from paceline.report.plans import choice_table, how, place_name, workload_line
+from paceline.report.plans import choice_table, how, machine_name, workload_line
 from paceline.report.predictions import batch_table
 from paceline.report.traces import TracedPasses, op_table, owner_table, remedy_table
 from paceline.units import format_bytes, format_count, format_duration, format_usd
@@ -138,7 +138,7 @@ def _choices_section(plan: PlanFile) -> Section:
 
 
 def _plan_tiles(first: PlannedChoice, sample_unit: str) -> tuple[tuple[str, str], ...]:
-    tiles = [(place_name(first.place), how(first))]
+    tiles = [(machine_name(first), how(first))]
     if first.time_s is not None:
         kept = first.chance_time
         in_time = "" if kept is None else f", in time at {chance(kept)}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from paceline.plan.lifecycle_answer import Lifecycle, PlacedLife, PlacedPhase
 from paceline.report.figures import ABSENT, usd_range
-from paceline.report.plans import how, place_name
+from paceline.report.plans import how, machine_name
 from paceline.report.tables import Column, Table, markdown_table, text_table
 from paceline.report.texts import labelled
 from paceline.units import format_duration, format_percent, format_usd
@@ -75,7 +75,7 @@ def _page(
 def _cells(one: PlacedPhase) -> tuple[str, ...]:
     return (
         one.phase,
-        place_name(one.choice.place),
+        machine_name(one.choice),
         how(one.choice),
         format_duration(one.held_s),
         ABSENT if one.busy_frac is None else format_percent(one.busy_frac),

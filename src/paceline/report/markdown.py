@@ -14,7 +14,7 @@ from paceline.report.figures import (
     number_range,
     usd_range,
 )
-from paceline.report.plans import choice_table, how_in_full, place_name, workload_line
+from paceline.report.plans import choice_table, how_in_full, machine_name, workload_line
 from paceline.report.tables import Column, Table, markdown_table
 from paceline.units import format_bytes, format_percent, format_usd
 
@@ -56,7 +56,7 @@ def _proposal(first: PlannedChoice, sample_unit: str) -> list[str]:
     seen = f", price of {place.priced_on}" if place.priced_on else ""
     verb = "Use" if place.cloud == "own" else "Rent"
     sentences = [
-        f"{verb} **{place_name(place)}** (`{place.offer}`, {place.region or 'any region'}) at "
+        f"{verb} **{machine_name(first)}** (`{place.offer}`, {place.region or 'any region'}) at "
         f"{format_usd(place.usd_per_hour)} USD per hour{seen}."
     ]
     if first.time_s is not None:

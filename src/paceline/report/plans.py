@@ -21,7 +21,7 @@ from paceline.units import format_count, format_usd
 
 _NUM_CHOICES_SHOWN = 8
 #: Words that no reader needs to know the device.
-_BRANDS = re.compile(r"(?:^|(?<=×))(GeForce|Tesla|Instinct|Radeon Instinct) ")
+_BRANDS = re.compile(r"(?:^|(?<=×))(GeForce|Tesla|Instinct|Radeon Instinct|AWS) ")
 _NUM_REJECTED_SHOWN = 4
 
 
@@ -58,6 +58,13 @@ def place_name(place: PlannedPlace) -> str:
     device = _BRANDS.sub("", place.device)
     devices = device if " + " in device else f"{count:g}×{device}"
     return f"{cloud_title(place.cloud)} {devices}{spot}{nodes}"
+
+
+def machine_name(choice: PlannedChoice) -> str:
+    """The same, with how much of a processor it is, where processors do the work."""
+    cores = choice.place.num_vcpus_per_node
+    is_cpu = choice.stack is not None and choice.stack.platform == "cpu"
+    return f"{place_name(choice.place)}{f' {cores} vCPU' if is_cpu and cores else ''}"
 
 
 def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")) -> str:
@@ -128,7 +135,7 @@ def _choice_cells(rank: int, choice: PlannedChoice) -> tuple[str, ...]:
     has_work = choice.time_s is not None
     return (
         str(rank),
-        place_name(choice.place),
+        machine_name(choice),
         format_usd(choice.place.usd_per_hour),
         ABSENT if choice.time_s is None else duration_range(choice.time_s),
         ABSENT if choice.cost_usd is None else usd_range(choice.cost_usd),

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.planfile import Interval, PlanFile, ScalingPoint
+from paceline.planfile import Interval, PlanFile, PlannedStack, ScalingPoint
 from paceline.report.charts_planned import memory_fill_chart, scaling_chart, split_chart
 from paceline.report.figures import chance, memory_bound_bytes, memory_share
 from paceline.report.markdown import plan_markdown
-from paceline.report.plans import how, place_name, plan_text
+from paceline.report.plans import how, machine_name, place_name, plan_text
 from paceline.report.tables import display_width
 
 _SCREEN = """\
@@ -61,6 +61,21 @@ def test_several_devices_show_batches_times_devices(plan: PlanFile) -> None:
     accumulated = replace(plan.choices[2], microbatches=4, strategy="dp8/mb4")
     assert how(accumulated, ()) == "8×128×4"
     assert place_name(plan.choices[2].place) == "Lambda 8×H100 SXM5 80GB"
+
+
+def test_processors_are_named_with_their_cores(plan: PlanFile) -> None:
+    stack = PlannedStack(
+        framework="torch", framework_version="2.14.0", platform="cpu", platform_version=None,
+        python_version="3.12", min_driver=None,
+    )  # fmt: skip
+    first = plan.choices[0]
+    place = replace(first.place, cloud="aws", device="AWS Graviton3", devices_per_node=1.0)
+    named = {
+        machine_name(replace(first, stack=stack, place=replace(place, num_vcpus_per_node=cores)))
+        for cores in (1, 2)
+    }
+    assert named == {"AWS 1×Graviton3 1 vCPU", "AWS 1×Graviton3 2 vCPU"}
+    assert machine_name(first) == place_name(first.place)
 
 
 def test_a_purchase_request_states_price_day_source_and_risks(plan: PlanFile) -> None:
