@@ -133,54 +133,76 @@ def data_parallel_step(
     group = RankGroup.of(
         num_ranks, ranks_per_node, device_link, node_link, node_share_frac=node_share_frac
     )
-    shape = group.num_ranks.shape
-    alone_s, backward, gradients, parameters = (
-        np.broadcast_to(np.asarray(x, dtype=np.float64), shape)
-        for x in (mid_s, backward_s, gradient_bytes, parameter_bytes)
-    )
+    work = _Work.of(group, mid_s, backward_s, gradient_bytes, parameter_bytes)
     if gradient_sync != "all_reduce":
-        exposed_s = _central_s(gradient_sync, gradients, parameters, group)
-        communication_s = exposed_s
+        exposed_s = communication_s = _central_s(work, gradient_sync)
     elif sharding == "zero3":
-        exposed_s, communication_s = _fully_sharded(
-            alone_s - backward, backward, gradients, parameters, group
-        )
+        exposed_s, communication_s = _fully_sharded(work)
     else:
-        exposed_s, communication_s = _bucketed(
-            backward, gradients, parameters, group, sharding, profile
-        )
-    waiting_s = alone_s * (straggler_factor(group.num_ranks, step_variation_frac()) - 1.0)
-    step_s = alone_s + exposed_s + waiting_s
+        exposed_s, communication_s = _bucketed(work, sharding, profile)
+    waiting_s = work.alone_s * (straggler_factor(group.num_ranks, step_variation_frac()) - 1.0)
+    step_s = work.alone_s + exposed_s + waiting_s
     return DataParallelStep(
         mid_s=step_s,
         exposed_communication_s=exposed_s + waiting_s,
-        efficiency_frac=alone_s / step_s,
+        efficiency_frac=work.alone_s / step_s,
         communication_s=communication_s + waiting_s,
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Work:
+    """What ranks compute and have to send each other, (num_candidates,) each.
+
+    Attributes:
+        group: The ranks.
+        alone_s: Step of one device alone.
+        backward_s: Of it, the backward part that communication can hide behind.
+        gradient_bytes: Gradients as they are reduced.
+        parameter_bytes: Parameters as they are gathered or broadcast.
+    """
+
+    group: RankGroup
+    alone_s: FloatArray
+    backward_s: FloatArray
+    gradient_bytes: FloatArray
+    parameter_bytes: FloatArray
+
+    @classmethod
+    def of(cls, group: RankGroup, *columns: npt.ArrayLike) -> _Work:
+        """The columns in the order of the attributes, broadcast to one element per candidate."""
+        alone_s, backward_s, gradient_bytes, parameter_bytes = (
+            np.broadcast_to(np.asarray(column, dtype=np.float64), group.num_ranks.shape)
+            for column in columns
+        )
+        return cls(
+            group=group,
+            alone_s=alone_s,
+            backward_s=backward_s,
+            gradient_bytes=gradient_bytes,
+            parameter_bytes=parameter_bytes,
+        )
+
+
 def _bucketed(
-    backward_s: FloatArray,
-    gradient_bytes: FloatArray,
-    parameter_bytes: FloatArray,
-    group: RankGroup,
-    sharding: Sharding,
-    profile: GradientProfile | None,
+    work: _Work, sharding: Sharding, profile: GradientProfile | None
 ) -> tuple[FloatArray, FloatArray]:
     """Exposed and whole communication of DDP, or of ZeRO 1 and 2 with their closing gather."""
     reduce = all_reduce_s if sharding == "none" else reduce_scatter_s
     if profile is None:
-        num_buckets = np.maximum(np.ceil(gradient_bytes / BUCKET_BYTES), 1.0)
+        num_buckets = np.maximum(np.ceil(work.gradient_bytes / BUCKET_BYTES), 1.0)
     else:
-        num_buckets = np.full_like(gradient_bytes, profile.num_buckets)
-    bucket_s = reduce(gradient_bytes / num_buckets, group)
+        num_buckets = np.full_like(work.gradient_bytes, profile.num_buckets)
+    bucket_s = reduce(work.gradient_bytes / num_buckets, work.group)
     total_s = num_buckets * bucket_s
-    finish_s = np.maximum(backward_s / num_buckets + total_s, backward_s + bucket_s)
-    if profile is not None:
-        last_s = reduce(gradient_bytes * profile.last_frac, group)
-        finish_s = _queue_end_s(backward_s, total_s, last_s, profile)
-    gather_s = 0.0 if sharding == "none" else all_gather_s(parameter_bytes, group)
-    return finish_s - backward_s + gather_s, total_s + gather_s
+    if profile is None:
+        first_full_s = work.backward_s / num_buckets
+        finish_s = np.maximum(first_full_s + total_s, work.backward_s + bucket_s)
+    else:
+        last_s = reduce(work.gradient_bytes * profile.last_frac, work.group)
+        finish_s = _queue_end_s(work.backward_s, total_s, last_s, profile)
+    gather_s = 0.0 if sharding == "none" else all_gather_s(work.parameter_bytes, work.group)
+    return finish_s - work.backward_s + gather_s, total_s + gather_s
 
 
 def _queue_end_s(
@@ -197,47 +219,37 @@ def _queue_end_s(
     return np.asarray(np.maximum(finish_s, backward_s))
 
 
-def _fully_sharded(
-    forward_s: FloatArray,
-    backward_s: FloatArray,
-    gradient_bytes: FloatArray,
-    parameter_bytes: FloatArray,
-    group: RankGroup,
-) -> tuple[FloatArray, FloatArray]:
+def _fully_sharded(work: _Work) -> tuple[FloatArray, FloatArray]:
     """Exposed and whole communication of FSDP with prefetch of one block.
 
     Each block is gathered for forward, gathered again for backward, and its gradients are
     scattered. The first gather and the last scatter have nothing to hide behind; in between a
     block's communication hides behind the compute of its neighbour, as far as that lasts.
     """
-    blocks = float(FSDP_BLOCKS)
-    gather_s = all_gather_s(parameter_bytes / blocks, group)
-    scatter_s = reduce_scatter_s(gradient_bytes / blocks, group)
+    blocks, forward_s = float(FSDP_BLOCKS), work.alone_s - work.backward_s
+    gather_s = all_gather_s(work.parameter_bytes / blocks, work.group)
+    scatter_s = reduce_scatter_s(work.gradient_bytes / blocks, work.group)
     forward_gap_s = np.maximum(gather_s - forward_s / blocks, 0.0)
-    backward_gap_s = np.maximum(gather_s + scatter_s - backward_s / blocks, 0.0)
+    backward_gap_s = np.maximum(gather_s + scatter_s - work.backward_s / blocks, 0.0)
     exposed_s = gather_s + scatter_s + (blocks - 1.0) * (forward_gap_s + backward_gap_s)
     return exposed_s, blocks * (2.0 * gather_s + scatter_s)
 
 
-def _central_s(
-    gradient_sync: GradientSync,
-    gradient_bytes: FloatArray,
-    parameter_bytes: FloatArray,
-    group: RankGroup,
-) -> FloatArray:
+def _central_s(work: _Work, gradient_sync: GradientSync) -> FloatArray:
     """What everybody exchanges with one place, none of it hidden.
 
     ``DataParallel`` sends the parameters to every device before forward and sums all gradients on
     the first device after backward, in one process and hence in one node. A parameter server takes
     every node's gradients in and hands parameters out through its one network link.
     """
+    group, is_spread = work.group, work.group.num_nodes > 1
     if gradient_sync == "single_process":
-        parameters_s = all_gather_s(parameter_bytes, group)
-        total_s = parameters_s + reduce_scatter_s(gradient_bytes, group)
-        return np.where(group.num_nodes > 1, np.inf, total_s)
-    pair = RankGroup.of(2.0, np.where(group.num_nodes > 1, 1.0, 2.0), group.device, group.node)
-    callers = np.where(group.num_nodes > 1, group.num_nodes, group.num_ranks)
-    exchange_s = send_recv_s(gradient_bytes, pair) + send_recv_s(parameter_bytes, pair)
+        parameters_s = all_gather_s(work.parameter_bytes, group)
+        total_s = parameters_s + reduce_scatter_s(work.gradient_bytes, group)
+        return np.where(is_spread, np.inf, total_s)
+    pair = RankGroup.of(2.0, np.where(is_spread, 1.0, 2.0), group.device, group.node)
+    callers = np.where(is_spread, group.num_nodes, group.num_ranks)
+    exchange_s = sum(send_recv_s(b, pair) for b in (work.gradient_bytes, work.parameter_bytes))
     return np.where(group.num_ranks > 1, callers * exchange_s, 0.0)
 
 
