@@ -216,12 +216,17 @@ def reported_error(
     if kind == "raised":
         return WorkerError(
             f"`{entry}` failed in `{interpreter}`: {message}",
-            hint="the traceback above is your model's own; correct it, or its inputs",
+            hint=_READS_VALUES if "meta tensor" in message.lower() else _RAISED,
             details=str(event.get("details", "")),
         )
     return InvalidInputError(f"`{entry}`: {message}", hint=_HINTS.get(str(kind), _HINTS[""]))
 
 
+_RAISED = "the traceback above is your model's own; correct it, or its inputs"
+_READS_VALUES = (
+    "the traceback above shows where it reads values that a trace has not (whole numbers, truth "
+    "values): trace a step that does not decide by them"
+)
 #: What lists the names of a scheme.
 _LISTS: Mapping[str, str] = {
     "": "paceline models",

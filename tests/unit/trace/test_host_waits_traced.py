@@ -78,6 +78,19 @@ def test_a_list_is_counted_by_its_numbers_and_a_copy_is_not():
     assert (listed.ops.variant[row], copied.ops.variant[other]) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    "between", [lambda y: (y > 0).nonzero(), lambda y: y.detach()[y.detach() > 0]]
+)
+def test_a_mask_is_taken_to_hit_everywhere_and_that_is_said(between):
+    _, waits = host_waits(between)
+    assert len(waits) == 1
+    title = load_workload(Job(between)).title
+    assert "(assumed: every element of a mask is a hit)" in title
+    assert "assumed" not in load_workload(Job(lambda _: None)).title
+
+
 def test_a_number_that_decides_something_is_not_made_up():
-    with pytest.raises(WorkerError, match="meta"):
-        load_workload(Job(lambda y: bool(torch.isnan(y).any())))
+    for between in (lambda y: bool(torch.isnan(y).any()), lambda y: int(y.argmax())):
+        with pytest.raises(WorkerError, match="meta") as caught:
+            load_workload(Job(between))
+        assert "values that a trace has not" in caught.value.hint

@@ -14,6 +14,7 @@ import os
 import torch
 import torch_models
 from torch_subjects import RequestError, Subject, build
+from torch_waits import full_masks
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: Auto classes tried in turn, with the kind of the subject.
@@ -277,7 +278,7 @@ class HfSubject(Subject):
     def call(self, inputs):
         """The model on its inputs, with the values that it reads back."""
         kind = self.model.config.model_type
-        with _answered(_READ_BACK.get(kind)), _full_masks(kind in _ONE_LANGUAGE):
+        with _answered(_READ_BACK.get(kind)), full_masks(kind in _ONE_LANGUAGE):
             return Subject.call(self, inputs)
 
     def _prefill(self, recorder, inputs):
@@ -310,19 +311,6 @@ def _answered(value):
         yield
     finally:
         torch.Tensor.item = ask
-
-
-@contextlib.contextmanager
-def _full_masks(are_full):
-    """Inside, a mask on meta counts as true everywhere."""
-    config = importlib.import_module("torch.fx.experimental._config")
-    name = "meta_nonzero_assume_all_nonzero"
-    before = getattr(config, name)
-    setattr(config, name, are_full or before)
-    try:
-        yield
-    finally:
-        setattr(config, name, before)
 
 
 def _cached(cache):

@@ -61,6 +61,7 @@ class Recorder(TorchDispatchMode):
         self.dtype_index = {}
         self.module_index = 0
         self.phase = LOSS
+        self.takes_whole_masks = False
         self._is_paused = False
         self._row_of_storage = {}
         self._references = {}
@@ -97,6 +98,7 @@ class Recorder(TorchDispatchMode):
             masks = torch_waits.masks_read_back(func._schema.name, args)
             if masks:
                 self.record("paceline::to_host|", masks, [], [])
+                self.takes_whole_masks = True
         return result
 
     def record(self, name, inputs, outputs, attributes):

@@ -8,6 +8,9 @@ Sources: PyTorch, aten/src/ATen/native/cuda/Copy.cu (a copy that is not `non_blo
 (a mask is an index by its hits, unless one value fills it).
 """
 
+import contextlib
+import importlib
+
 import torch
 
 _NAN = float("nan")
@@ -75,3 +78,19 @@ def _listed(make):
 STAND_INS = {
     make: _listed(make) for make in (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor)
 }
+
+
+@contextlib.contextmanager
+def full_masks(are_full=True):
+    """Inside, a mask on meta counts as true everywhere, in releases of PyTorch that know how."""
+    config = importlib.import_module("torch.fx.experimental._config")
+    name = "meta_nonzero_assume_all_nonzero"
+    before = getattr(config, name, None)
+    if before is None:
+        yield
+        return
+    setattr(config, name, are_full or before)
+    try:
+        yield
+    finally:
+        setattr(config, name, before)

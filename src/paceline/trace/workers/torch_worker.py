@@ -15,6 +15,8 @@ import traceback
 PROTOCOL = 1
 #: Length of a model whose ops depend on it, where none is asked for.
 LENGTH = 512
+#: What is taken of masks whose hits a step counts: nobody knows them.
+_WHOLE_MASKS = "every element of a mask is a hit"
 
 
 def main():
@@ -154,13 +156,15 @@ def record(subject, task, one, modules, batch, seq):
     """One traced execution."""
     import torch
     from torch_recorder import Canonical, ModuleTracker, Recorder
+    from torch_waits import full_masks
 
     name, _, _, run = one
     recorder = Recorder()
     grad = contextlib.nullcontext() if task == "train" else torch.no_grad()
     device = torch.device("meta") if subject.makes_tensors else contextlib.nullcontext()
+    masks = full_masks() if subject.makes_tensors else contextlib.nullcontext()
     try:
-        with grad, device, recorder, ModuleTracker(recorder, modules), Canonical(recorder):
+        with grad, device, masks, recorder, ModuleTracker(recorder, modules), Canonical(recorder):
             with recorder.paused():
                 recorder.own_model(subject.model)
             if run is None:
@@ -171,6 +175,8 @@ def record(subject, task, one, modules, batch, seq):
         recorder.close()
         for parameter in subject.model.parameters():
             parameter.grad = None
+    if subject.makes_tensors and recorder.takes_whole_masks and _WHOLE_MASKS not in subject.taken:
+        subject.taken = ", ".join(filter(None, (subject.taken, _WHOLE_MASKS)))
     return recorder
 
 
