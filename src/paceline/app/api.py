@@ -90,7 +90,7 @@ def why_not(
 
     Args:
         model: As in `plan`.
-        name: Device, family or offer.
+        name: Device, family, offer, cloud or own machine.
         task: ``train`` or ``infer``.
         facts: Files with your own devices, offers and machines.
         as_of: Day on which prices are judged; today if None.

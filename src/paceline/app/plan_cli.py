@@ -40,7 +40,10 @@ def plan(
         str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
     ] = None,
     why_not: Annotated[
-        str | None, Option(metavar="NAME", help="Say why this device or offer is not first.")
+        str | None,
+        Option(
+            metavar="NAME", help="Say why this device, offer, cloud or own machine is not first."
+        ),
     ] = None,
     explain: Annotated[
         bool, Option(help="Trace every figure of the first choice to its source or assumption.")

@@ -120,7 +120,7 @@ def why_not(
         goal: Constraints and objective.
         work: How much is to be done.
         catalog: Devices and offers.
-        name: Device, family, offer, instance type or own machine.
+        name: Device, family, offer, instance type, cloud or own machine.
         today: The day prices are judged on.
         options: How far to search.
         calibration: Of the predictor.
@@ -151,8 +151,12 @@ def _only(workload: Workload | Mapping[str, Workload]) -> Workload:
 
 
 def _offers_named(catalog: Catalog, name: str) -> set[str]:
-    """Offers and own machines, or two of these together, that a user may mean by a name."""
-    by_offer = {offer.name for offer in catalog.offers if matches(offer, name)}
+    """Offers, a cloud's offers, own machines or two together, that a user may mean by a name."""
+    by_offer = {
+        offer.name
+        for offer in catalog.offers
+        if matches(offer, name) or offer.cloud.lower() == name.strip().lower()
+    }
     machines = {machine.name.lower(): machine.name for machine in catalog.machines}
     parts = [machines.get(part.strip().lower()) for part in name.split(JOINED_BY.strip())]
     own = {JOINED_BY.join(both) for both in permutations(filter(None, parts))}
@@ -163,11 +167,11 @@ def _offers_named(catalog: Catalog, name: str) -> set[str]:
     except UnknownNameError as error:
         if not machines:
             raise UnknownNameError(
-                f"no device or offer named `{name}` in the catalogue", hint=error.hint
+                f"no device, offer or cloud named `{name}` in the catalogue", hint=error.hint
             ) from None
         yours = ", ".join(f"`{machine}`" for machine in machines.values())
         raise UnknownNameError(
-            f"no device, offer or own machine is named `{name}`",
+            f"no device, offer, cloud or own machine is named `{name}`",
             hint=f"your own: {yours}; {error.hint}",
         ) from None
     own = {machine.name for machine in catalog.machines if machine.device_name in devices}

@@ -60,6 +60,12 @@ def test_a_device_that_stands_here_is_asked_after_too() -> None:
     assert "Own 1×GeForce RTX 2080 Ti" in sentence
 
 
+def test_a_cloud_is_asked_after_too() -> None:
+    sentences = asked("AWS", cloud="lambda,aws", device="t4,v100")
+    assert sentences[0].startswith("AWS ")
+    assert all("lambda/" not in one for one in sentences)
+
+
 def test_a_name_that_nothing_has_lists_the_own_machines() -> None:
     with pytest.raises(UnknownNameError, match="own machine") as raised:
         asked("laboratory")
