@@ -18,7 +18,7 @@ from paceline.report.figures import (
     usd_range,
 )
 from paceline.report.html import Page, Section
-from paceline.report.plans import choice_table, how, machine_name, workload_line
+from paceline.report.plans import asked_columns, choice_table, how, machine_name, workload_line
 from paceline.report.predictions import batch_table
 from paceline.report.traces import TracedPasses, op_table, owner_table, remedy_table
 from paceline.units import format_bytes, format_count, format_duration, format_usd
@@ -133,7 +133,7 @@ def _choices_section(plan: PlanFile) -> Section:
     return Section(
         title="Choices",
         charts=tuple(chart for chart in drawn if chart is not None),
-        table=choice_table(plan.choices, plan.workload.sample_unit),
+        table=choice_table(plan.choices, plan.workload.sample_unit, asked_columns(plan)),
     )
 
 

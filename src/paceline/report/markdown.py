@@ -14,7 +14,13 @@ from paceline.report.figures import (
     number_range,
     usd_range,
 )
-from paceline.report.plans import choice_table, how_in_full, machine_name, workload_line
+from paceline.report.plans import (
+    asked_columns,
+    choice_table,
+    how_in_full,
+    machine_name,
+    workload_line,
+)
 from paceline.report.tables import Column, Table, markdown_table
 from paceline.units import format_bytes, format_percent, format_usd
 
@@ -33,7 +39,11 @@ def plan_markdown(plan: PlanFile) -> str:
         ("## Assumptions", _bullets(plan.assumptions)),
         (
             "## Options compared",
-            [_how_to_read(), "", markdown_table(choice_table(shown, plan.workload.sample_unit))],
+            [
+                _how_to_read(),
+                "",
+                markdown_table(choice_table(shown, plan.workload.sample_unit, asked_columns(plan))),
+            ],
         ),
         ("## Why this one", _bullets(plan.why or (first.reason,))),
         ("## Sensitivity", _bullets((*plan.turns, plan.knee, plan.rent_or_buy))),

@@ -17,7 +17,7 @@ from paceline.report.figures import (
 )
 from paceline.report.tables import Column, Table, text_table
 from paceline.report.texts import labelled
-from paceline.units import format_count, format_usd
+from paceline.units import format_count, format_significant, format_usd
 
 _NUM_CHOICES_SHOWN = 8
 #: Words that no reader needs to know the device.
@@ -35,7 +35,10 @@ def plan_text(plan: PlanFile, *, width: int = 100) -> str:
     blocks = (
         "\n".join(_opening(plan, width)),
         text_table(
-            choice_table(plan.choices[:_NUM_CHOICES_SHOWN], plan.workload.sample_unit), width=width
+            choice_table(
+                plan.choices[:_NUM_CHOICES_SHOWN], plan.workload.sample_unit, asked_columns(plan)
+            ),
+            width=width,
         ),
         "\n".join(_explanations(plan, width)),
         "\n".join(labelled("next", plan.next_commands, width)),
@@ -90,16 +93,28 @@ def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")
     return " · ".join(parts)
 
 
-def choice_table(choices: Sequence[PlannedChoice], sample_unit: str) -> Table:
+def asked_columns(plan: PlanFile) -> tuple[str, ...]:
+    """The columns that a goal asks for beside the usual ones."""
+    return ("energy",) if plan.goal.get("objective") == "energy" else ()
+
+
+def choice_table(
+    choices: Sequence[PlannedChoice], sample_unit: str, more: Sequence[str] = ()
+) -> Table:
     """One row per choice; columns that no choice fills are left out.
 
     Precision and compiler of the first choice stand among the plan's assumptions; a row names its
     own only where the choices differ.
+
+    Args:
+        choices: Best first.
+        sample_unit: What throughput counts.
+        more: From `asked_columns`.
     """
     columns = _choice_columns(sample_unit)
     facets = [f for f in ("precision", "compiler") if len({getattr(c, f) for c in choices}) > 1]
     cells = [
-        (*_choice_cells(rank, choice), how(choice, facets))
+        (*_choice_cells(rank, choice, more), how(choice, facets))
         for rank, choice in enumerate(choices, start=1)
     ]
     kept = [
@@ -121,6 +136,7 @@ def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
         Column(title="USD/h", is_number=True),
         Column(title="time", drop_order=9),
         Column(title="cost USD", is_number=True, drop_order=9),
+        Column(title=f"J/{sample_unit.removesuffix('s')}", is_number=True, drop_order=9),
         Column(title="latency", drop_order=8),
         Column(title="first token", drop_order=5),
         Column(title=f"{sample_unit}/s", is_number=True, drop_order=7),
@@ -131,14 +147,16 @@ def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
     )
 
 
-def _choice_cells(rank: int, choice: PlannedChoice) -> tuple[str, ...]:
+def _choice_cells(rank: int, choice: PlannedChoice, more: Sequence[str]) -> tuple[str, ...]:
     has_work = choice.time_s is not None
+    energy_j = choice.energy_j_per_sample if "energy" in more else None
     return (
         str(rank),
         machine_name(choice),
         format_usd(choice.place.usd_per_hour),
         ABSENT if choice.time_s is None else duration_range(choice.time_s),
         ABSENT if choice.cost_usd is None else usd_range(choice.cost_usd),
+        ABSENT if energy_j is None else format_significant(energy_j),
         ABSENT if choice.latency_s is None else duration_range(choice.latency_s),
         ABSENT if choice.ttft_s is None else duration_range(choice.ttft_s),
         ABSENT if has_work else number_range(choice.samples_per_s),

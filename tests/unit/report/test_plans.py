@@ -56,6 +56,15 @@ def test_columns_without_a_figure_are_left_out(plan: PlanFile) -> None:
     assert "in time" not in header
 
 
+def test_energy_is_shown_where_it_is_the_objective(plan: PlanFile) -> None:
+    choices = tuple(replace(c, energy_j_per_sample=0.25) for c in plan.choices)
+    usual = replace(plan, choices=choices)
+    assert "J/image" not in plan_text(usual, width=140)
+    asked = plan_text(replace(usual, goal={"objective": "energy"}), width=140)
+    assert "J/image" in asked
+    assert " 0.250 " in asked
+
+
 def test_several_devices_show_batches_times_devices(plan: PlanFile) -> None:
     assert how(plan.choices[2]) == "8×512 bf16 compiled"
     accumulated = replace(plan.choices[2], microbatches=4, strategy="dp8/mb4")
