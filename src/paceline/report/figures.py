@@ -8,7 +8,6 @@ from paceline.plan.chance import Z_80, Z_95, chance_text
 from paceline.planfile import Interval
 from paceline.units import (
     duration_scale,
-    format_bytes,
     format_significant,
     format_usd,
 )
@@ -81,15 +80,6 @@ def chance(frac: float | None) -> str:
     ('>99 %', '71 %', '–')
     """
     return ABSENT if frac is None else chance_text(frac)
-
-
-def optional_bytes(num_bytes: float | None) -> str:
-    """A size, or the sign for none.
-
-    >>> optional_bytes(None), optional_bytes(80e9)
-    ('–', '80.0 GB')
-    """
-    return ABSENT if num_bytes is None else format_bytes(num_bytes)
 
 
 def _bounds(figure: Interval, scale: float = 1.0) -> str:

@@ -49,11 +49,6 @@ _CALM_FRAC = 0.8
 FAILED_WORDS = frozenset(_OUTCOME_WORDS.values())
 
 
-def stacks_text(records: Sequence[Record], *, width: int = 100) -> str:
-    """Every software stack on the same cells, fastest first, and what compiling costs and gains."""
-    return text_table(stacks_table(records), width=width)
-
-
 def stacks_table(records: Sequence[Record]) -> Table:
     """One row per stack, compiler and cell; cells in order, fastest first within each."""
     columns = (

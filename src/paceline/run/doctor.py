@@ -132,6 +132,7 @@ def diagnose_machine(facts: HostFacts, environment: Iterable[str] = ()) -> tuple
         _gpu_without_driver(facts),
         _small_shared_memory(facts),
         _shared_gpu(facts),
+        _sliced_gpu(facts),
         _library_path(facts, frozenset(environment)),
     )
     return tuple(finding for finding in checks if finding is not None)
@@ -210,6 +211,18 @@ def _shared_gpu(facts: HostFacts) -> Finding | None:
         cause="other processes compute on the GPU, so measurements here are not its own",
         proof=(f"this machine · {counts}",),
         remedy="nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
+    )
+
+
+def _sliced_gpu(facts: HostFacts) -> Finding | None:
+    sliced = [gpu.name for gpu in facts.gpus if gpu.is_mig]
+    if not sliced:
+        return None
+    return Finding(
+        name="sliced-gpu",
+        cause="the GPU is cut into slices (MIG), so measurements here are those of a slice",
+        proof=(f"this machine · MIG mode is on: {', '.join(sliced)}",),
+        remedy="sudo nvidia-smi --multi-instance-gpu 0",
     )
 
 

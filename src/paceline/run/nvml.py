@@ -31,26 +31,20 @@ class GpuSample:
 
     Attributes:
         utilization_frac: Share of time in which a kernel ran.
-        memory_activity_frac: Share of time in which memory was read or written.
         used_memory_bytes: Memory in use by everybody, as the driver counts it.
         power_w: Board power.
         energy_j: Energy counter since the driver was loaded.
         sm_clock_hz: Clock of the multiprocessors.
         temperature_c: Temperature of the die, in degrees Celsius.
-        pcie_rx_bytes_per_s: Traffic from the host.
-        pcie_tx_bytes_per_s: Traffic to the host.
         throttle_reasons: Why the clock is held back; empty where it is not.
     """
 
     utilization_frac: float | None = None
-    memory_activity_frac: float | None = None
     used_memory_bytes: float | None = None
     power_w: float | None = None
     energy_j: float | None = None
     sm_clock_hz: float | None = None
     temperature_c: float | None = None
-    pcie_rx_bytes_per_s: float | None = None
-    pcie_tx_bytes_per_s: float | None = None
     throttle_reasons: tuple[str, ...] = ()
 
 
@@ -101,14 +95,11 @@ class PyNvml:
         throttle = self._ask(lib.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
         return GpuSample(
             utilization_frac=None if rates is None else rates.gpu / 100,
-            memory_activity_frac=None if rates is None else rates.memory / 100,
             used_memory_bytes=None if memory is None else float(memory.used),
             power_w=_scaled(self._ask(lib.nvmlDeviceGetPowerUsage, handle), 1e-3),
             energy_j=_scaled(self._ask(lib.nvmlDeviceGetTotalEnergyConsumption, handle), 1e-3),
             sm_clock_hz=_scaled(self._ask(lib.nvmlDeviceGetClockInfo, handle, 1), 1e6),
             temperature_c=_scaled(self._ask(lib.nvmlDeviceGetTemperature, handle, 0), 1.0),
-            pcie_rx_bytes_per_s=_scaled(self._ask(lib.nvmlDeviceGetPcieThroughput, handle, 1), 1e3),
-            pcie_tx_bytes_per_s=_scaled(self._ask(lib.nvmlDeviceGetPcieThroughput, handle, 0), 1e3),
             throttle_reasons=throttle_names(throttle or 0),
         )
 

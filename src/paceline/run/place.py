@@ -82,5 +82,6 @@ def _user() -> str:
 def device_name(place: Place, settings: Settings) -> str:
     """What a record calls the device: the catalogue's name, else the driver's or the kernel's."""
     if settings.device == "cuda":
-        return place.machine.device_name or place.facts.gpus[0].name
+        gpu = place.facts.gpus[0]
+        return place.machine.device_name or (f"slice of {gpu.name}" if gpu.is_mig else gpu.name)
     return place.machine.cpu_device_name or place.facts.cpu_name

@@ -30,7 +30,7 @@ def probe_machine(catalog: Catalog | None = None, *, facts: HostFacts | None = N
     """This machine as the catalogue would describe it.
 
     A GPU that the catalogue does not know leaves ``device_name`` None with ``num_devices`` above
-    zero: it is never taken for a similar one.
+    zero: it is never taken for a similar one, nor is a slice of a GPU for the whole.
 
     Args:
         catalog: Where GPUs and CPUs are looked up; without one it is loaded only if there is
@@ -43,11 +43,7 @@ def probe_machine(catalog: Catalog | None = None, *, facts: HostFacts | None = N
 
         catalog = load_catalog()
     devices = () if catalog is None else catalog.devices
-    gpu = (
-        match_device(facts.gpus[0].name, facts.gpus[0].memory_bytes, devices)
-        if facts.gpus
-        else None
-    )
+    gpu = _whole_gpu(facts.gpus, devices)
     cpu = match_device(facts.cpu_name, None, devices)
     return Machine(
         name="this machine",
@@ -118,6 +114,13 @@ def probe_host(root: Path = _ROOT, nvml: Nvml | None = None) -> HostFacts:
         container=_container(root),
         hypervisor=_hypervisor(root, cpuinfo),
     )
+
+
+def _whole_gpu(gpus: tuple[GpuFacts, ...], devices: tuple[Device, ...]) -> Device | None:
+    """The catalogue's entry of the first GPU, unless it is cut into slices."""
+    if not gpus or gpus[0].is_mig:
+        return None
+    return match_device(gpus[0].name, gpus[0].memory_bytes, devices)
 
 
 def _gpu_words(machine: Machine) -> str:

@@ -24,12 +24,10 @@ class TreeUsage:
     Attributes:
         resident_bytes: Main memory, pages shared with files not counted.
         cpu_s: Processor time since each of them started.
-        num_processes: How many there are.
     """
 
     resident_bytes: float
     cpu_s: float
-    num_processes: int
 
 
 def descendants(pid: int) -> tuple[int, ...]:
@@ -46,7 +44,6 @@ def tree_usage(pid: int) -> TreeUsage:
     return TreeUsage(
         resident_bytes=sum(_private_bytes(p) for p in pids),
         cpu_s=sum(_cpu_s(p) for p in pids),
-        num_processes=len(pids),
     )
 
 

@@ -48,7 +48,6 @@ class SensorSummary:
         energy_j: Energy of all watched devices over the window.
         mean_clock_hz: Mean clock of the GPUs.
         temperature_c: Highest last temperature, in degrees Celsius.
-        pcie_bytes_per_s: Mean traffic of one GPU, both directions.
         throttle_reasons: Why clocks were held back at any reading.
         is_shared: Whether anybody else computed on a watched GPU.
         window_s: Length of the window.
@@ -61,7 +60,6 @@ class SensorSummary:
     energy_j: float | None
     mean_clock_hz: float | None
     temperature_c: float | None
-    pcie_bytes_per_s: float | None
     throttle_reasons: tuple[str, ...]
     is_shared: bool | None
     window_s: float
@@ -135,11 +133,6 @@ def summarize(readings: Sequence[Reading], *, num_threads: int) -> SensorSummary
         energy_j=energy_j,
         mean_clock_hz=_mean(s.sm_clock_hz for s in gpu_samples),
         temperature_c=_max(s.temperature_c for s in last.gpus),
-        pcie_bytes_per_s=_mean(
-            s.pcie_rx_bytes_per_s + s.pcie_tx_bytes_per_s
-            for s in gpu_samples
-            if s.pcie_rx_bytes_per_s is not None and s.pcie_tx_bytes_per_s is not None
-        ),
         throttle_reasons=tuple(sorted({r for s in gpu_samples for r in s.throttle_reasons})),
         is_shared=_any(reading.is_shared for reading in readings),
         window_s=window_s,

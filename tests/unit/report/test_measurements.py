@@ -11,8 +11,9 @@ from paceline.report.measurements import (
     reason_lines,
     series,
     series_table,
-    stacks_text,
+    stacks_table,
 )
+from paceline.report.tables import text_table
 
 
 def test_table_of_a_sweep_at_fixed_width():
@@ -54,7 +55,7 @@ def test_compiling_pays_after_the_steps_that_earn_its_time():
     assert round(pays_after_steps(compiled, eager)) == 500
     assert pays_after_steps(replace(compiled, samples_s=(0.2,)), eager) is None
     assert pays_after_steps(compiled, None) is None
-    assert "500 steps" in stacks_text([eager, compiled])
+    assert "500 steps" in text_table(stacks_table([eager, compiled]))
 
 
 def test_comparison_shows_interval_and_verdict():

@@ -1,4 +1,5 @@
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,8 @@ def test_machine_checks_need_proof():
     small = cpu_machine(shm_bytes=64e6, container="docker")
     assert [f.name for f in diagnose_machine(small)] == ["small-shared-memory"]
     assert diagnose_machine(cpu_machine(shm_bytes=64e6)) == ()
+    sliced = gpu_machine(gpus=(replace(gpu_machine().gpus[0], is_mig=True),))
+    assert [f.name for f in diagnose_machine(sliced)] == ["sliced-gpu"]
     assert [f.name for f in diagnose_machine(gpu_machine(), ["LD_LIBRARY_PATH"])] == [
         "library-path-set"
     ]

@@ -84,9 +84,6 @@ class RecordedLibrary:
     def nvmlDeviceGetTemperature(self, handle, sensor):
         return 54
 
-    def nvmlDeviceGetPcieThroughput(self, handle, counter):
-        return 1_000 if counter == 1 else 500
-
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
         return 0x4
 
@@ -110,7 +107,6 @@ def test_sample_is_in_si_units(nvml):
     assert sample.power_w == pytest.approx(512.345)
     assert sample.energy_j == 1000.0
     assert sample.sm_clock_hz == 1.98e9
-    assert (sample.pcie_rx_bytes_per_s, sample.pcie_tx_bytes_per_s) == (1e6, 5e5)
     assert sample.throttle_reasons == ("power limit",)
 
 

@@ -5,7 +5,9 @@ import pytest
 from run_machines import catalog_device, cpu_machine, gpu_machine
 
 from paceline.catalog.entities import Catalog
+from paceline.run.place import Place, Settings, device_name
 from paceline.run.probe import describe_machine, match_device, probe_host, probe_machine
+from paceline.run.sensors import Sensors
 
 H100 = catalog_device("H100 SXM5 80GB", memory_bytes=80e9, fabric="nvlink4")
 H100_PCIE = catalog_device("H100 PCIe 80GB", memory_bytes=80e9)
@@ -127,6 +129,15 @@ def test_unknown_gpu_is_counted_and_not_named():
     machine = probe_machine(CATALOG, facts=facts)
     assert (machine.device_name, machine.num_devices) == (None, 1)
     assert describe_machine(machine).endswith("a GPU that the catalogue does not know")
+
+
+def test_a_slice_of_a_gpu_is_not_taken_for_the_whole():
+    facts = gpu_machine()
+    facts = replace(facts, gpus=(replace(facts.gpus[0], is_mig=True),))
+    machine = probe_machine(CATALOG, facts=facts)
+    assert (machine.device_name, machine.num_devices) == (None, 1)
+    place = Place(facts=facts, machine=machine, fingerprint="abc", sensors=Sensors(None))
+    assert device_name(place, Settings(device="cuda")) == "slice of NVIDIA H100 80GB HBM3"
 
 
 def test_machine_without_gpu():

@@ -21,14 +21,11 @@ from paceline.run.worker import WorkerResult
 
 SAMPLE = GpuSample(
     utilization_frac=0.9,
-    memory_activity_frac=0.4,
     used_memory_bytes=10e9,
     power_w=300.0,
     energy_j=None,
     sm_clock_hz=1.98e9,
     temperature_c=60.0,
-    pcie_rx_bytes_per_s=2e9,
-    pcie_tx_bytes_per_s=1e9,
 )
 
 
