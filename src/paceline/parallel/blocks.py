@@ -5,24 +5,17 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.parallel.block_memory import BoolArray, block_memory, boundary_bytes
+from paceline.parallel.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.parallel.collectives import RankGroup, collective_s, exchange_tokens_s
 from paceline.parallel.expert_split import ExpertSplit, Routing, split_experts
 from paceline.parallel.links import COLLECTIVES, LinkTable
-from paceline.parallel.rank_program import (
-    Recipe,
-    home_op,
-    is_weight_copy,
-    makes_weight_gradients,
-    put_off_with_weights,
-    rank_program,
-)
+from paceline.parallel.rank_program import Recipe, makes_weight_gradients, rank_program
 from paceline.parallel.sequence_split import ring_s, split_sequence
 from paceline.parallel.tensor_parallel import CollectiveTable, TensorSplit, split_graph
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
@@ -42,8 +35,9 @@ from paceline.trace.graph import (
 )
 from paceline.trace.program import Program
 
-#: A repeated child of a container: the path up to its first number (``layers.7``, ``layer1.0``).
-_BLOCK = re.compile(r"^(.*?(?:^|[._])\d+)(?:\.|$)")
+#: Seconds of communication between tensor ranks and of tokens, in forward and in backward,
+#: (num_points, num_blocks) each.
+_Shared = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 #: Memory is counted block by block, not as a peak of the whole pass.
 _NO_MEMORY = MemoryTable(
     by_owner=np.zeros((0, len(Owner), len(EXPONENTS))),
@@ -160,163 +154,95 @@ def block_costs(
     calibration = calibration or builtin_calibration()
     experts = split_experts(split_sequence(graph, group.context_degree), group.expert_degree)
     split = split_graph(experts.graph, group.degree, sequence_parallel=group.sequence_parallel)
-    program = rank_program(split.graph, configuration, recipe)
-    names = block_names(graph)
+    program, names = rank_program(split.graph, configuration, recipe), block_names(graph)
     block = blocks_of_ops(program.modules, program.ops.module, names)
     lowered = _lowered(program, graph.name, configuration)
-    busy_s = _op_s(lowered, device, points, calibration)
-    host_s = dispatch_s(lowered, framework, calibration).astype(np.float64)
-    is_forward = np.isin(program.ops.phase, (Phase.FORWARD, Phase.LOSS))
-    is_backward = np.isin(program.ops.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
-    num_blocks = len(names)
-    passing_s = _passing_s(program, busy_s, configuration, points, group)
-    took, called, shared_s = [], [], _shared_s(split, experts, names, configuration, points, group)
-    for part, (called_s, tokens_s) in zip((is_forward, is_backward), shared_s, strict=True):
-        called_s += _per_block(passing_s, block, part, num_blocks)
-        busy, host = (_per_block(s, block, part, num_blocks) for s in (busy_s, host_s[None]))
-        hidden_s = np.minimum(busy + called_s, tokens_s) if group.hides_exchange else 0.0
-        called.append(called_s + tokens_s - hidden_s)
-        took.append(np.maximum(busy + called[-1], host))
-    weight = _per_block(busy_s, block, is_backward & makes_weight_gradients(program), num_blocks)
-    memory = _memory(program, block, num_blocks, points, experts.is_expert)
+    times = _block_times(
+        _OpTimes(
+            program=program,
+            block=block,
+            num_blocks=len(names),
+            busy_s=_op_s(lowered, device, points, calibration),
+            host_s=dispatch_s(lowered, framework, calibration).astype(np.float64),
+        ),
+        _shared_s(split, experts, names, configuration, points, group), configuration, points,
+        group,
+    )  # fmt: skip
+    memory = block_memory(program, block, len(names), points, experts.is_expert)
     unfused = rank_program(split.graph, replace(configuration, compiler="eager"), recipe)
     return BlockCosts(
         names=names,
         points=points,
+        forward_s=times.forward_s,
+        backward_s=times.backward_s,
+        weight_s=times.weight_s,
+        tensor_s=times.tensor_s,
+        parameters=memory.parameters,
+        expert_parameters=memory.experts,
+        saved_bytes=memory.saved_bytes,
+        put_off_bytes=memory.put_off_bytes,
+        boundary_bytes=boundary_bytes(unfused, names, points),
+        transient_bytes=memory.transient_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _OpTimes:
+    """What a rank runs, in execution order.
+
+    Attributes:
+        program: Its ops.
+        block: Block of each, (num_ops,).
+        num_blocks: How many there are.
+        busy_s: Device time of each, (num_points, num_ops).
+        host_s: Time of the host to dispatch each, (num_ops,).
+    """
+
+    program: Program
+    block: IntArray
+    num_blocks: int
+    busy_s: FloatArray
+    host_s: FloatArray
+
+    def per_block(self, seconds: FloatArray, chosen: BoolArray) -> FloatArray:
+        """Sums over some of the ops, (num_points, num_blocks)."""
+        return _per_block(seconds, self.block, chosen, self.num_blocks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _BlockTimes:
+    """Seconds of each block, as `BlockCosts` has them."""
+
+    forward_s: FloatArray
+    backward_s: FloatArray
+    weight_s: FloatArray
+    tensor_s: FloatArray
+
+
+def _block_times(
+    ops: _OpTimes, shared_s: _Shared, configuration: Configuration, points: Points,
+    group: TensorGroup,
+) -> _BlockTimes:  # fmt: skip
+    """Blocks with what their ranks tell each other, or with their dispatch if that takes longer."""
+    phase = ops.program.ops.phase
+    is_forward = np.isin(phase, (Phase.FORWARD, Phase.LOSS))
+    is_backward = np.isin(phase, (Phase.BACKWARD, Phase.RECOMPUTE))
+    passing_s = _passing_s(ops.program, ops.busy_s, configuration, points, group)
+    took: list[FloatArray] = []
+    called: list[FloatArray] = []
+    for part, (called_s, tokens_s) in zip((is_forward, is_backward), shared_s, strict=True):
+        between_s = called_s + ops.per_block(passing_s, part)
+        busy, host = (ops.per_block(seconds, part) for seconds in (ops.busy_s, ops.host_s[None]))
+        hidden_s = np.minimum(busy + between_s, tokens_s) if group.hides_exchange else 0.0
+        called.append(between_s + tokens_s - hidden_s)
+        took.append(np.maximum(busy + called[-1], host))
+    weight = ops.per_block(ops.busy_s, is_backward & makes_weight_gradients(ops.program))
+    return _BlockTimes(
         forward_s=took[0],
         backward_s=took[1],
         weight_s=np.minimum(weight, took[1]),
         tensor_s=called[0] + called[1],
-        parameters=memory.parameters,
-        expert_parameters=memory.experts,
-        saved_bytes=memory.saved,
-        put_off_bytes=memory.put_off,
-        boundary_bytes=_boundary(unfused, names, points),
-        transient_bytes=memory.transient,
     )
-
-
-def block_names(graph: Graph) -> tuple[str, ...]:
-    """Blocks of a model in the order data flows: numbered children, and what lies between."""
-    is_forward = graph.ops.phase == Phase.FORWARD
-    flow = (_block_key(graph.modules[m]) for m in graph.ops.module[is_forward].tolist())
-    return tuple(dict.fromkeys(key for key in flow if key)) or ("",)
-
-
-def blocks_of_ops(modules: Sequence[str], op_module: IntArray, names: Sequence[str]) -> IntArray:
-    """Block of each op; one outside all blocks belongs to the block of the op before it."""
-    number = {name: index for index, name in enumerate(names)}
-    keys = [number.get(_block_key(path), -1) for path in modules]
-    own = np.array(keys, dtype=np.int64)[op_module]
-    known = np.maximum.accumulate(np.where(own >= 0, np.arange(len(own)), -1))
-    first = int(np.argmax(own >= 0)) if (own >= 0).any() else 0
-    return np.asarray(own[np.where(known >= 0, known, first)].clip(0))
-
-
-def _block_key(path: str) -> str:
-    match = _BLOCK.match(path)
-    return match.group(1) if match else path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Memory:
-    parameters: FloatArray
-    experts: FloatArray
-    saved: FloatArray
-    put_off: FloatArray
-    transient: FloatArray
-
-
-def _memory(
-    program: Program, block: IntArray, num_blocks: int, points: Points, is_expert: np.ndarray
-) -> _Memory:
-    stores, powers = program.stores, monomials(points.batch, points.seq)
-    home = block[home_op(program)]
-    is_parameter = stores.owner == Owner.PARAMETER
-    is_activation = (stores.owner == Owner.ACTIVATION) & ~is_weight_copy(program)
-    start, num_bytes = program.first_backward(), stores.num_bytes()
-    birth, death = program.position_of(stores.birth), program.position_of(stores.death)
-    is_saved = is_activation & (birth < start) & (death >= start)
-    expert = is_parameter & np.pad(is_expert, (0, len(stores) - len(is_expert)))
-    parameters, experts = (
-        np.bincount(home[chosen], stores.elements[chosen, 0], num_blocks).astype(np.float64)
-        for chosen in (is_parameter, expert)
-    )
-    return _Memory(
-        parameters=parameters,
-        experts=experts,
-        saved=_sum_stores(powers, num_bytes, is_saved, _keeper(program, block, home), num_blocks),
-        put_off=_sum_stores(powers, num_bytes, put_off_with_weights(program), home, num_blocks),
-        transient=_transient(program, is_activation & ~is_saved, block, num_blocks, powers),
-    )  # fmt: skip
-
-
-def _keeper(program: Program, block: IntArray, home: IntArray) -> IntArray:
-    """Block that keeps each storage for its backward: the first one whose backward reads it.
-
-    What a stage receives is kept there; the stage that sent it can let go.
-    """
-    is_late = program.ops.position[program.reads.op] >= program.first_backward()
-    keeper = np.full(len(program.stores), np.iinfo(np.int64).max)
-    np.minimum.at(
-        keeper, program.reads.storage[is_late], block[program.reads.op[is_late]].astype(np.int64)
-    )
-    return np.where(keeper < np.iinfo(np.int64).max, keeper, home)
-
-
-def _transient(
-    program: Program, chosen: np.ndarray, block: IntArray, num_blocks: int, powers: FloatArray
-) -> FloatArray:
-    """Largest sum of live bytes of ``chosen`` while each block runs, (num_points, num_blocks)."""
-    stores, num_ops = program.stores, int(program.ops.position.max(initial=0.0)) + 1
-    num_bytes = stores.num_bytes()[chosen]
-    birth, death = (program.position_of(at)[chosen] for at in (stores.birth, stores.death))
-    change = np.zeros((num_ops + 2, num_bytes.shape[1]))
-    np.add.at(change, np.clip(birth, 0, num_ops).astype(np.int64), num_bytes)
-    np.add.at(change, np.clip(death + 1, 0, num_ops + 1).astype(np.int64), -num_bytes)
-    used = np.flatnonzero(change.any(axis=0))
-    live = np.cumsum(change[:, used], axis=0) @ powers[:, used].T
-    largest = np.zeros((num_blocks, live.shape[1]))
-    np.maximum.at(largest, block, live[program.ops.position.astype(np.int64)])
-    return np.asarray(largest.T)
-
-
-def _sum_stores(
-    powers: FloatArray, num_bytes: FloatArray, chosen: np.ndarray, home: IntArray, num_blocks: int
-) -> FloatArray:
-    total = np.zeros((num_blocks, num_bytes.shape[1]))
-    np.add.at(total, home[chosen], num_bytes[chosen])
-    return np.asarray(powers @ total.T)
-
-
-def _boundary(program: Program, names: tuple[str, ...], points: Points) -> FloatArray:
-    """Bytes that cross from each block to later ones in forward, (num_points, num_blocks).
-
-    The program is one without fusion: no kernel reaches over the end of a stage.
-    """
-    stores, powers, num_blocks = program.stores, monomials(points.batch, points.seq), len(names)
-    block = blocks_of_ops(program.modules, program.ops.module, names)
-    forward = program.ops.position < program.first_backward()
-    born = np.where(stores.birth >= 0, block[np.maximum(stores.birth, 0)], num_blocks)
-    last = np.full(len(stores), -1)
-    reads = forward[program.reads.op]
-    np.maximum.at(last, program.reads.storage[reads], block[program.reads.op[reads]])
-    crossing = (last > born) & (stores.owner == Owner.ACTIVATION) & ~is_weight_copy(program)
-    crossing &= stores.elements[:, 1:].any(axis=1) & (
-        stores.elements[:, 1] + stores.elements[:, 3] > 0
-    )
-    steps = np.zeros((num_blocks + 1, stores.elements.shape[1]))
-    num_bytes = stores.num_bytes()
-    np.add.at(steps, born[crossing], num_bytes[crossing])
-    np.add.at(steps, last[crossing], -num_bytes[crossing])
-    crossed: FloatArray = powers @ np.cumsum(steps, axis=0)[:num_blocks].T
-    return crossed
-
-
-def _follows_batch(elements: FloatArray) -> np.ndarray:
-    """Storages whose size grows with the batch; the others (masks, tables) are made again."""
-    powers = [row for row, (batch, _) in enumerate(EXPONENTS) if batch]
-    return np.asarray(elements[:, powers].any(axis=1))
 
 
 def _lowered(program: Program, name: str, configuration: Configuration) -> LoweredPass:
@@ -348,7 +274,7 @@ def _op_s(
 
 
 def _per_block(
-    seconds: FloatArray, block: IntArray, chosen: np.ndarray, num_blocks: int
+    seconds: FloatArray, block: IntArray, chosen: BoolArray, num_blocks: int
 ) -> FloatArray:
     return np.array([np.bincount(block[chosen], row[chosen], num_blocks) for row in seconds])
 
@@ -366,7 +292,7 @@ def _passing_s(
 def _shared_s(
     split: TensorSplit, experts: ExpertSplit, names: tuple[str, ...],
     configuration: Configuration, points: Points, group: TensorGroup,
-) -> tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]:  # fmt: skip
+) -> _Shared:  # fmt: skip
     """Seconds of communication between tensor ranks and of tokens, in forward and in backward.
 
     With sequence parallel a tensor rank sends its part of the tokens to the experts. Whole experts
@@ -406,7 +332,7 @@ def _calls_s(
         _per_block(seconds, own[calls.op], part, len(names)) for part in (is_forward, ~is_forward)
     )
     if configuration.checkpointing in ("block", "full"):
-        repeated = np.array([_BLOCK.match(name) is not None for name in names])
+        repeated = np.array([is_numbered(name) for name in names])
         backward = backward + forward * repeated
     return forward, backward
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.parallel.blocks import BlockCosts, block_names, blocks_of_ops
+from paceline.parallel.block_names import block_names, blocks_of_ops
+from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.data_parallel import BUCKET_BYTES, bucket_ends
 from paceline.parallel.links import COLLECTIVES, Collective
 from paceline.parallel.orders import actions_of_rank

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.parallel.blocks import block_names, blocks_of_ops
+from paceline.parallel.block_names import block_names, blocks_of_ops
 from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.rank_program import (
     home_op,

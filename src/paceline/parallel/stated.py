@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel.blocks import TensorGroup, block_names
+from paceline.parallel.block_names import block_names
+from paceline.parallel.blocks import TensorGroup
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
