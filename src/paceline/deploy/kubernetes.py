@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,8 @@ _MIB_BYTES = 2**20
 _DATA_MOUNT = "/data"
 _CHECKPOINT_MOUNT = "/checkpoints"
 _RANK_VARIABLE = "JOB_COMPLETION_INDEX"
+#: What Kubernetes takes as the name of an object (RFC 1123, a subdomain).
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _VARIANTS = ("", "gke-gpu", "gke-tpu")
 
 
@@ -337,6 +340,16 @@ def _folders(
 
 
 def _claim(job: Job, place: str | None, kind: str) -> str:
+    """Name of a claim: as given, or after the job.
+
+    A pod that names what cannot be a claim waits for ever, so it is refused here.
+    """
+    if place is not None and not _NAME.fullmatch(place):
+        option = "data" if kind == "data" else "checkpoints"
+        raise InvalidInputError(
+            f"`{place}` is no name of a PersistentVolumeClaim",
+            hint=f"name the claim that holds it, such as --{option} {job.name}-{kind}",
+        )
     return place or f"{job.name}-{kind}"
 
 

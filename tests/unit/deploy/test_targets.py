@@ -25,7 +25,10 @@ from .settings_of_targets import PLANS, settings_for
 
 NASTY = ("train.py", "two words", "$(touch pwned)", "it's", 'say "hi"', "a\nb", "${HOME}", "`id`")
 SECRET = "s3cr3t-t0ken"
-YAML_TARGETS = [name for name in PLANS if name not in {"torchrun", "slurm", "apptainer"}]
+#: Targets in which words of the user's are read by a shell.
+SHELL_TARGETS = [
+    name for name in PLANS if settings_for(name).purpose == "train" and name != "trainjob"
+]
 
 
 @pytest.mark.parametrize("target", PLANS)
@@ -64,14 +67,14 @@ def test_files_are_the_same_every_time(target: str) -> None:
     assert first == second
 
 
-@pytest.mark.parametrize("target", PLANS)
+@pytest.mark.parametrize("target", SHELL_TARGETS)
 def test_hostile_words_never_leave_their_place(target: str, tmp_path: Path) -> None:
     """Every shell text runs with the launcher faked, and the script is given its exact words."""
-    if settings_for(target).purpose != "train" or target == "trainjob":
-        return  # Nothing of the user's is read by a shell.
     settings = settings_for(target, command=NASTY)
     written = deploy(PLANS[target](), target, settings)
-    for script in _shell_texts(target, written):
+    scripts = _shell_texts(target, written)
+    assert scripts
+    for script in scripts:
         assert _words_of_script(script, tmp_path) == list(NASTY)
     assert not (tmp_path / "pwned").exists()
 
@@ -86,18 +89,31 @@ def test_a_hostile_plan_cannot_leave_a_comment(target: str) -> None:
         assert not re.search(r"^\s*(RUN evil|#SBATCH --wrap|%post\nevil|evil)", file.text, re.M)
 
 
-@pytest.mark.parametrize("target", YAML_TARGETS)
+@pytest.mark.parametrize("target", ["docker", "skypilot", "azureml"])
 def test_places_go_in_as_data(target: str) -> None:
-    settings = settings_for(target, data="/a b/$(id)/x", checkpoints="/c'd\": {}/&e")
-    try:
-        written = deploy(PLANS[target](), target, settings)
-    except PacelineError:
-        return  # The target refuses what is no location of its own; that is safe too.
-    for file in written.files:
-        if file.path.endswith((".yaml", ".yml")):
-            assert list(yaml.safe_load_all(file.text))
-        if file.path.endswith(".json"):
-            assert json.loads(file.text)
+    places = ("/a b/$(id)/x", "/c'd\": {}/&e")
+    settings = settings_for(target, data=places[0], checkpoints=places[1])
+    written = deploy(PLANS[target](), target, settings)
+    documents = [
+        document
+        for file in written.files
+        if file.path.endswith(".yaml")
+        for document in yaml.safe_load_all(file.text)
+    ]
+    found = [text.replace("$$", "$") for text in _strings(documents)]
+    assert set(places) <= set(found)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["kubernetes", "jobset", "trainjob", "rayjob", "sagemaker", "vertex", "kserve",
+     "sagemaker-endpoint"],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["/a b/$(id)/x", "/mnt/data", "c'd\": {}"])
+def test_a_place_that_is_none_of_the_target_s_is_refused(target: str, place: str) -> None:
+    with pytest.raises(PacelineError) as caught:
+        deploy(PLANS[target](), target, settings_for(target, data=place))
+    assert "--data" in caught.value.hint or place in str(caught.value)
 
 
 @pytest.mark.parametrize("target", PLANS)
@@ -196,6 +212,15 @@ def _values(value, key: str) -> list:
         return []
     mine = [value[key]] if key in value else []
     return mine + [one for item in value.values() for one in _values(item, key)]
+
+
+def _strings(value) -> list[str]:
+    """Every text in a document."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [text for item in value for text in _strings(item)]
+    return [value] if isinstance(value, str) else []
 
 
 def _variable(environment: list[dict[str, str]], name: str) -> str:
