@@ -154,9 +154,11 @@ def format_count(count: float, digits: int = 3) -> str:
 def format_usd(usd: float) -> str:
     """US dollars to cents below ten, to dollars above a thousand, without the sign.
 
-    >>> format_usd(1.288), format_usd(19.5), format_usd(12345.6)
-    ('1.29', '19.5', '12,346')
+    >>> format_usd(1.288), format_usd(19.5), format_usd(12345.6), format_usd(0.0002)
+    ('1.29', '19.5', '12,346', '<0.01')
     """
+    if 0 < usd < 0.005:
+        return "<0.01"
     if abs(usd) < 10:
         return f"{usd:.2f}"
     return f"{usd:.1f}" if abs(usd) < 1000 else f"{usd:,.0f}"

@@ -20,6 +20,7 @@ from paceline.plan.wording import (
     cost_value_text,
     duration_up,
     failure_text,
+    more_text,
     objective_text,
     rounded_up,
     speed_text,
@@ -121,9 +122,8 @@ def _why_near_miss(search: Search, row: int) -> str:
 
 def _why_runner_up(search: Search, best: int, row: int) -> str:
     more = float(search.objective[row] / search.objective[best] - 1.0)
-    difference = f"{format_percent(more)} more" if more >= 0.005 else "hardly more"
-    figures = {cost_text(search, row), speed_text(search, row)}
-    return f"runner-up {candidate_name(search, row)}: {' and '.join(sorted(figures))}, {difference}"
+    figures = " and ".join(sorted({cost_text(search, row), speed_text(search, row)}))
+    return f"runner-up {candidate_name(search, row)}: {figures}, {more_text(more)}"
 
 
 def _looser(search: Search, constraint: Constraint, best: int) -> str:

@@ -139,7 +139,7 @@ def _by_phase(ways: Ways, split: Sequence[int], one_place: Sequence[int]) -> str
     return ", ".join(
         f"{name} {'−' if usd < 0 else '+'}{format_usd(abs(usd))}"
         for name, usd in parts
-        if format_usd(abs(usd)) != format_usd(0.0)
+        if round(abs(usd), 2)
     )
 
 

@@ -19,13 +19,14 @@ from paceline.plan.wording import (
     candidate_name,
     cost_text,
     failure_text,
+    more_text,
     objective_text,
     plural,
     speed_text,
 )
 from paceline.planfile import RejectedChoice
 from paceline.trace.graph import FloatArray
-from paceline.units import HOUR_S, format_bytes, format_percent, format_usd
+from paceline.units import HOUR_S, format_bytes, format_usd
 
 #: Names given in a group, and sentences about offers of one device.
 _NUM_EXAMPLES = 3
@@ -305,9 +306,11 @@ def _behind(search: Search, row: int, best: int) -> str:
         return f"{candidate_name(search, best)} is the first choice"
     share = float(search.objective[row] / search.objective[best] - 1.0)
     figures = " and ".join(sorted({cost_text(search, row), speed_text(search, row)}))
+    more = more_text(share)
+    than = "as" if more.endswith("as much") else "than"
     return (
-        f"{candidate_name(search, row)} keeps the goal at {figures}: {format_percent(share)} more "
-        f"than the first choice, {candidate_name(search, best)} at {objective_text(search, best)}"
+        f"{candidate_name(search, row)} keeps the goal at {figures}: {more} {than} the first "
+        f"choice, {candidate_name(search, best)} at {objective_text(search, best)}"
     )
 
 

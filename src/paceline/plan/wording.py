@@ -11,7 +11,16 @@ from paceline.plan.choices import place_of
 from paceline.plan.evaluation import Constraint, objective_name
 from paceline.plan.search import Search
 from paceline.plan.selection import standard_margin
-from paceline.units import format_count, format_duration, format_significant, format_usd
+from paceline.units import (
+    format_count,
+    format_duration,
+    format_percent,
+    format_significant,
+    format_usd,
+)
+
+#: From here on shares are told as multiples.
+_MANY_TIMES = 4.0
 
 
 def candidate_name(search: Search, row: int) -> str:
@@ -83,6 +92,17 @@ def failure_text(search: Search, row: int) -> str:
             chance = fail_chance(constraint, row)
             return f"{constraint.kind} in {chance_words(chance)}"
     return ""
+
+
+def more_text(share: float) -> str:
+    """How much more something is, by the share of it that comes on top.
+
+    >>> more_text(0.29), more_text(0.001), more_text(135.3)
+    ('29 % more', 'hardly more', '136 times as much')
+    """
+    if share >= _MANY_TIMES:
+        return f"{1.0 + share:,.0f} times as much"
+    return f"{format_percent(share)} more" if share >= 0.005 else "hardly more"
 
 
 def rounded_up(value: float, digits: int = 3) -> float:

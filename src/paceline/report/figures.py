@@ -17,6 +17,7 @@ ABSENT = "–"
 #: What every figure of planned memory is, in words.
 MEMORY_BOUND = "the bound that holds in nine of ten cases"
 _MILLION = 1e6
+_HALF_A_CENT = 0.005
 
 
 def duration_range(seconds: Interval) -> str:
@@ -35,11 +36,15 @@ def usd_range(usd: Interval) -> str:
 
     >>> usd_range(Interval(low=17.2, mid=19.5, high=22.1))
     '19.5 (17–22)'
+    >>> usd_range(Interval(low=0.0001, mid=0.0002, high=0.0004))
+    '<0.01'
     >>> usd_range(Interval(low=19_779_156, mid=34_099_084, high=58_788_656))
     '34.1 M (20–59)'
     """
     if usd.mid >= _MILLION:
         return f"{format_significant(usd.mid / _MILLION)} M{_bounds(usd, _MILLION)}"
+    if usd.high < _HALF_A_CENT:
+        return format_usd(usd.mid)
     return f"{format_usd(usd.mid)}{_bounds(usd)}"
 
 
