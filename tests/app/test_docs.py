@@ -35,6 +35,11 @@ def test_the_scoreboard_of_the_readme_quotes_the_benchmarks_as_they_are() -> Non
     assert generate_docs.with_fresh_scoreboard(readme) == readme, "run `make docs`"
 
 
+def test_decisions_are_titled_by_their_number() -> None:
+    for page in (_ROOT / "docs" / "decisions").glob("*.md"):
+        assert page.read_text(encoding="utf-8").startswith(f"# {page.name[:4]} · "), page.name
+
+
 def test_every_verb_is_in_the_readme_or_the_tutorial() -> None:
     told = (_ROOT / "README.md").read_text() + (_ROOT / "docs" / "tutorial.md").read_text()
     assert [verb for verb in VERBS if f"paceline {verb}" not in told] == []
