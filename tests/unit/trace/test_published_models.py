@@ -1,7 +1,8 @@
 """Models that published measurements name: parameters and arithmetic of their papers.
 
 GPUNet: Wang et al. 2022 (11.9, 12.7, 25.8 and 10.6 million parameters). WaveGlow with 256
-channels: 87.7 million in its release. DLRM: tables and perceptrons counted by hand.
+channels: 87.7 million in its release. Denoisers: the weights of the U-Net or transformer. DLRM:
+tables and perceptrons counted by hand.
 """
 
 import sys
@@ -13,6 +14,7 @@ torch = pytest.importorskip("torch")
 WORKERS = Path(__file__).parents[3] / "src" / "paceline" / "trace" / "workers"
 sys.path.insert(0, str(WORKERS))
 
+import published_diffusion  # noqa: E402
 import published_gpunet  # noqa: E402
 import published_speech  # noqa: E402
 import published_tables  # noqa: E402
@@ -83,3 +85,31 @@ def test_blocks_with_two_heads_have_twice_the_attention_of_those_with_one():
     assert two.qkv.weight.numel() == 2 * one.qkv.weight.numel()
     x = torch.randn(2, 7, 384)
     assert one.eval()(x).shape == two.eval()(x).shape == x.shape
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("sd2", 865_910_724), ("sdxl", 2_567_463_684), ("sana_1600m", 1_604_462_752)],
+)
+def test_a_denoiser_has_the_parameters_of_its_release(name, parameters):
+    assert num_parameters(built(published_diffusion, name)) == parameters
+
+
+@pytest.mark.parametrize("name", sorted(published_diffusion._MODELS))
+def test_a_denoiser_answers_in_the_shape_of_its_latents(name):
+    model = built(published_diffusion, name)
+    with torch.device("meta"):
+        latents, *more = model.inputs(2)
+        assert model(latents, *more).numel() == latents.numel()
+
+
+def test_linear_attention_asks_twice_as_much_of_twice_the_patches():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    layer = published_diffusion._LinearAttention(64, norm=False).to("meta")
+    flop = []
+    for tokens in (256, 512):
+        with FlopCounterMode(display=False) as counter:
+            layer(torch.empty(1, tokens, 64, device="meta"))
+        flop.append(counter.get_total_flops())
+    assert flop[1] == 2 * flop[0]

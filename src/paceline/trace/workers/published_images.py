@@ -327,9 +327,16 @@ _MODELS = {
     "retinanet_mlperf": RetinaNetMlperf,
     "unet_industrial": UNetIndustrial,
     "pixart_sigma": _diffusion(28, 1152, 16, 4608, 4096, 300, norm="none"),
+    "pixart_alpha": _diffusion(28, 1152, 16, 4608, 4096, 120, norm="none"),
+    "sd3_medium": _diffusion(24, 1536, 24, 6144, 4096, 333, is_joint=True, norm="none"),
+    "flux1": _diffusion(57, 3072, 24, 12_288, 4096, 512, is_joint=True, guided=1, has_rotary=True),
     "sd35_large": _diffusion(38, 2432, 38, 9728, 4096, 333, is_joint=True),
     "sd35_medium": _diffusion(24, 1536, 24, 6144, 4096, 333, is_joint=True, dual=13),
     "wan21_1b": _diffusion(30, 1536, 12, 8960, 32_760, 512, has_rotary=True),
+    "wan21_14b": _diffusion(40, 5120, 40, 13_824, 32_760, 512, has_rotary=True),
+    "cogvideox_5b": _diffusion(
+        42, 3072, 48, 12_288, 17_550, 226, is_joint=True, has_rotary=True, norm="layer"
+    ),
     "cogvideox_2b": _diffusion(30, 1920, 30, 7680, 17_550, 226, is_joint=True, norm="layer"),
     "cogvideox15_5b": _diffusion(
         42, 3072, 48, 12_288, 44_880, 224, is_joint=True, has_rotary=True, norm="layer"

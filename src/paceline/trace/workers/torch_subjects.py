@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 #: Modules beside this one, by the beginning of an entry.
 _PUBLISHED = {
     "published": "published_models",
+    "published_diffusion": "published_diffusion",
     "published_frames": "published_frames",
     "published_gpunet": "published_gpunet",
     "published_images": "published_images",
