@@ -33,9 +33,6 @@ class DType(IntEnum):
 #: Bytes of one element, indexed by ``DType``. Sub-byte formats are fractions.
 ELEMENT_BYTES: tuple[float, ...] = (4, 8, 2, 2, 1, 8, 4, 1, 1, 1, 0.5, 2, 8)
 
-#: Formats that autocast may narrow.
-FLOATING: frozenset[DType] = frozenset({DType.FP32, DType.FP64, DType.FP16, DType.BF16, DType.FP8})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:

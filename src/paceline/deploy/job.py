@@ -10,7 +10,7 @@ from paceline.deploy.images import checked_image, image_of
 from paceline.deploy.settings import DeploySettings, Purpose, label_of
 from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError, MissingFactError
-from paceline.parallel.failures import DEVICE_MTBF_S
+from paceline.parallel.failures import usual_mtbf_s
 from paceline.plan.interruption import (
     Checkpointing,
     best_interval_s,
@@ -302,7 +302,7 @@ def _bytes_per_parameter(optimizer: str | None) -> float:
 
 def _failures_per_s(choice: PlannedChoice) -> float:
     """Hardware failures, and on spot machines the upper end of the band of interruptions."""
-    rate = choice.num_devices / DEVICE_MTBF_S
+    rate = choice.num_devices / usual_mtbf_s()
     if choice.place.is_spot:
         band = choice.place.interruption_frac_per_month
         if band is None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         RankGroup,
         all_gather_s,
         all_reduce_s,
-        all_to_all_s,
         reduce_scatter_s,
         send_recv_s,
     )
@@ -68,7 +67,6 @@ __all__ = [
     "Strategy",
     "all_gather_s",
     "all_reduce_s",
-    "all_to_all_s",
     "check_strategy",
     "data_parallel_step",
     "gradient_profile",
@@ -92,7 +90,6 @@ __getattr__ = lazy_exports(
             "RankGroup",
             "all_gather_s",
             "all_reduce_s",
-            "all_to_all_s",
             "reduce_scatter_s",
             "send_recv_s",
         ),

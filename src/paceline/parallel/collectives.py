@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +26,7 @@ from paceline.parallel.links import (
     LinkTable,
     load_coefficients,
 )
-from paceline.trace.graph import FloatArray
-
-IndexArray: TypeAlias = npt.NDArray[np.int64]
+from paceline.trace.graph import FloatArray, IntArray
 
 #: NCCL leaves the switch alone for up to four ranks: its ring is as fast there.
 _MAX_RANKS_WITHOUT_SWITCH = 4
@@ -123,11 +120,6 @@ def all_gather_s(message_bytes: npt.ArrayLike, group: RankGroup) -> FloatArray:
 def reduce_scatter_s(message_bytes: npt.ArrayLike, group: RankGroup) -> FloatArray:
     """Seconds until every rank has its part of the sum of all messages."""
     return collective_s("reduce_scatter", message_bytes, group)
-
-
-def all_to_all_s(message_bytes: npt.ArrayLike, group: RankGroup) -> FloatArray:
-    """Seconds until every rank has its part of every rank's message."""
-    return collective_s("all_to_all", message_bytes, group)
 
 
 def exchange_tokens_s(
@@ -248,7 +240,7 @@ def _log_efficiency(
     return np.asarray(at_low * (1.0 - frac) + at_high * frac)
 
 
-def _rank_position(ranks: FloatArray) -> tuple[IndexArray, IndexArray, FloatArray]:
+def _rank_position(ranks: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
     """Measured rank counts on both sides of ``ranks``, and how far it is from the first."""
     position = np.clip(np.log2(np.maximum(ranks, 1.0)) - 1.0, 0.0, len(MEASURED_RANKS) - 1.0)
     low = np.minimum(position.astype(np.int64), len(MEASURED_RANKS) - 2)

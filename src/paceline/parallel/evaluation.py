@@ -10,16 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.parallel.collectives import RankGroup, all_reduce_s
 from paceline.parallel.data_parallel import FSDP_BLOCKS, data_parallel_step
 from paceline.parallel.played import HeldByPipelines, Pipelines, PipelineTimes, distinct_pipelines
 from paceline.parallel.rank_program import StateBytes
-from paceline.parallel.stages import IndexArray
+from paceline.parallel.strategy import Sharding
 from paceline.parallel.strategy_table import SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.predict.memory import process_memory
 from paceline.trace.costs import Platform
-from paceline.trace.graph import FloatArray
+from paceline.trace.graph import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,9 +146,9 @@ class _Owned:
     """
 
     parameters: FloatArray
-    copies: IndexArray
-    shards: IndexArray
-    stride: IndexArray
+    copies: IntArray
+    shards: IntArray
+    stride: IntArray
 
     @property
     def most(self) -> FloatArray:
@@ -156,7 +157,7 @@ class _Owned:
 
 
 def _owned(
-    table: StrategyTable, variants: Sequence[Variant], held: HeldByPipelines, of_row: IndexArray
+    table: StrategyTable, variants: Sequence[Variant], held: HeldByPipelines, of_row: IntArray
 ) -> tuple[_Owned, ...]:
     """What all replicas hold, and experts, of which expert ranks hold different ones."""
     tensor, context, expert = (
@@ -187,19 +188,24 @@ def _state_bytes(table: StrategyTable, owned: _Owned, state: StateBytes) -> Floa
     """Bytes a rank keeps per parameter it owns, by what data-parallel ranks split."""
     share = 1.0 / owned.shards
     gathered = np.minimum(1.0, share + 2.0 / FSDP_BLOCKS)
-    weight = state.weight * np.where(table.sharding >= 3, gathered, 1.0)
-    gradient = state.gradient * np.where(table.sharding >= 2, share, 1.0)
-    optimizer = state.optimizer * np.where(table.sharding >= 1, share, 1.0)
+    weight = state.weight * np.where(_splits(table, "zero3"), gathered, 1.0)
+    gradient = state.gradient * np.where(_splits(table, "zero2"), share, 1.0)
+    optimizer = state.optimizer * np.where(_splits(table, "zero1"), share, 1.0)
     return np.asarray(weight + gradient + optimizer)
 
 
 def _updated(table: StrategyTable, owned: _Owned) -> FloatArray:
     """Parameters whose optimizer state a rank has."""
-    return np.asarray(owned.most * np.where(table.sharding >= 1, 1.0 / owned.shards, 1.0))
+    return np.asarray(owned.most * np.where(_splits(table, "zero1"), 1.0 / owned.shards, 1.0))
+
+
+def _splits(table: StrategyTable, level: Sharding) -> npt.NDArray[np.bool_]:
+    """Whether ranks split what that level does; each level splits what those before it do."""
+    return np.asarray(table.sharding >= SHARDINGS.index(level))
 
 
 def _exposed_s(
-    table: StrategyTable, times: PipelineTimes, of_row: IndexArray, owned: Sequence[_Owned],
+    table: StrategyTable, times: PipelineTimes, of_row: IntArray, owned: Sequence[_Owned],
     fabric: Fabric, state: StateBytes,
 ) -> FloatArray:  # fmt: skip
     """Data-parallel communication that nothing hides; each part has its share of the time."""

@@ -3,8 +3,7 @@
 Sources:
     Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974;
     Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS
-    22(3), 2006. Failure rate: The Llama 3 Herd of Models, arXiv 2407.21783, section 3.3.4: 419
-    unexpected interruptions in 54 days on 16,384 H100.
+    22(3), 2006.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from paceline.errors import InvalidInputError
 from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 from paceline.units import DAY_S
-
-#: Time between unexpected interruptions of one device with its share of node and network.
-DEVICE_MTBF_S = 54 * DAY_S * 16_384 / 419
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +41,7 @@ def resilience(
     *,
     checkpoint_s: float,
     restart_s: float,
-    device_mtbf_s: float = DEVICE_MTBF_S,
+    device_mtbf_s: float | None = None,
 ) -> Resilience:
     """Best checkpoint interval and the goodput it gives.
 
@@ -57,7 +53,7 @@ def resilience(
         num_devices: Devices of which any failure stops the job.
         checkpoint_s: Time that training stands still for one checkpoint; above 0.
         restart_s: Time from a failure until training goes on from the last checkpoint.
-        device_mtbf_s: Mean time between failures that one device causes.
+        device_mtbf_s: Mean time between failures that one device causes; as published by default.
 
     Raises:
         InvalidInputError: A time or count is not above zero (a restart may be free).
@@ -66,12 +62,13 @@ def resilience(
     >>> round(found.mtbf_s / 3600, 1), 0.8 < found.goodput_frac < 0.95
     (3.1, True)
     """
-    if num_devices < 1 or checkpoint_s <= 0 or restart_s < 0 or device_mtbf_s <= 0:
+    lone_s = usual_mtbf_s() if device_mtbf_s is None else device_mtbf_s
+    if num_devices < 1 or checkpoint_s <= 0 or restart_s < 0 or lone_s <= 0:
         raise InvalidInputError(
             "devices, checkpoint time and time between failures must be above zero",
             hint="give times in seconds, such as 60 for a checkpoint",
         )
-    mtbf_s = device_mtbf_s / num_devices
+    mtbf_s = lone_s / num_devices
     interval_s = _best_interval_s(checkpoint_s, mtbf_s)
     return Resilience(
         mtbf_s=mtbf_s,
@@ -97,6 +94,14 @@ def straggler_factor(num_ranks: npt.ArrayLike, step_variation_frac: float) -> Fl
     quantile = (ranks - 0.375) / (ranks + 0.25)
     largest = np.where(ranks > 2, _normal_quantile(quantile), (ranks - 1.0) / math.sqrt(math.pi))
     return np.asarray(1.0 + step_variation_frac * largest)
+
+
+@cache
+def usual_mtbf_s() -> float:
+    """Time between interruptions of one device with its share of node and network, as published."""
+    runs = shipped_rows("parallel", "interruptions.csv")
+    days = sum(int(run["num_days"]) * int(run["num_devices"]) for run in runs)
+    return days * DAY_S / sum(int(run["num_interruptions"]) for run in runs)
 
 
 @cache

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from paceline.parallel.stages import IndexArray, balanced_cuts, even_cuts, per_stage
+from paceline.parallel.stages import balanced_cuts, even_cuts, per_stage
 from paceline.parallel.strategy_table import Variant
-from paceline.trace.graph import FloatArray
+from paceline.trace.graph import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,7 +84,7 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
     )
 
 
-def _stage_transient(saved: FloatArray, transient: FloatArray, cuts: IndexArray) -> FloatArray:
+def _stage_transient(saved: FloatArray, transient: FloatArray, cuts: IntArray) -> FloatArray:
     """What a stage holds beyond the saved activations of all its blocks, at its peak.
 
     While a block runs backward, what the blocks after it had saved is free again.

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.parallel.strategy import Schedule
-
-IndexArray = npt.NDArray[np.int64]
+from paceline.trace.graph import IntArray
 
 #: Column of an action that no level has placed yet.
 _UNPLACED = -1
@@ -77,11 +76,11 @@ class Level:
     """
 
     columns: slice
-    rank_before: IndexArray
-    source: IndexArray
-    work: IndexArray
-    rank: IndexArray
-    num_weights: IndexArray
+    rank_before: IntArray
+    source: IntArray
+    work: IntArray
+    rank: IntArray
+    num_weights: IntArray
 
 
 @lru_cache(maxsize=256)
@@ -125,9 +124,9 @@ class _Orders:
     """What every rank does, (num_ranks, num_actions)."""
 
     is_backward: npt.NDArray[np.bool_]
-    microbatch: IndexArray
-    stage: IndexArray
-    num_weights: IndexArray
+    microbatch: IntArray
+    stage: IntArray
+    num_weights: IntArray
 
 
 def _orders_of(schedule: Schedule, num_ranks: int) -> _Orders:
@@ -162,8 +161,8 @@ def _orders_of(schedule: Schedule, num_ranks: int) -> _Orders:
 
 
 def _num_weights(
-    schedule: Schedule, rank: IndexArray, is_backward: npt.NDArray[np.bool_], index: IndexArray
-) -> IndexArray:
+    schedule: Schedule, rank: IntArray, is_backward: npt.NDArray[np.bool_], index: IntArray
+) -> IntArray:
     """Gradients of weights made right after each action, where they are made apart.
 
     Rank ``r`` is ``r`` microbatches late with them, so that all ranks hold equally many, and makes
@@ -177,7 +176,7 @@ def _num_weights(
     return np.asarray(in_turn + left)
 
 
-def _num_warm(schedule: Schedule, num_ranks: int, rank: IndexArray) -> IndexArray:
+def _num_warm(schedule: Schedule, num_ranks: int, rank: IntArray) -> IntArray:
     """Forwards of each rank before its first backward."""
     total = schedule.num_microbatches * schedule.num_chunks
     if schedule.kind == "gpipe":

@@ -19,10 +19,9 @@ from paceline.parallel.pipeline import (
     pipeline_s,
     settled_microbatches,
 )
-from paceline.parallel.stages import IndexArray
 from paceline.parallel.strategy import Schedule
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
-from paceline.trace.graph import FloatArray
+from paceline.trace.graph import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,9 +72,9 @@ class Pipelines:
         fabric: The cluster.
     """
 
-    keys: IndexArray
+    keys: IntArray
     layouts: tuple[Layout, ...]
-    of_row: IndexArray
+    of_row: IntArray
     fabric: Fabric
 
     def held(self) -> HeldByPipelines:
@@ -121,14 +120,14 @@ class Pipelines:
             times.backward[rows] = _per_rank(backward, chunks).max(axis=1)
         return times
 
-    def _by_shape(self) -> Iterator[tuple[IndexArray, tuple[int, int, int, int], Schedule]]:
+    def _by_shape(self) -> Iterator[tuple[IntArray, tuple[int, int, int, int], Schedule]]:
         """Pipelines that can be played together, with their shape and schedule."""
         shapes, shape_of = np.unique(_shapes(self.keys), axis=0, return_inverse=True)
         for number, (pp, chunks, kind, played) in enumerate(shapes.tolist()):
             rows = np.flatnonzero(shape_of.ravel() == number)
             yield rows, (pp, chunks, kind, played), _schedule(kind, played, chunks)
 
-    def _stacked(self, rows: IndexArray, name: str) -> FloatArray:
+    def _stacked(self, rows: IntArray, name: str) -> FloatArray:
         return np.stack([getattr(self.layouts[row], name) for row in rows.tolist()])
 
 
@@ -155,7 +154,7 @@ def distinct_pipelines(
     )
 
 
-def _shapes(keys: IndexArray) -> IndexArray:
+def _shapes(keys: IntArray) -> IntArray:
     """What must be equal to play pipelines together: ranks, chunks, kind, microbatches played."""
     played = [
         settled_microbatches(_schedule(kind, count, chunks), ranks)
@@ -174,7 +173,7 @@ def _per_rank(stages: FloatArray, chunks: int) -> FloatArray:
     return np.asarray(stages.reshape(len(stages), chunks, num_ranks).sum(axis=1))
 
 
-def _hop_s(keys: IndexArray, layouts: Sequence[Layout], fabric: Fabric) -> FloatArray:
+def _hop_s(keys: IntArray, layouts: Sequence[Layout], fabric: Fabric) -> FloatArray:
     """Time of a message between stages, which sender and receiver both spend.
 
     Between nodes all ranks of a node send at once, so each has its share of the network.

@@ -250,8 +250,8 @@ def enumerate_strategies(
         for index, variant in enumerate(space.variants)
         for row in _rows(space, index, variant, num_devices, global_batch)
     ]
-    columns = np.array(rows, dtype=np.int64).reshape(len(rows), 9).T
     names = [field.name for field in fields(StrategyTable)]
+    columns = np.array(rows, dtype=np.int64).reshape(len(rows), len(names)).T
     return StrategyTable(**dict(zip(names, columns, strict=True)))
 
 

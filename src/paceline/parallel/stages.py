@@ -6,18 +6,15 @@ from bisect import bisect_right
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
-from paceline.trace.graph import FloatArray
-
-IndexArray = npt.NDArray[np.int64]
+from paceline.trace.graph import FloatArray, IntArray
 
 #: Relative width at which the search for the bottleneck ends.
 _TOLERANCE = 1e-9
 
 
-def balanced_cuts(block_cost: FloatArray, num_stages: int) -> IndexArray:
+def balanced_cuts(block_cost: FloatArray, num_stages: int) -> IntArray:
     """First block of each stage, so that the dearest stage is as cheap as it can be.
 
     A limit is feasible if filling stages greedily up to it takes no more than ``num_stages`` of
@@ -61,7 +58,7 @@ def balanced_cuts(block_cost: FloatArray, num_stages: int) -> IndexArray:
     return _split_further(cuts, num_blocks, num_stages)
 
 
-def even_cuts(names: tuple[str, ...], num_stages: int) -> IndexArray:
+def even_cuts(names: tuple[str, ...], num_stages: int) -> IntArray:
     """First block of each stage with as many numbered layers in each, as Megatron-LM cuts.
 
     What comes before the first layer goes to the first stage, what follows to the last.
@@ -80,7 +77,7 @@ def even_cuts(names: tuple[str, ...], num_stages: int) -> IndexArray:
     return np.asarray(starts, dtype=np.int64)
 
 
-def per_stage(values: FloatArray, cuts: IndexArray) -> FloatArray:
+def per_stage(values: FloatArray, cuts: IntArray) -> FloatArray:
     """Sums over the blocks of each stage, (..., num_stages)."""
     return np.asarray(np.add.reduceat(values, cuts, axis=-1))
 
@@ -110,7 +107,7 @@ def _next_limit(before: list[float], cuts: list[int]) -> float:
     return min(before[end + 1] - before[start] for start, end in pairwise(cuts))
 
 
-def _split_further(cuts: list[int], num_blocks: int, num_stages: int) -> IndexArray:
+def _split_further(cuts: list[int], num_blocks: int, num_stages: int) -> IntArray:
     """Cut again where a stage has more than one block, until there are enough stages."""
     chosen = set(cuts)
     spare = (block for block in range(num_blocks - 1, 0, -1) if block not in chosen)

@@ -16,8 +16,8 @@ from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.links import LinkTable
 from paceline.parallel.strategy import Schedule, ScheduleKind, Sharding, Strategy
 from paceline.trace.costs import Checkpointing, Platform
+from paceline.trace.graph import IntArray
 
-IndexArray = npt.NDArray[np.int64]
 SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
 KINDS: tuple[ScheduleKind, ...] = get_args(ScheduleKind)
 
@@ -94,15 +94,15 @@ class StrategyTable:
         shards: Data-parallel ranks that split, replicas being kept beyond them; 0 for all.
     """
 
-    variant: IndexArray
-    dp: IndexArray
-    pp: IndexArray
-    chunks: IndexArray
-    kind: IndexArray
-    microbatches: IndexArray
-    point: IndexArray
-    sharding: IndexArray
-    shards: IndexArray
+    variant: IntArray
+    dp: IntArray
+    pp: IntArray
+    chunks: IntArray
+    kind: IntArray
+    microbatches: IntArray
+    point: IntArray
+    sharding: IntArray
+    shards: IntArray
 
     def __len__(self) -> int:
         """Number of strategies."""

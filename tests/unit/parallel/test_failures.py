@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.failures import DEVICE_MTBF_S, resilience, straggler_factor
+from paceline.parallel.failures import resilience, straggler_factor
 
 
 def test_llama_3_was_interrupted_every_three_hours() -> None:
@@ -71,8 +71,10 @@ def test_the_slowest_of_many_is_the_published_order_statistic(ranks, deviations)
     assert straggler_factor(ranks, 1.0) - 1 == pytest.approx(deviations, rel=0.02)
 
 
-@pytest.mark.parametrize("keywords", [{"checkpoint_s": 0.0}, {"restart_s": -1.0}])
+@pytest.mark.parametrize(
+    "keywords", [{"checkpoint_s": 0.0}, {"restart_s": -1.0}, {"device_mtbf_s": 0.0}]
+)
 def test_times_must_make_sense(keywords) -> None:
-    given = {"checkpoint_s": 60.0, "restart_s": 60.0, "device_mtbf_s": DEVICE_MTBF_S} | keywords
+    given = {"checkpoint_s": 60.0, "restart_s": 60.0} | keywords
     with pytest.raises(InvalidInputError):
         resilience(8, **given)

@@ -10,7 +10,7 @@ from paceline.parallel.links import COLLECTIVES
 from paceline.parallel.split_roles import Role, find_roles, view_ops
 from paceline.parallel.tensor_parallel import split_graph
 from paceline.trace import Configuration, Graph, load_workload, lower, monomials
-from paceline.trace.graph import Owner
+from paceline.trace.graph import OpKind, Owner
 
 TRANSFORMERS = ("bert-base", "gpt2", "llama-3-8b")
 
@@ -67,6 +67,23 @@ def test_ranks_share_the_work_of_a_transformer_evenly(name, degree) -> None:
     assert part.optimizer_state_bytes / whole.optimizer_state_bytes == pytest.approx(
         part.gradient_bytes / whole.gradient_bytes
     )
+
+
+@pytest.mark.parametrize("degree", [2, 4])
+def test_a_rank_updates_what_it_keeps(degree) -> None:
+    point = monomials(1, 1)[0]
+
+    def num_updated(graph: Graph) -> float:
+        return float((graph.ops.dims[graph.ops.kind == OpKind.OPTIMIZER, 0] @ point).sum())
+
+    def num_parameters(graph: Graph) -> float:
+        return float(graph.storages.elements[graph.storages.owner == Owner.PARAMETER, 0].sum())
+
+    whole = graph_of("gpt2")
+    part = split_graph(whole, degree).graph
+    kept_frac = num_parameters(part) / num_parameters(whole)
+    assert num_updated(part) / num_updated(whole) == pytest.approx(kept_frac)
+    assert 1 / degree < kept_frac < 1.1 / degree
 
 
 def test_llama_reduces_twice_forward_and_twice_backward_per_layer() -> None:
