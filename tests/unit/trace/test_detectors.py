@@ -90,3 +90,14 @@ def test_frozen_layers_of_a_taught_backbone_get_no_gradient():
     is_trained = stores.is_trainable & (stores.owner == Owner.PARAMETER)
     frozen = 9_408 + 73_728 + 2 * 69_632
     assert stores.elements[is_trained, 0].sum() == workload.num_parameters - frozen
+
+
+def test_each_count_of_what_was_found_makes_the_host_wait():
+    """Small, likely and kept boxes of proposals and of objects, and the levels of both poolings."""
+    waits = {}
+    for name in ("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn"):
+        graph = trace_here(f"torchvision:{name}", task="infer").passes[0].graph
+        waits[name] = int((graph.ops.kind == OpKind.HOST_WAIT).sum())
+    levels = 4
+    assert waits["fasterrcnn_resnet50_fpn"] == 3 + levels + 1 + 3
+    assert waits["maskrcnn_resnet50_fpn"] == waits["fasterrcnn_resnet50_fpn"] + levels

@@ -2,7 +2,8 @@
 
 Standard library and torch only. A real detector's boxes depend on its pictures; here every count is
 fixed, so that shapes depend on the number of pictures alone. All pictures of a batch are worked on
-at once, where libraries go through them one by one: launches of that loop are not counted.
+at once, where libraries go through them one by one: launches and waits of that loop are counted
+once.
 
 Shapes: B pictures, G true boxes, A places or candidates, N boxes of all pictures together.
 """
@@ -13,6 +14,7 @@ _OPERATORS = torch.library.Library("paceline", "DEF")
 _OPERATORS.define("pool_regions(Tensor features, Tensor boxes, int side) -> Tensor")
 _OPERATORS.define("pool_regions_backward(Tensor grad, Tensor boxes, int[] shape) -> Tensor")
 _OPERATORS.define("overlap_mask(Tensor boxes) -> Tensor")
+_OPERATORS.define("read_back(Tensor values) -> Tensor")
 _OPERATORS.define("unsuppressed(Tensor mask, int num_kept) -> Tensor")
 
 #: Boxes whose overlaps with one box are a word of the mask.
@@ -33,6 +35,10 @@ def _mask(boxes):
     return boxes.new_empty((batch, count, -(-count // _WORD_BITS)), dtype=torch.int64)
 
 
+def _count(values):
+    return values.new_empty((1,), dtype=torch.int64)
+
+
 def _kept(mask, num_kept):
     return mask.new_empty((mask.shape[0], num_kept))
 
@@ -40,7 +46,19 @@ def _kept(mask, num_kept):
 _OPERATORS.impl("pool_regions", _regions, "Meta")
 _OPERATORS.impl("pool_regions_backward", _regions_gradient, "Meta")
 _OPERATORS.impl("overlap_mask", _mask, "Meta")
+_OPERATORS.impl("read_back", _count, "Meta")
 _OPERATORS.impl("unsuppressed", _kept, "Meta")
+
+
+def counted(values, times=1):
+    """``values``, whose hits the host counts before it goes on.
+
+    Sources: pytorch/vision, torchvision/models/detection and ops; facebookresearch/detectron2,
+    modeling: each ``torch.where`` of one argument, ``nonzero``, index by a mask, ``.item()``.
+    """
+    for _ in range(times):
+        torch.ops.paceline.read_back(values.detach())
+    return values
 
 
 class _PoolRegions(torch.autograd.Function):
@@ -73,7 +91,8 @@ def pool_levels(pyramid, boxes, side):
     _levels_of(boxes)
     share = boxes.shape[0] // len(pyramid)
     index = torch.empty((share,), dtype=torch.int64)
-    return torch.cat([pool_regions(features, boxes[index], side) for features in pyramid])
+    regions = [pool_regions(f, counted(boxes)[index], side) for f in pyramid]
+    return torch.cat(regions)
 
 
 def _levels_of(boxes):
@@ -141,13 +160,15 @@ def suppressed(boxes, scores, num_kept):
     """Indices of boxes that no better one of their class or level covers, (B, num_kept).
 
     A sort, the overlaps of all pairs as bits, and a walk over them; classes or levels are kept
-    apart by moving them. Source: torchvision, `batched_nms` and nms_kernel.cu.
+    apart by moving them. Boxes that are too small or unlikely are counted before, what is left
+    after. Source: torchvision, `batched_nms` and nms_kernel.cu.
     """
+    counted(scores, 2)
     shifts = torch.empty_like(scores) * (boxes.max() + 1)
     apart = boxes + shifts[..., None]
     order = scores.argsort(dim=1, descending=True)
     mask = torch.ops.paceline.overlap_mask(picked(apart, order))
-    return order.gather(1, torch.ops.paceline.unsuppressed(mask, num_kept))
+    return order.gather(1, counted(torch.ops.paceline.unsuppressed(mask, num_kept)))
 
 
 def matched(truth, boxes):
@@ -174,7 +195,10 @@ def _areas(boxes):
 
 
 def sampled(fit, count):
-    """Indices of a random sample (B, count) of fitting and other boxes: a random order, cut."""
-    is_fitting = fit > 0.5
+    """Indices of a random sample (B, count) of fitting and other boxes: a random order, cut.
+
+    Both kinds are counted.
+    """
+    is_fitting = counted(fit > 0.5, 2)
     order = torch.rand(fit.shape).masked_fill(is_fitting, 0.0).argsort(dim=1)
     return order[:, :count].contiguous()

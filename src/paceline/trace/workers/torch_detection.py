@@ -53,6 +53,7 @@ class Proposer(nn.Module):
 
     def _loss(self, scores, distances, places, truth):
         index, fit = torch_boxes.matched(truth["boxes"], places)
+        torch_boxes.counted(fit)  # the best box of each true one
         targets = torch_boxes.distances_to(torch_boxes.picked(truth["boxes"], index), places)
         sample = torch_boxes.sampled(fit, self._choices.places)
         near = sample[:, : self._choices.places // 2]
@@ -89,7 +90,7 @@ class RegionHeads(nn.Module):
         targets = torch_boxes.distances_to(torch_boxes.picked(truth["boxes"], index), boxes)
         regions = self._regions(pyramid, boxes, self._side)
         scores, distances = self.box(regions)
-        labels = truth["labels"].gather(1, index).reshape(-1)
+        labels = torch_boxes.counted(truth["labels"].gather(1, index).reshape(-1))
         fitting = torch.empty((len(boxes) * self._choices.fitting,), dtype=torch.int64)
         of_class = distances.reshape(-1, 4).index_select(0, fitting)
         loss = F.cross_entropy(scores, labels)
@@ -108,7 +109,7 @@ class RegionHeads(nn.Module):
         # A library keeps a box per class, or one; the first dims of both are boxes.
         distances = distances.reshape(batch, count, -1, 4)
         boxes = torch_boxes.moved(distances, proposals[:, :, None]).clamp(min=0.0)
-        is_likely = scores[:, 1:].reshape(batch, -1) > 0.05
+        is_likely = torch_boxes.counted(scores[:, 1:].reshape(batch, -1) > 0.05)
         likely = torch.empty((batch, count), dtype=torch.int64)
         scores = scores[:, 1:].reshape(batch, -1).gather(1, likely)
         boxes = torch_boxes.picked(boxes.reshape(batch, -1, 4), likely)
@@ -252,7 +253,7 @@ class OneStage(nn.Module):
         boxes, kept = [], []
         for of_level, ways, where in zip(*parts):
             flat = of_level.flatten(1)
-            is_likely = flat > 0.05
+            is_likely = torch_boxes.counted(flat > 0.05)
             best = torch_boxes.best(flat.masked_fill(~is_likely, 0.0), self.choices.before)
             index = best.div(of_level.shape[-1], rounding_mode="floor")
             near = torch_boxes.picked(where.expand(len(index), -1, -1), index)
@@ -283,7 +284,7 @@ def _per_class(scores, boxes, count):
     """The best places of every class but the first; ``count`` of them all are likely."""
     kept, where = [], []
     for number in range(1, scores.shape[-1]):
-        of_class = scores[:, :, number]
+        of_class = torch_boxes.counted(scores[:, :, number], 2)
         best = torch_boxes.best(of_class.masked_fill(of_class <= 0.01, 0.0), count)
         kept.append(of_class.gather(1, best))
         where.append(torch_boxes.picked(boxes, best))
