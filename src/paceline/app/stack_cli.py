@@ -83,7 +83,7 @@ def check_stack(
     return Answer(
         kind="stack_combination",
         value=found,
-        text=lambda _: report.combination_text(found),
+        text=lambda width: report.combination_text(found, width=width),
         markdown=lambda: report.combination_text(found),
     )
 

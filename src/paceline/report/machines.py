@@ -45,7 +45,7 @@ def stacks_table(created: Sequence[Stack], specs: Sequence[StackSpec]) -> Table:
     """Stacks that exist, and those that could."""
     columns = (
         Column(title="stack"), Column(title="package"), Column(title="version"),
-        Column(title="compilers"), Column(title="created"),
+        Column(title="compilers", drop_order=1), Column(title="created"),
     )  # fmt: skip
     by_name = {stack.spec.name: stack for stack in created}
     all_specs = {spec.name: spec for spec in (*specs, *(stack.spec for stack in created))}

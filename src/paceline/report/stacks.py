@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from paceline.report.tables import Column, Table, markdown_table, text_table
@@ -16,6 +17,7 @@ from paceline.stack import (
     combination_rows,
 )
 
+_NAME_COLUMN = 14
 _TITLES = ("software", "build", "platform", "Python", "driver", "status")
 
 
@@ -35,18 +37,26 @@ def resolution_markdown(resolution: Resolution) -> str:
 
 def explanation_text(explanation: Explanation, *, width: int = 100) -> str:
     """The newest combination with every rule that bears on it."""
-    blocks = [combination_text(explanation.combination)] if explanation.combination else []
+    blocks = (
+        [combination_text(explanation.combination, width=width)] if explanation.combination else []
+    )
     blocks += [_conflict_text(conflict, width) for conflict in explanation.conflicts]
     blocks += ["\n".join(_reason_lines("rules", explanation.rules, width))]
     return "\n\n".join(block for block in blocks if block)
 
 
-def combination_text(combination: Combination) -> str:
-    """One combination, line by line."""
+def combination_text(combination: Combination, *, width: int = 100) -> str:
+    """One combination, a fact a line; what is longer goes on below its value."""
     row = combination_rows(Resolution(combinations=(combination,), conflicts=()))[0]
     facts = [*zip(_TITLES, row, strict=True), *combination.companions]
     facts.append(("source", combination.source))
-    return "\n".join(f"{name:<14}{value}" for name, value in facts if value)
+    hanging = " " * _NAME_COLUMN
+    return "\n".join(
+        textwrap.fill(value, width, initial_indent=f"{name:<{_NAME_COLUMN}}",
+                      subsequent_indent=hanging, break_on_hyphens=False)
+        for name, value in facts
+        if value
+    )  # fmt: skip
 
 
 def combination_table(resolution: Resolution) -> Table:
