@@ -85,7 +85,11 @@ def _between_devices(
 def _listed_link(
     catalog: Catalog, device: Device, interconnect: str, num_devices: float
 ) -> Link | None:
-    rows = (r for r in _fabric_rows() if _row_matches(r, device, interconnect, num_devices))
+    rows = (
+        r
+        for r in read_rows("fabric_links.csv")
+        if _row_matches(r, device, interconnect, num_devices)
+    )
     row = next(rows, None)
     return _links(catalog)[row["link"]] if row else None
 
@@ -127,7 +131,7 @@ def _shared_pcie(catalog: Catalog, device: Device, interconnect: str) -> _Found:
 
 def _between_machines(catalog: Catalog, offer: Offer) -> _Found:
     matching = (
-        row for row in _network_rows()
+        row for row in read_rows("network_links.csv")
         if row["cloud"] == offer.cloud and fnmatchcase(offer.instance_type, row["instance_pattern"])
     )  # fmt: skip
     row = next(matching, None)
@@ -188,7 +192,9 @@ def _by_rate(
 
 
 def _latency_s(kind: str) -> float:
-    return next(float(r["latency_s"]) for r in _latency_rows() if r["kind"] == kind)
+    return next(
+        float(r["latency_s"]) for r in read_rows("network_latencies.csv") if r["kind"] == kind
+    )
 
 
 @lru_cache(maxsize=8)
@@ -199,18 +205,3 @@ def _links(catalog: Catalog) -> dict[str, Link]:
 @lru_cache(maxsize=8)
 def _devices(catalog: Catalog) -> dict[str, Device]:
     return {device.name: device for device in catalog.devices}
-
-
-@lru_cache(maxsize=1)
-def _fabric_rows() -> tuple[Row, ...]:
-    return tuple(read_rows("fabric_links.csv"))
-
-
-@lru_cache(maxsize=1)
-def _network_rows() -> tuple[Row, ...]:
-    return tuple(read_rows("network_links.csv"))
-
-
-@lru_cache(maxsize=1)
-def _latency_rows() -> tuple[Row, ...]:
-    return tuple(read_rows("network_latencies.csv"))

@@ -8,30 +8,27 @@ tiles are few, the keys are split and partial results added.
 Sources:
     Shah et al., "FlashAttention-3", NeurIPS 2024 (tiles; exponentials beside products);
     Dao et al., "Flash-Decoding for long-context inference", 2023 (keys split over multiprocessors);
-    NVIDIA, "CUDA C++ Programming Guide", throughput of native arithmetic instructions: 16 special
-    functions per cycle and multiprocessor.
-    Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024 (64 bytes per
-    cycle from the last-level cache to a multiprocessor).
+    rates of a multiprocessor: ``data/attention_limits.csv``, each with its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from paceline.predict.features import Array
 from paceline.predict.tiles import Engine
+from paceline.shipped import shipped_rows
 
 _ROWS = (16, 64, 128)
 _SPLITS = (1, 2, 4, 8, 16, 32)
 #: Keys are walked in steps of so many.
 _STEP = 64.0
 _PARTIAL_BYTES = 4.0
-_EXPONENTIALS_PER_CYCLE = 16.0
-_CACHE_BYTES_PER_CYCLE = 64.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +83,14 @@ def attention_tiled_s(
     num_scores = np.maximum(batch * q_heads * q_len * seen_keys, 1)
     score_cycles = flop / num_scores / (flop_per_cycle * constants.compute_frac)
     group_rows = q_heads / np.maximum(kv_heads, 1) * q_len
-    s_per_byte = _s_per_byte(engine, constants)
+    s_per_byte, limits = _s_per_byte(engine, constants), _limits()
     best: Array = np.full((), np.inf, dtype=np.float32)
     for rows in _ROWS:
         tiles = batch * kv_heads * np.ceil(group_rows / rows)
         arithmetic = np.maximum(
-            (rows + constants.half_rows) * score_cycles, rows / _EXPONENTIALS_PER_CYCLE
+            (rows + constants.half_rows) * score_cycles, rows / limits["exponentials_per_cycle"]
         )
-        read = 2 * head_size * engine.element_bytes / _CACHE_BYTES_PER_CYCLE
+        read = 2 * head_size * engine.element_bytes / limits["cache_bytes_per_cycle"]
         key_cycles = np.maximum(np.maximum(arithmetic, read), constants.step_cycles / _STEP)
         for split in _SPLITS:
             waves = np.ceil(tiles * split / engine.num_sms)
@@ -109,6 +106,13 @@ def attention_tiled_s(
             best = np.minimum(best, np.maximum(cycles / engine.clock_hz, memory_s))
     total: Array = best + np.float32(constants.launch_s)
     return total
+
+
+@cache
+def _limits() -> dict[str, float]:
+    """What a multiprocessor does per cycle at most, by name."""
+    rows = shipped_rows("predict", "attention_limits.csv")
+    return {row["name"]: float(row["value"]) for row in rows}
 
 
 def _s_per_byte(engine: Engine, constants: AttentionConstants) -> Array:
