@@ -83,7 +83,7 @@ def attention_tiled_s(
     num_scores = np.maximum(batch * q_heads * q_len * seen_keys, 1)
     score_cycles = flop / num_scores / (flop_per_cycle * constants.compute_frac)
     group_rows = q_heads / np.maximum(kv_heads, 1) * q_len
-    s_per_byte, limits = _s_per_byte(engine, constants), _limits()
+    s_per_byte, limits = engine.s_per_byte(constants), _limits()
     best: Array = np.full((), np.inf, dtype=np.float32)
     for rows in _ROWS:
         tiles = batch * kv_heads * np.ceil(group_rows / rows)
@@ -113,12 +113,3 @@ def _limits() -> dict[str, float]:
     """What a multiprocessor does per cycle at most, by name."""
     rows = shipped_rows("predict", "attention_limits.csv")
     return {row["name"]: float(row["value"]) for row in rows}
-
-
-def _s_per_byte(engine: Engine, constants: AttentionConstants) -> Array:
-    """Seconds to read one byte from wherever it lies."""
-    memory = engine.memory_bytes_per_s * constants.memory_frac
-    cache = engine.num_sms * engine.clock_hz * constants.resident_bytes_per_cycle
-    hit_frac = np.asarray(engine.hit_frac, dtype=np.float32)
-    seconds: Array = (1 - hit_frac) / memory + hit_frac / np.maximum(cache, memory)
-    return seconds

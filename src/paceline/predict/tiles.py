@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 
@@ -79,6 +80,18 @@ class TileConstants:
         return cls(**{name: float(value) for name, value in values.items()})
 
 
+class ReachedRates(Protocol):
+    """Constants of kernels that read: see `TileConstants`."""
+
+    @property
+    def memory_frac(self) -> float:
+        """Share of the bandwidth that long reads reach."""
+
+    @property
+    def resident_bytes_per_cycle(self) -> float:
+        """What one multiprocessor reads from the last-level cache."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """What runs the product, broadcast against the shapes.
@@ -105,6 +118,14 @@ class Engine:
     hit_frac: Array | float = 0.0
     batched_tile: tuple[Array, Array] | None = None
 
+    def s_per_byte(self, constants: ReachedRates) -> Array:
+        """Seconds to read one byte from wherever it lies."""
+        memory = self.memory_bytes_per_s * constants.memory_frac
+        cache = self.num_sms * self.clock_hz * constants.resident_bytes_per_cycle
+        hit_frac = np.asarray(self.hit_frac, dtype=np.float32)
+        seconds: Array = (1 - hit_frac) / memory + hit_frac / np.maximum(cache, memory)
+        return seconds
+
 
 def tiled_s(
     product: tuple[Array, ...], moved_bytes: Array, engine: Engine, constants: TileConstants
@@ -119,7 +140,7 @@ def tiled_s(
     """
     batch, m, n, k = product
     flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
-    s_per_byte = _s_per_byte(engine, constants)
+    s_per_byte = engine.s_per_byte(constants)
     best: Array = np.full((), np.inf, dtype=np.float32)
     for rows, columns in _tiles_of(engine):
         area = float(rows * columns)
@@ -209,15 +230,6 @@ def _where_offered(time_s: Array, way: tuple[int, int, int], batch: Array, engin
     is_own = (own_rows == rows) & (own_columns == columns) & (split == 1)
     is_free = (batch <= 1) | ((own_rows == 0) & ((rows, columns) not in _BATCHED_TILES))
     return np.where(is_own | is_free, time_s, np.float32(np.inf))
-
-
-def _s_per_byte(engine: Engine, constants: TileConstants) -> Array:
-    """Seconds to read one byte from wherever it lies."""
-    memory = engine.memory_bytes_per_s * constants.memory_frac
-    cache = engine.num_sms * engine.clock_hz * constants.resident_bytes_per_cycle
-    hit_frac = np.asarray(engine.hit_frac, dtype=np.float32)
-    seconds: Array = (1 - hit_frac) / memory + hit_frac / np.maximum(cache, memory)
-    return seconds
 
 
 def _streamed_s(product: tuple[Array, ...], stream_s: Array, engine: Engine) -> Array:
