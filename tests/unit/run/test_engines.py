@@ -14,6 +14,7 @@ from paceline.measurements.store import Store
 from paceline.run.cells import Sweep, sweep_cells
 from paceline.run.measure import EXPORTER, make_request, measure_cells
 from paceline.run.place import Place, Settings
+from paceline.run.probe import probe_host
 from paceline.run.sensors import Sensors
 from paceline.run.stacks import create_stack, find_spec, list_stacks, remove_stack, stacks_folder
 from paceline.run.worker import Limits, run_worker
@@ -70,14 +71,21 @@ def test_exported_models_give_the_numbers_of_the_framework_they_came_from(tmp_pa
     assert max(r.numerical_difference for r in records) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["openvino", "tvm"])
-def test_an_engine_of_processors_times_nothing_under_the_name_of_a_gpu(name):
+@pytest.mark.parametrize(
+    "name", ["openvino", "tvm", *([] if probe_host().gpus else ["tensorflow", "jax", "mxnet"])]
+)
+def test_an_engine_that_sees_no_gpu_times_nothing_under_the_name_of_one(name):
     chosen = stack(name)
     (cell,) = sweep_cells(
         Sweep(workloads=("mnist-cnn",), batches=(1,), modes=("forward",)), [chosen]
     )
     request = make_request(cell, chosen, replace(SETTINGS, device="cuda"))
-    result = run_worker(chosen.command(), request, limits=Limits(timeout_s=60.0))
+    result = run_worker(
+        chosen.command(),
+        request,
+        limits=Limits(timeout_s=60.0),
+        environment=chosen.spec.environment,
+    )
     assert (result.ending, "device `cuda`" in result.reason) == ("unsupported", True)
 
 
