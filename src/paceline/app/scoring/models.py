@@ -23,6 +23,14 @@ _SAME_SIZES = re.compile(
 )
 #: Targets of accuracy and scenarios of MLPerf Inference.
 _MLPERF = re.compile(r"-(99(\.9)?|interactive|offline|server)+$")
+#: Data sets and jobs after a name, which say nothing of its sizes; those of small pictures do.
+_DATA = re.compile(
+    r"[\s_-]*\((\d{2,4}( ?[x×] ?\d{2,4})?|seq[\w\s=]*\d+)\)$|"
+    r"[\s_-]+[(\[]?(imagenet(-?\d+k)?|ilsvrc\w*|criteo[\w\s]*|kits-?\d+|movielens[\w\s-]*|"
+    r"squad[\w\s.]*|wmt[\w\s-]*|librispeech|lj-?speech|coco( ?\d+)?|wikipedia|wikitext[\w\s-]*|"
+    r"(pre-?|fine-?)?(train|tun)ing|inference|q?lora)[)\]]?$",
+    re.IGNORECASE,
+)
 #: Endings of language models that tables of image models never have.
 _TRAININGS = re.compile(
     r"[-_ ](instruct|chat|it|hf|awq|gptq|fp8|storywriter|\d{4})$", re.IGNORECASE
@@ -131,7 +139,7 @@ def _spellings(name: str) -> Iterator[str]:
     ['torchvision.models.alexnet', 'alexnet']
     """
     plain = _OWNER.sub("", name.strip())
-    bare = _TRAININGS.sub("", _MLPERF.sub("", plain))
+    bare = _TRAININGS.sub("", _DATA.sub("", _MLPERF.sub("", plain)))
     spaced = (re.sub(r"[\s_]+", "-", one) for one in (plain, bare))
     yield from dict.fromkeys((name.strip(), plain, bare, *spaced))
 
@@ -159,17 +167,20 @@ def _published(known: dict[str, str], match: re.Match[str]) -> PublishedModel:
 
 def _library_case(entry: str) -> str:
     """Names of libraries of image models are in lower case, however a table writes its letters."""
-    return entry.lower() if entry.startswith(("timm:", "torchvision:")) else entry
+    return (
+        entry.lower() if entry.startswith(("timm:", "torchvision:", "published_gpunet:")) else entry
+    )
 
 
 def _zoo_model(name: str) -> PublishedModel | None:
-    return _as_entry(zoo_entry(_OWNER.sub("", name.strip())))
+    return _as_entry(zoo_entry(_OWNER.sub("", _DATA.sub("", name.strip()))))
 
 
 def _image_model(name: str) -> PublishedModel | None:
     """A model of timm or torchvision; what stands before a slash may be part of its name."""
-    plain = _OWNER.sub("", name.strip())
-    entry = library_entry(name.strip()) or library_entry(plain)
+    whole = name.strip()
+    written = (whole, _OWNER.sub("", whole), _DATA.sub("", _OWNER.sub("", whole)))
+    entry = next(filter(None, map(library_entry, written)), None)
     return _as_entry(entry) or _timm_model(name)
 
 
@@ -215,11 +226,15 @@ def _another(plain: str) -> PublishedModel | None:
 def _plainer(name: str) -> Iterator[str]:
     """``name`` with one decoration after another taken off.
 
-    >>> list(_plainer("Qwen/Qwen2.5-7B-Instruct-AWQ"))
+    >>> list(_plainer("Qwen2.5-7B-Instruct-AWQ"))
     ['qwen2.5-7b-instruct-awq', 'qwen2.5-7b-instruct', 'qwen2.5-7b']
     """
-    plain = _OWNER.sub("", _MLPERF.sub("", name.strip())).lower()
-    plain = plain.replace(" ", "-").replace("_", "-")
+    whole = _DATA.sub("", _MLPERF.sub("", name.strip()))
+    for written in dict.fromkeys((_OWNER.sub("", whole), whole)):
+        yield from _undecorated(re.sub("[ _]", "-", written.lower()))
+
+
+def _undecorated(plain: str) -> Iterator[str]:
     yield plain
     while (shorter := _SAME_SIZES.sub("", plain)) != plain:
         plain = shorter
