@@ -55,7 +55,10 @@ class Figure:
 
 
 def whole_process(*arguments: str) -> tuple[float, float]:
-    """Median wall seconds and largest resident bytes of a process, after one warming run."""
+    """Median wall seconds and largest resident bytes of a process, after one warming run.
+
+    That run compiles the sources, as installing a package does, into a folder of its own.
+    """
     seconds, resident = [], []
     with tempfile.TemporaryDirectory() as folder:
         for run in range(NUM_RUNS + 1):
@@ -63,7 +66,7 @@ def whole_process(*arguments: str) -> tuple[float, float]:
             pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, *arguments],
-                {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+                {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": folder},
                 file_actions=_quiet(folder),
             )
             _, status, usage = os.wait4(pid, 0)
