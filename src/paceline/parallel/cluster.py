@@ -43,12 +43,12 @@ class Cluster:
 
     @property
     def capacity_bytes(self) -> float:
-        """Memory of one device.
+        """Memory of one device that programs get.
 
         Raises:
             MissingFactError: The catalogue does not know it.
         """
-        return _known(self.device.memory_bytes, "memory size", self.device)
+        return _known(self.device.capacity_bytes, "memory size", self.device)
 
     @property
     def memory_bytes_per_s(self) -> float:
