@@ -177,7 +177,7 @@ def _cluster(row: dict[str, str]) -> Cluster:
         reduces_in_switch=False, source=Source(text=row["source"]),
     )  # fmt: skip
     return Cluster(
-        device=replace(find_device(catalog, row["device"]), memory_bytes=math.inf),
+        device=find_device(catalog, row["device"]).with_memory(math.inf),
         devices_per_node=int(row["devices_per_node"]),
         device_link=next(link for link in catalog.links if link.name == row["device_link"]),
         node_link=between,

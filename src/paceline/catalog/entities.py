@@ -6,7 +6,7 @@ An unknown fact is ``None``; nothing here is ever filled in with a guess.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
 
@@ -109,6 +109,10 @@ class Device:
     def capacity_bytes(self) -> float | None:
         """Memory that software can fill: as reported, else as marketed."""
         return self.usable_memory_bytes or self.memory_bytes
+
+    def with_memory(self, memory_bytes: float | None) -> Device:
+        """The same device with other memory, all of which software can fill."""
+        return replace(self, memory_bytes=memory_bytes, usable_memory_bytes=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
         DeviceTable.from_devices([cluster().device]),
         fabric_of(cluster(), Configuration()),
         seq=1024,
-        capacity_bytes=cluster().device.memory_bytes or 0.0,
+        capacity_bytes=cluster().capacity_bytes,
         microbatches=(1, 4),
     )
     for found in search_strategies(space, num_devices=16, global_batch=64, num_best=40):
@@ -49,10 +49,16 @@ def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
         assert stated.microbatch == found.microbatch
 
 
-@pytest.mark.parametrize("fact", ["memory_bytes", "memory_bytes_per_s"])
-def test_a_device_with_a_fact_missing_is_not_taken_for_one_without_limits(gpt2, fact) -> None:
+@pytest.mark.parametrize(
+    "missing",
+    [
+        {"memory_bytes": None, "usable_memory_bytes": None},
+        {"memory_bytes_per_s": None},
+    ],
+)
+def test_a_device_with_a_fact_missing_is_not_taken_for_one_without_limits(gpt2, missing) -> None:
     whole = cluster()
-    lacking = replace(whole, device=replace(whole.device, **{fact: None}))
+    lacking = replace(whole, device=replace(whole.device, **missing))
     with pytest.raises(MissingFactError, match=whole.device.name):
         evaluate_stated(
             gpt2, Configuration(), lacking, Strategy.parse("dp8"), seq=1024, global_batch=64
@@ -129,7 +135,7 @@ def test_what_cannot_run_anywhere_says_why(gpt2) -> None:
 
 
 def evaluated(name: str, text: str, *, seq: float, global_batch: int) -> FoundStrategy:
-    roomy = replace(cluster(), device=replace(cluster().device, memory_bytes=10**13))
+    roomy = replace(cluster(), device=cluster().device.with_memory(1e13))
     return evaluate_stated(
         load_workload(name).passes[0].graph, Configuration(), roomy, Strategy.parse(text),
         seq=seq, global_batch=global_batch,
@@ -191,7 +197,7 @@ def test_adapters_need_no_gradients_of_what_they_stand_beside() -> None:
     plain, adapted = (
         evaluate_stated(
             load_workload("llama-3-8b").passes[0].graph, configuration,
-            replace(cluster(), device=replace(cluster().device, memory_bytes=10**13)),
+            replace(cluster(), device=cluster().device.with_memory(1e13)),
             Strategy.parse("dp4.tp2/mb2"), seq=4096, global_batch=8,
         )
         for configuration in (
