@@ -65,7 +65,7 @@ def page(rows: pd.DataFrame) -> str:
             _WORST,
             *model_lines(told),
             _CAUSES,
-            *(f"| {count} | {reason} |" for reason, count in reasons.items()),
+            *([f"| {count} | {reason} |" for reason, count in reasons.items()] or ["| 0 | – |"]),
         ]
     )
 

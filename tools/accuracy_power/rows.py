@@ -51,7 +51,8 @@ def with_use(rows: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
         groups[group_key(job)].append((index, job, device))
     for key, cells in groups.items():
         found.update(_uses(key, cells, cache))
-    return rows.join(pd.DataFrame.from_dict(found, orient="index"))
+    answers = pd.DataFrame.from_dict(found, orient="index")
+    return rows.join(answers.assign(reason=answers.get("reason")))
 
 
 def _resolve(values: dict[str, str], catalog: Catalog) -> tuple[Job, Device]:
