@@ -7,27 +7,10 @@ Xie et al. 2024 (SANA). Text encoders and decoders of latents run once and are n
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_diffusion import ResidualBlock
+from torch_diffusion import CrossAttention, ResidualBlock
 
 _TIME = 1280
-
-
-class _Attention(nn.Module):
-    """Attention with heads of 64 over itself or over the text."""
-
-    def __init__(self, width, context):
-        super().__init__()
-        self.q = nn.Linear(width, width, bias=False)
-        self.k = nn.Linear(context, width, bias=False)
-        self.v = nn.Linear(context, width, bias=False)
-        self.o = nn.Linear(width, width)
-
-    def forward(self, x, context):
-        parts = (
-            one.view(one.shape[0], one.shape[1], -1, 64).transpose(1, 2)
-            for one in (self.q(x), self.k(context), self.v(context))
-        )
-        return self.o(F.scaled_dot_product_attention(*parts).transpose(1, 2).reshape(x.shape))
+_HEAD_WIDTH = 64
 
 
 class _TextLayer(nn.Module):
@@ -36,7 +19,9 @@ class _TextLayer(nn.Module):
     def __init__(self, width, context):
         super().__init__()
         self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(3)])
-        self.own, self.text = _Attention(width, width), _Attention(width, context)
+        self.own, self.text = (
+            CrossAttention(width, size, heads=width // _HEAD_WIDTH) for size in (width, context)
+        )
         self.gated, self.narrow = nn.Linear(width, 8 * width), nn.Linear(4 * width, width)
 
     def forward(self, x, context):

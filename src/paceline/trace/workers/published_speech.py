@@ -97,7 +97,25 @@ class _SpeechBlock(nn.Module):
         return self.norm2(x + self.dropout(y))
 
 
-class FastPitch(nn.Module):
+def _predictor():
+    """One number per character."""
+    layers = [nn.Conv1d(384, 256, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(
+        *layers, nn.Conv1d(256, 256, 3, padding=1), nn.ReLU(), nn.Conv1d(256, 1, 1)
+    )
+
+
+class _OfText(nn.Module):
+    """What models from characters to several answers share: their input and their loss."""
+
+    def inputs(self, batch):
+        return torch.empty((batch, self.characters), dtype=torch.int64)
+
+    def loss(self, output, _inputs):
+        return sum(part.float().pow(2).mean() for part in output)
+
+
+class FastPitch(_OfText):
     """FastPitch (Łańcucki, 2020): 128 characters to 640 mel frames."""
 
     def __init__(self, characters=128, frames_per_character=5):
@@ -105,23 +123,10 @@ class FastPitch(nn.Module):
         self.embedding = nn.Embedding(148, 384)
         self.encoder = nn.ModuleList([_SpeechBlock() for _ in range(6)])
         self.decoder = nn.ModuleList([_SpeechBlock() for _ in range(6)])
-        self.predictors = nn.ModuleList([self._predictor() for _ in range(2)])
+        self.predictors = nn.ModuleList([_predictor() for _ in range(2)])
         self.pitch = nn.Conv1d(1, 384, 3, padding=1)
         self.head = nn.Linear(384, 80)
         self.characters, self.stretch = characters, frames_per_character
-
-    @staticmethod
-    def _predictor():
-        layers = [nn.Conv1d(384, 256, 3, padding=1), nn.ReLU()]
-        return nn.Sequential(
-            *layers, nn.Conv1d(256, 256, 3, padding=1), nn.ReLU(), nn.Conv1d(256, 1, 1)
-        )
-
-    def inputs(self, batch):
-        return torch.empty((batch, self.characters), dtype=torch.int64)
-
-    def loss(self, output, _inputs):
-        return sum(part.float().pow(2).mean() for part in output)
 
     def forward(self, text):
         x = self.embedding(text)
@@ -135,7 +140,7 @@ class FastPitch(nn.Module):
         return self.head(x), lengths, pitch
 
 
-class FastSpeech(nn.Module):
+class FastSpeech(_OfText):
     """FastSpeech (Ren et al., 2019) as its CUDA-optimised example runs it.
 
     122 characters to 610 mel frames; blocks have two heads, and durations alone are predicted.
@@ -146,15 +151,9 @@ class FastSpeech(nn.Module):
         self.embedding = nn.Embedding(149, 384)
         self.encoder = nn.ModuleList([_SpeechBlock(heads=2) for _ in range(6)])
         self.decoder = nn.ModuleList([_SpeechBlock(heads=2) for _ in range(6)])
-        self.durations = FastPitch._predictor()
+        self.durations = _predictor()
         self.head = nn.Linear(384, 80)
         self.characters, self.stretch = characters, frames_per_character
-
-    def inputs(self, batch):
-        return torch.empty((batch, self.characters), dtype=torch.int64)
-
-    def loss(self, output, _inputs):
-        return sum(part.float().pow(2).mean() for part in output)
 
     def forward(self, text):
         x = self.embedding(text)

@@ -33,8 +33,9 @@ class ResidualBlock(nn.Module):
 class CrossAttention(nn.Module):
     """Attention over itself or over the text."""
 
-    def __init__(self, width, context):
+    def __init__(self, width, context, *, heads=_HEADS):
         super().__init__()
+        self.heads = heads
         self.q = nn.Linear(width, width, bias=False)
         self.k = nn.Linear(context, width, bias=False)
         self.v = nn.Linear(context, width, bias=False)
@@ -45,9 +46,8 @@ class CrossAttention(nn.Module):
         h = F.scaled_dot_product_attention(q, k, v)
         return self.o(h.transpose(1, 2).reshape(x.shape))
 
-    @staticmethod
-    def _heads(x):
-        return x.view(x.shape[0], x.shape[1], _HEADS, -1).transpose(1, 2)
+    def _heads(self, x):
+        return x.view(x.shape[0], x.shape[1], self.heads, -1).transpose(1, 2)
 
 
 class TransformerBlock(nn.Module):
