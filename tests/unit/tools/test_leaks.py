@@ -40,15 +40,20 @@ def make_steps(rng, num_steps=40):
     )
 
 
-def coefficients(steps, held):
+def fitted(steps, held):
     from accuracy.folds import fit_without
     from fit.options import FitOptions
 
     traits = {name: np.zeros((NUM_LAWS, len(Effect))) for name in ("held", "kept")}
-    predictor = fit_without(steps, {}, {"held"}, held, traits, FitOptions(epochs=2))
+    return fit_without(steps, {}, {"held"}, held, traits, FitOptions(epochs=2))
+
+
+def coefficients(steps, held):
+    predictor = fitted(steps, held)
     model = predictor.networks["stream"].export()
     effects = (predictor.own.detach().numpy(), predictor.table.detach().numpy())
-    return (*model.weights, *model.biases, model.low, model.high, *effects)
+    levels = [level for own in predictor.levels.values() for level in own.values()]
+    return (*model.weights, *model.biases, model.low, model.high, *effects, np.array(levels))
 
 
 def assert_equal(left, right):
@@ -77,8 +82,14 @@ def test_scrambling_held_out_rows_changes_no_bit():
         steps,
         rows={"stream": replace(rows, features=features.astype(np.float32))},
         step_s=np.where(held, 123.0, steps.step_s),
+        ripeness_years=np.where(held, 99.0, steps.ripeness_years),
     )
     assert_equal(coefficients(steps, held), coefficients(scrambled, held))
+
+
+def test_a_held_out_device_has_no_level():
+    steps = make_steps(np.random.default_rng(0))
+    assert set(fitted(steps, steps.device == "held").levels) == {"kept"}
 
 
 def test_rows_that_leave_open_what_ran_change_no_bit():
