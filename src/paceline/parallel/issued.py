@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.parallel.block_names import block_names, blocks_of_ops, is_numbered
+from paceline.parallel.block_names import block_names, blocks_of_ops
 from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.data_parallel import BUCKET_BYTES, bucket_ends
 from paceline.parallel.links import COLLECTIVES, Collective
@@ -95,7 +95,7 @@ def sharded_calls(graph: Graph, *, element_bytes: float) -> tuple[IssuedCall, ..
     """
     names = block_names(graph)
     elements = _parameters_of_blocks(graph, names) * element_bytes
-    wrapped = [name for name in names if is_numbered(name)]
+    wrapped = [name for name in names if name[-1:].isdigit()]
     size = dict(zip(names, elements.tolist(), strict=True))
     root = sum(size[name] for name in names if name not in wrapped)
     forward = [("", root), *((name, size[name]) for name in wrapped)]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.parallel.block_names import block_names, blocks_of_ops, is_numbered
+from paceline.parallel.block_names import block_names, blocks_of_ops
 from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.rank_program import (
     home_op,
@@ -70,7 +70,7 @@ def sharded_live_bytes(
         seq: Sequence length.
     """
     rank = _Rank.of(graph, configuration, batch, seq)
-    is_wrapped = np.array([is_numbered(name) for name in rank.names])
+    is_wrapped = np.array([name[-1:].isdigit() for name in rank.names])
     number = np.cumsum(is_wrapped) - 1
     block = np.where(is_wrapped, number, -1)[rank.block]
     is_root = block < 0

@@ -8,7 +8,6 @@ from itertools import pairwise
 import numpy as np
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.block_names import is_numbered
 from paceline.trace.graph import FloatArray, IntArray
 
 #: Relative width at which the search for the bottleneck ends.
@@ -67,7 +66,7 @@ def even_cuts(names: tuple[str, ...], num_stages: int) -> IntArray:
     Raises:
         InvalidInputError: The layers do not divide.
     """
-    layers = np.flatnonzero([is_numbered(name) for name in names])
+    layers = np.flatnonzero([name[-1:].isdigit() for name in names])
     if not len(layers) or len(layers) % num_stages:
         raise InvalidInputError(
             f"{len(layers)} layers do not divide into {num_stages} equal stages",

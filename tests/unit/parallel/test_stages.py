@@ -40,9 +40,3 @@ def test_what_cannot_be_cut_says_so() -> None:
         balanced_cuts(np.ones(3), 4)
     with pytest.raises(InvalidInputError, match="8 layers do not divide into 3"):
         even_cuts(tuple(f"layers.{i}" for i in range(8)), 3)
-
-
-def test_only_layers_of_a_container_are_counted_as_layers() -> None:
-    """A convolution whose name ends in a number is no repeated layer."""
-    names = ("conv1", "layers.0", "layers.1", "layers.2", "layers.3", "head")
-    assert even_cuts(names, 2).tolist() == [0, 3]
