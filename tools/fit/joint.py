@@ -25,8 +25,8 @@ from fit.step_model import (
     LOG_STEP_S,
     Predictor,
     asked_of,
-    measured_levels,
     step_batch,
+    table_levels,
     tables_of,
     traits_of,
 )
@@ -87,7 +87,7 @@ def fit_jointly(
             errors.append(float(error.detach()))
         if epoch % 5 == 4 or epoch == options.epochs - 1:
             log(f"epoch {epoch + 1}: mean abs log error of steps {np.mean(errors):.3f}")
-    predictor.levels = measured_levels(predictor, steps)
+    predictor.levels = table_levels(predictor, steps)
     return predictor.eval()
 
 

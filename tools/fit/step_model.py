@@ -183,7 +183,7 @@ def tables_of(steps: Steps) -> np.ndarray:
     return np.array([f"{source}/{framework}/{task}" for source, framework, task in parts])
 
 
-def measured_levels(predictor: Predictor, steps: Steps) -> Levels:
+def table_levels(predictor: Predictor, steps: Steps) -> Levels:
     """Mean effect of the tables in which each device was measured, by framework and task.
 
     Args:

@@ -65,9 +65,7 @@ def offers(
     every: Annotated[
         bool, Option(help="Also retired ones and prices older than a year.", flags=("--all",))
     ] = False,
-    as_of: Annotated[
-        str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
-    ] = None,
+    as_of: common.AsOf = None,
     facts: common.Facts = None,
 ) -> Answer:
     """List machines for rent, cheapest first, with the day their price was seen."""

@@ -72,9 +72,7 @@ def bill(
     save: Annotated[str, Option(help="Time of one checkpoint, on spot machines.")] = "60s",
     restart: Annotated[str, Option(help="Paid time of a restart, likewise.")] = "10min",
     region: Annotated[str, Option(help="Where it runs, if not where the price was seen.")] = "",
-    as_of: Annotated[
-        str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
-    ] = None,
+    as_of: common.AsOf = None,
     facts: common.Facts = None,
 ) -> Answer:
     """Price a job, not an hour: billing rules, interruptions, storage, traffic, price age."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from paceline.app import options as common
-from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.command_line import Argument, Commands
 from paceline.app.output import Answer, say
 
 
@@ -22,9 +22,7 @@ def lifecycle(
     python: common.Python = None,
     facts: common.Facts = None,
     calibration: common.Calibration = None,
-    as_of: Annotated[
-        str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
-    ] = None,
+    as_of: common.AsOf = None,
     form: common.Format = "text",
     is_json: common.Json = False,
     output: common.Output = None,

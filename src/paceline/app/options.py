@@ -51,6 +51,7 @@ Calibration = Annotated[
     Path | None,
     Option(metavar="FILE", help="Your own measurements, as `paceline calibrate` keeps them."),
 ]
+AsOf = Annotated[str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")]
 Precision = Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …")]
 Compiler = Annotated[str | None, Option(help="eager or compiled.")]
 Store = Annotated[Path | None, Option(help="Folder of measurements; PACELINE_STORE.")]

@@ -36,9 +36,7 @@ def plan(
     python: common.Python = None,
     facts: common.Facts = None,
     calibration: common.Calibration = None,
-    as_of: Annotated[
-        str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
-    ] = None,
+    as_of: common.AsOf = None,
     why_not: Annotated[
         str | None,
         Option(

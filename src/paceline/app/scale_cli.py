@@ -53,9 +53,7 @@ def scale(
     python: common.Python = None,
     precision: common.Precision = None,
     compiler: common.Compiler = "eager",
-    as_of: Annotated[
-        str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")
-    ] = None,
+    as_of: common.AsOf = None,
     facts: common.Facts = None,
     form: common.Format = "text",
     is_json: common.Json = False,

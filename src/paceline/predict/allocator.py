@@ -67,20 +67,24 @@ class _Pool:
     blocks: dict[int, _Block] = field(default_factory=dict)
 
     def add(self, block: _Block) -> None:
+        """A block becomes free."""
         block.is_free = True
         bisect.insort(self.keys, (block.size, block.address))
         self.blocks[block.address] = block
 
     def remove(self, block: _Block) -> None:
+        """A free block is in use."""
         block.is_free = False
         del self.keys[bisect.bisect_left(self.keys, (block.size, block.address))]
         del self.blocks[block.address]
 
     def best_fit(self, size: int) -> _Block | None:
+        """The smallest free block of at least ``size`` bytes, at the lowest address."""
         place = bisect.bisect_left(self.keys, (size, -1))
         return self.blocks[self.keys[place][1]] if place < len(self.keys) else None
 
     def splits(self, remaining: int) -> bool:
+        """Whether what is left of a block in bytes becomes a block of its own."""
         return remaining >= _ROUND if self.is_small else remaining > _SMALL_LIMIT
 
 
@@ -94,6 +98,7 @@ class _Allocator:
         self.allocated = self.reserved = self.peak = self.peak_reserved = 0
 
     def take(self, num_bytes: int) -> _Block:
+        """Allocate a tensor."""
         size = _round_up(max(num_bytes, 1), _ROUND)
         pool = self._pools[size <= _SMALL_LIMIT]
         block = pool.best_fit(size) or self._new_segment(pool, size)
@@ -109,6 +114,7 @@ class _Allocator:
         return block
 
     def give_back(self, block: _Block, num_bytes: int) -> None:
+        """Free the tensor of ``num_bytes`` that a block holds, and join it with free neighbours."""
         pool = self._pools[_round_up(max(num_bytes, 1), _ROUND) <= _SMALL_LIMIT]
         self.allocated -= block.size
         before, after = block.previous, block.following

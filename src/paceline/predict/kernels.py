@@ -95,13 +95,15 @@ def evaluate_shapes(costs: CostTable, points: Points) -> RowShapes:
     launches = sequential_launches(costs.kind, dims)
     moved = costs.moved_bytes(powers)
     flop = powers @ costs.flop.T * _computed_frac(costs.kind, dims)
-    newest = np.full(len(powers), newest_release_year())
+    released = points.release_year
     return RowShapes(
         flop=(flop / launches).astype(np.float32),
         moved_bytes=(moved / launches).astype(np.float32),
         dims=dims.astype(np.float32),
         launches=launches.astype(np.float32),
-        release_year=newest if points.release_year is None else points.release_year,
+        release_year=(
+            np.full(len(powers), newest_release_year()) if released is None else released
+        ),
     )
 
 

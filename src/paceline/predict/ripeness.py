@@ -34,6 +34,7 @@ _CONTAINERS = re.compile(r"\bngc\b|\bnvcr\b", re.IGNORECASE)
 _YEAR_AND_MONTH = re.compile(r"(?<![\d.])(\d\d)\.(0[1-9]|1[0-2])(?![\d.])")
 
 
+@cache
 def release_year(framework: str) -> float | None:
     """Year, with its fraction, in which a named release came out; None where none is known.
 
@@ -58,6 +59,7 @@ def release_year(framework: str) -> float | None:
     return next((year for year in years if year is not None), None)
 
 
+@cache
 def newest_release_year() -> float:
     """When the newest release that is known came out: what a job runs that names none."""
     return max(_release_years().values())

@@ -118,10 +118,12 @@ class _Clock:
         self._started_s = time.monotonic()
 
     def tick(self) -> None:
+        """One cell is done."""
         self._num_left -= 1
         self._num_done += 1
 
     def left_s(self) -> float | None:
+        """Seconds that the cells left take; None before the first is done."""
         if not self._num_done:
             return None
         return (time.monotonic() - self._started_s) / self._num_done * self._num_left
