@@ -211,11 +211,24 @@ def roofline_chart(
     if not points:
         return None
     layers = [_roof_layer(flop_per_s, bytes_per_s), _dots_layer(points)]
+    above = _above_words(points, flop_per_s, bytes_per_s)
     return Chart(
         title=f"Roofline of {broken_down.device}",
-        caption="Each dot is a distinct op, as large as its share of the time.",
+        caption=f"Each dot is a distinct op, as large as its share of the time.{above}",
         spec=layered(layers),
     )
+
+
+def _above_words(points: Sequence[Row], flop_per_s: float, bytes_per_s: float) -> str:
+    """Why dots stand above the roof, which is no bound to what it does not count."""
+    ridge = flop_per_s / bytes_per_s
+    spots = [(float(str(point["intensity"])), float(str(point["rate"])) * 1e12) for point in points]
+    words = ""
+    if any(i < ridge and rate > i * bytes_per_s for i, rate in spots):
+        words += " Above the slope: a part of the counted bytes stays in the cache."
+    if any(i >= ridge and rate > flop_per_s for i, rate in spots):
+        words += " Above the level: Winograd's kernels compute less than is counted."
+    return words
 
 
 def _roof_layer(flop_per_s: float, bytes_per_s: float) -> Layer:

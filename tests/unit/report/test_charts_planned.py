@@ -31,3 +31,20 @@ def test_every_op_that_computes_is_a_dot_and_without_a_device_there_is_no_pictur
     dots = chart.spec["layer"][1]["data"]["values"]
     assert len(dots) == sum(op.flop > 0 for op in traced.ops) > 2
     assert drawn(None)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("flop_per_s", "bytes_per_s", "said"),
+    [
+        (1e30, 1e30, ""),
+        (1e30, 1.0, "Above the slope: a part of the counted bytes stays in the cache."),
+        (1.0, 1e30, "Above the level: Winograd's kernels compute less than is counted."),
+    ],
+)
+def test_the_caption_says_why_dots_stand_above_the_roof(
+    flop_per_s: float, bytes_per_s: float, said: str
+) -> None:
+    traced, _ = drawn("a100")
+    chart = roofline_chart(traced, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
+    assert chart is not None
+    assert chart.caption.partition("time.")[2].strip() == said
