@@ -45,7 +45,7 @@ def with_joined(found: PlaceSearch, catalog: Catalog, question: Question) -> Pla
     if not question.is_training or len(question.workload.passes) != 1:
         return found
     machines = {machine.name: machine for machine in catalog.machines}
-    owned = [place for place in found.places if place.is_owned and place.device.kind != "cpu"]
+    owned = [place for place in found.places if _can_be_joined(place)]
     joined = [
         _joined(first, second, link, share_box=one.box is not None and one.box == other.box)
         for first, second in combinations(owned, 2)
@@ -54,6 +54,12 @@ def with_joined(found: PlaceSearch, catalog: Catalog, question: Question) -> Pla
         and first.offer.num_devices + second.offer.num_devices <= question.goal.max_devices
     ]
     return replace(found, places=(*found.places, *joined))
+
+
+def _can_be_joined(place: Place) -> bool:
+    """The user's own, with device memory of a known size: shares of the batch must fit into it."""
+    has_room = place.device.kind != "cpu" and place.device.capacity_bytes is not None
+    return place.is_owned and has_room
 
 
 def _joined(first: Place, second: Place, link: Link, *, share_box: bool) -> Place:
@@ -140,8 +146,8 @@ def _shared(
     except (DoesNotFitError, InvalidInputError):
         return None
     count = first.count + second.count
-    room = [part.cluster.device.memory_bytes or np.inf for part in (first, second)]
-    fullest = max(s.memory_bytes / r for s, r in zip(step.shares, room, strict=True))
+    room_bytes = [part.room_bytes for part in (first, second)]
+    fullest_frac = max(s.memory_bytes / r for s, r in zip(step.shares, room_bytes, strict=True))
     return FoundStrategy(
         strategy=Strategy.from_degrees(dp=count),
         microbatch=global_batch // count,
@@ -149,7 +155,7 @@ def _shared(
         bubble_s=0.0,
         tensor_s=0.0,
         exposed_s=step.exposed_communication_s,
-        memory_bytes=fullest * room[0],
+        memory_bytes=fullest_frac * room_bytes[0],
         shares=step.shares,
     )
 

@@ -114,3 +114,30 @@ def test_two_kinds_in_one_box_need_no_network_and_one_computer() -> None:
     apart = together(machine("one", FAST), machine("other", SLOW))
     assert inside.place.usd_per_hour < apart.place.usd_per_hour
     assert inside.step_s.mid < apart.step_s.mid
+
+
+def test_how_full_the_fuller_machine_is_does_not_depend_on_which_stands_first() -> None:
+    """Software gets less of one device than is marketed: what is counted is what it gets."""
+    both = catalog(machine("one", FAST), machine("other", SLOW))
+    devices = tuple(
+        replace(device, usable_memory_bytes=20e9) if device.name == SLOW else device
+        for device in both.devices
+    )
+    machines = both.machines
+    plans = [
+        planned(replace(both, devices=devices, machines=order), pins={"offer": name})
+        for order, name in ((machines, "one + other"), (machines[::-1], "other + one"))
+    ]
+    mixed_frac, turned_frac = (
+        plan.choices[0].memory_bytes.high / plan.choices[0].memory_capacity_bytes for plan in plans
+    )
+    assert mixed_frac == pytest.approx(turned_frac)
+
+
+def test_a_machine_whose_memory_nobody_knows_is_not_joined() -> None:
+    pair = catalog(machine("one", FAST), machine("other", SLOW))
+    devices = tuple(
+        device.with_memory(None) if device.name == SLOW else device for device in pair.devices
+    )
+    plan = planned(replace(pair, devices=devices))
+    assert {choice.place.offer for choice in plan.choices} == {"one"}
