@@ -1,13 +1,17 @@
 """The measuring verbs from the command line: one clear message for each mistake."""
 
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from paceline.app import measuring
 from paceline.app.cli import main
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
+from paceline.run.stacks import Stack, stack_specs
 
 STEP = Record(
     kind="step",
@@ -112,3 +116,13 @@ def test_a_page_of_measurements_is_written(tmp_path):
     write(tmp_path / "store", STEP)
     assert main(["report", str(tmp_path / "store"), "--html", "page.html"]) == 0
     assert "resnet18" in (tmp_path / "page.html").read_text()
+
+
+def test_a_model_that_does_not_exist_is_told_before_any_ceiling_is_measured(monkeypatch, capsys):
+    torch = Stack(spec=stack_specs()["torch"], python=Path(sys.executable))
+    failed = replace(STEP, outcome="failed", samples_s=(), reason="no model `resnet19`")
+    monkeypatch.setattr(measuring, "measure_cells", lambda *args, **options: iter((failed,)))
+    monkeypatch.setattr(measuring, "local_model", lambda *args, **options: pytest.fail("too soon"))
+    monkeypatch.setattr(measuring, "default_stack", lambda folder: torch)
+    assert main(["measure", "resnet19", "--device", "cpu"]) == 2
+    assert "no cell could be measured: no model `resnet19`" in capsys.readouterr().err

@@ -104,7 +104,7 @@ def local_model(
         return None
     ceilings = _ceiling_records(store, place, settings, num_devices)
     if not ceilings:
-        talk("measuring this machine's ceilings first (once, some 20 s)")
+        talk("measuring this machine's ceilings, to predict beside (once, some 20 s)")
         for record in measure_ceilings(stack, place, settings, num_devices=num_devices):
             store.append(record)
         ceilings = _ceiling_records(store, place, settings, num_devices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, get_args
@@ -32,6 +32,7 @@ from paceline.run.cells import (
 from paceline.run.doctor import Finding, diagnose_machine, diagnose_output, tool_output
 from paceline.run.facts import HostFacts
 from paceline.run.largest import search_largest
+from paceline.run.local import LocalModel
 from paceline.run.measure import (
     EXPORTER,
     ONNX_FRAMEWORKS,
@@ -154,27 +155,42 @@ def measure(request: MeasureRequest, *, talk: Callable[[Notice], None]) -> tuple
     stacks = _stacks(request)
     with Store(request.store or default_store_folder()) as store:
         store.check_writable()
-        before = store.read().records
-        model = None
-        if torch := next((s for s in stacks.values() if s.spec.framework == "torch"), None):
-            known = [record for record in before if record.kind == "step"]
-            model = local_model(
-                place,
-                settings,
-                store,
-                torch,
-                num_devices=max(request.devices),
-                known=known,
-                talk=lambda text: print(text, file=sys.stderr),
-            )
+        known = [record for record in store.read().records if record.kind == "step"]
         records: list[Record] = []
         try:
             records.extend(_measure(sweep, stacks, place, store, settings, talk))
         except KeyboardInterrupt:
             print(f"\nkept in {store.folder}; the same command goes on from there", file=sys.stderr)
             raise
-    _require_a_result(records)
-    return ledger_of(records, model)
+        _require_a_result(records)
+        return ledger_of(records, _local_model(request, stacks, place, store, settings, known))
+
+
+def _local_model(
+    request: MeasureRequest,
+    stacks: Mapping[str, Stack],
+    place: Place,
+    store: Store,
+    settings: Settings,
+    known: Sequence[Record],
+) -> LocalModel | None:
+    """What predicts steps of this machine, calibrated on those ``known`` before; None off PyTorch.
+
+    It is asked for when a cell has been measured: its ceilings take a while, and a wrong name of
+    a model is told before them.
+    """
+    torch = next((stack for stack in stacks.values() if stack.spec.framework == "torch"), None)
+    if torch is None:
+        return None
+    return local_model(
+        place,
+        settings,
+        store,
+        torch,
+        num_devices=max(request.devices),
+        known=known,
+        talk=lambda text: print(text, file=sys.stderr),
+    )
 
 
 def _check_names(request: MeasureRequest) -> None:
