@@ -144,4 +144,5 @@ def test_a_plan_that_nothing_fits_says_what_each_rewrite_saves(capsys):
     status = main(["plan", "llama-3-8b", "--device", "RTX 4090", "--max-devices", "1"])
     told = " ".join(capsys.readouterr().err.split())
     assert status not in (0, 1, 2)
-    assert re.search(r"of [\d.]+ GB live at batch 1, .*offload=optimizer saves [\d.]+ GB", told)
+    assert re.search(r"--rewrite .*live at batch 1, .*lora_rank=16 saves [\d.]+ GB", told)
+    assert "offload" not in told

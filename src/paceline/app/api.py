@@ -250,7 +250,9 @@ def scale(
     strategy: str | None = None,
     experts: str | None = None,
     beside: str | None = None,
+    rewrite: str = "",
     as_of: str | date | None = None,
+    calibration: Path | None = None,
     facts: Sequence[Path] = (),
 ) -> Scaling | Beside:
     """Predict training on more and more devices, and where more stop paying.
@@ -275,7 +277,9 @@ def scale(
             too), ``hidden`` (while another microbatch is computed); commas between.
         beside: Other devices that share the batch in proportion to their speed, as ``NAME:COUNT``;
             ``counts`` is then a single one.
+        rewrite: Settings of the step, ``"lora_rank=8"``; what a strategy says is refused.
         as_of: Day on which prices are judged; today if None.
+        calibration: File that `calibrate` wrote; the built-in coefficients if None.
         facts: Files with your own devices and offers.
 
     Raises:
@@ -299,6 +303,8 @@ def scale(
         today=read_day(as_of),
         strategy=strategy,
         experts=experts,
+        rewrite=rewrite,
+        calibration=calibration,
     )
     if beside is not None:
         return beside_workload(workload, question, beside)

@@ -44,6 +44,7 @@ class PlanOptions(TypedDict, total=False):
     global_batch: str | int
     max_price_age_days: str | int
     data: str
+    rewrite: str
     pin: str | list[str]
 
 
@@ -107,6 +108,12 @@ GOAL_OPTIONS = (
         name="data",
         example="imagenet",
         help="How samples lie on disk: a known data set, or ready if nothing is to be decoded.",
+    ),
+    TextOption(
+        name="rewrite",
+        example="lora_rank=16",
+        help="Run it another way: adapters (lora_rank), frozen_weights=int4 beneath them, "
+        "training_format=pure, …; joined by commas.",
     ),
     TextOption(
         name="pin",

@@ -22,16 +22,14 @@ from paceline.errors import InvalidInputError
 from paceline.parallel import Sharding
 from paceline.plan import parse_goal, parse_work
 from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell, PredictionGrid, predict_grid
+from paceline.plan.rewrites import OF_A_PREDICTION, check_rewrite
 from paceline.trace import Workload
-from paceline.trace.costs import Checkpointing, Configuration
-from paceline.trace.settings import read_settings
+from paceline.trace.costs import Checkpointing
 
 #: Batches tried where the user names none.
 _LADDER = (1, 4, 16, 64, 256, 1024)
 _FINE_LADDER = tuple(2**power for power in range(11))
 _MOST_BATCHES = 64
-#: Settings that have options of their own here.
-_NO_REWRITES = ("precision", "compiler", "platform")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +67,7 @@ def predict_question(question: Question, workload: Workload) -> PredictionGrid:
         UnknownNameError: No such device, precision, compiler or setting.
         InvalidInputError: A batch, count or setting that cannot be.
     """
-    _check_rewrite(question.rewrite)
+    check_rewrite(question.rewrite, OF_A_PREDICTION)
     catalog = load_catalog(question.facts)
     where = _everywhere(catalog) if question.device is None else _named(catalog, question)
     with progress("predicting"):
@@ -123,19 +121,16 @@ def _remedies(
         cells = _grid(changed, workload, catalog, where).cells
         return cells[0] if cells else None
 
-    now = f"checkpointing={question.checkpointing},{question.rewrite}"
-    return tuple(remedy_lines(workload, grid.cells, evaluate, rewrite=now, seq=question.seq))
-
-
-def _check_rewrite(text: str) -> None:
-    plain = Configuration()
-    changed = read_settings(text, plain)
-    for name in _NO_REWRITES:
-        if getattr(changed, name) != getattr(plain, name):
-            raise InvalidInputError(
-                f"`{name}` is no rewrite of a prediction",
-                hint="name a device with --device" if name == "platform" else f"use --{name}",
-            )
+    return tuple(
+        remedy_lines(
+            workload,
+            grid.cells,
+            evaluate,
+            rewrite=question.rewrite,
+            checkpointing=question.checkpointing,
+            seq=question.seq,
+        )
+    )
 
 
 def _goal_options(question: Question) -> dict[str, str]:

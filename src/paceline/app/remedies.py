@@ -9,6 +9,7 @@ from paceline.parallel import Sharding
 from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell
 from paceline.plan.savings import savings_sentence
 from paceline.trace import Configuration, Workload
+from paceline.trace.costs import Checkpointing
 from paceline.trace.settings import read_settings
 from paceline.trace.workload import Task
 from paceline.units import format_bytes
@@ -30,10 +31,11 @@ class Remedy:
     sharding: Sharding = "none"
     count: int = 1
 
-    def options(self) -> str:
-        """As a user types it."""
+    def options(self, rewrite: str) -> str:
+        """As a user types it who had typed ``rewrite`` already."""
+        rewrite = ",".join(filter(None, (rewrite, self.rewrite)))
         words = (
-            f"--rewrite {self.rewrite}" if self.rewrite else "",
+            f"--rewrite {rewrite}" if rewrite else "",
             f"--precision {self.precision}" if self.precision else "",
             f"--sharding {self.sharding}" if self.sharding != "none" else "",
             f"--devices {self.count}" if self.count > 1 else "",
@@ -66,6 +68,7 @@ def remedy_lines(
     evaluate: Evaluate,
     *,
     rewrite: str,
+    checkpointing: Checkpointing,
     seq: int | None,
 ) -> Iterator[str]:
     """For devices on which nothing fits: what rewrites save, and the least change that fits.
@@ -75,6 +78,7 @@ def remedy_lines(
         cells: What was predicted, by device, count and batch.
         evaluate: The prediction with a remedy.
         rewrite: Settings of the prediction, as `--rewrite` reads them.
+        checkpointing: What the prediction recomputes.
         seq: Sequence length; the workload's own if None.
     """
     fitting = {cell.device for cell in cells if cell.status != "out of memory"}
@@ -82,25 +86,28 @@ def remedy_lines(
     if not stuck:
         return
     least = min(stuck, key=lambda cell: (cell.batch_per_device, cell.num_devices))
-    settings = f"precision={least.precision},compiler={least.compiler},{rewrite}"
+    settings = (
+        f"precision={least.precision},compiler={least.compiler},checkpointing={checkpointing}"
+    )
     yield savings_sentence(
         workload,
-        read_settings(settings, Configuration()),
+        read_settings(f"{settings},{rewrite}", Configuration()),
         batch=least.batch_per_device,
         seq=seq or workload.default_seq,
     )
     for name in dict.fromkeys(cell.device for cell in stuck):
         own = min((c for c in stuck if c.device == name), key=lambda c: c.batch_per_device)
-        yield _least_that_fits(workload.task, own, evaluate)
+        yield _least_that_fits(workload.task, own, evaluate, rewrite)
 
 
-def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate) -> str:
+def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate, rewrite: str) -> str:
     name, batch = stuck.device, stuck.batch_per_device
     for remedy in _REMEDIES[task]:
         cell = evaluate(remedy, name, batch)
         if cell is not None and cell.status != "out of memory":
             size = format_bytes(cell.memory_bytes.high)
             saved = format_bytes(stuck.memory_bytes.high - cell.memory_bytes.high)
-            return f"{name}: batch {batch} fits with {remedy.options()} ({size}, {saved} less)"
+            options = remedy.options(rewrite)
+            return f"{name}: batch {batch} fits with {options} ({size}, {saved} less)"
     most = f"{MAX_DEVICES_PER_MACHINE} in one machine" if task == "train" else "int4"
     return f"{name}: batch {batch} does not fit with any of these, up to {most}"

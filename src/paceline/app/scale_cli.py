@@ -53,7 +53,9 @@ def scale(
     python: common.Python = None,
     precision: common.Precision = None,
     compiler: common.Compiler = "eager",
+    rewrite: common.Rewrite = "",
     as_of: common.AsOf = None,
+    calibration: common.Calibration = None,
     facts: common.Facts = None,
     form: common.Format = "text",
     is_json: common.Json = False,
@@ -77,7 +79,9 @@ def scale(
         strategy=strategy,
         experts=experts,
         beside=beside,
+        rewrite=rewrite,
         as_of=as_of,
+        calibration=calibration,
         facts=facts or (),
     )
     say(_answer(found), wanted, output)

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from paceline.app.beside import Beside, read_beside, shared_batch
-from paceline.app.inquiry import read_compiler, read_word
+from paceline.app.inquiry import read_calibration, read_compiler, read_word
 from paceline.app.progress import progress
 from paceline.catalog import (
     Catalog,
@@ -30,9 +30,11 @@ from paceline.parallel.scaling import BatchRule, default_batch
 from paceline.parallel.unequal import Part, unequal_step
 from paceline.plan.amounts import check_global_batch, resolve_job
 from paceline.plan.goal import Work
+from paceline.plan.rewrites import check_rewrite
 from paceline.plan.support import platform_of
 from paceline.stack import newest_stack, why_unsupported
 from paceline.trace import Configuration, Workload, lower
+from paceline.trace.settings import read_settings
 
 #: Ways in which expert ranks exchange tokens, see `Cluster`.
 _EXCHANGES = ("tokens-once", "whole", "hidden")
@@ -77,6 +79,8 @@ class ScalingQuestion:
     today: date
     strategy: str | None = None
     experts: str | None = None
+    rewrite: str = ""
+    calibration: Path | None = None
 
 
 def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
@@ -95,6 +99,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     job = resolve_job(workload, Work(), seq=seq)
     check_global_batch(question.global_batch, job, workload)
     items = job.amount.items_per_epoch
+    calibration = read_calibration(question.calibration)
     with progress("scaling"):
         curve = scaling_curve(
             lower(workload.passes[0].graph, _configuration(device, question)),
@@ -103,6 +108,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
             batch=rule,
             seq=seq,
             num_items=None if items is None else items * job.amount.num_epochs,
+            calibration=calibration,
             graph=workload.passes[0].graph,
             strategy=None if question.strategy is None else Strategy.parse(question.strategy),
         )
@@ -148,25 +154,27 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
     )
     rule = _rule(workload, question)
     lowered = lower(workload.passes[0].graph, _configuration(parts[0].cluster.device, question))
+    calibration = read_calibration(question.calibration)
 
     def busy(part: Part) -> int:
-        return default_batch(lowered, part.cluster, rule, seq=seq)
+        return default_batch(lowered, part.cluster, rule, seq=seq, calibration=calibration)
 
     step = unequal_step(
         lowered,
         *parts,
         global_batch=shared_batch(rule, parts, busy),
         seq=seq,
+        calibration=calibration,
         strategy=None if question.strategy is None else Strategy.parse(question.strategy),
     )
-    machines = (_assumptions(offer, "", question)[0] for offer in offers)
+    machines = (_machines(offer) for offer in offers)
     return Beside(
         model=workload.name,
         title=workload.title,
         sample_unit=workload.sample_unit,
         assumptions=(
             *machines,
-            f"{question.precision} {question.compiler}",
+            *_ways(question),
             "all devices meet over the slower of each link; losses are weighted by items",
         ),
         step=step,
@@ -272,10 +280,20 @@ def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
             hint="name another device",
         )
     compiler = read_compiler(question.compiler)
-    return Configuration(precision=question.precision, compiler=compiler, platform=platform)
+    check_rewrite(question.rewrite)
+    plain = Configuration(precision=question.precision, compiler=compiler, platform=platform)
+    return read_settings(question.rewrite, plain)
 
 
 def _assumptions(offer: Offer, job: str, question: ScalingQuestion) -> Sequence[str]:
+    return [note for note in (job, _machines(offer), *_ways(question)) if note]
+
+
+def _machines(offer: Offer) -> str:
     price = "" if offer.usd_per_hour is None else f", {offer.usd_per_hour:g} USD/h each"
-    machines = f"machines {offer.name} with {offer.num_devices:g} devices{price}"
-    return [note for note in (job, machines, f"{question.precision} {question.compiler}") if note]
+    return f"machines {offer.name} with {offer.num_devices:g} devices{price}"
+
+
+def _ways(question: ScalingQuestion) -> Sequence[str]:
+    how = f"{question.precision} {question.compiler}"
+    return [how, f"run with {question.rewrite}"] if question.rewrite else [how]

@@ -28,6 +28,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         search.job.assumption,
         _generation(search),
         _configuration(search, selection.best),
+        f"run with {search.goal.rewrite}" if search.goal.rewrite else "",
         _other_framework(search),
         _batch(search),
         _prices(search),

@@ -88,6 +88,7 @@ def _configured(
         question.goal,
         task=question.workload.task,
         num_parameters=question.workload.num_parameters,
+        rewrite=question.goal.rewrite,
     )
     rows = {device.name: row for row, device in enumerate(devices)}
     pairs = [[rows[part.device.name] for part in p.parts] for p in found.places if p.parts]

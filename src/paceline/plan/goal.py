@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.plan.rewrites import check_rewrite
 from paceline.trace.costs import Compiler
 
 Objective = Literal["auto", "cost", "time", "energy", "performance-per-usd"]
@@ -49,6 +50,8 @@ class Goal:
         max_price_age_days: Older prices are shown below the line.
         data: How samples lie on disk: a well-known data set such as ``imagenet``, or ``ready`` if
             they need no work on the host; None takes the reference job's, else ``ready``.
+        rewrite: Further settings of every configuration, such as ``lora_rank=8``; those that are
+            not searched, see `paceline.plan.rewrites`.
         pins: What is fixed beforehand, see `PIN_KEYS`.
     """
 
@@ -76,6 +79,7 @@ class Goal:
     global_batch: int | None = None
     max_price_age_days: int = MAX_PRICE_AGE_DAYS
     data: str | None = None
+    rewrite: str = ""
     pins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,6 +94,7 @@ class Goal:
             find_precision(precision)
         compilers = _with_pin(self.compilers, self.pins, "compiler")
         _check_known("compiler", compilers, get_args(Compiler))
+        check_rewrite(self.rewrite)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from paceline.plan.evaluation import IN_WATTS, Constraint
 from paceline.plan.goal import Goal
 from paceline.plan.loosening import loosening
 from paceline.plan.own_machines import OWN
+from paceline.plan.rewrites import OF_A_SEARCH
 from paceline.plan.savings import savings_sentence
 from paceline.plan.search import Search
 from paceline.plan.wording import (
@@ -101,14 +102,18 @@ def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
         search.forecast.configurations[row],
         batch=batch,
         seq=search.question.seq,
+        excluded=OF_A_SEARCH if search.question.is_training else (),
     )
-    ways = f"; {saved} (as `paceline trace` explains)" if saved else ""
+    first = (
+        "try --max-devices above that, --rewrite with one of the following"
+        if search.question.is_training
+        else "try --max-devices above that, --precision int4"
+    )
     return DoesNotFitError(
         f"{search.workload.title} does not fit: at batch {batch} it needs "
         f"{format_bytes(least)}, and the largest device that is left, {largest.name}, has "
         f"{capacity}; sharding over up to {search.goal.max_devices} devices does not help enough",
-        hint="try --max-devices above that, --precision int4 for inference, or a smaller sequence"
-        + ways,
+        hint=f"{first}, or a shorter --seq" + (f": {saved}" if saved else ""),
     )
 
 

@@ -144,6 +144,7 @@ _GOAL_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "global-batch": ("global_batch", _parse_whole),
     "max-price-age-days": ("max_price_age_days", _parse_whole),
     "data": ("data", str),
+    "rewrite": ("rewrite", str),
     "pin": ("pins", _parse_pins),
 }
 

@@ -11,7 +11,7 @@ from paceline.plan.chance import normal_quantile
 from paceline.plan.choices import place_of
 from paceline.plan.evaluation import objective_name
 from paceline.plan.pareto import Index
-from paceline.plan.place_table import BoolArray
+from paceline.plan.place_table import BoolArray, num_devices
 from paceline.plan.places import Place, pinned_offers
 from paceline.plan.search import Search
 from paceline.plan.selection import best_of
@@ -194,7 +194,8 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
         pinned = search.goal.pins["strategy"]
         return "not as pinned", f"`{pinned}` fills no number of its machines, or does not fit"
     if row < 0:
-        least = float(np.nanmin(search.forecast.memory_mid_bytes[:, device]))
+        is_usable = search.forecast.tensor_degree <= num_devices(place)
+        least = float(np.nanmin(search.forecast.memory_mid_bytes[is_usable, device]))
         capacity = float(search.places.memory_bytes[index])
         if least > capacity:
             return "does not fit", f"needs {format_bytes(least)} of {format_bytes(capacity)}"

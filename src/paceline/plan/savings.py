@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 
 from paceline.predict.remedies import MemoryRemedy, memory_remedies
@@ -15,7 +17,12 @@ _NUM_SHOWN = 5
 
 
 def savings_sentence(
-    workload: Workload, configuration: Configuration, *, batch: int, seq: int
+    workload: Workload,
+    configuration: Configuration,
+    *,
+    batch: int,
+    seq: int,
+    excluded: Container[str] = (),
 ) -> str:
     """Live bytes of the fullest pass, and how many each rewrite saves; empty if none helps.
 
@@ -24,15 +31,21 @@ def savings_sentence(
         configuration: How it is run now.
         batch: Items.
         seq: Sequence or past length.
+        excluded: Settings that cannot be chosen here.
     """
     lowered = [(one, lower(one.graph, configuration)) for one in workload.passes]
     peaks = [_live_peak(two, batch, seq) for _, two in lowered]
     fullest, run = lowered[int(np.argmax(peaks))]
-    found = memory_remedies(fullest.graph, run, task=workload.task, batch=batch, seq=seq)
+    remedies = memory_remedies(fullest.graph, run, task=workload.task, batch=batch, seq=seq)
+    found = [one for one in remedies if not any(name in excluded for name in _names(one))]
     if not found:
         return ""
     saved = ", ".join(map(_saving, found[:_NUM_SHOWN]))
     return f"of {format_bytes(max(peaks))} live at batch {batch}, {saved}"
+
+
+def _names(one: MemoryRemedy) -> list[str]:
+    return [pair.partition("=")[0] for pair in one.settings.split(",")]
 
 
 def _saving(one: MemoryRemedy) -> str:
