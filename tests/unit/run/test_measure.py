@@ -138,7 +138,7 @@ def test_a_killed_sweep_resumes_to_the_same_table(tmp_path, num_lines):
 def test_two_sweeps_at_once_lose_nothing(tmp_path):
     command = [sys.executable, "-c", SWEEPER, str(tmp_path)]
     sweepers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [sweeper.wait(timeout=60) for sweeper in sweepers] == [0, 0]
+    assert [sweeper.wait(timeout=600) for sweeper in sweepers] == [0, 0]
     contents = Store(tmp_path).read()
     keys = {cell.key for cell in cells_of("good", batches=range(1, 8))}
     assert {r.cell for r in contents.records} == keys
