@@ -12,13 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.parallel.cluster import Cluster
-from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.links import LinkTable
-from paceline.parallel.profile import gradient_profile, update_bytes
+from paceline.parallel.replica_work import LoweredStep, ReplicaWork, replicated_step
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, sharded_memory_bytes
 from paceline.parallel.strategy import Schedule, Sharding, Strategy
-from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
-from paceline.trace.costs import LoweredPass
+from paceline.predict import Calibration, DeviceTable, Points, predict_pass
 from paceline.trace.graph import FloatArray
 
 #: Powers of two up to this many microbatches are tried.
@@ -27,18 +25,33 @@ _MAX_MICROBATCHES = 4096
 _SAME_FRAC = 1.01
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AloneStep:
+    """A step on one device, (num_points,) each.
+
+    Attributes:
+        mid_s: Median time of all its passes.
+        backward_s: Of it, the backward part that communication can hide behind.
+        memory_high_bytes: Peak, the bound that holds at a chance of 95 %.
+    """
+
+    mid_s: FloatArray
+    backward_s: FloatArray
+    memory_high_bytes: FloatArray
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A training step on one kind of cluster, ready to be evaluated at any count.
 
     Attributes:
-        lowered: The training step.
+        step: The training step.
         cluster: On what.
         seq: Sequence length.
         calibration: Of the predictor; the built-in one if None.
     """
 
-    lowered: LoweredPass
+    step: LoweredStep
     cluster: Cluster
     seq: float
     calibration: Calibration | None
@@ -47,10 +60,19 @@ class Job:
         """Batches per device at the job's sequence length."""
         return Points(batch=batches, seq=np.full(len(batches), float(self.seq)))
 
-    def predicted(self, points: Points) -> StepPrediction:
-        """One device alone, (1, num_points)."""
+    def alone(self, points: Points) -> AloneStep:
+        """One device alone."""
         devices = DeviceTable.from_devices([self.cluster.device])
-        return predict_pass(self.lowered, devices, points, calibration=self.calibration)
+        found = [
+            predict_pass(lowered, devices, points, calibration=self.calibration)
+            for lowered in self.step.passes
+        ]
+        repeats = np.array(self.step.repeats)
+        return AloneStep(
+            mid_s=repeats @ np.stack([one.mid_s[0] for one in found]),
+            backward_s=repeats @ np.stack([one.backward_s[0] for one in found]),
+            memory_high_bytes=np.max([one.memory_high_bytes[0] for one in found], axis=0),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,47 +123,56 @@ def replicated_steps(job: Job, count: int, per_rank: int) -> ReplicatedSteps:
     powers = 2 ** np.arange(_MAX_MICROBATCHES.bit_length())
     microbatches = powers[per_rank % powers == 0]
     points = job.points(per_rank / microbatches)
-    step, moments = job.predicted(points), peak_moments(job.lowered, points)
+    asked = _Replicas(
+        job=job,
+        work=ReplicaWork.of(job.step, seq=job.seq),
+        alone=job.alone(points),
+        moments=peak_moments(job.step.largest, points),
+        microbatches=microbatches,
+        count=count,
+    )
     levels = get_args(Sharding) if count > 1 else ("none",)
-    parts = [
-        _sharded(job, count, microbatches, step, moments, level) for level in range(len(levels))
-    ]
+    parts = [_sharded(asked, level) for level in range(len(levels))]
     names = [field.name for field in fields(ReplicatedSteps)]
     return ReplicatedSteps(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     )
 
 
-def _sharded(
-    job: Job, count: int, microbatches: npt.NDArray[np.int64], step: StepPrediction,
-    moments: PeakMoments, level: int,
-) -> ReplicatedSteps:  # fmt: skip
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Replicas:
+    """A job on a number of devices, with one number of microbatches per point."""
+
+    job: Job
+    work: ReplicaWork
+    alone: AloneStep
+    moments: PeakMoments
+    microbatches: npt.NDArray[np.int64]
+    count: int
+
+
+def _sharded(asked: _Replicas, level: int) -> ReplicatedSteps:
     """One sharding level with every number of microbatches."""
-    lowered, cluster, sharding = job.lowered, job.cluster, get_args(Sharding)[level]
-    update_s = update_bytes(lowered) / cluster.memory_bytes_per_s
-    kept_s = update_s if sharding == "none" else update_s / count
-    rounds = microbatches if sharding == "zero3" else np.ones_like(microbatches)
-    compute_s = microbatches * (step.mid_s[0] - update_s) + kept_s
-    parallel = data_parallel_step(
-        mid_s=compute_s / rounds,
-        backward_s=step.backward_s[0],
-        gradient_bytes=lowered.gradient_bytes,
-        num_ranks=np.full(len(microbatches), count),
+    cluster, alone, sharding = asked.job.cluster, asked.alone, get_args(Sharding)[level]
+    step = replicated_step(
+        asked.work,
+        alone_s=alone.mid_s,
+        backward_s=alone.backward_s,
+        microbatches=asked.microbatches,
+        num_ranks=np.full(len(asked.microbatches), asked.count),
         ranks_per_node=cluster.devices_per_node,
         device_link=LinkTable.from_links([cluster.device_link]),
         node_link=LinkTable.from_links([cluster.node_link]),
+        memory_bytes_per_s=cluster.memory_bytes_per_s,
         sharding=sharding,
-        parameter_bytes=lowered.parameter_bytes,
-        profile=gradient_profile(lowered, batch=1.0, seq=job.seq),
     )
-    exposed_s = rounds * parallel.exposed_communication_s
     return ReplicatedSteps(
-        sharding=np.full_like(microbatches, level),
-        microbatches=microbatches,
-        step_s=compute_s + exposed_s,
-        exposed_s=exposed_s,
-        communication_s=rounds * parallel.communication_s,
+        sharding=np.full_like(asked.microbatches, level),
+        microbatches=asked.microbatches,
+        step_s=step.step_s,
+        exposed_s=step.exposed_s,
+        communication_s=step.communication_s,
         memory_bytes=sharded_memory_bytes(
-            moments, step.memory_high_bytes[0], num_ranks=count, sharding=sharding
+            asked.moments, alone.memory_high_bytes, num_ranks=asked.count, sharding=sharding
         ),
     )

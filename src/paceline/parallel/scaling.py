@@ -14,6 +14,7 @@ from paceline.parallel.curve import CountedStep, ScalingCurve
 from paceline.parallel.knee_point import knee
 from paceline.parallel.offload import known_host
 from paceline.parallel.rank_program import Recipe
+from paceline.parallel.replica_work import LoweredStep, as_step
 from paceline.parallel.replicas import Job, ReplicatedSteps, replicated_steps
 from paceline.parallel.search import (
     FoundStrategy,
@@ -65,7 +66,7 @@ class BatchRule:
 
 
 def scaling_curve(
-    lowered: LoweredPass,
+    lowered: LoweredPass | LoweredStep,
     cluster: Cluster,
     *,
     counts: Sequence[int],
@@ -85,7 +86,7 @@ def scaling_curve(
     data parallel does not fit.
 
     Args:
-        lowered: The training step.
+        lowered: The training step, or one of several passes.
         cluster: On what.
         counts: Numbers of devices.
         batch: How the global batch follows the count.
@@ -102,7 +103,7 @@ def scaling_curve(
     """
     if not counts or min(counts) < 1:
         raise InvalidInputError("no device counts to try", hint="write them like --counts 1,2,4,8")
-    job = Job(lowered=lowered, cluster=cluster, seq=seq, calibration=calibration)
+    job = Job(step=as_step(lowered), cluster=cluster, seq=seq, calibration=calibration)
     wanted = sorted(set(counts))
     if strategy is None:
         found = _best_steps(job, wanted, batch, graph)
@@ -135,7 +136,7 @@ def _curve(found: Sequence[_Found], cluster: Cluster, num_items: float | None) -
 
 
 def default_batch(
-    lowered: LoweredPass,
+    lowered: LoweredPass | LoweredStep,
     cluster: Cluster,
     rule: BatchRule,
     *,
@@ -145,13 +146,13 @@ def default_batch(
     """Items per device where none are stated: the fewest that keep one device busy.
 
     Args:
-        lowered: The training step.
+        lowered: The training step, or one of several passes.
         cluster: On what.
         rule: Its largest global batch bounds the answer.
         seq: Sequence length.
         calibration: Of the predictor; the built-in one by default.
     """
-    job = Job(lowered=lowered, cluster=cluster, seq=seq, calibration=calibration)
+    job = Job(step=as_step(lowered), cluster=cluster, seq=seq, calibration=calibration)
     return _with_default_batch(job, rule).batch_per_device or 1
 
 
@@ -185,11 +186,11 @@ def _with_default_batch(job: Job, rule: BatchRule) -> BatchRule:
         return rule
     sizes = 2.0 ** np.arange(math.log2(_MAX_DEFAULT_BATCH) + 1)
     sizes = sizes[sizes <= (rule.max_global_batch or _MAX_DEFAULT_BATCH)]
-    step = job.predicted(job.points(sizes))
-    fits = step.memory_high_bytes[0] <= job.cluster.capacity_bytes
+    alone = job.alone(job.points(sizes))
+    fits = alone.memory_high_bytes <= job.cluster.capacity_bytes
     if not fits.any():
         return replace(rule, batch_per_device=1)
-    rate = np.where(fits, sizes / step.mid_s[0], 0.0)
+    rate = np.where(fits, sizes / alone.mid_s, 0.0)
     settled = sizes[rate >= _SETTLED_FRAC * rate.max()]
     return replace(rule, batch_per_device=int(settled[0]))
 
@@ -237,7 +238,7 @@ def _stated(job: Job, graph: Graph, strategy: Strategy, rule: BatchRule) -> Coun
     if rule.global_batch or rule.batch_per_device:
         items = rule.global_batch or count * (rule.batch_per_device or 1)
     best = evaluate_stated(
-        graph, job.lowered.configuration, job.cluster, strategy,
+        graph, job.step.configuration, job.cluster, strategy,
         seq=job.seq, global_batch=items, calibration=job.calibration,
     )  # fmt: skip
     return _found_step(job, best, items)
@@ -285,7 +286,7 @@ def _replicated_step(
 
 def _search_space(job: Job, graph: Graph, rule: BatchRule, recipe: Recipe) -> SearchSpace:
     """Everything that could work where data parallel does not."""
-    cluster, configuration = job.cluster, job.lowered.configuration
+    cluster, configuration = job.cluster, job.step.configuration
     most = rule.global_batch or rule.batch_per_device or 1
     return prepare_search(
         graph,

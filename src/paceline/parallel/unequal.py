@@ -18,11 +18,11 @@ import numpy.typing as npt
 from paceline.catalog.entities import Link
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.cluster import Cluster
-from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.links import LinkTable
-from paceline.parallel.replicas import Job
+from paceline.parallel.replica_work import LoweredStep, ReplicaWork, as_step, replicated_step
+from paceline.parallel.replicas import AloneStep, Job
 from paceline.parallel.strategy import Strategy
-from paceline.predict import Calibration, StepPrediction
+from paceline.predict import Calibration
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray
 
@@ -100,7 +100,7 @@ class UnequalStep:
 
 
 def unequal_step(
-    lowered: LoweredPass,
+    lowered: LoweredPass | LoweredStep,
     first: Part,
     second: Part,
     *,
@@ -112,7 +112,7 @@ def unequal_step(
     """Split a global batch over two kinds of device as well as can be.
 
     Args:
-        lowered: The training step.
+        lowered: The training step, or one of several passes.
         first: Devices of one kind.
         second: Of the other.
         global_batch: Items per step of all of them.
@@ -127,7 +127,7 @@ def unequal_step(
     """
     _check_strategy(strategy, first.count + second.count)
     asked = _Question(
-        lowered=lowered, parts=(first, second), global_batch=global_batch, seq=seq,
+        step=as_step(lowered), parts=(first, second), global_batch=global_batch, seq=seq,
         calibration=calibration,
     )  # fmt: skip
     found = _evaluated(asked)
@@ -159,18 +159,16 @@ def unequal_step(
 class _Question:
     """A training step whose batch two kinds of device share."""
 
-    lowered: LoweredPass
+    step: LoweredStep
     parts: tuple[Part, Part]
     global_batch: int
     seq: float
     calibration: Calibration | None
 
-    def predicted(self, part: Part, items: npt.NDArray[np.int64]) -> StepPrediction:
-        """One device of a kind alone, with so many items, (1, num_splits)."""
-        job = Job(
-            lowered=self.lowered, cluster=part.cluster, seq=self.seq, calibration=self.calibration
-        )
-        return job.predicted(job.points(items.astype(np.float64)))
+    def alone(self, part: Part, items: npt.NDArray[np.int64]) -> AloneStep:
+        """One device of a kind alone, with so many items, (num_splits,)."""
+        job = Job(step=self.step, cluster=part.cluster, seq=self.seq, calibration=self.calibration)
+        return job.alone(job.points(items.astype(np.float64)))
 
 
 def _check_strategy(strategy: Strategy | None, count: int) -> None:
@@ -246,12 +244,12 @@ def _evaluated(asked: _Question) -> _Splits:
     """
     first, second = asked.parts
     items = _splits(first.count, second.count, asked.global_batch).T
-    steps = [asked.predicted(*pair) for pair in zip(asked.parts, items, strict=True)]
-    alone_s = np.stack([_rising(s.mid_s[0], own) for s, own in zip(steps, items, strict=True)])
-    backward_s = np.stack([step.backward_s[0] for step in steps])
-    memory = np.stack([step.memory_high_bytes[0] for step in steps])
+    steps = [asked.alone(*pair) for pair in zip(asked.parts, items, strict=True)]
+    alone_s = np.stack([_rising(s.mid_s, own) for s, own in zip(steps, items, strict=True)])
+    backward_s = np.stack([step.backward_s for step in steps])
+    memory = np.stack([step.memory_high_bytes for step in steps])
     room = np.array([part.room_bytes for part in asked.parts])
-    together = _reduced(asked.lowered, asked.parts, alone_s.max(axis=0), backward_s.min(axis=0))
+    together = _reduced(asked, asked.parts, alone_s.max(axis=0), backward_s.min(axis=0))
     return _Splits(
         items=items,
         alone_s=alone_s,
@@ -271,21 +269,21 @@ def _rising(seconds: FloatArray, items: npt.NDArray[np.int64]) -> FloatArray:
 
 
 def _reduced(
-    lowered: LoweredPass, parts: Sequence[Part], alone_s: FloatArray, backward_s: FloatArray
+    asked: _Question, parts: Sequence[Part], alone_s: FloatArray, backward_s: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Steps of all ranks together, and what communication adds, over the slower of each link."""
-    ranks = np.full_like(alone_s, sum(part.count for part in parts))
-    per_node = min(min(part.count, part.cluster.devices_per_node) for part in parts)
-    step = data_parallel_step(
-        mid_s=alone_s,
+    step = replicated_step(
+        ReplicaWork.of(asked.step, seq=asked.seq),
+        alone_s=alone_s,
         backward_s=backward_s,
-        gradient_bytes=lowered.gradient_bytes,
-        num_ranks=ranks,
-        ranks_per_node=per_node,
+        microbatches=1,
+        num_ranks=np.full_like(alone_s, sum(part.count for part in parts)),
+        ranks_per_node=min(min(part.count, part.cluster.devices_per_node) for part in parts),
         device_link=LinkTable.from_links([_slower(parts, "device_link")]),
         node_link=LinkTable.from_links([_slower(parts, "node_link")]),
+        memory_bytes_per_s=min(part.cluster.memory_bytes_per_s for part in parts),
     )
-    return step.mid_s, step.exposed_communication_s
+    return step.step_s, step.exposed_s
 
 
 def _slower(parts: Sequence[Part], name: str) -> Link | None:
@@ -311,8 +309,8 @@ def _alone(asked: _Question, part: Part) -> float | None:
     items, left = divmod(asked.global_batch, part.count)
     if left or items < 1:
         return None
-    step = asked.predicted(part, np.array([items]))
-    if step.memory_high_bytes[0, 0] > part.room_bytes:
+    step = asked.alone(part, np.array([items]))
+    if step.memory_high_bytes[0] > part.room_bytes:
         return None
-    step_s, _ = _reduced(asked.lowered, [part], step.mid_s[0], step.backward_s[0])
+    step_s, _ = _reduced(asked, [part], step.mid_s, step.backward_s)
     return float(asked.global_batch / step_s[0]) if np.isfinite(step_s[0]) else None

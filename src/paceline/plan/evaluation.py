@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.parallel import LinkTable, RankGroup, data_parallel_step
+from paceline.parallel import LinkTable, RankGroup
+from paceline.parallel.replica_work import replicated_step
 from paceline.parallel.search import FoundStrategy
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import normal_quantile
@@ -343,39 +344,40 @@ def _steps(
 ) -> tuple[FloatArray, FloatArray]:
     """Step without communication, and what communication adds to it.
 
-    In plain data parallel, microbatches before the last one reduce nothing (``no_sync``). Where
-    gradients are shared out, every microbatch scatters them, and gathers parameters if these are.
     Ranks of a machine that belong to different groups share its network.
     """
     cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
     alone_s = candidates.microbatches * forecast.step_s[cell]
     exposed_s = np.zeros_like(alone_s)
-    degree = forecast.tensor_degree[candidates.configuration]
-    reduces = (candidates.num_groups > 1) & (forecast.gradient_bytes[candidates.configuration] > 0)
-    for code, sharding in enumerate(SHARDINGS):
-        chosen = np.flatnonzero(reduces & (candidates.sharding == code))
-        for start in range(0, len(chosen), _CHUNK):
-            rows = chosen[start : start + _CHUNK]
-            place = candidates.place[rows]
-            configuration = candidates.configuration[rows]
-            one = tuple(index[rows] for index in cell)
-            rounds = 1 if sharding == "none" else candidates.microbatches[rows]
-            exposed_s[rows] = (
-                rounds
-                * data_parallel_step(
-                    mid_s=forecast.step_s[one],
-                    backward_s=forecast.backward_s[one],
-                    gradient_bytes=forecast.gradient_bytes[configuration],
-                    num_ranks=candidates.num_groups[rows],
-                    ranks_per_node=places.devices_per_node[place] // degree[rows],
-                    device_link=device_link.take(place),
-                    node_link=node_link.take(place),
-                    sharding=sharding,
-                    parameter_bytes=forecast.gathered_bytes[configuration],
-                    node_share_frac=1.0 / degree[rows],
-                ).exposed_communication_s
-            )
+    for rows in _trained_alike(candidates, forecast):
+        one = tuple(index[rows] for index in cell)
+        place, configuration = candidates.place[rows], int(one[0][0])
+        degree = forecast.tensor_degree[configuration]
+        step = replicated_step(
+            forecast.replicas[configuration],
+            alone_s=forecast.step_s[one],
+            backward_s=forecast.backward_s[one],
+            microbatches=candidates.microbatches[rows],
+            num_ranks=candidates.num_groups[rows],
+            ranks_per_node=places.devices_per_node[place] // degree,
+            device_link=device_link.take(place),
+            node_link=node_link.take(place),
+            memory_bytes_per_s=forecast.memory_bytes_per_s[one[1]],
+            sharding=SHARDINGS[int(candidates.sharding[rows[0]])],
+            node_share_frac=1.0 / degree,
+        )
+        alone_s[rows], exposed_s[rows] = step.compute_s, step.exposed_s
     return alone_s, exposed_s
+
+
+def _trained_alike(candidates: CandidateTable, forecast: Forecast) -> Iterator[IntArray]:
+    """Rows that train with one configuration and sharding, as many as are computed at once."""
+    trains = np.array([work.gradient_bytes > 0 for work in forecast.replicas])
+    rows = np.flatnonzero(trains[candidates.configuration])
+    kinds = candidates.configuration[rows] * len(SHARDINGS) + candidates.sharding[rows]
+    for kind in np.unique(kinds).tolist():
+        alike = rows[kinds == kind]
+        yield from (alike[start : start + _CHUNK] for start in range(0, len(alike), _CHUNK))
 
 
 def _tensor_times(

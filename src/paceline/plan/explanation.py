@@ -233,7 +233,7 @@ def _communication(search: Search, row: int) -> list[TracedFigure]:
         text = "one device exchanges nothing"
         return [_assumed("exposed_communication_s", exposed, format_duration(exposed), text)]
     links = place_of(search, row).links
-    gradient = float(search.forecast.gradient_bytes[search.candidates.configuration[row]])
+    gradient = search.forecast.replicas[int(search.candidates.configuration[row])].gradient_bytes
     return [
         _computed(
             "exposed_communication_s", exposed, format_duration(exposed),

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog.entities import Device
-from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
+from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
+from paceline.parallel.replica_work import LoweredStep, ReplicaWork
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_bytes
 from paceline.parallel.tensor_parallel import TensorSplit, split_graph
 from paceline.plan.chance import Z_95
@@ -31,6 +32,9 @@ from paceline.trace.workload import Pass, Workload
 
 #: Narrow weights take less than this share of wide ones (embeddings and norms stay wide).
 _NARROW_FRAC = 0.85
+
+#: Tuples of a forecast, with an element for each configuration.
+_TUPLES = ("configurations", "replicas", "moments", "tensor_calls")
 
 #: So many ranks share state that more would make no difference.
 _MANY_RANKS = 1_000_000
@@ -74,9 +78,9 @@ class Forecast(_DeviceFigures):
         memory_high_bytes: Bound that holds at 95 %.
         bound: ``Bound`` code, int8.
         flop: Of one batch, (C, P).
-        gradient_bytes: As reduced between ranks, (C,).
+        replicas: What a step asks of replicas, C of them.
+        memory_bytes_per_s: Bandwidth of each device's memory; NaN if unknown, (D,).
         parameter_bytes: As stored on the device, (C,).
-        gathered_bytes: Parameters as sharded ranks gather them: in the format of activations, (C,).
         optimizer_state_bytes: Including master weights, (C,).
         moments: When memory can be at its peak, C of them.
         tensor_degree: Devices that share each layer; figures are then of one of them, (C,).
@@ -87,9 +91,9 @@ class Forecast(_DeviceFigures):
     batch: FloatArray
     bound: npt.NDArray[np.int8]
     flop: FloatArray
-    gradient_bytes: FloatArray
+    replicas: tuple[ReplicaWork, ...]
+    memory_bytes_per_s: FloatArray
     parameter_bytes: FloatArray
-    gathered_bytes: FloatArray
     optimizer_state_bytes: FloatArray
     moments: tuple[PeakMoments, ...]
     tensor_degree: npt.NDArray[np.int64]
@@ -158,26 +162,29 @@ def forecast(
     ]
     for passes in lowered:
         _check_weights(next(iter(passes.values())))
+    steps = [LoweredStep.of_passes(workload, passes) for passes in lowered]
+    is_generation = any(p.name == "decode" for p in workload.passes)
+    length = work.prompt_tokens + work.output_tokens if is_generation else seq
     parts = [
         slice(0, len(batch))
         if window is None
-        else _useful_batches(passes, c.rows, batch, work, seq, window)
-        for passes, c in zip(lowered, configured, strict=True)
+        else _useful_batches(step, c.rows, batch, length, window)
+        for step, c in zip(steps, configured, strict=True)
     ]
     cells = [
         _cell(workload, passes, [devices[r] for r in c.rows], batch[part], work, seq, calibration)
         for passes, c, part in zip(lowered, configured, parts, strict=True)
     ]
-    largest = [_largest(passes) for passes in lowered]
+    largest = [step.largest for step in steps]
     scattered = _scattered(cells, configured, parts, (len(devices), len(batch)))
     return Forecast(
         configurations=tuple(c.configuration for c in configured),
         batch=batch,
         bound=np.nan_to_num(scattered.pop("bound"), nan=0.0).astype(np.int8),
         flop=_flop(cells, parts, len(batch)),
-        gradient_bytes=np.array([_reduced_bytes(workload, passes) for passes in lowered]),
+        replicas=tuple(ReplicaWork.of(step, seq=seq) for step in steps),
+        memory_bytes_per_s=DeviceTable.from_devices(devices).memory_bytes_per_s,
         parameter_bytes=np.array([p.parameter_bytes for p in largest]),
-        gathered_bytes=np.array([_gathered_bytes(p) for p in largest]),
         optimizer_state_bytes=np.array([p.optimizer_state_bytes for p in largest]),
         moments=tuple(
             peak_moments(p, Points(batch=batch, seq=np.full(len(batch), float(seq))))
@@ -220,11 +227,13 @@ def join_forecasts(first: Forecast, second: Forecast) -> Forecast:
     joined = {
         f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
         for f in fields(Forecast)
-        if f.name not in ("configurations", "batch", "moments", "tensor_calls")
+        if f.name not in (*_TUPLES, "batch", "memory_bytes_per_s")
     }
     return Forecast(
         configurations=first.configurations + second.configurations,
         batch=first.batch,
+        replicas=first.replicas + second.replicas,
+        memory_bytes_per_s=first.memory_bytes_per_s,
         moments=first.moments + second.moments,
         tensor_calls=first.tensor_calls + second.tensor_calls,
         **joined,
@@ -237,25 +246,6 @@ def _splits(
     """Each pass as one rank of each tensor degree runs it."""
     degrees = {c.tensor_degree for c in configured}
     return {d: {p.name: _split(p.graph, d) for p in workload.passes} for d in degrees}
-
-
-def _largest(passes: Mapping[str, LoweredPass]) -> LoweredPass:
-    """The pass that keeps most: its parameters, state and moments stand for the job."""
-    return max(passes.values(), key=lambda p: float(p.memory.by_owner.sum(axis=(1, 2)).max()))
-
-
-def _reduced_bytes(workload: Workload, passes: Mapping[str, LoweredPass]) -> float:
-    """Gradients that ranks exchange in one step of the job, all its updates together."""
-    return sum(p.repeats * passes[p.name].gradient_bytes for p in workload.passes)
-
-
-def _gathered_bytes(lowered: LoweredPass) -> float:
-    """Autocast under FSDP casts the shard before it is gathered."""
-    precision = find_precision(lowered.configuration.precision)
-    if not precision.keeps_master_weights:
-        return lowered.parameter_bytes
-    width = ELEMENT_BYTES[precision.activation_dtype] / ELEMENT_BYTES[DType.FP32]
-    return lowered.parameter_bytes * width
 
 
 def _check_weights(lowered: LoweredPass) -> None:
@@ -320,11 +310,10 @@ def _scatter(
 
 
 def _useful_batches(
-    lowered: Mapping[str, LoweredPass],
+    step: LoweredStep,
     rows: tuple[int, ...],
     batch: FloatArray,
-    work: Work,
-    seq: int,
+    length: int,
     window: BatchWindow,
 ) -> slice:
     """Batches from the smallest that can be among a row's largest to the largest that can fit.
@@ -332,16 +321,14 @@ def _useful_batches(
     The upper end lets ranks share all state; the lower end takes the smallest device at the chance
     that counts.
     """
-    passes = list(lowered.values())
-    length = work.prompt_tokens + work.output_tokens if "decode" in lowered else seq
     points = Points(batch=batch, seq=np.full(len(batch), float(length)))
     bounds = [
-        peak_memory_bytes(p.memory, points, platform=p.configuration.platform) for p in passes
+        peak_memory_bytes(p.memory, points, platform=p.configuration.platform) for p in step.passes
     ]
     mid = np.max([b[1] for b in bounds], axis=0)
     high = np.max([b[2] for b in bounds], axis=0)
     margin = (high / mid) ** (window.memory_z / Z_95)
-    shared = saved_bytes(peak_moments(_largest(lowered), points), _MANY_RANKS, "zero3")
+    shared = saved_bytes(peak_moments(step.largest, points), _MANY_RANKS, "zero3")
     fits_somewhere = mid - shared <= window.most_bytes[list(rows)].max()
     end = max(int(fits_somewhere.sum()), 1)
     if window.num_largest is None:

@@ -10,9 +10,10 @@ import pytest
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.profile import update_bytes
+from paceline.parallel.replica_work import LoweredStep
 from paceline.parallel.replicas import Job, ReplicatedSteps, replicated_steps
 from paceline.parallel.strategy import Strategy
-from paceline.trace import Configuration, load_workload, lower
+from paceline.trace import Configuration, load_workload
 
 COUNT, PER_RANK = 8, 12
 
@@ -22,7 +23,7 @@ def job() -> Job:
     catalog = load_catalog()
     links = {link.name: link for link in catalog.links}
     return Job(
-        lowered=lower(load_workload("gpt2").passes[0].graph, Configuration()),
+        step=LoweredStep.of(load_workload("gpt2"), Configuration()),
         cluster=Cluster(
             device=find_device(catalog, "H100 SXM5 80GB"), devices_per_node=8,
             device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],
@@ -43,7 +44,7 @@ def test_microbatches_divide_the_items_of_a_rank_and_one_device_splits_nothing()
 
 
 def test_ranks_that_split_the_optimizer_share_its_update() -> None:
-    update_s = update_bytes(job().lowered) / job().cluster.memory_bytes_per_s
+    update_s = update_bytes(job().step.largest) / job().cluster.memory_bytes_per_s
     compute_s = (ways().step_s - ways().exposed_s).reshape(4, 3)
     saved_s = compute_s[0] - compute_s[1:]
     assert saved_s == pytest.approx(np.full((3, 3), update_s * (1 - 1 / COUNT)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from paceline.catalog.entities import Link, Source
 from paceline.parallel import LinkTable
+from paceline.parallel.replica_work import ReplicaWork
 from paceline.parallel.sharded_memory import PeakMoments
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import PlaceTable
@@ -59,9 +60,17 @@ def made_forecast(
         memory_high_bytes=memory * np.exp(z95 * memory_log_sigma),
         bound=np.zeros(shape, dtype=np.int8),
         flop=np.broadcast_to(1e12 * batch, (num_configurations, len(batch))).copy(),
-        gradient_bytes=np.full(num_configurations, state_bytes / 4),
+        replicas=(
+            ReplicaWork(
+                gradient_bytes=state_bytes / 4,
+                gathered_bytes=state_bytes / 4,
+                update_bytes=0.0,
+                profile=None,
+            ),
+        )
+        * num_configurations,
+        memory_bytes_per_s=np.full(shape[1], 1e12),
         parameter_bytes=np.full(num_configurations, state_bytes / 4),
-        gathered_bytes=np.full(num_configurations, state_bytes / 4),
         optimizer_state_bytes=np.full(num_configurations, state_bytes / 2),
         moments=(made_moments(batch, item_bytes, state_bytes),) * num_configurations,
         tensor_degree=np.ones(num_configurations, dtype=np.int64),
