@@ -12,11 +12,12 @@ from paceline.predict.calibration import Calibration, builtin_calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.host import waits_of
 from paceline.predict.kernels import RowShapes, RowTimes, evaluate_shapes
+from paceline.predict.memory import peak_by_owner_bytes
 from paceline.predict.prediction import Points
 from paceline.predict.step import predict_pass
 from paceline.predict.sustained import steady_row_times
 from paceline.trace.costs import CostTable, LoweredPass
-from paceline.trace.graph import DIM_NAMES, FloatArray, OpKind, Owner, Phase, monomials
+from paceline.trace.graph import DIM_NAMES, FloatArray, OpKind, Owner, Phase
 
 #: An op that takes more than so many times its physical bound is held back by neither limit.
 _OVERHEAD_FACTOR = 3.0
@@ -212,9 +213,7 @@ class _Rows:
 
 def memory_by_owner(lowered: LoweredPass, points: Points) -> tuple[OwnerBytes, ...]:
     """Live bytes by owner at the moment where their sum is largest, at the first point."""
-    powers = monomials(points.batch, points.seq)[0]
-    live = lowered.memory.by_owner @ powers
-    at_peak = live[live.sum(axis=1).argmax()]
+    at_peak = peak_by_owner_bytes(lowered.memory, points)[:, 0]
     owners = np.argsort(-at_peak, kind="stable")
     return tuple(
         OwnerBytes(owner=_word(Owner(int(owner)).name), live_bytes=float(at_peak[owner]))
