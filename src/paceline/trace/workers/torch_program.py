@@ -34,11 +34,6 @@ def _load_tensors(load, *args, **kwargs):
     return load(*args, **kwargs)
 
 
-def is_program(made):
-    """Whether an object is an exported program."""
-    return isinstance(made, torch.export.ExportedProgram)
-
-
 class ProgramSubject(Subject):
     """An exported program: its inputs say which extents are free."""
 
