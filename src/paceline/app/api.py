@@ -250,6 +250,9 @@ def scale(
     strategy: str | None = None,
     experts: str | None = None,
     beside: str | None = None,
+    samples: str | float | None = None,
+    epochs: str | float | None = None,
+    tokens: str | float | None = None,
     rewrite: str = "",
     as_of: str | date | None = None,
     calibration: Path | None = None,
@@ -277,6 +280,9 @@ def scale(
             too), ``hidden`` (while another microbatch is computed); commas between.
         beside: Other devices that share the batch in proportion to their speed, as ``NAME:COUNT``;
             ``counts`` is then a single one.
+        samples: Per epoch; those of the reference job if no work is stated.
+        epochs: Passes over them.
+        tokens: In all, of a language model.
         rewrite: Settings of the step, ``"lora_rank=8"``; what a strategy says is refused.
         as_of: Day on which prices are judged; today if None.
         calibration: File that `calibrate` wrote; the built-in coefficients if None.
@@ -285,8 +291,12 @@ def scale(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
+    from paceline.app.goal_options import JOB_OPTIONS
+    from paceline.app.option_table import option_texts
     from paceline.app.scaling import ScalingQuestion, beside_workload, scale_workload
+    from paceline.plan import parse_work
 
+    work = {"samples": samples, "epochs": epochs, "tokens": tokens}
     workload = load(
         model, task="train", seq=seq, image_size=image_size, optimizer=optimizer, python=python
     )
@@ -304,6 +314,7 @@ def scale(
         strategy=strategy,
         experts=experts,
         rewrite=rewrite,
+        work=parse_work(option_texts(work, JOB_OPTIONS)),
         calibration=calibration,
     )
     if beside is not None:

@@ -48,12 +48,16 @@ class PlanOptions(TypedDict, total=False):
     pin: str | list[str]
 
 
-WORK_OPTIONS = (
+#: How much a training job does.
+JOB_OPTIONS = (
     TextOption(
         name="samples", example="400k", help="Samples per epoch; of a language model, tokens."
     ),
     TextOption(name="epochs", example="30", help="Passes over the samples."),
     TextOption(name="tokens", example="10B", help="Tokens in all, for language models."),
+)
+WORK_OPTIONS = (
+    *JOB_OPTIONS,
     TextOption(name="rps", example="20", help="Requests per second to be served."),
     TextOption(
         name="prompt-tokens", key="prompt", example="512", help="Tokens in, of one request."

@@ -35,6 +35,14 @@ Rewrite = Annotated[
         "joined by commas.",
     ),
 ]
+SearchedRewrite = Annotated[
+    str,
+    Option(
+        metavar="lora_rank=16",
+        help="Run it another way: adapters (lora_rank), frozen_weights=int4 beneath them, "
+        "training_format=pure, …; joined by commas.",
+    ),
+]
 Python = Annotated[
     str | None,
     Option(help="The Python that has the model's framework."),

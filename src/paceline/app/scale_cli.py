@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api import scale as scale_model
 from paceline.app.beside import Beside
 from paceline.app.command_line import Commands, Option
+from paceline.app.goal_options import JOB_OPTIONS
+from paceline.app.option_table import takes
 from paceline.app.output import Answer, say
 from paceline.app.scaling import Scaling
 
@@ -18,6 +20,7 @@ def register(app: Commands) -> None:
     app.add_verb("scale", scale)
 
 
+@takes(*JOB_OPTIONS)
 def scale(
     model: common.Model,
     device: Annotated[
@@ -53,13 +56,14 @@ def scale(
     python: common.Python = None,
     precision: common.Precision = None,
     compiler: common.Compiler = "eager",
-    rewrite: common.Rewrite = "",
+    rewrite: common.SearchedRewrite = "",
     as_of: common.AsOf = None,
     calibration: common.Calibration = None,
     facts: common.Facts = None,
     form: common.Format = "text",
     is_json: common.Json = False,
     output: common.Output = None,
+    **values: Any,
 ) -> None:
     """Show throughput, efficiency, time and cost of training on more and more devices."""
     wanted = common.form_of(form, is_json=is_json)
@@ -83,6 +87,7 @@ def scale(
         as_of=as_of,
         calibration=calibration,
         facts=facts or (),
+        **values,
     )
     say(_answer(found), wanted, output)
 

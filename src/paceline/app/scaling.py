@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -19,9 +19,11 @@ from paceline.catalog import (
     find_offer,
     known_on,
     load_catalog,
+    machine_links,
     offer_links,
 )
 from paceline.catalog import OfferFilter as _OfferFilter
+from paceline.catalog.entities import OfferLinks
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
 from paceline.parallel import ScalingCurve, Strategy, scaling_curve
@@ -30,6 +32,7 @@ from paceline.parallel.scaling import BatchRule, default_batch
 from paceline.parallel.unequal import Part, unequal_step
 from paceline.plan.amounts import check_global_batch, resolve_job
 from paceline.plan.goal import Work
+from paceline.plan.own_machines import OWN, owned_offers
 from paceline.plan.rewrites import check_rewrite
 from paceline.plan.support import platform_of
 from paceline.stack import newest_stack, why_unsupported
@@ -80,6 +83,7 @@ class ScalingQuestion:
     strategy: str | None = None
     experts: str | None = None
     rewrite: str = ""
+    work: Work = field(default_factory=Work)
     calibration: Path | None = None
 
 
@@ -92,11 +96,11 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     """
     catalog = known_on(load_catalog(question.facts), question.today)
     offer = _offer(catalog, question, max(question.counts, default=1))
-    device, links = _device_of(catalog, offer), offer_links(catalog, offer)
+    device, links = _device_of(catalog, offer), _links(catalog, offer)
     cluster = _exchanging(_cluster(catalog, offer), question)
     rule = _rule(workload, question)
     seq = question.seq or workload.default_seq
-    job = resolve_job(workload, Work(), seq=seq)
+    job = resolve_job(workload, question.work, seq=seq)
     check_global_batch(question.global_batch, job, workload)
     items = job.amount.items_per_epoch
     calibration = read_calibration(question.calibration)
@@ -143,7 +147,9 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
             hint="give one count, such as --counts 8 --beside NAME:8",
         )
     seq = question.seq or workload.default_seq
-    check_global_batch(question.global_batch, resolve_job(workload, Work(), seq=seq), workload)
+    check_global_batch(
+        question.global_batch, resolve_job(workload, question.work, seq=seq), workload
+    )
     catalog = known_on(load_catalog(question.facts), question.today)
     name, count = read_beside(beside)
     total = question.counts[0] + count
@@ -214,7 +220,7 @@ def _rule(workload: Workload, question: ScalingQuestion) -> BatchRule:
 
 
 def _cluster(catalog: Catalog, offer: Offer) -> Cluster:
-    links, num_devices = offer_links(catalog, offer), int(offer.num_devices)
+    links, num_devices = _links(catalog, offer), int(offer.num_devices)
     return Cluster(
         device=_device_of(catalog, offer),
         devices_per_node=num_devices,
@@ -228,16 +234,26 @@ def _cluster(catalog: Catalog, offer: Offer) -> Cluster:
     )
 
 
+def _links(catalog: Catalog, offer: Offer) -> OfferLinks:
+    machines = {machine.name: machine for machine in catalog.machines}
+    if offer.cloud == OWN and offer.name in machines:
+        return machine_links(catalog, machines[offer.name])
+    return offer_links(catalog, offer)
+
+
 def _named_offer(catalog: Catalog, question: ScalingQuestion, name: str, most: int) -> Offer:
     """An offer by its own name, or by that of its device."""
-    if any(offer.name == name for offer in catalog.offers):
-        return find_offer(catalog, name)
+    known = {one.name for one in catalog.offers} | {one.name for one in catalog.machines}
+    if name in known:
+        return _offer(catalog, replace(question, offer=name), most)
     return _offer(catalog, replace(question, offer=None, device=name), most)
 
 
 def _offer(catalog: Catalog, question: ScalingQuestion, most: int) -> Offer:
     if question.offer is not None:
-        return find_offer(catalog, question.offer)
+        owned = (one.offer for one in owned_offers(catalog, today=question.today))
+        mine = [one for one in owned if one.name.lower() == question.offer.strip().lower()]
+        return mine[0] if mine else find_offer(catalog, question.offer)
     if question.device is None:
         raise InvalidInputError(
             "neither a device nor an offer is named", hint="add --device h100 or --offer NAME"

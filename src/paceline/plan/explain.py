@@ -156,7 +156,7 @@ def _break_even(search: Search, selection: Selection) -> str:
     if price is None or selection.next_offer is None or now is None:
         return ""
     if price < _SAME_PRICE_FACTOR * now:
-        return f"{candidate_name(search, selection.next_offer)} costs the same elsewhere"
+        return f"{place_of(search, selection.next_offer).offer.name} costs the same"
     return (
         f"it stays first until its price passes {format_significant(price)} USD/h per machine "
         f"(now {format_significant(now)}); then {candidate_name(search, selection.next_offer)} wins"

@@ -222,14 +222,29 @@ def _filtered(
     if meant := pinned_offers(goal):
         is_meant = any(matches(offer, name) for name in meant)
         return None if is_meant else _reject(offer, "filtered", "not pinned")
+    failed = _failed_filters(offer, device, goal, wanted)
+    if failed:
+        return _reject(offer, "filtered", f"excluded by {', '.join(failed)}")
     if device is None:
         return None
-    failed = [
-        option
-        for option, given, accepted in (
+    if goal.in_datacenter and device.device_class in ("consumer", "laptop"):
+        return _reject(
+            offer, "licence", "the driver licence of consumer cards excludes data centres"
+        )
+    return None
+
+
+def _failed_filters(offer: Offer, device: Device | None, goal: Goal, wanted: set[str]) -> list[str]:
+    """Options that exclude an offer; where its device is not told apart, those of its place."""
+    place = (
+        ("--cloud", goal.clouds, _is_one(offer.cloud, goal.clouds)),
+        ("--region", goal.regions, _begins(offer.region, goal.regions)),
+    )
+    inside = (
+        ()
+        if device is None
+        else (
             ("--vendor", goal.vendors, _is_one(device.vendor, goal.vendors)),
-            ("--cloud", goal.clouds, _is_one(offer.cloud, goal.clouds)),
-            ("--region", goal.regions, _begins(offer.region, goal.regions)),
             (
                 "--device-class",
                 goal.device_classes,
@@ -238,15 +253,8 @@ def _filtered(
             ("--device", _device_names(goal), offer.device_name in wanted),
             ("--max-devices", (goal.max_devices,), offer.num_devices <= goal.max_devices),
         )
-        if given and not accepted
-    ]
-    if failed:
-        return _reject(offer, "filtered", f"excluded by {', '.join(failed)}")
-    if goal.in_datacenter and device.device_class in ("consumer", "laptop"):
-        return _reject(
-            offer, "licence", "the driver licence of consumer cards excludes data centres"
-        )
-    return None
+    )
+    return [option for option, given, accepted in (*place, *inside) if given and not accepted]
 
 
 def _unusable(

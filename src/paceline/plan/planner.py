@@ -22,6 +22,7 @@ from paceline.plan.goal import Goal, Work
 from paceline.plan.impossible import check_possible
 from paceline.plan.notes import choice_notes
 from paceline.plan.options import format_goal
+from paceline.plan.own_machines import OWN
 from paceline.plan.places import JOINED_BY, matches
 from paceline.plan.question import SearchOptions, resolve_question
 from paceline.plan.rejected import fates, rejected_groups, why_not_sentences
@@ -158,6 +159,8 @@ def _offers_named(catalog: Catalog, name: str) -> set[str]:
         if matches(offer, name) or offer.cloud.lower() == name.strip().lower()
     }
     machines = {machine.name.lower(): machine.name for machine in catalog.machines}
+    if name.strip().lower() == OWN and machines:
+        return set(machines.values())
     parts = [machines.get(part.strip().lower()) for part in name.split(JOINED_BY.strip())]
     own = {JOINED_BY.join(both) for both in permutations(filter(None, parts))}
     if by_offer or None not in parts:

@@ -10,6 +10,7 @@ import numpy as np
 from paceline.plan.chance import normal_quantile
 from paceline.plan.choices import place_of
 from paceline.plan.evaluation import objective_name
+from paceline.plan.own_machines import OWN
 from paceline.plan.pareto import Index
 from paceline.plan.place_table import BoolArray, num_devices
 from paceline.plan.places import Place, pinned_offers
@@ -68,6 +69,7 @@ class Fate:
         reason: As a sentence.
         wins_below_usd_per_hour: Price of one machine at which it would be first.
         usd_per_hour: Price that is known, old or not.
+        is_owned: Whether it is the user's own machine.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Fate:
     reason: str
     wins_below_usd_per_hour: float | None = None
     usd_per_hour: float | None = None
+    is_owned: bool = False
 
 
 def fates(search: Search, best: int | None) -> tuple[Fate, ...]:
@@ -86,6 +89,7 @@ def fates(search: Search, best: int | None) -> tuple[Fate, ...]:
             device=r.offer.device_name or r.offer.accelerator,
             kind=r.kind,
             reason=r.reason,
+            is_owned=r.offer.cloud == OWN,
         )
         for r in search.found.rejections
     ]
@@ -99,11 +103,27 @@ def fates(search: Search, best: int | None) -> tuple[Fate, ...]:
 
 
 def rejected_groups(all_fates: Sequence[Fate]) -> tuple[RejectedChoice, ...]:
-    """One line per reason."""
+    """One line per reason; first the user's own machines by name, if no filter left them out."""
+    owned: dict[tuple[str, str], list[Fate]] = {}
     groups: dict[str, list[Fate]] = {kind: [] for kind in _NOUNS}
     for fate in all_fates:
-        groups.setdefault(fate.kind, []).append(fate)
-    return tuple(_group(kind, members) for kind, members in groups.items() if members)
+        if fate.is_owned and fate.kind != "filtered":
+            owned.setdefault((fate.kind, fate.reason), []).append(fate)
+        else:
+            groups.setdefault(fate.kind, []).append(fate)
+    return (
+        *(_own_group(members) for members in owned.values()),
+        *(_group(kind, members) for kind, members in groups.items() if members),
+    )
+
+
+def _own_group(members: Sequence[Fate]) -> RejectedChoice:
+    return RejectedChoice(
+        name=f"your own {', '.join(fate.name for fate in members)}",
+        reason=members[0].reason,
+        kind=members[0].kind,
+        num_rejected=len(members),
+    )
 
 
 def _group(kind: str, members: Sequence[Fate]) -> RejectedChoice:
@@ -174,6 +194,7 @@ def _fate_of(search: Search, index: int, place: Place, row: int, best: int | Non
         reason=reason,
         usd_per_hour=place.usd_per_hour,
         wins_below_usd_per_hour=winning_price(search, index, best) if is_unpriced else None,
+        is_owned=place.is_owned,
     )
 
 

@@ -128,3 +128,43 @@ def test_prices_are_ranked_up_to_the_stated_age(days: int) -> None:
     ranked = [p for p in find_places(CATALOG, goal, today=TODAY).places if p.priced_on]
     fresh = [p for p in ranked if p.price_state == "fresh"]
     assert days == 30 or all((TODAY - p.priced_on).days <= days for p in fresh if p.priced_on)
+
+
+def test_all_own_machines_are_asked_after_at_once() -> None:
+    told = asked("own", deadline="30min")
+    assert any("RTX 3090" in one for one in told)
+    assert any("RTX 2080 Ti" in one for one in told)
+
+
+def test_a_plan_names_own_machines_below_the_line_first_and_says_what_they_lack() -> None:
+    goal = parse_goal({"cloud": "own,lambda", "max_devices": "8"})
+    found = make_plan(
+        load_workload("gpt2-xl"), goal, parse_work({"tokens": "1M"}), LAB, today=TODAY
+    )
+    lines = [one for one in found.rejected if one.name.startswith("your own")]
+    assert found.rejected[: len(lines)] == tuple(lines)
+    assert {"Lab", "old lab"} <= {one.name.removeprefix("your own ") for one in lines}
+    assert all("GB of" in one.reason for one in lines if "+" not in one.name)
+
+
+def test_a_machine_that_takes_too_little_is_never_said_to_fit_with_less_margin() -> None:
+    goal = parse_goal({"cloud": "own,lambda"})
+    told = why_not(
+        load_workload("llama-3-8b"), goal, parse_work({"tokens": "1M"}), LAB, "lab", today=TODAY
+    )
+    assert "needs" in told[0]
+    assert "less margin" not in told[0]
+
+
+def test_what_is_not_among_the_accepted_clouds_is_excluded_by_that_alone() -> None:
+    found = find_places(LAB, parse_goal({"cloud": "own"}), today=TODAY)
+    assert {one.kind for one in found.rejections} == {"filtered"}
+
+
+def test_of_two_machines_alike_the_other_is_said_to_cost_the_same() -> None:
+    twins = replace(
+        CATALOG, machines=tuple(machine(name, "GeForce RTX 3090") for name in ("one", "two"))
+    )
+    goal = parse_goal({"cloud": "own"})
+    found = make_plan(load_workload("mnist-cnn"), goal, Work(), twins, today=TODAY)
+    assert "two costs the same" in found.turns

@@ -1,0 +1,57 @@
+"""How much is scaled, and on whose machines: as plan reads both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline import plan, scale
+from paceline.app.scaling import Scaling
+
+DAY = "2026-11-20"
+LAB = """
+[[machines]]
+name = "lab"
+device = "RTX 3090"
+num_devices = 2
+num_cores = 16
+host_memory_bytes = 128e9
+"""
+
+
+def scaled(**options) -> Scaling:
+    found = scale("resnet50", counts=(1,), batch=64, as_of=DAY, **options)
+    assert isinstance(found, Scaling)
+    return found
+
+
+def test_time_and_cost_are_of_the_work_that_is_stated() -> None:
+    whole, half = (scaled(device="a100", samples="1M", epochs=n).curve.points[0] for n in (10, 5))
+    for of_whole, of_half in ((whole.time_s, half.time_s), (whole.cost_usd, half.cost_usd)):
+        assert of_half is not None
+        assert of_whole == pytest.approx(2 * of_half, rel=1e-3)
+
+
+def test_a_stated_job_is_no_assumption() -> None:
+    assert any("reference job" in one for one in scaled(device="a100").assumptions)
+    stated = scaled(device="a100", samples="1M", epochs=10)
+    assert not any("reference job" in one for one in stated.assumptions)
+
+
+def test_an_own_machine_is_scaled_at_the_pace_that_plan_gives_it(tmp_path: Path) -> None:
+    facts = tmp_path / "lab.toml"
+    facts.write_text(LAB, encoding="utf-8")
+    curve = scale(
+        "resnet50", offer="Lab", counts=(2,), batch=64, samples="1M", epochs=10, as_of=DAY,
+        facts=(facts,), compiler="compiled",
+    )  # fmt: skip
+    assert isinstance(curve, Scaling)
+    choice = plan(
+        "resnet50", cloud="own", pin=["offer=lab", "batch=64", "strategy=dp2"], samples="1M",
+        epochs=10, as_of=DAY, facts=(facts,), data="ready",
+    ).choices[0]  # fmt: skip
+    assert choice.time_s is not None
+    assert choice.cost_usd is not None
+    assert curve.curve.points[0].time_s == pytest.approx(choice.time_s.mid, rel=0.01)
+    assert curve.curve.points[0].cost_usd == pytest.approx(choice.cost_usd.mid, rel=0.01)
