@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
+from paceline.report.texts import sample_unit_of
 
 Row = Mapping[str, object]
 Layer = dict[str, object]
@@ -47,7 +48,7 @@ def throughput_chart(rows: Sequence[LedgerRow]) -> Chart | None:
     Args:
         rows: Cells of one model and setting.
     """
-    unit = _unit([row.record for row in rows])
+    unit = sample_unit_of(row.record for row in rows)
     points = [_throughput_point(row) for row in rows if row.record.samples_per_s]
     if not points:
         return None
@@ -165,7 +166,7 @@ def stacks_chart(records: Sequence[Record]) -> Chart:
         "mark": {"type": "bar", "cornerRadiusEnd": 2, "tooltip": True},
         "encoding": {
             "y": {"field": "stack", "type": "nominal", "title": None, "sort": "-x"},
-            "x": quantity("rate", f"{_unit(records)} per second"),
+            "x": quantity("rate", f"{sample_unit_of(records)} per second"),
             "yOffset": {"field": "batch", "sort": None},
             "color": {"field": "batch", "type": "nominal", "title": None, "sort": None},
         },
@@ -253,10 +254,6 @@ def _first_edges(edges: Sequence[Row]) -> list[Row]:
     for edge in sorted(edges, key=lambda e: float(str(e["batch"]))):
         first.setdefault(edge["devices"], edge)
     return list(first.values())
-
-
-def _unit(records: Sequence[Record]) -> str:
-    return next((r.sample_unit for r in records if r.sample_unit), "samples")
 
 
 def _line(points: Sequence[Row], x: str, y_field: str, *, x_log: bool, y: str) -> Layer:

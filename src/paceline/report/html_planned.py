@@ -18,7 +18,14 @@ from paceline.report.figures import (
     usd_range,
 )
 from paceline.report.html import Page, Section
-from paceline.report.plans import asked_columns, choice_table, how, machine_name, workload_line
+from paceline.report.plans import (
+    asked_columns,
+    choice_table,
+    how,
+    machine_name,
+    rejection_text,
+    workload_line,
+)
 from paceline.report.predictions import batch_table
 from paceline.report.traces import TracedPasses, op_table, owner_table, remedy_table
 from paceline.units import format_bytes, format_count, format_duration, format_usd
@@ -33,7 +40,7 @@ def plan_page(plan: PlanFile) -> Page:
         Section(title="Assumptions", lines=plan.assumptions),
         _choices_section(plan),
         Section(title="Why", lines=(*plan.why, *plan.turns, plan.rent_or_buy)),
-        Section(title="Left out", lines=_left_out(plan)),
+        Section(title="Left out", lines=tuple(rejection_text(one) for one in plan.rejected)),
     )
     return Page(
         title=workload_line(plan.workload),
@@ -165,15 +172,6 @@ def _trace_tiles(one: PassBreakdown) -> tuple[tuple[str, str], ...]:
     if one.device_s is not None:
         tiles.append((format_duration(one.device_s), f"busy on {one.device}"))
     return tuple(tiles)
-
-
-def _left_out(plan: PlanFile) -> tuple[str, ...]:
-    lines = []
-    for one in plan.rejected:
-        price = one.wins_below_usd_per_hour
-        would_win = "" if price is None else f"; would win below {format_usd(price)} USD/h"
-        lines.append(f"{one.name}: {one.reason}{would_win}")
-    return tuple(lines)
 
 
 def _plan_sources(plan: PlanFile) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from paceline.report.plans import (
     choice_table,
     how_in_full,
     machine_name,
+    rejection_text,
     workload_line,
 )
 from paceline.report.tables import Column, Table, markdown_table
@@ -134,10 +135,7 @@ def _price_table(choices: Sequence[PlannedChoice]) -> Table:
 
 
 def _left_out(rejected: Sequence[RejectedChoice]) -> Iterable[str]:
-    for choice in rejected[:_NUM_REJECTED_SHOWN]:
-        price = choice.wins_below_usd_per_hour
-        would_win = "" if price is None else f"; would win below {format_usd(price)} USD/h"
-        yield f"{choice.name}: {choice.reason}{would_win}"
+    yield from (rejection_text(choice) for choice in rejected[:_NUM_REJECTED_SHOWN])
     hidden = sum(choice.num_rejected for choice in rejected[_NUM_REJECTED_SHOWN:])
     if hidden:
         yield f"{hidden} more"

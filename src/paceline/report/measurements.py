@@ -10,6 +10,7 @@ from paceline.measurements.ledger import LedgerRow
 from paceline.measurements.records import Record
 from paceline.measurements.statistics import relative_spread
 from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.report.texts import sample_unit_of
 from paceline.units import format_bytes, format_percent, format_significant
 
 _OUTCOME_WORDS = {
@@ -135,7 +136,7 @@ def series_table(rows: Sequence[LedgerRow]) -> Table:
     columns = [
         Column(title="batch", is_number=True), Column(title="devices", is_number=True),
         Column(title="ms/step", is_number=True), Column(title="± %", is_number=True, drop_order=3),
-        Column(title=f"{_unit(rows)}/s", is_number=True),
+        Column(title=f"{sample_unit_of(row.record for row in rows)}/s", is_number=True),
         Column(title="speed-up", is_number=True), Column(title="memory", is_number=True),
         Column(title="busy", is_number=True, drop_order=2),
         Column(title="J/step", is_number=True, drop_order=1),
@@ -160,10 +161,6 @@ def _without_empty(table: Table) -> Table:
         columns=tuple(table.columns[i] for i in kept),
         rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
     )
-
-
-def _unit(rows: Sequence[LedgerRow]) -> str:
-    return next((r.record.sample_unit for r in rows if r.record.sample_unit), "samples")
 
 
 def _series_row(

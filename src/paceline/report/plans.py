@@ -211,14 +211,15 @@ def how_in_full(choice: PlannedChoice) -> str:
 
 
 def _below_the_line(rejected: Sequence[RejectedChoice]) -> tuple[str, ...]:
-    shown = [_rejection(choice) for choice in rejected[:_NUM_REJECTED_SHOWN]]
+    shown = [rejection_text(choice) for choice in rejected[:_NUM_REJECTED_SHOWN]]
     hidden = sum(choice.num_rejected for choice in rejected[_NUM_REJECTED_SHOWN:])
     if hidden:
         shown.append(f"{hidden} more (all with --json, one with --why-not NAME)")
     return tuple(shown)
 
 
-def _rejection(choice: RejectedChoice) -> str:
+def rejection_text(choice: RejectedChoice) -> str:
+    """Why a choice stands below the line, and the price at which it would not, if there is one."""
     if choice.wins_below_usd_per_hour is None:
         return f"{choice.name}: {choice.reason}"
     price = format_usd(choice.wins_below_usd_per_hour)

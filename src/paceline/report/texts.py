@@ -1,9 +1,11 @@
-"""Sentences on a terminal: wrapped, behind a label that is printed once."""
+"""Words that tables, charts and pages share, and sentences wrapped behind a label."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
+
+from paceline.measurements.records import Record
 
 
 def labelled(label: str, sentences: Iterable[str], width: int) -> list[str]:
@@ -23,3 +25,8 @@ def labelled(label: str, sentences: Iterable[str], width: int) -> list[str]:
             break_on_hyphens=False,
         )
     return lines
+
+
+def sample_unit_of(records: Iterable[Record]) -> str:
+    """What the throughput of these records counts; ``samples`` where none says."""
+    return next((record.sample_unit for record in records if record.sample_unit), "samples")
