@@ -46,6 +46,7 @@ def test_each_figure_is_at_least_the_one_before(memory, platform):
     assert (live <= allocated).all()
     assert (allocated <= reserved).all()
     assert (reserved < mid).all()
+    assert (live + process_memory(platform).context_low_bytes <= low).all()
     assert (low <= mid).all()
     assert (mid < high).all()
 

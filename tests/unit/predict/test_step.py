@@ -1,10 +1,13 @@
 """Laws of a predicted step: limits, monotony, abstaining, and one number by two roads."""
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
 from paceline.dtypes import DType
 from paceline.predict import Bound, DeviceTable, Points, abstentions, predict_pass
+from paceline.predict.calibration import builtin_calibration
 from paceline.trace import load_workload, lower
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import Phase
@@ -98,6 +101,32 @@ def test_the_interval_holds_the_middle_and_widens_with_ignorance():
     assert (answer.low_s < answer.mid_s).all()
     assert (answer.mid_s < answer.high_s).all()
     assert answer.log_sigma[1, 0] > answer.log_sigma[0, 0]
+
+
+def test_four_of_five_steps_of_a_log_normal_lie_in_the_interval():
+    answer = predict(BIG, [device()], 1, 16)
+    tenth = NormalDist().inv_cdf(0.9) * answer.log_sigma
+    assert np.log(answer.high_s / answer.mid_s) == pytest.approx(tenth, rel=1e-3)
+    assert np.log(answer.mid_s / answer.low_s) == pytest.approx(tenth, rel=1e-3)
+
+
+def test_launching_binds_where_the_device_idles_for_over_a_fifth_of_the_step():
+    work = lowered(stream(2**14, count=400))
+    answer = predict(work, [device()], *(2**power for power in range(13)))
+    is_idle = answer.device_s < 0.8 * answer.mid_s
+    assert is_idle.any()
+    assert not is_idle.all()
+    assert np.array_equal(answer.bound == Bound.LAUNCH, is_idle)
+
+
+def test_ops_of_backward_are_dispatched_in_the_time_of_autograds_thread():
+    forward_s, backward_s = (
+        predict(lowered(stream(64, count=100, phase=phase)), [device()], 1).host_s[0, 0]
+        for phase in (Phase.FORWARD, Phase.BACKWARD)
+    )
+    fitted = builtin_calibration().constants["host"]["per_kernel_s"]["torch"]["eager"]
+    assert fitted["forward"] != fitted["backward"]
+    assert forward_s / backward_s == pytest.approx(fitted["forward"] / fitted["backward"])
 
 
 @pytest.mark.parametrize(
