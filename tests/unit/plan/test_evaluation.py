@@ -109,10 +109,10 @@ def test_a_minimum_rental_is_paid_in_full():
 def test_a_spot_job_costs_what_the_price_of_a_job_says():
     frac = 0.3
     places = made_places(
-        interruption_frac_per_month=np.array([frac]), wait_s=np.array([600.0]),
+        interruption_frac_per_month=np.array([frac]), wait_s=np.array([500_000.0]),
         setup_s=np.array([600.0]),
     )  # fmt: skip
-    saving = Checkpointing(save_s=20.0, restart_s=600.0)
+    saving = Checkpointing(save_s=200.0, restart_s=600.0)
     amount = Amount(items_per_epoch=10_000_000, num_epochs=3.0, samples_per_item=1.0)
     candidates, _, figures = evaluated(amount, places=places, checkpointing=saving)
     for row in range(len(candidates)):
@@ -121,12 +121,36 @@ def test_a_spot_job_costs_what_the_price_of_a_job_says():
         price = price_job(
             JobDemand(run_s=work_s, num_nodes=nodes, setup_s=600.0, checkpointing=saving),
             RentalTerms(
-                term="spot", usd_per_hour=1.0, wait_s=600.0,
+                term="spot", usd_per_hour=1.0, wait_s=500_000.0,
                 interruption_frac_per_month=(frac, frac, frac),
             ),
         )  # fmt: skip
         assert math.isclose(figures.cost_usd[row], price.total_usd.mid, rel_tol=0.005)
         assert math.isclose(figures.time_s[row], price.wall_s, rel_tol=0.005)
+
+
+def test_a_million_at_spot_costs_its_share_of_a_job_without_set_up() -> None:
+    places = made_places(interruption_frac_per_month=np.array([0.3]), wait_s=np.array([600.0]))
+    saving = Checkpointing(save_s=2000.0, restart_s=600.0)
+    amount = Amount(items_per_epoch=10_000_000, num_epochs=3.0, samples_per_item=1.0)
+    _, _, figures = evaluated(amount, places=places, checkpointing=saving)
+    samples = figures.samples_per_s * figures.num_steps * figures.step_s
+    assert np.allclose(figures.usd_per_million, 1e6 * figures.cost_usd / samples, rtol=1e-5)
+    _, _, certain = evaluated(amount)
+    assert (figures.usd_per_million > 1.01 * certain.usd_per_million).all()
+
+
+def test_a_step_that_waits_for_its_input_takes_what_that_takes_and_is_less_sure() -> None:
+    rate = 2.0
+    places = made_places(input_samples_per_s=np.array([rate]))
+    candidates, _, starved = evaluated(places=places, log_sigma=0.01)
+    _, _, fed = evaluated(log_sigma=0.01)
+    waits = starved.starved_s > 0
+    assert waits.any()
+    machines = candidates.num_nodes[waits]
+    assert np.allclose(starved.samples_per_s[waits], rate * machines, rtol=1e-12)
+    assert (starved.log_sigma[waits] > 2 * fed.log_sigma[waits]).all()
+    assert np.array_equal(starved.log_sigma[~waits], fed.log_sigma[~waits])
 
 
 def test_without_an_amount_there_are_rates_only():
