@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, answer_of, say
+
+if TYPE_CHECKING:
+    from paceline.measurements.ledger import LedgerRow
 
 
 def register(app: Commands) -> None:
@@ -68,10 +71,10 @@ def measure(
         on_progress=Talker(sys.stderr),
         batch=None if batch == "max" else common.whole_numbers(batch, "batch"),
         devices=common.whole_numbers(devices, "number of devices"),
-        mode=common_words(mode),
-        precision=common_words(precision),
-        compiler=common_words(compiler),
-        stack=common_words(stack or ""),
+        mode=_words(mode),
+        precision=_words(precision),
+        compiler=_words(compiler),
+        stack=_words(stack or ""),
         python=python,
         device=device,
         threads=threads,
@@ -180,19 +183,18 @@ def stacks_remove(
         print(f"{name}: {'removed' if was_there else 'was not there'}")
 
 
-def common_words(text: str) -> tuple[str, ...]:
+def _words(text: str) -> tuple[str, ...]:
     """Words with commas between.
 
-    >>> common_words("torch, jax")
+    >>> _words("torch, jax")
     ('torch', 'jax')
     """
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _measured_answer(rows: object) -> Answer:
+def _measured_answer(rows: tuple[LedgerRow, ...]) -> Answer:
     from paceline.report import measurements as report
 
-    assert isinstance(rows, tuple)
     return Answer(
         kind="measurements",
         value=rows,

@@ -91,12 +91,12 @@ def _job(search: Search, row: int) -> list[TracedFigure]:
     ]  # fmt: skip
 
 
-def _price(search: Search, row: int, price: float) -> TracedFigure:
+def _price(search: Search, row: int, usd_per_hour: float) -> TracedFigure:
     place = place_of(search, row)
     dated = f", seen {place.priced_on}" if place.priced_on else ""
     machines = int(search.candidates.num_nodes[row])
     source = f"{machines} × {place.offer.name}{dated}: {place.offer.source.text}"
-    return _fact("usd_per_hour", price, f"{format_usd(price)} USD/h", source)
+    return _fact("usd_per_hour", usd_per_hour, f"{format_usd(usd_per_hour)} USD/h", source)
 
 
 def _interruptions(search: Search, row: int) -> list[TracedFigure]:

@@ -46,13 +46,13 @@ def cost_text(search: Search, row: int) -> str:
     return cost_value_text(search, float(search.evaluation.pareto_cost[row]))
 
 
-def cost_value_text(search: Search, cost: float) -> str:
+def cost_value_text(search: Search, usd: float) -> str:
     """A cost with its unit: of the job, per hour of serving, or per million samples."""
     if search.job.amount.samples_per_s is not None:
-        return f"{format_usd(cost)} USD/h"
+        return f"{format_usd(usd)} USD/h"
     if search.job.amount.items_per_epoch is not None:
-        return f"{format_usd(cost)} USD"
-    return f"{format_usd(cost)} USD per million {search.workload.sample_unit}"
+        return f"{format_usd(usd)} USD"
+    return f"{format_usd(usd)} USD per million {search.workload.sample_unit}"
 
 
 def speed_text(search: Search, row: int) -> str:

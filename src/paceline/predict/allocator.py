@@ -51,11 +51,19 @@ class _OutOfMemoryError(Exception):
 class _Block:
     """Part of a segment; neighbours in the same segment are linked."""
 
-    size: int
+    size_bytes: int
     address: int
     previous: _Block | None = None
     following: _Block | None = None
     is_free: bool = True
+
+    def absorb_following(self) -> None:
+        """The neighbour behind becomes a part of this block."""
+        assert self.following is not None
+        self.size_bytes += self.following.size_bytes
+        self.following = self.following.following
+        if self.following:
+            self.following.previous = self
 
 
 @dataclass(slots=True, eq=False)
@@ -69,18 +77,18 @@ class _Pool:
     def add(self, block: _Block) -> None:
         """A block becomes free."""
         block.is_free = True
-        bisect.insort(self.keys, (block.size, block.address))
+        bisect.insort(self.keys, (block.size_bytes, block.address))
         self.blocks[block.address] = block
 
     def remove(self, block: _Block) -> None:
         """A free block is in use."""
         block.is_free = False
-        del self.keys[bisect.bisect_left(self.keys, (block.size, block.address))]
+        del self.keys[bisect.bisect_left(self.keys, (block.size_bytes, block.address))]
         del self.blocks[block.address]
 
-    def best_fit(self, size: int) -> _Block | None:
-        """The smallest free block of at least ``size`` bytes, at the lowest address."""
-        place = bisect.bisect_left(self.keys, (size, -1))
+    def best_fit(self, size_bytes: int) -> _Block | None:
+        """The smallest free block of at least ``size_bytes``, at the lowest address."""
+        place = bisect.bisect_left(self.keys, (size_bytes, -1))
         return self.blocks[self.keys[place][1]] if place < len(self.keys) else None
 
     def splits(self, remaining: int) -> bool:
@@ -95,52 +103,50 @@ class _Allocator:
         self._pools = {True: _Pool(is_small=True), False: _Pool(is_small=False)}
         self._next_address = 0
         self._capacity_bytes = capacity_bytes
-        self.allocated = self.reserved = self.peak = self.peak_reserved = 0
+        self.allocated_bytes = self.peak_bytes = 0
+        self.reserved_bytes = self.peak_reserved_bytes = 0
 
     def take(self, num_bytes: int) -> _Block:
         """Allocate a tensor."""
-        size = _round_up(max(num_bytes, 1), _ROUND)
-        pool = self._pools[size <= _SMALL_LIMIT]
-        block = pool.best_fit(size) or self._new_segment(pool, size)
+        size_bytes = _round_up(max(num_bytes, 1), _ROUND)
+        pool = self._pools[size_bytes <= _SMALL_LIMIT]
+        block = pool.best_fit(size_bytes) or self._new_segment(pool, size_bytes)
         pool.remove(block)
-        if pool.splits(block.size - size):
-            rest = _Block(block.size - size, block.address + size, block, block.following)
+        left_bytes = block.size_bytes - size_bytes
+        if pool.splits(left_bytes):
+            rest = _Block(left_bytes, block.address + size_bytes, block, block.following)
             if rest.following:
                 rest.following.previous = rest
-            block.size, block.following = size, rest
+            block.size_bytes, block.following = size_bytes, rest
             pool.add(rest)
-        self.allocated += block.size
-        self.peak = max(self.peak, self.allocated)
+        self.allocated_bytes += block.size_bytes
+        self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
         return block
 
     def give_back(self, block: _Block, num_bytes: int) -> None:
         """Free the tensor of ``num_bytes`` that a block holds, and join it with free neighbours."""
         pool = self._pools[_round_up(max(num_bytes, 1), _ROUND) <= _SMALL_LIMIT]
-        self.allocated -= block.size
+        self.allocated_bytes -= block.size_bytes
         before, after = block.previous, block.following
         if after is not None and after.is_free:
             pool.remove(after)
-            block.size, block.following = block.size + after.size, after.following
-            if block.following:
-                block.following.previous = block
+            block.absorb_following()
         if before is not None and before.is_free:
             pool.remove(before)
-            before.size, before.following = before.size + block.size, block.following
-            if before.following:
-                before.following.previous = before
+            before.absorb_following()
             block = before
         pool.add(block)
 
-    def _new_segment(self, pool: _Pool, size: int) -> _Block:
-        segment = _segment_bytes(size)
-        if self.reserved + segment > self._capacity_bytes:
+    def _new_segment(self, pool: _Pool, size_bytes: int) -> _Block:
+        segment_bytes = _segment_bytes(size_bytes)
+        if self.reserved_bytes + segment_bytes > self._capacity_bytes:
             self._release_free_segments()
-        if self.reserved + segment > self._capacity_bytes:
+        if self.reserved_bytes + segment_bytes > self._capacity_bytes:
             raise _OutOfMemoryError
-        block = _Block(segment, self._next_address)
-        self._next_address += segment + _ROUND
-        self.reserved += segment
-        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        block = _Block(segment_bytes, self._next_address)
+        self._next_address += segment_bytes + _ROUND
+        self.reserved_bytes += segment_bytes
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         pool.add(block)
         return block
 
@@ -149,7 +155,7 @@ class _Allocator:
             whole = [b for b in pool.blocks.values() if b.previous is None and b.following is None]
             for block in whole:
                 pool.remove(block)
-                self.reserved -= block.size
+                self.reserved_bytes -= block.size_bytes
 
 
 def replay(
@@ -180,8 +186,8 @@ def replay(
     except _OutOfMemoryError:
         fits = False
     return ReplayedPeak(
-        allocated_bytes=float(allocator.peak),
-        reserved_bytes=float(allocator.peak_reserved),
+        allocated_bytes=float(allocator.peak_bytes),
+        reserved_bytes=float(allocator.peak_reserved_bytes),
         fits=fits,
     )
 
@@ -211,8 +217,10 @@ def _round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def _segment_bytes(size: int) -> int:
-    """Bytes of the segment that serves a request of ``size`` rounded bytes."""
-    if size <= _SMALL_LIMIT:
+def _segment_bytes(size_bytes: int) -> int:
+    """Bytes of the segment that serves a request of so many rounded bytes."""
+    if size_bytes <= _SMALL_LIMIT:
         return _SMALL_SEGMENT
-    return _LARGE_SEGMENT if size < _OWN_SEGMENT_FROM else _round_up(size, _LARGE_ROUND)
+    if size_bytes < _OWN_SEGMENT_FROM:
+        return _LARGE_SEGMENT
+    return _round_up(size_bytes, _LARGE_ROUND)

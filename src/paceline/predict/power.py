@@ -157,8 +157,8 @@ def use_of(
 
 def mean_power_w(devices: DeviceTable, use: Use) -> FloatArray:
     """Mean board power of a step; NaN where the board power is unknown."""
-    power: FloatArray = devices.tdp_w[:, None] * power_frac(use, power_law())
-    return power
+    power_w: FloatArray = devices.tdp_w[:, None] * power_frac(use, power_law())
+    return power_w
 
 
 def slowdown_under_limit(power_w: float, limit_w: float, calibration: Calibration) -> float:
