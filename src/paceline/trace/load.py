@@ -124,6 +124,8 @@ def workload_from_report(
 ) -> Workload:
     """The workload that a worker's report describes."""
     facts, kind = zoo_facts().get(entry), str(report["kind"])
+    if kind not in _UNITS:
+        raise UnknownNameError.from_name("kind of model", kind, _UNITS)
     traced = [_pass(one, entry, optimizer) for one in report["passes"]]
     graphs = with_resident_states([one.graph for one in traced])
     passes = tuple(replace(one, graph=g) for one, g in zip(traced, graphs, strict=True))
@@ -138,12 +140,17 @@ def workload_from_report(
         sample_bytes=_sample_bytes(report, graphs[0], default_seq),
         num_parameters=int(report["num_parameters"]),
         optimizer=optimizer if task == "train" else None,
-        input_description=str(report["input"]),
+        input_description=_described(str(report["input"]), default_seq),
         max_global_batch=facts.max_global_batch if facts and task == "train" else None,
         reference_job=facts.jobs.get(task) if facts else None,
         shortest_seq=max((int(one.get("shortest") or 1) for one in report["passes"]), default=1),
         source=facts.source if facts else f"traced from `{entry}` with torch {report['torch']}",
     )
+
+
+def _described(reported: str, default_seq: int) -> str:
+    """The input in words; inputs of the user's own that have no length are no tokens."""
+    return "" if reported == "tokens" and default_seq == 1 else reported
 
 
 def _title(entry: str, taken: str) -> str:

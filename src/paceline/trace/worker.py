@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -214,14 +215,38 @@ def reported_error(
             "model", names["name"], names["known"], command=_LISTS.get(scheme, _LISTS[""])
         )
     if kind == "raised":
+        details = str(event.get("details", ""))
         return WorkerError(
             f"`{entry}` failed in `{interpreter}`: {message}",
-            hint=_READS_VALUES if "meta tensor" in message.lower() else _RAISED,
-            details=str(event.get("details", "")),
+            hint=_hint_of(message, details),
+            details=_from_the_users_code_on(details),
         )
     return InvalidInputError(f"`{entry}`: {message}", hint=_HINTS.get(str(kind), _HINTS[""]))
 
 
+def _hint_of(message: str, traceback: str) -> str:
+    if "meta tensor" in message.lower():
+        return _READS_VALUES
+    is_ours = [file.startswith(str(_WORKERS)) for file in _FRAME.findall(traceback)]
+    return _CALLS if message.startswith("TypeError") and is_ours[-1:] == [True] else _RAISED
+
+
+def _from_the_users_code_on(traceback: str) -> str:
+    """A traceback without the frames of the worker that led to the user's code, or to its call."""
+    frames = list(_FRAME.finditer(traceback))
+    if not frames:
+        return traceback
+    foreign = (frame for frame in frames if not frame[1].startswith(str(_WORKERS)))
+    first = next(foreign, frames[-1])
+    return traceback[: frames[0].start()] + traceback[first.start() :]
+
+
+_FRAME = re.compile(r'^  File "([^"]+)"', re.MULTILINE)
+_CALLS = (
+    "of a workload, `inputs(batch)` or `inputs(batch, length)` is called, then "
+    "`step(model, inputs)`, or the model with `loss(output, inputs)`, where `inputs` is what the "
+    "first returned"
+)
 _RAISED = "the traceback above is your model's own; correct it, or its inputs"
 _READS_VALUES = (
     "the traceback above shows where it reads values that a trace has not (whole numbers, truth "
