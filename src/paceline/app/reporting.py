@@ -98,8 +98,7 @@ def _model_page(
         )
     found = find_device(load_catalog(), device)
     wanted = find_precision(precision or "bf16")
-    keys = (wanted.peak_key, *wanted.fallback_peak_keys)
-    flop_per_s = next((p for k in keys if (p := found.peak_flop_per_s.get(k))), None)
+    flop_per_s = found.dense_peak_flop_per_s(wanted)
     if flop_per_s is None or found.memory_bytes_per_s is None:
         raise MissingFactError(
             f"the peaks of `{found.name}` are not known", hint="choose another device"

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
 
+from paceline.dtypes import Precision
+
 DeviceKind = Literal["gpu", "tpu", "npu", "cpu"]
 DeviceClass = Literal["consumer", "workstation", "datacenter", "edge", "laptop", "cpu"]
 Confidence = Literal["checked", "read", "recalled", "user"]
@@ -71,6 +73,8 @@ class Device:
         usable_memory_bytes: What software sees as total capacity, where reported. Chips are
             binary and error correction takes a part, so it lies up to 8 % off ``memory_bytes``.
         base_clock_hz: Clock that the vendor promises under any load.
+        same_chip_as: Family of another name whose measurements hold for it: the same chip, sold
+            with other links, another host or a few multiprocessors less.
     """
 
     name: str
@@ -104,11 +108,18 @@ class Device:
     checked_fields: tuple[str, ...] = ()
     usable_memory_bytes: float | None = None
     base_clock_hz: float | None = None
+    same_chip_as: str | None = None
 
     @property
     def capacity_bytes(self) -> float | None:
         """Memory that software can fill: as reported, else as marketed."""
         return self.usable_memory_bytes or self.memory_bytes
+
+    def dense_peak_flop_per_s(self, precision: Precision) -> float | None:
+        """Dense peak of the units that compute in a precision; None where none is known."""
+        keys = (precision.peak_key, *precision.fallback_peak_keys)
+        peaks = self.peak_flop_per_s
+        return next((peaks[key] for key in keys if key in peaks), None)
 
     def with_memory(self, memory_bytes: float | None) -> Device:
         """The same device with other memory, all of which software can fill."""

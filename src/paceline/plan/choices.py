@@ -211,8 +211,7 @@ def mfu_frac(search: Search, row: int) -> float | None:
     configuration, _, batch = cell_of(search, row)
     device = place_of(search, row).device
     precision = find_precision(search.forecast.configurations[configuration].precision)
-    keys = (precision.peak_key, *precision.fallback_peak_keys)
-    peak = next((device.peak_flop_per_s[k] for k in keys if k in device.peak_flop_per_s), None)
+    peak = device.dense_peak_flop_per_s(precision)
     if peak is None or place_of(search, row).parts:
         return None
     forecast = search.forecast

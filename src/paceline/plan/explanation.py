@@ -24,6 +24,8 @@ from paceline.units import (
     format_usd,
 )
 
+_UNKNOWN = "unknown"
+
 
 def explanation(search: Search, row: int) -> tuple[TracedFigure, ...]:
     """The figures of a candidate, results first, facts last.
@@ -316,14 +318,14 @@ def _facts(search: Search, row: int) -> list[TracedFigure]:
     """What the device can do."""
     device = place_of(search, row).device
     name = search.forecast.configurations[cell_of(search, row)[0]].precision
-    precision = find_precision(name)
-    keys = (precision.peak_key, *precision.fallback_peak_keys)
-    peak = next((device.peak_flop_per_s[k] for k in keys if k in device.peak_flop_per_s), None)
+    peak = device.dense_peak_flop_per_s(find_precision(name))
     bandwidth = device.memory_bytes_per_s
+    peak_words = _UNKNOWN if peak is None else f"{format_count(peak)}FLOP/s dense {name}"
+    bandwidth_words = _UNKNOWN if bandwidth is None else f"{format_bytes(bandwidth)}/s"
     source = _device_sources(device)
     return [
-        _fact("peak_flop_per_s", peak, f"{format_count(peak or 0.0)}FLOP/s dense {name}", source),
-        _fact("memory_bytes_per_s", bandwidth, f"{format_bytes(bandwidth or 0.0)}/s", source),
+        _fact("peak_flop_per_s", peak, peak_words, source),
+        _fact("memory_bytes_per_s", bandwidth, bandwidth_words, source),
     ]
 
 
