@@ -173,14 +173,14 @@ def _divides(degree: int, counts: set[int]) -> bool:
 
 def _window(question: Question, found: PlaceSearch, devices: Sequence[Device]) -> BatchWindow:
     goal, options = question.goal, question.options
-    memory: dict[str, list[float]] = {device.name: [] for device in devices}
+    room_bytes: dict[str, list[float]] = {device.name: [] for device in devices}
     for place in found.places:
-        memory[place.device.name].append(place_memory_bytes(place) or 0.0)
+        room_bytes[place.device.name].append(place_memory_bytes(place) or 0.0)
     limit = question.workload.max_global_batch or options.max_batch
     is_free = question.is_training and goal.global_batch is None and "batch" not in goal.pins
     return BatchWindow(
-        least_bytes=np.array([min(memory[d.name]) for d in devices]),
-        most_bytes=np.array([max(memory[d.name]) for d in devices]),
+        least_bytes=np.array([min(room_bytes[d.name]) for d in devices]),
+        most_bytes=np.array([max(room_bytes[d.name]) for d in devices]),
         memory_z=normal_quantile(goal.memory_confidence),
         num_largest=options.num_largest_batches if is_free else None,
         least_batch=max(limit // goal.max_devices, 1),
@@ -190,11 +190,11 @@ def _window(question: Question, found: PlaceSearch, devices: Sequence[Device]) -
 def _tight_devices(plain: Forecast, devices: Sequence[Device], goal: Goal) -> frozenset[int]:
     """Rows of devices on which so few items fit that recomputing activations competes."""
     is_cpu = np.array([device.kind == "cpu" for device in devices])
-    capacity = np.where(is_cpu, np.inf, [device.memory_bytes or 0.0 for device in devices])
+    capacity_bytes = np.where(is_cpu, np.inf, [d.capacity_bytes or 0.0 for d in devices])
     needed = plain.memory_mid_bytes * np.exp(
         normal_quantile(goal.memory_confidence) * plain.memory_log_sigma
     )
-    fits = (needed <= capacity[None, :, None]).any(axis=0)
+    fits = (needed <= capacity_bytes[None, :, None]).any(axis=0)
     largest = np.max(np.where(fits, plain.batch[None, :], 0.0), axis=1, initial=0.0)
     roomy = min(_ROOMY_BATCH, plain.batch[-1])
     return frozenset(np.flatnonzero(largest < roomy).tolist())

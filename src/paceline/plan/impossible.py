@@ -93,9 +93,9 @@ def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
             hint="leave one out; devices × batch × accumulation steps make the global batch",
         )
     least = float(np.nanmin(memory))
-    largest = max(search.devices, key=lambda d: d.memory_bytes or 0.0)
+    largest = max(search.devices, key=lambda d: d.capacity_bytes or 0.0)
     batch = int(search.forecast.batch[0])
-    capacity = format_bytes(largest.memory_bytes or 0.0)
+    capacity = format_bytes(largest.capacity_bytes or 0.0)
     row = np.unravel_index(np.nanargmin(memory), memory.shape)[0]
     saved = savings_sentence(
         search.workload,
