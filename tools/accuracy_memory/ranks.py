@@ -11,7 +11,7 @@ from paceline.catalog import Catalog, find_device
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
-from paceline.parallel.rank_program import state_bytes
+from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph
@@ -81,7 +81,7 @@ def rank_memory(costs: BlockCosts, job: Job, catalog: Catalog) -> StrategyEvalua
         checkpointing=job.configuration().checkpointing,
         costs=costs,
     )
-    state = state_bytes("half-weights", job.configuration())
+    state = state_bytes("half-weights", job.configuration(), ADAM)
     return evaluate_strategies(_table(job), [variant], fabric, state)
 
 

@@ -17,7 +17,7 @@ from paceline.catalog.entities import Link, Source
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
-from paceline.parallel.rank_program import state_bytes
+from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.trace import Configuration, Graph
@@ -137,7 +137,7 @@ class Simulator:
             point=_one(int(np.flatnonzero(run.microbatch == MICROBATCHES)[0])),
             sharding=_one(run.sharding), shards=_one(0),
         )  # fmt: skip
-        state = state_bytes("half-weights", configuration)
+        state = state_bytes("half-weights", configuration, ADAM)
         found = evaluate_strategies(table, [variant], fabric, state)
         return dataclasses.replace(found, step_s=found.step_s + site.step_s)
 

@@ -26,8 +26,6 @@ FIT_STEPS = (0.2, 0.2, 0.04, 5e-4, 4e-3)
 NUM_FIT_STEPS = 400
 #: Log of a factor that leaves nothing.
 _NOTHING = -30.0
-#: A pace of the host beside which nothing else counts.
-_SLOW = 1e6
 
 
 def vtrain_run(row: Any) -> Run:
@@ -64,7 +62,7 @@ class FastFit:
         """
         run, costs = vtrain_run(row), []
         for shift, forward, backward in (
-            (_NOTHING, 0.0, 0.0), (0.0, 0.0, 0.0), (_NOTHING, _SLOW, 0.0), (_NOTHING, 0.0, _SLOW)
+            (_NOTHING, 0.0, 0.0), (0.0, 0.0, 0.0), (_NOTHING, 1.0, 0.0), (_NOTHING, 0.0, 1.0)
         ):  # fmt: skip
             site = dataclasses.replace(
                 VTRAIN, device_shift=shift, host_forward=forward, host_backward=backward
@@ -79,12 +77,17 @@ class FastFit:
         return float(np.abs(np.array(predicted) / (self.rows.measured_iter_ms / 1e3) - 1).mean())
 
     def _step_s(self, run: Run, parts: Sequence[BlockCosts], site: Site) -> float:
-        seconds = {}
+        seconds: dict[str, Any] = {}
         for name in ("forward_s", "backward_s"):
-            called, with_device, by_forward, by_backward = (getattr(costs, name) for costs in parts)
-            busy_s = called + (with_device - called) * np.exp(site.device_shift)
-            host_s = site.host_forward * by_forward + site.host_backward * by_backward
-            seconds[name] = np.maximum(busy_s, host_s / _SLOW)
+            called, with_device = (getattr(costs, name) for costs in parts[:2])
+            seconds[name] = called + (with_device - called) * np.exp(site.device_shift)
+        for name in ("forward_host_s", "backward_host_s", "update_host_s"):
+            none, by_forward, by_backward = (getattr(costs, name) for costs in parts[1:])
+            seconds[name] = (
+                none
+                + site.host_forward * (by_forward - none)
+                + site.host_backward * (by_backward - none)
+            )
         key = self.simulator.key(run, site)
         self.simulator.blocks[key] = dataclasses.replace(parts[1], **seconds)
         step_s = float(self.simulator.run(run, site).step_s[0])

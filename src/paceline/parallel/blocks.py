@@ -19,9 +19,10 @@ from paceline.parallel.rank_program import Recipe, makes_weight_gradients, rank_
 from paceline.parallel.sequence_split import ring_s, split_sequence
 from paceline.parallel.tensor_parallel import CollectiveTable, TensorSplit, split_graph
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
-from paceline.predict.host import dispatch_s
-from paceline.predict.kernels import evaluate_shapes
+from paceline.predict.host import dispatch_s, listing_s, wait_costs, waits_of
+from paceline.predict.kernels import RowShapes, evaluate_shapes
 from paceline.predict.sustained import steady_row_times
+from paceline.predict.timeline import waiting_end_s
 from paceline.trace.costs import Configuration, LoweredPass, MemoryTable
 from paceline.trace.costs_table import cost_table
 from paceline.trace.graph import (
@@ -54,12 +55,16 @@ class BlockCosts:
     Attributes:
         names: Module path of each block.
         points: Microbatch sizes and sequence lengths.
-        forward_s: Forward with its communication, or its dispatch by the host if that takes
-            longer, (num_points, num_blocks).
+        forward_s: Forward on the device with its communication, (num_points, num_blocks). Of a
+            block in which the host waits for the device, all that it takes.
         backward_s: Backward likewise, recomputation included, same shape.
+        forward_host_s: Time of the host to dispatch forward, same shape; of a block in which it
+            waits, as much as ``forward_s``.
+        backward_host_s: Backward likewise, same shape.
         weight_s: Of backward, gradients of weights, which no other block waits for, same shape.
         tensor_s: Of both, communication between the ranks that share a block, without what is
             hidden, same shape.
+        update_host_s: Time of the host to dispatch the optimizer, and around a step.
         parameters: Parameters that the rank keeps, (num_blocks,).
         expert_parameters: Of them, experts that are split between ranks, (num_blocks,).
         saved_bytes: Activations kept for backward, (num_points, num_blocks).
@@ -74,8 +79,11 @@ class BlockCosts:
     points: Points
     forward_s: FloatArray
     backward_s: FloatArray
+    forward_host_s: FloatArray
+    backward_host_s: FloatArray
     weight_s: FloatArray
     tensor_s: FloatArray
+    update_host_s: float
     parameters: FloatArray
     expert_parameters: FloatArray
     saved_bytes: FloatArray
@@ -157,26 +165,21 @@ def block_costs(
     program, names = rank_program(split.graph, configuration, recipe), block_names(graph)
     block = blocks_of_ops(program.modules, program.ops.module, names)
     lowered = _lowered(program, graph.name, configuration)
-    times = _block_times(
-        _OpTimes(
-            program=program,
-            block=block,
-            num_blocks=len(names),
-            busy_s=_op_s(lowered, device, points, calibration),
-            host_s=dispatch_s(lowered, framework, calibration).astype(np.float64),
-        ),
-        _shared_s(split, experts, names, configuration, points, group), configuration, points,
-        group,
-    )  # fmt: skip
+    ops = _op_times(lowered, program, block, device, points, calibration, framework)
+    calls = _shared_s(split, experts, names, configuration, points, group)
+    times = _block_times(ops, len(names), calls, configuration, points, group)
     memory = block_memory(program, block, len(names), points, experts.is_expert)
     unfused = rank_program(split.graph, replace(configuration, compiler="eager"), recipe)
     return BlockCosts(
         names=names,
         points=points,
-        forward_s=times.forward_s,
-        backward_s=times.backward_s,
+        forward_s=times.forward.device_s,
+        backward_s=times.backward.device_s,
+        forward_host_s=times.forward.host_s,
+        backward_host_s=times.backward.host_s,
         weight_s=times.weight_s,
-        tensor_s=times.tensor_s,
+        tensor_s=times.forward.called_s + times.backward.called_s,
+        update_host_s=ops.update_host_s,
         parameters=memory.parameters,
         expert_parameters=memory.experts,
         saved_bytes=memory.saved_bytes,
@@ -193,56 +196,103 @@ class _OpTimes:
     Attributes:
         program: Its ops.
         block: Block of each, (num_ops,).
-        num_blocks: How many there are.
-        busy_s: Device time of each, (num_points, num_ops).
-        host_s: Time of the host to dispatch each, (num_ops,).
+        device_s: Device time of each, (num_points, num_ops).
+        host_s: Time of the host to dispatch each, same shape.
+        waits: Ops after which the host waits for the device, ascending.
+        update_host_s: Time of the host to dispatch the optimizer, and around a step.
     """
 
     program: Program
     block: IntArray
-    num_blocks: int
-    busy_s: FloatArray
+    device_s: FloatArray
     host_s: FloatArray
+    waits: IntArray
+    update_host_s: float
 
-    def per_block(self, seconds: FloatArray, chosen: BoolArray) -> FloatArray:
-        """Sums over some of the ops, (num_points, num_blocks)."""
-        return _per_block(seconds, self.block, chosen, self.num_blocks)
+
+def _op_times(
+    lowered: LoweredPass, program: Program, block: IntArray, device: DeviceTable, points: Points,
+    calibration: Calibration, framework: str,
+) -> _OpTimes:  # fmt: skip
+    shapes = evaluate_shapes(lowered.costs, points)
+    dispatched = dispatch_s(lowered, framework, calibration).astype(np.float64)
+    is_update = program.ops.phase == Phase.OPTIMIZER
+    around_s = float(calibration.constants["host"]["step_s"][framework])
+    return _OpTimes(
+        program=program,
+        block=block,
+        device_s=_device_s(lowered, shapes, device, calibration),
+        host_s=dispatched + listing_s(lowered, shapes.dims),
+        waits=waits_of(lowered),
+        update_host_s=around_s + float(dispatched[is_update].sum()),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _PhaseTimes:
+    """Forward or backward of each block, (num_points, num_blocks) each.
+
+    Attributes:
+        device_s: On the device, with communication between ranks that share the block.
+        host_s: Dispatch by the host.
+        called_s: Of the device's, that communication, without what is hidden.
+    """
+
+    device_s: FloatArray
+    host_s: FloatArray
+    called_s: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _BlockTimes:
-    """Seconds of each block, as `BlockCosts` has them."""
+    """Blocks of a microbatch, and what of backward makes gradients of weights."""
 
-    forward_s: FloatArray
-    backward_s: FloatArray
+    forward: _PhaseTimes
+    backward: _PhaseTimes
     weight_s: FloatArray
-    tensor_s: FloatArray
 
 
 def _block_times(
-    ops: _OpTimes, shared_s: _Shared, configuration: Configuration, points: Points,
-    group: TensorGroup,
+    ops: _OpTimes, num_blocks: int, shared_s: _Shared, configuration: Configuration,
+    points: Points, group: TensorGroup,
 ) -> _BlockTimes:  # fmt: skip
-    """Blocks with what their ranks tell each other, or with their dispatch if that takes longer."""
+    """Blocks with what their ranks tell each other."""
     phase = ops.program.ops.phase
-    is_forward = np.isin(phase, (Phase.FORWARD, Phase.LOSS))
     is_backward = np.isin(phase, (Phase.BACKWARD, Phase.RECOMPUTE))
-    passing_s = _passing_s(ops.program, ops.busy_s, configuration, points, group)
-    took: list[FloatArray] = []
-    called: list[FloatArray] = []
-    for part, (called_s, tokens_s) in zip((is_forward, is_backward), shared_s, strict=True):
-        between_s = called_s + ops.per_block(passing_s, part)
-        busy, host = (ops.per_block(seconds, part) for seconds in (ops.busy_s, ops.host_s[None]))
-        hidden_s = np.minimum(busy + between_s, tokens_s) if group.hides_exchange else 0.0
-        called.append(between_s + tokens_s - hidden_s)
-        took.append(np.maximum(busy + called[-1], host))
-    weight = ops.per_block(ops.busy_s, is_backward & makes_weight_gradients(ops.program))
-    return _BlockTimes(
-        forward_s=took[0],
-        backward_s=took[1],
-        weight_s=np.minimum(weight, took[1]),
-        tensor_s=called[0] + called[1],
-    )
+    passing_s = _passing_s(ops.program, ops.device_s, configuration, points, group)
+    found: list[_PhaseTimes] = []
+    parts = (np.isin(phase, (Phase.FORWARD, Phase.LOSS)), is_backward)
+    for part, (called_s, tokens_s) in zip(parts, shared_s, strict=True):
+        between_s = called_s + _per_block(passing_s, ops.block, part, num_blocks)
+        device_s = _per_block(ops.device_s, ops.block, part, num_blocks)
+        hidden_s = np.minimum(device_s + between_s, tokens_s) if group.hides_exchange else 0.0
+        found.append(_phase_times(ops, part, device_s, between_s + tokens_s - hidden_s))
+    is_weight = is_backward & makes_weight_gradients(ops.program)
+    weight_s = _per_block(ops.device_s, ops.block, is_weight, num_blocks)
+    return _BlockTimes(forward=found[0], backward=found[1], weight_s=weight_s)
+
+
+def _phase_times(
+    ops: _OpTimes, part: BoolArray, device_s: FloatArray, called_s: FloatArray
+) -> _PhaseTimes:
+    """One phase; a block in which the host waits keeps device and host for equally long.
+
+    Elsewhere the host runs ahead, so that the slower of the two is known of whole stages alone.
+    """
+    host_s = _per_block(ops.host_s, ops.block, part, device_s.shape[1])
+    took_s = device_s + called_s
+    waits = ops.waits[part[ops.waits]]
+    for block in np.unique(ops.block[waits]).tolist():
+        chosen = np.flatnonzero(part & (ops.block == block))
+        stops = np.searchsorted(chosen, waits[ops.block[waits] == block])
+        waiting_s = waiting_end_s(
+            ops.host_s[:, chosen].astype(np.float32),
+            ops.device_s[:, chosen].astype(np.float32),
+            stops,
+        )
+        waiting_s += len(stops) * wait_costs().wait_s + called_s[:, block]
+        took_s[:, block] = host_s[:, block] = waiting_s
+    return _PhaseTimes(device_s=took_s, host_s=host_s, called_s=called_s)
 
 
 def _lowered(program: Program, name: str, configuration: Configuration) -> LoweredPass:
@@ -262,11 +312,10 @@ def _lowered(program: Program, name: str, configuration: Configuration) -> Lower
     )
 
 
-def _op_s(
-    lowered: LoweredPass, device: DeviceTable, points: Points, calibration: Calibration
+def _device_s(
+    lowered: LoweredPass, shapes: RowShapes, device: DeviceTable, calibration: Calibration
 ) -> FloatArray:
     """Device time of each op in execution order, (num_points, num_ops)."""
-    shapes = evaluate_shapes(lowered.costs, points)
     rows = steady_row_times(lowered, shapes, device, calibration)
     shift = calibration.device_log_shift.get(device.names[0], 0.0)
     ordered: FloatArray = rows.device_s[0].astype(np.float64)[:, lowered.costs.order]

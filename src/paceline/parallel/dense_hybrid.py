@@ -65,7 +65,8 @@ def hybrid_step(
     forward_s, backward_s = costs.forward_s[0], costs.backward_s[0]
     group = RankGroup.of(num_ranks, ranks_per_node, device_link, node_link)
     exposed_s = _dense_exposed_s(costs, is_dense, num_ranks, group)
-    alone_s = float((forward_s + backward_s).sum())
+    host_s = float((costs.forward_host_s + costs.backward_host_s)[0].sum())
+    alone_s = max(float((forward_s + backward_s).sum()), host_s)
     step = data_parallel_step(
         mid_s=alone_s,
         backward_s=float(backward_s[~is_dense].sum()),

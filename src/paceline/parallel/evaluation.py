@@ -32,7 +32,7 @@ class StrategyEvaluation:
         bubble_s: Of it, waiting in the pipeline on the busiest rank.
         tensor_s: Of it, communication of ranks that share blocks, on the busiest rank.
         exposed_s: Of it, data-parallel communication that nothing hides.
-        update_s: Of it, the optimizer.
+        update_s: Of it, the optimizer, or its dispatch by the host where that takes longer.
         backward_s: Backward of one microbatch on the busiest rank.
         updated: Parameters that the optimizer of the busiest rank updates.
         state_bytes: Parameters, gradients and optimizer state of the fullest rank.
@@ -71,7 +71,9 @@ def evaluate_strategies(
     memory = _memory(table, variants, pipelines, fabric, state)
     times, of_row = pipelines.times(), pipelines.of_row
     updated = _sum(_updated(table, part) for part in memory.owned)
-    update_s = updated * state.update / fabric.memory_bytes_per_s
+    host_s = np.array([v.costs.update_host_s for v in variants])[table.variant] / table.pp
+    device_s = updated * state.update / fabric.memory_bytes_per_s
+    update_s = np.maximum(device_s, host_s - times.ahead[of_row])
     exposed_s = _exposed_s(table, times, of_row, memory.owned, fabric, state)
     return StrategyEvaluation(
         step_s=times.seconds[of_row] + update_s + exposed_s,
@@ -255,7 +257,7 @@ def _part_exposed_s(
             continue
         one_row = np.zeros(len(rows), dtype=np.int64)
         stride, most = owned.stride[rows], owned.most[rows]
-        rounds = table.microbatches[rows] if sharding == "zero3" else 1
+        rounds = table.microbatches[rows] if sharding in ("zero2", "zero3") else 1
         exposed_s[rows] = (
             rounds
             * data_parallel_step(

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.stages import balanced_cuts, even_cuts, per_stage
 from paceline.parallel.strategy_table import Variant
 from paceline.trace.graph import FloatArray, IntArray
@@ -17,10 +18,14 @@ class Layout:
     """Blocks cut into virtual stages; arrays are (num_stages,).
 
     Attributes:
-        forward: Seconds of one microbatch, with communication between ranks that share blocks.
+        forward: Seconds of one microbatch, with communication between ranks that share blocks, or
+            its dispatch by the host where that takes longer.
         backward: Likewise.
         weight: Of backward, gradients of weights.
         tensor: Of both, that communication.
+        start: Seconds that the first microbatch takes longer than those that follow, since the host
+            has not run ahead yet; zero where stages wait for each other.
+        ahead: Seconds by which the host gets ahead of the device in each; zero likewise.
         parameters: Kept by one of the ranks that share the stage.
         experts: Of them, experts.
         saved: Bytes kept for backward.
@@ -33,6 +38,8 @@ class Layout:
     backward: FloatArray
     weight: FloatArray
     tensor: FloatArray
+    start: float
+    ahead: float
     parameters: FloatArray
     experts: FloatArray
     saved: FloatArray
@@ -57,24 +64,32 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
     """
     costs = variant.costs
     copies = 1 if variant.sequence_parallel else variant.tensor_degree
-    work = costs.forward_s[point] + costs.backward_s[point]
+    work = np.maximum(costs.forward_s[point], costs.forward_host_s[point])
+    work = work + np.maximum(costs.backward_s[point], costs.backward_host_s[point])
     cuts = (
         even_cuts(costs.names, num_stages)
         if is_even and num_stages > 1
         else balanced_cuts(work, num_stages)
     )
     saved_bytes = costs.saved_bytes[point]
-    timed = (costs.forward_s, costs.backward_s, costs.weight_s, costs.tensor_s)
-    rows = [seconds[point] for seconds in timed]
+    timed = (
+        costs.forward_s, costs.backward_s, costs.forward_host_s, costs.backward_host_s,
+        costs.weight_s, costs.tensor_s,
+    )  # fmt: skip
+    rows = per_stage(np.stack([seconds[point] for seconds in timed]), cuts)
     kept = (costs.parameters, costs.expert_parameters, saved_bytes, costs.put_off_bytes[point])
-    forward, backward, weight, tensor, parameters, experts, saved, put_off = per_stage(
-        np.stack([*rows, *kept]), cuts
-    )
+    parameters, experts, saved, put_off = per_stage(np.stack(kept), cuts)
+    forward, backward = np.maximum(rows[:2], rows[2:4])
+    start = ahead = 0.0
+    if num_stages == 1:
+        (forward, backward), start, ahead = _lone_stage(costs, point)
     return Layout(
         forward=forward,
         backward=backward,
-        weight=weight,
-        tensor=tensor,
+        weight=np.minimum(rows[4], backward),
+        tensor=rows[5],
+        start=start,
+        ahead=ahead,
         parameters=parameters,
         experts=experts,
         saved=saved,
@@ -82,6 +97,28 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,
         transient=_stage_transient(saved_bytes, costs.transient_bytes[point], cuts),
     )
+
+
+def _lone_stage(costs: BlockCosts, point: int) -> tuple[FloatArray, float, float]:
+    """Forward and backward of a stage that waits for no other, its start, and what host is ahead.
+
+    The host dispatches through forward and backward while the device runs what came before, so
+    that the slower of the two sets the pace of a microbatch. The first takes what is dispatched up
+    to some block and runs on the device from there on, whichever block that makes most of.
+    """
+    device, host = (
+        np.concatenate([forward[point], backward[point, ::-1]])
+        for forward, backward in (
+            (costs.forward_s, costs.backward_s),
+            (costs.forward_host_s, costs.backward_host_s),
+        )
+    )
+    pace = max(float(device.sum()), float(host.sum()))
+    before = np.cumsum(np.append(0.0, host)) - np.cumsum(np.append(0.0, device))
+    first = float(before.max()) + float(device.sum())
+    num_blocks = len(costs.names)
+    parts = np.array([device[:num_blocks].sum(), device[num_blocks:].sum()])[:, None]
+    return parts * (pace / max(float(parts.sum()), 1e-300)), first - pace, pace - float(host.sum())
 
 
 def _stage_transient(saved: FloatArray, transient: FloatArray, cuts: IntArray) -> FloatArray:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from paceline.parallel.block_names import block_names, blocks_of_ops
 from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.rank_program import (
+    Optimizer,
     home_op,
     makes_weight_gradients,
     put_off_with_weights,
@@ -157,7 +158,7 @@ class _Rank:
         parameter, gradient = (stores.owner == o for o in (Owner.PARAMETER, Owner.GRADIENT))
         born = np.zeros(len(program.ops))
         np.add.at(born, np.maximum(stores.birth[gradient], 0), num_bytes[gradient])
-        state = state_bytes("autocast", configuration)
+        state = state_bytes("autocast", configuration, Optimizer.of(graph))
         return cls(
             names=names,
             program=program,

@@ -51,6 +51,7 @@ class PipelineTimes:
         tensor: Of it, communication of ranks that share blocks, on the busiest rank.
         forward: One microbatch on the busiest rank.
         backward: Likewise.
+        ahead: By how much the host is ahead of the device at the end.
     """
 
     seconds: FloatArray
@@ -58,6 +59,7 @@ class PipelineTimes:
     tensor: FloatArray
     forward: FloatArray
     backward: FloatArray
+    ahead: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,11 +115,13 @@ class Pipelines:
             )  # fmt: skip
             tensor = _per_rank(self._stacked(rows, "tensor"), chunks)
             busy = microbatches * _per_rank(forward + backward, chunks).max(axis=1)
-            times.seconds[rows] = seconds
+            start = self._stacked(rows, "start")
+            times.seconds[rows] = seconds + start
             times.bubble[rows] = seconds - busy
             times.tensor[rows] = microbatches * tensor.max(axis=1)
             times.forward[rows] = _per_rank(forward, chunks).max(axis=1)
             times.backward[rows] = _per_rank(backward, chunks).max(axis=1)
+            times.ahead[rows] = start + microbatches * self._stacked(rows, "ahead")
         return times
 
     def _by_shape(self) -> Iterator[tuple[IntArray, tuple[int, int, int, int], Schedule]]:

@@ -33,8 +33,38 @@ _MOST_STEPS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """What is kept to train a model, per parameter.
+
+    Attributes:
+        state_bytes: FP32 state of the optimizer.
+        trained_frac: Share of the parameters that have gradients.
+    """
+
+    state_bytes: float
+    trained_frac: float = 1.0
+
+    @classmethod
+    def of(cls, graph: Graph) -> Optimizer:
+        """That of a training step."""
+        storages = graph.storages
+        elements, is_parameter = storages.elements[:, 0], storages.owner == Owner.PARAMETER
+        parameters = max(float(elements[is_parameter].sum()), 1.0)
+        state = float(elements[storages.owner == Owner.OPTIMIZER_STATE].sum())
+        trained = float(elements[is_parameter & storages.is_trainable].sum())
+        return cls(
+            state_bytes=ELEMENT_BYTES[DType.FP32] * state / parameters,
+            trained_frac=trained / parameters,
+        )
+
+
+#: Two moments.
+ADAM = Optimizer(state_bytes=8.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateBytes:
-    """Bytes per parameter of a recipe with Adam.
+    """Bytes per parameter of a recipe.
 
     Attributes:
         weight: Parameters as forward and backward read them, narrow copies included.
@@ -58,24 +88,37 @@ class StateBytes:
 _FROZEN = StateBytes(weight=4, gathered=4, gradient=0, reduced=0, optimizer=0, update=0)
 
 
-def state_bytes(recipe: Recipe, configuration: Configuration) -> StateBytes:
-    """What a recipe keeps and moves per parameter, with an optimizer of two FP32 moments."""
+def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimizer) -> StateBytes:
+    """What a recipe keeps and moves per parameter.
+
+    An update reads the gradient, and reads and writes what it changes: state and FP32 weights, and
+    narrow ones beside them.
+    """
     precision = find_precision(configuration.precision)
     width = ELEMENT_BYTES[precision.weight_dtype]
     if configuration.lora_rank:
         return replace(_FROZEN, weight=width, gathered=width)
+    trained, state = optimizer.trained_frac, optimizer.state_bytes
+    update = 2.0 * state + 12.0 * trained
     if recipe == "half-weights" and width < 4:
         reduced = 2.0 if precision.name == "fp16" else 4.0
         return StateBytes(
             weight=width,
             gathered=width,
-            gradient=4,
-            reduced=reduced,
-            optimizer=12,
-            update=28 + width,
+            gradient=4.0 * trained,
+            reduced=reduced * trained,
+            optimizer=state + 4.0 * trained,
+            update=update + width * trained,
         )
     copy = width if width < 4 else 0.0
-    return StateBytes(weight=4 + copy, gathered=4, gradient=4, reduced=4, optimizer=8, update=28)
+    return StateBytes(
+        weight=4.0 + copy,
+        gathered=4.0,
+        gradient=4.0 * trained,
+        reduced=4.0 * trained,
+        optimizer=state,
+        update=update,
+    )
 
 
 def rank_program(graph: Graph, configuration: Configuration, recipe: Recipe) -> Program:

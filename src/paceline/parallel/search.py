@@ -23,7 +23,7 @@ from paceline.parallel.evaluation import (
 from paceline.parallel.expert_split import split_experts
 from paceline.parallel.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallel.offload import Host, host_bytes, offloaded, without_optimizer
-from paceline.parallel.rank_program import Recipe, StateBytes, state_bytes
+from paceline.parallel.rank_program import Optimizer, Recipe, StateBytes, state_bytes
 from paceline.parallel.sequence_split import split_sequence
 from paceline.parallel.strategy import ScheduleKind, Sharding, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
@@ -154,7 +154,7 @@ def prepare_search(
     return SearchSpace(
         variants=tuple(variants),
         fabric=fabric,
-        state=state_bytes(recipe, configuration),
+        state=state_bytes(recipe, configuration, Optimizer.of(graph)),
         capacity_bytes=capacity_bytes,
         microbatches=tuple(microbatches),
         host=host,

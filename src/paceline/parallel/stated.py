@@ -22,7 +22,7 @@ from paceline.parallel.offload import (
     offloaded,
     without_optimizer,
 )
-from paceline.parallel.rank_program import Recipe, StateBytes, state_bytes
+from paceline.parallel.rank_program import Optimizer, Recipe, StateBytes, state_bytes
 from paceline.parallel.search import FoundStrategy, evaluated_variant, found_strategy
 from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
@@ -125,7 +125,7 @@ def _evaluated(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrat
     """The strategy with every microbatch size, whether it fits or not."""
     strategy, fabric = asked.strategy, fabric_of(asked.cluster, asked.configuration)
     variant, table = _variant(asked, fabric, microbatches), _rows(strategy, len(microbatches))
-    state = state_bytes(asked.recipe, asked.configuration)
+    state = state_bytes(asked.recipe, asked.configuration, Optimizer.of(asked.graph))
     evaluated = _with_host(asked, table, variant, fabric, state)
     found = [
         found_strategy(strategy, size, evaluated, row) for row, size in enumerate(microbatches)

@@ -10,7 +10,7 @@ from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.links import LinkTable
-from paceline.parallel.rank_program import state_bytes
+from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph, load_workload
@@ -58,7 +58,7 @@ def step_s(graph: Graph, kind: str, chunks: int, cluster: Fabric) -> float:
         kind=one([*KINDS].index(kind)), microbatches=one(NUM_MICROBATCHES), point=one(0),  # type: ignore[arg-type]
         sharding=one(0), shards=one(0),
     )  # fmt: skip
-    state = state_bytes("half-weights", Configuration())
+    state = state_bytes("half-weights", Configuration(), ADAM)
     return float(evaluate_strategies(table, [variant(graph)], cluster, state).step_s[0])
 
 

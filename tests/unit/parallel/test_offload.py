@@ -22,7 +22,7 @@ from paceline.parallel.offload import (
     known_host,
     without_optimizer,
 )
-from paceline.parallel.rank_program import state_bytes
+from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.search import (
     FoundStrategy,
     SearchSpace,
@@ -34,7 +34,7 @@ from paceline.parallel.stated import evaluate_stated, fabric_of
 from paceline.predict import DeviceTable
 from paceline.trace import Configuration, load_workload
 
-STATE = state_bytes("half-weights", Configuration())
+STATE = state_bytes("half-weights", Configuration(), ADAM)
 HOST = Host(link_bytes_per_s=50e9, memory_bytes=1e12, parameters_per_s=1e9)
 
 
