@@ -34,7 +34,9 @@ def read_rows(table: str) -> Iterator[Row]:
 @lru_cache(maxsize=1)
 def shipped_catalog() -> Catalog:
     """The catalogue as shipped, without anything of the user's."""
-    more = {name: _by_device(f"{name}.csv") for name in ("usable_memory", "base_clocks")}
+    more = {
+        name: _by_device(f"{name}.csv") for name in ("usable_memory", "base_clocks", "same_chips")
+    }
     rows = (row for table in _DEVICE_TABLES for row in read_rows(table))
     devices = tuple(
         _device(row, **{name: facts.get(row["name"]) for name, facts in more.items()})
@@ -53,8 +55,10 @@ def _by_device(table: str) -> dict[str, Row]:
     return {row["device_name"]: row for row in read_rows(table)}
 
 
-def _device(row: Row, usable_memory: Row | None, base_clocks: Row | None) -> Device:
-    more = [found for found in (usable_memory, base_clocks) if found]
+def _device(
+    row: Row, usable_memory: Row | None, base_clocks: Row | None, same_chips: Row | None
+) -> Device:
+    more = [found for found in (usable_memory, base_clocks, same_chips) if found]
     return Device(
         name=row["name"],
         family=row["family"],
@@ -87,6 +91,7 @@ def _device(row: Row, usable_memory: Row | None, base_clocks: Row | None) -> Dev
         checked_fields=tuple(row["checked_fields"].split()),
         usable_memory_bytes=_fact(usable_memory, "usable_memory_bytes"),
         base_clock_hz=_fact(base_clocks, "base_clock_hz"),
+        same_chip_as=same_chips["family"] if same_chips else None,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.catalog.entities import Device
 from paceline.dtypes import DType, Precision
@@ -30,7 +31,7 @@ class DeviceTable:
 
     Attributes:
         names: ``Device.name``.
-        families: ``Device.family``.
+        families: Whose measurements hold for each: ``Device.same_chip_as``, else its own family.
         architectures: ``Device.architecture``.
         compute_capabilities: ``Device.compute_capability``.
         is_gpu: Whether kernels are scheduled in waves over multiprocessors.
@@ -76,7 +77,7 @@ class DeviceTable:
 
         return cls(
             names=tuple(d.name for d in devices),
-            families=tuple(d.family for d in devices),
+            families=tuple(d.same_chip_as or d.family for d in devices),
             architectures=tuple(d.architecture for d in devices),
             compute_capabilities=tuple(d.compute_capability for d in devices),
             is_gpu=column(lambda d: float(d.kind == "gpu")),
@@ -105,6 +106,13 @@ def dtype_peaks(devices: DeviceTable) -> FloatArray:
     """Dense peak for products of each storage format, (num_devices, number of formats)."""
     columns = [_first_known(devices, _KEYS_BY_DTYPE.get(dtype, ("fp32",))) for dtype in DType]
     return np.stack(columns, axis=1)
+
+
+def has_matrix_units(devices: DeviceTable) -> npt.NDArray[np.bool_]:
+    """Whether a device multiplies matrices of 16 bits faster than its vector units do, (D,)."""
+    matrix, vector = (devices.peaks[:, PEAK_KEYS.index(key)] for key in ("fp16", "fp16_vector"))
+    is_faster: npt.NDArray[np.bool_] = matrix > np.nan_to_num(vector)
+    return is_faster
 
 
 def _first_known(devices: DeviceTable, keys: tuple[str, ...]) -> FloatArray:

@@ -17,7 +17,7 @@ from paceline.predict.attention_kernels import log10_slower
 from paceline.predict.attention_tiles import AttentionConstants, attention_tiled_s
 from paceline.predict.calibration import Calibration
 from paceline.predict.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
-from paceline.predict.devices import DeviceTable, dtype_peaks, matrix_peaks
+from paceline.predict.devices import DeviceTable, dtype_peaks, has_matrix_units, matrix_peaks
 from paceline.predict.expert_tiles import expert_constants, expert_product_s
 from paceline.predict.features import (
     Array,
@@ -327,7 +327,8 @@ def _features(model: str, group: Group, rows: npt.NDArray[np.intp], asked: Quest
         if group.is_product:
             return product_features(bounds, product, num_sms, tiled)
         conv = conv_shape(kind, dims, product, asked.shapes.moved_bytes[:, rows])
-        return conv_features(bounds, conv, product, num_sms, tiled, _settings(asked))
+        settings = _conv_settings(group, asked)
+        return conv_features(bounds, conv, product, num_sms, tiled, settings)
     if group in (Group.ATTENTION, Group.ATTENTION_BACKWARD):
         columns = tuple(dims[..., i] for i in range(7))
         tiled = _attention_tiled_s(model, rows, columns, asked)
@@ -382,6 +383,18 @@ def _engine(
 
 def _per_device(values: npt.NDArray[Any]) -> Array:
     return values[:, None, None].astype(np.float32)
+
+
+def _conv_settings(group: Group, asked: Question) -> Settings:
+    """Settings of convolutions; compiled ones were measured on matrix units, or under TensorFlow.
+
+    The same kernels run on vector units whether a graph is compiled or not.
+    """
+    settings = _settings(asked)
+    if asked.framework == "tensorflow":
+        return settings
+    is_on_matrix_units = has_matrix_units(asked.devices) & (group == Group.CONV_TENSOR)
+    return replace(settings, is_compiled=settings.is_compiled * _per_device(is_on_matrix_units))
 
 
 def _settings(asked: Question) -> Settings:

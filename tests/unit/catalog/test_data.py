@@ -101,7 +101,8 @@ def _rate_keys(device: Device) -> list[str]:
     if device.architecture == "Ampere":
         return ["Ampere GA100" if device.compute_capability == "8.0" else "Ampere GA10x"]
     if device.architecture == "Blackwell":
-        return ["Blackwell GB100" if device.compute_capability == "10.0" else "Blackwell GB20x"]
+        is_large = device.compute_capability in ("10.0", "11.0")
+        return ["Blackwell GB100" if is_large else "Blackwell GB20x"]
     return [known[device.architecture]] if device.architecture in known else []
 
 

@@ -1,0 +1,41 @@
+"""What an expert knows of every device: more of everything is no slower, no unit beats its peak."""
+
+import numpy as np
+import pytest
+
+from paceline.catalog import load_catalog
+from paceline.predict import DeviceTable, Knowledge, Points, predict_pass
+from paceline.trace import load_workload, lower
+from paceline.trace.costs import Configuration
+
+CATALOG = load_catalog()
+
+
+def answer(model, names, *batches, task="infer", framework="torch", **settings):
+    """The first pass of a shipped model at its own length, on named devices."""
+    workload = load_workload(model, task=task)
+    work = lower(workload.passes[0].graph, Configuration(**settings))
+    named = [device for name in names for device in CATALOG.devices if device.name == name]
+    assert len(named) == len(names)
+    points = Points(
+        batch=np.array(batches, dtype=float), seq=np.full(len(batches), workload.default_seq)
+    )
+    return predict_pass(work, DeviceTable.from_devices(named), points, framework=framework)
+
+
+@pytest.mark.parametrize(("name", "like"), [("A800 SXM4 80GB", "A100"), ("T4G", "T4")])
+def test_a_chip_under_another_name_is_as_fast_and_as_well_known(name, like):
+    twin = {"A100": "A100 SXM4 80GB", "T4": "Tesla T4"}[like]
+    for model, task in (("resnet50", "train"), ("bert-base", "infer")):
+        both = answer(model, [name, twin], 1, 32, task=task, precision="fp16")
+        np.testing.assert_allclose(both.mid_s[0], both.mid_s[1], rtol=0.1)
+        assert (both.knowledge <= Knowledge.SIBLING).all()
+
+
+def test_compiling_does_not_speed_the_kernels_of_vector_units_up():
+    for precision, device in (("fp32", "A100 SXM4 80GB"), ("fp16", "Tesla P100 PCIe 16GB")):
+        eager, compiled = (
+            answer("vgg16", [device], 64, precision=precision, compiler=compiler).device_s[0, 0]
+            for compiler in ("eager", "compiled")
+        )
+        assert 0.75 * eager < compiled <= eager
