@@ -91,7 +91,8 @@ def _conv_dims(raw: RawPass, rows: IntArray, part: IntArray) -> FloatArray:
     dims[:, 4] = raw.dims[small, 1]
     dims[:, 5], dims[:, 6] = _spatial(raw, weight)
     dims[:, 7], dims[:, 8] = _spatial(raw, small)
-    dims[:, 9, 0] = dims[:, 1, 0] / raw.dims[weight, 1, 0]
+    # In a second derivative both may be the batch.
+    dims[:, 9] = polynomial.divide(dims[:, 1], raw.dims[weight, 1])
     return dims
 
 

@@ -225,8 +225,10 @@ def reported_error(
 
 
 def _hint_of(message: str, traceback: str) -> str:
-    if "meta tensor" in message.lower():
-        return _READS_VALUES
+    known = (hint for pattern, hint in _KNOWN if re.search(pattern, message, re.IGNORECASE))
+    found = next(known, None)
+    if found is not None:
+        return found
     is_ours = [file.startswith(str(_WORKERS)) for file in _FRAME.findall(traceback)]
     return _CALLS if message.startswith("TypeError") and is_ours[-1:] == [True] else _RAISED
 
@@ -250,7 +252,21 @@ _CALLS = (
 _RAISED = "the traceback above is your model's own; correct it, or its inputs"
 _READS_VALUES = (
     "the traceback above shows where it reads values that a trace has not (whole numbers, truth "
-    "values): trace a step that does not decide by them"
+    "values): trace a step that does not decide by them, or keep sizes as numbers of the program"
+)
+#: What leads out of failures that are known by their messages.
+_KNOWN: Sequence[tuple[str, str]] = (
+    (r"^ModuleNotFoundError", "install that module in that Python, or name another with --python"),
+    (
+        r"URLError|ConnectionError|Name or service not known|LocalEntryNotFound|offline mode",
+        "weights are not needed: build the model from its configuration, without `pretrained` or "
+        "`from_pretrained`, or name it as hf:NAME, timm:NAME or torchvision:NAME",
+    ),
+    (
+        r"NaN to integer|cannot be converted to type int|'float' object cannot be interpreted|"
+        r"meta tensor",
+        _READS_VALUES,
+    ),
 )
 #: What lists the names of a scheme.
 _LISTS: Mapping[str, str] = {
@@ -266,6 +282,9 @@ _HINTS: Mapping[str, str] = {
     "no-function": "name a function of the module as `module:function`",
     "no-model": "the function must return an nn.Module, or a workload with a model and inputs",
     "no-inputs": "return an object with `model` and `inputs` (a function of batch and length)",
+    "no-backward": "call `loss.backward()` in it, or return the loss",
+    "endless": "its end depends on values, which a trace has not: run the loop a fixed number of "
+    "times, as many as it takes on average",
     "bad-phase": "write (name, how often per step, function of model and inputs), and a fourth "
     "`'host'` for what runs on the CPU",
     "varies": "its step must do the same operations at every batch size",

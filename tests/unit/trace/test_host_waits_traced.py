@@ -90,7 +90,6 @@ def test_a_mask_is_taken_to_hit_everywhere_and_that_is_said(between):
 
 
 def test_a_number_that_decides_something_is_not_made_up():
-    for between in (lambda y: bool(torch.isnan(y).any()), lambda y: int(y.argmax())):
-        with pytest.raises(WorkerError, match="meta") as caught:
-            load_workload(Job(between))
-        assert "values that a trace has not" in caught.value.hint
+    with pytest.raises(WorkerError, match="int") as caught:
+        load_workload(Job(lambda y: int(y.argmax())))
+    assert "values that a trace has not" in caught.value.hint

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 import torch_boxes
 from torch import nn
-from torch_subjects import Subject, tensors_in
+from torch_structures import tensors_in
+from torch_subjects import Subject
 
 #: How many boxes a picture has where. Pairs are (training, inference).
 #: before: candidates per level before suppression; after: proposals per picture after it;

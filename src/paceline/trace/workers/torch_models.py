@@ -287,6 +287,16 @@ def import_torchvision():
     return torchvision
 
 
+def mends_torchvision():
+    """Load torchvision without its operators; whether that was needed and has not been done."""
+    import importlib.util
+
+    if _LIBRARIES or importlib.util.find_spec("torchvision") is None:
+        return False
+    import_torchvision()
+    return bool(_LIBRARIES)
+
+
 #: name -> (builder, what one item is, settings)
 ZOO = {
     "alexnet": (torchvision_classifier("alexnet"), "image", {"shape": (3, 224, 224)}),

@@ -42,10 +42,17 @@ _ATTRIBUTES = {
 
 
 class Recorder(TorchDispatchMode):
-    """The rows of one traced pass."""
+    """The rows of one traced pass.
 
-    def __init__(self):
+    Attributes:
+        values: Values that are known; None where none are followed.
+        choices: Answers to conditions on values; None where such conditions are refused.
+    """
+
+    def __init__(self, values=None, choices=None):
         super().__init__()
+        self.values = values
+        self.choices = choices
         self.ops = []
         self.name_index = {}
         self.tensor_storage = []
@@ -73,7 +80,9 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if self._is_paused:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            self._follow(func, args, kwargs, result)
+            return result
         info = self._func_info.get(func)
         if info is None:
             info = self._func_info[func] = _describe(func)
@@ -85,8 +94,10 @@ class Recorder(TorchDispatchMode):
         if handler is not None:
             result = handler(self, func, args, kwargs)
             if result is not NotImplemented:
+                self._follow(func, args, kwargs, result)
                 return result
         result = self._results.call(func, args, kwargs)
+        self._follow(func, args, kwargs, result)
         if moves_nothing:
             return result
         outputs = _tensors((result,))
@@ -100,6 +111,10 @@ class Recorder(TorchDispatchMode):
                 self.record("paceline::to_host|", masks, [], [])
                 self.takes_whole_masks = True
         return result
+
+    def _follow(self, func, args, kwargs, result):
+        if self.values is not None:
+            self.values.follow(func, args, kwargs, result)
 
     def record(self, name, inputs, outputs, attributes):
         """Append one op, unless recording is paused."""

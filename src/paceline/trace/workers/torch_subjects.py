@@ -15,6 +15,9 @@ import torch
 import torch.nn.functional as F
 import torch_models
 from torch.overrides import TorchFunctionMode
+from torch_choices import Choices
+from torch_pretence import pretended
+from torch_structures import completed, fitting, mapped, tensors_in, total_loss
 
 #: Modules beside this one, by the beginning of an entry.
 _PUBLISHED = {
@@ -50,11 +53,15 @@ class Subject:
         optimizers: PyTorch optimizers whose steps the passes call themselves.
         optimizer: Name of the optimizer to append, where the passes call none.
         makes_tensors: Whether code of the user's own may make tensors on the default device.
+        pretends: Whether its code believes in a GPU.
+        choices: Answers to its conditions on values; None where such are refused.
         longest: Most tokens that the model takes; None where nothing bounds them.
         taken: Sizes that were not stated, as they were taken; empty where all were.
     """
 
     makes_tensors = False
+    pretends = False
+    choices = None
     longest = None
     taken = ""
 
@@ -100,16 +107,12 @@ class Subject:
 
     def call(self, inputs):
         """The model on its inputs."""
-        if isinstance(inputs, dict):
-            return self.model(**inputs)
-        if isinstance(inputs, (tuple, list)):
-            return self.model(*inputs)
-        return self.model(inputs)
+        positional, named = fitting(self.model.forward, inputs)
+        return self.model(*positional, **named)
 
     def _step(self, recorder, inputs):
         output = self.call(inputs)
-        loss = self.loss(output, inputs)
-        loss.backward()
+        total_loss(self.loss(output, inputs)).backward()
         recorder.optimizer_step(self.optimizer, self.model.parameters())
 
     def _forward(self, _recorder, inputs):
@@ -159,7 +162,9 @@ class UserSubject(Subject):
     def _phase(self, name, repeats, step, runs_on="device"):
         def run(recorder, inputs):
             with recorder.replaced_steps(self.optimizers, self._twins):
-                step(self.model, inputs)
+                is_trained = completed(step, self.model, inputs)
+            if name == "step" and not is_trained:
+                raise RequestError("no-backward", "its step has no backward pass and no loss")
             if not self.optimizers:
                 recorder.optimizer_step(self.optimizer, self.model.parameters())
 
@@ -340,8 +345,30 @@ def _number(text):
 
 
 def _user_subject(entry, request):
+    """What a function of the user's own returns, built as on a machine with an accelerator."""
+    with pretended():
+        try:
+            subject = subject_of(build(_user_function(entry, request)), request)
+        except Exception:
+            if not torch_models.mends_torchvision():
+                raise
+            subject = subject_of(build(_user_function(entry, request)), request)
+    return of_users_code(subject)
+
+
+def of_users_code(subject):
+    """A subject whose code is a user's own: it believes in a GPU, and may decide by values."""
+    subject.pretends, subject.choices = True, Choices()
+    return subject
+
+
+def _user_function(entry, request):
     module_name, _, function_name = entry.partition(":")
-    sys.path.insert(0, request.get("directory") or os.getcwd())
+    directory = request.get("directory") or os.getcwd()
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    # Scripted functions are run as they are written: a script has its own ops at its second call.
+    torch.jit._state.disable()
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -349,10 +376,12 @@ def _user_subject(entry, request):
             raise RequestError("no-module", "no module named `%s`" % module_name) from error
         raise
     function = getattr(module, function_name, None)
+    if isinstance(function, torch.nn.Module):
+        return lambda: function
     if not callable(function):
         message = "`%s` has no function `%s`" % (module_name, function_name)
         raise RequestError("no-function", message)
-    return subject_of(build(function), request)
+    return function
 
 
 def _guess_inputs(model, request):
@@ -470,24 +499,7 @@ def _parameters_on_meta():
 
 def on_meta(value):
     """The same structure with every tensor on meta."""
-    if isinstance(value, torch.Tensor):
-        return value if value.is_meta else value.to("meta")
-    if isinstance(value, dict):
-        return {k: on_meta(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(on_meta(v) for v in value)
-    return value
-
-
-def tensors_in(value):
-    """Every tensor of a nested structure."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        return [t for v in value for t in tensors_in(v)]
-    return []
+    return mapped(lambda tensor: tensor if tensor.is_meta else tensor.to("meta"), value)
 
 
 def floating_tensors(output):

@@ -1,7 +1,9 @@
 """Where a step makes the host wait for the device, recorded as ops; and what a trace answers there.
 
-Standard library and torch only. A number that the host reads does not exist in a trace: a floating
-one is answered as not-a-number, so that a loss may be printed; others cannot be answered.
+Standard library and torch only. A number that the host reads does not exist in a trace, unless it
+follows from sizes alone (`torch_values`). A floating one is answered as not-a-number, so that a
+loss may be printed. In code of a user's own a truth value is a choice (`torch_choices`), and a
+whole number is not-a-number too, which is no size; elsewhere these are refused.
 
 Sources: PyTorch, aten/src/ATen/native/cuda/Copy.cu (a copy that is not `non_blocking` ends with
 `cudaStreamSynchronize`), cuda/Nonzero.cu (the number of hits is read back), TensorAdvancedIndexing
@@ -17,11 +19,19 @@ _NAN = float("nan")
 
 
 def _read_number(recorder, func, args, kwargs):
-    """``.item()``, ``float(tensor)``."""
+    """``.item()``, ``float(tensor)``, ``if tensor:``."""
     (tensor,) = args
-    if not (tensor.is_meta and tensor.is_floating_point()):
+    known = None if recorder.values is None else recorder.values.of(tensor)
+    can_answer = known is not None or tensor.is_floating_point() or recorder.choices is not None
+    if not (tensor.is_meta and can_answer):
         return NotImplemented
     recorder.record("aten::_local_scalar_dense|", [tensor], [], [])
+    if known is not None:
+        return known.item()
+    if recorder.choices is not None:
+        if tensor.dtype == torch.bool:
+            return recorder.choices.truth()
+        recorder.choices.counted()
     return _NAN
 
 
@@ -36,11 +46,21 @@ def _copied(recorder, func, args, kwargs):
         result = func(*args, **kwargs)
         recorder.record("paceline::to_device|", [], [result], [])
         return result
-    if not tensor.is_floating_point():
+    return _on_host(recorder, tensor, kwargs.get("dtype") or tensor.dtype)
+
+
+def _on_host(recorder, tensor, dtype):
+    """The copy of a tensor in host memory: its value where that is known."""
+    known = None if recorder.values is None else recorder.values.of(tensor)
+    if known is None and not tensor.is_floating_point() and recorder.choices is None:
         return NotImplemented
     recorder.record("paceline::to_host|", [tensor], [], [])
-    dtype = kwargs.get("dtype") or tensor.dtype
-    return torch.full(tensor.shape, _NAN, dtype=dtype, device=target)
+    if known is not None:
+        return known.to(dtype, copy=True)
+    if tensor.is_floating_point():
+        return torch.full(tensor.shape, _NAN, dtype=dtype, device="cpu")
+    recorder.choices.numbers_are_zero()
+    return torch.zeros(tensor.shape, dtype=dtype, device="cpu")
 
 
 #: Operators that wait instead of running as they are: called with what they are asked.

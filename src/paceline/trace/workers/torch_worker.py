@@ -71,12 +71,12 @@ def serve(request, progress):
 def report_or_event(made, request):
     """(error event, None) or (None, report) of a model object of this process."""
     import torch
-    from torch_subjects import on_meta_twin, subject_of
+    from torch_subjects import of_users_code, on_meta_twin, subject_of
 
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        subject = subject_of(on_meta_twin(made), request)
+        subject = of_users_code(subject_of(on_meta_twin(made), request))
         return None, report(subject, request["task"], request.get("seq") or LENGTH)
     except Exception as error:
         return _error_event(error), None
@@ -90,6 +90,8 @@ def report(subject, task, length=LENGTH):
 
     with _no_padding():
         passes = [trace_pass(subject, task, one, length) for one in subject.passes(task)]
+    if subject.choices is not None:
+        subject.taken = ", ".join(filter(None, (subject.taken, *subject.choices.taken())))
     return {
         "protocol": PROTOCOL,
         "torch": torch.__version__,
@@ -147,24 +149,41 @@ def trace_pass(subject, task, one, length):
 
 def _seen(subject, task, one, modules, point):
     """(topology without deaths, deaths, numbers) of one traced execution."""
-    recorder = record(subject, task, one, modules, *point)
+    recorder = _recorded(subject, task, one, modules, *point)
     topology = recorder.topology()
     return topology, topology.pop("death"), recorder.numbers()
+
+
+def _recorded(subject, task, one, modules, batch, seq):
+    """One traced execution, with other answers to its conditions where the first ones fail."""
+    if subject.choices is None:
+        return record(subject, task, one, modules, batch, seq)
+    while True:
+        subject.choices.start()
+        try:
+            return record(subject, task, one, modules, batch, seq)
+        except Exception:
+            if not subject.choices.reversed():
+                raise
 
 
 def record(subject, task, one, modules, batch, seq):
     """One traced execution."""
     import torch
+    from torch_pretence import pretended
     from torch_recorder import Canonical, ModuleTracker, Recorder
+    from torch_values import Values
     from torch_waits import full_masks
 
     name, _, _, run = one
-    recorder = Recorder()
+    recorder = Recorder(Values() if subject.pretends else None, subject.choices)
     grad = contextlib.nullcontext() if task == "train" else torch.no_grad()
     device = torch.device("meta") if subject.makes_tensors else contextlib.nullcontext()
     masks = full_masks() if subject.makes_tensors else contextlib.nullcontext()
+    place = pretended() if subject.pretends else contextlib.nullcontext()
+    seen = ModuleTracker(recorder, modules)
     try:
-        with grad, device, masks, recorder, ModuleTracker(recorder, modules), Canonical(recorder):
+        with grad, device, masks, recorder, seen, Canonical(recorder), place:
             with recorder.paused():
                 recorder.own_model(subject.model)
             if run is None:
@@ -189,7 +208,7 @@ def _generate(subject, recorder, name, batch, seq):
 
 
 def _own_inputs(subject, recorder, batch, seq):
-    from torch_subjects import tensors_in
+    from torch_structures import tensors_in
 
     with recorder.paused():
         inputs = subject.inputs(batch, seq)
