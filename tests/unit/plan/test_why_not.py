@@ -11,7 +11,7 @@ from paceline.catalog import load_catalog
 from paceline.catalog.entities import Catalog, Machine
 from paceline.errors import NoOfferError, UnknownNameError
 from paceline.plan import Work, make_plan, parse_goal, parse_work, why_not
-from paceline.plan.places import find_places
+from paceline.plan.places import PlaceSearch, find_places
 from paceline.plan.question import resolve_question
 from paceline.plan.search import run_search
 from paceline.trace import load_workload
@@ -118,16 +118,28 @@ def test_a_stream_has_a_budget_by_the_hour() -> None:
     assert 0.001 < (parse_goal({"budget": typed}).budget_usd or 0.0) < 0.6
 
 
-@pytest.mark.parametrize("days", [30, 200, 365, 3650])
+def ages_days(search: PlaceSearch, state: str, remark: str = "") -> list[int]:
+    """Of the dated prices in a state whose remark has these words."""
+    return [
+        (TODAY - place.priced_on).days
+        for place in search.places
+        if place.priced_on and place.price_state == state and remark in place.price_remark
+    ]
+
+
+@pytest.mark.parametrize("days", [200, 365, 3650])
 def test_prices_are_ranked_up_to_the_stated_age(days: int) -> None:
-    goal = parse_goal({"max_price_age_days": str(days)})
-    for place in find_places(CATALOG, goal, today=TODAY).places:
-        if place.price_state == "stale price" and "months old" in place.price_remark:
-            assert place.priced_on is not None
-            assert (TODAY - place.priced_on).days > days
-    ranked = [p for p in find_places(CATALOG, goal, today=TODAY).places if p.priced_on]
-    fresh = [p for p in ranked if p.price_state == "fresh"]
-    assert days == 30 or all((TODAY - p.priced_on).days <= days for p in fresh if p.priced_on)
+    search = find_places(CATALOG, parse_goal({"max_price_age_days": str(days)}), today=TODAY)
+    assert not search.ranks_stale_prices
+    assert max(ages_days(search, "fresh")) <= days
+    assert all(age > days for age in ages_days(search, "stale price", "months old"))
+
+
+def test_where_every_price_is_older_than_stated_all_are_ranked_and_it_is_said() -> None:
+    search = find_places(CATALOG, parse_goal({"max_price_age_days": "30"}), today=TODAY)
+    assert search.ranks_stale_prices
+    assert min(ages_days(search, "fresh")) > 30
+    assert not ages_days(search, "stale price")
 
 
 def test_all_own_machines_are_asked_after_at_once() -> None:
