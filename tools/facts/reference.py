@@ -82,7 +82,7 @@ def convert_devices(rows: list[Row]) -> list[Row]:
 
 def convert_device(row: Row, *, is_default: bool) -> Row:
     """One device."""
-    checked = row["checked_fields"].strip()
+    checked, added = row["checked_fields"].strip(), CHOICES["added_facts"].get(row["name"], {})
     gen, lanes = row["pcie_gen"], row["pcie_lanes"]
     pcie = str(PCIE_LANE_BYTES_PER_S[int(float(gen))] * int(float(lanes))) if gen and lanes else ""
     return {
@@ -117,6 +117,7 @@ def convert_device(row: Row, *, is_default: bool) -> Row:
         "confidence": confidence_of(row),
         "checked_fields": checked,
         "note": row["note"],
+        **added,
     }  # fmt: skip
 
 
