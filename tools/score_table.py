@@ -150,55 +150,83 @@ def page(rows: pd.DataFrame) -> str:
     """The whole page."""
     return "\n".join(
         [
-            "# What `paceline score` says of published rows",
-            "",
-            f"{datetime.now(tz=UTC).date()}, `tools/score_table.py`.",
-            "",
-            "Single-GPU rows of quality A, predicted from the input columns only. Most rows of",
-            "timm, Lambda, convnet-benchmarks and MXNet took part in the fit of the built-in",
-            "calibration, so this table shows what a user sees on hardware that was measured;",
-            "devices and models held out stand in [accuracy.md](accuracy.md). timm: every",
-            f"{EVERY_NTH_TIMM_MODEL}th model by name.",
-            "",
-            f"## Coverage (asked: {ASKED_COVERAGE:.0%} of each set)",
-            "",
-            "| set | rows | predicted | share | |",
-            "|---|--:|--:|--:|---|",
-            *coverage_lines(rows),
-            "",
-            "## Errors and intervals",
-            "",
-            "Throughput, or time where a row states no throughput. *Inside*: of the 80 % interval;",
-            "*width*: half of it, the median. Frameworks that the fit has not seen are less sure",
-            "by the spread of these same rows (log_sigma of `framework_names.csv`), at most so",
-            "that the width stays below 2: their share inside is fitted, the others' is not.",
-            "The mean of DeepLearningExamples holds 42 rows of GNMT on V100 whose column of",
-            "throughput repeats a BLEU score (23.8).",
-            "",
-            speed_line(rows),
-            "",
-            "| set | task | rows | told | compared | median | mean | 90 % below | inside | width |",
-            "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
-            *(
-                line
-                for name, part in rows.groupby("set", sort=False)
-                for line in lines_of(str(name), part)
-            ),
-            "",
-            "## Furthest off, by name (predicted over measured)",
-            "",
-            "| set | task | model | ratio |",
-            "|---|---|---|--:|",
-            *worst_lines(rows),
-            "",
+            *_opening(),
+            *_coverage_section(rows),
+            *_errors_section(rows),
+            *_worst_section(rows),
             CAUSES.read_text(encoding="utf-8"),
-            "## Not predicted",
-            "",
-            "| set | model | rows | reason |",
-            "|---|---|--:|---|",
-            *missed_lines(rows),
+            *_missed_section(rows),
         ]
     )
+
+
+def _opening() -> list[str]:
+    """What the page is, and which rows it holds."""
+    return [
+        "# What `paceline score` says of published rows",
+        "",
+        f"{datetime.now(tz=UTC).date()}, `tools/score_table.py`.",
+        "",
+        "Single-GPU rows of quality A, predicted from the input columns only. Most rows of",
+        "timm, Lambda, convnet-benchmarks and MXNet took part in the fit of the built-in",
+        "calibration, so this table shows what a user sees on hardware that was measured;",
+        "devices and models held out stand in [accuracy.md](accuracy.md). timm: every",
+        f"{EVERY_NTH_TIMM_MODEL}th model by name.",
+        "",
+    ]
+
+
+def _coverage_section(rows: pd.DataFrame) -> list[str]:
+    return [
+        f"## Coverage (asked: {ASKED_COVERAGE:.0%} of each set)",
+        "",
+        "| set | rows | predicted | share | |",
+        "|---|--:|--:|--:|---|",
+        *coverage_lines(rows),
+        "",
+    ]
+
+
+def _errors_section(rows: pd.DataFrame) -> list[str]:
+    sets = rows.groupby("set", sort=False)
+    return [
+        "## Errors and intervals",
+        "",
+        "Throughput, or time where a row states no throughput. *Inside*: of the 80 % interval;",
+        "*width*: half of it, the median. Frameworks that the fit has not seen are less sure",
+        "by the spread of these same rows (log_sigma of `framework_names.csv`), at most so",
+        "that the width stays below 2: their share inside is fitted, the others' is not.",
+        "The mean of DeepLearningExamples holds 42 rows of GNMT on V100 whose column of",
+        "throughput repeats a BLEU score (23.8).",
+        "",
+        speed_line(rows),
+        "",
+        "| set | task | rows | told | compared | median | mean | 90 % below | inside | width |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        *(line for name, part in sets for line in lines_of(str(name), part)),
+        "",
+    ]
+
+
+def _worst_section(rows: pd.DataFrame) -> list[str]:
+    return [
+        "## Furthest off, by name (predicted over measured)",
+        "",
+        "| set | task | model | ratio |",
+        "|---|---|---|--:|",
+        *worst_lines(rows),
+        "",
+    ]
+
+
+def _missed_section(rows: pd.DataFrame) -> list[str]:
+    return [
+        "## Not predicted",
+        "",
+        "| set | model | rows | reason |",
+        "|---|---|--:|---|",
+        *missed_lines(rows),
+    ]
 
 
 if __name__ == "__main__":
