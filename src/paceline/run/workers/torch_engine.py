@@ -6,6 +6,7 @@ the request names, so that what is measured is what was traced.
 
 import contextlib
 import importlib
+import inspect
 import os
 import sys
 import time
@@ -142,13 +143,16 @@ class Subject(object):
             return contextlib.nullcontext()
         return self.torch.autocast(self.device_type, dtype=self.dtype)
 
+    def _outputs(self, run):
+        return run(self.inputs)
+
     def _forward(self):
         with self.torch.no_grad(), self._cast():
-            return self.run(self.inputs)
+            return self._outputs(self.run)
 
     def _loss(self):
         with self._cast():
-            outputs = [o for o in _flatten(self.run(self.inputs)) if o is not None]
+            outputs = [o for o in _flatten(self._outputs(self.run)) if o is not None]
             return sum(self._term(output) for output in outputs)
 
     def _term(self, output):
@@ -176,13 +180,77 @@ class Subject(object):
         self.model.train(False)
         compiled = _flatten(self._forward())[0].float()
         with self.torch.no_grad(), self._cast():
-            eager = _flatten(self.model(self.inputs))[0].float()
+            eager = _flatten(self._outputs(self.model))[0].float()
         return float((compiled - eager).abs().max() / eager.abs().max().clamp(min=1e-30))
+
+
+class OwnSubject(Subject):
+    """A workload of the user's own: its batch, and its loss, step or phases, as it is traced.
+
+    Attributes:
+        workload: What the user's function returned.
+    """
+
+    workload = None
+
+    def _outputs(self, run):
+        from torch_structures import fitting
+
+        positional, named = fitting(self.model.forward, self.inputs)
+        return run(*positional, **named)
+
+    def _loss(self):
+        own = getattr(self.workload, "loss", None)
+        if not callable(own):
+            return Subject._loss(self)
+        from torch_structures import total_loss
+
+        with self._cast():
+            return total_loss(own(self._outputs(self.run), self.inputs))
+
+    def _both(self):
+        phases = self._phases()
+        if not phases:
+            return Subject._both(self)
+        if self.has_own_optimizer:
+            raise RequestError(
+                "unsupported", "its step ends with its own optimizer: measure a step"
+            )
+        return self._phased(phases)
+
+    def _step(self):
+        if self._phases() and self.has_own_optimizer:
+            return self._phased(self._phases())
+        return Subject._step(self)
+
+    def _phases(self):
+        step = getattr(self.workload, "step", None)
+        phases = getattr(self.workload, "phases", None)
+        return phases or ([("step", 1, step)] if callable(step) else [])
+
+    def _phased(self, phases):
+        from torch_structures import completed
+
+        self.model.zero_grad(set_to_none=True)
+        for phase in phases:
+            for _ in range(int(phase[1])):
+                with self._cast():
+                    completed(phase[2], self.run, self.inputs)
+
+    @property
+    def has_own_optimizer(self):
+        """Whether PyTorch's optimizers are the workload's own, which its steps call."""
+        given = getattr(self.workload, "optimizer", None)
+        many = getattr(self.workload, "optimizers", None)
+        return bool(many) or not (given is None or isinstance(given, str))
 
 
 def build(torch, request, ranks):
     """The requested model with weights and inputs on its device."""
     torch.manual_seed(0)
+    workload = _workload(request)
+    if workload is not None:
+        return _own_subject(torch, workload, request, ranks)
     model, kind, shape = make_model(torch, request)
     torch.backends.cuda.matmul.allow_tf32 = request["precision"] == "tf32"
     torch.backends.cudnn.allow_tf32 = request["precision"] == "tf32"
@@ -191,13 +259,52 @@ def build(torch, request, ranks):
     inputs = make_inputs(torch, kind, shape, request).to(ranks.device)
     if kind == "image":
         model, inputs = model.to(memory_format=layout), inputs.to(memory_format=layout)
-    optimizer = make_optimizer(torch, model, request)
+    run = _as_run(torch, model, request, ranks)
+    return Subject(
+        torch, model, run, kind, inputs, make_optimizer(torch, model, request),
+        request["precision"], ranks.is_cuda,
+    )  # fmt: skip
+
+
+def _as_run(torch, model, request, ranks):
+    """The model as it is called: compiled, and on every rank alike."""
     run = torch.compile(model) if request["compiler"] == "compiled" else model
-    if ranks.size > 1 and request["mode"] != "forward":
-        run = torch.nn.parallel.DistributedDataParallel(
-            run, device_ids=[ranks.local_rank] if ranks.is_cuda else None
-        )
-    return Subject(torch, model, run, kind, inputs, optimizer, request["precision"], ranks.is_cuda)
+    if ranks.size == 1 or request["mode"] == "forward":
+        return run
+    return torch.nn.parallel.DistributedDataParallel(
+        run, device_ids=[ranks.local_rank] if ranks.is_cuda else None
+    )
+
+
+def _workload(request):
+    """What a function of the user's own returned, where it brings its inputs; else None."""
+    entry = request["entry"]
+    if ":" not in entry or entry.startswith(("torchvision:", "timm:")):
+        return None
+    made = _user_function(entry, request)()
+    return made if callable(getattr(made, "inputs", None)) else None
+
+
+def _own_subject(torch, workload, request, ranks):
+    """A workload of the user's own on its device."""
+    from torch_structures import mapped
+
+    model = workload if isinstance(workload, torch.nn.Module) else workload.model
+    model.to(ranks.device)
+    has_length = len(inspect.signature(workload.inputs).parameters) > 1
+    sizes = (request["batch"], request["seq"]) if has_length else (request["batch"],)
+    subject = OwnSubject(
+        torch,
+        model,
+        _as_run(torch, model, request, ranks),
+        getattr(workload, "kind", "features"),
+        mapped(lambda tensor: tensor.to(ranks.device), workload.inputs(*sizes)),
+        make_optimizer(torch, model, request),
+        request["precision"],
+        ranks.is_cuda,
+    )
+    subject.workload = workload
+    return subject
 
 
 def make_model(torch, request):
@@ -229,13 +336,19 @@ def _native_size(torchvision, name):
     return crop[0] if isinstance(crop, (list, tuple)) else crop
 
 
-def _user_model(torch, entry, request):
+def _user_function(entry, request):
     module_name, _, function_name = entry.partition(":")
-    sys.path.insert(0, request.get("directory") or os.getcwd())
+    directory = request.get("directory") or os.getcwd()
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
     function = getattr(importlib.import_module(module_name), function_name, None)
     if not callable(function):
         raise RequestError("no-function", "no function `%s`" % entry)
-    model = function()
+    return function
+
+
+def _user_model(torch, entry, request):
+    model = _user_function(entry, request)()
     if not isinstance(model, torch.nn.Module):
         raise RequestError("no-model", "`%s` returned %s" % (entry, type(model).__name__))
     for module in model.modules():
