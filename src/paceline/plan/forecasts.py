@@ -166,9 +166,7 @@ def forecast(
     is_generation = any(p.name == "decode" for p in workload.passes)
     length = work.prompt_tokens + work.output_tokens if is_generation else seq
     parts = [
-        slice(0, len(batch))
-        if window is None
-        else _useful_batches(step, c.rows, batch, length, window)
+        _useful_batches(step, c.rows, batch, length, window)
         for step, c in zip(steps, configured, strict=True)
     ]
     cells = [
@@ -314,13 +312,15 @@ def _useful_batches(
     rows: tuple[int, ...],
     batch: FloatArray,
     length: int,
-    window: BatchWindow,
+    window: BatchWindow | None,
 ) -> slice:
     """Batches from the smallest that can be among a row's largest to the largest that can fit.
 
     The upper end lets ranks share all state; the lower end takes the smallest device at the chance
-    that counts.
+    that counts. Without a window all batches are useful.
     """
+    if window is None:
+        return slice(0, len(batch))
     points = Points(batch=batch, seq=np.full(len(batch), float(length)))
     bounds = [
         peak_memory_bytes(p.memory, points, platform=p.configuration.platform) for p in step.passes
