@@ -153,6 +153,16 @@ def test_a_step_that_waits_for_its_input_takes_what_that_takes_and_is_less_sure(
     assert np.array_equal(starved.log_sigma[~waits], fed.log_sigma[~waits])
 
 
+def test_the_price_of_a_stream_is_as_sure_however_unsure_its_steps_are() -> None:
+    stream = Amount(items_per_epoch=None, num_epochs=1.0, samples_per_item=1.0, samples_per_s=2.0)
+    spent = []
+    for log_sigma in (0.01, 0.5):
+        _, _, figures = evaluated(stream, log_sigma=log_sigma)
+        stated = constraints(figures, Goal(budget_usd=1.0), stream)
+        spent += [one.value for one in stated if one.option == "--budget"]
+    assert np.allclose(*spent, rtol=1e-6)
+
+
 def test_without_an_amount_there_are_rates_only():
     amount = Amount(items_per_epoch=None, num_epochs=1.0, samples_per_item=1.0)
     _, _, figures = evaluated(amount)
