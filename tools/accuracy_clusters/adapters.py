@@ -55,6 +55,7 @@ def _predicted(row: Any, cache_folder: Path | None) -> tuple[float, str]:
             strategy,
             seq=_SEQ,
             global_batch=int(row.global_batch),
+            recipe="half-weights",
         )
     except (NotBuiltError, PacelineError) as error:
         return np.nan, str(error)

@@ -120,6 +120,7 @@ def _found(row: Row, values: Any, cache_folder: Path | None) -> tuple[FoundStrat
         strategy,
         seq=values.seq_len,
         global_batch=int(values.global_batch),
+        recipe="half-weights",
     )
     return found, float(values.global_batch * values.seq_len)
 

@@ -146,8 +146,9 @@ def _items_per_s(curve: dict[str, Any], devices: int, batch: int) -> float:
         return found.points[0].items_per_s
     items, strategy = devices * batch, _strategy(curve["way"], devices, batch)
     stated = evaluate_stated(
-        graph, configuration, _cluster(curve), strategy, seq=seq, global_batch=items
-    )
+        graph, configuration, _cluster(curve), strategy, seq=seq, global_batch=items,
+        recipe="half-weights",
+    )  # fmt: skip
     return items / stated.step_s
 
 

@@ -28,6 +28,7 @@ from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
 from paceline.parallel import ScalingCurve, Strategy, scaling_curve
 from paceline.parallel.cluster import Cluster
+from paceline.parallel.replica_work import LoweredStep
 from paceline.parallel.scaling import BatchRule, default_batch
 from paceline.parallel.unequal import Part, unequal_step
 from paceline.plan.amounts import check_global_batch, resolve_job
@@ -36,7 +37,7 @@ from paceline.plan.own_machines import OWN, owned_offers
 from paceline.plan.rewrites import check_rewrite
 from paceline.plan.support import platform_of
 from paceline.stack import newest_stack, why_unsupported
-from paceline.trace import Configuration, Workload, lower
+from paceline.trace import Configuration, Workload
 from paceline.trace.settings import read_settings
 
 #: Ways in which expert ranks exchange tokens, see `Cluster`.
@@ -104,16 +105,17 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     check_global_batch(question.global_batch, job, workload)
     items = job.amount.items_per_epoch
     calibration = read_calibration(question.calibration)
+    graph = workload.passes[0].graph if len(workload.passes) == 1 else None
     with progress("scaling"):
         curve = scaling_curve(
-            lower(workload.passes[0].graph, _configuration(device, question)),
+            LoweredStep.of(workload, _configuration(device, question)),
             cluster,
             counts=question.counts,
             batch=rule,
             seq=seq,
             num_items=None if items is None else items * job.amount.num_epochs,
             calibration=calibration,
-            graph=workload.passes[0].graph,
+            graph=graph,
             strategy=None if question.strategy is None else Strategy.parse(question.strategy),
         )
     return Scaling(
@@ -159,7 +161,7 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         Part(cluster=_cluster(catalog, offers[1]), count=count),
     )
     rule = _rule(workload, question)
-    lowered = lower(workload.passes[0].graph, _configuration(parts[0].cluster.device, question))
+    lowered = LoweredStep.of(workload, _configuration(parts[0].cluster.device, question))
     calibration = read_calibration(question.calibration)
 
     def busy(part: Part) -> int:

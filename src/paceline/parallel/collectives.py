@@ -30,7 +30,7 @@ from paceline.trace.graph import FloatArray, IntArray
 
 #: NCCL leaves the switch alone for up to four ranks: its ring is as fast there.
 _MAX_RANKS_WITHOUT_SWITCH = 4
-#: Time of one chunk in the pipeline between the two link levels (about 8 MB on NVLink 4).
+#: Time of one chunk in the pipeline between the two link levels (22 MB at the peak of NVLink 4).
 _PIPELINE_CHUNK_S = 50e-6
 _FIRST_KNOT = math.log2(KNOT_S[0])
 _KNOT_STEP = math.log2(KNOT_S[1]) - _FIRST_KNOT

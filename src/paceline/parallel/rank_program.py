@@ -28,6 +28,9 @@ from paceline.trace.program import Program
 
 Recipe = Literal["autocast", "half-weights"]
 
+#: Models from so many parameters on are kept as `half-weights` has them, as their published recipes
+#: do; smaller ones as one device keeps them.
+LARGE_MODEL_PARAMETERS = 5_000_000_000
 #: Casts and copies between the product that makes a gradient and the gradient as it is kept.
 _MOST_STEPS = 4
 
@@ -86,6 +89,13 @@ class StateBytes:
 #: Weights that are read and never changed. Adapters are under a hundredth of them: their
 #: gradients and optimizer state are left out.
 _FROZEN = StateBytes(weight=4, gathered=4, gradient=0, reduced=0, optimizer=0, update=0)
+
+
+def usual_recipe(graph: Graph) -> Recipe:
+    """How ranks keep the weights of a model under a strategy, where nobody says."""
+    storages = graph.storages
+    parameters = storages.elements[storages.owner == Owner.PARAMETER, 0].sum()
+    return "half-weights" if parameters >= LARGE_MODEL_PARAMETERS else "autocast"
 
 
 def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimizer) -> StateBytes:

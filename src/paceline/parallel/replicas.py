@@ -5,6 +5,7 @@ Shapes: num_ways sharding levels × numbers of microbatches, flat.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import get_args
 
@@ -137,6 +138,38 @@ def replicated_steps(job: Job, count: int, per_rank: int) -> ReplicatedSteps:
     return ReplicatedSteps(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     )
+
+
+def is_replicated(strategy: Strategy) -> bool:
+    """Whether ranks differ in nothing but their items and what they keep of the training state.
+
+    >>> [is_replicated(Strategy.parse(text)) for text in ("dp8/mb4+zero2", "fsdp8", "dp4.tp2")]
+    [True, True, False]
+    """
+    splits_no_more = [axis.name for axis in strategy.mesh] in ([], ["dp"], ["fsdp"])
+    is_usual = strategy.gradient_sync == "all_reduce" and not strategy.offloads_optimizer
+    return splits_no_more and is_usual and not strategy.placements
+
+
+def stated_steps(job: Job, strategy: Strategy, microbatches: Sequence[int]) -> ReplicatedSteps:
+    """One strategy of replicas with several microbatch sizes, as `replicated_steps` has them.
+
+    Args:
+        job: The training step, with what the strategy recomputes, and its cluster.
+        strategy: One for which `is_replicated`.
+        microbatches: Items per device and microbatch.
+    """
+    points = job.points(np.array(microbatches, dtype=np.float64))
+    sharding = "zero3" if strategy.size("fsdp") > 1 else strategy.sharding
+    asked = _Replicas(
+        job=job,
+        work=ReplicaWork.of(job.step, seq=job.seq),
+        alone=job.alone(points),
+        moments=peak_moments(job.step.largest, points),
+        microbatches=np.full(len(microbatches), strategy.schedule.num_microbatches),
+        count=strategy.num_ranks,
+    )
+    return _sharded(asked, get_args(Sharding).index(sharding))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,17 +12,24 @@ from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.curve import CountedStep, ScalingCurve
 from paceline.parallel.knee_point import knee
+from paceline.parallel.legality import check_strategy
 from paceline.parallel.offload import known_host
-from paceline.parallel.rank_program import Recipe
+from paceline.parallel.rank_program import Recipe, usual_recipe
 from paceline.parallel.replica_work import LoweredStep, as_step
-from paceline.parallel.replicas import Job, ReplicatedSteps, replicated_steps
+from paceline.parallel.replicas import (
+    Job,
+    ReplicatedSteps,
+    is_replicated,
+    replicated_steps,
+    stated_steps,
+)
 from paceline.parallel.search import (
     FoundStrategy,
     SearchSpace,
     prepare_search,
     search_strategies,
 )
-from paceline.parallel.stated import at_count, evaluate_stated, fabric_of
+from paceline.parallel.stated import at_count, does_not_fit, evaluate_stated, fabric_of
 from paceline.parallel.strategy import Strategy
 from paceline.parallel.worth import finished_points, knee_reason, pace_per_device
 from paceline.predict import Calibration, DeviceTable
@@ -36,6 +43,8 @@ _MAX_DEFAULT_BATCH = 4096
 _SETTLED_FRAC = 0.98
 #: Microbatch sizes of the search, as far as a batch has so many items.
 _MICROBATCHES = (1, 2, 4, 8, 16, 32)
+#: Best strategies of a search that are compared as stated ones.
+_NUM_SEARCHED = 8
 _NO_LINK = "devices or nodes have no link with each other"
 
 
@@ -93,7 +102,8 @@ def scaling_curve(
         seq: Sequence length.
         num_items: Batch items of the whole job, for time and cost.
         calibration: Of the predictor; the built-in one by default.
-        graph: The graph that ``lowered`` was made from; needed with a strategy.
+        graph: The graph that ``lowered`` was made from; None for a step of several passes, which
+            replicas alone can run.
         strategy: The only one wanted, with as many data-parallel replicas as fill the count; the
             best by default.
 
@@ -108,7 +118,6 @@ def scaling_curve(
     if strategy is None:
         found = _best_steps(job, wanted, batch, graph)
     else:
-        assert graph is not None, "blocks are found in the graph"
         found = _stated_steps(job, graph, strategy, wanted, batch)
     return _curve(found, cluster, num_items)
 
@@ -201,16 +210,16 @@ def _best_steps(
     """The fastest way for each count; the whole space where data parallel does not fit."""
     rule = batch if batch.global_batch else _with_default_batch(job, batch)
     found = [_replicated(job, count, rule) for count in counts]
-    wanted = [one for one in found if isinstance(one, _Searchable)]
-    if graph is None or not wanted:
+    if graph is None or not any(isinstance(one, _Searchable) for one in found):
         return found
-    is_too_large = any(one.is_too_large for one in wanted)
-    space = _search_space(job, graph, rule, "half-weights" if is_too_large else "autocast")
-    return [_searched(job, space, one) if isinstance(one, _Searchable) else one for one in found]
+    space = _search_space(job, graph, rule, usual_recipe(graph))
+    return [
+        _searched(job, graph, space, one) if isinstance(one, _Searchable) else one for one in found
+    ]
 
 
 def _stated_steps(
-    job: Job, graph: Graph, strategy: Strategy, counts: Sequence[int], rule: BatchRule
+    job: Job, graph: Graph | None, strategy: Strategy, counts: Sequence[int], rule: BatchRule
 ) -> list[_Found]:
     """One strategy on each count.
 
@@ -231,17 +240,39 @@ def _stated_steps(
     return found
 
 
-def _stated(job: Job, graph: Graph, strategy: Strategy, rule: BatchRule) -> CountedStep:
+def _stated(job: Job, graph: Graph | None, strategy: Strategy, rule: BatchRule) -> CountedStep:
     """By default each microbatch has one item per replica."""
     count = strategy.num_ranks
     items = strategy.num_batches * strategy.schedule.num_microbatches
     if rule.global_batch or rule.batch_per_device:
         items = rule.global_batch or count * (rule.batch_per_device or 1)
+    if graph is None:
+        return _stated_passes(job, strategy, items)
     best = evaluate_stated(
         graph, job.step.configuration, job.cluster, strategy,
         seq=job.seq, global_batch=items, calibration=job.calibration,
     )  # fmt: skip
     return _found_step(job, best, items)
+
+
+def _stated_passes(job: Job, strategy: Strategy, items: int) -> CountedStep:
+    """Replicas of a step of several passes, which nothing but replicas can run."""
+    if not is_replicated(strategy) or strategy.recompute != "none":
+        raise InvalidInputError(
+            f"`{strategy}` splits one pass, and a step of this job has several",
+            hint="state data parallel, such as `dp8` or `dp8+zero3`",
+        )
+    check_strategy(
+        strategy, job.cluster, num_devices=strategy.num_ranks, global_batch=items, num_blocks=1
+    )
+    microbatch = items // strategy.num_batches // strategy.schedule.num_microbatches
+    ways = stated_steps(job, strategy, [microbatch])
+    if ways.fastest(job.cluster.capacity_bytes) is None:
+        raise does_not_fit(
+            strategy, float(ways.memory_bytes[0]), job.cluster.device.name,
+            job.cluster.capacity_bytes,
+        )  # fmt: skip
+    return _replicated_step(job, strategy.num_ranks, items // strategy.num_ranks, ways, 0)
 
 
 def _replicated(job: Job, count: int, rule: BatchRule) -> _Found:
@@ -302,17 +333,45 @@ def _search_space(job: Job, graph: Graph, rule: BatchRule, recipe: Recipe) -> Se
     )
 
 
-def _searched(job: Job, space: SearchSpace, rejected: _Searchable) -> _Found:
+def _searched(job: Job, graph: Graph, space: SearchSpace, rejected: _Searchable) -> _Found:
     """The best strategy of the whole space for a count, or why there is none."""
     count, items = rejected.count, rejected.global_batch
     try:
-        best = search_strategies(space, num_devices=count, global_batch=items, num_best=1)[0]
+        found = search_strategies(
+            space, num_devices=count, global_batch=items, num_best=_NUM_SEARCHED
+        )
+        best = min(_as_stated(job, graph, found, items), key=lambda one: one.step_s)
     except (DoesNotFitError, InvalidInputError) as error:
         reason = str(error) if rejected.is_too_large else rejected.reason
         return _Rejected(count=count, reason=reason)
     if not math.isfinite(best.step_s):
         return _Rejected(count=count, reason=_NO_LINK)
     return _found_step(job, best, items)
+
+
+def _as_stated(
+    job: Job, graph: Graph, found: Sequence[FoundStrategy], items: int
+) -> list[FoundStrategy]:
+    """What was found, with the figures that each strategy has where it is stated.
+
+    The search knows replicas as blocks, which is coarser than what they are known as elsewhere.
+
+    Raises:
+        DoesNotFitError: None fits with those.
+    """
+    kept: list[FoundStrategy] = []
+    failure: DoesNotFitError | None = None
+    for one in found:
+        try:
+            kept.append(one if not is_replicated(one.strategy) else evaluate_stated(
+                graph, job.step.configuration, job.cluster, one.strategy,
+                seq=job.seq, global_batch=items, calibration=job.calibration,
+            ))  # fmt: skip
+        except DoesNotFitError as error:
+            failure = error
+    if failure and not kept:
+        raise failure
+    return kept
 
 
 def _found_step(job: Job, best: FoundStrategy, items: int) -> CountedStep:

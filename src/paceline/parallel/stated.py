@@ -22,11 +22,20 @@ from paceline.parallel.offload import (
     offloaded,
     without_optimizer,
 )
-from paceline.parallel.rank_program import Optimizer, Recipe, StateBytes, state_bytes
+from paceline.parallel.rank_program import (
+    Optimizer,
+    Recipe,
+    StateBytes,
+    state_bytes,
+    usual_recipe,
+)
+from paceline.parallel.replica_work import as_step
+from paceline.parallel.replicas import Job, is_replicated, stated_steps
 from paceline.parallel.search import FoundStrategy, evaluated_variant, found_strategy
 from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points
+from paceline.trace import lower
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import Graph
 from paceline.units import format_bytes
@@ -40,7 +49,7 @@ def evaluate_stated(
     *,
     seq: float,
     global_batch: int,
-    recipe: Recipe = "half-weights",
+    recipe: Recipe | None = None,
     calibration: Calibration | None = None,
 ) -> FoundStrategy:
     """Time and memory of one strategy, as `evaluate_batches` has them, at one global batch.
@@ -69,10 +78,13 @@ def evaluate_batches(
     seq: float,
     microbatches: Sequence[int],
     capacity_bytes: float,
-    recipe: Recipe = "half-weights",
+    recipe: Recipe | None = None,
     calibration: Calibration | None = None,
 ) -> tuple[FoundStrategy, ...]:
     """One strategy with several microbatch sizes: those that fit, in the order given.
+
+    Replicas that keep weights as one device does are what `predict` says of one device and a
+    scaling curve of many.
 
     Args:
         graph: The training step.
@@ -82,7 +94,7 @@ def evaluate_batches(
         seq: Sequence length.
         microbatches: Items per replica and microbatch.
         capacity_bytes: Memory of one device.
-        recipe: How weights are kept.
+        recipe: How weights are kept; `usual_recipe` by default.
         calibration: Of the predictor; the built-in one by default.
 
     Raises:
@@ -106,8 +118,21 @@ class _Question:
     cluster: Cluster
     strategy: Strategy
     seq: float
-    recipe: Recipe
+    recipe: Recipe | None
     calibration: Calibration | None
+
+    @property
+    def how(self) -> Configuration:
+        """How a rank runs: what the strategy recomputes, or else what the configuration does."""
+        recompute = self.strategy.recompute
+        if recompute == "none":
+            return self.configuration
+        return replace(self.configuration, checkpointing=recompute)
+
+    @property
+    def kept(self) -> Recipe:
+        """How weights are kept."""
+        return self.recipe or usual_recipe(self.graph)
 
 
 def _check_stated(asked: _Question, *, global_batch: int) -> None:
@@ -123,9 +148,11 @@ def _check_stated(asked: _Question, *, global_batch: int) -> None:
 
 def _evaluated(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrategy]:
     """The strategy with every microbatch size, whether it fits or not."""
+    if asked.recipe is None and asked.kept == "autocast" and is_replicated(asked.strategy):
+        return _replicas(asked, microbatches)
     strategy, fabric = asked.strategy, fabric_of(asked.cluster, asked.configuration)
     variant, table = _variant(asked, fabric, microbatches), _rows(strategy, len(microbatches))
-    state = state_bytes(asked.recipe, asked.configuration, Optimizer.of(asked.graph))
+    state = state_bytes(asked.kept, asked.configuration, Optimizer.of(asked.graph))
     evaluated = _with_host(asked, table, variant, fabric, state)
     found = [
         found_strategy(strategy, size, evaluated, row) for row, size in enumerate(microbatches)
@@ -134,6 +161,27 @@ def _evaluated(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrat
         parameters = float(variant.costs.parameters.sum())
         found = [_met_centrally(one, parameters, fabric, state) for one in found]
     return found
+
+
+def _replicas(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrategy]:
+    """Replicas with every microbatch size."""
+    job = Job(
+        step=as_step(lower(asked.graph, asked.how)), cluster=asked.cluster, seq=asked.seq,
+        calibration=asked.calibration,
+    )  # fmt: skip
+    steps = stated_steps(job, asked.strategy, microbatches)
+    return [
+        FoundStrategy(
+            strategy=asked.strategy,
+            microbatch=size,
+            step_s=float(steps.step_s[row]),
+            bubble_s=0.0,
+            tensor_s=0.0,
+            exposed_s=float(steps.exposed_s[row]),
+            memory_bytes=float(steps.memory_bytes[row]),
+        )
+        for row, size in enumerate(microbatches)
+    ]
 
 
 def _with_host(
@@ -166,11 +214,11 @@ def _variant(asked: _Question, fabric: Fabric, microbatches: Sequence[int]) -> V
     sizes = np.array(microbatches, dtype=np.float64)
     return evaluated_variant(
         asked.graph,
-        replace(asked.configuration, checkpointing=strategy.recompute),
+        asked.how,
         DeviceTable.from_devices([cluster.device]),
         Points(batch=sizes, seq=np.full(len(sizes), float(asked.seq))),
         group,
-        asked.recipe,
+        asked.kept,
         asked.calibration,
     )
 
@@ -279,9 +327,16 @@ def _fitting(
     fits = tuple(one for one in found if one.memory_bytes <= capacity_bytes)
     if not fits:
         least = min(found, key=lambda one: one.memory_bytes)
-        need, there = format_bytes(least.memory_bytes), format_bytes(capacity_bytes)
-        raise DoesNotFitError(
-            f"`{least.strategy}` needs {need} per device; {device} has {there}",
-            hint="split more (`tp`, `pp`, `+zero3`), recompute, or take more microbatches",
-        )
+        raise does_not_fit(least.strategy, least.memory_bytes, device, capacity_bytes)
     return fits
+
+
+def does_not_fit(
+    strategy: Strategy, memory_bytes: float, device: str, capacity_bytes: float
+) -> DoesNotFitError:
+    """What to say of a strategy whose ranks need more memory than a device has."""
+    need, there = format_bytes(memory_bytes), format_bytes(capacity_bytes)
+    return DoesNotFitError(
+        f"`{strategy}` needs {need} per device; {device} has {there}",
+        hint="split more (`tp`, `pp`, `+zero3`), recompute, or take more microbatches",
+    )

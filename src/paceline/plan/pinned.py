@@ -109,9 +109,14 @@ def evaluate_pinned(ground: Ground, pinned: Strategy) -> WholeStrategies:
         pinned: The strategy.
 
     Raises:
-        InvalidInputError: It can run on no kind of machine.
+        InvalidInputError: It can run on no kind of machine, or the job has several passes.
         DoesNotFitError: It can run, but fits on none.
     """
+    if len(ground.question.workload.passes) > 1:
+        raise InvalidInputError(
+            f"`{pinned}` splits one pass, and a step of this job has several",
+            hint="pin data parallel, such as strategy=dp8 or strategy=dp8+zero2",
+        )
     microbatches = _microbatches(ground.question, pinned)
     rows: list[PlacedStrategy] = []
     failures: list[DoesNotFitError | InvalidInputError] = []

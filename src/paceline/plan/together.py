@@ -16,6 +16,7 @@ from paceline.catalog import joint_link
 from paceline.catalog.entities import Catalog, Link, OfferLinks
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Cluster, Strategy
+from paceline.parallel.replica_work import LoweredStep
 from paceline.parallel.search import FoundStrategy
 from paceline.parallel.unequal import Part, unequal_step
 from paceline.plan.own_machines import electricity_usd_per_hour
@@ -28,7 +29,6 @@ from paceline.plan.whole_strategies import (
     as_candidates,
     batch_limit,
 )
-from paceline.trace import LoweredPass, lower
 
 #: Global batches kept of each pair of machines and configuration: the largest that fit.
 _NUM_LARGEST = 2
@@ -121,42 +121,41 @@ def _cells(ground: Ground, place: Place) -> Iterator[tuple[int, int]]:
 def _found(ground: Ground, place: Place, configuration: int) -> list[FoundStrategy]:
     """The largest few global batches that fit, halved from the limit; every device gets some."""
     question, count = ground.question, int(place.offer.num_devices)
-    graph = question.workload.passes[0].graph
-    lowered = lower(graph, ground.forecast.configurations[configuration])
+    step = LoweredStep.of(question.workload, ground.forecast.configurations[configuration])
     limit, kept = batch_limit(question) // count, list[FoundStrategy]()
     if question.goal.global_batch and question.goal.global_batch % count:
         return []
     while limit >= 1 and len(kept) < _NUM_LARGEST:
-        found = _shared(question, place, lowered, limit * count)
+        found = _shared(question, place, step, limit * count)
         kept += [found] if found else []
         limit = 0 if question.goal.global_batch else limit // 2
     return kept
 
 
 def _shared(
-    question: Question, place: Place, lowered: LoweredPass, global_batch: int
+    question: Question, place: Place, step: LoweredStep, global_batch: int
 ) -> FoundStrategy | None:
     """A step of both machines; None where no split of the batch fits or they have no link."""
     first, second = (_part(part, place) for part in place.parts)
     try:
-        step = unequal_step(
-            lowered, first, second, global_batch=global_batch, seq=question.seq,
+        found = unequal_step(
+            step, first, second, global_batch=global_batch, seq=question.seq,
             calibration=question.calibration,
         )  # fmt: skip
     except (DoesNotFitError, InvalidInputError):
         return None
     count = first.count + second.count
     room_bytes = [part.room_bytes for part in (first, second)]
-    fullest_frac = max(s.memory_bytes / r for s, r in zip(step.shares, room_bytes, strict=True))
+    fullest_frac = max(s.memory_bytes / r for s, r in zip(found.shares, room_bytes, strict=True))
     return FoundStrategy(
         strategy=Strategy.from_degrees(dp=count),
         microbatch=global_batch // count,
-        step_s=step.step_s,
+        step_s=found.step_s,
         bubble_s=0.0,
         tensor_s=0.0,
-        exposed_s=step.exposed_communication_s,
+        exposed_s=found.exposed_communication_s,
         memory_bytes=fullest_frac * room_bytes[0],
-        shares=step.shares,
+        shares=found.shares,
     )
 
 

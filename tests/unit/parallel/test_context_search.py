@@ -81,7 +81,7 @@ def one_by_one(num_devices: int, global_batch: int, seq: int) -> Iterator[FoundS
                 )  # fmt: skip
                 try:
                     yield evaluate_stated(
-                        graph(), Configuration(), cluster(), stated, seq=seq,
+                        graph(), Configuration(), cluster(), stated, seq=seq, recipe="half-weights",
                         global_batch=global_batch,
                     )  # fmt: skip
                 except (InvalidInputError, DoesNotFitError):

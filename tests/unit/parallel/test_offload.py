@@ -52,8 +52,9 @@ def cluster() -> Cluster:
 def stated(text: str, on: Cluster | None = None) -> FoundStrategy:
     graph = load_workload("gpt2").passes[0].graph
     return evaluate_stated(
-        graph, Configuration(), on or cluster(), Strategy.parse(text), seq=1024, global_batch=64
-    )
+        graph, Configuration(), on or cluster(), Strategy.parse(text), seq=1024, global_batch=64,
+        recipe="half-weights",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["dp1", "dp8+zero2", "dp2.fsdp4", "pp4.dp2@1f1b/mb8", "dp4.tp2"])
@@ -169,8 +170,9 @@ def test_what_is_searched_is_what_is_stated() -> None:
     assert found.strategy.offloads_optimizer
     graph = load_workload("gpt2").passes[0].graph
     alone = evaluate_stated(
-        graph, Configuration(), cluster(), found.strategy, seq=1024, global_batch=16
-    )
+        graph, Configuration(), cluster(), found.strategy, seq=1024, global_batch=16,
+        recipe="half-weights",
+    )  # fmt: skip
     assert alone.step_s == pytest.approx(found.step_s, rel=1e-9)
     assert alone.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-9)
 

@@ -141,6 +141,7 @@ def found(kind: str, stages: int):
     return evaluate_stated(
         graph(), Configuration(), cluster,
         Strategy.parse(f"pp{stages}@{kind}/mb{2 * stages}"), seq=1024, global_batch=16 * stages,
+        recipe="half-weights",
     )  # fmt: skip
 
 

@@ -1,0 +1,137 @@
+"""One strategy on one cluster has one number, whichever road leads to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paceline.catalog import find_device, load_catalog
+from paceline.errors import InvalidInputError
+from paceline.parallel import BatchRule, Cluster, ScalingPoint, Strategy, scaling_curve
+from paceline.parallel.replica_work import LoweredStep, ReplicaWork
+from paceline.parallel.stated import evaluate_stated
+from paceline.predict import DeviceTable, Points, predict_pass
+from paceline.trace import Configuration, Workload, load_workload, lower
+
+HOW = Configuration()
+#: Device, link inside a node of eight, link between nodes.
+CLUSTERS = {
+    "PCIe and Ethernet": ("L4", "ws-pcie4", "eth-10"),
+    "NVLink and InfiniBand": ("H100 SXM5 80GB", "dgx-h100-nvls", "dgx-h100-ib"),
+    "slice of a torus": ("TPU v4", "ici-v4", "ici-v4"),
+    "NVLink and Ethernet": ("A100 SXM4 80GB", "dgx-a100", "eth-10"),
+}
+#: Items per device: convolutions, attention, recurrence and tables.
+MODELS = {
+    "resnet50": 32, "vit_b_16": 16, "bert-base": 8, "gpt2": 2, "unet": 2, "dlrm": 256,
+    "lstm": 64, "gnmt": 8, "t5-base": 2,
+}  # fmt: skip
+
+
+def cluster(name: str) -> Cluster:
+    catalog = load_catalog()
+    links = {link.name: link for link in catalog.links}
+    device, inside, between = CLUSTERS[name]
+    return Cluster(
+        device=find_device(catalog, device),
+        devices_per_node=8,
+        device_link=links[inside],
+        node_link=links[between],
+    )
+
+
+def scaled(job: Workload, on: Cluster, count: int, items: int, strategy=None) -> ScalingPoint:
+    found = scaling_curve(
+        LoweredStep.of(job, HOW),
+        on,
+        counts=(count,),
+        batch=BatchRule(global_batch=items),
+        seq=job.default_seq,
+        graph=job.passes[0].graph if len(job.passes) == 1 else None,
+        strategy=strategy,
+    )
+    return found.points[0]
+
+
+@pytest.mark.parametrize("where", CLUSTERS)
+@pytest.mark.parametrize("model", MODELS)
+def test_the_best_of_a_curve_costs_as_much_where_it_is_stated(model: str, where: str) -> None:
+    """Also by hand, and what is found by search where replicas do not fit."""
+    job, on = load_workload(model), cluster(where)
+    count, items = 8, MODELS[model] * 8
+    best = scaled(job, on, count, items)
+    strategy = Strategy.parse(best.strategy)
+    stated = scaled(job, on, count, items, strategy)
+    by_hand = evaluate_stated(
+        job.passes[0].graph, HOW, on, strategy, seq=job.default_seq, global_batch=items
+    )
+    for other in (stated, by_hand):
+        assert other.step_s == pytest.approx(best.step_s, rel=1e-12)
+        assert other.memory_bytes == pytest.approx(best.memory_bytes, rel=1e-12)
+
+
+@pytest.mark.parametrize("text", ["dp8", "dp8/mb4", "dp8+zero2", "dp8+recompute-block", "dp2.tp4"])
+def test_a_stated_strategy_costs_as_much_by_hand(text: str) -> None:
+    job, on, strategy = (
+        load_workload("gpt2"),
+        cluster("NVLink and InfiniBand"),
+        Strategy.parse(text),
+    )
+    by_hand = evaluate_stated(
+        job.passes[0].graph, HOW, on, strategy, seq=job.default_seq, global_batch=64
+    )
+    assert scaled(job, on, 8, 64, strategy).step_s == pytest.approx(by_hand.step_s, rel=1e-12)
+
+
+def test_fully_sharded_is_one_thing_by_two_names() -> None:
+    job, on = load_workload("bert-base"), cluster("NVLink and InfiniBand")
+    names = (Strategy.parse(text) for text in ("fsdp8", "dp8+zero3"))
+    one, other = (scaled(job, on, 8, 64, name) for name in names)
+    assert one.step_s == other.step_s
+    assert one.memory_bytes == other.memory_bytes
+
+
+@pytest.mark.parametrize("model", ["resnet50", "gpt2", "dcgan", "ppo"])
+def test_a_strategy_of_one_device_is_the_prediction(model: str) -> None:
+    """Of all passes of a step, each as often as it runs."""
+    job, on = load_workload(model), cluster("NVLink and InfiniBand")
+    points = Points(batch=np.array([4.0]), seq=np.array([float(job.default_seq)]))
+    table = DeviceTable.from_devices([on.device])
+    expected = sum(
+        one.repeats * float(predict_pass(lower(one.graph, HOW), table, points).mid_s[0, 0])
+        for one in job.passes
+        if one.runs_on == "device"
+    )
+    for strategy in (None, Strategy()):
+        assert scaled(job, on, 1, 4, strategy).step_s == pytest.approx(expected, rel=1e-9)
+
+
+def test_what_several_passes_exchange_and_update_adds_up() -> None:
+    job = load_workload("dcgan")
+    step = LoweredStep.of(job, HOW)
+    whole = ReplicaWork.of(step, seq=1.0)
+    parts = [
+        ReplicaWork.of(replace(step, passes=(p,), repeats=(1.0,)), seq=1.0) for p in step.passes
+    ]
+    assert whole.gradient_bytes == sum(part.gradient_bytes for part in parts) > 0
+    assert whole.update_bytes == sum(part.update_bytes for part in parts) > 0
+
+
+def test_several_passes_cannot_be_split() -> None:
+    job, on = load_workload("dcgan"), cluster("NVLink and InfiniBand")
+    with pytest.raises(InvalidInputError, match="several"):
+        scaled(job, on, 8, 64, Strategy.parse("dp4.tp2"))
+
+
+def test_a_smaller_update_and_a_scattered_one_are_counted_once_a_step() -> None:
+    """Microbatches before the last neither update nor, in plain data parallel, exchange."""
+    job, on = load_workload("gpt2"), cluster("NVLink and Ethernet")
+    work = ReplicaWork.of(LoweredStep.of(job, HOW), seq=1024.0)
+    update_s = work.update_bytes / on.memory_bytes_per_s
+    once, four = (
+        scaled(job, on, 1, 4 * count, Strategy.parse(text)).step_s
+        for text, count in (("dp1", 1), ("dp1/mb4", 4))
+    )
+    assert four == pytest.approx(4 * once - 3 * update_s, rel=1e-9)
