@@ -78,3 +78,24 @@ def test_a_goal_file_is_named_again(tmp_path: Path) -> None:
     goal.write_text("model: mnist-cnn\ngoal: {deadline: 1h}\n")
     plan = paceline.plan(str(goal), as_of="2026-11-20")
     assert f"paceline plan {goal} " in plan.next_commands[1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("plan gpt2 --lora 16", "`--rewrite`"), ("plan gpt2 --dedline 1h", "`--deadline`")],
+)
+def test_an_unknown_option_leads_to_one_that_speaks_of_it_or_is_spelt_like_it(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed.split()) == 2
+    hint = capsys.readouterr().err.splitlines()[-1]
+    assert meant in hint
+    assert "`paceline plan --help`" in hint
+
+
+@pytest.mark.parametrize("typed", ["predict gpt2 --device", "plan gpt2 --as-of", "bill x"])
+def test_a_missing_value_leads_to_the_help_of_its_verb(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed.split()) == 2
+    assert f"`paceline {typed.split()[0]} --help`" in capsys.readouterr().err

@@ -82,8 +82,13 @@ def why_not(
     name: str,
     *,
     task: str = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
     facts: Sequence[Path] = (),
     as_of: str | date | None = None,
+    calibration: Path | None = None,
     **options: Unpack[PlanOptions],
 ) -> tuple[str, ...]:
     """Why a device or offer is not the first choice, one sentence each.
@@ -92,12 +97,27 @@ def why_not(
         model: As in `plan`.
         name: Device, family, offer, cloud or own machine.
         task: ``train`` or ``infer``.
+        seq: As in `plan`, as the rest.
+        image_size: Pixels of the square input image.
+        optimizer: ``sgd``, ``adam``, ``adamw``.
+        python: The Python that has the model's framework.
         facts: Files with your own devices, offers and machines.
         as_of: Day on which prices are judged; today if None.
+        calibration: File that `calibrate` wrote.
         **options: Goal and work, as in `plan`.
     """
-    inquiry = inquire(model, task=task, facts=facts, as_of=as_of, **options)
-    return inquiry.why_not(name)
+    return inquire(
+        model,
+        task=task,
+        seq=seq,
+        image_size=image_size,
+        optimizer=optimizer,
+        python=python,
+        facts=facts,
+        as_of=as_of,
+        calibration=calibration,
+        **options,
+    ).why_not(name)
 
 
 def predict(

@@ -21,6 +21,9 @@ Verb = TypeVar("Verb", bound=Callable[..., object])
 
 #: Columns of help, where the terminal has as many.
 HELP_WIDTH = 96
+#: Words shorter than this stand in the help of many options; so many options are a hint.
+_LEAST_LETTERS = 4
+_FEW = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,8 @@ def run(commands: Commands, arguments: Sequence[str]) -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
     except click.ClickException as error:
-        raise _unusable(error) from None
+        verb = next((word for word in arguments[:1] if word in commands.commands), "")
+        raise _unusable(error, f"{commands.name} {verb}".strip()) from None
     except click.Abort:
         raise KeyboardInterrupt from None
 
@@ -184,12 +188,24 @@ def _unknown_option(error: click.NoSuchOption) -> UnknownNameError:
     known = [flag for p in context.command.params for flag in p.opts] if context else []
     flags = [flag for flag in known if flag.startswith("-")]
     command = f"{path} --help"
+    speaking = _speaking_of(error.option_name.strip("-"), context)
+    if 0 < len(speaking) <= _FEW:
+        hint = f"{' and '.join(f'`{flag}`' for flag in speaking)} may say it: see `{command}`"
+        return UnknownNameError(f"no option named `{error.option_name}`", hint=hint)
     return UnknownNameError.from_name("option", error.option_name, flags, command=command)
 
 
-def _unusable(error: click.ClickException) -> InvalidInputError:
+def _speaking_of(word: str, context: click.Context | None) -> list[str]:
+    """Options whose help has a word: whoever types it may mean one of them."""
+    options = context.command.params if context and len(word) >= _LEAST_LETTERS else []
+    helps = ((one.opts[-1], one.help or "") for one in options if isinstance(one, click.Option))
+    return [flag for flag, told in helps if word.lower() in told.lower()]
+
+
+def _unusable(error: click.ClickException, path: str) -> InvalidInputError:
+    """What cannot be used; ``path`` names the command where the error does not."""
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else "paceline"
+    path = context.command_path if context else path
     text = error.format_message().rstrip(".")
     return InvalidInputError(
         text[:1].lower() + text[1:], hint=f"`{path} --help` lists what it takes"

@@ -27,7 +27,9 @@ def report(
             help="A plan file, a folder or file of measurements, or a model (with --device).",
         ),
     ],
-    html: Annotated[Path, Option(help="The page to write.")] = Path("report.html"),
+    html: Annotated[
+        Path, Option(help="The page to write.", flags=("--html", "--output", "-o"))
+    ] = Path("report.html"),
     svg: Annotated[Path | None, Option(help="Folder for its charts as SVG pictures.")] = None,
     png: Annotated[Path | None, Option(help="Folder for its charts as PNG pictures.")] = None,
     device: common.Devices = None,

@@ -30,7 +30,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _configuration(search, selection.best),
         f"run with {search.goal.rewrite}" if search.goal.rewrite else "",
         _other_framework(search),
-        _batch(search),
+        _batch(search, selection.best),
         _prices(search),
         _electricity(search),
         _setup(search),
@@ -130,14 +130,18 @@ def _input_text(search: Search) -> str:
     return f"sequences of {search.question.seq:,} tokens" if search.question.seq > 1 else ""
 
 
-def _batch(search: Search) -> str:
+def _batch(search: Search, best: int) -> str:
     if search.workload.task != "train":
         return ""
     if search.goal.global_batch is not None:
         return f"global batch of exactly {search.goal.global_batch:,}"
     limit = search.workload.max_global_batch
     if limit is None:
-        return "no limit on the global batch is known: large ones may train worse"
+        most = search.question.options.max_batch
+        is_largest = search.forecast.batch[cell_of(search, best)[2]] >= most
+        tried = f"; up to {most:,} per device are tried (--pin batch=N for more)"
+        known = "no limit on the global batch is known: large ones may train worse"
+        return f"{known}{tried if is_largest else ''}"
     return (
         f"global batch up to {limit:,}, as the reference recipe trains well "
         "(change with --global-batch)"

@@ -134,7 +134,8 @@ def _group(kind: str, members: Sequence[Fate]) -> RejectedChoice:
     if nearest is not None and nearest.usd_per_hour is not None:
         reason += f" (last seen at {format_usd(nearest.usd_per_hour)} USD/h)"
     reasons = {fate.reason for fate in members}
-    if nearest is None and len(reasons) == 1 and kind not in ("filtered", "does not fit"):
+    says_more = len(reasons) == 1 and not members[0].reason.startswith(kind)
+    if nearest is None and says_more and kind not in ("filtered", "does not fit"):
         reason = f"{examples}: {members[0].reason}"
     return RejectedChoice(
         name=_group_name(kind, len(members)),

@@ -180,3 +180,21 @@ def test_of_two_machines_alike_the_other_is_said_to_cost_the_same() -> None:
     goal = parse_goal({"cloud": "own"})
     found = make_plan(load_workload("mnist-cnn"), goal, Work(), twins, today=TODAY)
     assert "two costs the same" in found.turns
+
+
+def test_a_group_says_its_reason_once() -> None:
+    goal = parse_goal({"deadline": "20min", "max_devices": "8"})
+    found = make_plan(load_workload("resnet50"), goal, WORK, CATALOG, today=TODAY)
+    [late] = [one for one in found.rejected if one.kind == "misses the deadline"]
+    assert "deadline" in late.name
+    assert "deadline" not in late.reason
+
+
+def test_a_search_that_ends_at_its_largest_batch_says_so() -> None:
+    def said(**more: str) -> str:
+        goal = parse_goal({"device": "a100", "max_devices": "1", **more})
+        workload = replace(load_workload("mnist-cnn"), max_global_batch=None)
+        return " ".join(make_plan(workload, goal, WORK, CATALOG, today=TODAY).assumptions)
+
+    assert "up to 2,048 per device are tried" in said()
+    assert "are tried" not in said(pin="batch=64")
