@@ -5,21 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import InvalidInputError
 from paceline.trace.worker import reported_error
-from paceline.trace.workload import Task
 
 _WORKERS = str(Path(__file__).parent / "workers")
 
 
-def report_of_object(
-    model: object, *, task: Task, seq: int | None = None, image_size: int | None = None
-) -> dict[str, Any]:
+def report_of_object(model: object, request: Mapping[str, Any]) -> dict[str, Any]:
     """The worker's report on a model, or on an object with a model and its inputs.
 
     The model is copied to meta tensors; the original is not touched.
@@ -27,9 +24,7 @@ def report_of_object(
     Args:
         model: An ``nn.Module``, or an object with ``model`` and, where they cannot be guessed,
             ``inputs``, ``loss``, ``step``, ``optimizer``.
-        task: Training or inference.
-        seq: Length at which a pass is traced whose operators depend on it.
-        image_size: Side of the input image.
+        request: The task, and settings as a worker's request has them (length, image size).
 
     Raises:
         InvalidInputError: Not a model, or its inputs cannot be guessed.
@@ -40,10 +35,9 @@ def report_of_object(
             f"a {type(model).__name__} is no model", hint="give a name, a file or an nn.Module"
         )
     name = type(model).__name__
-    request = {"entry": name, "task": task, "seq": seq, "image_size": image_size}
     with _workers_importable():
         worker = importlib.import_module("torch_worker")
-        event, report = worker.report_or_event(model, request)
+        event, report = worker.report_or_event(model, {"entry": name, **request})
     if event is not None:
         raise reported_error(event, name, sys.executable)
     decoded: dict[str, Any] = json.loads(json.dumps(report))

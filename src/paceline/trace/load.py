@@ -17,6 +17,7 @@ from paceline.trace.build import build_graph
 from paceline.trace.graph import Graph, Owner, monomials
 from paceline.trace.in_process import report_of_object
 from paceline.trace.optimizer import find_optimizer, with_resident_states
+from paceline.trace.polynomial import GrowthError
 from paceline.trace.raw import parse_pass
 from paceline.trace.store import read_workload
 from paceline.trace.worker import run_worker
@@ -101,8 +102,21 @@ def trace_workload(
     chosen = find_optimizer(optimizer or (facts.optimizer if facts else _DEFAULT_OPTIMIZER)).name
     asked = facts.entry if facts else entry
     request = {"entry": asked, "task": task, "seq": seq, "image_size": image_size}
-    report = run_worker(request, python=python, on_progress=on_progress)
-    return workload_from_report(report, entry=entry, task=task, optimizer=chosen)
+    return _grown(
+        lambda more: run_worker(request | more, python=python, on_progress=on_progress),
+        lambda report: workload_from_report(report, entry=entry, task=task, optimizer=chosen),
+    )
+
+
+def _grown(
+    report_of: Callable[[dict[str, bool]], dict[str, Any]],
+    workload_of: Callable[[dict[str, Any]], Workload],
+) -> Workload:
+    """The workload at all lengths; at one where it grows with the third power of the length."""
+    try:
+        return workload_of(report_of({}))
+    except GrowthError:
+        return workload_of(report_of({"is_fixed": True}))
 
 
 def trace_object(
@@ -115,8 +129,12 @@ def trace_object(
 ) -> Workload:
     """Trace a model that this process holds. Arguments as of `load_workload`."""
     chosen = find_optimizer(optimizer or _DEFAULT_OPTIMIZER).name
-    report = report_of_object(model, task=task, seq=seq, image_size=image_size)
-    return workload_from_report(report, entry=type(model).__name__, task=task, optimizer=chosen)
+    request = {"task": task, "seq": seq, "image_size": image_size}
+    name = type(model).__name__
+    return _grown(
+        lambda more: report_of_object(model, request | more),
+        lambda report: workload_from_report(report, entry=name, task=task, optimizer=chosen),
+    )
 
 
 def workload_from_report(

@@ -13,6 +13,11 @@ import numpy.typing as npt
 from paceline.errors import InvalidInputError
 from paceline.trace.graph import EXPONENTS, NUM_MONOMIALS, FloatArray, monomials
 
+
+class GrowthError(InvalidInputError):
+    """A quantity with a higher power of batch or length than polynomials here have."""
+
+
 _INDEX = {exponent: i for i, exponent in enumerate(EXPONENTS)}
 _TOLERANCE = 1e-6
 
@@ -69,7 +74,7 @@ def multiply(left: FloatArray, right: FloatArray) -> FloatArray:
     """Row-wise products, (num_rows, 9).
 
     Raises:
-        InvalidInputError: A product has a power above two.
+        GrowthError: A product has a power above two.
 
     >>> b = np.eye(9)[[1]]
     >>> multiply(b, b)[0].tolist() == np.eye(9)[6].tolist()
@@ -81,7 +86,7 @@ def multiply(left: FloatArray, right: FloatArray) -> FloatArray:
         return right[:, :1] * left
     products = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
     if products[:, _OVERFLOWS].any():
-        raise InvalidInputError(
+        raise GrowthError(
             "a tensor grows with a higher power of batch or length than the second",
             hint="trace it at a fixed length",
         )

@@ -218,13 +218,16 @@ def reported_error(
         details = str(event.get("details", ""))
         return WorkerError(
             f"`{entry}` failed in `{interpreter}`: {message}",
-            hint=_hint_of(message, details),
+            hint=_hint_of(entry, message, details),
             details=_from_the_users_code_on(details),
         )
     return InvalidInputError(f"`{entry}`: {message}", hint=_HINTS.get(str(kind), _HINTS[""]))
 
 
-def _hint_of(message: str, traceback: str) -> str:
+def _hint_of(entry: str, message: str, traceback: str) -> str:
+    function = re.escape(entry.partition(":")[2])
+    if re.match(rf"TypeError: {function}(\.__init__)?\(\) missing", message):
+        return _ARGUMENTS
     known = (hint for pattern, hint in _KNOWN if re.search(pattern, message, re.IGNORECASE))
     found = next(known, None)
     if found is not None:
@@ -244,6 +247,9 @@ def _from_the_users_code_on(traceback: str) -> str:
 
 
 _FRAME = re.compile(r'^  File "([^"]+)"', re.MULTILINE)
+_ARGUMENTS = (
+    "it is called without arguments: write a function that calls it with yours, and name that"
+)
 _CALLS = (
     "of a workload, `inputs(batch)` or `inputs(batch, length)` is called, then "
     "`step(model, inputs)`, or the model with `loss(output, inputs)`, where `inputs` is what the "
@@ -267,6 +273,11 @@ _KNOWN: Sequence[tuple[str, str]] = (
         r"meta tensor",
         _READS_VALUES,
     ),
+    (
+        r"is not on the expected device meta",
+        "as on a GPU, a tensor lies on the CPU that meets one of the device: make it with "
+        "`device=x.device`, or register it as a buffer of the module",
+    ),
 )
 #: What lists the names of a scheme.
 _LISTS: Mapping[str, str] = {
@@ -283,6 +294,7 @@ _HINTS: Mapping[str, str] = {
     "no-model": "the function must return an nn.Module, or a workload with a model and inputs",
     "no-inputs": "return an object with `model` and `inputs` (a function of batch and length)",
     "no-backward": "call `loss.backward()` in it, or return the loss",
+    "sparse": "make its embeddings without `sparse=True`, and its matrices dense or as edges",
     "endless": "its end depends on values, which a trace has not: run the loop a fixed number of "
     "times, as many as it takes on average",
     "bad-phase": "write (name, how often per step, function of model and inputs), and a fourth "

@@ -142,4 +142,4 @@ class _Metrics:
 def test_numbers_that_are_only_looked_at_are_waits() -> None:
     workload = load_workload(_Metrics())
     assert (workload.passes[0].graph.ops.kind == OpKind.HOST_WAIT).sum() == 2
-    assert "unknown whole numbers are zero on the host" in workload.title
+    assert "unknown numbers are zero on the host" in workload.title

@@ -43,7 +43,7 @@ class Choices:
         return line
 
     def numbers_are_zero(self):
-        """Whole numbers were read that nobody knows."""
+        """Whole numbers, or many numbers, were copied to the host that nobody knows."""
         self._numbers_read = True
 
     def reversed(self):
@@ -62,17 +62,18 @@ class Choices:
             if lines:
                 words.append("condition at %s %s" % (" and ".join(lines), word))
         if self._numbers_read:
-            words.append("unknown whole numbers are zero on the host")
+            words.append("unknown numbers are zero on the host")
         return words
 
 
 def _asking_line():
     """(file, line) of the code outside PyTorch and this folder that runs."""
     frame = sys._getframe(1)
-    own = os.path.dirname(os.path.abspath(__file__))
+    folders = [__file__, sys.modules["torch"].__file__]
+    hidden = tuple(os.path.dirname(os.path.abspath(path)) + os.sep for path in folders)
     while frame is not None:
         path = frame.f_code.co_filename
-        if not path.startswith(own) and "%storch%s" % (os.sep, os.sep) not in path:
+        if not path.startswith(hidden):
             return os.path.basename(path), frame.f_lineno
         frame = frame.f_back
     return "unknown", 0

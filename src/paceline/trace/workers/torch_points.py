@@ -6,6 +6,8 @@ Standard library only. What is seen at a point is (topology without deaths, deat
 import contextlib
 
 BATCHES = (3, 5, 7)
+#: Where a step splits its batch into equal parts.
+EVEN_BATCHES = (16, 32, 48)
 SEQUENCES = (11, 17)
 #: Lengths longer than what models pad or cut to; where a model takes no such length, the next.
 FAR_SEQUENCES = (1031, 499, 23)
@@ -16,56 +18,56 @@ LONG_FAR_SEQUENCES = (2048,)
 POWERS = ((0, 2), (1, 2), (2, 0), (2, 1), (2, 2))
 
 
-def at_lengths(see, length):
+def at_lengths(see, length, batches=BATCHES):
     """((points, topology, numbers), shortest length known); what was seen is None if ops vary.
 
     Known for all lengths; else, where chunks or windows bend the growth, from `LONG_SEQUENCES` on;
     else, where the ops follow the length, at ``length`` only, and the shortest is None.
     """
-    views = _agreeing(see, _corners(SEQUENCES))
+    views = _agreeing(see, _corners(SEQUENCES, batches))
     if views is not None:
-        found = _proven(see, views, SEQUENCES, FAR_SEQUENCES)
+        found = _proven(see, views, SEQUENCES, FAR_SEQUENCES, batches)
         if found is not None:
             return found, 1
         if length >= LONG_SEQUENCES[0]:
-            found = _at_long_lengths(see)
+            found = _at_long_lengths(see, batches)
             if found is not None:
                 return found, LONG_SEQUENCES[0]
-    return at_batches(see, length), None
+    return at_batches(see, length, batches), None
 
 
-def _corners(sequences):
-    return [(batch, seq) for seq in sequences for batch in BATCHES[:2]]
+def _corners(sequences, batches):
+    return [(batch, seq) for seq in sequences for batch in batches[:2]]
 
 
-def _at_long_lengths(see):
+def _at_long_lengths(see, batches):
     """(points, topology, numbers); None where they do not agree, or the model takes none such."""
     try:
-        views = _agreeing(see, _corners(LONG_SEQUENCES))
-        return views and _proven(see, views, LONG_SEQUENCES, LONG_FAR_SEQUENCES)
+        views = _agreeing(see, _corners(LONG_SEQUENCES, batches))
+        return views and _proven(see, views, LONG_SEQUENCES, LONG_FAR_SEQUENCES, batches)
     except Exception:
         return None
 
 
-def _proven(see, views, sequences, far_sequences):
+def _proven(see, views, sequences, far_sequences, batches):
     """What the corners tell, if a point far outside agrees."""
-    point, far = _far(see, far_sequences)
-    points, views = [*_corners(sequences), point], [*views, far]
+    point, far = _far(see, far_sequences, batches[2])
+    points, views = [*_corners(sequences, batches), point], [*views, far]
     return _joined(points, views) if _is_polynomial(points, views) else None
 
 
-def _far(see, sequences):
+def _far(see, sequences, batch):
     """The first point that the model takes, and what was seen there."""
     for seq in sequences[:-1]:
         with contextlib.suppress(Exception):
-            return (BATCHES[2], seq), see((BATCHES[2], seq))
-    point = (BATCHES[2], sequences[-1])
+            return (batch, seq), see((batch, seq))
+    point = (batch, sequences[-1])
     return point, see(point)
 
 
-def at_batches(see, seq):
+def at_batches(see, seq, batches=BATCHES):
     """(points, topology, numbers) for three batches at one length; None where ops vary."""
-    points = [(batch, seq) for batch in BATCHES]
+    points = [(batch, seq) for batch in batches]
     views = _agreeing(see, points)
     return None if views is None else _joined(points, views)
 

@@ -125,7 +125,8 @@ def _stand_ins():
         (torch.amp.GradScaler, "_maybe_opt_step", _stepped),
         (torch.autocast, "__enter__", _entered), (torch.autocast, "__exit__", _always(None)),
         (torch, "load", _loading(torch.load)),
-        (torch.nn.DataParallel, "forward", _on_one_device),
+        (torch.nn.Module, "to", _moved(torch.nn.Module.to)),
+        (torch.nn.Module, "cpu", _itself), (torch.nn.DataParallel, "forward", _on_one_device),
         (_data_parallel(), "_check_balance", _always(None)),
     ]  # fmt: skip
     return found
@@ -141,6 +142,20 @@ def _stepped(scaler, optimizer, optimizer_state, *args, **kwargs):
     for found in optimizer_state["found_inf_per_device"].values():
         found.item()
     return optimizer.step(*args, **kwargs)
+
+
+def _moved(move):
+    """``Module.to``: parameters stay where they are, in another format where one is named."""
+
+    def moved(module, *given, **named):
+        _, dtype, _, _ = torch._C._nn._parse_to(*given, **named)
+        return module if dtype is None else move(module, dtype)
+
+    return moved
+
+
+def _itself(module):
+    return module
 
 
 def _on_one_device(model, *inputs, **kwargs):

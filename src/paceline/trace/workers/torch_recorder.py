@@ -41,6 +41,12 @@ _ATTRIBUTES = {
 }
 
 
+class Untraceable(Exception):
+    """A tensor whose bytes a trace cannot count."""
+
+    kind = "sparse"
+
+
 class Recorder(TorchDispatchMode):
     """The rows of one traced pass.
 
@@ -96,7 +102,7 @@ class Recorder(TorchDispatchMode):
             if result is not NotImplemented:
                 self._follow(func, args, kwargs, result)
                 return result
-        result = self._results.call(func, args, kwargs)
+        result = self._called(func, args, kwargs)
         self._follow(func, args, kwargs, result)
         if moves_nothing:
             return result
@@ -114,7 +120,16 @@ class Recorder(TorchDispatchMode):
 
     def _follow(self, func, args, kwargs, result):
         if self.values is not None:
-            self.values.follow(func, args, kwargs, result)
+            self.values.follow(func, args, kwargs, result, is_input=self._is_paused)
+
+    def _called(self, func, args, kwargs):
+        """The result on meta; of a user's operator that knows no meta, as its CPU kernel says."""
+        try:
+            return self._results.call(func, args, kwargs)
+        except NotImplementedError:
+            if self.values is None:
+                raise
+            return self.values.shaped(func, args, kwargs)
 
     def record(self, name, inputs, outputs, attributes):
         """Append one op, unless recording is paused."""
@@ -184,7 +199,7 @@ class Recorder(TorchDispatchMode):
             parameters = [
                 twins.get(id(p), p) for group in optimizer.param_groups for p in group["params"]
             ]
-            self.optimizer_step(_optimizer_name(optimizer), parameters)
+            self.optimizer_step(optimizer_name(optimizer), parameters)
             return result
 
         return step
@@ -218,6 +233,8 @@ class Recorder(TorchDispatchMode):
         return self.dtype_index.setdefault(str(dtype).replace("torch.", ""), len(self.dtype_index))
 
     def _storage(self, tensor, birth):
+        if tensor.layout is not torch.strided:
+            raise Untraceable("a tensor of it is sparse")
         storage = tensor.untyped_storage()
         key = storage._cdata
         row = self._row_of_storage.get(key)
@@ -513,7 +530,8 @@ _STAND_INS = {
 }
 
 
-def _optimizer_name(optimizer):
+def optimizer_name(optimizer):
+    """An optimizer of PyTorch, by its class and whether it has momentum."""
     name = type(optimizer).__name__.lower()
     has_momentum = any(group.get("momentum") for group in optimizer.param_groups)
     return name + "-momentum" if name == "sgd" and has_momentum else name

@@ -88,15 +88,19 @@ def _recipe(result, taken):
     """(type of the result, what each tensor is made of); None where tensors share or hide bytes."""
     is_one = isinstance(result, torch.Tensor)
     tensors = [result] if is_one else list(result)
-    if not all(t is None or type(t) is torch.Tensor for t in tensors):
+    if not all(t is None or _is_plain(t) for t in tensors):
         return None
     parts = [None if t is None else (t.shape, t.stride(), t.dtype) for t in tensors]
     storages = {t.untyped_storage()._cdata for t in tensors if t is not None}
     given = [t for t in tensors if t is not None]
-    is_plain = all(t.is_meta and t.untyped_storage().nbytes() == _num_bytes(t) for t in given)
-    if not is_plain or len(storages) != len(given) or storages & taken:
+    is_whole = all(t.is_meta and t.untyped_storage().nbytes() == _num_bytes(t) for t in given)
+    if not is_whole or len(storages) != len(given) or storages & taken:
         return None
     return type(result), parts
+
+
+def _is_plain(tensor):
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided
 
 
 def _num_bytes(tensor):

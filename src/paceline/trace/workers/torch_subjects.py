@@ -10,13 +10,16 @@ import inspect
 import json
 import os
 import sys
+import types
 
 import torch
 import torch.nn.functional as F
 import torch_models
 from torch.overrides import TorchFunctionMode
 from torch_choices import Choices
+from torch_guesses import guessed
 from torch_pretence import pretended
+from torch_recorder import optimizer_name
 from torch_structures import completed, fitting, mapped, tensors_in, total_loss
 
 #: Modules beside this one, by the beginning of an entry.
@@ -55,6 +58,7 @@ class Subject:
         makes_tensors: Whether code of the user's own may make tensors on the default device.
         pretends: Whether its code believes in a GPU.
         choices: Answers to its conditions on values; None where such are refused.
+        is_fixed: Whether it is known at one length only, as the request asks.
         longest: Most tokens that the model takes; None where nothing bounds them.
         taken: Sizes that were not stated, as they were taken; empty where all were.
     """
@@ -62,6 +66,7 @@ class Subject:
     makes_tensors = False
     pretends = False
     choices = None
+    is_fixed = False
     longest = None
     taken = ""
 
@@ -134,6 +139,8 @@ class UserSubject(Subject):
             self.optimizer = given
         originals, self._twins = getattr(workload, "originals", ((), {}))
         self.optimizers = (*_optimizers(workload), *originals)
+        if not self.optimizer and self.optimizers and not hasattr(workload, "step"):
+            self.optimizer = optimizer_name(self.optimizers[0])
 
     def inputs(self, batch, seq):
         """What the user's function makes, on meta; the model's own without such a function."""
@@ -186,6 +193,12 @@ def checked_phase(phase):
 
 def build_subject(request):
     """The model that an entry names."""
+    subject = _named_subject(request)
+    subject.is_fixed = bool(request.get("is_fixed"))
+    return subject
+
+
+def _named_subject(request):
     entry = request["entry"]
     if entry in torch_models.ZOO:
         return _zoo_subject(entry, request)
@@ -249,17 +262,19 @@ def subject_of(made, request):
         from torch_program import ProgramSubject
 
         return ProgramSubject(made)
+    made = _loose(made)
     model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
     if not isinstance(model, torch.nn.Module):
         kind = type(made).__name__
         raise RequestError("no-model", "it gives %s, not a model" % kind)
     if made is model and not hasattr(model, "inputs"):
-        return Subject(model, *_guess_inputs(model, request))
+        return _guessed_subject(model, request)
     if made is model:
         made = _WithModel(model)
-    kind, shape = ("features", None) if hasattr(made, "inputs") else _guess_inputs(model, request)
-    kind = getattr(made, "kind", kind)
-    return UserSubject(made, kind, shape)
+    if hasattr(made, "inputs"):
+        return UserSubject(made, getattr(made, "kind", "features"), None)
+    guess = _guessed_subject(model, request)
+    return UserSubject(made, getattr(made, "kind", guess.kind), guess.shape)
 
 
 class _WithModel:
@@ -270,6 +285,13 @@ class _WithModel:
         for name in ("inputs", "loss", "optimizer", "step"):
             if callable(getattr(model, name, None)):
                 setattr(self, name, getattr(model, name))
+        if not hasattr(self, "step") and callable(getattr(model, "training_step", None)):
+            self.step = self._training_step
+
+    @staticmethod
+    def _training_step(model, inputs):
+        """As a trainer of Lightning calls it, with the optimizer left to the job."""
+        return model.training_step(inputs, 0)
 
 
 def _published_subject(scheme, name, request):
@@ -384,17 +406,43 @@ def _user_function(entry, request):
     return function
 
 
-def _guess_inputs(model, request):
-    """(kind, shape of one item), from the first layer that tells."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Conv2d):
-            size = request.get("image_size") or getattr(model, "image_size", 224)
-            return "image", (module.in_channels, size, size)
-        if isinstance(module, torch.nn.Embedding):
-            return "text", None
-        if isinstance(module, torch.nn.Linear):
-            return "features", (module.in_features,)
-    raise RequestError("no-inputs", "the inputs of the model cannot be guessed from its layers")
+def _guessed_subject(model, request):
+    """A model without a word about its inputs."""
+    guess = guessed(model, request.get("image_size"))
+    if guess is None:
+        raise RequestError("no-inputs", "the inputs of the model cannot be guessed from its layers")
+    subject = _Steps(model, guess) if guess.has_steps else Subject(model, guess.kind, guess.shape)
+    subject.taken = guess.taken
+    return subject
+
+
+class _Steps(Subject):
+    """A model of sequences of vectors."""
+
+    def __init__(self, model, guess):
+        super().__init__(model, guess.kind, None, has_seq=True)
+        self._vector, self._steps_first = guess.shape, guess.steps_first
+
+    def input_description(self):
+        """As printed."""
+        return "steps of %d" % self._vector
+
+    def inputs(self, batch, seq):
+        """Uninitialised vectors, in the order of the model's first layer."""
+        order = (seq, batch) if self._steps_first else (batch, seq)
+        return torch.empty((*order, *self._vector), device="meta")
+
+
+def _loose(made):
+    """A tuple or a dictionary that holds a model, as a workload."""
+    if isinstance(made, dict) and "model" in made:
+        return types.SimpleNamespace(**made)
+    if isinstance(made, (list, tuple)):
+        models = [one for one in made if isinstance(one, torch.nn.Module)]
+        optimizers = [one for one in made if isinstance(one, torch.optim.Optimizer)]
+        if models:
+            return types.SimpleNamespace(model=models[0], optimizers=optimizers)
+    return made
 
 
 def build(function):
@@ -404,11 +452,11 @@ def build(function):
     """
     try:
         with torch.device("meta"):
-            made = function()
+            made = _loose(function())
     except Exception:
         try:
             with _parameters_on_meta():
-                made = function()
+                made = _loose(function())
         except Exception as second:
             raise second from None
     model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
@@ -455,11 +503,12 @@ def _copied(made, twins):
     """A copy with twins throughout; only its model's where it holds what cannot be copied."""
     try:
         with _SharedTensors():
-            return copy.deepcopy(made, dict(twins))
+            twin = copy.deepcopy(made, dict(twins))
     except Exception:
-        shallow = copy.copy(made)
-        shallow.model = copy.deepcopy(made.model, dict(twins))
-        return shallow
+        twin = copy.copy(made)
+    if twin.model is made.model:
+        twin.model = copy.deepcopy(made.model, dict(twins))
+    return twin
 
 
 class _SharedTensors(TorchFunctionMode):

@@ -8,6 +8,7 @@ Random whole numbers are spread evenly over their range, so that they are the sa
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
+from torch_structures import mapped
 
 #: Most elements that are followed; larger ones decide nothing that a program reads.
 _LARGEST = 1 << 17
@@ -31,13 +32,20 @@ class Values:
             return None
         return value
 
-    def follow(self, func, args, kwargs, result):
-        """Do with the values what an operator did with their tensors."""
+    def follow(self, func, args, kwargs, result, is_input=False):
+        """Do with the values what an operator did with their tensors.
+
+        Uninitialised numbers are zero until code writes others there; as an input they are data.
+        """
         outputs = _tensors_of(result)
+        if not any(one.is_meta for one in outputs) and func._schema.name not in _RANDOM:
+            return
         if not self._are_small(outputs):
             self._spoil(func, args)
             return
         try:
+            if is_input and func._schema.name.startswith(_UNFILLED):
+                raise _Unknown
             values = self._computed(func, args, kwargs)
         except _Unknown:
             self._spoil(func, args)
@@ -48,6 +56,21 @@ class Values:
             elif func._schema.name in _RANDOM:
                 output.copy_(value)
 
+    def shaped(self, func, args, kwargs):
+        """What an operator that knows no meta returns, as its CPU kernel shapes it."""
+        made = func(*self._stood_in(args), **{k: self._stood_in(v) for k, v in kwargs.items()})
+        return mapped(lambda one: torch.empty_like(one, device="meta"), made)
+
+    def _stood_in(self, value):
+        """Values, and zeros for what is unknown."""
+        return mapped(self._real, value)
+
+    def _real(self, tensor):
+        known = self.of(tensor)
+        return (
+            torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu") if known is None else known
+        )
+
     def _are_small(self, outputs):
         return bool(outputs) and all(one.numel() <= _LARGEST for one in outputs)
 
@@ -55,15 +78,16 @@ class Values:
         name = func._schema.name
         if name in _RANDOM:
             return _spread(name, args)
-        if name.startswith(_UNFILLED) or torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags:
             raise _Unknown
         given, named = self._replaced(args), {k: self._replaced(v) for k, v in kwargs.items()}
         if "device" in named:
             named["device"] = torch.device("cpu")
         try:
-            return func(*given, **named)
+            made = func(*given, **named)
         except Exception as error:
             raise _Unknown from error
+        return made.zero_() if name.startswith(_UNFILLED) else made
 
     def _replaced(self, value):
         if isinstance(value, torch.Tensor):

@@ -57,8 +57,10 @@ def _on_host(recorder, tensor, dtype):
     recorder.record("paceline::to_host|", [tensor], [], [])
     if known is not None:
         return known.to(dtype, copy=True)
-    if tensor.is_floating_point():
+    is_list = recorder.choices is not None and tensor.numel() > 1
+    if tensor.is_floating_point() and not is_list:
         return torch.full(tensor.shape, _NAN, dtype=dtype, device="cpu")
+    # Libraries of the host refuse not-a-number where they match boxes or count hits.
     recorder.choices.numbers_are_zero()
     return torch.zeros(tensor.shape, dtype=dtype, device="cpu")
 

@@ -12,11 +12,14 @@ import os
 import sys
 import traceback
 
+import torch_points
+
 PROTOCOL = 1
 #: Length of a model whose ops depend on it, where none is asked for.
 LENGTH = 512
 #: What is taken of masks whose hits a step counts: nobody knows them.
 _WHOLE_MASKS = "every element of a mask is a hit"
+_EVEN = "batches that are multiples of %d" % torch_points.EVEN_BATCHES[0]
 
 
 def main():
@@ -77,6 +80,7 @@ def report_or_event(made, request):
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         subject = of_users_code(subject_of(on_meta_twin(made), request))
+        subject.is_fixed = bool(request.get("is_fixed"))
         return None, report(subject, request["task"], request.get("seq") or LENGTH)
     except Exception as error:
         return _error_event(error), None
@@ -120,7 +124,6 @@ def trace_pass(subject, task, one, length):
 
     ``length`` is the one length that such a pass is traced at.
     """
-    from torch_points import at_batches, at_lengths
     from torch_subjects import RequestError
 
     name, repeats, runs_on, _ = one
@@ -128,7 +131,7 @@ def trace_pass(subject, task, one, length):
     index = {id(m): number for number, (_, m) in enumerate(modules)}
     subject.model.train(task == "train")
     see = functools.partial(_seen, subject, task, one, index)
-    found, shortest = at_lengths(see, length) if subject.has_seq else (at_batches(see, 1), 1)
+    found, shortest = _found(subject, see, length)
     if found is None:
         raise RequestError("varies", "its ops change with the batch size")
     second = ("past" if name == "decode" else "seq") if subject.has_seq and shortest else ""
@@ -145,6 +148,30 @@ def trace_pass(subject, task, one, length):
         "topology": topology,
         "numbers": numbers,
     }
+
+
+def _found(subject, see, length):
+    """What is seen at enough points, and from which length on; at even batches where it must be."""
+    error = None
+    try:
+        found, shortest = _at_points(subject, see, length, torch_points.BATCHES)
+    except Exception as caught:
+        found, shortest, error = None, None, caught
+    if found is None and subject.pretends:
+        with contextlib.suppress(Exception):
+            found, shortest = _at_points(subject, see, length, torch_points.EVEN_BATCHES)
+            subject.taken = ", ".join(filter(None, (subject.taken, _EVEN)))
+    if found is None and error is not None:
+        raise error
+    return found, shortest
+
+
+def _at_points(subject, see, length, batches):
+    if not subject.has_seq:
+        return torch_points.at_batches(see, 1, batches), 1
+    if subject.is_fixed:
+        return torch_points.at_batches(see, length, batches), None
+    return torch_points.at_lengths(see, length, batches)
 
 
 def _seen(subject, task, one, modules, point):
