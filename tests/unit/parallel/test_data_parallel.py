@@ -45,6 +45,19 @@ def test_one_device_is_not_slowed(sharding) -> None:
 
 
 @pytest.mark.parametrize("sharding", ["none", "zero1", "zero2", "zero3"])
+def test_a_step_is_what_one_device_takes_and_what_is_exposed(sharding) -> None:
+    together = step(64, sharding=sharding)
+    assert together.mid_s[0] == pytest.approx(0.1 + together.exposed_communication_s[0])
+    assert together.efficiency_frac[0] == pytest.approx(0.1 / together.mid_s[0])
+
+
+def test_ranks_wait_for_the_slowest_even_where_nothing_is_sent() -> None:
+    silent = step(64, gradients=0.0)
+    waiting_s = 0.1 * (straggler_factor(np.array([64.0]), step_variation_frac())[0] - 1.0)
+    assert silent.exposed_communication_s[0] >= waiting_s > 0
+
+
+@pytest.mark.parametrize("sharding", ["none", "zero1", "zero2", "zero3"])
 @pytest.mark.parametrize("node", [INFINIBAND, ETHERNET])
 def test_more_devices_never_step_faster(sharding, node) -> None:
     times = [step(n, node=node, sharding=sharding).mid_s[0] for n in (1, 8, 16, 64, 1024)]

@@ -102,6 +102,27 @@ def test_inference_exchanges_nothing():
     assert seconds(TRUE, asked, 2) == pytest.approx(seconds(TRUE, asked) / 0.8)
 
 
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_a_ring_sends_its_share_of_the_gradients_twice(num_devices):
+    """Patarasuk, Yuan 2009: 2 (n - 1) / n of the message, at the bus bandwidth of nccl-tests."""
+    bus_bytes_per_s = 1e9
+    free = replace(
+        TRUE,
+        memory_bytes_per_s=1e30,
+        shared_frac={num_devices: 1.0},
+        all_reduce_bytes_per_s={num_devices: bus_bytes_per_s},
+    )
+    exchanged_s = seconds(free, work(), num_devices) - seconds(free, work())
+    asked_bytes = 2 * (num_devices - 1) / num_devices * work().gradient_bytes
+    assert exchanged_s == pytest.approx(asked_bytes / bus_bytes_per_s)
+
+
+def test_gradients_are_read_and_written_into_the_buckets_and_out_of_them():
+    slower = replace(TRUE, shared_frac={2: 1.0}, all_reduce_bytes_per_s={2: 1e30})
+    copied_s = seconds(slower, work(), 2) - seconds(slower, work())
+    assert copied_s == pytest.approx(4 * work().gradient_bytes / TRUE.memory_bytes_per_s)
+
+
 def test_a_number_of_processes_that_was_never_tried_has_no_answer():
     assert predict_local(TRUE, work(), num_devices=7) is None
 
