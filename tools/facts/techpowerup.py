@@ -116,7 +116,8 @@ def num_sms(spec: GPUSpecification) -> int | None:
     """Multiprocessors, or what the maker calls by another name."""
     if spec.streaming_multiprocessors:
         return int(spec.streaming_multiprocessors)
-    per_sm = CHOICES["shading_units_per_sm"].get(spec.manufacturer)
+    lanes = CHOICES["shading_units_per_sm"]
+    per_sm = lanes.get(spec.architecture) or lanes.get(spec.manufacturer)
     return int(spec.shading_units // per_sm) if per_sm and spec.shading_units else None
 
 

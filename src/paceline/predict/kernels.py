@@ -49,6 +49,9 @@ from paceline.trace.graph import FloatArray, OpKind, Phase, monomials
 #: Model of attention of one query row per head, and all models of attention.
 _DECODE = "attention_decode"
 _ATTENTION_MODELS = ("attention", _DECODE)
+#: Recurrent cells, and to how many items their batch may be filled up.
+_CELLS = (OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD)
+_FILLED_BATCHES = (64, 128, 256)
 #: Where the shape numbers of attention say how many query rows there are.
 _Q_LEN = 3
 
@@ -176,10 +179,47 @@ def _log10_slowdown(asked: Question) -> Array:
 def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
     """What the group's model says, and no more than a kernel takes that is tuned by hand."""
     learned = asked.calibration.models[one.model].log10_slowdown(one.features)
+    cells = np.flatnonzero(np.isin(asked.lowered.costs.kind[one.rows], _CELLS))
+    if one.model == Group.PRODUCT_TENSOR.model and cells.size:
+        learned[..., cells] = np.minimum(learned[..., cells], _filled_log10(one.rows[cells], asked))
     is_tuned = asked.lowered.configuration.convolutions == "tuned"
     if is_tuned and one.model == Group.CONV_TENSOR.model:
         return np.minimum(learned, _tuned_log10(one.rows, asked))
     return learned
+
+
+def _filled_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
+    """Log10 slowdown of cells that are run with more items than they have, (D, P, rows).
+
+    Tiles of matrix units are whole, so a batch that fills them is a bound for a smaller one.
+    Networks saw few products with so few rows and so small weights, and rise and fall with them.
+    """
+    model = Group.PRODUCT_TENSOR.model
+    own_s = asked.bounds.rows(rows).roofline_s
+    best = np.full(own_s.shape, np.inf, dtype=np.float32)
+    for batch in _FILLED_BATCHES:
+        filled = _with_batch(rows, batch, asked)
+        features = _features(model, Group.PRODUCT_TENSOR, rows, filled)
+        seconds = filled.bounds.rows(rows).roofline_s * np.power(
+            np.float32(10), asked.calibration.models[model].log10_slowdown(features)
+        )
+        is_larger = asked.shapes.dims[:, rows, 0] <= batch
+        best = np.where(is_larger, np.minimum(best, seconds), best)
+    slowdown: Array = np.log10(best / np.maximum(own_s, 1e-12))
+    return slowdown
+
+
+def _with_batch(rows: npt.NDArray[np.intp], batch: int, asked: Question) -> Question:
+    """The question with another batch in some rows."""
+    shapes, costs = asked.shapes, asked.lowered.costs
+    dims, flop, moved = (x.copy() for x in (shapes.dims, shapes.flop, shapes.moved_bytes))
+    ratio = np.float32(batch) / np.maximum(dims[:, rows, 0], 1)
+    weights = costs.weight_bytes[rows, 0].astype(np.float32) / shapes.launches[:, rows]
+    flop[:, rows] *= ratio
+    moved[:, rows] = weights + (moved[:, rows] - weights) * ratio
+    dims[:, rows, 0] = batch
+    shapes = replace(shapes, dims=dims, flop=flop, moved_bytes=moved)
+    return replace(asked, shapes=shapes, bounds=row_bounds(shapes, asked.devices, asked.peak_dr))
 
 
 def _tuned_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:

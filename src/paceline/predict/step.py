@@ -111,6 +111,8 @@ def abstentions(lowered: LoweredPass, devices: DeviceTable) -> tuple[str | None,
             reasons.append(f"the memory bandwidth of {name} is unknown")
         elif np.isnan(devices.num_sms[device]):
             reasons.append(f"the number of multiprocessors of {name} is unknown")
+        elif devices.is_gpu[device] and np.isnan(devices.boost_clock_hz[device]):
+            reasons.append(f"the clock of {name} is unknown")
         elif np.isnan(peak_dr[device]).any():
             reasons.append(f"{name} has no known peak for {precision}")
         else:

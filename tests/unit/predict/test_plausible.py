@@ -39,3 +39,13 @@ def test_compiling_does_not_speed_the_kernels_of_vector_units_up():
             for compiler in ("eager", "compiled")
         )
         assert 0.75 * eager < compiled <= eager
+
+
+@pytest.mark.parametrize("model", ["lstm", "gru"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16"])
+def test_recurrent_layers_take_no_less_time_for_more_items(model, precision):
+    names = ["A100 SXM4 80GB", "L40S", "GeForce RTX 4090", "H100 SXM5 80GB", "B200 SXM"]
+    batches = [2**power for power in range(11)]
+    for task in ("train", "infer"):
+        mid_s = answer(model, names, *batches, task=task, precision=precision).mid_s
+        assert (np.diff(mid_s, axis=1) > -0.06 * mid_s[:, 1:]).all()

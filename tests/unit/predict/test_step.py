@@ -135,6 +135,7 @@ def test_ops_of_backward_are_dispatched_in_the_time_of_autograds_thread():
         ({"memory_bytes_per_s": None}, "bandwidth"),
         ({"peak_flop_per_s": {"fp32": 1e13}}, "peak"),
         ({"num_sms": None}, "multiprocessors"),
+        ({"boost_clock_hz": None}, "clock"),
     ],
 )
 def test_a_missing_fact_is_an_abstention_with_its_reason(change, word):
