@@ -212,13 +212,32 @@ def _traced(name: str, number: float, unit: str, *, source: str) -> TracedFigure
     is_stated = source.startswith("stated")
     return TracedFigure(
         name=name,
-        value=f"{number:g} {unit}",
+        value=_in_words(number, unit),
         formula="",
         inputs=(),
         origin="assumption" if is_stated or "estimate" in source else "source",
         source=source,
         number=number,
     )
+
+
+def _in_words(number: float, unit: str) -> str:
+    """A figure of the ownership table in people's units.
+
+    >>> _in_words(0.03, "frac_per_year"), _in_words(12_000.0, "usd")
+    ('3 % per year', '12,000 USD')
+    """
+    quantity, _, rest = unit.partition("_per_")
+    after = f" per {rest.replace('_', ' ').replace('kw', 'kW')}" if rest else ""
+    if quantity == "frac":
+        return f"{format_percent(number)}{after}"
+    if quantity == "ratio":
+        return f"× {number:g}{after}"
+    shown = format_usd(number) if quantity == "usd" and number >= 1 else f"{number:,.4g}"
+    return f"{shown} {_UNIT_WORDS.get(quantity, quantity)}{after}"
+
+
+_UNIT_WORDS = {"usd": "USD", "w": "W"}
 
 
 def _text(purchase: Purchase, costs: OwnedCosts, result: RentOrBuy) -> str:

@@ -95,6 +95,15 @@ def stage_table(delivered: InputPrediction) -> Table:
     )
 
 
+#: Inputs that a purchase turns on, in words.
+_INPUT_WORDS = {
+    "price_usd": "price, USD",
+    "pue": "power of the room over the machine's",
+    "upkeep_frac_per_year": "upkeep a year, of the price",
+    "usd_per_kwh": "electricity, USD/kWh",
+}
+
+
 def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
     figures = Table(
         columns=(
@@ -113,9 +122,9 @@ def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
         ),
         rows=tuple(
             (
-                s.name,
-                f"{s.low_input:g}",
-                f"{s.high_input:g}",
+                _INPUT_WORDS.get(s.name, s.name),
+                f"{s.low_input:,.6g}",
+                f"{s.high_input:,.6g}",
                 f"{format_usd(s.low_usd)} to {format_usd(s.high_usd)}",
             )
             for s in answer.result.sensitivity

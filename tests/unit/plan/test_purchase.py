@@ -73,3 +73,11 @@ def test_a_damaged_file_never_ends_in_a_traceback(tmp_path: Path, position: int,
         return
     for purchase in purchases.values():
         assert purchase.months > 0
+
+
+def test_figures_are_in_units_that_people_write() -> None:
+    for purchase in (LAB, BURST):
+        values = [figure.value for figure in judge_purchase(purchase, CATALOG).figures]
+        assert [value for value in values if "_" in value or "frac" in value] == []
+        assert any(value.endswith(" USD") for value in values)
+        assert any(value.endswith(" USD per kWh") for value in values)
