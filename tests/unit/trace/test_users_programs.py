@@ -6,7 +6,7 @@ import warnings
 from collections import UserDict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -46,11 +46,9 @@ class _OfRecord(nn.Module):
         super().__init__()
         self.layer = nn.Linear(8, 3)
 
-    def forward(self, record: object) -> torch.Tensor:
+    def forward(self, record: Any) -> torch.Tensor:
         is_mapping = isinstance(record, (dict, UserDict))
-        scores: torch.Tensor = self.layer(
-            record["features"] if is_mapping else record.features  # type: ignore[attr-defined]
-        )
+        scores: torch.Tensor = self.layer(record["features"] if is_mapping else record.features)
         return scores
 
 
@@ -69,7 +67,11 @@ def test_a_batch_of_any_structure_reaches_the_model(make: type) -> None:
     assert workload.sample_bytes == 8 * 4 + 8
 
 
-class _OfFeatures(_OfRecord):
+class _OfFeatures(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         scores: torch.Tensor = self.layer(features)
         return scores
