@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline import calibrate, plan, predict, scale
+from paceline import calibrate, deploy, plan, predict, scale
 from paceline.app.cli import main
 from paceline.app.scaling import Scaling
 from paceline.errors import InvalidInputError
@@ -45,6 +45,14 @@ def test_a_plan_of_adapters_says_so_and_needs_less() -> None:
     assert f"run with {ADAPTERS}" in with_adapters.assumptions
     assert with_adapters.goal["rewrite"] == ADAPTERS
     assert with_adapters.choices[0].memory_bytes.mid < whole.choices[0].memory_bytes.mid
+
+
+def test_a_launch_file_tells_the_script_how_it_was_planned() -> None:
+    def launched(rewrite: str) -> str:
+        return deploy(planned(rewrite), "slurm", command="python train.py").files[0].text
+
+    assert f"export PACELINE_REWRITE={ADAPTERS}\n" in launched(ADAPTERS)
+    assert "PACELINE_REWRITE" not in launched("")
 
 
 @pytest.mark.parametrize("verb", [plan, scale])

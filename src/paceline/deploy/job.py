@@ -146,7 +146,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
         port=int(sizing()["rendezvous"]["port"]),
         grace_s=int(sizing()["preemption"]["grace_s"]),
         saving=saving,
-        environment=_environment(choice, saving, max(1, cpus // ranks)),
+        environment=_environment(plan, choice, saving, max(1, cpus // ranks)),
         data=settings.data,
         checkpoints=settings.checkpoints,
     )
@@ -336,7 +336,7 @@ def _wall_time_s(
 
 
 def _environment(
-    choice: PlannedChoice, saving: Saving, threads: int
+    plan: PlanFile, choice: PlannedChoice, saving: Saving, threads: int
 ) -> tuple[tuple[str, str], ...]:
     """What a script reads to run exactly what was planned."""
     pairs = [
@@ -350,6 +350,8 @@ def _environment(
         ("PACELINE_COMPILER", choice.compiler),
         ("PACELINE_RECOMPUTE", choice.checkpointing),
     ]
+    if "rewrite" in plan.goal:
+        pairs.append(("PACELINE_REWRITE", plan.goal["rewrite"]))
     if saving.interval_s is not None:
         pairs.append(("PACELINE_CHECKPOINT_INTERVAL_S", str(max(1, round(saving.interval_s)))))
     return tuple(pairs)
