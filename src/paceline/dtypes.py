@@ -92,7 +92,7 @@ PRECISIONS: dict[str, Precision] = {
         _precision("fp32", "fp32", (), (_F32, _F32, _F32)),
         _precision("tf32", "tf32", ("fp32",), (_F32, _F32, _F32)),
         _precision("fp16", "fp16", ("fp32",), (_F16, _F16, _F16), master=True),
-        _precision("bf16", "bf16", ("fp16", "fp32"), (_B16, _B16, _B16), master=True),
+        _precision("bf16", "bf16", ("fp32",), (_B16, _B16, _B16), master=True),
         _precision("fp8", "fp8", (), (DType.FP8, _B16, DType.FP8), master=True),
         _precision("int8-full", "int8", (), (DType.INT8, _B16, DType.INT8), trainable=False),
         _precision("int8", "bf16", ("fp16", "fp32"), (_B16, _B16, DType.INT8), trainable=False),

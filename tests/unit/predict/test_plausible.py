@@ -49,3 +49,13 @@ def test_recurrent_layers_take_no_less_time_for_more_items(model, precision):
     for task in ("train", "infer"):
         mid_s = answer(model, names, *batches, task=task, precision=precision).mid_s
         assert (np.diff(mid_s, axis=1) > -0.06 * mid_s[:, 1:]).all()
+
+
+def test_bf16_without_units_for_it_gains_nothing_from_those_of_fp16():
+    """Frameworks run BF16 on a V100 or T4 in wider arithmetic."""
+    for name in ("Tesla V100 SXM2 16GB", "Tesla T4", "Radeon VII"):
+        narrow, wide = (
+            answer("bert-base", [name], 32, precision=precision).device_s[0, 0]
+            for precision in ("fp16", "bf16")
+        )
+        assert wide > 1.5 * narrow
