@@ -298,8 +298,7 @@ def scale(
         experts: How expert ranks exchange tokens, of a strategy with an ``ep`` axis:
             ``tokens-once`` (a dispatcher such as DeepEP), ``whole`` (tensor ranks are expert ranks
             too), ``hidden`` (while another microbatch is computed); commas between.
-        beside: Other devices that share the batch in proportion to their speed, as ``NAME:COUNT``;
-            ``counts`` is then a single one.
+        beside: Others that share the batch by speed, ``NAME:COUNT``; ``counts`` is then one number.
         samples: Per epoch; those of the reference job if no work is stated.
         epochs: Passes over them.
         tokens: In all, of a language model.
@@ -311,16 +310,12 @@ def scale(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.goal_options import JOB_OPTIONS
-    from paceline.app.option_table import option_texts
-    from paceline.app.scaling import ScalingQuestion, beside_workload, scale_workload
-    from paceline.plan import parse_work
+    from paceline.app import scaling
 
-    work = {"samples": samples, "epochs": epochs, "tokens": tokens}
     workload = load(
         model, task="train", seq=seq, image_size=image_size, optimizer=optimizer, python=python
     )
-    question = ScalingQuestion(
+    question = scaling.ScalingQuestion(
         device=device,
         offer=offer,
         counts=tuple(counts),
@@ -334,12 +329,10 @@ def scale(
         strategy=strategy,
         experts=experts,
         rewrite=rewrite,
-        work=parse_work(option_texts(work, JOB_OPTIONS)),
+        work=scaling.stated_work(samples=samples, epochs=epochs, tokens=tokens),
         calibration=calibration,
     )
-    if beside is not None:
-        return beside_workload(workload, question, beside)
-    return scale_workload(workload, question)
+    return scaling.answer_scaling(workload, question, beside)
 
 
 def score(

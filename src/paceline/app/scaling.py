@@ -8,7 +8,9 @@ from datetime import date
 from pathlib import Path
 
 from paceline.app.beside import Beside, read_beside, shared_batch
+from paceline.app.goal_options import JOB_OPTIONS
 from paceline.app.inquiry import read_calibration, read_compiler, read_word
+from paceline.app.option_table import option_texts
 from paceline.app.progress import progress
 from paceline.catalog import (
     Catalog,
@@ -33,6 +35,7 @@ from paceline.parallel.scaling import BatchRule, default_batch
 from paceline.parallel.unequal import Part, unequal_step
 from paceline.plan.amounts import check_global_batch, resolve_job
 from paceline.plan.goal import Work
+from paceline.plan.options import parse_work
 from paceline.plan.own_machines import OWN, owned_offers
 from paceline.plan.rewrites import check_rewrite
 from paceline.plan.support import platform_of
@@ -86,6 +89,24 @@ class ScalingQuestion:
     rewrite: str = ""
     work: Work = field(default_factory=Work)
     calibration: Path | None = None
+
+
+def stated_work(**options: str | float | None) -> Work:
+    """The work that options of a job state: ``samples``, ``epochs``, ``tokens``."""
+    return parse_work(option_texts(options, JOB_OPTIONS))
+
+
+def answer_scaling(
+    workload: Workload, question: ScalingQuestion, beside: str | None
+) -> Scaling | Beside:
+    """The curve, or what devices of two kinds do together where others stand beside.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    if beside is not None:
+        return beside_workload(workload, question, beside)
+    return scale_workload(workload, question)
 
 
 def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
