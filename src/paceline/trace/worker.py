@@ -274,6 +274,10 @@ _KNOWN: Sequence[tuple[str, str]] = (
         _READS_VALUES,
     ),
     (
+        r"Expected inputs of BF16",
+        "its experts have kernels for BF16 only: return `model.to(torch.bfloat16)`",
+    ),
+    (
         r"is not on the expected device meta",
         "as on a GPU, a tensor lies on the CPU that meets one of the device: make it with "
         "`device=x.device`, or register it as a buffer of the module",
