@@ -141,6 +141,23 @@ def test_adding_an_offer_never_worsens_the_best(name):
     assert best[-1] < math.inf
 
 
+def test_the_slowest_step_makes_the_lowest_rate():
+    choices = planned("resnet50", deadline_s=86_400.0).choices
+    for choice in choices:
+        rate, step = choice.samples_per_s, choice.step_s
+        per_step = pytest.approx(choice.global_batch)
+        assert rate.low * step.high == per_step
+        assert rate.mid * step.mid == per_step
+        assert rate.high * step.low == per_step
+
+
+def test_no_device_computes_beyond_its_peak_however_many_share_a_step():
+    choices = planned("resnet50", deadline_s=86_400.0).choices
+    shares = [choice.mfu_frac for choice in choices if choice.num_devices > 1 and choice.mfu_frac]
+    assert shares
+    assert 0 < min(shares) <= max(shares) < 1
+
+
 @pytest.mark.parametrize("name", ONE_DEVICE)
 def test_plan_and_predict_agree_to_the_bit(name):
     devices = {device.name: device for device in catalog().devices}
