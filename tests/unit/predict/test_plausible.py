@@ -59,3 +59,27 @@ def test_bf16_without_units_for_it_gains_nothing_from_those_of_fp16():
             for precision in ("fp16", "bf16")
         )
         assert wide > 1.5 * narrow
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["eager", "compiled"])
+@pytest.mark.parametrize(
+    ("model", "task"),
+    [("resnet50", "train"), ("bert-base", "train"), ("gpt2", "infer"), ("vit_b_16", "infer")],
+)
+def test_laws_over_the_whole_catalogue(model, task, compiler):
+    names = [one.name for one in CATALOG.devices]
+    batches = [1, 4, 16, 64]
+    told = answer(model, names, *batches, task=task, precision="fp32", compiler=compiler)
+    table = DeviceTable.from_devices(CATALOG.devices)
+    known = np.isfinite(told.mid_s).all(axis=1)
+    assert known.sum() > 400
+    assert (np.diff(told.mid_s[known], axis=1) > -0.05 * told.mid_s[known, 1:]).all()
+    assert (told.mid_s[known] >= told.host_s[known]).all()
+    peak = table.peaks[known, 0]
+    assert (told.flop <= 1.3 * peak[:, None] * told.mid_s[known])[peak > 0].all()
+    draws = ~np.isnan(table.tdp_w) & known
+    assert (told.power_w[draws] <= table.tdp_w[draws, None]).all()
+    on_cuda = np.array([one is not None for one in table.compute_capabilities])
+    least_known = told.log_sigma[known & ~on_cuda].min()
+    assert least_known > np.median(told.log_sigma[known & (told.knowledge == Knowledge.MEASURED)])
