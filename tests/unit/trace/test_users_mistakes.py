@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.errors import UnknownNameError, WorkerError
+from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 from paceline.trace import load_workload
+from paceline.trace.graph import Phase
 from paceline.trace.worker import reported_error
 
 
@@ -29,6 +30,24 @@ class _Unpacked(_Job):
 class _Broken(_Job):
     def step(self, model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
         raise TypeError("a mistake inside")
+
+
+class _Returns(_Job):
+    def step(self, model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        loss: torch.Tensor = (model(inputs[0]) - inputs[1]).square().mean()
+        return loss
+
+
+class _Backward(_Returns):
+    def step(self, model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        loss = super().step(model, inputs)
+        loss.backward()
+        return loss
+
+
+class _Silent(_Job):
+    def step(self, model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        model(inputs[0])
 
 
 class _Pictures(_Job):
@@ -54,6 +73,18 @@ def test_a_mistake_inside_a_step_is_shown_from_the_step_on() -> None:
     assert len(frames) == 1
     assert "in step" in frames[0]
     assert "your model's own" in raised.value.hint
+
+
+def test_a_step_that_returns_its_loss_is_that_step_with_its_backward_pass() -> None:
+    returned, ran = (load_workload(job).passes[0].graph for job in (_Returns(), _Backward()))
+    assert Phase.BACKWARD in returned.ops.phase
+    assert returned.ops.phase.tolist() == ran.ops.phase.tolist()
+
+
+def test_a_step_without_a_backward_pass_is_no_training_step() -> None:
+    with pytest.raises(InvalidInputError, match="no backward pass") as raised:
+        load_workload(_Silent())
+    assert "return the loss" in raised.value.hint
 
 
 def test_a_kind_that_is_none_lists_those_that_are() -> None:
