@@ -51,7 +51,7 @@ _DECODE = "attention_decode"
 _ATTENTION_MODELS = ("attention", _DECODE)
 #: Recurrent cells, and to how many items their batch may be filled up.
 _CELLS = (OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD)
-_FILLED_BATCHES = (64, 128, 256)
+_FILLED_BATCHES = (2, 4, 8, 16, 32, 64, 128, 256)
 #: Where the shape numbers of attention say how many query rows there are.
 _Q_LEN = 3
 
