@@ -139,8 +139,6 @@ class UserSubject(Subject):
             self.optimizer = given
         originals, self._twins = getattr(workload, "originals", ((), {}))
         self.optimizers = (*_optimizers(workload), *originals)
-        if not self.optimizer and self.optimizers and not hasattr(workload, "step"):
-            self.optimizer = optimizer_name(self.optimizers[0])
 
     def inputs(self, batch, seq):
         """What the user's function makes, on meta; the model's own without such a function."""
@@ -440,8 +438,9 @@ def _loose(made):
     if isinstance(made, (list, tuple)):
         models = [one for one in made if isinstance(one, torch.nn.Module)]
         optimizers = [one for one in made if isinstance(one, torch.optim.Optimizer)]
+        names = [optimizer_name(one) for one in optimizers]
         if models:
-            return types.SimpleNamespace(model=models[0], optimizers=optimizers)
+            return types.SimpleNamespace(model=models[0], optimizer=names[0] if names else None)
     return made
 
 
