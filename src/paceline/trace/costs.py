@@ -18,6 +18,8 @@ Compiler = Literal["eager", "compiled", "xla", "tensorrt"]
 Checkpointing = Literal["none", "selective", "block", "full"]
 Platform = Literal["cuda", "rocm", "cpu", "xla"]
 AttentionKernels = Literal["math", "flash", "memory-efficient"]
+OptimizerKernel = Literal["plain", "foreach", "fused"]
+NarrowFormat = Literal["autocast", "pure"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +33,16 @@ class Configuration:
         platform: Whose kernels and saved tensors the lowering follows.
         channels_last: Whether convolutions run in NHWC.
         attention: Kernel family used for scaled-dot-product attention.
-        optimizer_kernel: How the optimizer is launched.
+        optimizer_kernel: How the optimizer is launched: ``plain``, several kernels per tensor;
+            ``foreach``, as many for tensors together; ``fused``, one for tensors together.
         frozen: Module patterns (fnmatch) whose parameters receive no gradients.
         lora_rank: Rank of adapters on matrix products; 0 means none.
         lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
         offload: What lives in host memory between uses.
         training_format: In a narrow precision, whether FP32 weights, gradients and state stay
             beside narrow copies (``autocast``), or everything is narrow (``pure``).
+        inference_format: The same of inference, where everything is narrow unless FP32 weights are
+            cast on every pass (``autocast``).
         accumulates: Whether gradients of earlier microbatches are kept through the pass.
         frozen_weights: Format in which dense weights that are not trained are stored (QLoRA).
         keeps_softmax_inputs: Whether softmax keeps its input for the backward pass, as PyTorch
@@ -58,12 +63,13 @@ class Configuration:
     platform: Platform = "cuda"
     channels_last: bool = True
     attention: AttentionKernels = "flash"
-    optimizer_kernel: Literal["plain", "foreach", "fused"] = "foreach"
+    optimizer_kernel: OptimizerKernel = "foreach"
     frozen: tuple[str, ...] = ()
     lora_rank: int = 0
     lora_modules: tuple[str, ...] = ()
     offload: Literal["none", "optimizer", "activations"] = "none"
-    training_format: Literal["autocast", "pure"] = "autocast"
+    training_format: NarrowFormat = "autocast"
+    inference_format: NarrowFormat = "pure"
     accumulates: bool = False
     frozen_weights: Literal["same", "int8", "int4"] = "same"
     keeps_softmax_inputs: bool = False

@@ -29,7 +29,9 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
     """
     ops = program.ops
     reads = _rows_looked_up(program)
-    read, write = _moved(program, reads), _moved(program, program.writes)
+    accessed = _accessed(program, configuration)[:, None]
+    read = _moved(program, reads) * accessed
+    write = _moved(program, program.writes) * accessed
     is_weight = program.stores.owner[reads.storage] == Owner.PARAMETER
     weight = _moved(program, reads, keep=is_weight)
     dims = program.dims[ops.dims]
@@ -100,10 +102,22 @@ def num_kernels(program: Program, configuration: Configuration) -> FloatArray:
 
 def _optimizer_kernels(variant: int, num_tensors: float, configuration: Configuration) -> float:
     rule = optimizer_by_variant(variant)
-    if configuration.optimizer_kernel == "plain":
-        return num_tensors * rule.plain_kernels_per_tensor
     chunks = float(np.ceil(num_tensors / _FOREACH_TENSORS))
-    return chunks if configuration.optimizer_kernel == "fused" else chunks * rule.foreach_kernels
+    kernels = {
+        "plain": num_tensors * rule.plain_kernels_per_tensor,
+        "foreach": chunks * rule.foreach_kernels,
+        "fused": chunks,
+    }
+    return kernels[configuration.optimizer_kernel]
+
+
+def _accessed(program: Program, configuration: Configuration) -> FloatArray:
+    """Bytes that each op moves over those of its operands, moved once, (num_ops,)."""
+    accessed = np.ones(len(program.ops))
+    for row in np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER).tolist():
+        rule = optimizer_by_variant(int(program.ops.variant[row]))
+        accessed[row] = rule.accessed(configuration.optimizer_kernel)
+    return accessed
 
 
 @cache

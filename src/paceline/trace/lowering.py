@@ -121,7 +121,8 @@ def _at_precision(program: Program, precision: Precision, configuration: Configu
         )
     if precision.activation_dtype == DType.FP32:
         return program
-    if not is_training or configuration.training_format == "pure":
+    narrow = configuration.training_format if is_training else configuration.inference_format
+    if narrow == "pure":
         return narrowed(program, element_bytes=activation_bytes)
     return autocast(program, element_bytes=activation_bytes)
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import DType
 from paceline.errors import UnknownNameError
+from paceline.trace.costs import OptimizerKernel
 from paceline.trace.graph import Graph, IntArray, OpKind, Owner, StorageTable, TensorTable
 from paceline.trace.optable import UPDATE, read_table, variants
 
@@ -31,6 +32,8 @@ class OptimizerRule:
         variant: Variant code of its op.
         states_per_element: Numbers kept per parameter element.
         state_dtype: Format they are kept in.
+        plain_accesses: Times that the plain kernels read or write each element, all together.
+        foreach_accesses: The same of foreach kernels.
         plain_kernels_per_tensor: Kernels per tensor without foreach.
         foreach_kernels: Kernels per chunk of tensors with foreach.
         plain_temporaries: Temporaries of one tensor's size alive at once without foreach.
@@ -41,10 +44,22 @@ class OptimizerRule:
     variant: int
     states_per_element: int
     state_dtype: DType
+    plain_accesses: int
+    foreach_accesses: int
     plain_kernels_per_tensor: int
     foreach_kernels: int
     plain_temporaries: int
     foreach_temporaries: int
+
+    @property
+    def fused_accesses(self) -> int:
+        """Reads of gradient, parameter and states, and writes of the last two."""
+        return 3 + 2 * self.states_per_element
+
+    def accessed(self, kernel: OptimizerKernel) -> float:
+        """Bytes that an update moves with such kernels, over those of a fused one."""
+        accesses = {"plain": self.plain_accesses, "foreach": self.foreach_accesses}
+        return accesses.get(kernel, self.fused_accesses) / self.fused_accesses
 
 
 @cache
@@ -55,6 +70,8 @@ def _rules() -> dict[str, OptimizerRule]:
             variant=variants()["OPTIMIZER", row["variant"]],
             states_per_element=int(row["states_per_element"]),
             state_dtype=DType[row["state_dtype"]],
+            plain_accesses=int(row["plain_accesses"]),
+            foreach_accesses=int(row["foreach_accesses"]),
             plain_kernels_per_tensor=int(row["plain_kernels_per_tensor"]),
             foreach_kernels=int(row["foreach_kernels"]),
             plain_temporaries=int(row["plain_temporaries"]),

@@ -38,6 +38,7 @@ REWRITES = {
     "tensorrt": {"compiler": "tensorrt"},
     "memory-efficient": {"attention": "memory-efficient"},
     "plain optimizer": {"optimizer_kernel": "plain"},
+    "casts in inference": {"inference_format": "autocast"},
     "fused optimizer": {"optimizer_kernel": "fused"},
     "written by hand": {"compiler": "compiled", "convolutions": "tuned"},
 }

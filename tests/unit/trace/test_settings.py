@@ -14,7 +14,7 @@ VALUES = {
     "optimizer_kernel": ("fused", "fused"), "frozen": ("features.*|head", ("features.*", "head")),
     "lora_rank": ("16", 16), "lora_modules": ("*.q", ("*.q",)), "offload": ("optimizer",) * 2,
     "training_format": ("pure", "pure"), "accumulates": ("yes", True),
-    "frozen_weights": ("int4", "int4"),
+    "frozen_weights": ("int4", "int4"), "inference_format": ("autocast", "autocast"),
 }  # fmt: skip
 
 

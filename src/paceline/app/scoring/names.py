@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import Literal
 
 from paceline.app.scoring.assumed import Assumed, note_of, widening
-from paceline.app.scoring.models import UnresolvedRowError, resolve_model
+from paceline.app.scoring.models import PublishedModel, UnresolvedRowError, resolve_model
 from paceline.app.scoring.precisions import resolve_precision
 from paceline.app.scoring.rows import Row
+from paceline.app.scoring.scripts import inference_format_of, update_of
 from paceline.app.scoring.serving import Requests, note_on_host, requests_of
 from paceline.app.scoring.tables import read_table
 from paceline.catalog import Device
@@ -129,8 +130,8 @@ def resolve_job(row: Row) -> Job:
         seq=model.seq if model.is_seq_given else _whole(row.seq) or _context(requests) or model.seq,
         peak_seq=None if row.seq else model.peak_seq,
         image_size=_whole(row.image_size) or model.image_size,
-        optimizer=_optimizer(row, task),
-        configuration=_configuration(row, framework, has_adapters=model.has_adapters),
+        optimizer=_optimizer(row, task) or _of_script(model.entry, row, task),
+        configuration=_configuration(row, framework, model),
         framework=framework["framework"],
         release_year=release_year(row.framework),
         batch_per_gpu=batch,
@@ -184,9 +185,11 @@ def _framework_line(framework: str, task: str, flags: str) -> dict[str, str] | N
     return None
 
 
-def _configuration(
-    row: Row, framework: dict[str, str], *, has_adapters: bool = False
-) -> Configuration:
+def _of_script(entry: str, row: Row, task: Task) -> str | None:
+    return update_of(entry, row).optimizer if task == "train" else None
+
+
+def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -> Configuration:
     compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}
     checkpointing: Checkpointing = "block" if _recomputes(row) else "none"
     plain = Configuration(
@@ -196,11 +199,13 @@ def _configuration(
         platform="cpu" if row.num_gpus == 0 or row.gpu.startswith("CPU") else "cuda",
         channels_last=bool(_CHANNELS_LAST.search(row.flags)),
         attention=_attention(row),
+        optimizer_kernel=update_of(model.entry, row).kernel,
         training_format="pure" if row.precision.endswith("-true") else "autocast",
+        inference_format=inference_format_of(model.entry, row),
         convolutions="tuned" if _TUNED.search(row.flags) else "library",
         is_served=framework["framework"] == _ENGINES and not row.task.startswith("train"),
     )
-    return _tuned(row, plain, has_adapters=has_adapters)
+    return _tuned(row, plain, has_adapters=model.has_adapters)
 
 
 def _recomputes(row: Row) -> bool:

@@ -117,7 +117,8 @@ class Subject:
 
     def _step(self, recorder, inputs):
         output = self.call(inputs)
-        total_loss(self.loss(output, inputs)).backward()
+        loss = total_loss(self.loss(output, inputs))
+        loss.backward()
         recorder.optimizer_step(self.optimizer, self.model.parameters())
 
     def _forward(self, _recorder, inputs):

@@ -1,0 +1,66 @@
+"""What the scripts behind published rows do that the rows do not say: updates and casts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from paceline.app.scoring.rows import Row
+from paceline.app.scoring.tables import read_table
+from paceline.predict.ripeness import release_year
+from paceline.trace.costs import NarrowFormat, OptimizerKernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """How a script updates its parameters.
+
+    Attributes:
+        optimizer: The optimizer of its recipe; None where that is open.
+        kernel: How it is launched.
+    """
+
+    optimizer: str | None
+    kernel: OptimizerKernel
+
+
+def update_of(entry: str, row: Row) -> Update:
+    """The first line of ``data/script_updates.csv`` that holds.
+
+    >>> from paceline.app.scoring.rows import parse_row
+    >>> row = {"model": "m", "gpu": "g", "framework": "PyTorch 1.13", "precision": "fp32"}
+    >>> update_of("resnet50", parse_row(row)).kernel
+    'plain'
+    """
+    year = release_year(row.framework)
+    known = next(
+        line
+        for line in read_table("script_updates.csv")
+        if _holds(line, entry, row)
+        and (not line["released_before"] or (year or _NEWEST) < float(line["released_before"]))
+    )
+    return Update(
+        optimizer=known["optimizer"] or None, kernel=cast("OptimizerKernel", known["kernel"])
+    )
+
+
+def inference_format_of(entry: str, row: Row) -> NarrowFormat:
+    """Whether inference in mixed precision casts FP32 weights on every pass, or is narrow.
+
+    The first line of ``data/script_casts.csv`` that holds; narrow where none does.
+    """
+    lines = (line for line in read_table("script_casts.csv") if _holds(line, entry, row))
+    known = next(lines, None)
+    return cast("NarrowFormat", known["inference_format"]) if known else "pure"
+
+
+_NEWEST = float("inf")
+
+
+def _holds(line: Mapping[str, str], entry: str, row: Row) -> bool:
+    asked = {"entry": entry, "framework": row.framework, "precision": row.precision}
+    return all(
+        re.fullmatch(line[name] or ".*", value, re.IGNORECASE) for name, value in asked.items()
+    )

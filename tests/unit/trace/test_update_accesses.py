@@ -1,0 +1,84 @@
+"""What an update reads and writes, against what PyTorch's own optimizers touch."""
+
+import pytest
+
+from paceline.trace import Configuration, OpKind, load_workload, lower, monomials
+from paceline.trace.optimizer import find_optimizer
+
+torch = pytest.importorskip("torch")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+
+SIZE = 4096
+LOOKS = ("view", "detach", "empty", "alias", "_local_scalar", "real")
+#: By name: torch's class and what the rule of that name assumes.
+TORCH = {
+    "sgd": ("SGD", {}),
+    "sgd-momentum": ("SGD", {"momentum": 0.9, "weight_decay": 1e-4}),
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {}),
+    "rmsprop": ("RMSprop", {}),
+    "adagrad": ("Adagrad", {}),
+    "nadam": ("NAdam", {}),
+    "radam": ("RAdam", {}),
+    "adamax": ("Adamax", {}),
+    "adadelta": ("Adadelta", {}),
+}
+
+
+class Accesses(TorchDispatchMode):
+    """Counts reads and writes of whole tensors, in tensors of one parameter's size."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        returned = func(*args, **(kwargs or {}))
+        if not any(look in func._schema.name for look in LOOKS):
+            changed = [
+                value
+                for argument, value in zip(func._schema.arguments, args, strict=False)
+                if argument.alias_info and argument.alias_info.is_write
+            ]
+            self.count += touched((args, kwargs)) + touched((returned, changed))
+        return returned
+
+
+def touched(values):
+    whole = [v for v in tree_leaves(values) if isinstance(v, torch.Tensor) and v.numel() >= SIZE]
+    return len({tensor.data_ptr() for tensor in whole})
+
+
+def accesses_of(name, *, foreach):
+    kind, settings = TORCH[name]
+    parameter = torch.nn.Parameter(torch.randn(SIZE))
+    optimizer = getattr(torch.optim, kind)([parameter], lr=0.1, foreach=foreach, **settings)
+    for _ in range(3):  # the first step also makes the state
+        parameter.grad = torch.randn(SIZE)
+        with Accesses() as seen:
+            optimizer.step()
+    return seen.count
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_accesses_are_those_of_torch(name):
+    rule = find_optimizer(name)
+    assert rule.plain_accesses == accesses_of(name, foreach=False)
+    assert rule.foreach_accesses == accesses_of(name, foreach=True)
+
+
+def updated_bytes(kernel, name="adamw"):
+    graph = load_workload("mnist-cnn", optimizer=name).passes[0].graph
+    one = lower(graph, Configuration(precision="fp32", optimizer_kernel=kernel))
+    rows = one.costs.kind == OpKind.OPTIMIZER
+    moved = (one.costs.moved_bytes(monomials(8, 1))[0] * one.costs.count)[rows].sum()
+    return moved / (4 * one.num_parameters)
+
+
+@pytest.mark.parametrize("name", ["sgd", "sgd-momentum", "adamw"])
+def test_an_update_moves_its_accesses_of_every_parameter(name):
+    rule = find_optimizer(name)
+    assert updated_bytes("fused", name) == pytest.approx(3 + 2 * rule.states_per_element)
+    assert updated_bytes("foreach", name) == pytest.approx(rule.foreach_accesses)
+    assert updated_bytes("plain", name) == pytest.approx(rule.plain_accesses)
