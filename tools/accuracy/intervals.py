@@ -103,9 +103,10 @@ def _host_s(steps: Steps, calibration: Calibration) -> np.ndarray:
          for compiler in ("eager", "compiled")] for name in FRAMEWORKS
     ])  # fmt: skip
     of_steps = per_kernel[steps.framework, steps.is_compiled.astype(int)]
-    total: np.ndarray = np.sum(
-        of_steps * np.stack([steps.forward_kernels, steps.backward_kernels], axis=1), axis=1
-    )
+    by_year = calibration.constants["host"]["log_per_year"]
+    per_year = np.array([by_year[name] for name in FRAMEWORKS])[steps.framework]
+    kernels = np.stack([steps.forward_kernels, steps.backward_kernels], axis=1)
+    total: np.ndarray = (of_steps * kernels).sum(axis=1) * np.exp(per_year * steps.host_years)
     return total
 
 

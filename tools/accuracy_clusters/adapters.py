@@ -28,7 +28,8 @@ MODEL = "llama2_70b_lora"
 _ENTRY, _SEQ, _MOST_TENSOR_RANKS = "hf:llama-2-70b", 8192, 4
 _CONFIGURATION = Configuration(
     precision="fp8", compiler="compiled", attention="flash", training_format="pure",
-    lora_rank=16, lora_modules=("*q_proj", "*k_proj", "*v_proj", "*o_proj"),
+    optimizer_kernel="fused", lora_rank=16,
+    lora_modules=("*q_proj", "*k_proj", "*v_proj", "*o_proj"),
 )  # fmt: skip
 
 

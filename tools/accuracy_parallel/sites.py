@@ -110,7 +110,7 @@ class Simulator:
         assert device.memory_bytes_per_s, "a site is of a device whose memory is known"
         configuration = Configuration(
             precision=site.precision, checkpointing=run.checkpointing, compiler=site.compiler,
-            attention=site.attention,
+            attention=site.attention, optimizer_kernel="fused",
         )  # fmt: skip
         fabric = Fabric(
             devices_per_node=min(8, run.num_gpus),

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fit.options import FitOptions
-from fit.step_model import Levels, Predictor, mean_levels
+from fit.step_model import TASKS, Levels, Predictor, mean_levels
 from fit.steps import FRAMEWORKS
 from fit.tiling import TileFit
 from paceline.catalog import Catalog
@@ -60,6 +60,10 @@ def write_predictor(
     constants["device"]["is_power_limited"] = options.is_power_limited
     constants["device_effects"] = _device_effects(predictor, catalog, traits)
     constants["host"]["per_kernel_s"] = _dispatch(predictor)
+    constants["host"]["log_per_year"] = {
+        name: _rounded(value)
+        for name, value in zip(FRAMEWORKS, predictor.host_log_per_year.tolist(), strict=True)
+    }
     fixed = torch.exp(predictor.log_step_s).tolist()
     constants["host"]["step_s"] = {
         name: _rounded(value, 3) for name, value in zip(FRAMEWORKS, fixed, strict=True)
@@ -109,6 +113,7 @@ def _device_effects(
         "device": {n: _effects(e) for n, e in zip(predictor.devices, own, strict=True)},
         "family": {n: _effects(np.mean(e, axis=0)) for n, e in sorted(by_family.items())},
         "log_level": {
+            "all": _common_levels(predictor),
             "device": _rounded_levels(predictor.levels),
             "family": _rounded_levels(
                 mean_levels(
@@ -118,6 +123,14 @@ def _device_effects(
                 )
             ),
         },
+    }
+
+
+def _common_levels(predictor: Predictor) -> dict[str, float]:
+    return {
+        f"{framework}/{task}": round(value, 4)
+        for framework, values in zip(FRAMEWORKS, predictor.asked.tolist(), strict=True)
+        for task, value in zip(TASKS, values, strict=True)
     }
 
 

@@ -121,9 +121,16 @@ def _operator_tensors(operators: Operators, traits, names) -> tuple[torch.Tensor
 def _optimizer(predictor: Predictor, options: FitOptions, num_updates: int):
     groups = [
         {"params": predictor.networks.parameters(), "weight_decay": options.decay},
-        {"params": [predictor.slope, predictor.product_log_per_year, predictor.table]},
+        {
+            "params": [
+                predictor.slope,
+                predictor.product_log_per_year,
+                predictor.table,
+                predictor.asked,
+            ]
+        },
         {"params": [predictor.own, predictor.own_in_operators]},
-        {"params": [predictor.log_dispatch_s, predictor.log_step_s]},
+        {"params": [predictor.log_dispatch_s, predictor.log_step_s, predictor.host_log_per_year]},
     ]
     rate = options.rate
     optimizer = torch.optim.AdamW(groups, lr=rate, weight_decay=0.0)
@@ -140,6 +147,7 @@ def _step_loss(predictor, batch):
 def _penalty(predictor, options):
     own = (predictor.own**2).sum() + (predictor.own_in_operators**2).sum()
     fixed = ((predictor.log_step_s - LOG_STEP_S) ** 2).sum()
+    fixed = fixed + ((predictor.log_dispatch_s - predictor.log_dispatch_start) ** 2).sum()
     return (
         options.device_penalty * own
         + options.source_penalty * (predictor.table**2).sum()

@@ -21,8 +21,8 @@ class FitOptions:
             the exact value that tells a device.
         device_penalty: On the squared log effects of devices.
         source_penalty: On the squared log effects of tables.
-        fixed_penalty: On the squared log of the fixed time of a step over its start: next to
-            nothing tells it from the time of kernels where all steps are long.
+        fixed_penalty: On the squared logs of the fixed time of a step and of dispatch over their
+            starts: next to nothing tells them from the time of kernels where all steps are long.
         is_power_limited: Whether matrix units in steps run at the clock that the board's power
             sustains (`paceline.predict.sustained`). Op rows are bursts.
         gap_s: Launch gap of a kernel on the device.

@@ -49,6 +49,7 @@ def uncached(model, x):
     return memory * (1.0 - 1.0 / torch.clamp(over_l2, min=1.0))
 
 
+TASKS = ("infer", "train")
 #: Log level of a measured device by framework and task.
 Levels = dict[str, dict[str, float]]
 
@@ -81,12 +82,16 @@ class Predictor(nn.Module):
         self.own = nn.Parameter(torch.zeros(len(devices), len(Effect)))
         self.own_in_operators = nn.Parameter(torch.zeros(len(devices), len(Effect)))
         self.table = nn.Parameter(torch.zeros(len(np.unique(tables_of(steps)))))
+        # What frameworks have in common in training and in inference, whoever measured.
+        self.asked = nn.Parameter(torch.zeros(len(FRAMEWORKS), len(TASKS)))
         self.levels: Levels = {}
         start = [[_EAGER_DISPATCH_S if f in _EAGER else _OTHER_DISPATCH_S] * 2 for f in FRAMEWORKS]
         seconds = torch.tensor([[eager, [_OTHER_DISPATCH_S] * 2] for eager in start])
         # log of seconds per kernel: (framework, eager or compiled, forward or backward)
-        self.log_dispatch_s = nn.Parameter(torch.log(seconds))
+        self.log_dispatch_start = torch.log(seconds)
+        self.log_dispatch_s = nn.Parameter(self.log_dispatch_start.clone())
         self.log_step_s = nn.Parameter(torch.full((len(FRAMEWORKS),), LOG_STEP_S))
+        self.host_log_per_year = nn.Parameter(torch.zeros(len(FRAMEWORKS)))
 
     def log_effect(self, model, x, traits, own=None):
         """Log effect of the device on each row; without ``own`` effects the laws alone."""
@@ -123,9 +128,11 @@ class Predictor(nn.Module):
             sums = torch.zeros(len(time), len(batch["target"])).index_add(1, step, time)
             total = total + sums
         dispatch = torch.exp(self.log_dispatch_s[batch["framework"], batch["compiled"]])
-        host = (batch["kernels"] * dispatch).sum(1)
+        pace = torch.exp(batch["host_years"] * self.host_log_per_year[batch["framework"]])
+        host = (batch["kernels"] * dispatch).sum(1) * pace
         fixed = torch.exp(self.log_step_s[batch["framework"]])
         # A smooth maximum, so that both sides learn near the crossing.
+        total = total * torch.exp(self.asked[batch["framework"], batch["task"]])
         answer = torch.log((total**8 + host**8) ** 0.125 + fixed)
         return answer + self.table[batch["table"]] if self.training else answer
 
@@ -158,10 +165,12 @@ def step_batch(
         "kernels": torch.from_numpy(kernels.astype(np.float32)),
         "framework": torch.from_numpy(some.framework.astype(np.int64)),
         "compiled": torch.from_numpy(some.is_compiled.astype(np.int64)),
+        "task": torch.from_numpy((some.task == TASKS[1]).astype(np.int64)),
         "target": torch.from_numpy(np.log(some.step_s).astype(np.float32)),
         "traits": traits_of(some.device, traits),
         "device": _places(some.device, names),
         "ripeness": torch.from_numpy(some.ripeness_years.astype(np.float32)),
+        "host_years": torch.from_numpy(some.host_years.astype(np.float32)),
     }
 
 

@@ -19,6 +19,7 @@ from paceline.catalog import Catalog
 from paceline.errors import PacelineError
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable
+from paceline.predict.host import host_years
 from paceline.predict.kernels import (
     Question,
     evaluate_shapes,
@@ -90,6 +91,7 @@ class Steps:
         index: Row in the source table.
         is_open: Whether the inputs leave open what ran.
         ripeness_years: Years that the kernels of the release had to ripen, beyond a reference.
+        host_years: Years of the machines of the device's time, beyond a reference.
     """
 
     rows: dict[str, OpRows]
@@ -105,6 +107,7 @@ class Steps:
     index: np.ndarray
     is_open: np.ndarray
     ripeness_years: np.ndarray
+    host_years: np.ndarray
 
 
 def select(steps: Steps, chosen: np.ndarray) -> Steps:
@@ -279,6 +282,7 @@ class _Builder:
             index=[m.index for m in measured],
             is_open=[m.is_open for m in measured],
             ripeness_years=ripeness_years(table.compute_capabilities, released)[0],
+            host_years=[float(host_years(table)[0])] * n,
         )
         self._count += n
 

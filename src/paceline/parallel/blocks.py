@@ -65,6 +65,7 @@ class BlockCosts:
         tensor_s: Of both, communication between the ranks that share a block, without what is
             hidden, same shape.
         update_host_s: Time of the host to dispatch the optimizer, and around a step.
+        update_bytes_per_s: Rate at which the optimizer moves its bytes; without one, infinite.
         parameters: Parameters that the rank keeps, (num_blocks,).
         expert_parameters: Of them, experts that are split between ranks, (num_blocks,).
         saved_bytes: Activations kept for backward, (num_points, num_blocks).
@@ -84,6 +85,7 @@ class BlockCosts:
     weight_s: FloatArray
     tensor_s: FloatArray
     update_host_s: float
+    update_bytes_per_s: float
     parameters: FloatArray
     expert_parameters: FloatArray
     saved_bytes: FloatArray
@@ -180,6 +182,7 @@ def block_costs(
         weight_s=times.weight_s,
         tensor_s=times.forward.called_s + times.backward.called_s,
         update_host_s=ops.update_host_s,
+        update_bytes_per_s=ops.update_bytes_per_s,
         parameters=memory.parameters,
         expert_parameters=memory.experts,
         saved_bytes=memory.saved_bytes,
@@ -200,6 +203,7 @@ class _OpTimes:
         host_s: Time of the host to dispatch each, same shape.
         waits: Ops after which the host waits for the device, ascending.
         update_host_s: Time of the host to dispatch the optimizer, and around a step.
+        update_bytes_per_s: Rate at which the optimizer moves its bytes.
     """
 
     program: Program
@@ -208,6 +212,7 @@ class _OpTimes:
     host_s: FloatArray
     waits: IntArray
     update_host_s: float
+    update_bytes_per_s: float
 
 
 def _op_times(
@@ -215,16 +220,20 @@ def _op_times(
     calibration: Calibration, framework: str,
 ) -> _OpTimes:  # fmt: skip
     shapes = evaluate_shapes(lowered.costs, points)
-    dispatched = dispatch_s(lowered, framework, calibration).astype(np.float64)
+    dispatched = dispatch_s(lowered, framework, device, calibration)[0].astype(np.float64)
     is_update = program.ops.phase == Phase.OPTIMIZER
     around_s = float(calibration.constants["host"]["step_s"][framework])
+    device_s = _device_s(lowered, shapes, device, calibration)
+    updated_bytes = shapes.moved_bytes[0][lowered.costs.order][is_update].sum(dtype=np.float64)
+    update_s = float(device_s[0, is_update].sum())
     return _OpTimes(
         program=program,
         block=block,
-        device_s=_device_s(lowered, shapes, device, calibration),
+        device_s=device_s,
         host_s=dispatched + listing_s(lowered, shapes.dims),
         waits=waits_of(lowered),
         update_host_s=around_s + float(dispatched[is_update].sum()),
+        update_bytes_per_s=float(updated_bytes) / update_s if update_s else np.inf,
     )
 
 

@@ -32,7 +32,7 @@ class StrategyEvaluation:
         bubble_s: Of it, waiting in the pipeline on the busiest rank.
         tensor_s: Of it, communication of ranks that share blocks, on the busiest rank.
         exposed_s: Of it, data-parallel communication that nothing hides.
-        update_s: Of it, the optimizer, or its dispatch by the host where that takes longer.
+        update_s: Of it, the optimizer, with what of its dispatch the host has not done before.
         backward_s: Backward of one microbatch on the busiest rank.
         updated: Parameters that the optimizer of the busiest rank updates.
         state_bytes: Parameters, gradients and optimizer state of the fullest rank.
@@ -72,8 +72,9 @@ def evaluate_strategies(
     times, of_row = pipelines.times(), pipelines.of_row
     updated = _sum(_updated(table, part) for part in memory.owned)
     host_s = np.array([v.costs.update_host_s for v in variants])[table.variant] / table.pp
-    device_s = updated * state.update / fabric.memory_bytes_per_s
-    update_s = np.maximum(device_s, host_s - times.ahead[of_row])
+    rates = np.array([v.costs.update_bytes_per_s for v in variants])[table.variant]
+    device_s = updated * state.update / rates
+    update_s = device_s + np.maximum(host_s - times.ahead[of_row], 0.0)
     exposed_s = _exposed_s(table, times, of_row, memory.owned, fabric, state)
     return StrategyEvaluation(
         step_s=times.seconds[of_row] + update_s + exposed_s,

@@ -21,9 +21,10 @@ from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.trace.adapters import with_adapters
 from paceline.trace.autocast import autocast, narrowed
 from paceline.trace.checkpointing import checkpointed
-from paceline.trace.costs import Configuration
+from paceline.trace.costs import Configuration, OptimizerKernel
 from paceline.trace.fusion import fused
 from paceline.trace.graph import Graph, IntArray, OpKind, Owner, Phase
+from paceline.trace.optimizer import OptimizerRule, optimizer_by_variant
 from paceline.trace.program import Program
 
 Recipe = Literal["autocast", "half-weights"]
@@ -42,10 +43,12 @@ class Optimizer:
     Attributes:
         state_bytes: FP32 state of the optimizer.
         trained_frac: Share of the parameters that have gradients.
+        rule: What its kernels touch; None of one that is fused.
     """
 
     state_bytes: float
     trained_frac: float = 1.0
+    rule: OptimizerRule | None = None
 
     @classmethod
     def of(cls, graph: Graph) -> Optimizer:
@@ -55,10 +58,16 @@ class Optimizer:
         parameters = max(float(elements[is_parameter].sum()), 1.0)
         state = float(elements[storages.owner == Owner.OPTIMIZER_STATE].sum())
         trained = float(elements[is_parameter & storages.is_trainable].sum())
+        updates = graph.ops.variant[graph.ops.kind == OpKind.OPTIMIZER]
         return cls(
             state_bytes=ELEMENT_BYTES[DType.FP32] * state / parameters,
             trained_frac=trained / parameters,
+            rule=optimizer_by_variant(int(updates[0])) if updates.size else None,
         )
+
+    def accessed(self, kernel: OptimizerKernel) -> float:
+        """Bytes that an update moves over those of a fused one."""
+        return 1.0 if self.rule is None else self.rule.accessed(kernel)
 
 
 #: Two moments.
@@ -102,14 +111,15 @@ def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimiz
     """What a recipe keeps and moves per parameter.
 
     An update reads the gradient, and reads and writes what it changes: state and FP32 weights, and
-    narrow ones beside them.
+    narrow ones beside them; kernels that are not fused do so more than once.
     """
     precision = find_precision(configuration.precision)
     width = ELEMENT_BYTES[precision.weight_dtype]
     if configuration.lora_rank:
         return replace(_FROZEN, weight=width, gathered=width)
     trained, state = optimizer.trained_frac, optimizer.state_bytes
-    update = 2.0 * state + 12.0 * trained
+    accessed = optimizer.accessed(configuration.optimizer_kernel)
+    update = accessed * (2.0 * state + 12.0 * trained)
     if recipe == "half-weights" and width < 4:
         reduced = 2.0 if precision.name == "fp16" else 4.0
         return StateBytes(

@@ -1,16 +1,18 @@
-"""What a device does to every op of a kind: two laws of its multiprocessors, and its own habit.
+"""What a device does to every op of a kind: three laws of its multiprocessors, and its own habit.
 
 Arithmetic is only one of the limits of a multiprocessor: registers, shared memory and issue slots
 do not grow with its matrix units. So the more arithmetic it has per cycle, the smaller the share
 that kernels sustain: GeForce cards, whose matrix units run at half rate, come closer to their
 listed peak than the professional boards with the same multiprocessors. And matrix units are what
 draws most power: the farther the listed boost clock lies above the base clock, which the vendor
-promises under any load, the less of it they hold. Each law is one power for all devices, and acts
-on the share of an op that arithmetic has in its bounds. Products on matrix units also gain with
-every year that their kernels had to ripen (`paceline.predict.ripeness`). What is left of a device
-that was measured is its own effect, shrunk towards none (a mixed model; Gelman et al., *Bayesian
-Data Analysis*, ch. 15). So is what published tables have in common beside their devices: a device
-answers with it for the frameworks and tasks under which it was measured, others without.
+promises under any load, the less of it they hold. Desktop cards for consumers, on the other hand,
+run beyond their listed boost clock where power and heat allow, which boards for servers may not.
+Each law is one power for all devices, and acts on the share of an op that arithmetic has in its
+bounds. Products on matrix units also gain with every year that their kernels had to ripen
+(`paceline.predict.ripeness`). What is left of a device that was measured is its own effect, shrunk
+towards none (a mixed model; Gelman et al., *Bayesian Data Analysis*, ch. 15). So is what published
+tables have in common beside their devices: a device answers with it for the frameworks and tasks
+under which it was measured, others with the mean over tables.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ class Effect(IntEnum):
     PRODUCT_VECTOR = 4
 
 
-#: Density and headroom of clocks.
-NUM_LAWS = 2
+#: Density, headroom of clocks, and clocks beyond the listed one.
+NUM_LAWS = 3
 #: FP32 products have the tile model and the clock law: neither law here acts on them.
 EFFECT_OF_MODEL: dict[str, Effect] = {
     "product_vector": Effect.PRODUCT_VECTOR,
@@ -59,7 +61,8 @@ def log_traits(devices: DeviceTable, clock_frac: FloatArray) -> FloatArray:
 
     First the log of FLOP per cycle and multiprocessor over a reference: matrix units are compared
     at FP16, as TF32 has half the rate and twice the bytes, and FP8 the reverse. Then, for matrix
-    units, the log of the boost over the base clock over a reference.
+    units, the log of the boost over the base clock over a reference. Last, one for desktop cards
+    for consumers: their matrix units and streams.
 
     Args:
         devices: The devices.
@@ -69,10 +72,12 @@ def log_traits(devices: DeviceTable, clock_frac: FloatArray) -> FloatArray:
     matrix = devices.peaks[:, PEAK_KEYS.index("fp16")] / cycles_per_s / _MATRIX_REFERENCE
     vector = devices.peaks[:, PEAK_KEYS.index("fp32")] / cycles_per_s / _VECTOR_REFERENCE
     headroom = devices.boost_clock_hz / devices.base_clock_hz / _CLOCK_REFERENCE
+    beyond = np.exp(devices.is_consumer)
     none = np.ones_like(matrix)
     laws = (
         (matrix, matrix, vector * clock_frac, none, none),
         (headroom, headroom, none, none, none),
+        (beyond, beyond, none, beyond, none),
     )
     traits = np.stack([np.stack(columns, axis=1) for columns in laws], axis=1)
     return np.log(np.nan_to_num(traits, nan=1.0, posinf=1.0))
@@ -116,13 +121,15 @@ def measured_levels(
 ) -> Array:
     """Factor on device time that a device's measurements show, (num_devices,).
 
-    One where neither the device nor its family was measured under that framework and task.
+    What tables of that framework and task have in common where neither the device nor its family
+    was measured under them.
 
     Args:
         devices: The devices.
         framework: Whose kernels run.
         is_training: Whether the step has a backward pass.
-        calibration: Log levels of measured devices and families, by framework and task.
+        calibration: Log levels by framework and task: of all devices, and what measured ones and
+            their families add.
     """
     levels = calibration.constants["device_effects"]["log_level"]
     asked = f"{framework}/{'train' if is_training else 'infer'}"
@@ -130,5 +137,6 @@ def measured_levels(
         levels["device"].get(name, levels["family"].get(family, {}))
         for name, family in zip(devices.names, devices.families, strict=True)
     )
-    factors: Array = np.exp([one.get(asked, 0.0) for one in known]).astype(np.float32)
+    common = levels["all"].get(asked, 0.0)
+    factors: Array = np.exp([common + one.get(asked, 0.0) for one in known]).astype(np.float32)
     return factors

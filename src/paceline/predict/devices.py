@@ -35,6 +35,7 @@ class DeviceTable:
         architectures: ``Device.architecture``.
         compute_capabilities: ``Device.compute_capability``.
         is_gpu: Whether kernels are scheduled in waves over multiprocessors.
+        is_consumer: Whether it is a desktop card for consumers, whose clock exceeds the listed one.
         num_sms: Multiprocessors.
         boost_clock_hz: Listed clock.
         base_clock_hz: Clock that the vendor promises under any load.
@@ -51,6 +52,7 @@ class DeviceTable:
     architectures: tuple[str, ...]
     compute_capabilities: tuple[str | None, ...]
     is_gpu: FloatArray
+    is_consumer: FloatArray
     num_sms: FloatArray
     boost_clock_hz: FloatArray
     base_clock_hz: FloatArray
@@ -81,6 +83,7 @@ class DeviceTable:
             architectures=tuple(d.architecture for d in devices),
             compute_capabilities=tuple(d.compute_capability for d in devices),
             is_gpu=column(lambda d: float(d.kind == "gpu")),
+            is_consumer=column(lambda d: float(d.device_class == "consumer")),
             num_sms=column(lambda d: d.num_sms),
             boost_clock_hz=column(lambda d: d.boost_clock_hz),
             base_clock_hz=column(lambda d: d.base_clock_hz),

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from paceline.errors import UnknownNameError
 from paceline.predict.calibration import Calibration
+from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
+from paceline.predict.ripeness import first_years
 from paceline.shipped import shipped_rows
 from paceline.trace.costs import LoweredPass
-from paceline.trace.graph import OpKind, Phase
+from paceline.trace.graph import FloatArray, OpKind, Phase
 from paceline.trace.optable import variants
 
 
@@ -69,10 +71,32 @@ def listing_s(lowered: LoweredPass, dims: Array) -> Array:
 
 
 _LISTED = ("HOST_WAIT", "listed")
+#: Year of the devices whose hosts the table of dispatch times describes.
+_REFERENCE_YEAR = 2020.0
 
 
-def dispatch_s(lowered: LoweredPass, framework: str, calibration: Calibration) -> Array:
-    """Host time to dispatch each op in execution order, (num_ops,).
+def host_years(devices: DeviceTable) -> FloatArray:
+    """Years from a reference to the architecture of each device, (num_devices,); 0 where unknown.
+
+    A machine is bought with its devices, and later processors dispatch faster.
+    """
+    first = first_years(devices.compute_capabilities)
+    launched = np.where(np.isnan(first), devices.year, first)
+    years: FloatArray = np.nan_to_num(launched - _REFERENCE_YEAR)
+    return years
+
+
+def host_pace(devices: DeviceTable, framework: str, calibration: Calibration) -> FloatArray:
+    """Time that the machines of each device take to dispatch, over the table's, (num_devices,)."""
+    log_per_year = calibration.constants["host"]["log_per_year"]
+    pace: FloatArray = np.exp(log_per_year.get(framework, 0.0) * host_years(devices))
+    return pace
+
+
+def dispatch_s(
+    lowered: LoweredPass, framework: str, devices: DeviceTable, calibration: Calibration
+) -> Array:
+    """Host time to dispatch each op in execution order, (num_devices, num_ops).
 
     One op costs a fixed time and one time per kernel it launches; autograd's own thread runs the
     backward pass, so its ops have a cost of their own.
@@ -80,6 +104,7 @@ def dispatch_s(lowered: LoweredPass, framework: str, calibration: Calibration) -
     Args:
         lowered: The pass.
         framework: ``torch``, ``tensorflow``, ``mxnet``, ``caffe`` …
+        devices: Whose machines dispatch.
         calibration: Dispatch times.
 
     Raises:
@@ -94,5 +119,6 @@ def dispatch_s(lowered: LoweredPass, framework: str, calibration: Calibration) -
     times = table[framework][lowered.configuration.compiler]
     per_kernel = np.where(costs.phase == Phase.BACKWARD, times["backward"], times["forward"])
     row_s = (costs.num_kernels * per_kernel).astype(np.float32)
-    ordered: Array = row_s[costs.order]
+    pace = host_pace(devices, framework, calibration).astype(np.float32)
+    ordered: Array = pace[:, None] * row_s[costs.order]
     return ordered

@@ -76,10 +76,15 @@ def ripeness_years(
         compute_capabilities: Of each device.
         release_years: Year of the release that runs, NaN where not told, (num_points,).
     """
-    first = _first_years()
-    started = np.array([first.get(one or "", np.nan) for one in compute_capabilities])
+    started = first_years(compute_capabilities)
     years = np.clip(release_years - started[:, None], 0.0, _RIPE_YEARS) - _REFERENCE_YEARS
     return np.where(np.isnan(years), 0.0, years)
+
+
+def first_years(compute_capabilities: Sequence[str | None]) -> FloatArray:
+    """When the first device of each architecture came out, (num_devices,); NaN where unknown."""
+    first = _first_years()
+    return np.array([first.get(one or "", np.nan) for one in compute_capabilities])
 
 
 @cache

@@ -39,7 +39,7 @@ class _Question:
     devices: DeviceTable
     calibration: Calibration
     framework: str
-    host_n: Array
+    host_d1n: Array
     waits: npt.NDArray[np.intp]
 
 
@@ -87,7 +87,7 @@ def predict_pass(
         devices=devices,
         calibration=calibration,
         framework=framework,
-        host_n=dispatch_s(lowered, framework, calibration),
+        host_d1n=dispatch_s(lowered, framework, devices, calibration)[:, None],
         waits=waits_of(lowered),
     )
     return _prediction(question, points, _all_times(question, points))
@@ -168,12 +168,12 @@ def _timelines(
     asked: _Question, shapes: RowShapes, device_dpn: Array
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(host time, when the last kernel ends, what waits of the host add to that), all (D, P)."""
-    host_s = np.full(device_dpn.shape[:-1], asked.host_n.sum(dtype=np.float64))
-    end_s = step_end_s(asked.host_n, device_dpn).astype(np.float64)
+    host_s = np.broadcast_to(_sum(asked.host_d1n), device_dpn.shape[:-1])
+    end_s = step_end_s(asked.host_d1n, device_dpn).astype(np.float64)
     if not asked.waits.size:
         return host_s, end_s, np.zeros_like(end_s)
     listing_pn = listing_s(asked.lowered, shapes.dims)
-    waiting_s = waiting_end_s(asked.host_n + listing_pn, device_dpn, asked.waits)
+    waiting_s = waiting_end_s(asked.host_d1n + listing_pn, device_dpn, asked.waits)
     waiting_s += len(asked.waits) * wait_costs().wait_s
     return host_s + _sum(listing_pn), waiting_s, waiting_s - np.maximum(end_s, host_s)
 

@@ -18,11 +18,11 @@ def step_end_s(host_s: Array, device_s: Array) -> Array:
     """When the last kernel ends.
 
     Args:
-        host_s: Host time to dispatch each op, (num_ops,).
+        host_s: Host time to dispatch each op, (..., num_ops).
         device_s: Device time of each op, (..., num_ops).
 
     Returns:
-        Seconds, shape of ``device_s`` without its last axis; zero without ops.
+        Seconds, shape of both without their last axis, broadcast; zero without ops.
 
     >>> float(step_end_s(np.float32([1, 1]), np.float32([5, 5])))  # the device is busy: 1 + 10
     11.0
@@ -32,7 +32,8 @@ def step_end_s(host_s: Array, device_s: Array) -> Array:
     if not device_s.shape[-1]:
         return np.zeros(device_s.shape[:-1], dtype=np.float32)
     remaining = np.cumsum(device_s[..., ::-1], axis=-1)[..., ::-1]
-    end: Array = (remaining + np.cumsum(host_s, dtype=np.float32)).max(axis=-1)
+    dispatched = np.cumsum(host_s, axis=-1, dtype=np.float32)
+    end: Array = (remaining + dispatched).max(axis=-1)
     return end
 
 

@@ -68,6 +68,19 @@ def test_a_boost_clock_farther_above_the_base_clock_slows_matrix_units_alone():
     assert not log_traits(table(base_clock_hz=None), ONES)[0, 1].any()
 
 
+def test_cards_for_consumers_have_a_law_of_their_own():
+    """It makes them faster, as their clocks exceed the listed one, but for vector units."""
+    consumer, server = (
+        log_traits(table(device_class=kind), ONES)[0, 2] for kind in ("consumer", "datacenter")
+    )
+    reached = [Effect.PRODUCT, Effect.CONV_TENSOR, Effect.STREAM]
+    assert (consumer[reached] == 1.0).all()
+    assert not np.delete(consumer, reached).any()
+    assert not server.any()
+    slopes = np.array(CALIBRATION.constants["device_effects"]["slope"][2])
+    assert (slopes[reached] < 0).all()
+
+
 def test_a_device_has_its_own_effect_then_its_familys_then_none():
     own, family = [0.1, 0.2, 0.3, 0.4, 0.5], [0.4, 0.3, 0.2, 0.1, 0.0]
     law = effects(table(), device={}, family={})
@@ -122,7 +135,7 @@ def test_what_the_cache_cannot_hold_comes_at_the_bandwidth_of_memory(slope):
 
 
 def with_levels(**levels):
-    facts = CALIBRATION.constants["device_effects"] | {"log_level": levels}
+    facts = CALIBRATION.constants["device_effects"] | {"log_level": {"all": {}} | levels}
     return dataclasses.replace(
         CALIBRATION, constants={**CALIBRATION.constants, "device_effects": facts}
     )
@@ -149,3 +162,12 @@ def test_a_sibling_answers_at_the_level_of_its_family():
     devices = DeviceTable.from_devices([device("X", family="Y"), device("Z", family="Y")])
     factors = measured_levels(devices, "torch", is_training=False, calibration=changed)
     np.testing.assert_allclose(np.log(factors), [0.1, 0.3], rtol=1e-5)
+
+
+def test_a_level_of_all_tables_reaches_those_that_none_measured():
+    changed = with_levels(all={"torch/infer": 0.2}, device={"X": {"torch/infer": 0.1}}, family={})
+    devices = DeviceTable.from_devices([device("X"), device("Z")])
+    factors = measured_levels(devices, "torch", is_training=False, calibration=changed)
+    np.testing.assert_allclose(np.log(factors), [0.3, 0.2], rtol=1e-5)
+    trained = measured_levels(devices, "torch", is_training=True, calibration=changed)
+    assert trained.tolist() == [1.0, 1.0]

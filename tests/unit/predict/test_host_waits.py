@@ -8,7 +8,7 @@ from tests.unit.predict.passes import device, lowered, matmul, stream
 
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.predict.calibration import builtin_calibration
-from paceline.predict.host import dispatch_s, wait_costs, waits_of
+from paceline.predict.host import dispatch_s, host_pace, wait_costs, waits_of
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import OpKind
 
@@ -82,5 +82,17 @@ def test_a_processor_waits_for_nobody():
 
 def test_host_time_of_ops_is_that_of_any_copy():
     calibration = builtin_calibration()
-    waiting, plain = (dispatch_s(with_waits(w), "torch", calibration) for w in (True, False))
+    waiting, plain = (dispatch_s(with_waits(w), "torch", TABLE, calibration) for w in (True, False))
     assert waiting.tolist() == plain.tolist()
+
+
+def test_later_machines_dispatch_faster_and_an_unknown_year_is_the_reference():
+    named = ("7.0", "8.0", "10.0", None)
+    table = DeviceTable.from_devices(
+        [device(str(one), compute_capability=one, year=None) for one in named]
+    )
+    older, reference, later, unknown = host_pace(table, "torch", builtin_calibration())
+    assert older > reference == unknown == 1.0 > later > 0.3
+    work = with_waits(False, False)
+    host_s = predict_pass(work, table, ONE).host_s[:, 0]
+    np.testing.assert_allclose(host_s / host_s[1], [older, 1.0, later, 1.0], rtol=1e-5)

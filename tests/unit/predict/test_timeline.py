@@ -23,6 +23,13 @@ def test_the_closed_form_equals_the_loop(times):
     assert float(step_end_s(host, device)) == loop(host, device)
 
 
+def test_each_device_has_the_host_beside_it():
+    """A row of host times per device answers as each device alone."""
+    host, busy = np.float32([[1, 2, 3], [4, 5, 6]]), np.float32([[5, 1, 1], [1, 1, 9]])
+    together = step_end_s(host[:, None], busy[:, None])[:, 0]
+    assert together.tolist() == [float(step_end_s(h, d)) for h, d in zip(host, busy, strict=True)]
+
+
 def test_no_ops_take_no_time():
     assert step_end_s(np.zeros(0, np.float32), np.zeros((2, 3, 0), np.float32)).tolist() == [
         [0, 0, 0],

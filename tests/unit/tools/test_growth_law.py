@@ -51,7 +51,8 @@ def steps():
     from fit.steps import Steps
 
     text = {name: np.array([name]) for name in ("source", "entry", "task")}
-    none = {name: np.zeros(1) for name in ("backward_kernels", "is_compiled", "ripeness_years")}
+    unset = ("backward_kernels", "is_compiled", "ripeness_years", "host_years")
+    none = {name: np.zeros(1) for name in unset}
     return Steps(
         rows={}, step_s=np.ones(1), forward_kernels=np.ones(1), framework=np.zeros(1, int),
         device=np.array(["card"]), index=np.zeros(1, int), is_open=np.zeros(1, bool),
