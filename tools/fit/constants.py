@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 from collections.abc import Mapping
@@ -64,6 +65,7 @@ def write_predictor(
         name: _rounded(value)
         for name, value in zip(FRAMEWORKS, predictor.host_log_per_year.tolist(), strict=True)
     }
+    _stated_dispatch(constants["host"])
     fixed = torch.exp(predictor.log_step_s).tolist()
     constants["host"]["step_s"] = {
         name: _rounded(value, 3) for name, value in zip(FRAMEWORKS, fixed, strict=True)
@@ -154,6 +156,20 @@ def own_effects(predictor: Predictor) -> np.ndarray:
 
 def _effects(values: np.ndarray) -> list[float]:
     return [round(float(v), 4) for v in values]
+
+
+#: Dispatch of eager frameworks that one kind of machine should not set.
+_STATED_DISPATCH = Path(__file__).parent / "stated_dispatch.csv"
+
+
+def _stated_dispatch(host: dict[str, Any]) -> None:
+    """Put stated dispatch in the place of what was fitted."""
+    with _STATED_DISPATCH.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            host["per_kernel_s"][row["framework"]]["eager"] = {
+                way: float(row[f"{way}_s"]) for way in ("forward", "backward")
+            }
+            host["log_per_year"][row["framework"]] = float(row["log_per_year"])
 
 
 def _dispatch(predictor: Predictor) -> dict[str, object]:

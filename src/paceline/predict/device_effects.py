@@ -80,7 +80,8 @@ def log_traits(devices: DeviceTable, clock_frac: FloatArray) -> FloatArray:
         (beyond, beyond, none, beyond, none),
     )
     traits = np.stack([np.stack(columns, axis=1) for columns in laws], axis=1)
-    return np.log(np.nan_to_num(traits, nan=1.0, posinf=1.0))
+    logs: FloatArray = np.log(np.nan_to_num(traits, nan=1.0, posinf=1.0))
+    return logs
 
 
 def log10_effects(
