@@ -51,7 +51,7 @@ _DECODE = "attention_decode"
 _ATTENTION_MODELS = ("attention", _DECODE)
 #: Recurrent cells, and to how many items their batch may be filled up.
 _CELLS = (OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD)
-_FILLED_BATCHES = (2, 4, 8, 16, 32, 64, 128, 256)
+_FILLED_BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 #: Where the shape numbers of attention say how many query rows there are.
 _Q_LEN = 3
 
@@ -120,6 +120,13 @@ def _computed_frac(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
     q_len, kv_len, is_causal = (dims[:, rows, i] for i in (3, 4, 6))
     frac[:, rows] -= is_causal * q_len / (2.0 * np.maximum(kv_len, 1.0))
     return frac
+
+
+def has_one_query(costs: CostTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """Whether rows of attention have one query row per head, as in decode, (num_rows,)."""
+    q_len = costs.dims[rows, _Q_LEN]
+    is_one: npt.NDArray[np.bool_] = (q_len[:, 0] == 1) & (q_len[:, 1:] == 0).all(axis=1)
+    return is_one
 
 
 def row_times(
@@ -316,8 +323,7 @@ def _models(
     """Models that serve the rows of a group: attention of one query row has its own kernels."""
     is_decode = np.zeros(len(rows), dtype=bool)
     if group == Group.ATTENTION:
-        q_len = costs.dims[rows, _Q_LEN]
-        is_decode = (q_len[:, 0] == 1) & (q_len[:, 1:] == 0).all(axis=1)
+        is_decode = has_one_query(costs, rows)
     for model, chosen in ((group.model, rows[~is_decode]), (_DECODE, rows[is_decode])):
         if len(chosen):
             yield model, chosen

@@ -19,10 +19,10 @@ from paceline.predict.device_effects import measured_levels
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.groups import Group, groups_of_rows
-from paceline.predict.kernels import RowShapes, RowTimes, row_times
+from paceline.predict.kernels import RowShapes, RowTimes, has_one_query, row_times
 from paceline.shipped import shipped_rows
 from paceline.trace.costs import LoweredPass
-from paceline.trace.graph import Phase
+from paceline.trace.graph import OpKind, Phase
 
 _MATRIX_GROUPS = (
     Group.PRODUCT_TENSOR,
@@ -85,17 +85,28 @@ def steady_row_times(
     """As `kernels.row_times`, at the clock that a step repeated for hours holds.
 
     Whether steps are so limited is part of the calibration: they are where its networks were
-    fitted with the law. A measured device has its level of steps, which bursts do not have.
+    fitted with the law. A device has the level of steps that tables show, which bursts do not
+    have. No level makes memory faster, and a step that makes one token of each item has none: the
+    tables timed whole items.
     """
     burst = row_times(lowered, shapes, devices, calibration, framework=framework)
     device_s = burst.device_s
     if calibration.constants["device"]["is_power_limited"]:
         device_s = sustained_row_s(device_s, lowered, shapes, devices)
+    if _is_decode(lowered):
+        return replace(burst, device_s=device_s)
     level = measured_levels(
         devices, framework, calibration=calibration,
         is_training=bool(np.isin(Phase.BACKWARD, lowered.costs.phase)),
     )  # fmt: skip
-    return replace(burst, device_s=device_s * level[:, None, None])
+    least_s = burst.bounds.uncached_s * shapes.launches
+    return replace(burst, device_s=np.maximum(device_s * level[:, None, None], least_s))
+
+
+def _is_decode(lowered: LoweredPass) -> bool:
+    """Whether all attention of a pass is of one query row, as where tokens are made one by one."""
+    rows = np.flatnonzero(lowered.costs.kind == OpKind.ATTENTION)
+    return bool(rows.size) and bool(has_one_query(lowered.costs, rows).all())
 
 
 def sustained_row_s(

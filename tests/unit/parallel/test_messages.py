@@ -72,12 +72,12 @@ def test_stages_send_the_hidden_state_once_however_kernels_are_fused(
 
 
 def test_interleaved_stages_hide_what_they_send_behind_other_chunks(gpt2: Graph) -> None:
-    instant, slow = 1e15, 6.5e9
+    instant, slow = 1e15, 5e9
     hidden, paid = (
         step_s(gpt2, "interleaved", 3, fabric(slow, overlaps_hops=overlaps))
         for overlaps in (True, False)
     )
-    free = step_s(gpt2, "interleaved", 3, fabric(instant, overlaps_hops=True))
+    free = step_s(gpt2, "interleaved", 3, fabric(instant, overlaps_hops=False))
     assert hidden == pytest.approx(free, rel=0.01)
     assert paid > 1.02 * hidden
 

@@ -82,8 +82,8 @@ def test_4_a_70b_model_answers_in_4_bits_on_two_24_gb_cards_and_not_on_one() -> 
 
 
 def test_4_a_70b_model_in_4_bits_answers_as_fast_as_is_told() -> None:
-    """15 to 20 tokens a second are told of two such cards; two fifths off is still agreement."""
-    assert 0.030 < planned("04").choices[0].latency_s.mid < 0.09
+    """15 to 20 tokens a second are told of two such cards; a third off is still agreement."""
+    assert 0.033 < planned("04").choices[0].latency_s.mid < 0.09
 
 
 def test_5_imagenet_trains_overnight_on_rented_cards_for_less_than_100_usd() -> None:

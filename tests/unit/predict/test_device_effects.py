@@ -15,6 +15,7 @@ from paceline.predict.device_effects import (
 )
 from paceline.predict.kernels import evaluate_shapes, row_times
 from paceline.predict.sustained import steady_row_times
+from paceline.trace import Configuration, load_workload, lower
 from paceline.trace.graph import Phase
 
 from .passes import device, lowered, matmul
@@ -171,3 +172,30 @@ def test_a_level_of_all_tables_reaches_those_that_none_measured():
     np.testing.assert_allclose(np.log(factors), [0.3, 0.2], rtol=1e-5)
     trained = measured_levels(devices, "torch", is_training=True, calibration=changed)
     assert trained.tolist() == [1.0, 1.0]
+
+
+def test_no_level_makes_memory_faster():
+    work = lowered(matmul(1, 16384, 24576))
+    once, card = Points(batch=np.ones(1), seq=np.ones(1)), device("X")
+    changed = with_levels(all={"torch/infer": -5.0}, device={}, family={})
+    times = steady_row_times(
+        work, evaluate_shapes(work.costs, once), DeviceTable.from_devices([card]), changed
+    )
+    at_bandwidth_s = (2 * 16384 * 24576 - card.l2_bytes) / card.memory_bytes_per_s
+    assert times.device_s.item() >= at_bandwidth_s
+
+
+def test_a_step_that_makes_one_token_has_no_level():
+    """Published tables timed whole items; the pass before, over the prompt, has one."""
+    devices = DeviceTable.from_devices([device("X")])
+    where = Points(batch=np.ones(1), seq=np.full(1, 512.0))
+    slower = with_levels(all={"torch/infer": np.log(1.5)}, device={}, family={})
+    none = with_levels(all={}, device={}, family={})
+    for name, expected in (("prefill", 1.5), ("decode", 1.0)):
+        passes = load_workload("gpt2", task="infer").passes
+        work = lower(next(p.graph for p in passes if p.name == name), Configuration())
+        shapes = evaluate_shapes(work.costs, where)
+        one, other = (
+            steady_row_times(work, shapes, devices, changed).device_s for changed in (slower, none)
+        )
+        np.testing.assert_allclose(one / other, expected, rtol=1e-5)

@@ -44,12 +44,11 @@ def test_compiling_does_not_speed_the_kernels_of_vector_units_up():
 @pytest.mark.parametrize("model", ["lstm", "gru"])
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16", "bf16"])
 def test_recurrent_layers_take_no_less_time_for_more_items(model, precision):
-    """But for a tenth: no truth holds recurrent cells, and networks of products answer for them."""
     names = ["A100 SXM4 80GB", "L40S", "GeForce RTX 4090", "H100 SXM5 80GB", "B200 SXM"]
     batches = [2**power for power in range(11)]
     for task in ("train", "infer"):
         mid_s = answer(model, names, *batches, task=task, precision=precision).mid_s
-        assert (np.diff(mid_s, axis=1) > -0.1 * mid_s[:, 1:]).all()
+        assert (np.diff(mid_s, axis=1) > -0.06 * mid_s[:, 1:]).all()
 
 
 def test_bf16_without_units_for_it_gains_nothing_from_those_of_fp16():

@@ -12,6 +12,9 @@ from paceline.app.scoring.tables import read_table
 from paceline.predict.ripeness import release_year
 from paceline.trace.costs import NarrowFormat, OptimizerKernel
 
+#: Year of a release that a row does not name.
+_NEWEST = float("inf")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
@@ -54,9 +57,6 @@ def inference_format_of(entry: str, row: Row) -> NarrowFormat:
     lines = (line for line in read_table("script_casts.csv") if _holds(line, entry, row))
     known = next(lines, None)
     return cast("NarrowFormat", known["inference_format"]) if known else "pure"
-
-
-_NEWEST = float("inf")
 
 
 def _holds(line: Mapping[str, str], entry: str, row: Row) -> bool:
