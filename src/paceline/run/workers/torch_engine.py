@@ -5,6 +5,7 @@ the request names, so that what is measured is what was traced.
 """
 
 import contextlib
+import copy
 import importlib
 import inspect
 import os
@@ -248,12 +249,12 @@ class OwnSubject(Subject):
 def build(torch, request, ranks):
     """The requested model with weights and inputs on its device."""
     torch.manual_seed(0)
-    workload = _workload(request)
-    if workload is not None:
-        return _own_subject(torch, workload, request, ranks)
-    model, kind, shape = make_model(torch, request)
     torch.backends.cuda.matmul.allow_tf32 = request["precision"] == "tf32"
     torch.backends.cudnn.allow_tf32 = request["precision"] == "tf32"
+    made = _made_by_user(request)
+    if callable(getattr(made, "inputs", None)):
+        return _own_subject(torch, made, request, ranks)
+    model, kind, shape = make_model(torch, request, made)
     layout = torch.channels_last if request.get("channels_last") else torch.contiguous_format
     model = model.to(ranks.device)
     inputs = make_inputs(torch, kind, shape, request).to(ranks.device)
@@ -276,13 +277,14 @@ def _as_run(torch, model, request, ranks):
     )
 
 
-def _workload(request):
-    """What a function of the user's own returned, where it brings its inputs; else None."""
+def _made_by_user(request):
+    """What a function of the user's own returned; None where the entry names none."""
     entry = request["entry"]
-    if ":" not in entry or entry.startswith(("torchvision:", "timm:")):
-        return None
-    made = _user_function(entry, request)()
-    return made if callable(getattr(made, "inputs", None)) else None
+    return _user_function(entry, request)() if _is_users_own(entry) else None
+
+
+def _is_users_own(entry):
+    return ":" in entry and not entry.startswith(("torchvision:", "timm:"))
 
 
 def _own_subject(torch, workload, request, ranks):
@@ -307,11 +309,11 @@ def _own_subject(torch, workload, request, ranks):
     return subject
 
 
-def make_model(torch, request):
-    """Model, what one item of it is, and the shape of an item."""
+def make_model(torch, request, made):
+    """Model, what one item of it is, and the shape of an item; ``made`` is a user's own model."""
     entry = request["entry"]
-    if ":" in entry and not entry.startswith(("torchvision:", "timm:")):
-        return _user_model(torch, entry, request)
+    if _is_users_own(entry):
+        return _user_model(torch, made, request)
     if entry.startswith("timm:"):
         import timm
 
@@ -347,19 +349,17 @@ def _user_function(entry, request):
     return function
 
 
-def _user_model(torch, entry, request):
-    model = _user_function(entry, request)()
+def _user_model(torch, model, request):
+    """A model without a word about its inputs, with those that it is traced with."""
+    from torch_guesses import guessed
+
     if not isinstance(model, torch.nn.Module):
-        raise RequestError("no-model", "`%s` returned %s" % (entry, type(model).__name__))
-    for module in model.modules():
-        if isinstance(module, torch.nn.Conv2d):
-            size = request.get("image_size") or 224
-            return model, "image", (module.in_channels, size, size)
-        if isinstance(module, torch.nn.Embedding):
-            return model, "text", None
-        if isinstance(module, torch.nn.Linear):
-            return model, "features", (module.in_features,)
-    raise RequestError("no-inputs", "the inputs of the model cannot be guessed from its layers")
+        message = "`%s` returned %s" % (request["entry"], type(model).__name__)
+        raise RequestError("no-model", message)
+    guess = guessed(copy.deepcopy(model).to("meta"), request.get("image_size"))
+    if guess is None or guess.has_steps:
+        raise RequestError("no-inputs", "the inputs of the model cannot be guessed from its layers")
+    return model, guess.kind, guess.shape
 
 
 def make_inputs(torch, kind, shape, request):
@@ -395,7 +395,7 @@ def profile(torch, step, ranks, path):
 def export_onnx(torch, request):
     """Write the model as ONNX with a fixed batch, and its outputs for comparison."""
     torch.manual_seed(0)
-    model, kind, shape = make_model(torch, request)
+    model, kind, shape = make_model(torch, request, _made_by_user(request))
     model.eval()
     inputs = make_inputs(torch, kind, shape, request)
     torch.onnx.export(model, (inputs,), request["onnx"], input_names=["input"],

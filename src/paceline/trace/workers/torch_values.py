@@ -8,7 +8,7 @@ Random whole numbers are spread evenly over their range, so that they are the sa
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
-from torch_structures import mapped
+from torch_structures import mapped, tensors_in
 
 #: Most elements that are followed; larger ones decide nothing that a program reads.
 _LARGEST = 1 << 17
@@ -37,7 +37,7 @@ class Values:
 
         Uninitialised numbers are zero until code writes others there; as an input they are data.
         """
-        outputs = _tensors_of(result)
+        outputs = tensors_in(result)
         if not any(one.is_meta for one in outputs) and func._schema.name not in _RANDOM:
             return
         if not self._are_small(outputs):
@@ -50,7 +50,7 @@ class Values:
         except _Unknown:
             self._spoil(func, args)
             return
-        for output, value in zip(outputs, _tensors_of(values)):
+        for output, value in zip(outputs, tensors_in(values)):
             if output.is_meta and output.shape == value.shape:
                 self._known[output] = value
             elif func._schema.name in _RANDOM:
@@ -104,7 +104,7 @@ class Values:
         for argument, value in zip(func._schema.arguments, args):
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
-            for tensor in _tensors_of(value):
+            for tensor in tensors_in(value):
                 known = self._known.get(tensor)
                 if known is not None:
                     storage = known.untyped_storage()
@@ -127,11 +127,3 @@ def _spread(name, args):
         return made.fill_((low + high - 1) // 2)
     spread = torch.arange(made.numel()) * (high - 1 - low) // max(made.numel() - 1, 1)
     return (spread + low).view(made.shape)
-
-
-def _tensors_of(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [one for part in value for one in _tensors_of(part)]
-    return []
