@@ -6,11 +6,12 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
-from paceline.parallel.block_memory import BoolArray, block_memory, boundary_bytes
+from paceline.parallel.block_memory import BlockMemory, BoolArray, block_memory, boundary_bytes
 from paceline.parallel.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.parallel.collectives import RankGroup, collective_s, exchange_tokens_s
 from paceline.parallel.expert_split import ExpertSplit, Routing, split_experts
@@ -162,16 +163,12 @@ def block_costs(
         InvalidInputError: The graph cannot be split so many ways.
     """
     calibration = calibration or builtin_calibration()
-    experts = split_experts(split_sequence(graph, group.context_degree), group.expert_degree)
-    split = split_graph(experts.graph, group.degree, sequence_parallel=group.sequence_parallel)
-    program, names = rank_program(split.graph, configuration, recipe), block_names(graph)
-    block = blocks_of_ops(program.modules, program.ops.module, names)
-    lowered = _lowered(program, graph.name, configuration)
-    ops = _op_times(lowered, program, block, device, points, calibration, framework)
-    calls = _shared_s(split, experts, names, configuration, points, group)
+    sharing = _Sharing.of(group)
+    work = _rank_work(graph, configuration, recipe, sharing, (*points.batch,), (*points.seq,))
+    names, memory = work.names, work.memory
+    ops = _op_times(work.lowered, work.program, work.block, device, points, calibration, framework)
+    calls = _shared_s(work.split, work.experts, names, configuration, points, group)
     times = _block_times(ops, len(names), calls, configuration, points, group)
-    memory = block_memory(program, block, len(names), points, experts.is_expert)
-    unfused = rank_program(split.graph, replace(configuration, compiler="eager"), recipe)
     return BlockCosts(
         names=names,
         points=points,
@@ -187,8 +184,79 @@ def block_costs(
         expert_parameters=memory.experts,
         saved_bytes=memory.saved_bytes,
         put_off_bytes=memory.put_off_bytes,
-        boundary_bytes=boundary_bytes(unfused, names, points),
+        boundary_bytes=work.boundary_bytes,
         transient_bytes=memory.transient_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sharing:
+    """How many ranks share a block, and how; by which links is another matter."""
+
+    degree: int
+    sequence_parallel: bool
+    context_degree: int
+    expert_degree: int
+
+    @classmethod
+    def of(cls, group: TensorGroup) -> _Sharing:
+        return cls(
+            degree=group.degree,
+            sequence_parallel=group.sequence_parallel,
+            context_degree=group.context_degree,
+            expert_degree=group.expert_degree,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _RankWork:
+    """What a rank runs and keeps, which is the same on every device.
+
+    Attributes:
+        experts: The model without the experts of other ranks.
+        split: Of that, what one tensor rank has.
+        names: Module path of each block.
+        program: The rank's ops.
+        block: Block of each, (num_ops,).
+        lowered: Their costs.
+        memory: What is kept of each block.
+        boundary_bytes: What a block needs of those before, (num_points, num_blocks).
+    """
+
+    experts: ExpertSplit
+    split: TensorSplit
+    names: tuple[str, ...]
+    program: Program
+    block: IntArray
+    lowered: LoweredPass
+    memory: BlockMemory
+    boundary_bytes: FloatArray
+
+
+@lru_cache(maxsize=64)
+def _rank_work(
+    graph: Graph, configuration: Configuration, recipe: Recipe, sharing: _Sharing,
+    batch: tuple[float, ...], seq: tuple[float, ...],
+) -> _RankWork:  # fmt: skip
+    """Split and lower a training step; the last few are kept, as machines of many kinds share them.
+
+    Graphs are equal if they are the same object.
+    """
+    points = Points(batch=np.array(batch), seq=np.array(seq))
+    experts = split_experts(split_sequence(graph, sharing.context_degree), sharing.expert_degree)
+    split = split_graph(experts.graph, sharing.degree, sequence_parallel=sharing.sequence_parallel)
+    program, names = rank_program(split.graph, configuration, recipe), block_names(graph)
+    block = blocks_of_ops(program.modules, program.ops.module, names)
+    unfused = rank_program(split.graph, replace(configuration, compiler="eager"), recipe)
+    return _RankWork(
+        experts=experts,
+        split=split,
+        names=names,
+        program=program,
+        block=block,
+        lowered=_lowered(program, graph.name, configuration),
+        memory=block_memory(program, block, len(names), points, experts.is_expert),
+        boundary_bytes=boundary_bytes(unfused, names, points),
     )
 
 

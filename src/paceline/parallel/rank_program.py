@@ -1,8 +1,9 @@
 """What one rank runs, at the precision of a training recipe, before it is cut into stages.
 
-Two recipes keep weights differently. *Autocast* keeps FP32 parameters and casts a narrow copy per
+Recipes keep weights differently. *Autocast* keeps FP32 parameters and casts a narrow copy per
 pass. *Half weights* (Megatron-LM, FSDP2's mixed precision, DeepSpeed) computes on 16-bit parameters
-and keeps FP32 master weights and gradients with the optimizer.
+and keeps FP32 master weights and gradients with the optimizer. *Pure* has nothing but 16 bits.
+Which one applies where nobody says is `paceline.trace.master_weights.kept_format`.
 
 Source: Rajbhandari et al., "ZeRO", SC 2020, section 3.1 (16 bytes per parameter with 16-bit
 gradients; Megatron-LM accumulates them in FP32, which makes 18, and reduces FP32 in BF16 training
@@ -12,7 +13,7 @@ but FP16 in FP16 training).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +22,15 @@ from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.trace.adapters import with_adapters
 from paceline.trace.autocast import autocast, narrowed
 from paceline.trace.checkpointing import checkpointed
-from paceline.trace.costs import Configuration, OptimizerKernel
+from paceline.trace.costs import Configuration, KeptFormat, OptimizerKernel
 from paceline.trace.fusion import fused
 from paceline.trace.graph import Graph, IntArray, OpKind, Owner, Phase
+from paceline.trace.master_weights import with_master_weights
 from paceline.trace.optimizer import OptimizerRule, optimizer_by_variant
 from paceline.trace.program import Program
 
-Recipe = Literal["autocast", "half-weights"]
+Recipe = KeptFormat
 
-#: Models from so many parameters on are kept as `half-weights` has them, as their published recipes
-#: do; smaller ones as one device keeps them.
-LARGE_MODEL_PARAMETERS = 5_000_000_000
 #: Casts and copies between the product that makes a gradient and the gradient as it is kept.
 _MOST_STEPS = 4
 
@@ -98,13 +97,8 @@ class StateBytes:
 #: Weights that are read and never changed. Adapters are under a hundredth of them: their
 #: gradients and optimizer state are left out.
 _FROZEN = StateBytes(weight=4, gathered=4, gradient=0, reduced=0, optimizer=0, update=0)
-
-
-def usual_recipe(graph: Graph) -> Recipe:
-    """How ranks keep the weights of a model under a strategy, where nobody says."""
-    storages = graph.storages
-    parameters = storages.elements[storages.owner == Owner.PARAMETER, 0].sum()
-    return "half-weights" if parameters >= LARGE_MODEL_PARAMETERS else "autocast"
+#: Rewrites of a training step in 16 bits.
+_KEEPING = {"autocast": autocast, "half-weights": with_master_weights, "pure": narrowed}
 
 
 def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimizer) -> StateBytes:
@@ -120,6 +114,12 @@ def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimiz
     trained, state = optimizer.trained_frac, optimizer.state_bytes
     accessed = optimizer.accessed(configuration.optimizer_kernel)
     update = accessed * (2.0 * state + 12.0 * trained)
+    if recipe == "pure" and width < 4:
+        kept, narrow = width * trained, width / ELEMENT_BYTES[DType.FP32]
+        return StateBytes(
+            weight=width, gathered=width, gradient=kept, reduced=kept,
+            optimizer=narrow * state, update=narrow * update,
+        )  # fmt: skip
     if recipe == "half-weights" and width < 4:
         reduced = 2.0 if precision.name == "fp16" else 4.0
         return StateBytes(
@@ -128,7 +128,7 @@ def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimiz
             gradient=4.0 * trained,
             reduced=reduced * trained,
             optimizer=state + 4.0 * trained,
-            update=update + width * trained,
+            update=update + accessed * width * trained,
         )
     copy = width if width < 4 else 0.0
     return StateBytes(
@@ -143,19 +143,24 @@ def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimiz
 
 def rank_program(graph: Graph, configuration: Configuration, recipe: Recipe) -> Program:
     """The ops and storages of a rank, in order, at the recipe's precision."""
-    program = Program.from_graph(graph)
-    if configuration.lora_rank:
-        patterns = configuration.lora_modules
-        program = with_adapters(program, rank=configuration.lora_rank, patterns=patterns)
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
-    if width < ELEMENT_BYTES[DType.FP32]:
-        change = narrowed if recipe == "half-weights" else autocast
-        program = change(program, element_bytes=width)
+    program = _kept(graph, recipe, width, configuration.lora_rank, configuration.lora_modules)
     if configuration.checkpointing != "none":
         program = checkpointed(program, configuration.checkpointing)
-    if recipe == "half-weights":
-        program = _with_wide_states(program)
     return fused(program.ordered(), configuration)
+
+
+@lru_cache(maxsize=8)
+def _kept(
+    graph: Graph, recipe: Recipe, width: float, lora_rank: int, lora_modules: tuple[str, ...]
+) -> Program:
+    """A graph with its adapters, at a width of activations; the last few are kept."""
+    program = Program.from_graph(graph)
+    if lora_rank:
+        program = with_adapters(program, rank=lora_rank, patterns=lora_modules)
+    if width >= ELEMENT_BYTES[DType.FP32]:
+        return program
+    return _KEEPING[recipe](program, element_bytes=width)
 
 
 def home_op(program: Program) -> IntArray:
@@ -209,11 +214,3 @@ def put_off_with_weights(program: Program) -> npt.NDArray[np.bool_]:
     is_read[reads.storage[makes_weight_gradients(program)[reads.op]]] = True
     is_made = program.position_of(stores.birth) >= program.first_backward()
     return np.asarray(is_read & is_made & (stores.owner == Owner.ACTIVATION))
-
-
-def _with_wide_states(program: Program) -> Program:
-    """Gradients and optimizer state in FP32, whatever the weights are kept in."""
-    stores = program.stores
-    wide = np.isin(stores.owner, (Owner.GRADIENT, Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
-    width = np.where(wide, ELEMENT_BYTES[DType.FP32], stores.element_bytes)
-    return replace(program, stores=replace(stores, element_bytes=width))

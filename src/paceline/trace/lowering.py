@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +13,12 @@ from paceline.errors import InvalidInputError
 from paceline.trace.adapters import with_adapters
 from paceline.trace.autocast import autocast, narrowed
 from paceline.trace.checkpointing import checkpointed
-from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.costs import Configuration, KeptFormat, LoweredPass
 from paceline.trace.costs_table import cost_table
 from paceline.trace.freezing import frozen
 from paceline.trace.fusion import fused
 from paceline.trace.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
+from paceline.trace.master_weights import kept_format, with_master_weights
 from paceline.trace.memory_table import memory_table
 from paceline.trace.offload import with_activations_on_host, with_optimizer_on_host
 from paceline.trace.older_torch import with_softmax_inputs
@@ -75,11 +77,14 @@ def lifetimes(graph: Graph, configuration: Configuration) -> Lifetimes:
 
 def _rewritten(graph: Graph, configuration: Configuration, precision: Precision) -> Program:
     _check_trainable(graph, precision)
-    program = _retrained(Program.from_graph(graph), configuration)
+    program = _retrained(
+        graph, configuration.frozen, configuration.lora_rank, configuration.lora_modules
+    )
     if configuration.is_served:
         program = served(program)
     program = on_platform(program, configuration)
-    program = _at_precision(program, precision, configuration)
+    kept = kept_format(graph, configuration)
+    program = _at_precision(program, precision, configuration, kept)
     if configuration.keeps_softmax_inputs:
         program = with_softmax_inputs(program)
     if configuration.checkpointing != "none":
@@ -97,20 +102,24 @@ def _check_trainable(graph: Graph, precision: Precision) -> None:
         )
 
 
-def _retrained(program: Program, configuration: Configuration) -> Program:
-    """Transfer learning: what is trained, and with which adapters."""
+@lru_cache(maxsize=8)
+def _retrained(
+    graph: Graph, frozen_modules: tuple[str, ...], lora_rank: int, lora_modules: tuple[str, ...]
+) -> Program:
+    """Transfer learning: what is trained, and with which adapters; the last few are kept."""
+    program = Program.from_graph(graph)
     if not np.isfinite(program.first_backward()):
         return program
-    if configuration.frozen:
-        program = frozen(program, configuration.frozen)
-    if configuration.lora_rank:
-        program = with_adapters(
-            program, rank=configuration.lora_rank, patterns=configuration.lora_modules
-        )
+    if frozen_modules:
+        program = frozen(program, frozen_modules)
+    if lora_rank:
+        program = with_adapters(program, rank=lora_rank, patterns=lora_modules)
     return program
 
 
-def _at_precision(program: Program, precision: Precision, configuration: Configuration) -> Program:
+def _at_precision(
+    program: Program, precision: Precision, configuration: Configuration, kept: KeptFormat
+) -> Program:
     activation_bytes = ELEMENT_BYTES[precision.activation_dtype]
     is_training = bool(np.isfinite(program.first_backward()))
     weights = configuration.frozen_weights if is_training else _WEIGHT_ONLY.get(precision.name)
@@ -121,7 +130,9 @@ def _at_precision(program: Program, precision: Precision, configuration: Configu
         )
     if precision.activation_dtype == DType.FP32:
         return program
-    narrow = configuration.training_format if is_training else configuration.inference_format
+    narrow = kept if is_training else configuration.inference_format
+    if narrow == "half-weights":
+        return with_master_weights(program, element_bytes=activation_bytes)
     if narrow == "pure":
         return narrowed(program, element_bytes=activation_bytes)
     return autocast(program, element_bytes=activation_bytes)

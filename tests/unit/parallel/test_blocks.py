@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -21,13 +21,18 @@ def gpt2() -> Graph:
     return load_workload("gpt2").passes[0].graph
 
 
-def costs_of(graph: Graph, checkpointing: Checkpointing) -> BlockCosts:
+def costs_of(
+    graph: Graph,
+    checkpointing: Checkpointing,
+    device: str = "A100 SXM4 80GB",
+    batches: tuple[float, ...] = BATCHES,
+) -> BlockCosts:
     link = LinkTable.from_links([make_link()])
     return block_costs(
         graph,
         Configuration(checkpointing=checkpointing),
-        DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")]),
-        Points(batch=np.array(BATCHES), seq=np.full(len(BATCHES), SEQ)),
+        DeviceTable.from_devices([find_device(load_catalog(), device)]),
+        Points(batch=np.array(batches), seq=np.full(len(batches), SEQ)),
         TensorGroup(
             degree=1, ranks_per_node=8, device_link=link, node_link=link, sequence_parallel=False
         ),
@@ -46,6 +51,16 @@ def test_a_recomputed_layer_keeps_its_input_and_nothing_else(gpt2) -> None:
     assert np.allclose(costs.saved_bytes[:, layers_of(costs)], expected, rtol=1e-3)
     before_layers = costs.saved_bytes[:, : layers_of(costs).argmax()].sum(axis=1)
     assert (before_layers < expected[:, 0]).all(), "a mask at most: the input is the layer's"
+
+
+@pytest.mark.parametrize("other", [("H100 SXM5 80GB", BATCHES), ("A100 SXM4 80GB", (2.0, 3.0))])
+def test_costs_are_the_same_whatever_was_asked_before(gpt2, other) -> None:
+    """What machines of all kinds share is kept between them, and none of their own figures."""
+    costs_of(gpt2, "none", *other)
+    after, alone = costs_of(gpt2, "none"), costs_of(replace(gpt2), "none")
+    for field in fields(BlockCosts):
+        if field.name != "points":
+            assert np.array_equal(getattr(after, field.name), getattr(alone, field.name))
 
 
 def test_alike_layers_keep_alike(gpt2) -> None:
