@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -39,6 +40,7 @@ def is_numbered(name: str) -> bool:
     return _BLOCK.match(name) is not None
 
 
+@cache
 def _block_key(path: str) -> str:
     match = _BLOCK.match(path)
     return match.group(1) if match else path

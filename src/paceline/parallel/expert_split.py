@@ -11,6 +11,7 @@ JMLR 23, 2022, section 2.3.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -135,7 +136,7 @@ def _check_experts(graph: Graph, degree: int, counts: set[int]) -> None:
 
 
 def _expert_storages(
-    views: list[OpView], products: list[OpView], graph: Graph
+    views: Sequence[OpView], products: list[OpView], graph: Graph
 ) -> npt.NDArray[np.bool_]:
     """Weights of experts, their gradients and their optimizer state, (num_storages,)."""
     owner = graph.storages.owner

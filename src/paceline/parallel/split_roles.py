@@ -14,9 +14,10 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 
@@ -80,8 +81,9 @@ class OpView:
         return max(self.parameters, key=lambda entry: entry[1])[0]
 
 
-def view_ops(graph: Graph) -> list[OpView]:
-    """Every op of a graph, in execution order."""
+@lru_cache(maxsize=8)
+def view_ops(graph: Graph) -> tuple[OpView, ...]:
+    """Every op of a graph, in execution order; those of the last few graphs are kept."""
     point = monomials(*_PROBE)[0]
     elements = (graph.tensors.elements @ point).tolist()
     storage, owner = graph.tensors.storage.tolist(), graph.storages.owner.tolist()
@@ -106,10 +108,10 @@ def view_ops(graph: Graph) -> list[OpView]:
                 caches=frozenset(s for s, _ in read if owner[s] == Owner.KV_CACHE),
             )
         )
-    return views
+    return tuple(views)
 
 
-def find_roles(views: list[OpView], degree: int) -> Mapping[int, Role]:
+def find_roles(views: Sequence[OpView], degree: int) -> Mapping[int, Role]:
     """Role of every weight that can be split ``degree`` ways, by storage.
 
     Args:

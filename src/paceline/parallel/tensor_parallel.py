@@ -7,7 +7,7 @@ Sources:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
@@ -88,7 +88,7 @@ def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -
     """
     if degree == 1:
         return TensorSplit(graph=graph, collectives=collective_table([]), split_parameter_frac=0.0)
-    views = _views(graph)
+    views = view_ops(graph)
     roles = find_roles(views, degree)
     if not roles:
         raise InvalidInputError(
@@ -105,9 +105,6 @@ def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -
         collectives=_collectives(graph, flow, sequence_parallel=sequence_parallel),
         split_parameter_frac=float(size[parameters & flow.is_split].sum() / size[parameters].sum()),
     )
-
-
-_views = lru_cache(maxsize=2)(view_ops)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -218,7 +215,7 @@ class _Tracker:
         self.dims.extend((op.index, dim) for dim in dims)
 
 
-def _follow(views: list[OpView], roles: Mapping[int, Role], graph: Graph) -> _Flow:
+def _follow(views: Sequence[OpView], roles: Mapping[int, Role], graph: Graph) -> _Flow:
     tracker = _Tracker(roles, len(graph.storages.owner), len(views))
     for op in views:
         tracker.step(op)
@@ -238,7 +235,7 @@ def _once_per_input(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return sorted({storage: (op, storage) for op, storage in reversed(entries)}.values())
 
 
-def _mark_states(views: list[OpView], is_split: npt.NDArray[np.bool_], graph: Graph) -> None:
+def _mark_states(views: Sequence[OpView], is_split: npt.NDArray[np.bool_], graph: Graph) -> None:
     """Optimizer state is split like its parameter: states follow parameters in their order."""
     for op in views:
         if op.kind == OpKind.OPTIMIZER:
@@ -247,7 +244,7 @@ def _mark_states(views: list[OpView], is_split: npt.NDArray[np.bool_], graph: Gr
             is_split[states] = np.resize(np.array(split, dtype=np.bool_), len(states))
 
 
-def _check_heads(views: list[OpView], flow: _Flow, degree: int) -> None:
+def _check_heads(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
     for op in views:
         if op.kind == OpKind.ATTENTION and flow.touches[op.index]:
             for heads, name in ((op.dims[1], "attention heads"), (op.dims[2], "key-value heads")):
@@ -258,7 +255,7 @@ def _check_heads(views: list[OpView], flow: _Flow, degree: int) -> None:
                     )
 
 
-def _check_widths(views: list[OpView], flow: _Flow, degree: int) -> None:
+def _check_widths(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
     """What lies between the columns and the rows of a pair must divide; a vocabulary is padded."""
     taken_in = {(OpKind.CONV, 1), (OpKind.MATMUL, 3)}
     by_index = {op.index: op for op in views}
