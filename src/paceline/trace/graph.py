@@ -93,6 +93,8 @@ DIM_NAMES: dict[OpKind, tuple[str, ...]] = {
         "batch", "steps", "input", "hidden", "layers", "directions", "gates",
     ),
     OpKind.OPTIMIZER: ("elements", "tensors", "state_tensors"),
+    OpKind.INTERPOLATE: ("planes", "pixels", "operands", "stored"),
+    OpKind.INTERPOLATE_BACKWARD: ("planes", "pixels", "operands", "stored"),
 }  # fmt: skip
 
 

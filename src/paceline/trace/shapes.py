@@ -16,6 +16,7 @@ from paceline.trace.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, 
 from paceline.trace.optable import OpRule
 from paceline.trace.raw import RawPass
 
+_COPIES = ("aten::clone", "aten::copy_")
 _CONVOLUTIONS = (OpKind.CONV, OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT)
 
 
@@ -157,6 +158,48 @@ def _rows_and_columns(raw: RawPass, source: IntArray, reduced: IntArray) -> Floa
     return dims
 
 
+def _plane_dims(raw: RawPass, rows: IntArray, _: IntArray) -> FloatArray:
+    """(planes, pixels, operands) of what is written: items times channels, and the rest.
+
+    The fourth number says how the picture that is read is stored: 0 as the model stores its
+    pictures, 1 plane after plane (it was copied into the order in which it is read), 2 channels
+    last (it is a view of tokens).
+    """
+    written = raw.outputs.at(rows, 0)
+    dims = np.zeros((len(rows), NUM_DIMS, NUM_MONOMIALS))
+    dims[:, 0] = polynomial.product(raw.dims[written, :2])
+    dims[:, 1] = polynomial.divide(polynomial.product(raw.dims[written]), dims[:, 0])
+    dims[:, 2, 0] = raw.inputs.lengths()[rows]
+    dims[:, 3, 0] = [_is_copied(raw, row) for row in rows]
+    told = np.flatnonzero(raw.attributes.lengths()[rows])
+    is_last = told[raw.attributes.at(rows[told], 0) > 0]
+    dims[is_last, 3, 0] = 2.0
+    return dims
+
+
+def _is_copied(raw: RawPass, row: int) -> bool:
+    """Whether what an op reads first is a copy, or pointwise work on one (first operands lead)."""
+    writer = _writer(raw, row)
+    while writer >= 0:
+        name, _, tag = raw.op_names[raw.op_name[writer]].partition("|")
+        if name in _COPIES or tag != "pointwise":
+            return name in _COPIES
+        writer = _writer(raw, writer)
+    return False
+
+
+def _writer(raw: RawPass, row: int) -> int:
+    """The last op before ``row`` that wrote what it reads first; -1 if none did."""
+    first, last = raw.inputs.start[row : row + 2]
+    if first == last:
+        return -1
+    written = raw.tensor_storage[raw.outputs.values[: raw.outputs.start[row]]]
+    writes = np.flatnonzero(written == raw.tensor_storage[raw.inputs.values[first]])
+    return (
+        int(np.searchsorted(raw.outputs.start, writes[-1], side="right")) - 1 if writes.size else -1
+    )
+
+
 def _general(raw: RawPass, rows: IntArray, kind: IntArray) -> FloatArray:
     """(rows, columns, operands): columns is the last extent where the kind works along it."""
     written = raw.outputs.at(rows, 0)
@@ -242,6 +285,7 @@ _FILLERS: tuple[tuple[tuple[OpKind, ...], _Filler, str], ...] = (
     ((OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD), _attention_dims, "part"),
     ((OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD), _recurrent_dims, "part"),
     ((OpKind.REDUCE,), _reduce_dims, "part"),
+    ((OpKind.INTERPOLATE, OpKind.INTERPOLATE_BACKWARD), _plane_dims, "part"),
 )
 _COUNTERS: tuple[tuple[tuple[OpKind, ...], Callable[[FloatArray], FloatArray]], ...] = (
     ((OpKind.MATMUL,), _matmul_flop),

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_results import Results
 
 FORWARD, LOSS, BACKWARD = 0, 1, 2
-OWNERS = {"parameter": 0, "gradient": 1, "activation": 3, "input": 4, "buffer": 6, "kv_cache": 7}
+_OWNERS = {"parameter": 0, "gradient": 1, "activation": 3, "input": 4, "buffer": 6, "kv_cache": 7}
 
 _MOVES_NOTHING = frozenset(
     "aten::" + name
@@ -37,6 +37,7 @@ _ATTRIBUTES = {
     "aten::_softmax_backward_data": (2,),
     "aten::_log_softmax_backward_data": (2,),
     "aten::native_group_norm": (6,),
+    "aten::upsample_bilinear2d": (0,),
     "aten::native_group_norm_backward": (8,),
 }
 
@@ -154,7 +155,7 @@ class Recorder(TorchDispatchMode):
     def own(self, tensor, owner, trainable=False):
         """Declare a tensor that exists before the pass."""
         row = self._storage(tensor, -1)
-        self.owners[row] = OWNERS[owner]
+        self.owners[row] = _OWNERS[owner]
         self.trainable[row] = int(trainable)
         return row
 
@@ -177,8 +178,8 @@ class Recorder(TorchDispatchMode):
         gradients = [p.grad for p in updated]
         for gradient in gradients:
             row = self._storage(gradient, -1)
-            if self.owners[row] == OWNERS["activation"]:
-                self.owners[row] = OWNERS["gradient"]
+            if self.owners[row] == _OWNERS["activation"]:
+                self.owners[row] = _OWNERS["gradient"]
         if updated:
             self.record("paceline::optimizer|" + name, updated + gradients, updated, [])
 
@@ -242,7 +243,7 @@ class Recorder(TorchDispatchMode):
             row = len(self.births)
             self.births.append(birth)
             self.deaths.append(None)
-            self.owners.append(OWNERS["activation"])
+            self.owners.append(_OWNERS["activation"])
             self.trainable.append(0)
             self.storage_dtype.append(self._dtype(tensor.dtype))
             self.storage_bytes.append(storage.nbytes())
@@ -572,4 +573,12 @@ def _scalar(args, position):
     value = args[position] if position < len(args) else 0
     if isinstance(value, (list, tuple)):
         return sum(int(bool(v)) << i for i, v in enumerate(value))
-    return int(value)
+    return int(_is_channels_last(value) if isinstance(value, torch.Tensor) else value)
+
+
+def _is_channels_last(tensor):
+    """Whether the strides of four dims are those of channels last, as kernels ask for them."""
+    if tensor.dim() != 4 or tensor.is_contiguous():
+        return False
+    items, channels, rows, columns = tensor.stride()
+    return channels == 1 and channels < columns <= rows <= items
