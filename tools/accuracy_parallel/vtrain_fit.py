@@ -40,7 +40,7 @@ def vtrain_run(row: Any) -> Run:
 
 
 def site_of(parameters: np.ndarray) -> Site:
-    """vTrain's cluster with the five numbers that are fitted."""
+    """The vTrain paper's cluster with the five numbers that are fitted."""
     forward, backward, shift, hop_wait_s, step_s = parameters
     return dataclasses.replace(
         VTRAIN, host_forward=forward, host_backward=backward, device_shift=shift,

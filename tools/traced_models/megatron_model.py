@@ -29,6 +29,8 @@ class Core(nn.Module):
 
 
 class Layer(nn.Module):
+    """A transformer block; hidden states are (sequence, batch, hidden)."""
+
     def __init__(self, hidden, heads, dropout):
         super().__init__()
         self.heads = heads
@@ -49,10 +51,13 @@ class Layer(nn.Module):
 
 
 def letters(number):
+    """A number in letters, for patterns of names that must not find a digit: 012 is ``abc``."""
     return "".join(chr(ord("a") + int(digit)) for digit in f"{number:03d}")
 
 
 class Megatron(nn.Module):
+    """Decoder with tied embeddings; takes (batch, sequence), returns logits of the same order."""
+
     def __init__(self, layers, hidden, heads, vocab, positions, core_only=0, dropout=0.1):
         super().__init__()
         self.embedding = nn.Embedding(vocab, hidden)

@@ -39,6 +39,7 @@ IMAGE = re.compile(r"[a-z0-9.:-]+(/[a-z0-9._-]+)*(:\w[\w.-]*)?(@sha256:[0-9a-f]{
 
 
 def shell_complaints(name, text):
+    """What ``sh -n`` says of a script; it parses and runs nothing."""
     done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, check=False)
     return [f"{name}: {done.stderr.strip()}"] if done.returncode else []
 
@@ -59,6 +60,7 @@ def parts_of(text):
 
 
 def definition(text):
+    """Complaints about a definition file: header, sections, agent, image and scripts."""
     header, sections = parts_of(text)
     known = dict(header)
     complaints = [f"unknown header `{key}`" for key in known if key not in HEADER]
@@ -75,6 +77,7 @@ def definition(text):
 
 
 def run_script(text):
+    """Complaints about the script that calls ``apptainer``: its options and its image."""
     complaints = shell_complaints("run.sh", text)
     line = next((one for one in text.splitlines() if one.startswith("exec ")), "")
     try:

@@ -9,6 +9,7 @@ from azure.ai.ml import load_job
 
 
 def complaints_of(document):
+    """What the loader or its validation says of one job; the loader ends the program on some."""
     try:
         job = load_job(io.StringIO(yaml.safe_dump(document)))
         result = job._validate()

@@ -16,6 +16,7 @@ FORMATS = jsonschema.FormatChecker()
 
 @FORMATS.checks("duration")
 def is_duration(value):
+    """Durations as Compose writes them: ``1m30s``; other types are left to the schema."""
     return not isinstance(value, str) or bool(DURATION.match(value))
 
 

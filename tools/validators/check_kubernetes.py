@@ -72,6 +72,7 @@ def words(value):
 
 
 def plain(document):
+    """Complaints about an object of Kubernetes itself, against its strict schema."""
     try:
         kubernetes_validate.validate(document, VERSION, strict=True)
     except Exception as error:  # noqa: BLE001  The package raises a type per failure.
@@ -86,6 +87,7 @@ def pod(template):
 
 
 def round_trip(document, model):
+    """Complaints of a generated model, which must give back what it was given."""
     try:
         back = model.from_dict(document).to_dict()
     except Exception as error:  # noqa: BLE001
@@ -94,11 +96,13 @@ def round_trip(document, model):
 
 
 def named(document, kind):
+    """Whether a document says the kind and the version that it should."""
     right = document.get("kind") == kind and document.get("apiVersion") == API[kind]
     return [] if right else [f"not a {kind} of {API[kind]}"]
 
 
 def jobset(document):
+    """Complaints about a JobSet and the jobs in it."""
     complaints = named(document, "JobSet") + round_trip(document, models.JobsetV1alpha2JobSet)
     for replicated in document.get("spec", {}).get("replicatedJobs", []):
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}}
@@ -107,10 +111,12 @@ def jobset(document):
 
 
 def trainjob(document):
+    """Complaints about a TrainJob."""
     return named(document, "TrainJob") + round_trip(document, models.TrainerV1alpha1TrainJob)
 
 
 def fields(value, known, required):
+    """Keys that are unknown, missing or of another type; a boolean is no integer."""
     complaints = [f"unknown key {key}" for key in value if key not in known]
     complaints += [f"missing {key}" for key in required if key not in value]
     for key, kind in known.items():
@@ -122,6 +128,7 @@ def fields(value, known, required):
 
 
 def rayjob(document):
+    """Complaints about a RayJob, its cluster and its pods."""
     spec = document.get("spec", {})
     complaints = named(document, "RayJob") + words(spec)
     complaints += fields(spec, RAY_JOB, ("entrypoint", "rayClusterSpec"))
@@ -177,6 +184,7 @@ def typed(value, kind, where):
 
 
 def typed_fields(value, model, where):
+    """Complaints about plain data beside one generated model, key by key."""
     if not isinstance(value, dict):
         return [where + " is no mapping"]
     names = {alias: attribute for attribute, alias in model.attribute_map.items()}
@@ -189,6 +197,7 @@ def typed_fields(value, model, where):
 
 
 def kserve(document):
+    """Complaints about an InferenceService, which KServe's own models leave half unchecked."""
     complaints = named(document, "InferenceService")
     body = {key: value for key, value in document.items() if key != "status"}
     complaints += typed_fields(body, kserve_model("V1beta1InferenceService"), "service")

@@ -30,6 +30,7 @@ ONE, MANY = (
 
 
 def serving_messages():
+    """TensorFlow Serving's ModelServerConfig and BatchingParameters, built from their fields."""
     file = descriptor_pb2.FileDescriptorProto(
         name="serving.proto", package="serving", syntax="proto3"
     )
@@ -67,6 +68,7 @@ SERVING = serving_messages()
 
 
 def text(source, message):
+    """(complaints, message) of a text-format source; no message where it does not parse."""
     try:
         return [], text_format.Parse(source, message)
     except text_format.ParseError as error:
@@ -74,6 +76,7 @@ def text(source, message):
 
 
 def triton(texts):
+    """Complaints about a config.pbtxt."""
     complaints, config = text(texts[0], model_config_pb2.ModelConfig())
     if config is not None:
         complaints += [f"no {name}" for name in ("name", "backend") if not getattr(config, name)]
@@ -82,6 +85,7 @@ def triton(texts):
 
 
 def serving(texts):
+    """Complaints about a model configuration and its batching parameters."""
     return [c for source, kind in zip(texts, SERVING, strict=True) for c in text(source, kind())[0]]
 
 
@@ -108,6 +112,7 @@ def required(spec):
 
 
 def vertex(documents):
+    """Complaints about a CustomJobSpec."""
     spec = aiplatform_v1.CustomJobSpec.pb()()
     try:
         json_format.ParseDict(documents[0], spec)

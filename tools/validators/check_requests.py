@@ -22,6 +22,7 @@ OPERATIONS = {
 
 
 def schema(shape, seen=()):
+    """A JSON schema of a botocore shape; what contains itself is free below its second mention."""
     if shape.name in seen:
         return {}
     seen = (*seen, shape.name)
@@ -58,6 +59,7 @@ def schema(shape, seen=()):
 
 
 def bounds(meta, word):
+    """A shape's ``min`` and ``max`` under the names of a JSON schema, such as ``minLength``."""
     found = {}
     if "min" in meta:
         found["min" + word] = meta["min"]

@@ -7,6 +7,7 @@ import sky
 
 
 def complaints_of(document):
+    """What the parser says of one task, its empty variables filled in as a user would."""
     filled = {"DATA_SOURCE": "s3://bucket/data", "CHECKPOINT_BUCKET": "s3://bucket-checkpoints"}
     empty = document.get("envs")
     names = [k for k, v in empty.items() if v is None] if isinstance(empty, dict) else []

@@ -10,6 +10,7 @@ from torch.distributed.run import config_from_args, parse_args
 
 
 def complaints_of(text):
+    """What torchrun says of the line that starts it, with what the shell would put in."""
     line = next(line for line in text.splitlines() if line.startswith("exec "))
     line = (
         line.replace('"${HEAD_ADDRESS}"', "10.0.0.1")

@@ -47,11 +47,11 @@ def unranked_reason(
     if offer.priced_on is None:
         return "price without a date"
     if not is_fresh(offer, today, max_age_days=max_age_days):
-        return f"price {price_age_months(offer, today)} months old"
+        return f"price {_price_age_months(offer, today)} months old"
     return None if offer.is_price_complete else "price leaves out a part of the machine"
 
 
-def price_age_months(offer: Offer, today: date) -> int | None:
+def _price_age_months(offer: Offer, today: date) -> int | None:
     """Whole months since the on-demand price was seen; None where it is undated."""
     if offer.priced_on is None:
         return None

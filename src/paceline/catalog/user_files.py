@@ -28,8 +28,8 @@ from paceline.catalog.entities import (
 from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError
 
-MAX_FILE_BYTES = 256 * 1024
-MAX_DEPTH = 12
+_MAX_FILE_BYTES = 256 * 1024
+_MAX_DEPTH = 12
 _EXAMPLE = "see docs/how-to/own-devices.md for an example"
 
 _Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]+$")]
@@ -153,15 +153,15 @@ def _plain_data(path: Path) -> Mapping[str, Any]:
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
+            raw = file.read(_MAX_FILE_BYTES + 1)
         text = raw.decode("utf-8")
     except OSError as error:
         raise InvalidInputError(f"cannot read {path}: {error.strerror}", hint=_EXAMPLE) from None
     except UnicodeDecodeError:
         raise InvalidInputError(f"{path} is not UTF-8 text", hint=_EXAMPLE) from None
-    if len(raw) > MAX_FILE_BYTES:
+    if len(raw) > _MAX_FILE_BYTES:
         raise InvalidInputError(
-            f"{path} is larger than {MAX_FILE_BYTES // 1024} KiB",
+            f"{path} is larger than {_MAX_FILE_BYTES // 1024} KiB",
             hint="split it, or see its content",
         )
     return text
@@ -182,8 +182,8 @@ def _parse_yaml(text: str) -> Any:
             raise ValueError("YAML anchors and aliases are not accepted")
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"nested deeper than {_MAX_DEPTH} levels")
     return yaml.safe_load(text)
 
 

@@ -128,7 +128,7 @@ def metadata(job: Job, settings: DeploySettings) -> dict[str, Any]:
     return without_none({"name": job.name, "namespace": namespace, "labels": labels(job)})
 
 
-def command_words(job: Job, meeting: launch.Meeting) -> list[str]:
+def _command_words(job: Job, meeting: launch.Meeting) -> list[str]:
     """The pod's command: a shell that becomes the launcher."""
     lines = launch.script_lines(job, meeting)
     if job.purpose == "measure":
@@ -273,7 +273,7 @@ def _container(job: Job, meeting: launch.Meeting) -> dict[str, Any]:
     return {
         "name": "trainer",
         "image": job.image,
-        "command": command_words(job, meeting),
+        "command": _command_words(job, meeting),
         "env": environment(job),
         "envFrom": [{"secretRef": {"name": f"{job.name}-credentials", "optional": True}}],
         "resources": resources(job),

@@ -47,7 +47,7 @@ def script_lines(job: Job, meeting: Meeting | None) -> list[str]:
         return ["exec " + shell.join(single_node_words(job))]
     rank = shell.quote(shell.Variable(meeting.rank_variable))
     is_host = f"if [ {rank} = 0 ]; then is_host=true; else is_host=false; fi"
-    launcher = "exec " + shell.join(multi_node_words(job, meeting.host))
+    launcher = "exec " + shell.join(_multi_node_words(job, meeting.host))
     return [is_host, _local_address(job, meeting.host), launcher]
 
 
@@ -75,7 +75,7 @@ def single_node_words(job: Job) -> list[shell.Word]:
     return ["torchrun", "--standalone", *_counts(job), *job.command]
 
 
-def multi_node_words(job: Job, host: shell.Word) -> list[shell.Word]:
+def _multi_node_words(job: Job, host: shell.Word) -> list[shell.Word]:
     """The launcher on each of several machines; ``is_host`` says which one keeps the store.
 
     The store's keeper is named because torchrun otherwise compares host names, which fails

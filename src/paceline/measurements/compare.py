@@ -76,7 +76,7 @@ def require_no_regression(comparisons: Iterable[CellComparison]) -> None:
     )
 
 
-def cell_key(record: Record) -> str:
+def _cell_key(record: Record) -> str:
     """What a record measured, without when, where and with which version."""
     if record.cell:
         return record.cell
@@ -88,7 +88,7 @@ def cell_key(record: Record) -> str:
 def _newest(records: Iterable[Record]) -> Mapping[str, Record]:
     found: dict[str, Record] = {}
     for record in records:
-        key = cell_key(record)
+        key = _cell_key(record)
         if key not in found or found[key].recorded_at <= record.recorded_at:
             found[key] = record
     return found

@@ -148,7 +148,7 @@ def break_down(
         device=None if device is None else device.names[0],
         device_s=None if rows.seconds is None else float(rows.seconds.sum()),
         ops=tuple(_op_share(rows, row) for row in rows.largest(num_ops)),
-        memory=memory_by_owner(lowered, points),
+        memory=_memory_by_owner(lowered, points),
     )
 
 
@@ -211,7 +211,7 @@ class _Rows:
         return found
 
 
-def memory_by_owner(lowered: LoweredPass, points: Points) -> tuple[OwnerBytes, ...]:
+def _memory_by_owner(lowered: LoweredPass, points: Points) -> tuple[OwnerBytes, ...]:
     """Live bytes by owner at the moment where their sum is largest, at the first point."""
     at_peak = peak_by_owner_bytes(lowered.memory, points)[:, 0]
     owners = np.argsort(-at_peak, kind="stable")

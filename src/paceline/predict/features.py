@@ -27,14 +27,14 @@ ATTENTION_FEATURES: tuple[str, ...] = (
     "log_bound_us", "log_intensity_over_ridge", "log_bytes_over_l2", "log_q_len", "log_kv_len",
     "log_group", "log_head_size", "log_waves", "wave_fill", "causal", "log_tiled_over_bound",
 )  # fmt: skip
-SETTING_FEATURES: tuple[str, ...] = (
+_SETTING_FEATURES: tuple[str, ...] = (
     "is_compiled", "is_channels_last", "is_tensorflow",
 )  # fmt: skip
 CONV_FEATURES: tuple[str, ...] = (
     *PRODUCT_FEATURES, "log_kernel_area", "log_stride", "log_channels_per_group",
     "log_gathered_over_moved", "is_depthwise", "is_line", "is_backward_input",
     "is_backward_weight",
-    *SETTING_FEATURES,
+    *_SETTING_FEATURES,
 )  # fmt: skip
 STREAM_FLAGS: tuple[str, ...] = (
     "is_norm", "is_softmax", "is_backward", "is_pool", "is_copy", "is_indexed", "is_optimizer",
@@ -42,7 +42,7 @@ STREAM_FLAGS: tuple[str, ...] = (
 )  # fmt: skip
 STREAM_FEATURES: tuple[str, ...] = (
     "log_bound_us", "log_bytes_over_l2", "log_rows_per_sm", "log_columns", "operands",
-    *STREAM_FLAGS, *SETTING_FEATURES,
+    *STREAM_FLAGS, *_SETTING_FEATURES,
 )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ class Settings:
     is_tensorflow: Array
 
     def flags(self) -> tuple[Array, ...]:
-        """In the order of ``SETTING_FEATURES``."""
+        """In the order of ``_SETTING_FEATURES``."""
         return self.is_compiled, self.is_channels_last, self.is_tensorflow
 
     @classmethod

@@ -62,19 +62,20 @@ def process_memory(platform: Platform) -> ProcessMemory:
     return ProcessMemory(**{name: float(rows[platform][name]) for name in names})
 
 
-def peak_allocated_bytes(memory: MemoryTable, points: Points, *, platform: Platform) -> FloatArray:
-    """Peak of live tensors, each rounded up to the allocator's granularity on average.
+def rounded_bytes(
+    live_bytes: FloatArray, num_allocations: FloatArray, *, platform: Platform
+) -> FloatArray:
+    """Live tensors, each rounded up to the allocator's granularity on average.
 
     Args:
-        memory: Candidate moments of a lowered pass.
-        points: Where to evaluate, P of them.
+        live_bytes: Bytes of the tensors that are alive.
+        num_allocations: How many of them, same shape.
         platform: Whose allocator.
 
     Returns:
-        What ``torch.cuda.max_memory_allocated`` shows, without workspaces; (P,).
+        What ``torch.cuda.max_memory_allocated`` shows at a peak, without workspaces; same shape.
     """
-    live, count = _at_peak(memory, points)
-    return live + 0.5 * process_memory(platform).round_bytes * count
+    return live_bytes + 0.5 * process_memory(platform).round_bytes * num_allocations
 
 
 def reserved_bytes(allocated_bytes: FloatArray, *, platform: Platform) -> FloatArray:
@@ -106,10 +107,11 @@ def peak_memory_bytes(
         (P,).
     """
     added = process_memory(platform)
-    live, count = _at_peak(memory, points)
-    rounding = added.round_bytes * count
-    mid = reserved_bytes(live + 0.5 * rounding, platform=platform)
-    high = (live + rounding) * (1 + added.fragmentation_high_frac) + added.slack_high_bytes
+    live, count = live_at_peak(memory, points)
+    allocated = rounded_bytes(live, count, platform=platform)
+    mid = reserved_bytes(allocated, platform=platform)
+    all_rounded = live + added.round_bytes * count
+    high = all_rounded * (1 + added.fragmentation_high_frac) + added.slack_high_bytes
     high = high + added.spare_tensors_high * _largest(memory, points)
     return (
         live + added.context_low_bytes,
@@ -126,7 +128,7 @@ def _largest(memory: MemoryTable, points: Points) -> FloatArray:
     return largest
 
 
-def _at_peak(memory: MemoryTable, points: Points) -> tuple[FloatArray, FloatArray]:
+def live_at_peak(memory: MemoryTable, points: Points) -> tuple[FloatArray, FloatArray]:
     """Live bytes at the peak, and how many allocations are alive then; (P,) each."""
     total = memory.by_owner.sum(axis=1)
     used = np.flatnonzero(total.any(axis=0))

@@ -12,15 +12,11 @@ from paceline.trace.graph import FloatArray
 
 
 class Bound(IntEnum):
-    """What holds a step back."""
+    """What holds a pass back on its device; the plan adds what feeds and joins devices."""
 
     COMPUTE = 0
     BANDWIDTH = 1
     LAUNCH = 2
-    TRANSFER = 3
-    INPUT = 4
-    COMMUNICATION = 5
-    MEMORY = 6
 
 
 class Knowledge(IntEnum):

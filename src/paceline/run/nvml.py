@@ -16,7 +16,7 @@ from paceline.run.facts import GpuFacts
 _T = TypeVar("_T")
 
 #: Bits of ``nvmlDeviceGetCurrentClocksThrottleReasons`` that slow a measurement down.
-THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
+_THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
     (0x0000000000000004, "power limit"),
     (0x0000000000000008, "hardware slowdown"),
     (0x0000000000000020, "software thermal limit"),
@@ -170,7 +170,7 @@ def throttle_names(bits: int) -> tuple[str, ...]:
     >>> throttle_names(0x24)
     ('power limit', 'software thermal limit')
     """
-    return tuple(name for bit, name in THROTTLE_REASONS if bits & bit)
+    return tuple(name for bit, name in _THROTTLE_REASONS if bits & bit)
 
 
 def _text(value: str | bytes) -> str:

@@ -74,7 +74,7 @@ def planned_stack(combination: Combination) -> PlannedStack:
     )
 
 
-def facts_of(target: DeviceTarget, framework: str | None) -> Facts:
+def _facts_of(target: DeviceTarget, framework: str | None) -> Facts:
     """What is known when only the device and the framework are."""
     return Facts(
         platform=target.platform, device=target.code, framework=framework, system=target.system
@@ -95,17 +95,17 @@ def _target(kind: str, name: str, code: str | None) -> DeviceTarget | None:
 
 @lru_cache(maxsize=512)
 def _newest(target: DeviceTarget, framework: str) -> Combination | None:
-    return newest_combination(facts_of(target, framework))
+    return newest_combination(_facts_of(target, framework))
 
 
 @lru_cache(maxsize=512)
 def _why(target: DeviceTarget, framework: str) -> str:
-    return reasons_against(facts_of(target, framework))[0].text
+    return reasons_against(_facts_of(target, framework))[0].text
 
 
 @lru_cache(maxsize=512)
 def _compilers(target: DeviceTarget, framework: str) -> frozenset[str]:
-    facts = facts_of(target, framework)
+    facts = _facts_of(target, framework)
     return frozenset(
         row.name
         for row in load_tables().compilers

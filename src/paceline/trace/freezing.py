@@ -86,7 +86,7 @@ def matches(path: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(path, p) or fnmatchcase(path, f"{p}.*") for p in patterns)
 
 
-def module_of_parameter(program: Program) -> IntArray:
+def _module_of_parameter(program: Program) -> IntArray:
     """Module of the first op that reads each parameter; -1 for all other storages."""
     module = np.full(len(program.stores), -1)
     is_forward = program.ops.phase[program.reads.op] == Phase.FORWARD
@@ -96,7 +96,7 @@ def module_of_parameter(program: Program) -> IntArray:
 
 
 def _matching_parameters(program: Program, patterns: Sequence[str]) -> BoolArray:
-    module = module_of_parameter(program)
+    module = _module_of_parameter(program)
     chosen = np.zeros(len(program.stores), dtype=bool)
     for pattern in patterns:
         hits = np.array([matches(path, [pattern]) for path in program.modules])

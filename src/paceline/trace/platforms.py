@@ -43,7 +43,7 @@ def _with_attention_workspaces(program: Program, configuration: Configuration) -
     dims = program.dims[program.ops.dims[ops]]
     rows = product(dims[:, [_BATCH, _Q_HEADS, _Q_LEN]])
     queries = product(np.stack((rows, dims[:, _HEAD_SIZE]), axis=1))
-    return with_workspace(program, ops, in_queries * queries + in_rows * rows)
+    return _with_workspace(program, ops, in_queries * queries + in_rows * rows)
 
 
 def _with_wide_dropout_masks(program: Program) -> Program:
@@ -70,7 +70,7 @@ def _with_recurrent_reserves(program: Program, platform: Platform) -> Program:
         workspace = hidden * needs[:, column, None]
         if kind == OpKind.RECURRENT_BACKWARD:
             workspace = workspace + needs[:, 3:] * _weight_elements(program, ops)
-        program = with_workspace(program, ops, workspace)
+        program = _with_workspace(program, ops, workspace)
     return program
 
 
@@ -112,7 +112,7 @@ def _with_optimizer_temporaries(program: Program, configuration: Configuration) 
         count = rule.foreach_temporaries if is_foreach else rule.plain_temporaries
         temporaries = np.tile(sizes if is_foreach else sizes.max(initial=0.0), count)
         workers = np.full(len(temporaries), op)
-        program = with_workspace(program, workers, constant(temporaries))
+        program = _with_workspace(program, workers, constant(temporaries))
     return program
 
 
@@ -123,7 +123,7 @@ def _parameter_sizes(program: Program, op: int) -> FloatArray:
     return sizes
 
 
-def with_workspace(program: Program, ops: IntArray, elements: FloatArray) -> Program:
+def _with_workspace(program: Program, ops: IntArray, elements: FloatArray) -> Program:
     """FP32 storages that live during one op each."""
     rows = np.flatnonzero(elements.any(axis=1))
     count = len(rows)

@@ -22,10 +22,10 @@ _TIMEOUT_S = 600.0
 _NUM_LAST_LINES = 12
 
 
-def front_end_of(entry: str) -> str:
+def _front_end_of(entry: str) -> str:
     """The framework whose worker traces an entry: ``NAME:…`` where there is one, else PyTorch.
 
-    >>> front_end_of("resnet50"), front_end_of("timm:resnet18")
+    >>> _front_end_of("resnet50"), _front_end_of("timm:resnet18")
     ('torch', 'torch')
     """
     scheme = entry.partition(":")[0]
@@ -82,7 +82,7 @@ def run_worker(
         UnknownNameError: No such model.
         WorkerError: The user's code raised, or the worker died, hung or reported garbage.
     """
-    front_end = front_end_of(str(request["entry"]))
+    front_end = _front_end_of(str(request["entry"]))
     interpreter = find_python(python, framework=front_end)
     command = [interpreter, "-u", str(_WORKERS / f"{front_end}_worker.py")]
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:

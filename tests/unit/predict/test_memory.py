@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from paceline.predict.allocator import replay
 from paceline.predict.memory import (
-    peak_allocated_bytes,
+    live_at_peak,
     peak_by_owner_bytes,
     peak_memory_bytes,
     process_memory,
     reserved_bytes,
+    rounded_bytes,
 )
 from paceline.predict.prediction import Points
 from paceline.trace import Configuration, load_workload, lower
@@ -31,7 +32,7 @@ def memory():
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_process_is_reserved_and_workspaces_and_context(memory, platform):
     added = process_memory(platform)
-    allocated = peak_allocated_bytes(memory, POINTS, platform=platform)
+    allocated = rounded_bytes(*live_at_peak(memory, POINTS), platform=platform)
     _, mid, _ = peak_memory_bytes(memory, POINTS, platform=platform)
     reserved = reserved_bytes(allocated, platform=platform)
     assert mid - reserved == pytest.approx(added.workspace_bytes + added.context_mid_bytes)
@@ -40,7 +41,7 @@ def test_process_is_reserved_and_workspaces_and_context(memory, platform):
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_each_figure_is_at_least_the_one_before(memory, platform):
     live = peak_by_owner_bytes(memory, POINTS).sum(axis=0)
-    allocated = peak_allocated_bytes(memory, POINTS, platform=platform)
+    allocated = rounded_bytes(*live_at_peak(memory, POINTS), platform=platform)
     reserved = reserved_bytes(allocated, platform=platform)
     low, mid, high = peak_memory_bytes(memory, POINTS, platform=platform)
     assert (live <= allocated).all()

@@ -1,0 +1,1 @@
+"""Scripts that run with torch alone, one process each, and print JSON lines."""

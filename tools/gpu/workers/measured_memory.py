@@ -23,6 +23,7 @@ from profiled_memory import peak_bytes, train
 
 
 def main():
+    """Run the job that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("job", choices=sorted({**FAST, **SLOW}))
     parser.add_argument("--batch", type=int, required=True)

@@ -27,14 +27,17 @@ def torchvision(name, **settings):
 
 
 def images(size):
+    """A maker of (batch, 3, size, size) pictures."""
     return lambda batch: torch.zeros(batch, 3, size, size)
 
 
 def tokens(batch):
+    """(batch, 48) token numbers."""
     return torch.zeros(batch, 48, dtype=torch.int64)
 
 
 def cross_entropy(output, _inputs):
+    """Loss of (…, classes) logits; auxiliary heads count 0.3 each, as GoogLeNet trains."""
     total = None
     for number, logits in enumerate(output if isinstance(output, tuple) else (output,)):
         rows = logits.reshape(-1, logits.shape[-1])
@@ -45,17 +48,20 @@ def cross_entropy(output, _inputs):
 
 
 def mlp():
+    """Six hidden layers of 256."""
     hidden = [nn.Sequential(nn.Linear(256, 256), nn.ReLU()) for _ in range(6)]
     return nn.Sequential(*hidden, nn.Linear(256, 10))
 
 
 def gpt2():
+    """Two layers of a causal decoder with tied embeddings."""
     return models().transformer(
         layers=2, hidden=128, heads=4, vocab=500, positions=128, dropout=0.1, tied=1
     )
 
 
 def bert():
+    """Two layers of an encoder with a classifier."""
     return models().transformer(
         layers=2, hidden=128, heads=4, vocab=500, positions=128, token_types=2, dropout=0.1,
         post_norm=1, causal=False, classes=2,
@@ -63,6 +69,7 @@ def bert():
 
 
 def frozen_vgg16():
+    """VGG-16 of which only the classifier is trained."""
     model = torchvision("vgg16")()
     for parameter in model.features.parameters():
         parameter.requires_grad = False
@@ -83,6 +90,7 @@ class Adapted(nn.Module):
 
 
 def lora():
+    """Four frozen layers, each with an adapter of rank eight."""
     layers = [nn.Sequential(Adapted(512, 8), nn.GELU()) for _ in range(4)]
     return nn.Sequential(*layers, nn.Linear(512, 10))
 
@@ -115,6 +123,7 @@ class UNet(nn.Module):
 
 
 def recurrent(cell):
+    """A maker of a classifier over one recurrent layer."""
     return lambda: models().RecurrentClassifier(cell, 500, 64, 96)
 
 

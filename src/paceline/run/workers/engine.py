@@ -20,7 +20,7 @@ PROTOCOL = 1
 #: Kinds of items that have a length.
 SEQUENCES = ("text", "language")
 #: Parts of the messages by which frameworks say that memory ran out.
-OOM_SIGNS = (
+_OOM_SIGNS = (
     "out of memory",
     "can't allocate memory",
     "cannot allocate memory",
@@ -62,7 +62,7 @@ def main(serve):
             send(event="progress", **event)
 
     try:
-        cap_memory(request.get("memory_limit_bytes"))
+        _cap_memory(request.get("memory_limit_bytes"))
         answer = serve(request, progress)
         if is_talker:
             _write_result(request["output"], answer)
@@ -75,7 +75,7 @@ def main(serve):
     except MemoryError as error:
         send(event="error", kind="oom", message="MemoryError: %s" % error, details="")
         _leave(1)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  The edge: a cell that fails is a record, not a crash.
         details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         message = "%s: %s" % (type(error).__name__, str(error)[:600])
         kind = "oom" if is_oom(message) else "raised"
@@ -109,7 +109,7 @@ def _write_result(path, answer):
 def is_oom(message):
     """Whether a framework's message says that memory ran out."""
     lowered = message.lower()
-    return any(sign in lowered for sign in OOM_SIGNS)
+    return any(sign in lowered for sign in _OOM_SIGNS)
 
 
 def die_with_parent():
@@ -124,7 +124,7 @@ def die_with_parent():
         os._exit(1)
 
 
-def cap_memory(limit_bytes):
+def _cap_memory(limit_bytes):
     """Make allocations beyond the cap fail here, instead of the kernel ending somebody else."""
     if not limit_bytes:
         return

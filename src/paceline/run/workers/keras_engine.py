@@ -28,7 +28,7 @@ def serve(request, progress):
         import keras
     except ImportError as error:
         raise RequestError("no-framework", "this Python lacks %s: %s" % (name, error)) from None
-    backend = {"tensorflow": TensorFlowBackend, "jax": JaxBackend, "torch": TorchBackend}[name]()
+    backend = {"tensorflow": _TensorFlowBackend, "jax": _JaxBackend, "torch": _TorchBackend}[name]()
     if request["action"] == "hello":
         return describe(backend)
     places = ("cpu", "cuda") if backend.devices() else ("cpu",)
@@ -136,7 +136,7 @@ def _prepare_torch(request):
         torch.set_num_threads(request["threads"])
 
 
-class TensorFlowBackend(object):
+class _TensorFlowBackend(object):
     """Eager, as a graph, or through XLA; several devices by MirroredStrategy."""
 
     name = "tensorflow"
@@ -237,7 +237,7 @@ class TensorFlowBackend(object):
         return tf.function(function, jit_compile=request["compiler"] == "xla", autograph=False)
 
 
-class JaxBackend(object):
+class _JaxBackend(object):
     """Through XLA; several devices by sharding the batch."""
 
     name = "jax"
@@ -329,7 +329,7 @@ class JaxBackend(object):
         return {"forward": forward, "forward-backward": both, "step": step}[mode]
 
 
-class TorchBackend(object):
+class _TorchBackend(object):
     """Eager, or through torch.compile."""
 
     name = "keras-torch"

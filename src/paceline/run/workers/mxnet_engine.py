@@ -17,7 +17,7 @@ from engine import (
 
 #: Names of the zoo, as torchvision has them and as Gluon does. Gluon's ``v1b`` networks have their
 #: stride in the 3×3 convolution, like torchvision's.
-GLUON_NAMES = {
+_GLUON_NAMES = {
     "alexnet": "alexnet",
     "vgg16": "vgg16",
     "resnet18": "resnet18_v1",
@@ -95,14 +95,14 @@ def make_model(mxnet, request):
         return mnist_cnn(mxnet), "image", (1, 28, 28)
     if name in ("lstm", "gru", "rnn"):
         return recurrent(mxnet, name), "text", None
-    if name not in GLUON_NAMES:
-        known = ", ".join(sorted([*GLUON_NAMES, "mnist-cnn", "lstm", "gru", "rnn"]))
+    if name not in _GLUON_NAMES:
+        known = ", ".join(sorted([*_GLUON_NAMES, "mnist-cnn", "lstm", "gru", "rnn"]))
         raise RequestError(
             "unsupported", "no Gluon definition of `%s`; there are %s" % (name, known)
         )
     size = 299 if name == "inception_v3" else 224
     zoo = mxnet.gluon.model_zoo.vision
-    return zoo.get_model(GLUON_NAMES[name]), "image", (3, size, size)
+    return zoo.get_model(_GLUON_NAMES[name]), "image", (3, size, size)
 
 
 def mnist_cnn(mxnet):

@@ -21,10 +21,10 @@ from engine import (
 def serve(request, progress):
     """Load, time, and describe one cell."""
     engines = {
-        "onnxruntime": OnnxRuntime,
-        "openvino": OpenVino,
-        "tvm": Tvm,
-        "tensorrt": TensorRt,
+        "onnxruntime": _OnnxRuntime,
+        "openvino": _OpenVino,
+        "tvm": _Tvm,
+        "tensorrt": _TensorRt,
     }
     try:
         engine = engines[request["framework"]]()
@@ -83,7 +83,7 @@ def difference(outputs, reference):
     return max(abs(float(outputs[i]) - value) for i, value in enumerate(reference)) / largest
 
 
-class OnnxRuntime(object):
+class _OnnxRuntime(object):
     """Graph optimisations off (``eager``) or all on."""
 
     name = "onnxruntime"
@@ -127,7 +127,7 @@ class OnnxRuntime(object):
         return lambda: session.run(None, feed)[0], lambda: None
 
 
-class OpenVino(object):
+class _OpenVino(object):
     """Always compiled."""
 
     name = "openvino"
@@ -167,7 +167,7 @@ class OpenVino(object):
         return run, lambda: None
 
 
-class Tvm(object):
+class _Tvm(object):
     """Imported into Relax and compiled with its standard pipeline, untuned."""
 
     name = "tvm"
@@ -219,7 +219,7 @@ def _tvm_target(tvm):
         return tvm.target.Target("llvm")
 
 
-class TensorRt(object):
+class _TensorRt(object):
     """An engine built from the ONNX file, on the first GPU."""
 
     name = "tensorrt"

@@ -7,7 +7,7 @@ import sys
 
 from engine import RequestError, main, time_steps
 
-TILE = 16
+_TILE = 16
 SOURCE = """
 #define TILE 16
 kernel void matmul(global const float *a, global const float *b, global float *c, const int n) {
@@ -81,7 +81,7 @@ def matmul(cl, queue, program, size, request, progress):
     """A square matrix product, its result checked against NumPy's."""
     import numpy
 
-    size -= size % TILE
+    size -= size % _TILE
     host = [numpy.random.default_rng(i).random((size, size), dtype=numpy.float32) for i in (0, 1)]
     a, b = (_buffer(cl, queue, array) for array in host)
     c = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, host[0].nbytes)
@@ -89,7 +89,7 @@ def matmul(cl, queue, program, size, request, progress):
     kernel.set_args(a, b, c, numpy.int32(size))
 
     def step():
-        cl.enqueue_nd_range_kernel(queue, kernel, (size, size), (TILE, TILE))
+        cl.enqueue_nd_range_kernel(queue, kernel, (size, size), (_TILE, _TILE))
 
     timing = time_steps(step, queue.finish, request["timing"], progress)
     out = numpy.empty_like(host[0])

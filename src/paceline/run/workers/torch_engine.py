@@ -25,7 +25,7 @@ def serve(request, progress):
     if request["action"] == "hello":
         return describe(torch)
     if request["action"] == "export":
-        return export_onnx(torch, request)
+        return _export_onnx(torch, request)
     unsupported(request, precision=PRECISIONS, compiler=COMPILERS)
     if request.get("threads"):
         torch.set_num_threads(request["threads"])
@@ -185,7 +185,7 @@ class Subject(object):
         return float((compiled - eager).abs().max() / eager.abs().max().clamp(min=1e-30))
 
 
-class OwnSubject(Subject):
+class _OwnSubject(Subject):
     """A workload of the user's own: its batch, and its loss, step or phases, as it is traced.
 
     Attributes:
@@ -257,7 +257,7 @@ def build(torch, request, ranks):
     model, kind, shape = make_model(torch, request, made)
     layout = torch.channels_last if request.get("channels_last") else torch.contiguous_format
     model = model.to(ranks.device)
-    inputs = make_inputs(torch, kind, shape, request).to(ranks.device)
+    inputs = _make_inputs(torch, kind, shape, request).to(ranks.device)
     if kind == "image":
         model, inputs = model.to(memory_format=layout), inputs.to(memory_format=layout)
     run = _as_run(torch, model, request, ranks)
@@ -295,7 +295,7 @@ def _own_subject(torch, workload, request, ranks):
     model.to(ranks.device)
     has_length = len(inspect.signature(workload.inputs).parameters) > 1
     sizes = (request["batch"], request["seq"]) if has_length else (request["batch"],)
-    subject = OwnSubject(
+    subject = _OwnSubject(
         torch,
         model,
         _as_run(torch, model, request, ranks),
@@ -362,7 +362,7 @@ def _user_model(torch, model, request):
     return model, guess.kind, guess.shape
 
 
-def make_inputs(torch, kind, shape, request):
+def _make_inputs(torch, kind, shape, request):
     """One batch, the same numbers in every framework."""
     values, full = sample_inputs(kind, shape, request["batch"], request["seq"], 1000)
     dtype = torch.int64 if kind in SEQUENCES else torch.float32
@@ -392,12 +392,12 @@ def profile(torch, step, ranks, path):
         recorded.export_chrome_trace(path)
 
 
-def export_onnx(torch, request):
+def _export_onnx(torch, request):
     """Write the model as ONNX with a fixed batch, and its outputs for comparison."""
     torch.manual_seed(0)
     model, kind, shape = make_model(torch, request, _made_by_user(request))
     model.eval()
-    inputs = make_inputs(torch, kind, shape, request)
+    inputs = _make_inputs(torch, kind, shape, request)
     torch.onnx.export(model, (inputs,), request["onnx"], input_names=["input"],
                       output_names=["output"], dynamo=True, verbose=False)  # fmt: skip
     with torch.no_grad():

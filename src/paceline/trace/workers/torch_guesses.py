@@ -69,7 +69,7 @@ def _takes(model, shape):
     try:
         with torch.no_grad():
             model.eval()(torch.empty((2, *shape), device="meta"))
-    except Exception:
+    except Exception:  # noqa: BLE001  A user's forward; how it fails says nothing, that it does all.
         return False
     finally:
         model.train(was_training)

@@ -10,29 +10,29 @@ BATCHES = (3, 5, 7)
 EVEN_BATCHES = (16, 32, 48)
 SEQUENCES = (11, 17)
 #: Lengths longer than what models pad or cut to; where a model takes no such length, the next.
-FAR_SEQUENCES = (1031, 499, 23)
+_FAR_SEQUENCES = (1031, 499, 23)
 #: Multiples of what models pad to (chunks), beyond what they look at (windows), and the far one.
-LONG_SEQUENCES = (512, 1024)
-LONG_FAR_SEQUENCES = (2048,)
+_LONG_SEQUENCES = (512, 1024)
+_LONG_FAR_SEQUENCES = (2048,)
 #: Exponents of batch and length that an extent may have beside 1, B, S and B·S.
-POWERS = ((0, 2), (1, 2), (2, 0), (2, 1), (2, 2))
+_POWERS = ((0, 2), (1, 2), (2, 0), (2, 1), (2, 2))
 
 
 def at_lengths(see, length, batches=BATCHES):
     """((points, topology, numbers), shortest length known); what was seen is None if ops vary.
 
-    Known for all lengths; else, where chunks or windows bend the growth, from `LONG_SEQUENCES` on;
+    Known for all lengths; else, where chunks or windows bend the growth, from `_LONG_SEQUENCES` on;
     else, where the ops follow the length, at ``length`` only, and the shortest is None.
     """
     views = _agreeing(see, _corners(SEQUENCES, batches))
     if views is not None:
-        found = _proven(see, views, SEQUENCES, FAR_SEQUENCES, batches)
+        found = _proven(see, views, SEQUENCES, _FAR_SEQUENCES, batches)
         if found is not None:
             return found, 1
-        if length >= LONG_SEQUENCES[0]:
+        if length >= _LONG_SEQUENCES[0]:
             found = _at_long_lengths(see, batches)
             if found is not None:
-                return found, LONG_SEQUENCES[0]
+                return found, _LONG_SEQUENCES[0]
     return at_batches(see, length, batches), None
 
 
@@ -43,9 +43,9 @@ def _corners(sequences, batches):
 def _at_long_lengths(see, batches):
     """(points, topology, numbers); None where they do not agree, or the model takes none such."""
     try:
-        views = _agreeing(see, _corners(LONG_SEQUENCES, batches))
-        return views and _proven(see, views, LONG_SEQUENCES, LONG_FAR_SEQUENCES, batches)
-    except Exception:
+        views = _agreeing(see, _corners(_LONG_SEQUENCES, batches))
+        return views and _proven(see, views, _LONG_SEQUENCES, _LONG_FAR_SEQUENCES, batches)
+    except Exception:  # noqa: BLE001  A model's own words for a length that it does not take.
         return None
 
 
@@ -59,6 +59,7 @@ def _proven(see, views, sequences, far_sequences, batches):
 def _far(see, sequences, batch):
     """The first point that the model takes, and what was seen there."""
     for seq in sequences[:-1]:
+        # A model has words of its own for a length that it does not take.
         with contextlib.suppress(Exception):
             return (batch, seq), see((batch, seq))
     point = (batch, sequences[-1])
@@ -136,7 +137,7 @@ def _is_bilinear(points, row):
 
 def _is_power(points, row):
     """Whether values are a constant and one monomial up to second powers."""
-    for i, j in POWERS:
+    for i, j in _POWERS:
         at = [batch**i * seq**j for batch, seq in points]
         slope = (row[-1] - row[0]) / (at[-1] - at[0])
         if all(_is_near(row[0] + slope * (x - at[0]), v) for x, v in zip(at, row)):

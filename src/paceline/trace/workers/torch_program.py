@@ -22,7 +22,7 @@ def load_program(path):
         return torch.export.load(path)
     except FileNotFoundError:
         raise RequestError("no-file", "no file at `%s`" % path) from None
-    except Exception as error:
+    except Exception as error:  # Readers of zip, JSON and schemas each have errors of their own.
         message = "`%s` cannot be loaded as an exported program: %s" % (path, error)
         raise RequestError("no-program", message) from error
     finally:

@@ -101,7 +101,7 @@ class Subject:
         if hasattr(output, "loss") and isinstance(output.loss, torch.Tensor):
             return output.loss
         total = None
-        for logits in floating_tensors(output):
+        for logits in _floating_tensors(output):
             logits = logits.reshape(-1, logits.shape[-1])
             target = torch.empty((logits.shape[0],), dtype=torch.int64, device="meta")
             term = F.cross_entropy(logits, target)
@@ -125,7 +125,7 @@ class Subject:
         self.call(inputs)
 
 
-class UserSubject(Subject):
+class _UserSubject(Subject):
     """What a user's function returned: an object with a model, inputs, and perhaps its own step."""
 
     makes_tensors = True
@@ -159,7 +159,7 @@ class UserSubject(Subject):
         """The user's phases or step in training, as (name, repeats, place, run)."""
         phases = getattr(self._workload, "phases", None)
         if phases is not None and task == "train":
-            return [self._phase(*checked_phase(phase)) for phase in phases]
+            return [self._phase(*_checked_phase(phase)) for phase in phases]
         step = getattr(self._workload, "step", None)
         if step is not None and task == "train":
             return [self._phase("step", 1.0, step)]
@@ -177,7 +177,7 @@ class UserSubject(Subject):
         return name, float(repeats), runs_on, run
 
 
-def checked_phase(phase):
+def _checked_phase(phase):
     """A phase as a user wrote it.
 
     Raises:
@@ -271,9 +271,9 @@ def subject_of(made, request):
     if made is model:
         made = _WithModel(model)
     if hasattr(made, "inputs"):
-        return UserSubject(made, getattr(made, "kind", "features"), None)
+        return _UserSubject(made, getattr(made, "kind", "features"), None)
     guess = _guessed_subject(model, request)
-    return UserSubject(made, getattr(made, "kind", guess.kind), guess.shape)
+    return _UserSubject(made, getattr(made, "kind", guess.kind), guess.shape)
 
 
 class _WithModel:
@@ -370,7 +370,7 @@ def _user_subject(entry, request):
     with pretended():
         try:
             subject = subject_of(build(_user_function(entry, request)), request)
-        except Exception:
+        except Exception:  # A user's function; whatever it raised is raised again below.
             if not torch_models.mends_torchvision():
                 raise
             subject = subject_of(build(_user_function(entry, request)), request)
@@ -453,11 +453,11 @@ def build(function):
     try:
         with torch.device("meta"):
             made = _loose(function())
-    except Exception:
+    except Exception:  # noqa: BLE001  Code of a model's own raises anything where it reads meta.
         try:
             with _parameters_on_meta():
                 made = _loose(function())
-        except Exception as second:
+        except Exception as second:  # The first is about meta, of which the user knows nothing.
             raise second from None
     model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
     is_module = isinstance(model, torch.nn.Module)
@@ -504,7 +504,7 @@ def _copied(made, twins):
     try:
         with _SharedTensors():
             twin = copy.deepcopy(made, dict(twins))
-    except Exception:
+    except Exception:  # noqa: BLE001  What a user's object holds refuses a copy in its own way.
         twin = copy.copy(made)
     if twin.model is made.model:
         twin.model = copy.deepcopy(made.model, dict(twins))
@@ -551,7 +551,7 @@ def on_meta(value):
     return mapped(lambda tensor: tensor if tensor.is_meta else tensor.to("meta"), value)
 
 
-def floating_tensors(output):
+def _floating_tensors(output):
     """Differentiable tensors of a model's output, those of a dataclass-like one by ``logits``."""
     if hasattr(output, "logits") and not isinstance(output, tuple):
         output = output.logits

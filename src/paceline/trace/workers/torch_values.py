@@ -85,7 +85,7 @@ class Values:
             named["device"] = torch.device("cpu")
         try:
             made = func(*given, **named)
-        except Exception as error:
+        except Exception as error:  # A kernel may refuse in any way: then its result is not known.
             raise _Unknown from error
         return made.zero_() if name.startswith(_UNFILLED) else made
 

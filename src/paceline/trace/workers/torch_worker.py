@@ -33,7 +33,7 @@ def main():
         with open(request["output"], "w") as file:
             json.dump(answer, file, separators=(",", ":"))
         _send(channel, event="done", protocol=PROTOCOL)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  The edge: whatever is raised is sent to the parent.
         _send(channel, **_error_event(error))
 
 
@@ -82,7 +82,7 @@ def report_or_event(made, request):
         subject = of_users_code(subject_of(on_meta_twin(made), request))
         subject.is_fixed = bool(request.get("is_fixed"))
         return None, report(subject, request["task"], request.get("seq") or LENGTH)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  The edge, as in `main`.
         return _error_event(error), None
     finally:
         torch.backends.mha.set_fastpath_enabled(fastpath)
@@ -93,7 +93,7 @@ def report(subject, task, length=LENGTH):
     import torch
 
     with _no_padding():
-        passes = [trace_pass(subject, task, one, length) for one in subject.passes(task)]
+        passes = [_trace_pass(subject, task, one, length) for one in subject.passes(task)]
     if subject.choices is not None:
         subject.taken = ", ".join(filter(None, (subject.taken, *subject.choices.taken())))
     return {
@@ -119,7 +119,7 @@ def _no_padding():
     return whole_sequences()
 
 
-def trace_pass(subject, task, one, length):
+def _trace_pass(subject, task, one, length):
     """Trace one pass at several batches and lengths, or at one length where its ops depend on it.
 
     ``length`` is the one length that such a pass is traced at.
@@ -155,9 +155,10 @@ def _found(subject, see, length):
     error = None
     try:
         found, shortest = _at_points(subject, see, length, torch_points.BATCHES)
-    except Exception as caught:
+    except Exception as caught:  # noqa: BLE001  A user's step; raised below unless even batches pass.
         found, shortest, error = None, None, caught
     if found is None and subject.pretends:
+        # Where even batches fail too, the first error is the one that the user understands.
         with contextlib.suppress(Exception):
             found, shortest = _at_points(subject, see, length, torch_points.EVEN_BATCHES)
             subject.taken = ", ".join(filter(None, (subject.taken, _EVEN)))
@@ -189,7 +190,7 @@ def _recorded(subject, task, one, modules, batch, seq):
         subject.choices.start()
         try:
             return record(subject, task, one, modules, batch, seq)
-        except Exception:
+        except Exception:  # A user's code; raised again once no condition is left to reverse.
             if not subject.choices.reversed():
                 raise
 

@@ -29,7 +29,7 @@ def torchvision_detector(name, given, image_size, sizes, build):
     model = build(lambda: _library_model(name))
     focus = next((focus for start, focus in _FOCUS.items() if name.startswith(start)), None)
     network = _two_stage(model) if focus is None else _one_stage(model, focus)
-    height, width = picture_size(model.transform, image_size, sizes["picture"])
+    height, width = _picture_size(model.transform, image_size, sizes["picture"])
     height, width = given.get("height", height), given.get("width", width)
     boxes = given.get("boxes", sizes["boxes"])
     return DetectionSubject(network, height, width, boxes, said(network, boxes))
@@ -65,7 +65,7 @@ def _no_weights():
         weights.get_state_dict, torch.nn.Module.load_state_dict = kept
 
 
-def picture_size(transform, image_size, picture):
+def _picture_size(transform, image_size, picture):
     """Height and width of the batch that the library's own resizing makes of a picture."""
     if image_size:
         return image_size, image_size
