@@ -163,10 +163,9 @@ def block_costs(
         InvalidInputError: The graph cannot be split so many ways.
     """
     calibration = calibration or builtin_calibration()
-    sharing = _Sharing.of(group)
-    work = _rank_work(graph, configuration, recipe, sharing, (*points.batch,), (*points.seq,))
+    work = _rank_work(graph, configuration, recipe, _Sharing.of(group), _PointsKey.of(points))
     names, memory = work.names, work.memory
-    ops = _op_times(work.lowered, work.program, work.block, device, points, calibration, framework)
+    ops = _op_times(work, device, calibration, framework)
     calls = _shared_s(work.split, work.experts, names, configuration, points, group)
     times = _block_times(ops, len(names), calls, configuration, points, group)
     return BlockCosts(
@@ -208,11 +207,38 @@ class _Sharing:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _PointsKey:
+    """`Points` that are equal where their numbers are."""
+
+    batch: tuple[float, ...]
+    seq: tuple[float, ...]
+    release_year: tuple[float, ...] | None
+
+    @classmethod
+    def of(cls, points: Points) -> _PointsKey:
+        year = points.release_year
+        return cls(
+            (*points.batch.tolist(),),
+            (*points.seq.tolist(),),
+            None if year is None else (*year.tolist(),),
+        )
+
+    def points(self) -> Points:
+        year = self.release_year
+        return Points(
+            batch=np.array(self.batch),
+            seq=np.array(self.seq),
+            release_year=None if year is None else np.array(year),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _RankWork:
     """What a rank runs and keeps, which is the same on every device.
 
     Attributes:
+        points: Microbatch sizes.
         experts: The model without the experts of other ranks.
         split: Of that, what one tensor rank has.
         names: Module path of each block.
@@ -223,6 +249,7 @@ class _RankWork:
         boundary_bytes: What a block needs of those before, (num_points, num_blocks).
     """
 
+    points: Points
     experts: ExpertSplit
     split: TensorSplit
     names: tuple[str, ...]
@@ -235,20 +262,20 @@ class _RankWork:
 
 @lru_cache(maxsize=64)
 def _rank_work(
-    graph: Graph, configuration: Configuration, recipe: Recipe, sharing: _Sharing,
-    batch: tuple[float, ...], seq: tuple[float, ...],
-) -> _RankWork:  # fmt: skip
+    graph: Graph, configuration: Configuration, recipe: Recipe, sharing: _Sharing, key: _PointsKey
+) -> _RankWork:
     """Split and lower a training step; the last few are kept, as machines of many kinds share them.
 
     Graphs are equal if they are the same object.
     """
-    points = Points(batch=np.array(batch), seq=np.array(seq))
+    points = key.points()
     experts = split_experts(split_sequence(graph, sharing.context_degree), sharing.expert_degree)
     split = split_graph(experts.graph, sharing.degree, sequence_parallel=sharing.sequence_parallel)
     program, names = rank_program(split.graph, configuration, recipe), block_names(graph)
     block = blocks_of_ops(program.modules, program.ops.module, names)
     unfused = rank_program(split.graph, replace(configuration, compiler="eager"), recipe)
     return _RankWork(
+        points=points,
         experts=experts,
         split=split,
         names=names,
@@ -283,10 +310,12 @@ class _OpTimes:
     update_bytes_per_s: float
 
 
+@lru_cache(maxsize=64)
 def _op_times(
-    lowered: LoweredPass, program: Program, block: IntArray, device: DeviceTable, points: Points,
-    calibration: Calibration, framework: str,
-) -> _OpTimes:  # fmt: skip
+    work: _RankWork, device: DeviceTable, calibration: Calibration, framework: str
+) -> _OpTimes:
+    """Times on a device; the last few are kept, as machines with other links share them."""
+    lowered, program, points = work.lowered, work.program, work.points
     shapes = evaluate_shapes(lowered.costs, points)
     dispatched = dispatch_s(lowered, framework, device, calibration)[0].astype(np.float64)
     is_update = program.ops.phase == Phase.OPTIMIZER
@@ -296,7 +325,7 @@ def _op_times(
     update_s = float(device_s[0, is_update].sum())
     return _OpTimes(
         program=program,
-        block=block,
+        block=work.block,
         device_s=device_s,
         host_s=dispatched + listing_s(lowered, shapes.dims),
         waits=waits_of(lowered),

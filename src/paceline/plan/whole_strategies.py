@@ -93,10 +93,13 @@ def search_whole(
     if not (question.is_training and is_large) or "strategy" in question.goal.pins:
         return None
     rows: list[PlacedStrategy] = []
+    tables: dict[str, DeviceTable] = {}
     for members in _shortlist(ground, candidates, evaluation):
         cell = reference_cell(ground, members[0], _HALF_PRECISIONS)
         if cell is not None:
-            rows += _searched(ground, members, cell, node_counts)
+            device = ground.places[members[0]].device
+            table = tables.setdefault(device.name, DeviceTable.from_devices([device]))
+            rows += _searched(ground, members, cell, node_counts, table)
     return as_candidates(rows, ground) if rows else None
 
 
@@ -200,11 +203,12 @@ def reference_cell(ground: Ground, place: int, precisions: Sequence[str]) -> tup
 
 
 def _searched(
-    ground: Ground, members: Sequence[int], cell: tuple[int, int], node_counts: Sequence[int]
-) -> list[PlacedStrategy]:
+    ground: Ground, members: Sequence[int], cell: tuple[int, int], node_counts: Sequence[int],
+    device: DeviceTable,
+) -> list[PlacedStrategy]:  # fmt: skip
     """The best strategies of one kind of machine, for each number of them, in all its places."""
     first, question, table = members[0], ground.question, ground.table
-    space = _space(ground, first, cell[0])
+    space = _space(ground, first, cell[0], device)
     rows = []
     for num_nodes in node_counts:
         num_devices = int(num_nodes * table.devices_per_node[first])
@@ -221,7 +225,7 @@ def _searched(
     return rows
 
 
-def _space(ground: Ground, index: int, configuration: int) -> SearchSpace:
+def _space(ground: Ground, index: int, configuration: int, device: DeviceTable) -> SearchSpace:
     question, table, place = ground.question, ground.table, ground.places[index]
     how = ground.forecast.configurations[configuration]
     bandwidth = place.device.memory_bytes_per_s
@@ -229,7 +233,7 @@ def _space(ground: Ground, index: int, configuration: int) -> SearchSpace:
     return prepare_search(
         question.workload.passes[0].graph,
         how,
-        DeviceTable.from_devices([place.device]),
+        device,
         Fabric(
             devices_per_node=int(table.devices_per_node[index]),
             device_link=LinkTable.from_links([place.links.device]),
