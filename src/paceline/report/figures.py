@@ -18,6 +18,8 @@ ABSENT = "–"
 MEMORY_BOUND = "the bound that holds in nine of ten cases"
 _MILLION = 1e6
 _HALF_A_CENT = 0.005
+#: From which figure on the next scale is shown, what it divides by, and how it is written.
+_SCALES = ((_MILLION, _MILLION, " M"), (1e4, 1e3, " k"), (-math.inf, 1.0, ""))
 
 
 def duration_range(seconds: Interval) -> str:
@@ -53,8 +55,11 @@ def number_range(figure: Interval) -> str:
 
     >>> number_range(Interval(low=2310.0, mid=2512.0, high=2720.0))
     '2,512 (2,310–2,720)'
+    >>> number_range(Interval(low=127_298.0, mid=174_990.0, high=240_550.0))
+    '175 k (127–241)'
     """
-    return f"{format_significant(figure.mid)}{_bounds(figure)}"
+    scale, unit = next((s, u) for least, s, u in _SCALES if figure.mid >= least)
+    return f"{format_significant(figure.mid / scale)}{unit}{_bounds(figure, scale)}"
 
 
 def memory_bound_bytes(used: Interval) -> float:

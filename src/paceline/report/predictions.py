@@ -7,7 +7,7 @@ from itertools import groupby
 
 from paceline.plan.grid import GridCell, PredictionGrid
 from paceline.report.figures import ABSENT, duration_range, memory_share, number_range
-from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.report.tables import Column, Table, markdown_table, table_width, text_table
 from paceline.report.texts import labelled
 from paceline.units import format_count, format_significant
 
@@ -85,7 +85,10 @@ def ranking_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
 
 
 def count_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
-    """Throughput by batch (down) and number of devices (across); OOM where it does not fit."""
+    """Throughput by batch (down) and number of devices (across); OOM where it does not fit.
+
+    Each with its interval, and beside it the efficiency against so many single devices.
+    """
     counts = sorted({cell.num_devices for cell in cells})
     batches = sorted({cell.batch_per_device for cell in cells})
     by_place = {(cell.batch_per_device, cell.num_devices): cell for cell in cells}
@@ -156,8 +159,25 @@ def _by_device(grid: PredictionGrid) -> list[list[GridCell]]:
 
 
 def _device_text(grid: PredictionGrid, cells: list[GridCell], width: int) -> str:
-    table = text_table(_device_table(grid, cells), width=width)
-    return "\n".join((_device_title(cells), table, *_reasons(cells)))
+    unit = grid.sample_unit
+    tables = (
+        [count_table(part, unit) for part in _side_by_side(cells, unit, width)]
+        if _has_counts(cells)
+        else [batch_table(cells, unit)]
+    )
+    shown = "\n\n".join(text_table(table, width=width) for table in tables)
+    return "\n".join((_device_title(cells), shown, *_reasons(cells)))
+
+
+def _side_by_side(cells: Sequence[GridCell], sample_unit: str, width: int) -> list[list[GridCell]]:
+    """Cells of as many device counts as stand beside each other in ``width`` characters."""
+    parts: list[list[GridCell]] = []
+    for count in sorted({cell.num_devices for cell in cells}):
+        column = [cell for cell in cells if cell.num_devices == count]
+        wider = [*parts[-1], *column] if parts else column
+        is_too_wide = table_width(count_table(wider, sample_unit)) > width
+        parts = [*parts, column] if is_too_wide or not parts else [*parts[:-1], wider]
+    return parts
 
 
 def _device_title(cells: Sequence[GridCell]) -> str:
@@ -166,9 +186,12 @@ def _device_title(cells: Sequence[GridCell]) -> str:
 
 
 def _device_table(grid: PredictionGrid, cells: Sequence[GridCell]) -> Table:
-    if len({cell.num_devices for cell in cells}) > 1:
-        return count_table(cells, grid.sample_unit)
-    return batch_table(cells, grid.sample_unit)
+    table = count_table if _has_counts(cells) else batch_table
+    return table(cells, grid.sample_unit)
+
+
+def _has_counts(cells: Sequence[GridCell]) -> bool:
+    return any(cell.num_devices != cells[0].num_devices for cell in cells)
 
 
 def _reasons(cells: Sequence[GridCell]) -> list[str]:
@@ -220,10 +243,8 @@ def _count_cell(cell: GridCell | None) -> str:
     if cell.samples_per_s is None:
         return _STATUS_WORDS[cell.status]
     efficiency = cell.efficiency_frac
-    share = (
-        f" ({100 * efficiency:.0f} %)" if efficiency is not None and cell.num_devices > 1 else ""
-    )
-    return f"{format_significant(cell.samples_per_s.mid)}{share}"
+    share = f" {100 * efficiency:.0f} %" if efficiency is not None and cell.num_devices > 1 else ""
+    return f"{number_range(cell.samples_per_s)}{share}"
 
 
 def _rate(cell: GridCell) -> str:

@@ -88,6 +88,11 @@ def markdown_table(table: Table) -> str:
     return "\n".join((header, rule, *(_markdown_row(row) for row in table.rows)))
 
 
+def table_width(table: Table) -> int:
+    """Terminal cells that the table takes where nothing is cut and no column goes."""
+    return _total_width(_widths(table))
+
+
 def display_width(text: str) -> int:
     """Terminal cells that ``text`` takes: wide characters count two, combining ones none."""
     if text.isascii():
