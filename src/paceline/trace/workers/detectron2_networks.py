@@ -11,6 +11,7 @@ import re
 import torch.nn.functional as F
 import torch_models
 from torch import nn
+from torch_building import build
 from torch_detection import (
     BoxHead,
     Choices,
@@ -23,7 +24,7 @@ from torch_detection import (
     StatedProposals,
     TwoStage,
 )
-from torch_subjects import RequestError, build
+from torch_subjects import RequestError
 from torch_vision import check_settings, parsed, stated_sizes
 from torchvision_detectors import said
 

@@ -4,22 +4,19 @@ Standard library and torch (and the model library that the entry names) only.
 """
 
 import contextlib
-import copy
 import importlib
 import inspect
 import json
 import os
 import sys
-import types
 
 import torch
 import torch.nn.functional as F
 import torch_models
-from torch.overrides import TorchFunctionMode
+from torch_building import as_workload, build, optimizers_of
 from torch_choices import Choices
 from torch_guesses import guessed
 from torch_pretence import pretended
-from torch_recorder import optimizer_name
 from torch_structures import completed, fitting, mapped, tensors_in, total_loss
 
 #: Modules beside this one, by the beginning of an entry.
@@ -139,7 +136,7 @@ class _UserSubject(Subject):
         if isinstance(given, str):
             self.optimizer = given
         originals, self._twins = getattr(workload, "originals", ((), {}))
-        self.optimizers = (*_optimizers(workload), *originals)
+        self.optimizers = (*optimizers_of(workload), *originals)
 
     def inputs(self, batch, seq):
         """What the user's function makes, on meta; the model's own without such a function."""
@@ -261,7 +258,7 @@ def subject_of(made, request):
         from torch_program import ProgramSubject
 
         return ProgramSubject(made)
-    made = _loose(made)
+    made = as_workload(made)
     model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
     if not isinstance(model, torch.nn.Module):
         kind = type(made).__name__
@@ -430,120 +427,6 @@ class _Steps(Subject):
         """Uninitialised vectors, in the order of the model's first layer."""
         order = (seq, batch) if self._steps_first else (batch, seq)
         return torch.empty((*order, *self._vector), device="meta")
-
-
-def _loose(made):
-    """A tuple or a dictionary that holds a model, as a workload."""
-    if isinstance(made, dict) and "model" in made:
-        return types.SimpleNamespace(**made)
-    if isinstance(made, (list, tuple)):
-        models = [one for one in made if isinstance(one, torch.nn.Module)]
-        optimizers = [one for one in made if isinstance(one, torch.optim.Optimizer)]
-        names = [optimizer_name(one) for one in optimizers]
-        if models:
-            return types.SimpleNamespace(model=models[0], optimizer=names[0] if names else None)
-    return made
-
-
-def build(function):
-    """Call ``function`` on meta; else with each parameter moved to meta as it is registered.
-
-    The second way serves models that read small tensors back while they are built.
-    """
-    try:
-        with torch.device("meta"):
-            made = _loose(function())
-    except Exception:  # noqa: BLE001  Code of a model's own raises anything where it reads meta.
-        try:
-            with _parameters_on_meta():
-                made = _loose(function())
-        except Exception as second:  # The first is about meta, of which the user knows nothing.
-            raise second from None
-    model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
-    is_module = isinstance(model, torch.nn.Module)
-    if is_module and not all(t.is_meta for t in _tensors_of(model)):
-        return on_meta_twin(made)
-    return made
-
-
-def _tensors_of(model):
-    return list(model.parameters()) + list(model.buffers())
-
-
-def on_meta_twin(made):
-    """A copy of a model, or of an object that holds one, with its parameters on meta.
-
-    Code of the object that closes over the original still calls the original's optimizers: they
-    and the twin of each parameter stand in the copy's ``originals``.
-    """
-    model = made if isinstance(made, torch.nn.Module) else getattr(made, "model", None)
-    if not isinstance(model, torch.nn.Module):
-        return made
-    twins = _twins(model)
-    if made is model:
-        return copy.deepcopy(model, dict(twins))
-    twin = _copied(made, twins)
-    with contextlib.suppress(AttributeError):
-        object.__setattr__(twin, "originals", (_optimizers(made), twins))
-    return twin
-
-
-def _twins(model):
-    """Meta tensors in the place of parameters and buffers, by the identity of the original."""
-    twins = {}
-    for parameter in model.parameters():
-        on_meta = parameter.detach().to("meta")
-        twins[id(parameter)] = torch.nn.Parameter(on_meta, parameter.requires_grad)
-    for buffer in model.buffers():
-        twins[id(buffer)] = buffer.detach().to("meta")
-    return twins
-
-
-def _copied(made, twins):
-    """A copy with twins throughout; only its model's where it holds what cannot be copied."""
-    try:
-        with _SharedTensors():
-            twin = copy.deepcopy(made, dict(twins))
-    except Exception:  # noqa: BLE001  What a user's object holds refuses a copy in its own way.
-        twin = copy.copy(made)
-    if twin.model is made.model:
-        twin.model = copy.deepcopy(made.model, dict(twins))
-    return twin
-
-
-class _SharedTensors(TorchFunctionMode):
-    """Inside, a copy of anything shares its tensors: data of a workload is not doubled."""
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.__deepcopy__:
-            return args[0]
-        return func(*args, **(kwargs or {}))
-
-
-def _optimizers(workload):
-    """The optimizers of PyTorch that a workload holds."""
-    given = getattr(workload, "optimizer", None)
-    many = getattr(workload, "optimizers", None) or ()
-    found = list(many.values()) if isinstance(many, dict) else list(many)
-    return found if given is None or isinstance(given, str) else [*found, given]
-
-
-@contextlib.contextmanager
-def _parameters_on_meta():
-    register = torch.nn.Module.register_parameter
-
-    def moved(self, name, parameter):
-        register(self, name, parameter)
-        if type(parameter) is torch.nn.Parameter and not parameter.is_meta:
-            self._parameters[name] = torch.nn.Parameter(
-                parameter.detach().to("meta"), parameter.requires_grad
-            )
-
-    torch.nn.Module.register_parameter = moved
-    try:
-        yield
-    finally:
-        torch.nn.Module.register_parameter = register
 
 
 def on_meta(value):

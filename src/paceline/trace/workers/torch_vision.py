@@ -10,7 +10,8 @@ import os
 import torch
 import torch.nn.functional as F
 import torch_models
-from torch_subjects import RequestError, Subject, build
+from torch_building import build
+from torch_subjects import RequestError, Subject
 
 #: Weight of the auxiliary head, and the pixels that count for nothing.
 #: Source: pytorch/vision, references/segmentation/train.py, `criterion`.

@@ -74,7 +74,8 @@ def serve(request, progress):
 def report_or_event(made, request):
     """(error event, None) or (None, report) of a model object of this process."""
     import torch
-    from torch_subjects import of_users_code, on_meta_twin, subject_of
+    from torch_building import on_meta_twin
+    from torch_subjects import of_users_code, subject_of
 
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -199,7 +200,8 @@ def record(subject, task, one, modules, batch, seq):
     """One traced execution."""
     import torch
     from torch_pretence import pretended
-    from torch_recorder import Canonical, ModuleTracker, Recorder
+    from torch_recorder import ModuleTracker, Recorder
+    from torch_stand_ins import Canonical
     from torch_values import Values
     from torch_waits import full_masks
 
