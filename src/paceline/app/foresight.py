@@ -31,7 +31,7 @@ from paceline.trace import Configuration, LoweredPass, Phase, Workload, lower
 Talk = Callable[[str], None]
 
 #: What the engines' optimizers are called where models are traced: their SGD has momentum.
-_TRACED_OPTIMIZERS = {"sgd": "sgd-momentum"}
+_TRACED_OPTIMIZERS = {"sgd": "sgd-momentum", "sgd-plain": "sgd"}
 #: Outcomes of cells that no prediction is set beside: their models may not even build.
 _NOT_RUN = frozenset({"failed", "skipped"})
 #: Share of its cores below which a step was slowed by others, and teaches nothing.

@@ -48,7 +48,7 @@ def build_record(
         sweep=sweep,
         reason=result.reason,
         **surroundings(result.answer, stack, place, settings),
-        **_asked(cell),
+        **_asked(cell, result.answer),
         **_timed(cell, result.answer, samples_s),
         **_sensed(cell, result, place, settings, samples_s),
     )
@@ -77,8 +77,8 @@ def surroundings(
     }
 
 
-def _asked(cell: Cell) -> dict[str, Any]:
-    """Fields that repeat what was to be measured."""
+def _asked(cell: Cell, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that repeat what was to be measured, with the optimizer that a workload states."""
     return {
         "cell": cell.key,
         "workload": cell.workload,
@@ -89,7 +89,7 @@ def _asked(cell: Cell) -> dict[str, Any]:
         "precision": cell.precision,
         "compiler": cell.compiler,
         "channels_last": cell.channels_last,
-        "optimizer": cell.optimizer if cell.mode == "step" else None,
+        "optimizer": answer.get("optimizer", cell.optimizer) if cell.mode == "step" else None,
         "batch_per_device": cell.batch_per_device,
         "image_size": cell.image_size,
     }

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,17 @@ def test_the_search_ends_at_a_failure_that_is_not_memory():
         return build_record(wanted, STACK, result, PLACE, SETTINGS)
 
     assert [r.outcome for r in search_largest(cell, attempt)] == ["timeout"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "told", "recorded"),
+    [("step", {"optimizer": "adamw"}, "adamw"), ("step", {}, "sgd"), ("forward", {}, None)],
+)
+def test_a_record_names_the_optimizer_that_ran(mode, told, recorded):
+    (cell,) = cells_of("good", batches=(1,))
+    result = WorkerResult(ending="ok", answer={"samples_s": [1.0], **told})
+    record = build_record(replace(cell, mode=mode), STACK, result, PLACE, SETTINGS)
+    assert record.optimizer == recorded
 
 
 def test_cells_are_unique_ordered_and_have_distinct_keys():

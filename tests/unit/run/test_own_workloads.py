@@ -50,6 +50,20 @@ class Own(Returns):
         self.optimizer.zero_grad()
         return loss
 
+class Named(WithLoss):
+    optimizer = "adamw"
+
+class Unknown(WithLoss):
+    optimizer = "lion"
+
+class Plain(WithLoss):
+    optimizer = "sgd"
+
+class Given(WithLoss):
+    def __init__(self):
+        super().__init__()
+        self.optimizer = torch.optim.RMSprop(self.model.parameters(), lr=0.5)
+
 class Phased(Base):
     def __init__(self):
         super().__init__()
@@ -114,6 +128,34 @@ def test_a_step_with_its_own_optimizer_is_left_to_itself(engine: ModuleType) -> 
     assert not made.model.weight.equal(before)
     with pytest.raises(engine.RequestError, match="its own optimizer"):
         made.step_function("forward-backward")()
+
+
+@pytest.mark.parametrize(
+    ("name", "ran"),
+    [
+        ("WithLoss", "sgd"), ("Named", "adamw"), ("Plain", "sgd-plain"), ("Given", "rmsprop"),
+        ("Own", "sgd-plain"),
+    ],
+)  # fmt: skip
+def test_the_optimizer_that_a_workload_states_is_the_one_that_steps(
+    engine: ModuleType, name: str, ran: str
+) -> None:
+    made = subject(engine, name)
+    assert engine.optimizer_name(made.optimizer) == ran
+    made.step_function("step")()
+    assert (len(made.optimizer.state) > 0) == (ran != "sgd-plain"), "its state is there or is none"
+
+
+def test_an_optimizer_that_no_step_calls_changes_nothing(engine: ModuleType) -> None:
+    made = subject(engine, "Given")
+    before = made.model.weight.detach().clone()
+    made.step_function("step")()
+    assert made.model.weight.equal(before)
+
+
+def test_an_optimizer_that_pytorch_has_not_is_refused(engine: ModuleType) -> None:
+    with pytest.raises(engine.RequestError, match="`lion`"):
+        subject(engine, "Unknown")
 
 
 def test_phases_run_as_often_as_they_say(engine: ModuleType) -> None:

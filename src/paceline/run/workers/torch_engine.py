@@ -71,6 +71,7 @@ def measure(torch, request, progress):
     timing = time_steps(step, ranks.synchronize, request["timing"], progress, ranks.agree)
     answer = dict(describe(torch), **timing)
     answer["compile_s"] = compile_s
+    answer["optimizer"] = optimizer_name(subject.optimizer)
     answer["num_parameters"] = sum(p.numel() for p in subject.model.parameters())
     answer["allocated_bytes"] = torch.cuda.max_memory_allocated() if ranks.is_cuda else None
     answer["reserved_bytes"] = torch.cuda.max_memory_reserved() if ranks.is_cuda else None
@@ -301,7 +302,7 @@ def _own_subject(torch, workload, request, ranks):
         _as_run(torch, model, request, ranks),
         getattr(workload, "kind", "features"),
         mapped(lambda tensor: tensor.to(ranks.device), workload.inputs(*sizes)),
-        make_optimizer(torch, model, request),
+        _own_optimizer(torch, workload, model) or make_optimizer(torch, model, request),
         request["precision"],
         ranks.is_cuda,
     )
@@ -377,6 +378,39 @@ def make_optimizer(torch, model, request):
         "adamw": lambda p: torch.optim.AdamW(p, lr=0.0),
     }
     return kinds[request.get("optimizer") or "sgd"](model.parameters())
+
+
+def optimizer_name(optimizer):
+    """An optimizer by its class; ``sgd`` has momentum, as that of a request, else ``sgd-plain``."""
+    name = type(optimizer).__name__.lower()
+    has_momentum = any(group.get("momentum") for group in optimizer.param_groups)
+    return name if name != "sgd" or has_momentum else "sgd-plain"
+
+
+def _own_optimizer(torch, workload, model):
+    """The optimizer that a workload states, at the learning rate that changes nothing.
+
+    One that the workload's own step calls is left as it is. None where nothing is stated.
+    """
+    given = getattr(workload, "optimizer", None)
+    if isinstance(given, str):
+        return _named_optimizer(torch, given, model)
+    has_step = callable(getattr(workload, "step", None)) or getattr(workload, "phases", None)
+    if given is not None and not has_step:
+        for group in given.param_groups:
+            group["lr"] = 0.0
+    return given
+
+
+def _named_optimizer(torch, name, model):
+    """One of PyTorch's, named as where models are traced: ``sgd`` has no momentum there."""
+    if name == "sgd-momentum":
+        return torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    kinds = {kind.lower(): made for kind, made in vars(torch.optim).items() if kind[0].isupper()}
+    if name not in kinds or name in ("optimizer", "lbfgs"):
+        message = "its optimizer `%s` is none of PyTorch's: state it as an object" % name
+        raise RequestError("unsupported", message)
+    return kinds[name](model.parameters(), lr=0.0)
 
 
 def profile(torch, step, ranks, path):
