@@ -1,7 +1,7 @@
 """Names that model libraries give their models, for `paceline score` to know without a framework.
 
 Usage: python tools/score_library_names.py
-Writes src/paceline/app/scoring/data/library_names.csv from the timm and torchvision installed here:
+Writes src/paceline/trace/data/library_names.csv from the timm and torchvision installed here:
 one line per name, older names of timm included.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-OUT = ROOT / "src/paceline/app/scoring/data/library_names.csv"
+OUT = ROOT / "src/paceline/trace/data/library_names.csv"
 WORKERS = ROOT / "src/paceline/trace/workers"
 
 

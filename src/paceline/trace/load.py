@@ -16,6 +16,7 @@ from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.trace.build import build_graph
 from paceline.trace.graph import Graph, Owner, monomials
 from paceline.trace.in_process import report_of_object
+from paceline.trace.names import entry_of, name_key
 from paceline.trace.optimizer import find_optimizer, with_resident_states
 from paceline.trace.polynomial import GrowthError
 from paceline.trace.raw import parse_pass
@@ -51,7 +52,8 @@ def load_workload(
     """The workload that ``entry`` names.
 
     Args:
-        entry: A zoo name, ``torchvision:NAME``, ``transformer:layers=…,hidden=…``,
+        entry: A name however it is spelled (``qwen3-8b``, ``meta-llama/Llama-3.1-8B``), or: a zoo
+            name, ``torchvision:NAME``, ``transformer:layers=…,hidden=…``,
             ``timm:NAME``, ``hf:NAME`` (a class, a type, a known size or a config.json),
             ``published:NAME``, ``package.module:function``, the path of a workload file or of an
             exported program (``.pt2``), or an ``nn.Module``, an ``ExportedProgram`` or an object
@@ -70,9 +72,15 @@ def load_workload(
     """
     _check_sizes(seq, image_size)
     if not isinstance(entry, str):
-        workload = trace_object(
+        workload = _trace_object(
             entry, task=task, seq=seq, image_size=image_size, optimizer=optimizer
         )
+    elif (meant := entry_of(entry)) != entry:
+        named = load_workload(
+            meant, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
+            on_progress=on_progress,
+        )  # fmt: skip
+        return _meant(entry, named)
     elif _is_in_zoo(entry, optimizer) and image_size is None:
         workload = read_workload(_zoo_file(entry, task))
     elif entry.endswith(".npz"):
@@ -96,8 +104,7 @@ def trace_workload(
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Workload:
     """Trace ``entry`` in a worker, also if the zoo has it. Arguments as of `load_workload`."""
-    if entry not in zoo_facts() and ":" not in entry and not entry.endswith(".pt2"):
-        raise UnknownNameError.from_name("model", entry, zoo_facts(), command="paceline models")
+    entry = entry_of(entry)
     facts = zoo_facts().get(entry)
     chosen = find_optimizer(optimizer or (facts.optimizer if facts else _DEFAULT_OPTIMIZER)).name
     asked = facts.entry if facts else entry
@@ -119,7 +126,7 @@ def _grown(
         return workload_of(report_of({"is_fixed": True}))
 
 
-def trace_object(
+def _trace_object(
     model: object,
     *,
     task: Task = "train",
@@ -242,6 +249,14 @@ def _zoo_file(name: str, task: Task) -> Path:
             f"the zoo has no `{task}` graph of `{name}`", hint="choose another task or model"
         )
     return path
+
+
+def _meant(typed: str, workload: Workload) -> Workload:
+    """The workload with what was typed before its title, where the two are not one name."""
+    is_same = name_key(typed) == name_key(workload.name.rpartition(":")[2])
+    if is_same:
+        return workload
+    return replace(workload, title=f"{typed} (as {workload.title})")
 
 
 def _check_sizes(seq: int | None, image_size: int | None) -> None:

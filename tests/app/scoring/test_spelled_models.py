@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.app.scoring.libraries import library_entry
 from paceline.app.scoring.models import UnresolvedRowError, resolve_model
 from paceline.app.scoring.rows import parse_row
 from paceline.app.scoring.tables import read_table
+from paceline.shipped import shipped_rows
+from paceline.trace.names import library_entry
 
 SURVEY = tuple(
     csv.DictReader(
@@ -36,7 +37,7 @@ def test_a_spelling_means_its_model_and_no_other(line):
 
 
 def test_a_librarys_own_names_mean_themselves():
-    for row in read_table("library_names.csv"):
+    for row in shipped_rows("trace", "library_names.csv"):
         found = library_entry(row["name"])
         assert found is not None
         assert found.partition(":")[2] == row["name"]
@@ -54,5 +55,6 @@ def test_targets_of_mlperf_and_decorations_of_hubs_are_no_part_of_a_name():
 
 
 def test_every_line_of_the_tables_of_names_has_its_cells():
-    for table in ("hub_names.csv", "refused_models.csv", "precision_words.csv"):
+    for table in ("refused_models.csv", "precision_words.csv"):
         assert all(None not in row and row["pattern"] for row in read_table(table)), table
+    assert all(None not in row and row["pattern"] for row in shipped_rows("trace", "hub_names.csv"))

@@ -96,3 +96,39 @@ def test_a_name_that_is_none_has_neighbours(entry, near):
 def test_a_model_type_that_is_none_has_neighbours(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "lama"}))
     assert "`llama`" in error_of(f"hf:{tmp_path}").hint
+
+
+#: Published counts that a release rounds, or that hold what its library leaves out of the model.
+NEARLY = {
+    "glm-4.5": (358_337_791_296, "with the layer that predicts the token after next"),
+    "rt-detr-r50": (42_862_860, "PekingU/rtdetr_r50vd"),
+    "llama-3.2-90b-vision": (88.6e9, "meta-llama/Llama-3.2-90B-Vision, model card"),
+    "command-r7b": (8.03e9, "CohereLabs/c4ai-command-r7b-12-2024"),
+    "nemotron-4-340b": (341e9, "arXiv:2406.11704, table 1: 331.6 B and 9.4 B of embeddings"),
+    "llava-1.5-13b": (13.35e9, "llava-hf/llava-1.5-13b-hf"),
+    "esm2-35m": (33.5e6, "facebook/esm2_t12_35M_UR50D"),
+    "esm2-150m": (148.1e6, "facebook/esm2_t30_150M_UR50D"),
+    "esm2-3b": (2.84e9, "facebook/esm2_t36_3B_UR50D"),
+    "esm2-15b": (15.1e9, "facebook/esm2_t48_15B_UR50D"),
+    "sam-vit-base": (93_735_472, "facebook/sam-vit-base"),
+    "sam-vit-large": (312_342_832, "facebook/sam-vit-large"),
+    "siglip2-large-256": (881.5e6, "google/siglip2-large-patch16-256"),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n.startswith("sam") else pytest.mark.slow) for n in NEARLY],
+)
+def test_a_known_name_has_nearly_the_published_parameters(name):
+    model = hf_subject(name, {}).model
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(NEARLY[name][0], rel=0.02)
+
+
+@pytest.mark.slow
+def test_qwen3_next_has_its_release_less_the_layer_that_predicts_the_token_after_next():
+    """That layer has attention and experts as the fourth, and joins two states into one."""
+    model = hf_subject("qwen3-next-80b-a3b", {}).model
+    layer = sum(p.numel() for p in model.model.layers[3].parameters())
+    total = sum(p.numel() for p in model.parameters()) + layer + 2 * 2048**2 + 3 * 2048
+    assert total == 81_324_862_720

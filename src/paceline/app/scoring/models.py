@@ -7,20 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
-from paceline.app.scoring.libraries import hub_entry, library_entry, zoo_entry
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.tables import read_table
+from paceline.trace.names import hub_row, library_entry, plainer, without_owner, zoo_entry
 
-#: ``owner/name``, as hubs write it, or the module that holds the model.
-_OWNER = re.compile(
-    r"^(?:[\w.-]+/|(?:torchvision|(?:tf\.)?keras)(?:\.(?:models|applications))?[.:])"
-)
-#: Endings that name another training of the same architecture or another file format.
-_SAME_SIZES = re.compile(
-    r"[-_ ](instruct|chat|it|base|hf|thinking|reasoning|uncased|cased|fp8|fp8-dynamic|bf16|fp16|"
-    r"awq|gptq|bnb-4bit|int4|int8|w4a16|w8a8|quantized\.w\d+a\d+|nvfp4|gguf|v\d(\.\d)?|\d{4}|"
-    r"preview|sft|dpo|finetuned|zero|0324|0528)$"
-)
 #: Targets of accuracy and scenarios of MLPerf Inference.
 _MLPERF = re.compile(r"-(99(\.9)?|interactive|offline|server)+$")
 #: Data sets and jobs after a name, which say nothing of its sizes; those of small pictures do.
@@ -138,7 +128,7 @@ def _spellings(name: str) -> Iterator[str]:
     >>> list(_spellings("torchvision.models.alexnet"))
     ['torchvision.models.alexnet', 'alexnet']
     """
-    plain = _OWNER.sub("", name.strip())
+    plain = without_owner(name)
     bare = _TRAININGS.sub("", _DATA.sub("", _MLPERF.sub("", plain)))
     spaced = (re.sub(r"[\s_]+", "-", one) for one in (plain, bare))
     yield from dict.fromkeys((name.strip(), plain, bare, *spaced))
@@ -173,13 +163,13 @@ def _library_case(entry: str) -> str:
 
 
 def _zoo_model(name: str) -> PublishedModel | None:
-    return _as_entry(zoo_entry(_OWNER.sub("", _DATA.sub("", name.strip()))))
+    return _as_entry(zoo_entry(without_owner(_DATA.sub("", name.strip()))))
 
 
 def _image_model(name: str) -> PublishedModel | None:
     """A model of timm or torchvision; what stands before a slash may be part of its name."""
     whole = name.strip()
-    written = (whole, _OWNER.sub("", whole), _DATA.sub("", _OWNER.sub("", whole)))
+    written = (whole, without_owner(whole), _DATA.sub("", without_owner(whole)))
     entry = next(filter(None, map(library_entry, written)), None)
     return _as_entry(entry) or _timm_model(name)
 
@@ -199,57 +189,16 @@ def _is_meant(known: dict[str, str], row: Row) -> bool:
     )
 
 
-@lru_cache(maxsize=8192)
 def _hub_model(name: str) -> PublishedModel | None:
     """A repository of a hub by its sizes: of the name as written, then with less decoration."""
-    known = (
-        found
-        for plain in _plainer(name)
-        for found in (_language_models().get(plain), _as_entry(hub_entry(plain)), _another(plain))
-        if found
+    found = next(
+        filter(None, map(hub_row, plainer(_DATA.sub("", _MLPERF.sub("", name.strip()))))), None
     )
-    return next(known, None)
+    return PublishedModel(entry=found["entry"], seq=_whole(found["seq"])) if found else None
 
 
 def _as_entry(entry: str | None) -> PublishedModel | None:
     return PublishedModel(entry=entry) if entry else None
-
-
-def _another(plain: str) -> PublishedModel | None:
-    """What has the sizes of another model, or is another spelling of its name."""
-    for known in read_table("hub_names.csv"):
-        if match := _pattern(known["pattern"]).fullmatch(plain):
-            return PublishedModel(entry=match.expand(known["entry"]), seq=_whole(known["seq"]))
-    return None
-
-
-def _plainer(name: str) -> Iterator[str]:
-    """``name`` with one decoration after another taken off.
-
-    >>> list(_plainer("Qwen2.5-7B-Instruct-AWQ"))
-    ['qwen2.5-7b-instruct-awq', 'qwen2.5-7b-instruct', 'qwen2.5-7b']
-    """
-    whole = _DATA.sub("", _MLPERF.sub("", name.strip()))
-    for written in dict.fromkeys((_OWNER.sub("", whole), whole)):
-        yield from _undecorated(re.sub("[ _]", "-", written.lower()))
-
-
-def _undecorated(plain: str) -> Iterator[str]:
-    yield plain
-    while (shorter := _SAME_SIZES.sub("", plain)) != plain:
-        plain = shorter
-        yield plain
-
-
-@cache
-def _language_models() -> dict[str, PublishedModel]:
-    """By name in lower case with hyphens, and by the same without its last decorations."""
-    by_name: dict[str, PublishedModel] = {}
-    for row in read_table("language_models.csv"):
-        model = PublishedModel(entry=row["entry"])
-        for name in _plainer(row["name"]):
-            by_name.setdefault(name, model)
-    return by_name
 
 
 def _timm_model(name: str) -> PublishedModel | None:

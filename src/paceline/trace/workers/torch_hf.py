@@ -13,7 +13,10 @@ import os
 
 import torch
 import torch_models
-from torch_subjects import RequestError, Subject, build
+from torch_building import build
+from torch_choices import Choices
+from torch_hf_kernels import fuse
+from torch_subjects import RequestError, Subject
 from torch_waits import full_masks
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -23,31 +26,45 @@ _HEADS = (
     ("MODEL_FOR_MASKED_LM_MAPPING_NAMES", "language"),
     ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "language"),
     ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "language"),
+    ("MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", "language"),
     ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "image"),
+    ("MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", "image"),
     ("MODEL_MAPPING_NAMES", "text"),
 )
+#: What is said of a language model that may look at pictures, and of a loss over found boxes.
+_WITHOUT_PICTURES = "text without pictures"
+_WITHOUT_MATCHING = "a loss that matches no boxes"
 
 #: What a model type learns where it reads a value back: no sequence is padded, no token is below
 #: zero, no token attends to all others.
 _READ_BACK = {"xlm": 0, "flaubert": 0, "prophetnet": True, "longformer": False}
 #: Model types that look for the tokens of each language: all tokens are of the one language.
 _ONE_LANGUAGE = ("xmod",)
+#: Height and width of the pictures that detectors are judged on, where their configs state none:
+#: RT-DETR and D-FINE at 640 × 640, DETR and kin at 800 on the short side of a 4:3 picture.
+_PICTURES = {
+    **dict.fromkeys(("rt_detr", "rt_detr_v2", "d_fine", "deimv2"), (640, 640)),
+    **dict.fromkeys(
+        ("detr", "conditional_detr", "deformable_detr", "dab-detr", "table-transformer"),
+        (800, 1066),
+    ),
+}
+#: What a forward calls the state that it goes on from: of attention, of a recurrence.
+_CACHES = ("past_key_values", "cache_params")
 #: Model types that write captions, and take no loss without an image.
 _CAPTIONS = ("git",)
 
 
-def hf_subject(name, _request):
+def hf_subject(name, request):
     """The subject that ``hf:NAME`` names."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch_models.import_torchvision()
     _say_that_sequences_are_whole()
     model_class, config = _find(name)
-    if config.model_type == "gpt_oss":
-        _fuse_attention_with_sinks()
-    if config.model_type == "nemotron_h":
-        _fuse_chunked_scan()
+    fuse(config)
     kind = _kind(model_class)
-    return HfSubject(_built(model_class, config), kind)
+    kind_of = _HfDetector if _is_detector(model_class) else _HfSubject
+    return kind_of(_built(model_class, config), kind, request.get("image_size"))
 
 
 def _say_that_sequences_are_whole():
@@ -63,55 +80,6 @@ def _say_that_sequences_are_whole():
             setattr(masks, name, functools.partial(_without_padding, asked))
     masks.find_packed_sequence_indices = lambda _positions: None
     models.PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_arguments: None
-
-
-def _fuse_attention_with_sinks():
-    """Attention of GPT-OSS as one op, as kernels run it; the library writes its products out.
-
-    The sink is one more logit a head, and layers with a window are counted as causal ones.
-    """
-    modeling = importlib.import_module("transformers.models.gpt_oss.modeling_gpt_oss")
-
-    def fused(module, query, key, value, attention_mask, scaling, dropout=0.0, **_more):
-        """Takes and returns what the library's ``eager_attention_forward`` does."""
-        output = torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, is_causal=query.shape[2] > 1, scale=scaling, enable_gqa=True
-        )
-        sinks = module.sinks.reshape(1, -1, 1, 1).to(output.dtype)
-        return (output * sinks).transpose(1, 2).contiguous(), None
-
-    modeling.eager_attention_forward = fused
-
-
-def _fuse_chunked_scan():
-    """The state-space scan of Mamba 2 as its four products, as kernels run it chunk by chunk.
-
-    The library writes decays and masks out and repeats what heads share. Chunks are as many
-    operations on as many operands as one chunk that every token meets (Dao and Gu, "Transformers
-    are SSMs", ICML 2024, section 6).
-    """
-    modeling = importlib.import_module("transformers.models.nemotron_h.modeling_nemotron_h")
-
-    def fused(hidden_states, dt, decay, keys, queries, chunk_size, **more):
-        """Takes and returns what the library's ``mamba2_chunk_scan`` does."""
-        batch, length, heads, width = hidden_states.shape
-        groups, size = keys.shape[2:]
-        x = hidden_states.reshape(batch, length, groups, -1).transpose(1, 2)
-        keys, queries = keys.transpose(1, 2), queries.transpose(1, 2)
-        met, state = (
-            end.mean(2, keepdim=True).expand(batch, groups, chunk_size, end.shape[-1])
-            for end in (keys, x)
-        )
-        near = queries @ met.transpose(2, 3) @ state
-        last = keys.transpose(2, 3) @ x
-        far = queries @ last
-        scale = (dt + more["dt_bias"]) * decay
-        output = (near + far).transpose(1, 2).reshape(batch, length, heads, width)
-        output = output * scale[..., None] + hidden_states * more["D"][:, None]
-        state = last.reshape(batch, heads, width, size)
-        return (output, state) if more["return_final_states"] else output
-
-    modeling.mamba2_chunk_scan = fused
 
 
 @contextlib.contextmanager
@@ -134,7 +102,9 @@ def _without_padding(asked, _padding_mask, *rest, **named):
 
 def _built(model_class, config):
     """FP32, or BF16 where the model's own kernels want no other (grouped experts)."""
-    has_experts = any("experts" in key and not key.startswith("_") for key in vars(config))
+    parts = (config, getattr(config, "text_config", None), getattr(config, "ffn_config", None))
+    keys = (key for part in parts if part is not None for key in vars(part))
+    has_experts = any("experts" in key and not key.startswith("_") for key in keys)
     dtype = torch.bfloat16 if has_experts else torch.float32
     config.use_cache = True
     for name in ("pad_token_id", "decoder_start_token_id"):
@@ -194,10 +164,10 @@ def _from_settings(transformers, settings):
         raise RequestError("unknown-model", json.dumps({"name": model_type, "known": known}))
     try:
         config = transformers.AutoConfig.for_model(model_type, **settings)
-    except Exception as error:
+    except Exception as error:  # Each configuration class has errors of its own.
         raise RequestError("bad-config", str(error).strip().splitlines()[-1].strip()) from error
     named = (settings.get("architectures") or [None])[0]
-    class_name = named or _class_name(model_type, getattr(config, "is_encoder_decoder", False))
+    class_name = named or _class_name(model_type, config)
     if class_name is None or not hasattr(transformers, class_name):
         version = transformers.__version__
         message = "transformers %s has no class `%s`" % (version, class_name or model_type)
@@ -205,10 +175,13 @@ def _from_settings(transformers, settings):
     return getattr(transformers, class_name), config
 
 
-def _class_name(model_type, is_double):
+def _class_name(model_type, config):
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
-    double = [row for row in _HEADS if "SEQ" in row[0]]
-    for table, _ in double + list(_HEADS) if is_double else _HEADS:
+    wanted = "SEQ" if getattr(config, "is_encoder_decoder", False) else ""
+    if getattr(config, "text_config", None) and getattr(config, "vision_config", None):
+        wanted = "IMAGE_TEXT"
+    first = [row for row in _HEADS if wanted and wanted in row[0]]
+    for table, _ in first + list(_HEADS):
         found = getattr(auto, table).get(model_type)
         if found:
             return found[0] if isinstance(found, (list, tuple)) else found
@@ -219,21 +192,49 @@ def _kind(model_class):
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
     for table, kind in _HEADS:
         if model_class.__name__ in getattr(auto, table).values():
-            return kind
-    return "text"
+            needs_pictures = "IMAGE_TEXT" in table and not _reads_text_alone(model_class)
+            return "text" if needs_pictures else _kind_alone(model_class) or kind
+    return _kind_alone(model_class) or "text"
 
 
-class HfSubject(Subject):
+def _kind_alone(model_class):
+    """``image`` of a model that takes pictures alone and no labels; None of all others."""
+    names = inspect.signature(model_class.forward).parameters
+    is_alone = "input_ids" not in names and "labels" not in names
+    return "image" if is_alone and model_class.main_input_name == "pixel_values" else None
+
+
+def _reads_text_alone(model_class):
+    """Whether a model of pictures and text takes text without pictures."""
+    names = inspect.signature(model_class.forward).parameters
+    pictures = names.get("pixel_values")
+    is_free = pictures is None or pictures.default is not inspect.Parameter.empty
+    return "input_ids" in names and is_free
+
+
+def _is_detector(model_class):
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    return model_class.__name__ in auto.MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES.values()
+
+
+class _HfSubject(Subject):
     """A model of transformers: its inputs follow from its main input and its forward."""
 
-    def __init__(self, model, kind):
+    def __init__(self, model, kind, image_size=None):
         self._main = getattr(model, "main_input_name", "input_ids")
         self._forward_names = inspect.signature(model.forward).parameters
-        super().__init__(model, kind, _item_shape(model, self._main), has_seq=kind != "image")
+        is_on_text = kind == "language" and _looks(model.config)
+        if is_on_text:
+            self._main = "input_ids"
+        shape = _item_shape(model, self._main, image_size)
+        super().__init__(model, kind, shape, has_seq=kind != "image")
+        self.taken = _WITHOUT_PICTURES if is_on_text else ""
         self.longest = _longest(model.config)
         self._is_generator = kind == "language" and self._main == "input_ids"
         self._is_generator &= not getattr(model.config, "is_encoder_decoder", False)
-        self._is_generator &= "past_key_values" in self._forward_names
+        caches = [name for name in _CACHES if name in self._forward_names]
+        self._cache = caches[0] if caches else ""
+        self._is_generator &= bool(caches)
 
     def passes(self, task):
         """Training step; prefill and decode of a decoder; forward of all else."""
@@ -268,7 +269,7 @@ class HfSubject(Subject):
         vision = getattr(self.model.config, "vision_config", None)
         takes_both = self._main == "input_ids" and "pixel_values" in self._forward_names
         # A language model that may look at images is traced on text: no image token, no image.
-        is_on_text = self.kind == "language" and self.model.config.model_type not in _CAPTIONS
+        is_on_text = self.kind == "language" and _looks(self.model.config)
         if takes_both and vision and not is_on_text:
             size = vision.image_size
             given["pixel_values"] = torch.empty((batch, 3, size, size), device="meta")
@@ -287,14 +288,42 @@ class HfSubject(Subject):
     def _decode(self, recorder, inputs):
         with recorder.paused():
             filled = self.call({"input_ids": inputs["input_ids"], "use_cache": True})
-            cache = filled.past_key_values
+            cache = getattr(filled, self._cache)
             for tensor in _cached(cache):
                 recorder.own(tensor, "kv_cache")
             token = _tokens(inputs["input_ids"].shape[0], 1)
-        self.call({"input_ids": token, "past_key_values": cache, "use_cache": True})
+        self.call({"input_ids": token, self._cache: cache, "use_cache": True})
 
     def _last_only(self):
         return {"logits_to_keep": 1} if "logits_to_keep" in self._forward_names else {}
+
+
+class _HfDetector(_HfSubject):
+    """A detector of transformers: matching boxes needs values, which a trace has not."""
+
+    def __init__(self, model, kind, image_size=None):
+        super().__init__(model, kind, image_size)
+        height, width = self.shape[1:]
+        self.taken = "pictures of %d×%d" % (height, width)
+        # Such models ask in training whether a layer's output is infinite.
+        self.choices = Choices()
+
+    def inputs(self, batch, _seq):
+        """Pictures; no boxes."""
+        return {self._main: torch.empty((batch, *self.shape), device="meta")}
+
+    def loss(self, output, inputs):
+        """Cross-entropy of every query's classes, and the distance of its box, unmatched."""
+        if _WITHOUT_MATCHING not in self.taken:
+            self.taken = ", ".join((self.taken, _WITHOUT_MATCHING))
+        boxes = output.pred_boxes
+        distance = torch.nn.functional.l1_loss(boxes, torch.empty_like(boxes))
+        return super().loss(output, inputs) + distance
+
+
+def _looks(config):
+    """Whether a language model may look at pictures, and is traced on text: no image token."""
+    return bool(getattr(config, "vision_config", None)) and config.model_type not in _CAPTIONS
 
 
 @contextlib.contextmanager
@@ -342,12 +371,13 @@ def _longest(config):
     return None
 
 
-def _item_shape(model, main):
+def _item_shape(model, main, image_size=None):
     """Shape of one item of the main input; None for tokens."""
     config = model.config
     if main == "pixel_values":
         vision = getattr(config, "vision_config", config)
-        size = getattr(vision, "image_size", 224)
+        stated = getattr(vision, "image_size", None) or _PICTURES.get(config.model_type, 224)
+        size = image_size or stated
         size = size if isinstance(size, (list, tuple)) else (size, size)
         return (getattr(vision, "num_channels", 3), *tuple(size))
     if main == "input_features":

@@ -1,0 +1,215 @@
+"""From a model's name, however it is spelled, to its entry: zoo, hub and model libraries."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from importlib import resources
+from pathlib import Path
+
+from paceline.errors import UnknownNameError
+from paceline.shipped import shipped_rows
+from paceline.trace.zoo_facts import zoo_facts
+
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)[^a-z0-9]+(?=\d)")
+_SEPARATORS = re.compile(r"[^a-z0-9_]+|(?<![0-9])_+|_+(?![0-9])")
+#: ``owner/name``, as hubs write it, or the module that holds the model.
+_OWNER = re.compile(
+    r"^(?:[\w.-]+/|(?:torchvision|(?:tf\.)?keras)(?:\.(?:models|applications))?[.:])"
+)
+#: Endings that name another training of the same architecture or another file format.
+_SAME_SIZES = re.compile(
+    r"[-_ ](instruct|chat|it|base|hf|thinking|reasoning|uncased|cased|fp8|fp8-dynamic|bf16|fp16|"
+    r"awq|gptq|bnb-4bit|int4|int8|w4a16|w8a8|quantized\.w\d+a\d+|nvfp4|gguf|v\d(\.\d)?|\d{4}|"
+    r"preview|sft|dpo|finetuned|zero|0324|0528)$"
+)
+_NUM_NEIGHBOURS = 5
+#: What is left to someone whose model has no name here.
+_OTHER_WAYS = (
+    "any other model: hf:config.json with the config of its release, timm:NAME, torchvision:NAME, "
+    "package.module:function, or `transformer:layers=…,hidden=…`"
+)
+
+
+def entry_of(typed: str) -> str:
+    """The entry that is meant by what a user typed; an entry means itself.
+
+    >>> entry_of("resnet50"), entry_of("ResNet-50"), entry_of("timm:resnet18")
+    ('resnet50', 'resnet50', 'timm:resnet18')
+    >>> entry_of("Qwen/Qwen3-8B"), entry_of("convnext_tiny.fb_in22k")
+    ('hf:qwen3-8b', 'timm:convnext_tiny')
+
+    Raises:
+        UnknownNameError: No such model; names that begin or look alike are in the hint.
+    """
+    if typed in zoo_facts() or ":" in typed or typed.endswith((".npz", ".pt2")):
+        return typed
+    if _is_config(Path(typed)):
+        return f"hf:{typed}"
+    written = (typed, without_owner(typed))
+    libraries = filter(None, map(library_entry, written))
+    found = zoo_entry(typed) or spelled_entry(typed) or next(libraries, None)
+    if found is None:
+        raise _unknown(typed)
+    return found
+
+
+def _is_config(path: Path) -> bool:
+    return path.suffix == ".json" or (path / "config.json").is_file()
+
+
+def _unknown(typed: str) -> UnknownNameError:
+    """Names that begin so come first, then those that look alike."""
+    begun = _begun(without_owner(typed))
+    if begun:
+        listed = ", ".join(f"`{name}`" for name in begun)
+        return UnknownNameError(
+            f"`{typed}` names no single model", hint=f"did you mean {listed}? {_OTHER_WAYS}"
+        )
+    known = {**zoo_facts(), **_hub_names()}
+    error = UnknownNameError.from_name(
+        "model", without_owner(typed), known, command="paceline models"
+    )
+    return UnknownNameError(f"no model named `{typed}`", hint=f"{error.hint}; {_OTHER_WAYS}")
+
+
+def _begun(name: str) -> list[str]:
+    """Some names of every source that begin with ``name``, however it is spelled."""
+    key = name_key(name)
+    if not key:
+        return []
+    libraries = _libraries()[1]
+    found = [
+        [one for one in {**zoo_facts(), **_hub_names()} if name_key(one).startswith(key)],
+        [entry for one, entry in libraries.items() if one.startswith(key)],
+    ]
+    return [one for names in found for one in sorted(names)[:_NUM_NEIGHBOURS]]
+
+
+def name_key(name: str) -> str:
+    """``name`` in lower case; what separates two digits stays, as an underscore.
+
+    >>> name_key("RegNetY-1.6GF"), name_key("regnet_y_1_6gf"), name_key("regnet_y_16gf")
+    ('regnety1_6gf', 'regnety1_6gf', 'regnety16gf')
+    """
+    return _SEPARATORS.sub("", _BETWEEN_DIGITS.sub("_", name.lower()))
+
+
+def without_owner(name: str) -> str:
+    """A name without the owner or module before it.
+
+    >>> without_owner("microsoft/resnet-50"), without_owner("torchvision.models.alexnet")
+    ('resnet-50', 'alexnet')
+    """
+    return _OWNER.sub("", name.strip())
+
+
+def library_entry(name: str) -> str | None:
+    """Entry of a model of timm or torchvision; None where neither has that name.
+
+    The name as written comes first, without what timm says of its weights; then any spelling of
+    it. Where both libraries have a spelling, timm's is meant.
+
+    >>> library_entry("EfficientNetB0"), library_entry("R3D-18"), library_entry("ViT-B/32")
+    ('timm:efficientnet_b0', 'torchvision:r3d_18', 'torchvision:vit_b_32')
+    """
+    written, spelled = _libraries()
+    plain = name.lower()
+    stem = plain.partition(".")[0]
+    return written.get(plain) or spelled.get(name_key(plain)) or written.get(stem)
+
+
+@cache
+def _libraries() -> tuple[dict[str, str], dict[str, str]]:
+    """Entries by name, and by its key."""
+    written: dict[str, str] = {}
+    spelled: dict[str, str] = {}
+    for row in shipped_rows("trace", "library_names.csv"):
+        entry = f"{row['library']}:{row['name']}"
+        written.setdefault(row["name"], entry)
+        spelled.setdefault(name_key(row["name"]), entry)
+    return written, spelled
+
+
+def zoo_entry(name: str) -> str | None:
+    """The zoo's model of that name, however it is spelled."""
+    return _zoo().get(name_key(name))
+
+
+@cache
+def _zoo() -> dict[str, str]:
+    return {name_key(name): name for name in zoo_facts()}
+
+
+def spelled_entry(name: str) -> str | None:
+    """Entry of a repository of a hub by its sizes: as written, then with less decoration.
+
+    >>> spelled_entry("meta-llama/Llama-3.2-1B-Instruct"), spelled_entry("nobody/no-model")
+    ('hf:llama-3.2-1b', None)
+    """
+    plain = list(plainer(name))
+    known = (zoo_entry(one) or hub_entry(one) or (_alike(one) or {}).get("entry") for one in plain)
+    numbers = map(_language_models().get, plain)
+    return next(filter(None, known), None) or next(filter(None, numbers), None)
+
+
+def hub_row(plain: str) -> dict[str, str] | None:
+    """The ``entry`` of an undecorated name, with the length its ``seq`` says; None if unknown."""
+    entry = _language_models().get(plain) or _hub_names().get(plain)
+    return {"entry": entry, "seq": ""} if entry else _alike(plain)
+
+
+@lru_cache(maxsize=8192)
+def _alike(plain: str) -> dict[str, str] | None:
+    """What has the sizes of another model, or is another spelling of its name."""
+    for known in shipped_rows("trace", "hub_names.csv"):
+        if match := re.fullmatch(known["pattern"], plain, re.IGNORECASE):
+            return {"entry": match.expand(known["entry"]), "seq": known["seq"]}
+    return None
+
+
+def hub_entry(name: str) -> str | None:
+    """Entry of a model whose sizes are known by name, however it is spelled."""
+    return _hub_names().get(name) or _hub_keys().get(name_key(name))
+
+
+@cache
+def _hub_names() -> dict[str, str]:
+    """Entries by name."""
+    path = resources.files("paceline.trace").joinpath("workers", "hf_models.json")
+    names = json.loads(path.read_text(encoding="utf-8"))["models"]
+    return {name: f"hf:{name}" for name in names}
+
+
+@cache
+def _hub_keys() -> dict[str, str]:
+    return {name_key(name): entry for name, entry in _hub_names().items()}
+
+
+def plainer(name: str) -> Iterator[str]:
+    """``name`` with one decoration after another taken off, without its owner first.
+
+    >>> list(plainer("Qwen/Qwen2.5-7B-Instruct-AWQ"))[:3]
+    ['qwen2.5-7b-instruct-awq', 'qwen2.5-7b-instruct', 'qwen2.5-7b']
+    """
+    for written in dict.fromkeys((without_owner(name), name.strip())):
+        yield from _undecorated(re.sub("[ _]", "-", written.lower()))
+
+
+def _undecorated(plain: str) -> Iterator[str]:
+    yield plain
+    while (shorter := _SAME_SIZES.sub("", plain)) != plain:
+        plain = shorter
+        yield plain
+
+
+@cache
+def _language_models() -> dict[str, str]:
+    """Entries by name in lower case with hyphens, and by the same without its last decorations."""
+    by_name: dict[str, str] = {}
+    for row in shipped_rows("trace", "language_models.csv"):
+        for name in plainer(row["name"]):
+            by_name.setdefault(name, row["entry"])
+    return by_name

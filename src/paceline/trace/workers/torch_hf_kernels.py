@@ -1,0 +1,145 @@
+"""Ops of transformers that the library writes out and kernels run as one.
+
+Standard library and torch only; modules of transformers are changed in this process.
+"""
+
+import importlib
+
+import torch
+
+
+def fuse(config):
+    """Replace what the model type of ``config`` writes out."""
+    kinds = [config.model_type]
+    text = getattr(config, "text_config", None)
+    if text is not None:
+        kinds.append(text.model_type)
+    for kind in kinds:
+        for replace in _FUSED.get(kind, ()):
+            replace(kind)
+
+
+def _fuse_attention_with_sinks(_kind):
+    """Attention of GPT-OSS as one op, as kernels run it; the library writes its products out.
+
+    The sink is one more logit a head, and layers with a window are counted as causal ones.
+    """
+    modeling = importlib.import_module("transformers.models.gpt_oss.modeling_gpt_oss")
+
+    def fused(module, query, key, value, attention_mask, scaling, dropout=0.0, **_more):
+        """Takes and returns what the library's ``eager_attention_forward`` does."""
+        output = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=query.shape[2] > 1, scale=scaling, enable_gqa=True
+        )
+        sinks = module.sinks.reshape(1, -1, 1, 1).to(output.dtype)
+        return (output * sinks).transpose(1, 2).contiguous(), None
+
+    modeling.eager_attention_forward = fused
+
+
+def _fuse_chunked_scan(kind):
+    """The state-space scan of Mamba 2 as its four products, as kernels run it chunk by chunk.
+
+    The library writes decays and masks out and repeats what heads share. Chunks are as many
+    operations on as many operands as one chunk that every token meets (Dao and Gu, "Transformers
+    are SSMs", ICML 2024, section 6).
+    """
+    modeling = importlib.import_module("transformers.models.%s.modeling_%s" % (kind, kind))
+
+    def fused(hidden_states, dt, decay, keys, queries, chunk_size, **more):
+        """Takes and returns what the library's ``mamba2_chunk_scan`` does."""
+        batch, length, heads, width = hidden_states.shape
+        groups, size = keys.shape[2:]
+        x = hidden_states.reshape(batch, length, groups, -1).transpose(1, 2)
+        keys, queries = keys.transpose(1, 2), queries.transpose(1, 2)
+        met, state = (
+            end.mean(2, keepdim=True).expand(batch, groups, chunk_size, end.shape[-1])
+            for end in (keys, x)
+        )
+        near = queries @ met.transpose(2, 3) @ state
+        last = keys.transpose(2, 3) @ x
+        far = queries @ last
+        scale = (dt + more["dt_bias"]) * decay
+        output = (near + far).transpose(1, 2).reshape(batch, length, heads, width)
+        output = output * scale[..., None] + hidden_states * more["D"][:, None]
+        state = last.reshape(batch, heads, width, size)
+        return (output, state) if more["return_final_states"] else output
+
+    modeling.mamba2_chunk_scan = fused
+
+
+def _routed(rows, weights, chosen, num_experts):
+    """Rows of tokens through the experts that each chose, as one grouped product per weight.
+
+    Args:
+        rows: Tokens, (n, hidden).
+        weights: Functions of (rows, bounds of the experts' groups) in order.
+        chosen: Experts of each token, (n, k).
+        num_experts: How many there are.
+    """
+    order = torch.sort(chosen.reshape(-1))[1]
+    counts = torch.histc(chosen.reshape(-1).int(), bins=num_experts, min=0, max=num_experts - 1)
+    bounds = torch.cumsum(counts, dim=0, dtype=torch.int32)
+    sorted_rows = rows[order // chosen.shape[-1]]
+    out = weights(sorted_rows, bounds)
+    back = torch.empty_like(order)
+    return out[back].reshape(*chosen.shape, -1)
+
+
+def _fuse_llama4_experts(_kind):
+    """Experts of Llama 4 on the tokens that chose them; the library runs all on every token."""
+    modeling = importlib.import_module("transformers.models.llama4.modeling_llama4")
+
+    def fused(self, hidden_states):
+        """Takes and returns what the library's ``Llama4TextMoe.forward`` does."""
+        rows = hidden_states.reshape(-1, self.hidden_dim)
+        logits = torch.nn.functional.linear(rows, self.router.weight)
+        scores, chosen = torch.topk(logits, self.top_k, dim=1)
+        experts = self.experts
+
+        def run(inputs, bounds):
+            both = torch._grouped_mm(inputs, experts.gate_up_proj, offs=bounds)
+            gate, up = both.chunk(2, dim=-1)
+            return torch._grouped_mm(up * experts.act_fn(gate), experts.down_proj, offs=bounds)
+
+        out = _routed(rows, run, chosen, self.num_experts)
+        scale = torch.sigmoid(scores.float()).to(out.dtype)
+        return self.shared_expert(rows) + (out * scale[..., None]).sum(1), logits
+
+    modeling.Llama4TextMoe.forward = fused
+
+
+def _fuse_dbrx_experts(_kind):
+    """Experts of DBRX as grouped products; the library loops over them."""
+    modeling = importlib.import_module("transformers.models.dbrx.modeling_dbrx")
+
+    def fused(self, hidden_states, top_k_index, top_k_weights):
+        """Takes and returns what the library's ``DbrxExperts.forward`` does."""
+        rows, mlp = hidden_states.reshape(-1, self.hidden_size), self.mlp
+        split = (self.num_experts, self.ffn_hidden_size, self.hidden_size)
+
+        def run(inputs, bounds):
+            gate, up = (
+                torch._grouped_mm(inputs, one.view(split).transpose(1, 2), offs=bounds)
+                for one in (mlp.w1, mlp.v1)
+            )
+            inner = mlp.activation_fn(gate) * up
+            return torch._grouped_mm(inner, mlp.w2.view(split), offs=bounds)
+
+        out = _routed(rows, run, top_k_index, self.num_experts)
+        return (out * top_k_weights[..., None]).sum(1).view(hidden_states.shape)
+
+    modeling.DbrxExperts.forward = fused
+
+
+#: What is replaced, by model type.
+_FUSED = {
+    "gpt_oss": (_fuse_attention_with_sinks,),
+    **dict.fromkeys(
+        ("nemotron_h", "mamba2", "falcon_h1", "bamba", "granitemoehybrid", "zamba2"),
+        (_fuse_chunked_scan,),
+    ),
+    "llama4": (_fuse_llama4_experts,),
+    "llama4_text": (_fuse_llama4_experts,),
+    "dbrx": (_fuse_dbrx_experts,),
+}
