@@ -27,7 +27,7 @@ from paceline.trace.costs import Configuration
 MODEL = "llama2_70b_lora"
 _ENTRY, _SEQ, _MOST_TENSOR_RANKS = "hf:llama-2-70b", 8192, 4
 _CONFIGURATION = Configuration(
-    precision="fp8", compiler="compiled", attention="flash", training_format="pure",
+    precision="fp8", compiler="compiled", attention="vendor", training_format="pure",
     optimizer_kernel="fused", lora_rank=16,
     lora_modules=("*q_proj", "*k_proj", "*v_proj", "*o_proj"),
 )  # fmt: skip

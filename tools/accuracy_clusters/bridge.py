@@ -110,7 +110,7 @@ def _found(row: Row, values: Any, cache_folder: Path | None) -> tuple[FoundStrat
     job = resolve_job(row)
     found = evaluate_stated(
         graph_of(job.entry, cache_folder),
-        replace(job.configuration, compiler="compiled", attention="flash", **_adapters(values)),
+        replace(job.configuration, compiler="compiled", attention="vendor", **_adapters(values)),
         replace(
             clusters()[values.gpu],
             sends_tokens_once=values.sends_once,

@@ -22,7 +22,7 @@ from accuracy_parallel.tables import Score, markdown
 
 SIMUMAX = Site(
     device="B200", device_link="hgx-b200-nvls", node_link="dgx-b300-ib", overlaps=True,
-    compiler="compiled", precision="bf16",
+    compiler="compiled", precision="bf16", attention="vendor",
 )  # fmt: skip
 #: SimuMax runs the 405B with 16 query groups (simu_tools/megatron_scripts/scripts/
 #: run_pretrain_llama3.sh), not with the 8 of Meta's model.

@@ -47,9 +47,8 @@ from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Phase, monomials
 
-#: Model of attention of one query row per head, and all models of attention.
-_DECODE = "attention_decode"
-_ATTENTION_MODELS = ("attention", _DECODE)
+#: Models of attention: of one query row per head, which reads memory, and of more, which compute.
+_DECODE, _PREFILL = "attention_decode", "attention"
 #: Recurrent cells, and to how many items their batch may be filled up.
 _CELLS = (OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD)
 _FILLED_BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -171,12 +170,12 @@ def _log10_slowdown(asked: Question) -> Array:
     costs = lowered.costs
     clock_frac = sustained_clock_frac(devices, calibration)
     effects = log10_effects(devices, clock_frac, asked.shapes.release_year, calibration)
-    older = log10_slower(devices, lowered.configuration.attention)
+    older = log10_slower(devices, lowered.configuration, asked.framework)
     slowdown = np.zeros(asked.bounds.compute_s.shape, dtype=np.float32)
     for one in grouped_features(asked):
         offset = _kind_offset(costs.kind[one.rows], calibration)
         slowdown[..., one.rows] = _learned_log10(one, asked) + offset
-        if one.model in _ATTENTION_MODELS:
+        if one.model == _PREFILL:
             slowdown[..., one.rows] += older[:, None, None]
         slowdown[..., one.rows] += _effect(one, effects, asked.bounds)
     if lowered.configuration.is_served:

@@ -17,9 +17,11 @@ from paceline.trace.graph import FloatArray, OpKind
 Compiler = Literal["eager", "compiled", "xla", "tensorrt"]
 Checkpointing = Literal["none", "selective", "block", "full"]
 Platform = Literal["cuda", "rocm", "cpu", "xla"]
-AttentionKernels = Literal["math", "flash", "memory-efficient"]
+AttentionKernels = Literal["math", "flash", "vendor", "memory-efficient"]
 OptimizerKernel = Literal["plain", "foreach", "fused"]
 NarrowFormat = Literal["autocast", "pure"]
+KeptFormat = Literal["autocast", "half-weights", "pure"]
+TrainingFormat = Literal["usual", "autocast", "half-weights", "pure"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +34,18 @@ class Configuration:
         checkpointing: What is recomputed in backward instead of kept.
         platform: Whose kernels and saved tensors the lowering follows.
         channels_last: Whether convolutions run in NHWC.
-        attention: Kernel family used for scaled-dot-product attention.
+        attention: Kernel family used for scaled-dot-product attention: ``flash`` is what the
+            framework brings, ``vendor`` what the vendor's libraries do (cuDNN, Transformer Engine).
         optimizer_kernel: How the optimizer is launched: ``plain``, several kernels per tensor;
             ``foreach``, as many for tensors together; ``fused``, one for tensors together.
         frozen: Module patterns (fnmatch) whose parameters receive no gradients.
         lora_rank: Rank of adapters on matrix products; 0 means none.
         lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
         offload: What lives in host memory between uses.
-        training_format: In a narrow precision, whether FP32 weights, gradients and state stay
-            beside narrow copies (``autocast``), or everything is narrow (``pure``).
+        training_format: In a narrow precision, whether weights, gradients and state stay FP32 and
+            passes read narrow copies (``autocast``), weights are narrow with FP32 masters beside
+            the optimizer's state (``half-weights``), or everything is narrow (``pure``); the
+            ``usual`` one follows the size of the model, see `kept_format`.
         inference_format: The same of inference, where everything is narrow unless FP32 weights are
             cast on every pass (``autocast``).
         accumulates: Whether gradients of earlier microbatches are kept through the pass.
@@ -68,7 +73,7 @@ class Configuration:
     lora_rank: int = 0
     lora_modules: tuple[str, ...] = ()
     offload: Literal["none", "optimizer", "activations"] = "none"
-    training_format: NarrowFormat = "autocast"
+    training_format: TrainingFormat = "usual"
     inference_format: NarrowFormat = "pure"
     accumulates: bool = False
     frozen_weights: Literal["same", "int8", "int4"] = "same"

@@ -19,7 +19,7 @@ PUBLISHED_MS = {
 
 def _llama(seq: float, batch: float = 1.0) -> tuple[LoweredPass, Points]:
     one = load_workload("llama-3-8b").passes[0]
-    lowered = lower(one.graph, Configuration(precision="bf16", attention="flash"))
+    lowered = lower(one.graph, Configuration(precision="bf16", attention="vendor"))
     return lowered, Points(batch=np.array([batch]), seq=np.array([seq]))
 
 
@@ -65,3 +65,35 @@ def _seconds_by_kind(one: LoweredPass, points: Points, table: DeviceTable) -> di
     row_s = times.device_s[0, 0].astype(np.float64) * one.costs.count
     kinds = [OpKind(code) for code in np.unique(one.costs.kind)]
     return {kind: float(row_s[one.costs.kind == kind].sum()) for kind in kinds}
+
+
+@pytest.mark.parametrize(
+    ("device", "slower"), [("A100 SXM4 80GB", 1.0), ("RTX PRO 6000 Blackwell Server", 1.0),
+                           ("H100 SXM5 80GB", 1.6), ("B200 SXM", 2.3)],
+)  # fmt: skip
+def test_pytorchs_own_attention_is_slower_where_vendors_have_newer_instructions(device, slower):
+    """FlashAttention 3 is 1.5 to 2 times as fast as 2 on the H100 (arXiv 2407.08608, abstract)."""
+    vendors, points = _llama(8192.0)
+    graph = load_workload("llama-3-8b").passes[0].graph
+    own = lower(graph, Configuration(precision="bf16", attention="flash"))
+    table = DeviceTable.from_devices([find_device(load_catalog(), device)])
+    theirs_s, own_s = (_seconds_by_kind(one, points, table) for one in (vendors, own))
+    for kind in own_s:
+        is_attention = kind in (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
+        expected_s = (slower if is_attention else 1.0) * theirs_s[kind]
+        assert own_s[kind] == pytest.approx(expected_s, rel=1e-2)
+
+
+def test_pytorchs_own_attention_takes_as_many_cycles_on_b200_as_on_h100():
+    """Ampere's matrix instructions run no faster on a multiprocessor of Blackwell."""
+    graph = load_workload("llama-3-8b").passes[0].graph
+    own = lower(graph, Configuration(precision="bf16", attention="flash"))
+    points = Points(batch=np.array([1.0]), seq=np.array([8192.0]))
+    cycles = []
+    for name in ("H100 SXM5 80GB", "B200 SXM"):
+        device = find_device(load_catalog(), name)
+        seconds = _seconds_by_kind(own, points, DeviceTable.from_devices([device]))
+        assert device.num_sms
+        assert device.boost_clock_hz
+        cycles.append(seconds[OpKind.ATTENTION] * device.num_sms * device.boost_clock_hz)
+    assert cycles[1] == pytest.approx(cycles[0], rel=0.25)

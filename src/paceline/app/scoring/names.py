@@ -32,6 +32,10 @@ _FUSES_ATTENTION = (
 #: Its sweeps run Triton's version of the first FlashAttention (mosaicml/llm-foundry,
 #: scripts/train/benchmarking/submit_benchmarks.py: ``attn_impl`` is ``triton``).
 _FIRST_FUSED_ATTENTION = re.compile(r"llm-foundry", re.IGNORECASE)
+#: Where NVIDIA's own libraries bring the attention.
+_VENDORS_ATTENTION = re.compile(
+    r"megatron|nemo|nvidia release|\bngc\b|transformer[- ]?engine", re.IGNORECASE
+)
 _CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
 #: Inference engines, as the table of frameworks calls their host and graph.
 _ENGINES = "vllm"
@@ -247,7 +251,9 @@ def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configurati
 def _attention(row: Row) -> AttentionKernels:
     if _FIRST_FUSED_ATTENTION.search(row.framework):
         return "memory-efficient"
-    return "flash" if _has_fused_attention(row) else "math"
+    if not _has_fused_attention(row):
+        return "math"
+    return "vendor" if _VENDORS_ATTENTION.search(row.framework) else "flash"
 
 
 def _has_fused_attention(row: Row) -> bool:
