@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from paceline.trace import Configuration, OpKind, load_workload, lower, monomials
+from paceline.trace.costs import CostTable
+from paceline.trace.graph import EXPONENTS, NUM_DIMS
 
 LAYERS, EXPERTS, CHOSEN, HIDDEN, INNER = 32, 8, 2, 4096, 14336
 EXPERT_WEIGHTS = LAYERS * EXPERTS * 3 * HIDDEN * INNER
+BATCH = EXPONENTS.index((1, 0))
 ACTIVE = 12_879_925_248  # 46,702,792,704 less six of eight experts
 
 
@@ -59,6 +62,43 @@ def test_experts_without_a_token_are_not_read(lowered, batch):
     every = float(costs.count @ ((costs.read_bytes + costs.write_bytes) @ at[0]))
     unread = every - float(costs.moved_bytes(at)[0] @ costs.count)
     assert unread == pytest.approx(2 * EXPERT_WEIGHTS * (EXPERTS - num_read) / EXPERTS, abs=1.0)
+
+
+def made_up(**changed):
+    """One row: a stack of four experts, of which a token needs a half row each, and its weights."""
+    row = {"kind": OpKind.MATMUL, "num": 4.0, "rows": 0.5, "weight_bytes": 100.0} | changed
+    zero = np.zeros((1, 9))
+    dims, weights = np.zeros((1, NUM_DIMS, 9)), zero.copy()
+    dims[0, 0, 0], dims[0, 1, BATCH], weights[0, 0] = row["num"], row["rows"], row["weight_bytes"]
+    code, none = np.zeros(1, np.int8), np.zeros(0, np.int32)
+    return CostTable(
+        kind=np.array([row["kind"]], np.int16), variant=code.astype(np.int16), phase=code,
+        matmul_dtype=code, count=np.ones(1), num_kernels=np.ones(1), flop=zero,
+        read_bytes=weights.copy(), write_bytes=zero, dims=dims, weight_bytes=weights, order=none,
+        module=none, modules=(),
+    )  # fmt: skip
+
+
+def test_of_four_experts_that_take_half_the_tokens_each():
+    """One token leaves each unread at a chance of 1/2, two at 1/4."""
+    moved = made_up().moved_bytes(monomials([1, 2]))
+    assert moved[:, 0] == pytest.approx([50, 75])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kind": OpKind.ELEMENTWISE},
+        {"num": 1.0},  # a single product is no stack of experts
+        {"rows": 1.0},  # every token is in it
+        {"rows": 2.0},
+        {"rows": 0.0},
+        {"weight_bytes": 0.0},  # a product of two activations
+    ],
+)
+def test_only_stacks_of_weights_that_share_tokens_are_experts(changed):
+    assert len(made_up().expert_rows()) == 1
+    assert len(made_up(**changed).expert_rows()) == 0
 
 
 def test_without_experts_every_byte_counts():

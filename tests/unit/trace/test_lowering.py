@@ -6,6 +6,7 @@ import pytest
 from paceline.dtypes import DType
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.trace import Configuration, OpKind, Owner, Phase, load_workload, lower, monomials
+from paceline.trace.lowering import lifetimes
 
 MODELS = ["resnet50", "gpt2", "lstm", "bert-base", "mnist-cnn"]
 
@@ -95,6 +96,44 @@ def test_state_and_gradients_are_those_of_the_optimizer(name):
     assert one.gradient_bytes == 4 * one.num_trainable_parameters
     assert one.gradient_ready[:, 1].sum() == one.gradient_bytes
     assert (np.diff(one.gradient_ready[:, 0]) >= 0).all()
+
+
+def test_gradients_of_adapters_are_ready_from_the_last_layer_to_the_first():
+    ready = lowered("gpt2", lora_rank=8).gradient_ready
+    assert len(ready) == 12 * 6 * 2  # two thin matrices beside each of a layer's six
+    assert (np.diff(ready[:, 0]) >= 0).all()
+    assert ready[-1, 0] > ready[0, 0]
+
+
+def test_a_tied_gradient_is_ready_when_its_last_part_is():
+    """The head's part comes first in a backward pass, that of the looked-up rows last."""
+    last_op, last_bytes = lowered("gpt2").gradient_ready[-1]
+    assert last_bytes == 4 * 50257 * 768
+    assert last_op == lowered("gpt2").gradient_ready[:, 0].max()
+
+
+@pytest.mark.parametrize("settings", [{"frozen": ("*",)}, {"lora_rank": 8}])
+def test_how_a_model_is_trained_changes_no_inference(settings):
+    plain, same = lowered("gpt2", task="infer"), lowered("gpt2", task="infer", **settings)
+    assert same.num_parameters == plain.num_parameters
+    assert (flop(same), moved_bytes(same), peak(same)) == (
+        flop(plain), moved_bytes(plain), peak(plain),
+    )  # fmt: skip
+
+
+def test_gradients_of_earlier_microbatches_are_there_before_the_pass():
+    graph = load_workload("resnet50").passes[0].graph
+    one = lifetimes(graph, Configuration(accumulates=True))
+    assert (one.birth[one.owner == Owner.GRADIENT] == -1).all()
+
+
+def test_what_is_resident_is_there_before_and_after_the_pass():
+    one = lifetimes(load_workload("resnet50").passes[0].graph, Configuration())
+    resident = one.is_resident()
+    for owner in (Owner.PARAMETER, Owner.OPTIMIZER_STATE, Owner.BUFFER):
+        assert resident[one.owner == owner].all()
+    for owner in (Owner.ACTIVATION, Owner.GRADIENT):
+        assert not resident[one.owner == owner].any()
 
 
 @pytest.mark.parametrize("name", ["resnet50", "gpt2", "bert-base"])
