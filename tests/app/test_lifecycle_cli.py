@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from paceline.app.api_decisions import lifecycle
 from paceline.app.cli import main
+from paceline.app.reporting import ModelOptions, page_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples/scenarios/lifecycle.yaml"
 DAY = ["--as-of", "2026-11-20"]
@@ -29,6 +31,25 @@ def test_the_data_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     split = json.loads(capsys.readouterr().out)["split"]
     parts = [one["machines_usd"]["mid"] + one["moving_usd"] for one in split["phases"]]
     assert split["total_usd"]["mid"] == pytest.approx(sum(parts))
+
+
+def test_the_page_has_every_phase_its_reason_and_a_bar_for_each_way() -> None:
+    options = ModelOptions(as_of="2026-11-20")
+    page = page_of(str(EXAMPLE), options)
+    found = lifecycle(EXAMPLE, as_of="2026-11-20")
+    (chart,) = (chart for section in page.sections for chart in section.charts)
+    drawn: dict[str, float] = {}
+    for point in chart.spec["data"]["values"]:
+        drawn[point["way"]] = drawn.get(point["way"], 0.0) + point["usd"]
+    assert found.one_place is not None
+    ways = (found.split, found.one_place)
+    assert list(drawn.values()) == pytest.approx([way.total_usd.mid for way in ways])
+    told = "\n".join(line for section in page.sections for line in section.lines)
+    assert all(one.reason in told for one in found.split.phases)
+    rented = {
+        c.place.offer for w in ways for c in (o.choice for o in w.phases) if c.place.priced_on
+    }
+    assert all(any(offer in source for source in page.sources) for offer in rented)
 
 
 def test_markdown_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:

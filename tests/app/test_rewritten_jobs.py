@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from paceline import calibrate, deploy, plan, predict, scale
+from paceline import calibrate, deploy, plan, predict, scale, trace
 from paceline.app.cli import main
+from paceline.app.reporting import ModelOptions, page_of
 from paceline.app.scaling import Scaling
 from paceline.errors import InvalidInputError
+from paceline.units import format_bytes
 
 DAY = "2026-11-20"
 ADAPTERS = "lora_rank=8,frozen_weights=int4"
@@ -98,3 +100,18 @@ def test_measurements_correct_a_curve_as_they_correct_a_prediction(tmp_path: Pat
     predicted, scaled = items_per_s(calibration=kept)
     assert predicted < 0.9 * items_per_s()[0]
     assert scaled == pytest.approx(predicted, rel=0.01)
+
+
+def test_a_page_shows_the_job_as_it_is_run(tmp_path: Path) -> None:
+    asked = {"device": "a100", "precision": "bf16", "rewrite": ADAPTERS}
+    traced = trace("gpt2", batch=4, **asked)
+    page = page_of("gpt2", ModelOptions(batches=(4,), **asked))
+    assert ADAPTERS in page.title
+    assert (format_bytes(traced.passes[0].moved_bytes), "moved through device memory") in page.tiles
+    grid = predict("gpt2", batch=(4, 8), **asked)
+    both = page_of("gpt2", ModelOptions(batches=(4, 8), **asked))
+    assert set(grid.assumptions) <= set(both.sources)
+    missing = tmp_path / "none.json"
+    for batches in ((4,), (4, 8)):
+        with pytest.raises(InvalidInputError, match=r"none\.json"):
+            page_of("gpt2", ModelOptions(batches=batches, calibration=missing, **asked))

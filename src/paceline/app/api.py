@@ -210,6 +210,8 @@ def trace(
     compare: str = "",
     top: int = 10,
     save: Path | None = None,
+    facts: Sequence[Path] = (),
+    calibration: Path | None = None,
 ) -> Trace:
     """Trace a model and take its passes apart: FLOP, bytes, largest ops, memory at the peak.
 
@@ -228,6 +230,8 @@ def trace(
         compare: Fields changed in a second run of the same, set beside the first.
         top: How many ops to list.
         save: File to write the traced model to, so that it can be shared without its code.
+        facts: Files with your own devices.
+        calibration: File that `calibrate` wrote; the built-in coefficients if None.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
@@ -250,6 +254,8 @@ def trace(
         rewrite=rewrite,
         compare=compare,
         top=top,
+        facts=facts,
+        calibration=calibration,
     )
 
 

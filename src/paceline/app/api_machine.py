@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -172,11 +173,21 @@ def report(
     batch: Sequence[int] = (32,),
     precision: str | None = None,
     task: str = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    compiler: str = "eager",
+    rewrite: str = "",
+    facts: Sequence[Path] = (),
+    calibration: Path | None = None,
+    as_of: str | date | None = None,
 ) -> tuple[Path, ...]:
     """Write one HTML file that opens offline, and its charts as pictures; returns their paths.
 
     Args:
-        subject: A plan file, a folder or file of measurements, or a model (with ``device``).
+        subject: A plan or lifecycle file, a folder or file of measurements, or a model (with
+            ``device``).
         html: The page.
         svg: Folder for its charts as SVG pictures.
         png: Folder for its charts as PNG pictures.
@@ -184,17 +195,39 @@ def report(
         batch: Of a model: items per device.
         precision: Of a model; the usual one if None.
         task: Of a model: ``train`` or ``infer``.
+        seq: Of a model, as the rest in `predict`.
+        image_size: Pixels of the square input image.
+        optimizer: ``sgd``, ``adam``, ``adamw``.
+        python: The Python that has the model's framework; also of a lifecycle.
+        compiler: ``eager`` or ``compiled``.
+        rewrite: Further fields of `Configuration`: ``"lora_rank=8"``.
+        facts: Files with your own devices; also of a lifecycle.
+        calibration: File that `calibrate` wrote; also of a lifecycle.
+        as_of: Of a lifecycle: day on which prices are judged; today if None.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.reporting import page_of
+    from paceline.app.reporting import ModelOptions, page_of
     from paceline.report.html import page_html, write_pictures
     from paceline.writing import write_whole
 
-    page = page_of(
-        str(subject), device=device, batches=tuple(batch), precision=precision, task=task
+    options = ModelOptions(
+        device=device,
+        batches=tuple(batch),
+        precision=precision,
+        task=task,
+        seq=seq,
+        image_size=image_size,
+        optimizer=optimizer,
+        python=python,
+        compiler=compiler,
+        rewrite=rewrite,
+        facts=tuple(facts),
+        calibration=calibration,
+        as_of=as_of,
     )
+    page = page_of(str(subject), options)
     write_whole(Path(html), page_html(page))
     written = [Path(html)]
     for folder, ending in ((svg, "svg"), (png, "png")):

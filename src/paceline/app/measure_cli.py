@@ -46,7 +46,9 @@ def measure(
     threads: Annotated[int | None, Option(help="CPU threads of each process.")] = None,
     seq: Annotated[int, Option(help="Sequence length of texts.")] = 128,
     image_size: common.ImageSize = None,
-    optimizer: Annotated[str, Option(help="sgd, adam or adamw; a workload's own goes first.")] = "sgd",
+    optimizer: Annotated[
+        str, Option(help="sgd, adam or adamw; a workload's own goes first.")
+    ] = "sgd",
     channels_last: Annotated[bool, Option(help="Images in NHWC (PyTorch).")] = False,
     timeout: Annotated[str, Option(help="Longest time of one cell.")] = "10min",
     memory: Annotated[str | None, Option(help="Cap of main memory of one cell.")] = None,

@@ -24,7 +24,8 @@ def report(
         str,
         Argument(
             metavar="SUBJECT",
-            help="A plan file, a folder or file of measurements, or a model (with --device).",
+            help="A plan or lifecycle file, a folder or file of measurements, or a model (with "
+            "--device).",
         ),
     ],
     html: Annotated[
@@ -36,6 +37,15 @@ def report(
     batch: Annotated[str, Option(help="Items per device, for a model.")] = "32",
     precision: common.Precision = None,
     task: common.Task = "train",
+    seq: common.Seq = None,
+    image_size: common.ImageSize = None,
+    optimizer: common.Optimizer = None,
+    python: common.Python = None,
+    compiler: common.Compiler = "eager",
+    rewrite: common.Rewrite = "",
+    facts: common.Facts = None,
+    calibration: common.Calibration = None,
+    as_of: common.AsOf = None,
 ) -> None:
     """Write one HTML file that opens offline: tables, charts, and where each number comes from."""
     from paceline.app.api_machine import report as write_report
@@ -49,6 +59,15 @@ def report(
         batch=common.whole_numbers(batch, "batch"),
         precision=precision,
         task=task,
+        seq=seq,
+        image_size=image_size,
+        optimizer=optimizer,
+        python=python,
+        compiler=compiler or "eager",
+        rewrite=rewrite,
+        facts=facts or (),
+        calibration=calibration,
+        as_of=as_of,
     )
     print(f"{html} written", file=sys.stderr)
     for folder, count in Counter(path.parent for path in written[1:]).items():

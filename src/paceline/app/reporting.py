@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paceline.app.foresight import ledger_of_store
 from paceline.app.measuring import read_records
@@ -15,36 +16,72 @@ if TYPE_CHECKING:
     from paceline.report.html import Page
 
 
-def page_of(
-    subject: str,
-    *,
-    device: str | None,
-    batches: Sequence[int],
-    precision: str | None,
-    task: str,
-) -> Page:
-    """The page of a plan file, of measurements, or of a model on a device.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """How the model of a page is run and where; see `paceline.app.api.predict`."""
+
+    device: str | None = None
+    batches: tuple[int, ...] = (32,)
+    precision: str | None = None
+    task: str = "train"
+    seq: int | None = None
+    image_size: int | None = None
+    optimizer: str | None = None
+    python: str | None = None
+    compiler: str = "eager"
+    rewrite: str = ""
+    facts: tuple[Path, ...] = ()
+    calibration: Path | None = None
+    as_of: str | date | None = None
+
+    def shared(self) -> dict[str, Any]:
+        """What `predict` and `trace` take alike."""
+        names = [field.name for field in fields(self)]
+        return {name: getattr(self, name) for name in names if name not in ("batches", "as_of")}
+
+
+def page_of(subject: str, options: ModelOptions) -> Page:
+    """The page of a plan or lifecycle file, of measurements, or of a model on a device.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
     path = Path(subject)
     if path.suffix in (".yaml", ".yml"):
-        from paceline.plan import read_plan
-        from paceline.report.html_planned import plan_page
-
-        return plan_page(read_plan(path))
+        return _file_page(path, options)
     if path.is_dir() or path.suffix == ".jsonl":
         from paceline.report.html import measurements_page
 
         newest = {record.cell or id(record): record for record in read_records(path)}
         return measurements_page(ledger_of_store(tuple(newest.values())))
-    if device is None:
+    if options.device is None:
         raise InvalidInputError(
             f"`{subject}` is no plan file and no folder of measurements",
             hint="for a model, name a device: paceline report resnet50 --device a100",
         )
-    return _model_page(subject, device, batches, precision, task)
+    return _model_page(subject, options.device, options)
+
+
+def _file_page(path: Path, options: ModelOptions) -> Page:
+    from paceline.plan.lifecycle_file import is_lifecycle
+
+    if is_lifecycle(path):
+        from paceline.app.api_decisions import lifecycle
+        from paceline.report.html_lifecycle import lifecycle_page
+
+        return lifecycle_page(
+            lifecycle(
+                path,
+                python=options.python,
+                facts=options.facts,
+                calibration=options.calibration,
+                as_of=options.as_of,
+            )
+        )
+    from paceline.plan import read_plan
+    from paceline.report.html_planned import plan_page
+
+    return plan_page(read_plan(path))
 
 
 def find_ceilings(
@@ -83,30 +120,25 @@ def find_ceilings(
     return summarize_ceilings(records)
 
 
-def _model_page(
-    model: str, device: str, batches: Sequence[int], precision: str | None, task: str
-) -> Page:
+def _model_page(model: str, device: str, options: ModelOptions) -> Page:
     from paceline.app.api import predict, trace
     from paceline.app.traces import passes_of
     from paceline.catalog import find_device, load_catalog
     from paceline.dtypes import find_precision
     from paceline.report.html_planned import predictions_page, trace_page
 
-    if "," in device or len(batches) > 1:
-        return predictions_page(
-            predict(model, device=device, batch=batches, precision=precision, task=task)
-        )
-    found = find_device(load_catalog(), device)
-    wanted = find_precision(precision or "bf16")
+    if "," in device or len(options.batches) > 1:
+        return predictions_page(predict(model, batch=options.batches, **options.shared()))
+    found = find_device(load_catalog(options.facts), device)
+    wanted = find_precision(options.precision or "bf16")
     flop_per_s = found.dense_peak_flop_per_s(wanted)
     if flop_per_s is None or found.memory_bytes_per_s is None:
         raise MissingFactError(
             f"the peaks of `{found.name}` are not known", hint="choose another device"
         )
-    traced = trace(
-        model, device=device, batch=batches[0], precision=wanted.name, task=task, top=200
-    )
-    title = f"{traced.title} on {found.name}, {wanted.name}"
+    traced = trace(model, batch=options.batches[0], top=200, **options.shared())
+    settings = f", {traced.rewrite}" if traced.rewrite else ""
+    title = f"{traced.title} on {found.name}, {wanted.name} {traced.compiler}{settings}"
     return trace_page(
         title,
         passes_of(traced, title),

@@ -41,6 +41,8 @@ def trace(
         Path | None,
         Option(help="Write the traced model to this file, to be shared without its code."),
     ] = None,
+    facts: common.Facts = None,
+    calibration: common.Calibration = None,
 ) -> Answer:
     """Show parameters, FLOP, bytes, the largest ops and why, and memory over the pass."""
     traced = trace_model(
@@ -58,6 +60,8 @@ def trace(
         compare=compare,
         top=top,
         save=save,
+        facts=facts or (),
+        calibration=calibration,
     )
     return _answer(traced)
 

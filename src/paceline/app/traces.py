@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paceline.app.inquiry import read_compiler
+from paceline.app.inquiry import read_calibration, read_compiler
 from paceline.catalog import find_device, load_catalog
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError
 from paceline.plan.support import platform_of
-from paceline.predict import DeviceTable
+from paceline.predict import Calibration, DeviceTable
 from paceline.predict.breakdown import PassBreakdown, break_down
 from paceline.predict.comparison import PassComparison, compare_passes
 from paceline.predict.devices import matrix_peaks
@@ -75,6 +77,8 @@ def break_down_workload(
     top: int,
     rewrite: str = "",
     compare: str = "",
+    facts: Sequence[Path] = (),
+    calibration: Path | None = None,
 ) -> Trace:
     """Take every pass of a workload apart.
 
@@ -83,12 +87,16 @@ def break_down_workload(
         UnknownNameError: No such device, precision, compiler or setting.
     """
     _check_counts(batch=batch, ops=top, length=1 if seq is None else seq)
-    configuration, table = _configured(device, precision, compiler)
+    configuration, table = _configured(device, precision, compiler, facts)
+    known = read_calibration(calibration)
     base = _checked(read_settings(rewrite, configuration))
     length = workload.default_seq if seq is None else seq
 
     def shown_in(settings: Configuration) -> list[_Shown]:
-        return [_Shown.of(one, settings, table, batch=batch, seq=length) for one in workload.passes]
+        return [
+            _Shown.of(one, settings, table, batch=batch, seq=length, calibration=known)
+            for one in workload.passes
+        ]
 
     shown = shown_in(base)
     others = shown_in(_checked(read_settings(compare, base))) if compare else []
@@ -148,10 +156,13 @@ class _Shown:
         *,
         batch: int,
         seq: int,
+        calibration: Calibration | None,
     ) -> _Shown:
         lowered = lower(one.graph, configuration)
         num_rows = len(lowered.costs.kind)
-        whole = break_down(lowered, table, batch=batch, seq=seq, num_ops=num_rows)
+        whole = break_down(
+            lowered, table, batch=batch, seq=seq, num_ops=num_rows, calibration=calibration
+        )
         return cls(
             lowered=lowered,
             whole=whole,
@@ -183,13 +194,13 @@ def _checked(configuration: Configuration) -> Configuration:
 
 
 def _configured(
-    name: str | None, precision: str, compiler: str
+    name: str | None, precision: str, compiler: str, facts: Sequence[Path]
 ) -> tuple[Configuration, DeviceTable | None]:
     find_precision(precision)
     mode = read_compiler(compiler)
     if name is None:
         return Configuration(precision=precision, compiler=mode), None
-    device = find_device(load_catalog(), name)
+    device = find_device(load_catalog(tuple(facts)), name)
     stack = newest_stack(device)
     platform = platform_of(stack) if stack else None
     if platform is None:

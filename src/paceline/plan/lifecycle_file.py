@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from paceline.errors import InvalidInputError
 from paceline.plan.documents import parse_yaml, read_text, schema_of, validate
@@ -19,6 +19,7 @@ from paceline.trace.workload import Task, Workload
 from paceline.units import DAY_S, HOUR_S, parse_bytes
 
 _EXAMPLE = "examples/scenarios/lifecycle.yaml"
+_PHASES = frozenset(get_args(PhaseName))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,16 @@ class LifecycleFile:
     develop: StatedDevelopment | None = None
     train: StatedTraining | None = None
     serve: StatedService | None = None
+
+
+def is_lifecycle(path: Path) -> bool:
+    """Whether a YAML file states a lifecycle, and not a plan.
+
+    Raises:
+        InvalidInputError: It cannot be read, or is no YAML.
+    """
+    content = parse_yaml(read_text(path, what="file"), what="file")
+    return isinstance(content, dict) and not _PHASES.isdisjoint(content)
 
 
 def read_lifecycle(path: Path) -> LifecycleFile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from paceline.plan.grid import PredictionGrid
 from paceline.planfile import PlanFile, PlannedChoice
@@ -39,7 +39,7 @@ def plan_page(plan: PlanFile) -> Page:
     sections = (
         Section(title="Assumptions", lines=plan.assumptions),
         _choices_section(plan),
-        Section(title="Why", lines=(*plan.why, *plan.turns, plan.rent_or_buy)),
+        Section(title="Why", lines=tuple(filter(None, (*plan.why, *plan.turns, plan.rent_or_buy)))),
         Section(title="Left out", lines=tuple(rejection_text(one) for one in plan.rejected)),
     )
     return Page(
@@ -63,7 +63,12 @@ def predictions_page(grid: PredictionGrid) -> Page:
     )
     overview = Section(title="Overview", charts=(charts.prediction_chart(grid),))
     unanswered = tuple(f"{one.device}: {one.reason}" for one in grid.unanswered)
-    sections = (overview, *tables, Section(title="No answer", lines=unanswered))
+    sections = (
+        overview,
+        *tables,
+        Section(title="To fit where nothing does", lines=grid.remedies),
+        Section(title="No answer", lines=unanswered),
+    )
     return Page(
         title=f"Predicted: {grid.title}",
         subtitle=f"{grid.task} · {format_count(grid.num_parameters)} parameters",
@@ -174,15 +179,21 @@ def _trace_tiles(one: PassBreakdown) -> tuple[tuple[str, str], ...]:
     return tuple(tiles)
 
 
-def _plan_sources(plan: PlanFile) -> tuple[str, ...]:
-    prices = dict.fromkeys(
-        f"{c.place.offer}: {format_usd(c.place.usd_per_hour)} USD/h of {c.place.priced_on} "
-        f"({c.place.source})"
-        for c in plan.choices
-        if c.place.priced_on
+def price_sources(choices: Iterable[PlannedChoice]) -> tuple[str, ...]:
+    """Price of each machine with its day and where it was read; own machines have none."""
+    places = [choice.place for choice in choices if choice.place.priced_on]
+    return tuple(
+        dict.fromkeys(
+            f"{place.offer}: {format_usd(place.usd_per_hour / place.num_nodes)} USD/h of "
+            f"{place.priced_on} ({place.source})"
+            for place in places
+        )
     )
+
+
+def _plan_sources(plan: PlanFile) -> tuple[str, ...]:
     return (
-        *prices,
+        *price_sources(plan.choices),
         f"Judged on {plan.created_on}; catalogue {plan.catalog_version}, calibration "
         f"{plan.calibration}, paceline {plan.paceline_version}.",
         f"Ranges hold in four of five cases; memory is {MEMORY_BOUND}.",

@@ -65,10 +65,11 @@ def _made_with(plan: PlanFile) -> str:
 def _proposal(first: PlannedChoice, sample_unit: str) -> list[str]:
     place = first.place
     seen = f", price of {place.priced_on}" if place.priced_on else ""
+    together = f" for all {place.num_nodes} machines" if place.num_nodes > 1 else ""
     verb = "Use" if place.cloud == "own" else "Rent"
     sentences = [
         f"{verb} **{machine_name(first)}** (`{place.offer}`, {place.region or 'any region'}) at "
-        f"{format_usd(place.usd_per_hour)} USD per hour{seen}."
+        f"{format_usd(place.usd_per_hour)} USD per hour{together}{seen}."
     ]
     if first.time_s is not None:
         sentences.append(f"Expected time: **{duration_range(first.time_s)}**.")
@@ -116,21 +117,23 @@ def _interruption(first: PlannedChoice) -> str:
 
 
 def _price_table(choices: Sequence[PlannedChoice]) -> Table:
-    titles = ("offer", "region", "terms", "USD/h", "price of", "source")
-    places = dict.fromkeys(choice.place for choice in choices)
+    """The price of one machine of each offer, as its source has it."""
+    price = "USD/h each"
+    titles = ("offer", "region", "terms", price, "price of", "source")
+    rows = (
+        (
+            place.offer,
+            place.region or ABSENT,
+            "spot" if place.is_spot else "on demand",
+            format_usd(place.usd_per_hour / place.num_nodes),
+            place.priced_on or ABSENT,
+            place.source or ABSENT,
+        )
+        for place in (choice.place for choice in choices)
+    )
     return Table(
-        columns=tuple(Column(title=title, is_number=title == "USD/h") for title in titles),
-        rows=tuple(
-            (
-                place.offer,
-                place.region or ABSENT,
-                "spot" if place.is_spot else "on demand",
-                format_usd(place.usd_per_hour),
-                place.priced_on or ABSENT,
-                place.source or ABSENT,
-            )
-            for place in places
-        ),
+        columns=tuple(Column(title=title, is_number=title == price) for title in titles),
+        rows=tuple(dict.fromkeys(rows)),
     )
 
 
