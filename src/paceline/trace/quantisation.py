@@ -55,15 +55,13 @@ def bytes_per_element(weight_format: str) -> float:
 
 
 def _dense_weights(program: Program) -> BoolArray:
-    """Parameters that are read as matrices by products only, and not trained."""
+    """Parameters that are read as matrices by products only: what is trained, its update reads."""
     stores, reads = program.stores, program.reads
     is_product = (program.ops.kind == OpKind.MATMUL)[reads.op]
     by_product = np.bincount(reads.storage[is_product], minlength=len(stores))
     by_others = np.bincount(reads.storage[~is_product], minlength=len(stores))
-    is_trained = np.zeros(len(stores), dtype=bool)
-    is_trained[program.writes.storage] = True
     is_matrix = stores.elements[:, 0] > _largest_bias(program)
-    is_weight = (stores.owner == Owner.PARAMETER) & ~is_trained & is_matrix
+    is_weight = (stores.owner == Owner.PARAMETER) & is_matrix
     is_weight[_read_by_head(program)] = False
     return np.asarray(is_weight & (by_product > 0) & (by_others == 0))
 
@@ -95,7 +93,7 @@ def _with_inputs_kept(program: Program, chosen: BoolArray) -> Program:
     until = np.full(len(program.ops), -1)
     until[reads.op[of_weight]] = last[reads.storage[of_weight]]
     is_forward = program.ops.phase == Phase.FORWARD
-    kept = np.flatnonzero(is_forward[reads.op] & (until[reads.op] >= 0) & ~chosen[reads.storage])
+    kept = np.flatnonzero(is_forward[reads.op] & (until[reads.op] >= 0))
     death = stores.death.copy()
     np.maximum.at(death, reads.storage[kept], until[reads.op[kept]])
     return replace(program, stores=replace(stores, death=death))

@@ -1,10 +1,14 @@
 """Weights in 8 and 4 bits: which they are, counted by hand, and what widening them costs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from paceline.trace import Configuration, OpKind, Owner, load_workload, lower, monomials
 from paceline.trace.lowering import lifetimes
+from paceline.trace.program import Accesses, Program
+from paceline.trace.quantisation import quantised
 
 INT8, INT4 = 1.03125, 0.515625
 #: Matrices of all layers, by hand: GPT-2 (Radford et al. 2019), Llama 3 8B (arXiv:2407.21783).
@@ -103,6 +107,46 @@ def test_no_widened_weight_outlives_its_product():
     assert len(added) == 12 * 6  # queries, keys, values, output, up, down
     assert (narrow.owner[added] != Owner.PARAMETER).all()
     assert (narrow.death[added] - narrow.birth[added] == 1).all()
+
+
+@pytest.fixture(scope="module")
+def decode():
+    return Program.from_graph(load_workload("gpt2", task="infer").passes[1].graph)
+
+
+def first_matrix(program):
+    """The largest parameter that the first product reads."""
+    reads = program.reads
+    is_weight = program.stores.owner[reads.storage] == Owner.PARAMETER
+    is_product = program.ops.kind[reads.op] == OpKind.MATMUL
+    op = reads.op[is_weight & is_product].min()
+    storages = reads.storage[is_weight & (reads.op == op)]
+    return storages[program.stores.elements[storages, 0].argmax()]
+
+
+def stored_bytes(program, storage):
+    return quantised(program, "int8", is_fused=True).stores.num_bytes()[storage, 0]
+
+
+def test_a_matrix_that_something_else_reads_too_keeps_its_format(decode):
+    matrix = first_matrix(decode)
+    assert stored_bytes(decode, matrix) == INT8 * decode.stores.elements[matrix, 0]
+    norm = int(np.flatnonzero(decode.ops.kind == OpKind.NORM)[0])
+    reads = decode.reads
+    more = Accesses(
+        op=np.append(reads.op, norm),
+        storage=np.append(reads.storage, matrix),
+        elements=np.vstack((reads.elements, decode.stores.elements[matrix])),
+    )
+    whole = decode.stores.num_bytes()[matrix, 0]
+    assert stored_bytes(replace(decode, reads=more), matrix) == whole
+
+
+def test_a_matrix_that_no_product_reads_keeps_its_format(decode):
+    matrix = first_matrix(decode)
+    is_reader = decode.reads.storage == matrix
+    unread = replace(decode, reads=decode.reads.kept(~is_reader))
+    assert stored_bytes(unread, matrix) == decode.stores.num_bytes()[matrix, 0]
 
 
 def test_products_do_the_same_work_with_narrow_weights():
