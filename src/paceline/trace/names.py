@@ -49,8 +49,9 @@ def entry_of(typed: str) -> str:
     if _is_config(Path(typed)):
         return f"hf:{typed}"
     written = (typed, without_owner(typed))
+    found = zoo_entry(typed) or spelled_entry(typed)
     libraries = filter(None, map(library_entry, written))
-    found = zoo_entry(typed) or spelled_entry(typed) or next(libraries, None)
+    found = found or next(libraries, None) or _published().get(name_key(written[1]))
     if found is None:
         raise _unknown(typed)
     return found
@@ -80,11 +81,9 @@ def _begun(name: str) -> list[str]:
     key = name_key(name)
     if not key:
         return []
-    libraries = _libraries()[1]
-    found = [
-        [one for one in {**zoo_facts(), **_hub_names()} if name_key(one).startswith(key)],
-        [entry for one, entry in libraries.items() if one.startswith(key)],
-    ]
+    keyed = (_libraries()[1], _published())
+    found = [[one for one in {**zoo_facts(), **_hub_names()} if name_key(one).startswith(key)]]
+    found += [[entry for one, entry in names.items() if one.startswith(key)] for names in keyed]
     return [one for names in found for one in sorted(names)[:_NUM_NEIGHBOURS]]
 
 
@@ -141,6 +140,13 @@ def zoo_entry(name: str) -> str | None:
 @cache
 def _zoo() -> dict[str, str]:
     return {name_key(name): name for name in zoo_facts()}
+
+
+@cache
+def _published() -> dict[str, str]:
+    """Entries of models that published measurements name, by key."""
+    rows = shipped_rows("trace", "published_names.csv")
+    return {name_key(row["name"]): f"{row['scheme']}:{row['name']}" for row in rows}
 
 
 def spelled_entry(name: str) -> str | None:

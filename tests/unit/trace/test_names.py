@@ -1,6 +1,7 @@
 """Models by the names that people type: the zoo, sizes of hubs, libraries."""
 
 import pytest
+from traced import worker
 
 from paceline.errors import UnknownNameError
 from paceline.shipped import shipped_rows
@@ -20,6 +21,7 @@ from paceline.trace.zoo_facts import zoo_facts
         ("Qwen/Qwen2.5-7B-Instruct-AWQ", "hf:qwen2.5-7b"), ("qwen3-235b", "hf:qwen3-235b-a22b"),
         ("google/gemma-3-27b-it", "hf:gemma-3-27b"), ("deepseek-r1", "hf:deepseek-v3"),
         ("facebook/esm2_t33_650M_UR50D", "hf:esm2-650m"), ("RT-DETR", "hf:rt-detr-r50"),
+        ("yolov8n", "published_yolo:yolov8n"), ("YOLO11x", "published_yolo:yolo11x"),
         ("stabilityai/stable-diffusion-xl-base-1.0", "published_diffusion:sdxl"),
         ("black-forest-labs/FLUX.1-dev", "published_images:flux1"),
         ("convnextv2_base.fcmae", "timm:convnextv2_base"), ("ViT-B/32", "torchvision:vit_b_32"),
@@ -39,7 +41,8 @@ def test_every_name_means_itself():
 @pytest.mark.parametrize(
     ("typed", "near"),
     [("whisper", "whisper-large-v3"), ("mixtral", "mixtral-8x22b"), ("dinov2", "dinov2-base"),
-     ("swinv2", "timm:swinv2_base_window12_192"), ("mask-rcnn", "torchvision:maskrcnn_resnet50_fpn"),
+     ("swinv2", "timm:swinv2_base_window12_192"), ("yolov8", "published_yolo:yolov8n"),
+     ("mask-rcnn", "torchvision:maskrcnn_resnet50_fpn"),
      ("qwen3-9b", "qwen3-8b"), ("nobody/no-such-model", "hf:config.json")],
 )  # fmt: skip
 def test_a_name_of_several_or_of_none_says_what_there_is(typed, near):
@@ -66,3 +69,11 @@ def test_what_a_line_of_names_means_is_known():
         entry = row["entry"]
         if entry.startswith("hf:") and "\\" not in entry:
             assert entry.removeprefix("hf:") in _hub_names(), entry
+
+
+def test_the_table_of_published_names_is_that_of_the_workers():
+    pytest.importorskip("torch")
+    schemes = worker("torch_subjects")._PUBLISHED
+    known = {(scheme, one) for scheme, home in schemes.items() for one in worker(home)._MODELS}
+    rows = shipped_rows("trace", "published_names.csv")
+    assert {(row["scheme"], row["name"]) for row in rows} == known

@@ -16,6 +16,7 @@ sys.path.insert(0, str(WORKERS))
 
 import published_diffusion  # noqa: E402
 import published_gpunet  # noqa: E402
+import published_images  # noqa: E402
 import published_speech  # noqa: E402
 import published_tables  # noqa: E402
 
@@ -113,3 +114,45 @@ def test_linear_attention_asks_twice_as_much_of_twice_the_patches():
             layer(torch.empty(1, tokens, 64, device="meta"))
         flop.append(counter.get_total_flops())
     assert flop[1] == 2 * flop[0]
+
+
+#: Of the releases' transformers, with embeddings of time and positions, which are not counted here.
+TRANSFORMERS = {
+    "flux1": 11_901_408_320, "sd3_medium": 2_028_328_000, "sd35_medium": 2_243_171_520,
+    "sd35_large": 8_056_627_520, "cogvideox_2b": 1_693_000_000, "cogvideox_5b": 5_570_000_000,
+    "wan21_1b": 1_418_996_800, "wan21_14b": 14_288_491_584,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_a_transformer_of_diffusion_has_nearly_the_parameters_of_its_release(name):
+    published = pytest.approx(TRANSFORMERS[name], rel=0.02)
+    assert num_parameters(built(published_images, name)) == published
+
+
+def test_a_film_of_hunyuan_has_its_release_less_two_layers_that_refine_the_text():
+    """12,821,012,544 with them: attention, feed-forward and two of six scales, and projections."""
+    refiner = 2 * (12 + 2) * 3072**2 + 4096 * 3072 + 4 * 3072**2
+    total = num_parameters(built(published_images, "hunyuan_video")) + refiner
+    assert total == pytest.approx(12_821_012_544, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["flux1", "sd35_medium", "cogvideox_2b"])
+def test_text_goes_through_a_transformer_with_the_picture(name):
+    """Twice the products of as many parameters as tokens meet, and the attention of both."""
+    model = built(published_images, name)
+    with torch.device("meta"):
+        patches, prompt, vector = model.inputs(1)
+        assert model(patches, prompt, vector).shape == patches.shape
+
+
+def test_flux_asks_of_a_picture_what_its_weights_and_its_attention_do():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = built(published_images, "flux1")
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        model(*model.inputs(1))
+    double, single, width, tokens, words = 19, 38, 3072, 4096, 512
+    products = 2 * (tokens + words) * 12 * width**2 * (double + single)
+    attention = 4 * (tokens + words) ** 2 * width * (double + single)
+    assert counter.get_total_flops() == pytest.approx(products + attention, rel=0.002)

@@ -5,6 +5,13 @@ Standard library, torch and timm only. ``published_images:published__NAME`` buil
 
 import torch
 import torch.nn.functional as F
+from diffusion_streams import (
+    HEAD_NORMS,
+    one_stream,
+    placed,
+    stable_diffusion_3,
+    two_streams_then_one,
+)
 from torch import nn
 
 
@@ -181,36 +188,16 @@ class UNetIndustrial(nn.Module):
         return torch.sigmoid(self.head(x))
 
 
-class _RmsNorm(nn.Module):
-    """As diffusers spells it (models/normalization.py, `RMSNorm`): op by op."""
-
-    def __init__(self, size):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-
-    def forward(self, x):
-        variance = x.to(torch.float32).pow(2).mean(-1, keepdim=True)
-        return x * torch.rsqrt(variance + 1e-6) * self.weight
-
-
-#: What normalises the queries and keys of a head.
-_HEAD_NORMS = {
-    "rms": _RmsNorm, "layer": nn.LayerNorm, "none": lambda _size: nn.Identity()
-}  # fmt: skip
-
-
 class _DiffusionBlock(nn.Module):
-    """Self-attention, attention to the text where there is any, and a feed-forward."""
+    """Self-attention, attention to the text, and a feed-forward."""
 
-    def __init__(self, width, heads, inner, has_text, has_rotary, norm):
+    def __init__(self, width, heads, inner, has_rotary, norm):
         super().__init__()
         self.heads, self.has_rotary = heads, has_rotary
-        self.norm_q, self.norm_k = (_HEAD_NORMS[norm](width // heads) for _ in range(2))
+        self.norm_q, self.norm_k = (HEAD_NORMS[norm](width // heads) for _ in range(2))
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.text = nn.ModuleList(
             [nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)]
-            if has_text
-            else []
         )
         self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
@@ -220,9 +207,8 @@ class _DiffusionBlock(nn.Module):
         shift, scale, gate, shift2, scale2, gate2 = self.scales.unbind(0)
         q, k, v = self.qkv(self.norm(x) * (1 + scale) + shift).chunk(3, -1)
         x = x + gate * self.out(self._attended(q, k, v))
-        if len(self.text):
-            k, v = self.text[1](text).chunk(2, -1)
-            x = x + self.text[2](self._attended(self.text[0](x), k, v))
+        k, v = self.text[1](text).chunk(2, -1)
+        x = x + self.text[2](self._attended(self.text[0](x), k, v))
         hidden = F.gelu(self.up(self.norm(x) * (1 + scale2) + shift2), approximate="tanh")
         return x + gate2 * self.down(hidden)
 
@@ -231,42 +217,15 @@ class _DiffusionBlock(nn.Module):
             one.view(one.shape[0], one.shape[1], self.heads, -1).transpose(1, 2)
             for one in (q, k, v)
         ]
-        turned = self._placed(self.norm_q(parts[0])), self._placed(self.norm_k(parts[1]))
+        turned = self.norm_q(parts[0]), self.norm_k(parts[1])
+        if self.has_rotary:
+            turned = placed(turned[0]), placed(turned[1])
         y = F.scaled_dot_product_attention(*turned, parts[2])
         return y.transpose(1, 2).reshape(q.shape)
 
-    def _placed(self, x):
-        """With rotary positions, in FP32 as the libraries do."""
-        if not self.has_rotary:
-            return x
-        half, wide = x.shape[-1] // 2, x.float()
-        angles = wide.new_empty(x.shape[-2], x.shape[-1])
-        turned = torch.cat((-wide[..., half:], wide[..., :half]), -1)
-        return (wide * angles + turned * angles).to(x.dtype)
-
-
-class _PatchAttention(nn.Module):
-    """Attention of the patches to themselves, beside that of patches and text together.
-
-    Source: huggingface/diffusers, models/attention.py, `JointTransformerBlock` with
-    ``use_dual_attention``; stabilityai/stable-diffusion-3.5-medium, transformer/config.json,
-    ``dual_attention_layers`` 0 to 12.
-    """
-
-    def __init__(self, width, heads, norm):
-        super().__init__()
-        self.block = _DiffusionBlock(width, heads, 1, False, False, norm)
-
-    def forward(self, x, num_patches):
-        block, patches = self.block, x[:, :num_patches]
-        shift, scale, gate, *_ = block.scales.unbind(0)
-        q, k, v = block.qkv(block.norm(patches) * (1 + scale) + shift).chunk(3, -1)
-        added = gate * block.out(block._attended(q, k, v))
-        return torch.cat((patches + added, x[:, num_patches:]), 1)
-
 
 class DiffusionTransformer(nn.Module):
-    """One denoising step of a transformer on latent patches.
+    """One denoising step of a transformer on latent patches that attend to the text, with guidance.
 
     Time embedding, text encoders and the decoder of latents are not counted: they run once.
 
@@ -277,48 +236,35 @@ class DiffusionTransformer(nn.Module):
         inner: Width of the feed-forward.
         tokens: Patches of one item.
         text: Tokens of the prompt.
-        is_joint: The text goes through the blocks with the patches; else it is attended to.
-        guided: Passes per item: two where guidance needs the item without its prompt.
         has_rotary: Positions turn queries and keys; else they are added to the patches.
         norm: Of the queries and keys of a head.
-        dual: So many of the first blocks attend to the patches a second time.
     """
 
     def __init__(
-        self, layers, width, heads, inner, tokens, text, is_joint=False, guided=2,
-        has_rotary=False, norm="rms", dual=0,
+        self, layers, width, heads, inner, tokens, text, has_rotary=False, norm="rms"
     ):  # fmt: skip
         super().__init__()
         self.patch, self.head = nn.Linear(64, width), nn.Linear(width, 64)
         self.blocks = nn.ModuleList(
-            [
-                _DiffusionBlock(width, heads, inner, not is_joint, has_rotary, norm)
-                for _ in range(layers)
-            ]
+            [_DiffusionBlock(width, heads, inner, has_rotary, norm) for _ in range(layers)]
         )
-        self.dual = nn.ModuleList([_PatchAttention(width, heads, norm) for _ in range(dual)])
         self.tokens, self.words, self.width = tokens, text, width
-        self.is_joint, self.guided = is_joint, guided
 
     def inputs(self, batch):
         return (
-            torch.empty(self.guided * batch, self.tokens, 64),
-            torch.empty(self.guided * batch, self.words, self.width),
+            torch.empty(2 * batch, self.tokens, 64),
+            torch.empty(2 * batch, self.words, self.width),
         )
 
     def forward(self, patches, text):
         x = self.patch(patches)
-        if self.is_joint:
-            x = torch.cat((x, text), 1)
-        for number, block in enumerate(self.blocks):
+        for block in self.blocks:
             x = block(x, text)
-            if number < len(self.dual):
-                x = self.dual[number](x, self.tokens)
         return self.head(x)
 
 
-def _diffusion(*sizes, **more):
-    return lambda: DiffusionTransformer(*sizes, **more)
+def _made(build, *sizes, **more):
+    return lambda: build(*sizes, **more)
 
 
 _MODELS = {
@@ -326,22 +272,16 @@ _MODELS = {
     "ssd_resnet34": SsdResNet34,
     "retinanet_mlperf": RetinaNetMlperf,
     "unet_industrial": UNetIndustrial,
-    "pixart_sigma": _diffusion(28, 1152, 16, 4608, 4096, 300, norm="none"),
-    "pixart_alpha": _diffusion(28, 1152, 16, 4608, 4096, 120, norm="none"),
-    "sd3_medium": _diffusion(24, 1536, 24, 6144, 4096, 333, is_joint=True, norm="none"),
-    "flux1": _diffusion(57, 3072, 24, 12_288, 4096, 512, is_joint=True, guided=1, has_rotary=True),
-    "sd35_large": _diffusion(38, 2432, 38, 9728, 4096, 333, is_joint=True),
-    "sd35_medium": _diffusion(24, 1536, 24, 6144, 4096, 333, is_joint=True, dual=13),
-    "wan21_1b": _diffusion(30, 1536, 12, 8960, 32_760, 512, has_rotary=True),
-    "wan21_14b": _diffusion(40, 5120, 40, 13_824, 32_760, 512, has_rotary=True),
-    "cogvideox_5b": _diffusion(
-        42, 3072, 48, 12_288, 17_550, 226, is_joint=True, has_rotary=True, norm="layer"
-    ),
-    "cogvideox_2b": _diffusion(30, 1920, 30, 7680, 17_550, 226, is_joint=True, norm="layer"),
-    "cogvideox15_5b": _diffusion(
-        42, 3072, 48, 12_288, 44_880, 224, is_joint=True, has_rotary=True, norm="layer"
-    ),
-    "hunyuan_video": _diffusion(
-        60, 3072, 24, 12_288, 118_800, 256, is_joint=True, guided=1, has_rotary=True
-    ),
+    "pixart_sigma": _made(DiffusionTransformer, 28, 1152, 16, 4608, 4096, 300, norm="none"),
+    "pixart_alpha": _made(DiffusionTransformer, 28, 1152, 16, 4608, 4096, 120, norm="none"),
+    "sd3_medium": _made(stable_diffusion_3, 24, 1536, 24, "none"),
+    "sd35_medium": _made(stable_diffusion_3, 24, 1536, 24, "rms", dual=13),
+    "sd35_large": _made(stable_diffusion_3, 38, 2432, 38, "rms"),
+    "flux1": _made(two_streams_then_one, 19, 38, 4096, 512),
+    "hunyuan_video": _made(two_streams_then_one, 20, 40, 118_800, 256),
+    "wan21_1b": _made(DiffusionTransformer, 30, 1536, 12, 8960, 32_760, 512, has_rotary=True),
+    "wan21_14b": _made(DiffusionTransformer, 40, 5120, 40, 13_824, 32_760, 512, has_rotary=True),
+    "cogvideox_2b": _made(one_stream, 30, 1920, 30, 17_550, 226, False),
+    "cogvideox_5b": _made(one_stream, 42, 3072, 48, 17_550, 226, True),
+    "cogvideox15_5b": _made(one_stream, 42, 3072, 48, 44_880, 224, True),
 }

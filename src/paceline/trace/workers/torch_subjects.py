@@ -31,6 +31,7 @@ _PUBLISHED = {
     "published_speech": "published_speech",
     "published_tables": "published_tables",
     "published_volumes": "published_volumes",
+    "published_yolo": "published_yolo",
 }
 
 
