@@ -75,14 +75,14 @@ def test_the_largest_storage_that_comes_or_goes_is_kept(name, batch, seq):
     assert (TABLES[name].largest_bytes @ at).max() == pytest.approx(largest)
 
 
-def made_up(sizes, birth, death):
-    """A program of three ops whose storages are activations of ``sizes``, (num_storages, 9)."""
+def made_up(sizes, op, owner=Owner.ACTIVATION):
+    """A program of three ops; each storage, of ``sizes`` (num_storages, 9), is alive in one."""
     program = PROGRAMS["lstm"]
     count = len(sizes)
     stores = Stores(
         elements=np.asarray(sizes, float), element_bytes=np.ones(count),
-        owner=np.full(count, int(Owner.ACTIVATION)), birth=np.asarray(birth),
-        death=np.asarray(death), is_floating=np.ones(count, bool),
+        owner=np.full(count, owner, int), birth=np.asarray(op),
+        death=np.asarray(op), is_floating=np.ones(count, bool),
         is_wide=np.zeros(count, bool), is_trainable=np.zeros(count, bool),
     )  # fmt: skip
     return replace(program, ops=take(program.ops, np.arange(3)), stores=stores)
@@ -109,10 +109,18 @@ def of(**powers):
 )
 def test_two_moments_that_are_the_peak_at_different_sizes_are_both_kept(first, second, points):
     """One storage during the first op, another during the third, nothing between."""
-    program = made_up([first, second], birth=[0, 2], death=[0, 2])
+    program = made_up([first, second], [0, 2])
     table = memory_table(program)
     assert table.op.tolist() == [0, 2]
     for batch, seq in points:
         at = monomials(batch, seq)[0]
         peak = (table.by_owner.sum(axis=1) @ at).max()
         assert peak == max(first @ at, second @ at)
+
+
+def test_a_moment_that_is_the_peak_once_others_are_sharded_away_is_kept():
+    """Whole, the gradient of the third op is the peak; without it the state of the second."""
+    owners = [Owner.ACTIVATION, Owner.OPTIMIZER_STATE, Owner.GRADIENT]
+    table = memory_table(made_up([of(b=1000), of(b=3000), of(b=9000)], [0, 1, 2], owners))
+    assert table.op.tolist() == [0, 1, 2]
+    assert table.num_allocations.tolist() == [1, 1, 1]
