@@ -150,6 +150,41 @@ def data_parallel_step(
     )
 
 
+def summed_over_replicas_s(
+    shard_bytes: npt.ArrayLike,
+    *,
+    backward_s: npt.ArrayLike,
+    num_replicas: npt.ArrayLike,
+    stride: npt.ArrayLike,
+    ranks_per_node: npt.ArrayLike,
+    device_link: LinkTable,
+    node_link: LinkTable,
+) -> tuple[FloatArray, FloatArray]:
+    """Summing the gradients of shards over replicas of them: all of it, and what nothing hides.
+
+    It happens once per step, on other links than what shards exchange, and hides behind backward
+    but for the last block. One replica has nothing to sum.
+
+    Args:
+        shard_bytes: Gradients of one shard, as they are reduced.
+        backward_s: Backward that it hides behind.
+        num_replicas: Copies of each shard.
+        stride: Ranks between copies of one shard, which use the node's network at the same time.
+        ranks_per_node: Ranks in one node.
+        device_link: Link inside the node, one row per candidate.
+        node_link: Link between nodes, one row per candidate.
+    """
+    apart, per_node = np.asarray(stride), np.asarray(ranks_per_node)
+    group = RankGroup.of(
+        num_replicas, np.maximum(per_node // apart, 1), device_link, node_link,
+        node_share_frac=1.0 / np.minimum(apart, per_node),
+    )  # fmt: skip
+    size = np.broadcast_to(np.asarray(shard_bytes, dtype=np.float64), group.num_ranks.shape)
+    reduce_s = all_reduce_s(size, group)
+    left_s = np.maximum(reduce_s - np.asarray(backward_s), reduce_s / FSDP_BLOCKS)
+    return reduce_s, np.where(group.num_ranks > 1, left_s, 0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Work:
     """What ranks compute and have to send each other, (num_candidates,) each.

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.parallel.collectives import RankGroup, all_reduce_s
-from paceline.parallel.data_parallel import FSDP_BLOCKS, data_parallel_step
+from paceline.parallel.data_parallel import (
+    FSDP_BLOCKS,
+    data_parallel_step,
+    summed_over_replicas_s,
+)
 from paceline.parallel.played import HeldByPipelines, Pipelines, PipelineTimes, distinct_pipelines
 from paceline.parallel.rank_program import StateBytes
 from paceline.parallel.strategy import Sharding
@@ -228,22 +231,20 @@ def _exposed_s(
 def _replicas_exposed_s(
     owned: _Owned, hides: FloatArray, fabric: Fabric, state: StateBytes
 ) -> FloatArray:
-    """Summing the gradients of shards over replicas, which hides behind backward but for a block.
-
-    It happens once per step, on other links than what shards exchange.
-    """
+    """What of summing the gradients of shards over replicas nothing hides."""
     exposed_s = np.zeros(len(hides))
     rows = np.flatnonzero(owned.copies > owned.shards)
     if len(rows):
-        stride, one_row = owned.stride[rows] * owned.shards[rows], np.zeros(len(rows), np.int64)
-        group = RankGroup.of(
-            owned.copies[rows] // owned.shards[rows],
-            np.maximum(fabric.devices_per_node // stride, 1),
-            fabric.device_link.take(one_row), fabric.node_link.take(one_row),
-            node_share_frac=1.0 / np.minimum(stride, fabric.devices_per_node),
-        )  # fmt: skip
-        reduce_s = all_reduce_s(owned.most[rows] * state.reduced / owned.shards[rows], group)
-        exposed_s[rows] = np.maximum(reduce_s - hides[rows], reduce_s / FSDP_BLOCKS)
+        one_row = np.zeros(len(rows), np.int64)
+        _, exposed_s[rows] = summed_over_replicas_s(
+            owned.most[rows] * state.reduced / owned.shards[rows],
+            backward_s=hides[rows],
+            num_replicas=owned.copies[rows] // owned.shards[rows],
+            stride=owned.stride[rows] * owned.shards[rows],
+            ranks_per_node=fabric.devices_per_node,
+            device_link=fabric.device_link.take(one_row),
+            node_link=fabric.node_link.take(one_row),
+        )
     return exposed_s
 
 

@@ -216,25 +216,33 @@ class _Stage:
     """One virtual stage; bytes.
 
     Attributes:
-        states: Parameters, gradients and optimizer state.
+        states: Parameters and optimizer state.
+        gradients: Of the parameters.
         saved: Kept for backward by each microbatch in flight.
         forward: Peak of one forward.
-        backward: Peak of one backward, with the gradients about to be added up.
+        first: Peak of the first backward, which makes the gradients that later ones add to.
+        backward: Peak of a later one, with the gradients about to be added up.
         received: What comes in per microbatch in forward.
         sent: What goes out, and whose gradient comes back.
         inputs: Peak of gradients of inputs alone beyond what is saved, where nothing is let go.
+        let_go: Of what is saved, what lies between the outputs and all weights.
         put_off: What gradients of weights need of it besides what is saved.
-        weights: Largest of these gradients before it is added up.
+        first_weights: Peak of the first gradients of weights beyond what they need.
+        weights: Peak of later ones, before they are added up.
     """
 
     states: float
+    gradients: float
     saved: float
     forward: float
+    first: float
     backward: float
     received: float
     sent: float
     inputs: float
+    let_go: float
     put_off: float
+    first_weights: float
     weights: float
 
     @classmethod
@@ -243,22 +251,61 @@ class _Stage:
         is_mine = np.isin(rank.home, blocks) & ~rank.is_state
         is_saved = is_mine & (stores.birth < first) & (stores.death >= first)
         live, op_is_mine = rank.live(is_mine), np.isin(rank.block, blocks)
-        backward = live + _gradients_of_node(rank)
+        is_backward = op_is_mine & rank.is_backward
+        born = np.cumsum(np.where(op_is_mine, rank.gradient_born, 0.0))
         later = is_mine & put_off_with_weights(rank.program)
         is_made = is_mine & (stores.birth >= first)
         kept = rank.live(is_made & ~later) + _made(rank, later)
         is_weight = op_is_mine & makes_weight_gradients(rank.program)
+        first_weights, weights = _weights_in_turn(rank, is_weight, is_saved | later)
+        last = _last_read(rank, is_backward)
+        is_above = is_saved & (last >= 0) & (last < np.argmax(is_weight))
         return cls(
-            states=float(rank.parameter_bytes[blocks].sum() * (rank.kept_frac + 1.0)),
+            states=float(rank.parameter_bytes[blocks].sum() * rank.kept_frac),
+            gradients=float(rank.parameter_bytes[blocks].sum()),
             saved=float(rank.num_bytes[is_saved].sum()),
             forward=float(live[op_is_mine & rank.is_forward].max()),
-            backward=float(backward[op_is_mine & rank.is_backward].max()),
+            first=float((live + born)[is_backward].max()),
+            backward=float((live + _gradients_of_node(rank))[is_backward].max()),
             received=_crossing_bytes(rank, blocks.start),
             sent=_crossing_bytes(rank, blocks.stop),
-            inputs=float(kept[op_is_mine & rank.is_backward & ~is_weight].max()),
+            inputs=float(kept[is_backward & ~is_weight].max()),
+            let_go=float(rank.num_bytes[is_above].sum()),
             put_off=float(rank.num_bytes[later].sum()),
-            weights=float(_gradients_of_node(rank)[is_weight].max(initial=0.0)),
+            first_weights=first_weights,
+            weights=weights,
         )
+
+
+def _last_read(rank: _Rank, chosen: npt.NDArray[np.bool_]) -> IntArray:
+    """Last of some ops that reads each storage, (num_storages,); -1 where none does."""
+    reads, last = rank.program.reads, np.full(len(rank.num_bytes), -1)
+    np.maximum.at(last, reads.storage, np.where(chosen[reads.op], reads.op, -1))
+    return last
+
+
+def _weights_in_turn(
+    rank: _Rank, is_weight: npt.NDArray[np.bool_], is_needed: npt.NDArray[np.bool_]
+) -> tuple[float, float]:
+    """Peaks of making gradients of weights alone beyond what they need: the first time, and later.
+
+    Modules take turns in the order in which the model names them, and let go of what no later one
+    reads. The first gradients stay; later ones are added up, each let go when the next is made.
+    """
+    reads, ops = rank.program.reads, np.flatnonzero(is_weight)[::-1]
+    modules = rank.program.ops.module[ops]
+    _, first, turn = np.unique(modules, return_index=True, return_inverse=True)
+    turn = np.argsort(np.argsort(first))[turn]
+    made = np.bincount(turn, rank.gradient_born[ops])
+    turn_of_op = np.full(len(is_weight), -1)
+    turn_of_op[ops] = turn
+    last = np.full(len(rank.num_bytes), -1)
+    np.maximum.at(last, reads.storage, turn_of_op[reads.op])
+    freed = np.flatnonzero(is_needed & (last >= 0))
+    gone = np.cumsum(np.bincount(last[freed], rank.num_bytes[freed], len(made)))
+    before = np.concatenate([[0.0], gone[:-1]])
+    kept, passing = np.cumsum(made), made + np.concatenate([[0.0], made[:-1]])
+    return float((kept - before).max()), float((passing - before).max())
 
 
 def _made(rank: _Rank, chosen: npt.NDArray[np.bool_]) -> FloatArray:
@@ -303,21 +350,28 @@ def _played(stages: list[_Stage], schedule: Schedule, num_ranks: int, rank: int)
     """Peak of one rank over the actions of its schedule.
 
     Where backward is split, the first stage has no input to make a gradient of, and makes all
-    others at once when those of weights are due.
+    others at once when those of weights are due; what a stage received and sent keeps its gradient
+    to the end of the step.
     """
     mine = stages[rank::num_ranks]
-    buffers = sum(schedule.num_microbatches * (one.received + one.sent) for one in mine)
-    in_flight, peak = 0.0, 0.0
+    held = sum(s.states + schedule.num_microbatches * (s.received + s.sent) for s in mine)
+    peak, started = 0.0, set[int]()
     for action in actions_of_rank(schedule, num_ranks, rank):
-        stage = stages[action.stage]
+        stage, is_first = stages[action.stage], action.stage not in started
+        is_split = schedule.kind == "zbh1" and action.stage > 0
         if action.kind == "F":
-            peak = max(peak, in_flight + stage.forward)
-            in_flight += stage.saved
-        elif schedule.kind == "zbh1" and action.stage > 0:
-            grown = stage.inputs if action.kind == "B" else stage.weights
-            peak = max(peak, in_flight + grown)
-            in_flight += stage.put_off if action.kind == "B" else -stage.saved - stage.put_off
+            peak = max(peak, held + stage.forward)
+            held += stage.saved
+        elif action.kind == "B" and is_split:
+            peak = max(peak, held + stage.inputs)
+            held += stage.put_off - stage.let_go + stage.received + stage.sent
+        elif is_split:
+            peak = max(peak, held + (stage.first_weights if is_first else stage.weights))
+            held += stage.let_go - stage.saved - stage.put_off
         elif schedule.kind != "zbh1" or action.kind == "W":
-            in_flight -= stage.saved
-            peak = max(peak, in_flight + stage.backward)
-    return sum(one.states for one in mine) + buffers + peak
+            held -= stage.saved
+            peak = max(peak, held + (stage.first if is_first else stage.backward))
+        if is_first and action.kind == ("W" if schedule.kind == "zbh1" else "B"):
+            started.add(action.stage)
+            held += stage.gradients
+    return peak

@@ -40,13 +40,18 @@ class Optimizer:
     """What is kept to train a model, per parameter.
 
     Attributes:
-        state_bytes: FP32 state of the optimizer.
+        state_bytes: State of the optimizer.
+        states: Numbers of which it is made.
         trained_frac: Share of the parameters that have gradients.
+        weight_bytes: Of a parameter and of its gradient, as the model makes them: FP32 but for
+            models that are written in 16 bits.
         rule: What its kernels touch; None of one that is fused.
     """
 
     state_bytes: float
+    states: float
     trained_frac: float = 1.0
+    weight_bytes: float = 4.0
     rule: OptimizerRule | None = None
 
     @classmethod
@@ -54,13 +59,16 @@ class Optimizer:
         """That of a training step."""
         storages = graph.storages
         elements, is_parameter = storages.elements[:, 0], storages.owner == Owner.PARAMETER
+        num_bytes = elements * np.array(ELEMENT_BYTES)[storages.dtype]
         parameters = max(float(elements[is_parameter].sum()), 1.0)
-        state = float(elements[storages.owner == Owner.OPTIMIZER_STATE].sum())
+        is_state = storages.owner == Owner.OPTIMIZER_STATE
         trained = float(elements[is_parameter & storages.is_trainable].sum())
         updates = graph.ops.variant[graph.ops.kind == OpKind.OPTIMIZER]
         return cls(
-            state_bytes=ELEMENT_BYTES[DType.FP32] * state / parameters,
+            state_bytes=float(num_bytes[is_state].sum()) / parameters,
+            states=float(elements[is_state].sum()) / parameters,
             trained_frac=trained / parameters,
+            weight_bytes=float(num_bytes[is_parameter].sum()) / parameters,
             rule=optimizer_by_variant(int(updates[0])) if updates.size else None,
         )
 
@@ -70,7 +78,7 @@ class Optimizer:
 
 
 #: Two moments.
-ADAM = Optimizer(state_bytes=8.0)
+ADAM = Optimizer(state_bytes=8.0, states=2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +121,6 @@ def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimiz
         return replace(_FROZEN, weight=width, gathered=width)
     trained, state = optimizer.trained_frac, optimizer.state_bytes
     accessed = optimizer.accessed(configuration.optimizer_kernel)
-    update = accessed * (2.0 * state + 12.0 * trained)
-    if recipe == "pure" and width < 4:
-        kept, narrow = width * trained, width / ELEMENT_BYTES[DType.FP32]
-        return StateBytes(
-            weight=width, gathered=width, gradient=kept, reduced=kept,
-            optimizer=narrow * state, update=narrow * update,
-        )  # fmt: skip
     if recipe == "half-weights" and width < 4:
         reduced = 2.0 if precision.name == "fp16" else 4.0
         return StateBytes(
@@ -128,16 +129,18 @@ def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimiz
             gradient=4.0 * trained,
             reduced=reduced * trained,
             optimizer=state + 4.0 * trained,
-            update=update + accessed * width * trained,
+            update=accessed * (2.0 * state + (12.0 + width) * trained),
         )
-    copy = width if width < 4 else 0.0
+    weight = width if recipe == "pure" else optimizer.weight_bytes
+    state = min(state, width * optimizer.states) if recipe == "pure" else state
+    copy = width if width < weight else 0.0
     return StateBytes(
-        weight=4.0 + copy,
-        gathered=4.0,
-        gradient=4.0 * trained,
-        reduced=4.0 * trained,
+        weight=weight + copy,
+        gathered=weight,
+        gradient=weight * trained,
+        reduced=weight * trained,
         optimizer=state,
-        update=update,
+        update=accessed * (2.0 * state + 3.0 * weight * trained),
     )
 
 

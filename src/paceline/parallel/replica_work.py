@@ -12,8 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
-from paceline.parallel.data_parallel import GradientProfile, data_parallel_step
+from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.parallel.data_parallel import (
+    GradientProfile,
+    data_parallel_step,
+    summed_over_replicas_s,
+)
 from paceline.parallel.links import LinkTable
 from paceline.parallel.profile import gradient_profile, update_bytes
 from paceline.parallel.strategy import Sharding
@@ -131,6 +135,7 @@ def replicated_step(
     node_link: LinkTable,
     memory_bytes_per_s: npt.ArrayLike,
     sharding: Sharding = "none",
+    shards: npt.ArrayLike | None = None,
     node_share_frac: npt.ArrayLike = 1.0,
 ) -> ReplicatedStep:
     """Optimizer steps of replicas, one array element per candidate.
@@ -150,18 +155,21 @@ def replicated_step(
         node_link: Link between nodes, one row per candidate.
         memory_bytes_per_s: Bandwidth of a device's memory.
         sharding: What ranks split.
+        shards: Ranks that split it among them, neighbours of each other, where the others are
+            replicas of these; all by default.
         node_share_frac: Share of the node's network that these ranks have for themselves.
     """
     count, ranks = (np.asarray(x, dtype=np.float64) for x in (microbatches, num_ranks))
+    parts = np.broadcast_to(ranks if shards is None else np.asarray(shards, float), ranks.shape)
     update_s = np.minimum(work.update_bytes / np.asarray(memory_bytes_per_s), alone_s)
-    kept_s = update_s if sharding == "none" else update_s / ranks
+    kept_s = update_s if sharding == "none" else update_s / parts
     compute_s = count * (alone_s - update_s) + kept_s
     rounds = count if sharding in ("zero2", "zero3") else np.ones_like(count)
     one = data_parallel_step(
         mid_s=compute_s / rounds,
         backward_s=backward_s,
         gradient_bytes=work.gradient_bytes,
-        num_ranks=num_ranks,
+        num_ranks=parts,
         ranks_per_node=ranks_per_node,
         device_link=device_link,
         node_link=node_link,
@@ -170,17 +178,19 @@ def replicated_step(
         profile=work.profile,
         node_share_frac=node_share_frac,
     )
+    summed_s, left_s = summed_over_replicas_s(
+        work.gradient_bytes / parts, backward_s=backward_s, num_replicas=ranks / parts,
+        stride=parts, ranks_per_node=ranks_per_node, device_link=device_link, node_link=node_link,
+    )  # fmt: skip
     return ReplicatedStep(
         compute_s=compute_s,
-        exposed_s=rounds * one.exposed_communication_s,
-        communication_s=rounds * one.communication_s,
+        exposed_s=rounds * one.exposed_communication_s + left_s,
+        communication_s=rounds * one.communication_s + summed_s,
     )
 
 
 def _gathered_bytes(lowered: LoweredPass) -> float:
-    """Autocast under FSDP casts the shard before it is gathered."""
+    """Autocast under FSDP casts the shard before it is gathered; what is narrow stays as it is."""
     precision = find_precision(lowered.configuration.precision)
-    if not precision.keeps_master_weights:
-        return lowered.parameter_bytes
-    width = ELEMENT_BYTES[precision.activation_dtype] / ELEMENT_BYTES[DType.FP32]
-    return lowered.parameter_bytes * width
+    narrow_bytes = ELEMENT_BYTES[precision.activation_dtype] * float(lowered.num_parameters)
+    return min(lowered.parameter_bytes, narrow_bytes)

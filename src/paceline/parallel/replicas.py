@@ -131,6 +131,7 @@ def replicated_steps(job: Job, count: int, per_rank: int) -> ReplicatedSteps:
         moments=peak_moments(job.step.largest, points),
         microbatches=microbatches,
         count=count,
+        shards=count,
     )
     levels = get_args(Sharding) if count > 1 else ("none",)
     parts = [_sharded(asked, level) for level in range(len(levels))]
@@ -143,10 +144,11 @@ def replicated_steps(job: Job, count: int, per_rank: int) -> ReplicatedSteps:
 def is_replicated(strategy: Strategy) -> bool:
     """Whether ranks differ in nothing but their items and what they keep of the training state.
 
-    >>> [is_replicated(Strategy.parse(text)) for text in ("dp8/mb4+zero2", "fsdp8", "dp4.tp2")]
+    >>> [is_replicated(Strategy.parse(text)) for text in ("dp8/mb4+zero2", "dp2.fsdp8", "dp4.tp2")]
     [True, True, False]
     """
-    splits_no_more = [axis.name for axis in strategy.mesh] in ([], ["dp"], ["fsdp"])
+    names = [axis.name for axis in strategy.mesh]
+    splits_no_more = names in ([], ["dp"], ["fsdp"], ["dp", "fsdp"])
     is_usual = strategy.gradient_sync == "all_reduce" and not strategy.offloads_optimizer
     return splits_no_more and is_usual and not strategy.placements
 
@@ -160,7 +162,7 @@ def stated_steps(job: Job, strategy: Strategy, microbatches: Sequence[int]) -> R
         microbatches: Items per device and microbatch.
     """
     points = job.points(np.array(microbatches, dtype=np.float64))
-    sharding = "zero3" if strategy.size("fsdp") > 1 else strategy.sharding
+    shards = strategy.size("fsdp")
     asked = _Replicas(
         job=job,
         work=ReplicaWork.of(job.step, seq=job.seq),
@@ -168,13 +170,18 @@ def stated_steps(job: Job, strategy: Strategy, microbatches: Sequence[int]) -> R
         moments=peak_moments(job.step.largest, points),
         microbatches=np.full(len(microbatches), strategy.schedule.num_microbatches),
         count=strategy.num_ranks,
+        shards=shards if shards > 1 else strategy.num_ranks,
     )
+    sharding = "zero3" if shards > 1 else strategy.sharding
     return _sharded(asked, get_args(Sharding).index(sharding))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Replicas:
-    """A job on a number of devices, with one number of microbatches per point."""
+    """A job on a number of devices, with one number of microbatches per point.
+
+    Of them, ``shards`` split what is split.
+    """
 
     job: Job
     work: ReplicaWork
@@ -182,6 +189,7 @@ class _Replicas:
     moments: PeakMoments
     microbatches: npt.NDArray[np.int64]
     count: int
+    shards: int
 
 
 def _sharded(asked: _Replicas, level: int) -> ReplicatedSteps:
@@ -198,6 +206,7 @@ def _sharded(asked: _Replicas, level: int) -> ReplicatedSteps:
         node_link=LinkTable.from_links([cluster.node_link]),
         memory_bytes_per_s=cluster.memory_bytes_per_s,
         sharding=sharding,
+        shards=asked.shards,
     )
     return ReplicatedSteps(
         sharding=np.full_like(asked.microbatches, level),
@@ -206,6 +215,6 @@ def _sharded(asked: _Replicas, level: int) -> ReplicatedSteps:
         exposed_s=step.exposed_s,
         communication_s=step.communication_s,
         memory_bytes=sharded_memory_bytes(
-            asked.moments, alone.memory_high_bytes, num_ranks=asked.count, sharding=sharding
+            asked.moments, alone.memory_high_bytes, num_ranks=asked.shards, sharding=sharding
         ),
     )

@@ -14,7 +14,6 @@ from paceline.parallel.curve import CountedStep, ScalingCurve
 from paceline.parallel.knee_point import knee
 from paceline.parallel.legality import check_strategy
 from paceline.parallel.offload import known_host
-from paceline.parallel.rank_program import Recipe, usual_recipe
 from paceline.parallel.replica_work import LoweredStep, as_step
 from paceline.parallel.replicas import (
     Job,
@@ -91,8 +90,7 @@ def scaling_curve(
     For each count the fastest of plain data parallel and ZeRO 1 to 3 that fits in memory is taken,
     with as many microbatches as that needs; the simpler one where they differ by less than 1 %.
     Where none fits, or a batch has fewer items than devices, and the graph is given, everything
-    that `search_strategies` knows is searched; with 16-bit weights and FP32 master weights where
-    data parallel does not fit.
+    that `search_strategies` knows is searched.
 
     Args:
         lowered: The training step, or one of several passes.
@@ -212,7 +210,7 @@ def _best_steps(
     found = [_replicated(job, count, rule) for count in counts]
     if graph is None or not any(isinstance(one, _Searchable) for one in found):
         return found
-    space = _search_space(job, graph, rule, usual_recipe(graph))
+    space = _search_space(job, graph, rule)
     return [
         _searched(job, graph, space, one) if isinstance(one, _Searchable) else one for one in found
     ]
@@ -315,7 +313,7 @@ def _replicated_step(
     )
 
 
-def _search_space(job: Job, graph: Graph, rule: BatchRule, recipe: Recipe) -> SearchSpace:
+def _search_space(job: Job, graph: Graph, rule: BatchRule) -> SearchSpace:
     """Everything that could work where data parallel does not."""
     cluster, configuration = job.cluster, job.step.configuration
     most = rule.global_batch or rule.batch_per_device or 1
@@ -327,7 +325,6 @@ def _search_space(job: Job, graph: Graph, rule: BatchRule, recipe: Recipe) -> Se
         seq=job.seq,
         capacity_bytes=cluster.capacity_bytes,
         microbatches=[size for size in _MICROBATCHES if size <= most],
-        recipe=recipe,
         calibration=job.calibration,
         host=known_host(cluster.host_link, cluster.host_memory_bytes),
     )

@@ -31,6 +31,7 @@ from paceline.parallel.unequal import Share
 from paceline.predict import Calibration, DeviceTable, Points
 from paceline.trace.costs import Checkpointing, Configuration
 from paceline.trace.graph import FloatArray, Graph
+from paceline.trace.master_weights import kept_format
 from paceline.units import format_bytes
 
 #: Least tokens of a sequence per context rank. Shorter parts leave the ring bare: where they were
@@ -107,7 +108,7 @@ def prepare_search(
     capacity_bytes: float,
     max_tensor_degree: int | None = None,
     microbatches: Sequence[int] = _MICROBATCHES,
-    recipe: Recipe = "half-weights",
+    recipe: Recipe | None = None,
     calibration: Calibration | None = None,
     context_part_tokens: int = CONTEXT_PART_TOKENS,
     host: Host | None = None,
@@ -126,7 +127,7 @@ def prepare_search(
         capacity_bytes: Memory of one device.
         max_tensor_degree: Largest tensor degree; a whole node by default.
         microbatches: Microbatch sizes to try.
-        recipe: How weights are kept.
+        recipe: How weights are kept; as `kept_format` has it by default.
         calibration: Of the predictor; the built-in one by default.
         context_part_tokens: Least tokens of a sequence per context rank.
         host: Where the optimizer may be kept if nothing fits otherwise.
@@ -134,10 +135,11 @@ def prepare_search(
     sizes = np.array(microbatches, dtype=np.float64)
     points = Points(batch=sizes, seq=np.full(len(sizes), float(seq)))
     experts = _expert_degrees(graph, fabric.devices_per_node)
+    kept = recipe or kept_format(graph, configuration)
 
     def evaluated(group: TensorGroup) -> list[Variant]:
         return [
-            evaluated_variant(graph, how, device, points, group, recipe, calibration)
+            evaluated_variant(graph, how, device, points, group, kept, calibration)
             for how in _recomputing(configuration)
         ]
 
@@ -154,7 +156,7 @@ def prepare_search(
     return SearchSpace(
         variants=tuple(variants),
         fabric=fabric,
-        state=state_bytes(recipe, configuration, Optimizer.of(graph)),
+        state=state_bytes(kept, configuration, Optimizer.of(graph)),
         capacity_bytes=capacity_bytes,
         microbatches=tuple(microbatches),
         host=host,

@@ -27,7 +27,6 @@ from paceline.parallel.rank_program import (
     Recipe,
     StateBytes,
     state_bytes,
-    usual_recipe,
 )
 from paceline.parallel.replica_work import as_step
 from paceline.parallel.replicas import Job, is_replicated, stated_steps
@@ -38,6 +37,7 @@ from paceline.predict import Calibration, DeviceTable, Points
 from paceline.trace import lower
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import Graph
+from paceline.trace.master_weights import kept_format
 from paceline.units import format_bytes
 
 
@@ -83,8 +83,7 @@ def evaluate_batches(
 ) -> tuple[FoundStrategy, ...]:
     """One strategy with several microbatch sizes: those that fit, in the order given.
 
-    Replicas that keep weights as one device does are what `predict` says of one device and a
-    scaling curve of many.
+    Replicas are what `predict` says of one device and a scaling curve of many.
 
     Args:
         graph: The training step.
@@ -94,7 +93,7 @@ def evaluate_batches(
         seq: Sequence length.
         microbatches: Items per replica and microbatch.
         capacity_bytes: Memory of one device.
-        recipe: How weights are kept; `usual_recipe` by default.
+        recipe: How weights are kept, block by block; as `kept_format` has it by default.
         calibration: Of the predictor; the built-in one by default.
 
     Raises:
@@ -132,7 +131,7 @@ class _Question:
     @property
     def kept(self) -> Recipe:
         """How weights are kept."""
-        return self.recipe or usual_recipe(self.graph)
+        return self.recipe or kept_format(self.graph, self.configuration)
 
 
 def _check_stated(asked: _Question, *, global_batch: int) -> None:
@@ -148,7 +147,7 @@ def _check_stated(asked: _Question, *, global_batch: int) -> None:
 
 def _evaluated(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrategy]:
     """The strategy with every microbatch size, whether it fits or not."""
-    if asked.recipe is None and asked.kept == "autocast" and is_replicated(asked.strategy):
+    if asked.recipe is None and is_replicated(asked.strategy):
         return _replicas(asked, microbatches)
     strategy, fabric = asked.strategy, fabric_of(asked.cluster, asked.configuration)
     variant, table = _variant(asked, fabric, microbatches), _rows(strategy, len(microbatches))

@@ -11,8 +11,12 @@ from paceline.plan.place_table import place_terms
 from paceline.plan.search import Search
 from paceline.plan.selection import Selection
 from paceline.plan.wording import cost_value_text, plural
+from paceline.trace import Configuration
+from paceline.trace.master_weights import kept_format
 from paceline.units import format_bytes, format_duration, format_percent
 
+#: How weights are kept in training, in words.
+_KEPT = {"autocast": "autocast", "half-weights": "with FP32 master weights", "pure": "alone"}
 _OBJECTIVES = {
     "cost": "cheapest first",
     "time": "fastest first",
@@ -112,14 +116,21 @@ def _generation(search: Search) -> str:
 def _configuration(search: Search, best: int) -> str:
     configuration = search.forecast.configurations[cell_of(search, best)[0]]
     workload, stack = search.workload, place_of(search, best).stack
-    width = configuration.precision.upper()
     parts = [
         _input_text(search),
-        f"{width} autocast" if workload.task == "train" and width in ("BF16", "FP16") else width,
+        _width_text(search, configuration),
         workload.optimizer or "",
         f"{stack.framework} {stack.framework_version} {configuration.compiler}",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _width_text(search: Search, configuration: Configuration) -> str:
+    """The precision, and in training how it keeps weights."""
+    width, workload = configuration.precision.upper(), search.workload
+    if workload.task != "train" or width not in ("BF16", "FP16"):
+        return width
+    return f"{width} {_KEPT[kept_format(workload.passes[0].graph, configuration)]}"
 
 
 def _input_text(search: Search) -> str:

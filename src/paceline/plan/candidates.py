@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.parallel import Sharding
-from paceline.parallel.sharded_memory import saved_bytes
+from paceline.parallel.sharded_memory import saved_process_bytes
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
 from paceline.trace.graph import FloatArray
@@ -179,7 +179,7 @@ def _saved(rows: _Rows, groups: IntArray, forecast: Forecast) -> FloatArray:
     keys = np.column_stack([rows.configuration, groups, rows.sharding])
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
     saved = [
-        saved_bytes(forecast.moments[configuration], num_ranks, SHARDINGS[sharding])
+        saved_process_bytes(forecast.moments[configuration], num_ranks, SHARDINGS[sharding])
         for configuration, num_ranks, sharding in distinct.tolist()
     ]
     return np.reshape(saved, (-1, len(forecast.batch)))[inverse.reshape(-1)]

@@ -17,7 +17,7 @@ from paceline.catalog.entities import Device
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork
-from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_bytes
+from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_process_bytes
 from paceline.parallel.tensor_parallel import TensorSplit, split_graph
 from paceline.plan.chance import Z_95
 from paceline.plan.configurations import ConfiguredDevices
@@ -28,6 +28,7 @@ from paceline.predict.memory import peak_memory_bytes
 from paceline.trace import lower
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import FloatArray, Graph
+from paceline.trace.master_weights import as_kept
 from paceline.trace.workload import Pass, Workload
 
 #: Narrow weights take less than this share of wide ones (embeddings and norms stay wide).
@@ -157,7 +158,10 @@ def forecast(
     """
     splits = _splits(workload, configured)
     lowered = [
-        {name: lower(s.graph, c.configuration) for name, s in splits[c.tensor_degree].items()}
+        {
+            p.name: lower(splits[c.tensor_degree][p.name].graph, as_kept(p.graph, c.configuration))
+            for p in workload.passes
+        }
         for c in configured
     ]
     for passes in lowered:
@@ -328,7 +332,7 @@ def _useful_batches(
     mid = np.max([b[1] for b in bounds], axis=0)
     high = np.max([b[2] for b in bounds], axis=0)
     margin = (high / mid) ** (window.memory_z / Z_95)
-    shared = saved_bytes(peak_moments(step.largest, points), _MANY_RANKS, "zero3")
+    shared = saved_process_bytes(peak_moments(step.largest, points), _MANY_RANKS, "zero3")
     fits_somewhere = mid - shared <= window.most_bytes[list(rows)].max()
     end = max(int(fits_somewhere.sum()), 1)
     if window.num_largest is None:

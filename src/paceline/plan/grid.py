@@ -17,7 +17,7 @@ import numpy.typing as npt
 from paceline.catalog import OfferLinks, machine_links, offer_links
 from paceline.catalog.entities import Catalog, Device, Machine
 from paceline.parallel import LinkTable, Sharding
-from paceline.parallel.sharded_memory import saved_bytes
+from paceline.parallel.sharded_memory import saved_process_bytes
 from paceline.plan.amounts import is_generation, resolve_job
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import Z_80, chance_below, normal_quantile
@@ -282,7 +282,9 @@ def _saved(places: Sequence[_GridPlace], predictions: Forecast, sharding: Shardi
     """Bytes that sharding takes off one device, (num_places, P, C)."""
     counts = sorted({place.count for place in places})
     by_count = {
-        count: np.array([saved_bytes(moments, count, sharding) for moments in predictions.moments])
+        count: np.array(
+            [saved_process_bytes(moments, count, sharding) for moments in predictions.moments]
+        )
         for count in counts
     }
     shape = (len(predictions.configurations), len(predictions.batch))

@@ -19,6 +19,8 @@ MODELS = Path(paceline.trace.__file__).parent / "workers" / "torch_models.py"
 #: The model and batch of the worker.
 ENTRY = "transformer:layers=4,hidden=128,heads=4,vocab=512,positions=64,ffn=512"
 BATCH, SEQ, FP32_BYTES = 4, 32, 4.0
+#: Length of the sequences that ranks share.
+CONTEXT_SEQ = 512
 FP32 = Configuration(precision="fp32", platform="cpu", optimizer_kernel="plain")
 
 
@@ -26,6 +28,13 @@ FP32 = Configuration(precision="fp32", platform="cpu", optimizer_kernel="plain")
 def graph() -> Graph:
     """One training step of the worker's model."""
     return load_workload(ENTRY, optimizer="adam").passes[0].graph
+
+
+@cache
+def context_graph() -> Graph:
+    """One training step of the worker's model for long sequences."""
+    entry = ENTRY.replace("positions=64", f"positions={CONTEXT_SEQ}")
+    return load_workload(entry, optimizer="adam").passes[0].graph
 
 
 @cache

@@ -3,7 +3,7 @@
 python gloo_worker.py MODE RANK WORLD PORT MODEL_FILE
 
 Data and sharded parallel stand here, tensor parallel in ``gloo_splits``, pipelines in
-``gloo_stages``, expert parallel in ``gloo_experts``.
+``gloo_stages``, expert parallel in ``gloo_experts``, context parallel in ``gloo_contexts``.
 """
 
 import importlib.util
@@ -80,12 +80,12 @@ def bytes_behind(reference):
 STORAGES = Storages()
 
 
-def make_model(path):
+def make_model(path, numbers=SPEC):
     spec = importlib.util.spec_from_file_location("models", path)
     models = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(models)
     torch.manual_seed(0)
-    return models.transformer(**SPEC)
+    return models.transformer(**numbers)
 
 
 def batch_of(rank, count=BATCH):
@@ -122,9 +122,13 @@ NUM_PEAKS = 3
 
 
 def train(model, rank):
+    """Two steps on a rank's own batch."""
+    return train_on(model, *batch_of(rank))
+
+
+def train_on(model, inputs, targets):
     """Two steps; the calls of the second and what later ones keep, without the recorder."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
-    inputs, targets = batch_of(rank)
     for _ in range(2):
         with Recorder() as recorder:
             loss = step(model, optimizer, inputs, targets)
@@ -204,6 +208,7 @@ def shard(model, mesh):
 
 
 def main():
+    import gloo_contexts
     import gloo_experts
     import gloo_splits
     import gloo_stages
@@ -214,14 +219,16 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
     modes = {"ddp": run_ddp, "fsdp": run_fsdp, "hsdp": run_hsdp}
-    modes |= {**gloo_splits.MODES, **gloo_stages.MODES, **gloo_experts.MODES}
+    modes |= {**gloo_splits.MODES, **gloo_stages.MODES}
+    modes |= {**gloo_experts.MODES, **gloo_contexts.MODES}
     with STORAGES:
         loss, calls, kept, parts = modes[mode](path, rank, world)
     if len(parts) > 1:
         mean = torch.tensor(loss)
         dist.all_reduce(mean)
         loss = mean.item() / world
-    reference = gloo_experts.REFERENCES.get(mode, reference_loss)
+    references = {**gloo_experts.REFERENCES, **gloo_contexts.REFERENCES}
+    reference = references.get(mode, reference_loss)
     expected = reference(path, parts) if rank == 0 else None
     print(json.dumps({"loss": loss, "expected": expected, "calls": calls, "kept": kept}))
     dist.destroy_process_group()

@@ -16,6 +16,7 @@ from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.predict.host import wait_costs
 from paceline.trace import Configuration, Graph, load_workload, lower
 from paceline.trace.graph import OpKind, Phase
+from paceline.trace.master_weights import kept_format
 
 SWITCH = make_link(bytes_per_s=450e9)
 H100 = find_device(load_catalog(), "H100 SXM5 80GB")
@@ -35,7 +36,7 @@ def graph_of(model: str) -> tuple[Graph, int]:
 def by_blocks(graph: Graph, seq: int, how: Configuration, *, batch: int, strategy="dp1") -> float:
     found = evaluate_stated(
         graph, how, cluster(), Strategy.parse(strategy),
-        seq=seq, global_batch=batch, recipe="autocast",
+        seq=seq, global_batch=batch, recipe=kept_format(graph, how),
     )  # fmt: skip
     return found.step_s
 

@@ -6,7 +6,17 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from gloo_runs import BATCH, FP32, FP32_BYTES, SEQ, expert_graph, graph, run_ranks
+from gloo_runs import (
+    BATCH,
+    CONTEXT_SEQ,
+    FP32,
+    FP32_BYTES,
+    SEQ,
+    context_graph,
+    expert_graph,
+    graph,
+    run_ranks,
+)
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
@@ -20,11 +30,13 @@ from paceline.parallel.issued import (
     tensor_parallel_calls,
 )
 from paceline.parallel.links import COLLECTIVES, LinkTable
+from paceline.parallel.rank_program import rank_program
+from paceline.parallel.sequence_split import ring_messages, split_sequence
 from paceline.parallel.strategy import Schedule
 from paceline.parallel.tensor_parallel import split_graph
 from paceline.predict import DeviceTable, Points
 from paceline.trace import lower, monomials
-from paceline.trace.graph import Owner
+from paceline.trace.graph import Owner, Phase
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -32,7 +44,8 @@ pytestmark = pytest.mark.slow
 #: Mode of the worker, and ranks.
 JOBS = (
     ("ddp", 2), ("fsdp", 2), ("hsdp", 4), ("tp", 2), ("pp", 2), ("interleaved", 2), ("zbh1", 2),
-    ("ddp_tp", 4), ("pp_tp", 4), ("experts", 2), ("experts", 4),
+    ("ddp_tp", 4), ("pp_tp", 4), ("experts", 2), ("experts", 4), ("pp", 4), ("zbh1", 4),
+    ("context", 2), ("context", 4),
 )  # fmt: skip
 ONE_F_ONE_B = Schedule(kind="1f1b", num_microbatches=BATCH)
 ZERO_BUBBLE = Schedule(kind="zbh1", num_microbatches=BATCH)
@@ -110,6 +123,30 @@ def test_expert_ranks_reduce_what_all_of_them_hold(world) -> None:
         assert reduced == lowered.parameter_bytes - experts
 
 
+@pytest.mark.parametrize("world", [2, 4])
+def test_context_ranks_pass_the_predicted_keys_round(world) -> None:
+    """Every layer's keys in forward; in backward, last layer first, their gradients as well."""
+    program = rank_program(split_sequence(context_graph(), world), FP32, "autocast")
+    points = Points(batch=np.array([float(BATCH)]), seq=np.array([float(CONTEXT_SEQ)]))
+    op, sizes = ring_messages(program, points, world, element_bytes=FP32_BYTES)
+    is_forward = program.ops.phase[op] == Phase.FORWARD
+    rounds = world - 1
+    keys, later = (np.repeat(sizes[0, part], rounds) for part in (is_forward, ~is_forward))
+    for rank in run_ranks("context", world):
+        sent = [size for name, size in rank["calls"] if name == "send_recv"]
+        assert sent[: len(keys)] == keys.tolist()
+        by_layer = np.reshape(sent[len(keys) :], (-1, 2 * rounds)).sum(axis=1)
+        assert by_layer.tolist() == later.reshape(-1, rounds).sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_context_ranks_reduce_all_parameters(world) -> None:
+    lowered = lower(split_sequence(context_graph(), world), FP32)
+    for rank in run_ranks("context", world):
+        reduced = sum(size for name, size in rank["calls"] if name == "all_reduce")
+        assert reduced == lowered.gradient_bytes
+
+
 def test_data_over_tensor_parallel_issues_both() -> None:
     whole, part = lower(graph(), FP32), lower(split_graph(graph(), 2).graph, FP32)
     buckets = data_over_tensor_calls(whole, part, bucket_bytes=BUCKET_BYTES)
@@ -120,12 +157,13 @@ def test_data_over_tensor_parallel_issues_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "schedule"),
-    [("pp", ONE_F_ONE_B), ("interleaved", INTERLEAVED), ("zbh1", ZERO_BUBBLE)],
-)
-def test_pipeline_ranks_send_the_predicted_messages_in_order(mode, schedule) -> None:
-    for number, rank in enumerate(run_ranks(mode, 2)):
-        predicted = pipeline_calls(blocks(), schedule, num_ranks=2, rank=number)
+    ("mode", "world", "schedule"),
+    [("pp", 2, ONE_F_ONE_B), ("pp", 4, ONE_F_ONE_B), ("interleaved", 2, INTERLEAVED),
+     ("zbh1", 2, ZERO_BUBBLE), ("zbh1", 4, ZERO_BUBBLE)],
+)  # fmt: skip
+def test_pipeline_ranks_send_the_predicted_messages_in_order(mode, world, schedule) -> None:
+    for number, rank in enumerate(run_ranks(mode, world)):
+        predicted = pipeline_calls(blocks(), schedule, num_ranks=world, rank=number)
         sent = [(c.name, c.message_bytes, c.block) for c in predicted]
         assert [tuple(call) for call in rank["calls"]] == sent
 

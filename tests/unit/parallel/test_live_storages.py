@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gloo_runs import BATCH, FP32, SEQ, expert_graph, graph, run_ranks
+from gloo_runs import BATCH, CONTEXT_SEQ, FP32, SEQ, context_graph, expert_graph, graph, run_ranks
 
 from paceline.parallel.expert_split import split_experts
 from paceline.parallel.live_storages import (
@@ -12,6 +12,7 @@ from paceline.parallel.live_storages import (
     replicated_live_bytes,
     sharded_live_bytes,
 )
+from paceline.parallel.sequence_split import split_sequence
 from paceline.parallel.strategy import Schedule
 from paceline.parallel.tensor_parallel import split_graph
 from paceline.trace import Graph, lower, monomials
@@ -64,20 +65,31 @@ def test_expert_ranks_hold_their_part_and_the_tokens_of_all(world) -> None:
         assert rank["kept"]["states"] == lowered.optimizer_state_bytes
 
 
+@pytest.mark.parametrize("world", [2, 4])
+def test_context_ranks_hold_their_part_of_each_sequence(world) -> None:
+    lowered = lower(split_sequence(context_graph(), world), FP32)
+    live = lowered.memory.by_owner.sum(axis=1) @ monomials(BATCH, CONTEXT_SEQ)[0]
+    assert peaks("context", world) == pytest.approx([live.max()] * world, rel=CLOSE)
+    whole = lower(context_graph(), FP32).memory.by_owner.sum(axis=1)
+    assert live.max() < 0.7 * (whole @ monomials(BATCH, CONTEXT_SEQ)[0]).max()
+
+
 def test_replicas_of_tensor_ranks() -> None:
     predicted = replicated_live_bytes(lower(part(), FP32), batch=BATCH, seq=SEQ)
     assert peaks("ddp_tp", 4) == pytest.approx([predicted] * 4, rel=CLOSE)
 
 
 @pytest.mark.parametrize(
-    ("mode", "schedule"),
-    [("pp", ONE_F_ONE_B), ("interleaved", INTERLEAVED), ("zbh1", ZERO_BUBBLE)],
-)
-def test_each_pipeline_rank(mode, schedule) -> None:
+    ("mode", "world", "schedule"),
+    [("pp", 2, ONE_F_ONE_B), ("pp", 4, ONE_F_ONE_B), ("interleaved", 2, INTERLEAVED),
+     ("zbh1", 2, ZERO_BUBBLE), ("zbh1", 4, ZERO_BUBBLE)],
+)  # fmt: skip
+def test_each_pipeline_rank(mode, world, schedule) -> None:
+    """As many microbatches as ranks: the first holds all only while it has no gradients yet."""
     predicted = pipeline_live_bytes(
-        graph(), FP32, schedule, num_ranks=2, microbatch=1, seq=SEQ
+        graph(), FP32, schedule, num_ranks=world, microbatch=1, seq=SEQ
     )  # fmt: skip
-    assert peaks(mode, 2) == pytest.approx(predicted.tolist(), rel=CLOSE)
+    assert peaks(mode, world) == pytest.approx(predicted.tolist(), rel=CLOSE)
 
 
 def test_stages_of_tensor_ranks() -> None:

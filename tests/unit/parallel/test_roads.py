@@ -14,6 +14,7 @@ from paceline.parallel.replica_work import LoweredStep, ReplicaWork
 from paceline.parallel.stated import evaluate_stated
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.trace import Configuration, Workload, load_workload, lower
+from paceline.trace.master_weights import kept_format
 
 HOW = Configuration()
 #: Device, link inside a node of eight, link between nodes.
@@ -106,6 +107,52 @@ def test_a_strategy_of_one_device_is_the_prediction(model: str) -> None:
     )
     for strategy in (None, Strategy()):
         assert scaled(job, on, 1, 4, strategy).step_s == pytest.approx(expected, rel=1e-9)
+
+
+#: From a hundred million parameters to seventy billion: below and above the size from which weights
+#: are usually kept in 16 bits.
+SIZES = ("gpt2", "bert-large", "llama-3-8b", "mixtral-8x7b", "llama-3-70b")
+
+
+@pytest.mark.parametrize("kept", ["usual", "autocast", "half-weights", "pure"])
+@pytest.mark.parametrize("model", SIZES)
+def test_one_device_has_one_number_by_every_road_and_at_every_size(model: str, kept: str) -> None:
+    """A pass alone, a curve, a strategy stated or by hand to the bit; block by block within 3 %."""
+    job, how = load_workload(model), Configuration(training_format=kept)  # type: ignore[arg-type]
+    on = cluster("NVLink and InfiniBand")
+    on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
+    graph, seq, table = job.passes[0].graph, job.default_seq, DeviceTable.from_devices([on.device])
+    points = Points(batch=np.array([1.0]), seq=np.array([float(seq)]))
+    alone = predict_pass(lower(graph, how), table, points)
+    roads = [
+        scaling_curve(
+            LoweredStep.of(job, how), on, counts=(1,), batch=BatchRule(global_batch=1), seq=seq,
+            graph=graph, strategy=strategy,
+        ).points[0]
+        for strategy in (None, Strategy())
+    ]  # fmt: skip
+    roads.append(evaluate_stated(graph, how, on, Strategy(), seq=seq, global_batch=1))
+    for found in roads:
+        assert found.step_s == pytest.approx(float(alone.mid_s[0, 0]), rel=1e-9)
+        assert found.memory_bytes == pytest.approx(float(alone.memory_high_bytes[0, 0]), rel=1e-9)
+    by_blocks = evaluate_stated(
+        graph, how, on, Strategy(), seq=seq, global_batch=1, recipe=kept_format(graph, how)
+    )
+    assert by_blocks.step_s == pytest.approx(roads[0].step_s, rel=0.03)
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-3-8b"])
+def test_replicas_have_one_number_at_every_size(model: str) -> None:
+    job, on = load_workload(model), cluster("NVLink and InfiniBand")
+    on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
+    best = scaled(job, on, 8, 8)
+    strategy = Strategy.parse(best.strategy)
+    by_hand = evaluate_stated(
+        job.passes[0].graph, HOW, on, strategy, seq=job.default_seq, global_batch=8
+    )
+    for other in (scaled(job, on, 8, 8, strategy), by_hand):
+        assert other.step_s == pytest.approx(best.step_s, rel=1e-12)
+        assert other.memory_bytes == pytest.approx(best.memory_bytes, rel=1e-12)
 
 
 def test_what_several_passes_exchange_and_update_adds_up() -> None:

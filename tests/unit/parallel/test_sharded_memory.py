@@ -9,9 +9,11 @@ from paceline.parallel.sharded_memory import (
     PeakMoments,
     peak_moments,
     saved_bytes,
+    saved_process_bytes,
     sharded_memory_bytes,
 )
 from paceline.predict import Points
+from paceline.predict.memory import peak_memory_bytes, process_memory
 from paceline.trace import Configuration, Owner, load_workload, lower
 
 MODELS = ["resnet50", "gpt2", "llama-3-8b"]
@@ -37,13 +39,31 @@ def paper():
 )
 def test_the_figures_of_the_zero_paper(sharding, expected_gb) -> None:
     """Figure 1 of Rajbhandari et al. 2020: 7.5 B parameters on 64 devices."""
-    found = sharded_memory_bytes(paper(), 120e9, num_ranks=64, sharding=sharding)
+    found = 120e9 - saved_bytes(paper(), 64, sharding)
     assert float(found[0]) / 1e9 == pytest.approx(expected_gb, abs=0.05)
 
 
 def test_zero3_adds_only_the_gathered_blocks_to_the_paper() -> None:
-    found = sharded_memory_bytes(paper(), 120e9, num_ranks=64, sharding="zero3")
+    found = 120e9 - saved_bytes(paper(), 64, "zero3")
     assert float(found[0]) / 1e9 == pytest.approx(1.9 + 15 / 16, abs=0.05)
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_rank_is_bounded_as_a_device_that_keeps_as_little(name: str, sharding: str) -> None:
+    """What the allocator adds to live bytes is a share of those of the rank, not of the model."""
+    lowered, _ = moments(name)
+    points = Points(batch=np.array([1.0, 4.0, 16.0]), seq=np.full(3, 1024.0))
+    found = peak_moments(lowered, points)
+    mid, high = peak_memory_bytes(lowered.memory, points, platform="cuda")[1:]
+    added, live = process_memory("cuda"), found.whole.max(axis=0)
+    kept_frac = 1.0 - saved_bytes(found, 64, sharding) / live
+    bound = sharded_memory_bytes(found, high, num_ranks=64, sharding=sharding)
+    rest = high - (1.0 + added.fragmentation_high_frac) * live
+    assert bound == pytest.approx(rest + (1.0 + added.fragmentation_high_frac) * live * kept_frac)
+    middle = mid - saved_process_bytes(found, 64, sharding)
+    assert (middle > live * kept_frac).all()
+    assert (middle < bound).all()
 
 
 @pytest.mark.parametrize("sharding", SHARDINGS)

@@ -39,6 +39,7 @@ def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
         seq=1024,
         capacity_bytes=cluster().capacity_bytes,
         microbatches=(1, 4),
+        recipe="half-weights",
     )
     for found in search_strategies(space, num_devices=16, global_batch=64, num_best=40):
         stated = evaluate_stated(

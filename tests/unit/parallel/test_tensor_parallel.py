@@ -11,6 +11,7 @@ from paceline.parallel.split_roles import Role, find_roles, view_ops
 from paceline.parallel.tensor_parallel import split_graph
 from paceline.trace import Configuration, Graph, load_workload, lower, monomials
 from paceline.trace.graph import OpKind, Owner
+from paceline.trace.master_weights import as_kept
 
 TRANSFORMERS = ("bert-base", "gpt2", "llama-3-8b")
 
@@ -59,8 +60,9 @@ def test_residual_streams_stay_whole() -> None:
 @pytest.mark.parametrize("degree", [2, 4])
 def test_ranks_share_the_work_of_a_transformer_evenly(name, degree) -> None:
     point = monomials(4, 128)[0]
-    whole = lower(graph_of(name), Configuration())
-    part = lower(split_graph(graph_of(name), degree).graph, Configuration())
+    how = as_kept(graph_of(name), Configuration())
+    whole = lower(graph_of(name), how)
+    part = lower(split_graph(graph_of(name), degree).graph, how)
     flop = [(low.costs.count @ low.costs.flop) @ point for low in (whole, part)]
     assert flop[1] * degree == pytest.approx(flop[0], rel=2e-3)
     assert part.gradient_bytes / whole.gradient_bytes == pytest.approx(1 / degree, rel=0.03)

@@ -74,7 +74,8 @@ def test_freezing_everything_leaves_nothing_to_train():
     [((), 20_971_520), (("*.q", "*.v"), 3_407_872)],
 )
 def test_adapters_of_llama_3_8b_have_the_published_size(modules, num_trainable):
-    one = lower(graph_of("llama-3-8b"), Configuration(lora_rank=8, lora_modules=modules))
+    how = Configuration(lora_rank=8, lora_modules=modules, training_format="autocast")
+    one = lower(graph_of("llama-3-8b"), how)
     assert one.num_trainable_parameters == num_trainable
     assert one.gradient_bytes == 4 * num_trainable
     assert one.optimizer_state_bytes == 8 * num_trainable
@@ -131,7 +132,8 @@ def test_quantised_layers_once_kept_their_inputs():
 def test_a_quantised_base_halves_the_memory_of_adapters():
     graph = graph_of("llama-3-8b")
     plain, quantised = (
-        lower(graph, Configuration(lora_rank=8, frozen_weights=w)) for w in ("same", "int4")
+        lower(graph, Configuration(lora_rank=8, frozen_weights=w, training_format="autocast"))
+        for w in ("same", "int4")
     )
     assert quantised.parameter_bytes < 0.3 * plain.parameter_bytes
     assert quantised.num_trainable_parameters == plain.num_trainable_parameters
