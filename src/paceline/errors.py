@@ -18,6 +18,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+#: So many names are told where none is near; more are listed by a command.
+_FEW_NAMES = 8
+
 
 class PacelineError(Exception):
     """A failure the user can fix: ``str(e)`` says what is wrong, ``e.hint`` what to do.
@@ -47,7 +50,8 @@ class UnknownNameError(PacelineError):
             kind: What was looked for, as a user says it (``device``, ``offer``, ``model``).
             name: What the user typed.
             known: Every accepted name.
-            command: The command that lists them, as typed; without one the names are listed.
+            command: The command that lists them, as typed; without one, or where nothing is near
+                and they are few, the names themselves are listed.
 
         >>> e = UnknownNameError.from_name("device", "A1000", ["A100"], command="paceline devices")
         >>> str(e), e.hint
@@ -56,7 +60,8 @@ class UnknownNameError(PacelineError):
         known = tuple(known)
         close = _close_names(name, known)
         meant = f"did you mean {', '.join(f'`{c}`' for c in close)}? " if close else ""
-        listed = f"list them with `{command}`" if command else f"known are: {', '.join(known)}"
+        is_told = not command or (not close and len(known) <= _FEW_NAMES)
+        listed = f"known are: {', '.join(known)}" if is_told else f"list them with `{command}`"
         return cls(f"no {kind} named `{name}`", hint=meant + listed)
 
 

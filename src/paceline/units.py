@@ -72,7 +72,7 @@ def parse_usd(text: str) -> float:
     >>> parse_usd("5usd")
     5.0
     """
-    return _parse(text, _USD, what="an amount of money", example="5usd, $1500")
+    return _parse(text, _USD, what="an amount in US dollars", example="5usd, $1500")
 
 
 def parse_power_w(text: str) -> float:

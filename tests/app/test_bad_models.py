@@ -118,3 +118,36 @@ def test_a_python_that_is_none(run: Callable[..., Outcome], python: str) -> None
 )
 def test_entries_that_name_nothing(run: Callable[..., Outcome], entry: str) -> None:
     run("plan", entry, "--samples", "1M").assert_helpful()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("net.py", "write `net:build` or `net:Net`"),
+        ("net.py:Net", "write `net:Net`"),
+        ("sub/net.py:build", "write `net:build`, in the folder sub"),
+        ("blank.py", "write a function in `blank.py`"),
+        ("broken.py", "write a function in `broken.py`"),
+        ("missing.py", "name a module and a function"),
+    ],
+)
+def test_a_python_file_is_no_model_and_the_hint_names_what_it_defines(
+    run: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    hint: str,
+) -> None:
+    source = "raise SystemExit\nclass Net: pass\ndef _part(): pass\ndef build(): pass\n"
+    (tmp_path / "sub").mkdir()
+    for file, text in (("net", source), ("sub/net", source), ("blank", ""), ("broken", "def (")):
+        (tmp_path / f"{file}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    outcome = run("plan", name)
+    outcome.assert_helpful()
+    assert hint in outcome.err
+
+
+def test_nothing_is_sharded_where_nothing_is_trained(run: Callable[..., Outcome]) -> None:
+    words = ("--device", "a100", "--task", "infer", "--sharding", "zero3")
+    run("predict", "gpt2", *words).assert_helpful()

@@ -99,3 +99,13 @@ def test_a_missing_value_leads_to_the_help_of_its_verb(
 ) -> None:
     assert main(typed.split()) == 2
     assert f"`paceline {typed.split()[0]} --help`" in capsys.readouterr().err
+
+
+def test_few_names_are_told_where_none_is_near_and_many_are_listed_by_a_command() -> None:
+    few, many = ("eager", "compiled"), tuple(f"name{n}" for n in range(50))
+    told = UnknownNameError.from_name("compiler", "gcc", few, command="paceline plan --help")
+    assert all(name in told.hint for name in few)
+    near = UnknownNameError.from_name("compiler", "eagr", few, command="paceline plan --help")
+    assert near.hint.startswith("did you mean `eager`?")
+    listed = UnknownNameError.from_name("device", "gcc", many, command="paceline devices")
+    assert listed.hint == "list them with `paceline devices`"

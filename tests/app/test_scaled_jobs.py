@@ -55,3 +55,15 @@ def test_an_own_machine_is_scaled_at_the_pace_that_plan_gives_it(tmp_path: Path)
     assert choice.cost_usd is not None
     assert curve.curve.points[0].time_s == pytest.approx(choice.time_s.mid, rel=0.01)
     assert curve.curve.points[0].cost_usd == pytest.approx(choice.cost_usd.mid, rel=0.01)
+
+
+def test_the_length_that_is_told_is_the_one_asked_for() -> None:
+    def told(**options) -> str:
+        found = scale("gpt2", device="a100", counts=(1,), batch=4, as_of=DAY, **options)
+        return "; ".join(found.assumptions)
+
+    asked = told(seq=256)
+    assert "here in sequences of 256 tokens" in asked
+    assert "; sequences of 256 tokens;" in asked
+    assert "here in sequences" not in told()
+    assert "; sequences of 256 tokens;" in f"; {told(seq=256, tokens='1B')}"

@@ -546,7 +546,11 @@ def offers(
         include_retired=every,
         include_stale=every,
     )
-    found = filter_offers(load_catalog(tuple(facts)), conditions, today=read_day(as_of))
+    catalog = load_catalog(tuple(facts))
+    if cloud is not None:
+        clouds = {offer.cloud.lower() for offer in catalog.offers}
+        read_word(cloud.strip().lower(), tuple(sorted(clouds)), "cloud")
+    found = filter_offers(catalog, conditions, today=read_day(as_of))
     return _not_empty(found, "offer", "paceline offers")
 
 

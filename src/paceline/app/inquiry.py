@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, get_args
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.app.option_table import option_texts
 from paceline.app.progress import progress
+from paceline.app.python_files import check_no_file
 from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def inquire(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.catalog import load_catalog
+    from paceline.catalog import check_priced, load_catalog
     from paceline.plan import parse_goal, parse_work
 
     _check_option_names(options)
@@ -123,6 +124,7 @@ def inquire(
         task, seq = scenario.task, seq or scenario.seq
         facts = (*((Path(scenario.facts_file),) if scenario.facts_file else ()), *facts)
     catalog = load_catalog(tuple(facts))
+    check_priced(catalog, today)
     workload = load(
         model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python
     )
@@ -195,6 +197,7 @@ def load(
     """
     from paceline.trace import load_workload
 
+    check_no_file(model)
     with progress(f"tracing {model if isinstance(model, str) else type(model).__name__}"):
         workload = load_workload(
             model,

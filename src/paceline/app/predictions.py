@@ -68,6 +68,11 @@ def predict_question(question: Question, workload: Workload) -> PredictionGrid:
         InvalidInputError: A batch, count or setting that cannot be.
     """
     check_rewrite(question.rewrite, OF_A_PREDICTION)
+    if workload.task == "infer" and question.sharding != "none":
+        raise InvalidInputError(
+            f"`--sharding {question.sharding}` splits what training keeps, and nothing is trained",
+            hint="leave --sharding out; `--task train` trains",
+        )
     catalog = load_catalog(question.facts)
     where = _everywhere(catalog) if question.device is None else _named(catalog, question)
     with progress("predicting"):

@@ -16,6 +16,7 @@ from paceline.catalog import (
     Catalog,
     Device,
     Offer,
+    check_priced,
     filter_offers,
     find_device,
     find_offer,
@@ -116,7 +117,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         NoOfferError: Nobody offers that device at a usable price.
         DoesNotFitError: The job works on none of the counts.
     """
-    catalog = known_on(load_catalog(question.facts), question.today)
+    catalog = _catalog(question)
     offer = _offer(catalog, question, max(question.counts, default=1))
     device, links = _device_of(catalog, offer), _links(catalog, offer)
     cluster = _exchanging(_cluster(catalog, offer), question)
@@ -145,7 +146,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         device=device.name,
         offer=offer.name,
         sample_unit=workload.sample_unit if job.amount.samples_per_item == 1 else "sequences",
-        assumptions=(*_assumptions(offer, job.assumption, question), *links.assumptions),
+        assumptions=(*_assumptions(offer, job.assumption, question, seq), *links.assumptions),
         curve=curve,
     )
 
@@ -173,7 +174,7 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
     check_global_batch(
         question.global_batch, resolve_job(workload, question.work, seq=seq), workload
     )
-    catalog = known_on(load_catalog(question.facts), question.today)
+    catalog = _catalog(question)
     name, count = read_beside(beside)
     total = question.counts[0] + count
     offers = (_offer(catalog, question, total), _named_offer(catalog, question, name, total))
@@ -204,10 +205,17 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         assumptions=(
             *machines,
             *_ways(question),
+            *([f"sequences of {seq:,} tokens"] if seq > 1 else ()),
             "all devices meet over the slower of each link; losses are weighted by items",
         ),
         step=step,
     )
+
+
+def _catalog(question: ScalingQuestion) -> Catalog:
+    catalog = load_catalog(question.facts)
+    check_priced(catalog, question.today)
+    return known_on(catalog, question.today)
 
 
 def _exchanging(cluster: Cluster, question: ScalingQuestion) -> Cluster:
@@ -324,8 +332,9 @@ def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
     return read_settings(question.rewrite, plain)
 
 
-def _assumptions(offer: Offer, job: str, question: ScalingQuestion) -> Sequence[str]:
-    return [note for note in (job, _machines(offer), *_ways(question)) if note]
+def _assumptions(offer: Offer, job: str, question: ScalingQuestion, seq: int) -> Sequence[str]:
+    length = f"sequences of {seq:,} tokens" if seq > 1 else ""
+    return [note for note in (job, length, _machines(offer), *_ways(question)) if note]
 
 
 def _machines(offer: Offer) -> str:

@@ -16,7 +16,7 @@ from paceline.catalog.freshness import is_alive, is_fresh, is_rankable, unranked
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, find_devices, find_offer, parse_device_count
 from paceline.catalog.offer_links import joint_link, machine_links, offer_links
-from paceline.catalog.past import known_on
+from paceline.catalog.past import check_priced, known_on
 
 __all__ = [
     "Catalog",
@@ -30,6 +30,7 @@ __all__ = [
     "OfferFilter",
     "OfferLinks",
     "Source",
+    "check_priced",
     "filter_devices",
     "filter_offers",
     "find_device",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import date
 
 from paceline.catalog.entities import Catalog, Offer
+from paceline.errors import InvalidInputError
 
 
 def known_on(catalog: Catalog, day: date) -> Catalog:
@@ -17,6 +18,26 @@ def known_on(catalog: Catalog, day: date) -> Catalog:
     """
     offers = tuple(_known_on(offer, day) for offer in catalog.offers)
     return catalog if offers == catalog.offers else replace(catalog, offers=offers)
+
+
+def check_priced(catalog: Catalog, day: date) -> None:
+    """Refuse a day on which nothing had a price yet: prices without a day would be all there is.
+
+    Raises:
+        InvalidInputError: It is before the first day on which any price was seen.
+    """
+    first = _first_day(catalog)
+    if first is not None and day < first:
+        raise InvalidInputError(
+            f"no price is known that was seen by {day}", hint=f"the first is of {first}"
+        )
+
+
+def _first_day(catalog: Catalog) -> date | None:
+    """The day of the first price; None where no price has a day."""
+    seen = [_last_day(when) for offer in catalog.offers for when, _ in offer.price_history]
+    seen += [offer.priced_on for offer in catalog.offers if offer.priced_on is not None]
+    return min(seen, default=None)
 
 
 def _known_on(offer: Offer, day: date) -> Offer:

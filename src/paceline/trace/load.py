@@ -233,8 +233,16 @@ def _at_length(workload: Workload, seq: int) -> Workload:
     if workload.default_seq in (1, seq):
         return workload
     workload.check_length(seq)
-    scale = seq / workload.default_seq
-    return replace(workload, default_seq=seq, sample_bytes=workload.sample_bytes * scale)
+    scale, job = seq / workload.default_seq, workload.reference_job
+    if job is not None and workload.task == "train":
+        said = f"{job.description}, here in sequences of {seq:,} tokens"
+        job = replace(job, description=said)
+    return replace(
+        workload,
+        default_seq=seq,
+        sample_bytes=workload.sample_bytes * scale,
+        reference_job=job,
+    )
 
 
 def _has_files(name: str, facts: ZooFacts) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 
-from paceline.catalog import find_offer, known_on, load_catalog, unranked_reason
+from paceline.catalog import check_priced, find_offer, known_on, load_catalog, unranked_reason
+from paceline.errors import InvalidInputError
 
 CATALOG = load_catalog()
 LAST_SEEN = max(offer.priced_on for offer in CATALOG.offers if offer.priced_on)
@@ -52,3 +53,13 @@ def test_a_year_alone_counts_from_its_end() -> None:
         for day in (date(2022, 12, 30), date(2022, 12, 31), date(2023, 5, 30), date(2023, 5, 31))
     ]
     assert seen == [None, 7.0, 7.0, 8.0]
+
+
+def test_a_day_before_every_price_is_refused_and_the_hint_is_the_first_that_is_not() -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        check_priced(CATALOG, date(1990, 1, 1))
+    first = date.fromisoformat(refused.value.hint.split()[-1])
+    check_priced(CATALOG, first)
+    assert any(o.priced_on and o.priced_on <= first for o in known_on(CATALOG, first).offers)
+    with pytest.raises(InvalidInputError):
+        check_priced(CATALOG, first - timedelta(days=1))

@@ -1,0 +1,51 @@
+"""A Python file named in place of what makes the model in it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from paceline.errors import InvalidInputError
+
+_MOST_NAMES = 5
+
+
+def check_no_file(model: object) -> None:
+    """Refuse ``train.py`` and ``train.py:build``: models are named ``module:function``.
+
+    The file is read and not run, so that the hint can name what it defines.
+
+    Raises:
+        InvalidInputError: The name is that of a Python file.
+    """
+    path, _, function = model.partition(":") if isinstance(model, str) else ("", "", "")
+    if not path.endswith(".py"):
+        return
+    file = Path(path)
+    if not file.is_file():
+        raise InvalidInputError(
+            f"there is no file `{path}`", hint="name a module and a function: `train:build_model`"
+        )
+    known = list(_defined(file))
+    named = [function] if function in known else known[:_MOST_NAMES]
+    meant = " or ".join(f"`{file.stem}:{name}`" for name in named)
+    where = "" if file.parent == Path() else f", in the folder {file.parent}"
+    raise InvalidInputError(
+        f"`{model}` names a file, not what makes the model in it",
+        hint=f"write {meant}{where}"
+        if meant
+        else f"write a function in `{path}` that returns the model, and name it as module:function",
+    )
+
+
+def _defined(file: Path) -> Iterator[str]:
+    """Functions and classes of the file, the last first: what makes a whole stands below parts."""
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    for node in reversed(body):
+        if isinstance(node, kinds) and not node.name.startswith("_"):
+            yield node.name
