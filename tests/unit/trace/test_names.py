@@ -21,7 +21,8 @@ from paceline.trace.zoo_facts import zoo_facts
         ("Qwen/Qwen2.5-7B-Instruct-AWQ", "hf:qwen2.5-7b"), ("qwen3-235b", "hf:qwen3-235b-a22b"),
         ("google/gemma-3-27b-it", "hf:gemma-3-27b"), ("deepseek-r1", "hf:deepseek-v3"),
         ("facebook/esm2_t33_650M_UR50D", "hf:esm2-650m"), ("RT-DETR", "hf:rt-detr-r50"),
-        ("yolov8n", "published_yolo:yolov8n"), ("YOLO11x", "published_yolo:yolo11x"),
+        ("yolov8n", "published_yolo:yolov8n"), ("dlrm-v2", "published_tables:dlrm_dcnv2"),
+        ("YOLO11x", "published_yolo:yolo11x"),
         ("stabilityai/stable-diffusion-xl-base-1.0", "published_diffusion:sdxl"),
         ("black-forest-labs/FLUX.1-dev", "published_images:flux1"),
         ("convnextv2_base.fcmae", "timm:convnextv2_base"), ("ViT-B/32", "torchvision:vit_b_32"),
@@ -42,7 +43,7 @@ def test_every_name_means_itself():
     ("typed", "near"),
     [("whisper", "whisper-large-v3"), ("mixtral", "mixtral-8x22b"), ("dinov2", "dinov2-base"),
      ("swinv2", "timm:swinv2_base_window12_192"), ("yolov8", "published_yolo:yolov8n"),
-     ("mask-rcnn", "torchvision:maskrcnn_resnet50_fpn"),
+     ("faster-rcnn", "torchvision:fasterrcnn_resnet50_fpn"),
      ("qwen3-9b", "qwen3-8b"), ("nobody/no-such-model", "hf:config.json")],
 )  # fmt: skip
 def test_a_name_of_several_or_of_none_says_what_there_is(typed, near):

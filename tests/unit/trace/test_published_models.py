@@ -57,6 +57,18 @@ def test_the_recommender_of_the_terabyte_is_its_tables_and_perceptrons():
         assert model(*model.inputs(3)).shape == (3, 1)
 
 
+def test_the_recommender_with_crossings_is_its_tables_crossings_and_perceptrons():
+    """204,184,588 rows of 128 columns; 27 vectors joined are 3456 wide."""
+    bottom = 14 * 512 + 513 * 256 + 257 * 128
+    crossings = 3 * (3456 * 512 + 512 * 3456 + 3456)
+    top = 3457 * 1024 + 1025 * 1024 + 1025 * 512 + 513 * 256 + 257
+    model = built(published_tables, "dlrm_dcnv2")
+    assert num_parameters(model) == 204_184_588 * 128 + bottom + crossings + top
+    assert model.num_values == 214
+    with torch.device("meta"):
+        assert model(*model.inputs(3)).shape == (3, 1)
+
+
 def test_a_fusion_transformer_foretells_three_quantiles_of_a_day():
     model = built(published_tables, "tft_electricity")
     with torch.device("meta"):

@@ -52,6 +52,53 @@ class Recommender(nn.Module):
         return self.top(torch.cat((dense, pairs, dense[:, :1]), 1))
 
 
+#: Rows of each table, and values that a feature has at a time, of MLPerf's DLRM-DCNv2.
+_CRITEO_MULTI_HOT = (
+    (40000000, 3), (39060, 2), (17295, 1), (7424, 2), (20265, 6), (3, 1), (7122, 1), (1543, 1),
+    (63, 1), (40000000, 7), (3067956, 3), (405282, 8), (10, 1), (2209, 6), (11938, 9), (155, 5),
+    (4, 1), (976, 1), (14, 1), (40000000, 12), (40000000, 100), (40000000, 27), (590152, 10),
+    (12973, 3), (108, 1), (36, 1),
+)  # fmt: skip
+
+
+class CrossRecommender(nn.Module):
+    """DLRM-DCNv2 of MLPerf from Training v3.0 and Inference v3.1 on.
+
+    Tables of 128 columns, summed over a feature's values, and three crossings of rank 512 of all
+    that was found. Source: mlcommons/training, recommendation_v2/torchrec_dlrm/README.MD (read
+    2026-11-22); Wang et al. 2021 (arXiv:2008.13535).
+    """
+
+    def __init__(self, features=_CRITEO_MULTI_HOT, width=128, rank=512, layers=3):
+        super().__init__()
+        self.num_features, self.num_values = len(features), sum(values for _, values in features)
+        self.table = nn.Embedding(sum(rows for rows, _ in features), width)
+        self.bottom = _perceptron((13, 512, 256, width))
+        joined = (self.num_features + 1) * width
+        self.narrow = nn.ModuleList([nn.Linear(joined, rank, bias=False) for _ in range(layers)])
+        self.widen = nn.ModuleList([nn.Linear(rank, joined) for _ in range(layers)])
+        self.top = _perceptron((joined, 1024, 1024, 512, 256, 1), is_last_plain=True)
+
+    def inputs(self, batch):
+        """Numbers, values of all features, and where each feature's values begin."""
+        return (
+            torch.empty(batch, 13),
+            torch.empty(batch * self.num_values, dtype=torch.int64),
+            torch.empty(batch * self.num_features, dtype=torch.int64),
+        )
+
+    def loss(self, output, _inputs):
+        return F.binary_cross_entropy_with_logits(output.float(), torch.empty_like(output).float())
+
+    def forward(self, numbers, values, begins):
+        dense = self.bottom(numbers)
+        found = F.embedding_bag(values, self.table.weight, begins, mode="sum")
+        x = first = torch.cat((dense, found.view(dense.shape[0], -1)), 1)
+        for narrow, widen in zip(self.narrow, self.widen):
+            x = first * widen(narrow(x)) + x
+        return self.top(x)
+
+
 class _Gated(nn.Module):
     """Gated residual network of the temporal fusion transformer."""
 
@@ -160,6 +207,7 @@ class FusionTransformer(nn.Module):
 
 
 _MODELS = {
+    "dlrm_dcnv2": CrossRecommender,
     "dlrm_small": Recommender,
     "tft_electricity": FusionTransformer,
     "tft_traffic": lambda: FusionTransformer(ids=963, known=3, dropout=0.3),
