@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from paceline import predict
 from paceline.app.cli import main
 from paceline.report.tables import display_width
 
@@ -77,3 +78,13 @@ def _paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
             yield from _paths(item, path)
     elif isinstance(value, float):
         yield path
+
+
+def test_what_joins_devices_is_told_once_for_every_count() -> None:
+    counts = (1, 2, 4, 8)
+    grid = predict("gpt2", device="h100,4090", devices=counts, batch=(1,))
+    told = [one for one in grid.assumptions if ": joined " in one]
+    assert len(told) == 2
+    (of_h100,) = (one for one in told if one.startswith("H100"))
+    numbers = re.findall(r"\b(\d)\b(?= or | by )", of_h100.partition(": joined ")[2])
+    assert [int(number) for number in numbers] == [count for count in counts if count > 1]

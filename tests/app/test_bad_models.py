@@ -151,3 +151,16 @@ def test_a_python_file_is_no_model_and_the_hint_names_what_it_defines(
 def test_nothing_is_sharded_where_nothing_is_trained(run: Callable[..., Outcome]) -> None:
     words = ("--device", "a100", "--task", "infer", "--sharding", "zero3")
     run("predict", "gpt2", *words).assert_helpful()
+
+
+def test_nothing_is_narrowed_where_everything_is_trained(run: Callable[..., Outcome]) -> None:
+    words = ("predict", "gpt2", "--device", "a100", "--batch", "1", "--rewrite")
+    run(*words, "frozen_weights=int4").assert_helpful()
+    assert run(*words, "frozen_weights=int4,lora_rank=8").status == 0
+
+
+def test_a_python_file_is_not_measured(run: Callable[..., Outcome], tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("def build(): pass\n")
+    outcome = run("measure", str(tmp_path / "net.py"), "--store", str(tmp_path / "store"))
+    outcome.assert_helpful()
+    assert "`net:build`" in outcome.err

@@ -11,6 +11,7 @@ from typing import TextIO, get_args
 
 from paceline.app.foresight import ledger_of, local_model
 from paceline.app.inquiry import read_word
+from paceline.app.python_files import check_no_file
 from paceline.catalog import load_catalog
 from paceline.catalog.entities import Machine
 from paceline.dtypes import find_precision
@@ -304,6 +305,8 @@ def check_stacks(names: Sequence[str]) -> Iterator[str]:
 
 
 def _sweep(request: MeasureRequest) -> Sweep:
+    for model in request.models:
+        check_no_file(model)
     return Sweep(
         workloads=request.models,
         batches=request.batch or (),

@@ -7,7 +7,7 @@ cell shows the fastest that fits, or where none fits, the one that needs least m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -514,9 +514,19 @@ def _assumptions(
         parts.append(f"sequence length {seq}")
     parts += [f"{workload.optimizer}"] if workload.optimizer else []
     parts.append("input fed fast enough")
-    links = dict.fromkeys(
-        f"{place.device.name}: joined by {place.links.device.name}"
-        for place in places
-        if place.count > 1 and place.links.device is not None
-    )
-    return (", ".join(part for part in parts if part), *links)
+    return (", ".join(part for part in parts if part), *_joints(places))
+
+
+def _joints(places: Sequence[_GridPlace]) -> Iterator[str]:
+    """By what several devices are joined, one sentence per device; counts where that differs."""
+    joined: dict[str, dict[str, list[str]]] = {}
+    for place in places:
+        if place.count > 1 and place.links.device is not None:
+            by_link = joined.setdefault(place.device.name, {})
+            by_link.setdefault(place.links.device.name, []).append(str(place.count))
+    for device, by_link in joined.items():
+        if len(by_link) == 1:
+            yield f"{device}: joined by {next(iter(by_link))}"
+        else:
+            each = (f"{' or '.join(counts)} by {link}" for link, counts in by_link.items())
+            yield f"{device}: joined {', '.join(each)}"

@@ -124,6 +124,8 @@ def _at_precision(
     is_training = bool(np.isfinite(program.first_backward()))
     weights = configuration.frozen_weights if is_training else _WEIGHT_ONLY.get(precision.name)
     if weights in ("int8", "int4"):
+        if is_training:
+            _check_frozen(program, weights)
         is_fused = configuration.compiler != "eager" or configuration.widens_in_kernels
         program = quantised(
             program, weights, is_fused=is_fused, keeps_inputs=configuration.keeps_quantised_inputs
@@ -136,6 +138,15 @@ def _at_precision(
     if narrow == "pure":
         return narrowed(program, element_bytes=activation_bytes)
     return autocast(program, element_bytes=activation_bytes)
+
+
+def _check_frozen(program: Program, weights: str) -> None:
+    stores = program.stores
+    if stores.is_trainable[stores.owner == Owner.PARAMETER].all():
+        raise InvalidInputError(
+            f"`frozen_weights={weights}` is of weights that are not trained, and all of them are",
+            hint="add adapters with lora_rank=16, or freeze modules with frozen=…",
+        )
 
 
 #: Weight formats of the precisions that keep weights narrower than activations in inference.
