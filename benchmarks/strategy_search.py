@@ -32,11 +32,9 @@ def main() -> None:
     catalog = load_catalog()
     device = find_device(catalog, "H100 SXM5 80GB")
     assert device.memory_bytes
-    assert device.memory_bytes_per_s
     links = {link.name: LinkTable.from_links([link]) for link in catalog.links}
     fabric = Fabric(
         devices_per_node=8, device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],
-        memory_bytes_per_s=device.memory_bytes_per_s,
     )  # fmt: skip
     print("# Speed of the strategy search\n")
     load, cores = os.getloadavg()[0], os.cpu_count()

@@ -72,7 +72,6 @@ def rank_memory(costs: BlockCosts, job: Job, catalog: Catalog) -> StrategyEvalua
         devices_per_node=job.tp * job.pp * job.dp,
         device_link=link,
         node_link=link,
-        memory_bytes_per_s=1.0,
         cuts_evenly=True,
     )
     variant = Variant(

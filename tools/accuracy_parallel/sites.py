@@ -107,7 +107,6 @@ class Simulator:
     def run(self, run: Run, site: Site) -> StrategyEvaluation:
         """Time and memory of one step."""
         device = find_device(self.catalog, site.device)
-        assert device.memory_bytes_per_s, "a site is of a device whose memory is known"
         configuration = Configuration(
             precision=site.precision, checkpointing=run.checkpointing, compiler=site.compiler,
             attention=site.attention, optimizer_kernel="fused",
@@ -116,7 +115,6 @@ class Simulator:
             devices_per_node=min(8, run.num_gpus),
             device_link=self.links[site.device_link],
             node_link=self.links[site.node_link],
-            memory_bytes_per_s=device.memory_bytes_per_s,
             overlaps_gradients=site.overlaps,
             cuts_evenly=True,
             hop_wait_s=site.hop_wait_s,

@@ -13,6 +13,7 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.parallel.block_memory import BlockMemory, BoolArray, block_memory, boundary_bytes
 from paceline.parallel.block_names import block_names, blocks_of_ops, is_numbered
+from paceline.parallel.cluster import check_known
 from paceline.parallel.collectives import RankGroup, collective_s, exchange_tokens_s
 from paceline.parallel.expert_split import ExpertSplit, Routing, split_experts
 from paceline.parallel.links import COLLECTIVES, LinkTable
@@ -161,10 +162,12 @@ def block_costs(
 
     Raises:
         InvalidInputError: The graph cannot be split so many ways.
+        MissingFactError: Something that the times need is not known of the device.
     """
     calibration = calibration or builtin_calibration()
     work = _rank_work(graph, configuration, recipe, _Sharing.of(group), _PointsKey.of(points))
     names, memory = work.names, work.memory
+    check_known(work.lowered, device)
     ops = _op_times(work, device, calibration, framework)
     calls = _shared_s(work.split, work.experts, names, configuration, points, group)
     times = _block_times(ops, len(names), calls, configuration, points, group)

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from paceline.catalog.entities import Device, Link
 from paceline.errors import MissingFactError
+from paceline.predict import DeviceTable, abstentions
+from paceline.trace.costs import LoweredPass
+
+_HINT = "add it to a file of your own devices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,21 +52,17 @@ class Cluster:
         Raises:
             MissingFactError: The catalogue does not know it.
         """
-        return _known(self.device.capacity_bytes, "memory size", self.device)
-
-    @property
-    def memory_bytes_per_s(self) -> float:
-        """Bandwidth of the memory of one device.
-
-        Raises:
-            MissingFactError: The catalogue does not know it.
-        """
-        return _known(self.device.memory_bytes_per_s, "memory bandwidth", self.device)
+        capacity_bytes = self.device.capacity_bytes
+        if capacity_bytes is None:
+            raise MissingFactError(f"the memory size of {self.device.name} is unknown", hint=_HINT)
+        return capacity_bytes
 
 
-def _known(fact: float | None, what: str, device: Device) -> float:
-    if fact is None:
-        raise MissingFactError(
-            f"the {what} of {device.name} is unknown", hint="add it to a file of your own devices"
-        )
-    return fact
+def check_known(lowered: LoweredPass, devices: DeviceTable) -> None:
+    """Raise unless the facts that a pass needs are known of all devices.
+
+    Raises:
+        MissingFactError: One is not known.
+    """
+    for reason in filter(None, abstentions(lowered, devices)):
+        raise MissingFactError(reason, hint=_HINT)

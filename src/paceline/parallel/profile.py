@@ -1,4 +1,4 @@
-"""What data parallel needs of a lowered pass: when gradients are ready, what updates cost."""
+"""What data parallel needs of a lowered pass: when gradients are ready."""
 
 from __future__ import annotations
 
@@ -48,13 +48,6 @@ def accumulated_gradients(lowered: LoweredPass) -> FloatArray:
     module = lowered.costs.module[ready[:, 0].astype(np.int64)]
     run = np.cumsum(np.diff(module, prepend=module[0]) != 0)
     return np.asarray(ready[np.lexsort((ready[:, 1], run))])
-
-
-def update_bytes(lowered: LoweredPass, *, batch: float = 1.0, seq: float = 1.0) -> float:
-    """Device-memory bytes that the optimizer update reads and writes."""
-    costs = lowered.costs
-    moved = (costs.read_bytes + costs.write_bytes) @ monomials(batch, seq)[0]
-    return float((moved * costs.count)[costs.phase == Phase.OPTIMIZER].sum())
 
 
 def _op_weights(lowered: LoweredPass, batch: float, seq: float) -> FloatArray:

@@ -19,7 +19,7 @@ from paceline.parallel.data_parallel import (
     summed_over_replicas_s,
 )
 from paceline.parallel.links import LinkTable
-from paceline.parallel.profile import gradient_profile, update_bytes
+from paceline.parallel.profile import gradient_profile
 from paceline.parallel.strategy import Sharding
 from paceline.trace import lower
 from paceline.trace.costs import Configuration, LoweredPass
@@ -80,25 +80,21 @@ class ReplicaWork:
         gradient_bytes: Gradients as they are reduced, of all updates together.
         gathered_bytes: Parameters as ranks that split them gather them: in the format of
             activations, since a shard is cast before it is sent.
-        update_bytes: Device-memory traffic of the updates.
         profile: When gradients are ready; None, for evenly, where a step has several passes.
     """
 
     gradient_bytes: float
     gathered_bytes: float
-    update_bytes: float
     profile: GradientProfile | None
 
     @classmethod
     def of(cls, step: LoweredStep, *, seq: float) -> ReplicaWork:
         """What a step asks, at one sequence length."""
-        updates = zip(step.repeats, step.passes, strict=True)
-        asked = [(n * p.gradient_bytes, n * update_bytes(p)) for n, p in updates]
+        gradients = [n * p.gradient_bytes for n, p in zip(step.repeats, step.passes, strict=True)]
         only = step.passes[0] if len(step.passes) == 1 else None
         return cls(
-            gradient_bytes=sum(gradient for gradient, _ in asked),
+            gradient_bytes=sum(gradients),
             gathered_bytes=_gathered_bytes(step.largest),
-            update_bytes=sum(update for _, update in asked),
             profile=None if only is None else gradient_profile(only, batch=1.0, seq=seq),
         )
 
@@ -128,12 +124,12 @@ def replicated_step(
     *,
     alone_s: npt.ArrayLike,
     backward_s: npt.ArrayLike,
+    update_s: npt.ArrayLike,
     microbatches: npt.ArrayLike,
     num_ranks: npt.ArrayLike,
     ranks_per_node: npt.ArrayLike,
     device_link: LinkTable,
     node_link: LinkTable,
-    memory_bytes_per_s: npt.ArrayLike,
     sharding: Sharding = "none",
     shards: npt.ArrayLike | None = None,
     node_share_frac: npt.ArrayLike = 1.0,
@@ -148,12 +144,12 @@ def replicated_step(
         work: What the step asks.
         alone_s: One microbatch with its update on one device.
         backward_s: Of it, what communication hides behind.
+        update_s: Of it, the update.
         microbatches: Microbatches per step.
         num_ranks: Replicas.
         ranks_per_node: Of them, in one node.
         device_link: Link inside the node, one row per candidate.
         node_link: Link between nodes, one row per candidate.
-        memory_bytes_per_s: Bandwidth of a device's memory.
         sharding: What ranks split.
         shards: Ranks that split it among them, neighbours of each other, where the others are
             replicas of these; all by default.
@@ -161,9 +157,9 @@ def replicated_step(
     """
     count, ranks = (np.asarray(x, dtype=np.float64) for x in (microbatches, num_ranks))
     parts = np.broadcast_to(ranks if shards is None else np.asarray(shards, float), ranks.shape)
-    update_s = np.minimum(work.update_bytes / np.asarray(memory_bytes_per_s), alone_s)
-    kept_s = update_s if sharding == "none" else update_s / parts
-    compute_s = count * (alone_s - update_s) + kept_s
+    once_s = np.minimum(update_s, alone_s)
+    kept_s = once_s if sharding == "none" else once_s / parts
+    compute_s = count * (alone_s - once_s) + kept_s
     rounds = count if sharding in ("zero2", "zero3") else np.ones_like(count)
     one = data_parallel_step(
         mid_s=compute_s / rounds,

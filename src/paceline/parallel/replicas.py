@@ -12,7 +12,7 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from paceline.parallel.cluster import Cluster
+from paceline.parallel.cluster import Cluster, check_known
 from paceline.parallel.links import LinkTable
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork, replicated_step
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, sharded_memory_bytes
@@ -33,11 +33,13 @@ class AloneStep:
     Attributes:
         mid_s: Median time of all its passes.
         backward_s: Of it, the backward part that communication can hide behind.
+        update_s: Of it, updates.
         memory_high_bytes: Peak, the bound that holds at a chance of 95 %.
     """
 
     mid_s: FloatArray
     backward_s: FloatArray
+    update_s: FloatArray
     memory_high_bytes: FloatArray
 
 
@@ -62,8 +64,13 @@ class Job:
         return Points(batch=batches, seq=np.full(len(batches), float(self.seq)))
 
     def alone(self, points: Points) -> AloneStep:
-        """One device alone."""
+        """One device alone.
+
+        Raises:
+            MissingFactError: The catalogue does not know what its times need.
+        """
         devices = DeviceTable.from_devices([self.cluster.device])
+        check_known(self.step.largest, devices)
         found = [
             predict_pass(lowered, devices, points, calibration=self.calibration)
             for lowered in self.step.passes
@@ -72,6 +79,7 @@ class Job:
         return AloneStep(
             mid_s=repeats @ np.stack([one.mid_s[0] for one in found]),
             backward_s=repeats @ np.stack([one.backward_s[0] for one in found]),
+            update_s=repeats @ np.stack([one.update_s[0] for one in found]),
             memory_high_bytes=np.max([one.memory_high_bytes[0] for one in found], axis=0),
         )
 
@@ -199,12 +207,12 @@ def _sharded(asked: _Replicas, level: int) -> ReplicatedSteps:
         asked.work,
         alone_s=alone.mid_s,
         backward_s=alone.backward_s,
+        update_s=alone.update_s,
         microbatches=asked.microbatches,
         num_ranks=np.full(len(asked.microbatches), asked.count),
         ranks_per_node=cluster.devices_per_node,
         device_link=LinkTable.from_links([cluster.device_link]),
         node_link=LinkTable.from_links([cluster.node_link]),
-        memory_bytes_per_s=cluster.memory_bytes_per_s,
         sharding=sharding,
         shards=asked.shards,
     )

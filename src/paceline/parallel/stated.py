@@ -57,7 +57,7 @@ def evaluate_stated(
     Raises:
         InvalidInputError: The strategy cannot run there, or has no cost model.
         DoesNotFitError: A rank's memory is too small.
-        MissingFactError: The memory of the device is not known.
+        MissingFactError: The memory of the device, or what its times need, is not known.
     """
     asked = _Question(
         graph=graph, configuration=configuration, cluster=cluster, strategy=strategy, seq=seq,
@@ -285,16 +285,11 @@ def at_count(strategy: Strategy, count: int) -> Strategy:
 
 
 def fabric_of(cluster: Cluster, configuration: Configuration) -> Fabric:
-    """A cluster as strategies see it.
-
-    Raises:
-        MissingFactError: The bandwidth of the device's memory is not known.
-    """
+    """A cluster as strategies see it."""
     return Fabric(
         devices_per_node=cluster.devices_per_node,
         device_link=LinkTable.from_links([cluster.device_link]),
         node_link=LinkTable.from_links([cluster.node_link]),
-        memory_bytes_per_s=cluster.memory_bytes_per_s,
         platform=configuration.platform,
     )
 

@@ -56,7 +56,6 @@ class Fabric:
         devices_per_node: Devices of a node.
         device_link: One row.
         node_link: One row.
-        memory_bytes_per_s: Device-memory bandwidth, for the optimizer's update.
         platform: Whose allocator and context count.
         overlaps_gradients: Whether gradients are reduced during backward.
         cuts_evenly: Whether stages get equal numbers of layers, as Megatron-LM cuts, instead of
@@ -70,7 +69,6 @@ class Fabric:
     devices_per_node: int
     device_link: LinkTable
     node_link: LinkTable
-    memory_bytes_per_s: float
     platform: Platform = "cuda"
     overlaps_gradients: bool = True
     cuts_evenly: bool = False

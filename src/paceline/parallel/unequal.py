@@ -247,9 +247,12 @@ def _evaluated(asked: _Question) -> _Splits:
     steps = [asked.alone(*pair) for pair in zip(asked.parts, items, strict=True)]
     alone_s = np.stack([_rising(s.mid_s, own) for s, own in zip(steps, items, strict=True)])
     backward_s = np.stack([step.backward_s for step in steps])
+    update_s = np.stack([step.update_s for step in steps])
     memory = np.stack([step.memory_high_bytes for step in steps])
     room = np.array([part.room_bytes for part in asked.parts])
-    together = _reduced(asked, asked.parts, alone_s.max(axis=0), backward_s.min(axis=0))
+    together = _reduced(
+        asked, asked.parts, alone_s.max(axis=0), backward_s.min(axis=0), update_s.max(axis=0)
+    )
     return _Splits(
         items=items,
         alone_s=alone_s,
@@ -269,19 +272,23 @@ def _rising(seconds: FloatArray, items: npt.NDArray[np.int64]) -> FloatArray:
 
 
 def _reduced(
-    asked: _Question, parts: Sequence[Part], alone_s: FloatArray, backward_s: FloatArray
+    asked: _Question,
+    parts: Sequence[Part],
+    alone_s: FloatArray,
+    backward_s: FloatArray,
+    update_s: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Steps of all ranks together, and what communication adds, over the slower of each link."""
     step = replicated_step(
         ReplicaWork.of(asked.step, seq=asked.seq),
         alone_s=alone_s,
         backward_s=backward_s,
+        update_s=update_s,
         microbatches=1,
         num_ranks=np.full_like(alone_s, sum(part.count for part in parts)),
         ranks_per_node=min(min(part.count, part.cluster.devices_per_node) for part in parts),
         device_link=LinkTable.from_links([_slower(parts, "device_link")]),
         node_link=LinkTable.from_links([_slower(parts, "node_link")]),
-        memory_bytes_per_s=min(part.cluster.memory_bytes_per_s for part in parts),
     )
     return step.step_s, step.exposed_s
 
@@ -312,5 +319,5 @@ def _alone(asked: _Question, part: Part) -> float | None:
     step = asked.alone(part, np.array([items]))
     if step.memory_high_bytes[0] > part.room_bytes:
         return None
-    step_s, _ = _reduced(asked, [part], step.mid_s, step.backward_s)
+    step_s, _ = _reduced(asked, [part], step.mid_s, step.backward_s, step.update_s)
     return float(asked.global_batch / step_s[0]) if np.isfinite(step_s[0]) else None

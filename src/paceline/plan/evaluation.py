@@ -357,12 +357,12 @@ def _steps(
             forecast.replicas[configuration],
             alone_s=forecast.step_s[one],
             backward_s=forecast.backward_s[one],
+            update_s=forecast.update_s[one],
             microbatches=candidates.microbatches[rows],
             num_ranks=candidates.num_groups[rows],
             ranks_per_node=places.devices_per_node[place] // degree,
             device_link=device_link.take(place),
             node_link=node_link.take(place),
-            memory_bytes_per_s=forecast.memory_bytes_per_s[one[1]],
             sharding=SHARDINGS[int(candidates.sharding[rows[0]])],
             node_share_frac=1.0 / degree,
         )

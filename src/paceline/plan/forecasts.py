@@ -49,6 +49,7 @@ class _DeviceFigures:
     low_s: FloatArray
     high_s: FloatArray
     backward_s: FloatArray
+    update_s: FloatArray
     log_sigma: FloatArray
     latency_s: FloatArray
     ttft_s: FloatArray
@@ -70,6 +71,7 @@ class Forecast(_DeviceFigures):
         low_s: Lower end of its 80 % interval.
         high_s: Upper end.
         backward_s: Of it, the backward part that communication can hide behind.
+        update_s: Of it, the optimizer's update.
         log_sigma: Standard deviation of log time.
         latency_s: Time per output token of a generation, else ``step_s``.
         ttft_s: Time to first token; NaN where it does not apply.
@@ -80,7 +82,6 @@ class Forecast(_DeviceFigures):
         bound: ``Bound`` code, int8.
         flop: Of one batch, (C, P).
         replicas: What a step asks of replicas, C of them.
-        memory_bytes_per_s: Bandwidth of each device's memory; NaN if unknown, (D,).
         parameter_bytes: As stored on the device, (C,).
         optimizer_state_bytes: Including master weights, (C,).
         moments: When memory can be at its peak, C of them.
@@ -93,7 +94,6 @@ class Forecast(_DeviceFigures):
     bound: npt.NDArray[np.int8]
     flop: FloatArray
     replicas: tuple[ReplicaWork, ...]
-    memory_bytes_per_s: FloatArray
     parameter_bytes: FloatArray
     optimizer_state_bytes: FloatArray
     moments: tuple[PeakMoments, ...]
@@ -185,7 +185,6 @@ def forecast(
         bound=np.nan_to_num(scattered.pop("bound"), nan=0.0).astype(np.int8),
         flop=_flop(cells, parts, len(batch)),
         replicas=tuple(ReplicaWork.of(step, seq=seq) for step in steps),
-        memory_bytes_per_s=DeviceTable.from_devices(devices).memory_bytes_per_s,
         parameter_bytes=np.array([p.parameter_bytes for p in largest]),
         optimizer_state_bytes=np.array([p.optimizer_state_bytes for p in largest]),
         moments=tuple(
@@ -229,13 +228,12 @@ def join_forecasts(first: Forecast, second: Forecast) -> Forecast:
     joined = {
         f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
         for f in fields(Forecast)
-        if f.name not in (*_TUPLES, "batch", "memory_bytes_per_s")
+        if f.name not in (*_TUPLES, "batch")
     }
     return Forecast(
         configurations=first.configurations + second.configurations,
         batch=first.batch,
         replicas=first.replicas + second.replicas,
-        memory_bytes_per_s=first.memory_bytes_per_s,
         moments=first.moments + second.moments,
         tensor_calls=first.tensor_calls + second.tensor_calls,
         **joined,
@@ -390,6 +388,7 @@ def _sum_cell(predictions: Sequence[tuple[Pass, StepPrediction]]) -> _Cell:
         low_s=total("low_s"),
         high_s=total("high_s"),
         backward_s=total("backward_s"),
+        update_s=total("update_s"),
         log_sigma=(pass_s * stacked("log_sigma")).sum(axis=0) / step_s,
         latency_s=step_s,
         ttft_s=np.full_like(step_s, np.nan),
@@ -409,6 +408,7 @@ def _from_step(step: StepPrediction) -> _Cell:
         low_s=step.low_s,
         high_s=step.high_s,
         backward_s=step.backward_s,
+        update_s=step.update_s,
         log_sigma=step.log_sigma,
         latency_s=step.mid_s,
         ttft_s=np.full_like(step.mid_s, np.nan),
@@ -433,6 +433,7 @@ def _generation_cell(
         low_s=prefill.low_s + num_outputs * decode.low_s,
         high_s=prefill.high_s + num_outputs * decode.high_s,
         backward_s=np.zeros_like(step_s),
+        update_s=np.zeros_like(step_s),
         log_sigma=decode_frac * decode.log_sigma + (1.0 - decode_frac) * prefill.log_sigma,
         latency_s=decode.mid_s,
         ttft_s=prefill.mid_s,

@@ -228,8 +228,6 @@ def _searched(
 def _space(ground: Ground, index: int, configuration: int, device: DeviceTable) -> SearchSpace:
     question, table, place = ground.question, ground.table, ground.places[index]
     how = ground.forecast.configurations[configuration]
-    bandwidth = place.device.memory_bytes_per_s
-    assert bandwidth is not None
     return prepare_search(
         question.workload.passes[0].graph,
         how,
@@ -238,7 +236,6 @@ def _space(ground: Ground, index: int, configuration: int, device: DeviceTable) 
             devices_per_node=int(table.devices_per_node[index]),
             device_link=LinkTable.from_links([place.links.device]),
             node_link=LinkTable.from_links([place.links.node]),
-            memory_bytes_per_s=bandwidth,
             platform=how.platform,
         ),
         seq=question.seq,

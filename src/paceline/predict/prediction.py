@@ -58,6 +58,7 @@ class StepPrediction:
         num_waits: How often it does.
         copy_s: Host-to-device transfer of one batch.
         backward_s: Of ``device_s``, the backward part (what communication can hide behind).
+        update_s: Of ``device_s``, the optimizer's update (what accumulation does once).
         compute_bound_s: Of ``device_s``, time in ops whose binding limit is arithmetic.
         bandwidth_bound_s: Of ``device_s``, time in ops bound by device memory.
         roofline_s: Plain roofline, for comparison.
@@ -81,6 +82,7 @@ class StepPrediction:
     num_waits: int
     copy_s: FloatArray
     backward_s: FloatArray
+    update_s: FloatArray
     compute_bound_s: FloatArray
     bandwidth_bound_s: FloatArray
     roofline_s: FloatArray

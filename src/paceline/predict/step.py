@@ -52,6 +52,7 @@ class _Times:
     end_s: FloatArray
     wait_s: FloatArray
     backward_s: FloatArray
+    update_s: FloatArray
     compute_bound_s: FloatArray
     bandwidth_bound_s: FloatArray
     roofline_s: FloatArray
@@ -157,6 +158,7 @@ def _times_of(asked: _Question, points: Points) -> _Times:
         end_s=end_s,
         wait_s=wait_s,
         backward_s=_sum(total[..., backward]),
+        update_s=_sum(total[..., costs.phase == Phase.OPTIMIZER]),
         compute_bound_s=compute_s,
         bandwidth_bound_s=busy - compute_s,
         roofline_s=_sum(_roofline(rows, shapes.launches) * costs.count.astype(np.float32)),
@@ -217,6 +219,7 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
         num_waits=len(asked.waits),
         copy_s=_copy_s(lowered, devices, points, calibration),
         backward_s=times.backward_s,
+        update_s=times.update_s,
         compute_bound_s=times.compute_bound_s,
         bandwidth_bound_s=times.bandwidth_bound_s,
         roofline_s=times.roofline_s,

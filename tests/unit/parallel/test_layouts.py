@@ -108,7 +108,7 @@ def test_ranks_of_a_node_share_its_network_when_stages_lie_in_several() -> None:
         }  # fmt: skip
         fabric = Fabric(
             devices_per_node=devices_per_node, device_link=link(1e9),
-            node_link=link(node_bytes_per_s), memory_bytes_per_s=2e12,
+            node_link=link(node_bytes_per_s),
         )  # fmt: skip
         table = StrategyTable(**{name: np.array([value]) for name, value in columns.items()})
         return float(distinct_pipelines(table, [one], fabric).times().seconds[0])

@@ -44,7 +44,7 @@ def variant(graph: Graph, compiler: Compiler = "eager") -> Variant:
 def fabric(bytes_per_s: float, *, overlaps_hops: bool) -> Fabric:
     link = LinkTable.from_links([replace(make_link(), bytes_per_s=bytes_per_s)])
     return Fabric(
-        devices_per_node=8, device_link=link, node_link=link, memory_bytes_per_s=2e12,
+        devices_per_node=8, device_link=link, node_link=link,
         overlaps_hops=overlaps_hops,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.cluster import Cluster
-from paceline.parallel.profile import update_bytes
 from paceline.parallel.replica_work import LoweredStep
 from paceline.parallel.replicas import Job, ReplicatedSteps, replicated_steps
 from paceline.parallel.strategy import Strategy
-from paceline.trace import Configuration, load_workload
+from paceline.predict import DeviceTable, Points, predict_pass
+from paceline.trace import Configuration, LoweredPass, Phase, load_workload, lower
 
 COUNT, PER_RANK = 8, 12
 
@@ -44,10 +45,34 @@ def test_microbatches_divide_the_items_of_a_rank_and_one_device_splits_nothing()
 
 
 def test_ranks_that_split_the_optimizer_share_its_update() -> None:
-    update_s = update_bytes(job().step.largest) / job().cluster.memory_bytes_per_s
+    update_s = job().alone(job().points(np.array([1.0]))).update_s[0]
     compute_s = (ways().step_s - ways().exposed_s).reshape(4, 3)
     saved_s = compute_s[0] - compute_s[1:]
     assert saved_s == pytest.approx(np.full((3, 3), update_s * (1 - 1 / COUNT)))
+
+
+@pytest.mark.parametrize("kernel", ["foreach", "fused"])
+def test_microbatches_before_the_last_are_what_a_step_is_without_its_update(kernel: str) -> None:
+    """The same step whose optimizer is not there, at the same batch, on the device alone."""
+    graph, cluster = load_workload("gpt2").passes[0].graph, job().cluster
+    lowered = lower(graph, Configuration(optimizer_kernel=kernel))  # type: ignore[arg-type]
+    is_update = lowered.costs.phase == Phase.OPTIMIZER
+    count = np.where(is_update, 0.0, lowered.costs.count)
+    rest = replace(lowered, costs=replace(lowered.costs, count=count))
+    points = Points(batch=np.array([16.0]), seq=np.array([1024.0]))
+    devices = DeviceTable.from_devices([cluster.device])
+    without_s, whole = predict_pass(rest, devices, points), predict_pass(lowered, devices, points)
+    again_s = whole.device_s - whole.update_s
+    assert again_s == pytest.approx(without_s.device_s, rel=1e-5)
+    bandwidth_s = update_bytes(lowered) / (cluster.device.memory_bytes_per_s or np.nan)
+    assert (whole.update_s > bandwidth_s).all()
+    assert (whole.update_s < 3 * bandwidth_s).all()
+
+
+def update_bytes(lowered: LoweredPass) -> float:
+    costs = lowered.costs
+    moved = (costs.read_bytes + costs.write_bytes)[:, 0] * costs.count
+    return float(moved[costs.phase == Phase.OPTIMIZER].sum())
 
 
 def test_what_is_split_further_needs_less_memory() -> None:

@@ -141,6 +141,21 @@ def test_one_device_has_one_number_by_every_road_and_at_every_size(model: str, k
     assert by_blocks.step_s == pytest.approx(roads[0].step_s, rel=0.03)
 
 
+@pytest.mark.parametrize(("model", "batch"), [("gpt2", 64), ("bert-large", 512), ("llama-3-8b", 1)])
+def test_microbatches_cost_as_much_block_by_block(model: str, batch: int) -> None:
+    """Where the device sets the pace, only the last one updates, at the rate of its kernels."""
+    job, on = load_workload(model), cluster("NVLink and InfiniBand")
+    on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
+    graph, many = job.passes[0].graph, Strategy.parse("dp1/mb16")
+    whole, by_blocks = (
+        evaluate_stated(
+            graph, HOW, on, many, seq=job.default_seq, global_batch=16 * batch, recipe=recipe
+        ).step_s
+        for recipe in (None, kept_format(graph, HOW))
+    )
+    assert whole == pytest.approx(by_blocks, rel=0.01)
+
+
 @pytest.mark.parametrize("model", ["gpt2", "llama-3-8b"])
 def test_replicas_have_one_number_at_every_size(model: str) -> None:
     job, on = load_workload(model), cluster("NVLink and InfiniBand")
@@ -155,7 +170,7 @@ def test_replicas_have_one_number_at_every_size(model: str) -> None:
         assert other.memory_bytes == pytest.approx(best.memory_bytes, rel=1e-12)
 
 
-def test_what_several_passes_exchange_and_update_adds_up() -> None:
+def test_what_several_passes_exchange_adds_up() -> None:
     job = load_workload("dcgan")
     step = LoweredStep.of(job, HOW)
     whole = ReplicaWork.of(step, seq=1.0)
@@ -163,7 +178,6 @@ def test_what_several_passes_exchange_and_update_adds_up() -> None:
         ReplicaWork.of(replace(step, passes=(p,), repeats=(1.0,)), seq=1.0) for p in step.passes
     ]
     assert whole.gradient_bytes == sum(part.gradient_bytes for part in parts) > 0
-    assert whole.update_bytes == sum(part.update_bytes for part in parts) > 0
 
 
 def test_several_passes_cannot_be_split() -> None:
@@ -175,8 +189,11 @@ def test_several_passes_cannot_be_split() -> None:
 def test_a_smaller_update_and_a_scattered_one_are_counted_once_a_step() -> None:
     """Microbatches before the last neither update nor, in plain data parallel, exchange."""
     job, on = load_workload("gpt2"), cluster("NVLink and Ethernet")
-    work = ReplicaWork.of(LoweredStep.of(job, HOW), seq=1024.0)
-    update_s = work.update_bytes / on.memory_bytes_per_s
+    points = Points(batch=np.array([4.0]), seq=np.array([1024.0]))
+    alone = predict_pass(
+        lower(job.passes[0].graph, HOW), DeviceTable.from_devices([on.device]), points
+    )
+    update_s = float(alone.update_s[0, 0])
     once, four = (
         scaled(job, on, 1, 4 * count, Strategy.parse(text)).step_s
         for text, count in (("dp1", 1), ("dp1/mb4", 4))

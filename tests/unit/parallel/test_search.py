@@ -32,7 +32,6 @@ def space(model: str = "gpt2", *, capacity_bytes: float = 80e9, seq: int = 1024)
         devices_per_node=8,
         device_link=links["dgx-h100-nvls"],
         node_link=links["dgx-h100-ib"],
-        memory_bytes_per_s=device.memory_bytes_per_s,
     )
     graph = load_workload(model).passes[0].graph
     return prepare_search(

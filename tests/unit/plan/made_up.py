@@ -51,6 +51,7 @@ def made_forecast(
         low_s=step_s * np.exp(-z80 * log_sigma),
         high_s=step_s * np.exp(z80 * log_sigma),
         backward_s=step_s * 0.6,
+        update_s=np.zeros_like(step_s),
         log_sigma=spread(log_sigma),
         latency_s=step_s,
         ttft_s=spread(np.nan),
@@ -64,12 +65,10 @@ def made_forecast(
             ReplicaWork(
                 gradient_bytes=state_bytes / 4,
                 gathered_bytes=state_bytes / 4,
-                update_bytes=0.0,
                 profile=None,
             ),
         )
         * num_configurations,
-        memory_bytes_per_s=np.full(shape[1], 1e12),
         parameter_bytes=np.full(num_configurations, state_bytes / 4),
         optimizer_state_bytes=np.full(num_configurations, state_bytes / 2),
         moments=(made_moments(batch, item_bytes, state_bytes),) * num_configurations,

@@ -11,7 +11,6 @@ import numpy as np
 from paceline.app.scoring.rows import Row
 from paceline.catalog import Catalog, Device, Offer, OfferLinks, Source, offer_links
 from paceline.parallel import LinkTable, Sharding, data_parallel_step
-from paceline.parallel.profile import update_bytes
 from paceline.parallel.sharded_memory import peak_moments, saved_bytes
 from paceline.predict import Points, StepPrediction
 from paceline.trace.costs import LoweredPass
@@ -47,7 +46,7 @@ def scale_out(
     """
     num_devices, rounds = int(cell.row.num_gpus or 1), cell.job.grad_accumulation
     sharding = _sharding(cell.row.parallelism) if num_devices > 1 else "none"
-    mid_s, update_s = float(prediction.mid_s[place]), _update_s(cell, lowered)
+    mid_s, update_s = float(prediction.mid_s[place]), float(prediction.update_s[place])
     kept_s = update_s if sharding == "none" else update_s / num_devices
     alone_s = rounds * max(mid_s - update_s, 0.0) + min(kept_s, mid_s)
     if num_devices <= 1 or cell.job.task == "infer":
@@ -72,13 +71,6 @@ def scale_out(
     if not math.isfinite(total_s):
         return None, "the link between its devices or nodes is unknown"
     return total_s, ""
-
-
-def _update_s(cell: Cell, lowered: LoweredPass) -> float:
-    """Memory traffic of the optimizer; nothing in inference."""
-    if cell.job.task == "infer":
-        return 0.0
-    return update_bytes(lowered) / (cell.device.memory_bytes_per_s or math.inf)
 
 
 def _widening(cell: Cell) -> float:
