@@ -17,6 +17,8 @@ from paceline.units import format_bytes, format_duration, format_percent
 
 #: How weights are kept in training, in words.
 _KEPT = {"autocast": "autocast", "half-weights": "with FP32 master weights", "pure": "alone"}
+#: Optimizer steps below which a whole job is told how few it has.
+_FEW_STEPS = 1000
 _OBJECTIVES = {
     "cost": "cheapest first",
     "time": "fastest first",
@@ -152,10 +154,20 @@ def _batch(search: Search, best: int) -> str:
         is_largest = search.forecast.batch[cell_of(search, best)[2]] >= most
         tried = f"; up to {most:,} per device are tried (--pin batch=N for more)"
         known = "no limit on the global batch is known: large ones may train worse"
-        return f"{known}{tried if is_largest else ''}"
+        return f"{known}{_few_steps(search, best)}{tried if is_largest else ''}"
     return (
         f"global batch up to {limit:,}, as the reference recipe trains well "
         "(change with --global-batch)"
+    )
+
+
+def _few_steps(search: Search, best: int) -> str:
+    """How few updates a large batch leaves; a model hardly learns in some tens of them."""
+    num_steps = int(search.evaluation.num_steps[best])
+    if not 0 < num_steps < _FEW_STEPS:
+        return ""
+    return (
+        f", and first place takes {plural(num_steps, 'step')} in all (set it with --global-batch)"
     )
 
 

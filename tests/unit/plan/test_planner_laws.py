@@ -390,3 +390,13 @@ def test_why_not_answers_for_devices_families_and_offers():
         assert all(sentences)
     with pytest.raises(UnknownNameError):
         why_not(workload("resnet50"), goal, WORK, catalog(), "RTX4900", today=TODAY)
+
+
+@pytest.mark.parametrize("num_samples", [60_000, 60_000_000])
+def test_a_batch_without_a_known_limit_is_told_with_the_few_steps_it_leaves(num_samples) -> None:
+    model = replace(load_workload("mnist-cnn"), max_global_batch=None)
+    job = Work(num_samples=num_samples, num_epochs=1.0)
+    plan = make_plan(model, Goal(), job, catalog(), today=TODAY, options=OPTIONS)
+    (told,) = (one for one in plan.assumptions if "no limit on the global batch" in one)
+    num_steps = math.ceil(num_samples / plan.choices[0].global_batch)
+    assert (f"first place takes {num_steps:,} step" in told) == (num_steps < 1000)
