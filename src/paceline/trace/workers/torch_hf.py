@@ -298,6 +298,14 @@ class _HfSubject(Subject):
         return {"logits_to_keep": 1} if "logits_to_keep" in self._forward_names else {}
 
 
+class _Finite(Choices):
+    """Detectors ask in training whether a layer's output is infinite: it never is."""
+
+    def taken(self):
+        """Nothing that a user would have to know."""
+        return []
+
+
 class _HfDetector(_HfSubject):
     """A detector of transformers: matching boxes needs values, which a trace has not."""
 
@@ -305,8 +313,7 @@ class _HfDetector(_HfSubject):
         super().__init__(model, kind, image_size)
         height, width = self.shape[1:]
         self.taken = "pictures of %d×%d" % (height, width)
-        # Such models ask in training whether a layer's output is infinite.
-        self.choices = Choices()
+        self.choices = _Finite()
 
     def inputs(self, batch, _seq):
         """Pictures; no boxes."""
