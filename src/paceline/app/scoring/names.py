@@ -81,6 +81,7 @@ class Job:
         units_per_item: What the sources of this model count per batch item, where it is neither
             items nor tokens of the whole sequence.
         num_passes: Passes that make one step of the row.
+        log_level: Log of the time that the framework takes over that of its kernels.
         log_sigma: What is left out of the graph widens the interval by that much.
         is_cut: Memory of the graph is not that of an item.
         has_adapters: The entry is the framework's own code with its adapters.
@@ -102,6 +103,7 @@ class Job:
     grad_accumulation: float
     units_per_item: float | None
     num_passes: float
+    log_level: float
     log_sigma: float
     is_cut: bool = False
     has_adapters: bool = False
@@ -142,6 +144,7 @@ def resolve_job(row: Row) -> Job:
         grad_accumulation=accumulation,
         units_per_item=model.train_units if task == "train" else model.infer_units,
         num_passes=model.num_passes,
+        log_level=float(framework["log_level"] or 0.0),
         log_sigma=math.hypot(
             model.log_sigma, float(framework["log_sigma"] or 0.0), widening(assumed)
         ),

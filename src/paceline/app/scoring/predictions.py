@@ -163,7 +163,7 @@ def _answer(
     if mid_s is None:
         return Answer(entry=entry, device=device.name, reason=why_not)
     power_w, slowdown = _under_limit(cell.row, prediction, place, calibration)
-    mid_s *= cell.job.num_passes * slowdown
+    mid_s *= cell.job.num_passes * slowdown * math.exp(cell.job.log_level)
     if cell.job.requests is not None:
         # While prompts are read, nothing is written: each step carries its share of them.
         mid_s += prompt_s * cell.job.batch_per_gpu * cell.job.requests.prompts_per_token
