@@ -9,6 +9,7 @@ from paceline.plan.own_machines import ELECTRICITY_REGION, electricity_usd_per_h
 from paceline.plan.ownership import HOURS_PER_MONTH as _HOURS_PER_MONTH
 from paceline.plan.ownership import OwnedCosts, break_even_months, electricity_usd_per_kwh
 from paceline.plan.search import Search
+from paceline.plan.wording import plural
 from paceline.units import HOUR_S, format_duration, format_usd
 
 
@@ -51,4 +52,4 @@ def _amount(search: Search, best: int, months: float) -> str:
     if not search.evaluation.num_steps[best]:
         return f"{format_duration(busy_s)} of work"
     runs = math.ceil(busy_s / float(search.evaluation.time_s[best]))
-    return f"{runs:,} such runs ({format_duration(busy_s)} of work)"
+    return f"{plural(runs, 'such run')} ({format_duration(busy_s)} of work)"
