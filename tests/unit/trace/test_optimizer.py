@@ -122,3 +122,15 @@ def test_an_unknown_optimizer_is_refused_with_the_known_ones():
     with pytest.raises(UnknownNameError, match="adamm") as raised:
         find_optimizer("adamm")
     assert "adamw" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "foreach"), [("adagrad", 11, 13), ("radam", 15, 22), ("adamw", 20, 20)]
+)
+def test_each_family_of_kernels_moves_its_own_accesses(name, plain, foreach):
+    """As PyTorch's dispatcher counts them; a fused kernel reads and writes everything once."""
+    rule = find_optimizer(name)
+    fused = 3 + 2 * rule.states_per_element
+    assert rule.accessed("fused") == 1
+    assert rule.accessed("plain") * fused == pytest.approx(plain)
+    assert rule.accessed("foreach") * fused == pytest.approx(foreach)
