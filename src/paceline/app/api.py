@@ -18,7 +18,7 @@ from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from paceline.app.beside import Beside
-    from paceline.app.goal_options import PlanOptions
+    from paceline.app.goal_options import InquiryOptions, PlanOptions
     from paceline.app.scaling import Scaling
     from paceline.app.scoring import ScoreSummary
     from paceline.app.traces import Trace
@@ -77,47 +77,18 @@ def plan(
     ).plan()
 
 
-def why_not(
-    model: object,
-    name: str,
-    *,
-    task: str = "train",
-    seq: int | None = None,
-    image_size: int | None = None,
-    optimizer: str | None = None,
-    python: str | None = None,
-    facts: Sequence[Path] = (),
-    as_of: str | date | None = None,
-    calibration: Path | None = None,
-    **options: Unpack[PlanOptions],
-) -> tuple[str, ...]:
+def why_not(model: object, name: str, **options: Unpack[InquiryOptions]) -> tuple[str, ...]:
     """Why a device or offer is not the first choice, one sentence each.
 
     Args:
         model: As in `plan`.
         name: Device, family, offer, cloud or own machine.
-        task: ``train`` or ``infer``.
-        seq: As in `plan`, as the rest.
-        image_size: Pixels of the square input image.
-        optimizer: ``sgd``, ``adam``, ``adamw``.
-        python: The Python that has the model's framework.
-        facts: Files with your own devices, offers and machines.
-        as_of: Day on which prices are judged; today if None.
-        calibration: File that `calibrate` wrote.
-        **options: Goal and work, as in `plan`.
+        **options: Whatever `plan` takes: ``deadline="24h"``, ``task="infer"``, ``as_of=…``.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
     """
-    return inquire(
-        model,
-        task=task,
-        seq=seq,
-        image_size=image_size,
-        optimizer=optimizer,
-        python=python,
-        facts=facts,
-        as_of=as_of,
-        calibration=calibration,
-        **options,
-    ).why_not(name)
+    return inquire(model, **options).why_not(name)
 
 
 def predict(

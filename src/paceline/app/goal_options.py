@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
 from typing import TypedDict
 
 from paceline.app.option_table import TextOption
@@ -46,6 +49,19 @@ class PlanOptions(TypedDict, total=False):
     data: str
     rewrite: str
     pin: str | list[str]
+
+
+class InquiryOptions(PlanOptions, total=False):
+    """All that `paceline.plan` takes beside the model."""
+
+    task: str
+    seq: int | None
+    image_size: int | None
+    optimizer: str | None
+    python: str | None
+    facts: Sequence[Path]
+    as_of: str | date | None
+    calibration: Path | None
 
 
 #: How much a training job does.
