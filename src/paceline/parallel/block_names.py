@@ -40,6 +40,15 @@ def is_numbered(name: str) -> bool:
     return _BLOCK.match(name) is not None
 
 
+def layers_of(names: Sequence[str]) -> int:
+    """How many blocks are repeated children of a container; all of a model that repeats none.
+
+    >>> layers_of(["embedding", "layers.0", "layers.1", "head"]), layers_of(["rnn", "head"])
+    (2, 2)
+    """
+    return sum(is_numbered(name) for name in names) or len(names)
+
+
 @cache
 def _block_key(path: str) -> str:
     match = _BLOCK.match(path)

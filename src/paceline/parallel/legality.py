@@ -27,7 +27,7 @@ def check_strategy(
         cluster: On what.
         num_devices: World size.
         global_batch: Items per optimizer step.
-        num_blocks: Blocks that can be cut into stages.
+        num_blocks: Layers, of which every stage has at least one.
 
     Raises:
         InvalidInputError: It cannot run, or is silly; the hint says what would do.
@@ -104,7 +104,7 @@ def _check_stages(strategy: Strategy, num_blocks: int) -> None:
     stages = strategy.size("pp") * strategy.schedule.num_chunks
     if stages > num_blocks:
         raise InvalidInputError(
-            f"{stages} pipeline stages are more than the model's {num_blocks} blocks",
+            f"{stages} pipeline stages are more than the model's {num_blocks} layers",
             hint=f"use at most {num_blocks} stages (degree × chunks)",
         )
     if strategy.schedule.kind == "interleaved":

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.parallel.block_names import layers_of
 from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.evaluation import (
     StrategyEvaluation,
@@ -263,7 +264,7 @@ def _rows(
     """Rows of one variant."""
     if num_devices % variant.num_ranks:
         return
-    rest, num_blocks = num_devices // variant.num_ranks, len(variant.costs.names)
+    rest, num_blocks = num_devices // variant.num_ranks, layers_of(variant.costs.names)
     splits_backward = variant.checkpointing == "none"
     for pp in _divisors(rest, num_blocks):
         dp = rest // pp

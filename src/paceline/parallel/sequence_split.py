@@ -67,7 +67,7 @@ def split_sequence(graph: Graph, degree: int) -> Graph:
     """
     if degree == 1:
         return graph
-    _check_sequence(graph)
+    check_sequence(graph)
     share = np.where(_HAS_SEQ, 1.0 / degree, 1.0)
     tensors, storages = graph.tensors, graph.storages
     seen_frac = _seen_frac(graph.ops.kind, graph.ops.dims, degree)
@@ -106,7 +106,17 @@ def _follows(dims: FloatArray) -> npt.NDArray[np.bool_]:
     return np.asarray((dims[..., _HAS_SEQ] != 0).any(axis=-1))
 
 
-def _check_sequence(graph: Graph) -> None:
+def check_sequence(graph: Graph) -> None:
+    """Raise unless ranks can share the sequences of a model.
+
+    Args:
+        graph: One pass of it.
+
+    Raises:
+        InvalidInputError: The model has no sequence, or no attention that can pass keys on, or
+            walks the sequence in order.
+    """
+
     def refuse(why: str) -> InvalidInputError:
         return InvalidInputError(
             f"context parallel cannot split {graph.name}: {why}",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel.block_names import block_names
+from paceline.parallel.block_names import block_names, layers_of
 from paceline.parallel.blocks import TensorGroup
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.data_parallel import data_parallel_step
@@ -31,6 +31,7 @@ from paceline.parallel.rank_program import (
 from paceline.parallel.replica_work import as_step
 from paceline.parallel.replicas import Job, is_replicated, stated_steps
 from paceline.parallel.search import FoundStrategy, evaluated_variant, found_strategy
+from paceline.parallel.sequence_split import check_sequence
 from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points
@@ -140,9 +141,11 @@ def _check_stated(asked: _Question, *, global_batch: int) -> None:
         asked.cluster,
         num_devices=asked.strategy.num_ranks,
         global_batch=global_batch,
-        num_blocks=len(block_names(asked.graph)),
+        num_blocks=layers_of(block_names(asked.graph)),
     )
-    _check_sequence(asked.strategy, asked.seq)
+    if asked.strategy.size("cp") > 1:
+        check_sequence(asked.graph)
+    _check_length(asked.strategy, asked.seq)
 
 
 def _evaluated(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrategy]:
@@ -222,7 +225,7 @@ def _variant(asked: _Question, fabric: Fabric, microbatches: Sequence[int]) -> V
     )
 
 
-def _check_sequence(strategy: Strategy, seq: float) -> None:
+def _check_length(strategy: Strategy, seq: float) -> None:
     """Each context rank takes a first and a last piece, so that causal work is equal.
 
     Under sequence parallel tensor ranks cut theirs once more.

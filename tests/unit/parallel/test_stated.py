@@ -210,3 +210,28 @@ def test_adapters_need_no_gradients_of_what_they_stand_beside() -> None:
     assert 0.55 < adapted.step_s / plain.step_s < 0.8
     assert adapted.memory_bytes < plain.memory_bytes / 2
     assert adapted.exposed_s < plain.exposed_s
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "said", "hint"),
+    [
+        ("gpt2", "pp16@1f1b/mb16", "16 pipeline stages are more than the model's 12 layers", "12"),
+        ("gpt2", "pp8@interleaved2/mb8", "16 pipeline stages are more than", "at most 12"),
+        ("gpt2", "tp5", "does not divide 12 attention heads", "divides"),
+        ("gpt2", "ep4", "no experts in gpt2", "use `dp`"),
+        ("resnet50", "cp4", "cannot split resnet50.*it has no sequence", "`dp`"),
+        ("gpt2", "cp3", "cuts each sequence into 6 pieces", "multiple of 6"),
+    ],
+)
+def test_what_a_model_cannot_be_cut_into_says_why(model, text, said, hint) -> None:
+    strategy = Strategy.parse(text)
+    items = 4 * strategy.num_batches * strategy.schedule.num_microbatches
+    with pytest.raises(InvalidInputError, match=said) as caught:
+        evaluated(model, text, seq=1024, global_batch=items)
+    assert hint in caught.value.hint
+
+
+def test_stages_of_one_pipeline_rank_have_no_order_to_split_backward_in() -> None:
+    for text in ("dp4@zbh1/mb4", "pp1@zbh1/mb4", "tp2@zbh1/mb4"):
+        with pytest.raises(InvalidInputError, match="no `pp` axis"):
+            Strategy.parse(text)
