@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tests.unit.parallel.links_of_tests import ETHERNET, INFINIBAND, SWITCH
+from tests.unit.parallel.links_of_tests import ETHERNET, INFINIBAND, SWITCH, make_link
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import TensorGroup, block_costs
@@ -17,6 +17,7 @@ from paceline.parallel.evaluation import (
     evaluate_strategies,
     strategy_memory_bytes,
 )
+from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.predict import DeviceTable, Points
@@ -123,3 +124,92 @@ def test_memory_alone_is_that_of_the_whole_evaluation() -> None:
         alone = strategy_memory_bytes(table(**columns), [blocks()], FAST, STATE)
         assert alone[0] == found.memory_bytes[0]
         assert found.memory_bytes[0] > found.allocated_bytes[0] >= found.state_bytes[0]
+
+
+def with_variant(variant: Variant, fabric: Fabric = FAST, **columns) -> StrategyEvaluation:
+    return evaluate_strategies(table(**columns), [variant], fabric, STATE)
+
+
+def test_the_host_of_an_update_shows_only_beyond_what_it_is_ahead() -> None:
+    """On the device the update starts when backward is over; the host has begun it before."""
+    costs = blocks().costs
+    by_host = [
+        with_variant(replace(blocks(), costs=replace(costs, update_host_s=host_s)), dp=1)
+        for host_s in (0.0, 1e-3, 100.0, 101.0)
+    ]
+    device_s, hidden_s, long_s, longer_s = (float(one.update_s[0]) for one in by_host)
+    assert hidden_s == device_s
+    ahead_s = device_s + 100.0 - long_s
+    work_s = float((costs.forward_s + costs.backward_s).sum())
+    assert 1e-3 < ahead_s <= work_s
+    assert longer_s - long_s == pytest.approx(1.0)
+
+
+def test_each_stage_dispatches_the_update_of_its_own_blocks() -> None:
+    slow = replace(blocks(), costs=replace(blocks().costs, update_host_s=1000.0))
+    slower = replace(blocks(), costs=replace(blocks().costs, update_host_s=1004.0))
+    piped = replace(
+        table(dp=1, microbatches=8), pp=np.array([4]), kind=np.array([KINDS.index("1f1b")])
+    )
+    found = [evaluate_strategies(piped, [one], FAST, STATE).update_s[0] for one in (slow, slower)]
+    assert found[1] - found[0] == pytest.approx(4.0 / 4)
+
+
+def node_link(bytes_per_s: float) -> LinkTable:
+    link = make_link("a network", kind="infiniband", scope="node", bytes_per_s=bytes_per_s)
+    return LinkTable.from_links([replace(link, latency_s=0.0)])
+
+
+@pytest.mark.parametrize("stride", [8, 16])
+def test_tensor_ranks_of_a_node_share_its_network(stride: int) -> None:
+    """Eight reduce at once, each with an eighth; those of other nodes have their own network."""
+    shared = replace(FAST, node_link=node_link(8e8), overlaps_gradients=False)
+    lone = replace(FAST, node_link=node_link(1e8), overlaps_gradients=False, devices_per_node=1)
+    group = with_variant(replace(blocks(), tensor_degree=stride), shared, dp=2)
+    alone = with_variant(blocks(), lone, dp=2)
+    assert group.exposed_s[0] == pytest.approx(alone.exposed_s[0], rel=1e-3)
+
+
+def test_replicas_of_a_nodes_shards_meet_between_nodes() -> None:
+    """Shards stay inside; what replicas sum crosses the network, an eighth for each device."""
+    exposed_s = [
+        evaluated(
+            replace(FAST, node_link=node_link(rate), overlaps_gradients=False),
+            dp=16, shards=8, sharding="zero3",
+        ).exposed_s[0]
+        for rate in (1e9, 5e8)
+    ]  # fmt: skip
+    inside_s = evaluated(
+        replace(FAST, overlaps_gradients=False), dp=8, shards=8, sharding="zero3"
+    ).exposed_s[0]
+    reduced_bytes = num_parameters() * STATE.reduced
+    assert exposed_s[0] - inside_s == pytest.approx(reduced_bytes / 1e9, rel=0.1)
+    assert exposed_s[1] - exposed_s[0] == pytest.approx(reduced_bytes / 1e9, rel=0.1)
+
+
+def experts() -> Variant:
+    """The same with half the parameters of each block in experts, of which two ranks have parts."""
+    costs = blocks().costs
+    return replace(
+        blocks(), expert_degree=2, costs=replace(costs, expert_parameters=costs.parameters / 2)
+    )
+
+
+def test_what_experts_and_others_reduce_hides_behind_one_backward() -> None:
+    hidden, bare = (
+        with_variant(
+            experts(), replace(SLOW, node_link=ETHERNET, overlaps_gradients=overlaps), dp=4
+        )
+        for overlaps in (True, False)
+    )
+    saved_s = bare.exposed_s[0] - hidden.exposed_s[0]
+    assert 0.5 * hidden.backward_s[0] < saved_s <= hidden.backward_s[0] * (1 + 1e-9)
+
+
+def test_ranks_with_experts_wait_for_the_slowest_once() -> None:
+    """Where nothing takes time on the wire, waiting alone is left."""
+    instant = LinkTable.from_links([replace(make_link(bytes_per_s=1e30), latency_s=0.0)])
+    quick = replace(FAST, device_link=instant, node_link=instant)
+    waits, plain = (with_variant(one, quick, dp=4) for one in (experts(), blocks()))
+    twice = with_variant(blocks(), quick, dp=8)
+    assert plain.exposed_s[0] <= waits.exposed_s[0] <= twice.exposed_s[0] * (1 + 1e-6)
