@@ -12,6 +12,7 @@ import numpy as np
 
 from paceline.app.scoring.answers import Answer
 from paceline.app.scoring.assumed import with_batch
+from paceline.app.scoring.evaluation_hosts import evaluation_host_s
 from paceline.app.scoring.many_devices import scale_out
 from paceline.app.scoring.memory import KeptInHalf, RankMemory, kept_in_half, rank_memory
 from paceline.app.scoring.names import Job
@@ -164,6 +165,7 @@ def _answer(
         return Answer(entry=entry, device=device.name, reason=why_not)
     power_w, slowdown = _under_limit(cell.row, prediction, place, calibration)
     mid_s *= cell.job.num_passes * slowdown * math.exp(cell.job.log_level)
+    mid_s += evaluation_host_s(entry, cell.row.framework, cell.job.task, cell.job.batch_per_gpu)
     if cell.job.requests is not None:
         # While prompts are read, nothing is written: each step carries its share of them.
         mid_s += prompt_s * cell.job.batch_per_gpu * cell.job.requests.prompts_per_token
