@@ -125,20 +125,6 @@ def _flow_s(stage_s: FloatArray, count: FloatArray) -> FloatArray:
     return np.asarray(stage_s.sum(axis=-1) + (count - 1.0) * stage_s.max(axis=-1))
 
 
-def bubble_frac(
-    num_ranks: npt.ArrayLike, num_microbatches: npt.ArrayLike, num_chunks: int = 1
-) -> FloatArray:
-    """Share of the ideal time that equal stages lose to filling and draining.
-
-    Source: Narayanan et al. 2021: ``(p - 1) / (v m)``.
-
-    >>> float(bubble_frac(4, 12))
-    0.25
-    """
-    ranks, count = np.asarray(num_ranks, float), np.asarray(num_microbatches, float)
-    return np.asarray((ranks - 1.0) / (count * num_chunks))
-
-
 def in_flight(schedule: Schedule, *, num_ranks: int) -> FloatArray:
     """Microbatches whose activations each rank holds at its peak, in whole stages, (num_ranks,).
 

@@ -17,11 +17,7 @@ from gloo_runs import (
     graph,
     run_ranks,
 )
-
-from paceline.catalog import find_device, load_catalog
-from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
-from paceline.parallel.expert_split import split_experts
-from paceline.parallel.issued import (
+from tests.unit.parallel.issued import (
     data_over_tensor_calls,
     data_parallel_calls,
     hybrid_sharded_calls,
@@ -29,6 +25,10 @@ from paceline.parallel.issued import (
     sharded_calls,
     tensor_parallel_calls,
 )
+
+from paceline.catalog import find_device, load_catalog
+from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallel.expert_split import split_experts
 from paceline.parallel.links import COLLECTIVES, LinkTable
 from paceline.parallel.rank_program import rank_program
 from paceline.parallel.sequence_split import ring_messages, split_sequence

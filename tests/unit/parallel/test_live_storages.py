@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gloo_runs import BATCH, CONTEXT_SEQ, FP32, SEQ, context_graph, expert_graph, graph, run_ranks
-
-from paceline.parallel.expert_split import split_experts
-from paceline.parallel.live_storages import (
+from tests.unit.parallel.live_storages import (
     pipeline_live_bytes,
     replicated_live_bytes,
     sharded_live_bytes,
 )
+
+from paceline.parallel.expert_split import split_experts
 from paceline.parallel.sequence_split import split_sequence
 from paceline.parallel.strategy import Schedule
 from paceline.parallel.tensor_parallel import split_graph
