@@ -11,6 +11,10 @@ from paceline.parallel.strategy import USUAL_ORDER, AxisName, Strategy
 #: device: below PCIe 4.0 x8, tensor parallel loses more than a second device adds.
 MIN_SHARED_BYTES_PER_S = 15e9
 
+#: Interleaved stages that hold the embedding or the loss alone, as Megatron-LM counts them
+#: (``--account-for-embedding-in-pipeline-split`` and ``--account-for-loss-in-pipeline-split``).
+_BARE_STAGES = 2
+
 
 def check_strategy(
     strategy: Strategy,
@@ -102,12 +106,13 @@ def _check_batch(strategy: Strategy, global_batch: int) -> None:
 
 def _check_stages(strategy: Strategy, num_blocks: int) -> None:
     stages = strategy.size("pp") * strategy.schedule.num_chunks
-    if stages > num_blocks:
+    is_interleaved = strategy.schedule.kind == "interleaved"
+    if stages > num_blocks + (_BARE_STAGES if is_interleaved else 0):
         raise InvalidInputError(
             f"{stages} pipeline stages are more than the model's {num_blocks} layers",
             hint=f"use at most {num_blocks} stages (degree × chunks)",
         )
-    if strategy.schedule.kind == "interleaved":
+    if is_interleaved:
         check_interleaving(strategy.size("pp"), strategy.schedule.num_microbatches)
 
 

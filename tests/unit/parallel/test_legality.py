@@ -65,6 +65,13 @@ def test_what_cannot_run_says_why(text, devices, said, hint) -> None:
     assert hint in caught.value.hint
 
 
+def test_interleaved_stages_may_hold_the_embedding_and_the_loss_alone() -> None:
+    """Llama 3.1 405B runs 126 layers on 16 × 8 stages (published with Megatron-Bridge)."""
+    check("pp4@interleaved4/mb4", devices=4)
+    with pytest.raises(InvalidInputError, match="20 pipeline stages are more"):
+        check("pp4@interleaved5/mb4", devices=4)
+
+
 def test_tensor_parallel_across_ethernet_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="tensor parallel across `eth-100`"):
         check("dp8.tp16", cluster(between="eth-100"), devices=128)
