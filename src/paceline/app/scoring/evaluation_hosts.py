@@ -25,6 +25,6 @@ def evaluation_host_s(entry: str, framework: str, task: Task, batch: float) -> f
     if task == "train":
         return 0.0
     for row in read_table("evaluation_hosts.csv"):
-        if row["entry"] == entry and re.match(row["framework"], framework, re.IGNORECASE):
+        if row["entry"] == entry and re.search(row["framework"], framework, re.IGNORECASE):
             return float(row["step_s"]) + float(row["item_s"]) * batch
     return 0.0
