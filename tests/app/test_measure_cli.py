@@ -46,6 +46,8 @@ def write(folder, *records):
     ("words", "message"),
     [
         ("measure resnet18 --batch 0", "`0` is not a batch"),
+        ("measure resnet18 --device cpu --devices 9999", "9999 processes asked for"),
+        ("ceilings --devices 9999", "9999 "),
         ("measure resnet18 --stack jax", "the stack `jax` has not been created"),
         ("measure resnet18 --stack jaxx", "no stack named `jaxx`"),
         ("measure resnet18 --mode sideways", "no mode named `sideways`"),

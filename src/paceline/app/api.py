@@ -195,7 +195,8 @@ def trace(
         image_size: Pixels of the square input image; the workload's own if None.
         optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
         python: The Python that has the model's framework; found if None.
-        precision: Name in ``dtypes.PRECISIONS``; ``bf16`` if None.
+        precision: Name in ``dtypes.PRECISIONS``; the usual one of the device if None, ``bf16``
+            without a device.
         compiler: ``eager`` or ``compiled``.
         rewrite: Further fields of `Configuration`: ``"checkpointing=full,attention=math"``.
         compare: Fields changed in a second run of the same, set beside the first.
@@ -220,7 +221,7 @@ def trace(
         device=device,
         batch=batch,
         seq=seq,
-        precision=precision or "bf16",
+        precision=precision,
         compiler=compiler,
         rewrite=rewrite,
         compare=compare,
@@ -268,7 +269,7 @@ def scale(
         image_size: Pixels of the square input image; the workload's own if None.
         optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
         python: The Python that has the model's framework; found if None.
-        precision: Name in ``dtypes.PRECISIONS``; ``bf16`` if None.
+        precision: Name in ``dtypes.PRECISIONS``; the usual one of the device if None.
         compiler: ``eager`` or ``compiled``.
         strategy: The only strategy wanted, such as ``pp2.dp4.tp8@1f1b/mb16``; each count takes as
             many data-parallel replicas as fill it. The best if None.
@@ -298,7 +299,7 @@ def scale(
         counts=tuple(counts),
         batch_per_device=batch,
         global_batch=global_batch,
-        precision=precision or "bf16",
+        precision=precision,
         compiler=compiler,
         seq=seq,
         facts=tuple(facts),

@@ -345,24 +345,33 @@ def place_here(num_devices: int, device: str = "auto") -> tuple[Place, str]:
     """This machine with sensors on what will be used, and whether that is ``cpu`` or ``cuda``.
 
     Raises:
-        PacelineError: There is no such device.
+        PacelineError: There is no such device, or not so many.
     """
     facts = probe_host()
     machine = probe_machine(load_catalog(), facts=facts)
     used = _device(device, facts)
+    _check_count(num_devices, used, facts)
     sensors = Sensors(open_nvml(), range(num_devices) if used == "cuda" else ())
     place = Place(facts=facts, machine=machine, fingerprint=fingerprint(), sensors=sensors)
     return place, used
 
 
-def _settings(request: MeasureRequest, facts: HostFacts, device: str) -> Settings:
-    processes = max(request.devices)
-    if device == "cuda" and processes > len(facts.gpus):
+def _check_count(num_devices: int, device: str, facts: HostFacts) -> None:
+    """Refuse what would run on nothing: a process that shares a core would measure its waits."""
+    if device == "cuda" and num_devices > len(facts.gpus):
         raise InvalidInputError(
-            f"{processes} devices asked for, {len(facts.gpus)} GPUs are here",
+            f"{num_devices} devices asked for, {len(facts.gpus)} GPUs are here",
             hint="lower --devices, or measure processes with --device cpu",
         )
-    share = 1 if device == "cuda" else processes
+    if device == "cpu" and num_devices > facts.num_threads:
+        raise InvalidInputError(
+            f"{num_devices} processes asked for, {facts.num_threads} processors are here",
+            hint=f"lower --devices to at most {facts.num_threads}",
+        )
+
+
+def _settings(request: MeasureRequest, facts: HostFacts, device: str) -> Settings:
+    share = 1 if device == "cuda" else max(request.devices)
     free_bytes = _MEMORY_SHARE * _free_memory_bytes(facts)
     return Settings(
         timeout_s=parse_duration_s(request.timeout),

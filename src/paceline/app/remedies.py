@@ -58,6 +58,8 @@ _REMEDIES: dict[Task, tuple[Remedy, ...]] = {
     "infer": (Remedy(precision="int8"), Remedy(precision="int4")),
 }
 
+_ONLY_TO_RUN = "all this is training; to run the model and not train it: --task infer"
+
 #: The prediction with a remedy, on a device at a batch size; None without one.
 Evaluate = Callable[[Remedy, str, int], GridCell | None]
 
@@ -72,6 +74,9 @@ def remedy_lines(
     seq: int | None,
 ) -> Iterator[str]:
     """For devices on which nothing fits: what rewrites save, and the least change that fits.
+
+    Where that is training, a last line says how to ask about running the model: whoever types the
+    name of a large one often means that.
 
     Args:
         workload: The model with its task.
@@ -98,6 +103,8 @@ def remedy_lines(
     for name in dict.fromkeys(cell.device for cell in stuck):
         own = min((c for c in stuck if c.device == name), key=lambda c: c.batch_per_device)
         yield _least_that_fits(workload.task, own, evaluate, rewrite)
+    if workload.task == "train":
+        yield _ONLY_TO_RUN
 
 
 def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate, rewrite: str) -> str:

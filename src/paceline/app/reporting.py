@@ -130,15 +130,14 @@ def _model_page(model: str, device: str, options: ModelOptions) -> Page:
     if "," in device or len(options.batches) > 1:
         return predictions_page(predict(model, batch=options.batches, **options.shared()))
     found = find_device(load_catalog(options.facts), device)
-    wanted = find_precision(options.precision or "bf16")
-    flop_per_s = found.dense_peak_flop_per_s(wanted)
+    traced = trace(model, batch=options.batches[0], top=200, **options.shared())
+    flop_per_s = found.dense_peak_flop_per_s(find_precision(traced.precision))
     if flop_per_s is None or found.memory_bytes_per_s is None:
         raise MissingFactError(
             f"the peaks of `{found.name}` are not known", hint="choose another device"
         )
-    traced = trace(model, batch=options.batches[0], top=200, **options.shared())
     settings = f", {traced.rewrite}" if traced.rewrite else ""
-    title = f"{traced.title} on {found.name}, {wanted.name} {traced.compiler}{settings}"
+    title = f"{traced.title} on {found.name}, {traced.precision} {traced.compiler}{settings}"
     return trace_page(
         title,
         passes_of(traced, title),

@@ -27,7 +27,6 @@ from paceline.catalog import (
 )
 from paceline.catalog import OfferFilter as _OfferFilter
 from paceline.catalog.entities import OfferLinks
-from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
 from paceline.parallel import ScalingCurve, Strategy, scaling_curve
 from paceline.parallel.cluster import Cluster
@@ -39,10 +38,8 @@ from paceline.plan.goal import Work
 from paceline.plan.options import parse_work
 from paceline.plan.own_machines import OWN, owned_offers
 from paceline.plan.rewrites import check_rewrite
-from paceline.plan.support import platform_of
-from paceline.stack import newest_stack, why_unsupported
+from paceline.plan.support import checked_on, configuration_on
 from paceline.trace import Configuration, Workload
-from paceline.trace.settings import read_settings
 
 #: Ways in which expert ranks exchange tokens, see `Cluster`.
 _EXCHANGES = ("tokens-once", "whole", "hidden")
@@ -80,7 +77,7 @@ class ScalingQuestion:
     counts: tuple[int, ...]
     batch_per_device: int | None
     global_batch: int | None
-    precision: str
+    precision: str | None
     compiler: str
     seq: int | None
     facts: tuple[Path, ...]
@@ -120,6 +117,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     catalog = _catalog(question)
     offer = _offer(catalog, question, max(question.counts, default=1))
     device, links = _device_of(catalog, offer), _links(catalog, offer)
+    configuration = _configuration(device, question)
     cluster = _exchanging(_cluster(catalog, offer), question)
     rule = _rule(workload, question)
     seq = question.seq or workload.default_seq
@@ -130,7 +128,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     graph = workload.passes[0].graph if len(workload.passes) == 1 else None
     with progress("scaling"):
         curve = scaling_curve(
-            LoweredStep.of(workload, _configuration(device, question)),
+            LoweredStep.of(workload, configuration),
             cluster,
             counts=question.counts,
             batch=rule,
@@ -146,7 +144,11 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         device=device.name,
         offer=offer.name,
         sample_unit=workload.sample_unit if job.amount.samples_per_item == 1 else "sequences",
-        assumptions=(*_assumptions(offer, job.assumption, question, seq), *links.assumptions),
+        assumptions=(
+            *filter(None, (job.assumption, _length(seq), _machines(offer))),
+            *_ways(configuration, question.rewrite),
+            *links.assumptions,
+        ),
         curve=curve,
     )
 
@@ -183,7 +185,9 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         Part(cluster=_cluster(catalog, offers[1]), count=count),
     )
     rule = _rule(workload, question)
-    lowered = LoweredStep.of(workload, _configuration(parts[0].cluster.device, question))
+    configuration = _configuration(parts[0].cluster.device, question)
+    checked_on(parts[1].cluster.device, configuration)
+    lowered = LoweredStep.of(workload, configuration)
     calibration = read_calibration(question.calibration)
 
     def busy(part: Part) -> int:
@@ -204,8 +208,8 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         sample_unit=workload.sample_unit,
         assumptions=(
             *machines,
-            *_ways(question),
-            *([f"sequences of {seq:,} tokens"] if seq > 1 else ()),
+            *_ways(configuration, question.rewrite),
+            *filter(None, (_length(seq),)),
             "all devices meet over the slower of each link; losses are weighted by items",
         ),
         step=step,
@@ -318,23 +322,17 @@ def _device_of(catalog: Catalog, offer: Offer) -> Device:
 
 
 def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
-    find_precision(question.precision)
-    stack = newest_stack(device)
-    platform = platform_of(stack) if stack else None
-    if platform is None:
-        raise InvalidInputError(
-            f"no framework runs on {device.name}: {why_unsupported(device) or 'none is known'}",
-            hint="name another device",
-        )
-    compiler = read_compiler(question.compiler)
     check_rewrite(question.rewrite)
-    plain = Configuration(precision=question.precision, compiler=compiler, platform=platform)
-    return read_settings(question.rewrite, plain)
+    return configuration_on(
+        device,
+        precision=question.precision,
+        compiler=read_compiler(question.compiler),
+        rewrite=question.rewrite,
+    )
 
 
-def _assumptions(offer: Offer, job: str, question: ScalingQuestion, seq: int) -> Sequence[str]:
-    length = f"sequences of {seq:,} tokens" if seq > 1 else ""
-    return [note for note in (job, length, _machines(offer), *_ways(question)) if note]
+def _length(seq: int) -> str:
+    return f"sequences of {seq:,} tokens" if seq > 1 else ""
 
 
 def _machines(offer: Offer) -> str:
@@ -342,6 +340,6 @@ def _machines(offer: Offer) -> str:
     return f"machines {offer.name} with {offer.num_devices:g} devices{price}"
 
 
-def _ways(question: ScalingQuestion) -> Sequence[str]:
-    how = f"{question.precision} {question.compiler}"
-    return [how, f"run with {question.rewrite}"] if question.rewrite else [how]
+def _ways(configuration: Configuration, rewrite: str) -> Sequence[str]:
+    how = f"{configuration.precision} {configuration.compiler}"
+    return [how, f"run with {rewrite}"] if rewrite else [how]

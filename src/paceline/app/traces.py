@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paceline.app.inquiry import read_calibration, read_compiler
-from paceline.catalog import find_device, load_catalog
+from paceline.catalog import Device, find_device, load_catalog
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError
-from paceline.plan.support import platform_of
+from paceline.plan.support import checked_on, configuration_on
 from paceline.predict import Calibration, DeviceTable
 from paceline.predict.breakdown import PassBreakdown, break_down
 from paceline.predict.comparison import PassComparison, compare_passes
 from paceline.predict.devices import matrix_peaks
 from paceline.predict.position import RooflinePosition, roofline_position
 from paceline.predict.remedies import MemoryRemedy, memory_remedies
-from paceline.stack import newest_stack, why_unsupported
 from paceline.trace import Configuration, LoweredPass, Pass, Workload, lower
 from paceline.trace.live_bytes import MemoryCourse, memory_course
 from paceline.trace.settings import read_settings
@@ -72,7 +71,7 @@ def break_down_workload(
     device: str | None,
     batch: int,
     seq: int | None,
-    precision: str,
+    precision: str | None,
     compiler: str,
     top: int,
     rewrite: str = "",
@@ -83,13 +82,15 @@ def break_down_workload(
     """Take every pass of a workload apart.
 
     Raises:
-        InvalidInputError: A batch or number of ops below one, or settings that cannot be read.
+        InvalidInputError: A batch or number of ops below one, settings that cannot be read, or a
+            device that does not run them.
         UnknownNameError: No such device, precision, compiler or setting.
     """
     _check_counts(batch=batch, ops=top, length=1 if seq is None else seq)
-    configuration, table = _configured(device, precision, compiler, facts)
+    found = None if device is None else find_device(load_catalog(tuple(facts)), device)
+    base = _configured(found, precision, compiler, rewrite)
+    table = None if found is None else DeviceTable.from_devices((found,))
     known = read_calibration(calibration)
-    base = _checked(read_settings(rewrite, configuration))
     length = workload.default_seq if seq is None else seq
 
     def shown_in(settings: Configuration) -> list[_Shown]:
@@ -99,7 +100,7 @@ def break_down_workload(
         ]
 
     shown = shown_in(base)
-    others = shown_in(_checked(read_settings(compare, base))) if compare else []
+    others = shown_in(_checked(found, read_settings(compare, base))) if compare else []
     return Trace(
         model=workload.name,
         title=workload.title,
@@ -188,25 +189,16 @@ def _check_counts(*, batch: int, ops: int, length: int) -> None:
             raise InvalidInputError(f"a {name} of {number} cannot be", hint="give at least 1")
 
 
-def _checked(configuration: Configuration) -> Configuration:
-    find_precision(configuration.precision)
-    return configuration
-
-
 def _configured(
-    name: str | None, precision: str, compiler: str, facts: Sequence[Path]
-) -> tuple[Configuration, DeviceTable | None]:
-    find_precision(precision)
+    device: Device | None, precision: str | None, compiler: str, rewrite: str
+) -> Configuration:
     mode = read_compiler(compiler)
-    if name is None:
-        return Configuration(precision=precision, compiler=mode), None
-    device = find_device(load_catalog(tuple(facts)), name)
-    stack = newest_stack(device)
-    platform = platform_of(stack) if stack else None
-    if platform is None:
-        raise InvalidInputError(
-            f"no framework runs on {device.name}: {why_unsupported(device) or 'none is known'}",
-            hint="leave --device out, or name another",
-        )
-    configuration = Configuration(precision=precision, compiler=mode, platform=platform)
-    return configuration, DeviceTable.from_devices((device,))
+    if device is not None:
+        return configuration_on(device, precision=precision, compiler=mode, rewrite=rewrite)
+    plain = Configuration(precision=find_precision(precision or "bf16").name, compiler=mode)
+    return _checked(None, read_settings(rewrite, plain))
+
+
+def _checked(device: Device | None, configuration: Configuration) -> Configuration:
+    find_precision(configuration.precision)
+    return configuration if device is None else checked_on(device, configuration)

@@ -55,6 +55,19 @@ class ConfiguredDevices:
     tensor_degree: int = 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unusable:
+    """What a device does not run.
+
+    Attributes:
+        wanted: Precisions or compilers, commas between.
+        choices: The options that name what it runs.
+    """
+
+    wanted: str
+    choices: str
+
+
 def choose_configurations(
     supports: Sequence[DeviceSupport],
     goal: Goal,
@@ -94,6 +107,32 @@ def choose_configurations(
         ConfiguredDevices(configuration=configuration, rows=tuple(indices))
         for configuration, indices in rows.items()
     )
+
+
+def usual_precisions(support: DeviceSupport) -> tuple[str, ...]:
+    """What a job runs in unless stated: half width where there are units for it, then full."""
+    widths = (_HALF_PRECISIONS, _FULL_PRECISIONS)
+    return tuple(p for width in widths for p in [w for w in width if w in support.precisions][:1])
+
+
+def why_unusable(
+    support: DeviceSupport, *, precisions: Sequence[str] = (), compilers: Sequence[str] = ()
+) -> Unusable | None:
+    """What the device does not run of what is wanted; None where it runs one of each.
+
+    Args:
+        support: The device.
+        precisions: Wanted, any of them; empty wants none in particular, as below.
+        compilers: Wanted.
+    """
+    for option, wanted, runs in (
+        ("precision", precisions, support.precisions),
+        ("compiler", compilers, support.compilers),
+    ):
+        if wanted and not set(wanted) & runs:
+            choices = " or ".join(f"--{option} {name}" for name in sorted(runs))
+            return Unusable(wanted=", ".join(wanted), choices=choices)
+    return None
 
 
 def with_common(
@@ -140,9 +179,8 @@ def _precisions(support: DeviceSupport, goal: Goal, *, is_small: bool) -> tuple[
     accepted = (pinned,) if pinned else goal.precisions
     if accepted:
         return tuple(p for p in accepted if p in support.precisions)
-    half = [p for p in _HALF_PRECISIONS if p in support.precisions][:1]
-    full = [p for p in _FULL_PRECISIONS if p in support.precisions][:1]
-    return tuple(half + full) if is_small or not half else tuple(half)
+    usual = usual_precisions(support)
+    return usual if is_small else usual[:1]
 
 
 def _compilers(support: DeviceSupport, goal: Goal) -> tuple[Compiler, ...]:

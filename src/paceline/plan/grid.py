@@ -21,15 +21,14 @@ from paceline.parallel.sharded_memory import saved_process_bytes
 from paceline.plan.amounts import is_generation, resolve_job
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import Z_80, chance_below, normal_quantile
-from paceline.plan.configurations import DeviceSupport, choose_configurations
+from paceline.plan.configurations import DeviceSupport, choose_configurations, why_unusable
 from paceline.plan.evaluation import Amount, Evaluation, evaluate
 from paceline.plan.forecasts import Forecast, forecast
 from paceline.plan.goal import Goal, Work
 from paceline.plan.place_table import PlaceTable
-from paceline.plan.support import device_support, platform_of
-from paceline.planfile import Interval, PlannedStack
+from paceline.plan.support import newest_support, why_unmodelled
+from paceline.planfile import Interval
 from paceline.predict import Bound, Calibration, builtin_calibration
-from paceline.stack import newest_stack, why_unsupported
 from paceline.trace.costs import Checkpointing
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
@@ -454,26 +453,16 @@ def _supported(
     supports: list[DeviceSupport] = []
     unanswered: list[UnansweredDevice] = []
     for device in devices:
-        stack = newest_stack(device)
-        platform = platform_of(stack) if stack else None
-        if platform is None:
-            unanswered.append(
-                UnansweredDevice(device=device.name, reason=_unmodelled(device, stack))
-            )
+        support = newest_support(device)
+        if support is None:
+            reason = why_unmodelled(device)
+            unanswered.append(UnansweredDevice(device=device.name, reason=reason))
         elif device.memory_bytes is None and device.kind != "cpu":
             reason = "the size of its memory is unknown"
             unanswered.append(UnansweredDevice(device=device.name, reason=reason))
         else:
-            supports.append(device_support(device, platform))
+            supports.append(support)
     return tuple(supports), tuple(unanswered)
-
-
-def _unmodelled(device: Device, stack: PlannedStack | None) -> str:
-    """Why there is no platform to predict with: no software, or none whose kernels are known."""
-    if stack is None:
-        return why_unsupported(device) or "no framework release is known to run on it"
-    software = f"{stack.framework} {stack.framework_version}"
-    return f"{software} runs on it through {stack.platform}, whose kernels are not modelled"
 
 
 def _capacity_bytes(device: Device) -> float:
@@ -483,14 +472,11 @@ def _capacity_bytes(device: Device) -> float:
 
 def _silent(support: DeviceSupport, goal: Goal) -> UnansweredDevice:
     """Why a device with software for it has no figure: what was asked for, or a missing fact."""
-    reason = "a fact that the prediction needs is unknown"
-    for option, wanted, runs in (
-        ("compiler", goal.compilers, support.compilers),
-        ("precision", goal.precisions, support.precisions),
-    ):
-        if wanted and not set(wanted) & runs:
-            choices = " or ".join(f"--{option} {name}" for name in sorted(runs))
-            reason = f"it does not run {', '.join(wanted)}: {choices}"
+    unusable = why_unusable(support, precisions=goal.precisions, compilers=goal.compilers)
+    if unusable is None:
+        reason = "a fact that the prediction needs is unknown"
+    else:
+        reason = f"it does not run {unusable.wanted}: {unusable.choices}"
     return UnansweredDevice(device=support.device.name, reason=reason)
 
 

@@ -109,11 +109,12 @@ def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
         if search.question.is_training
         else "try --max-devices above that, --precision int4"
     )
+    instead = "; --task infer only runs the model" if search.question.is_training else ""
     return DoesNotFitError(
         f"{search.workload.title} does not fit: at batch {batch} it needs "
         f"{format_bytes(least)}, and the largest device that is left, {largest.name}, has "
         f"{capacity}; sharding over up to {search.goal.max_devices} devices does not help enough",
-        hint=f"{first}, or a shorter --seq" + (f": {saved}" if saved else ""),
+        hint=f"{first}, or a shorter --seq" + (f": {saved}" if saved else "") + instead,
     )
 
 

@@ -45,7 +45,7 @@ def lifecycle_table(answer: Lifecycle) -> Table:
         columns=(
             Column(title="to"),
             Column(title="place", min_width=20),
-            Column(title="batch, how", drop_order=1, min_width=11),
+            Column(title="batch, how", drop_order=1, min_width=12),
             Column(title="paid for", is_number=True, drop_order=3),
             Column(title="busy", is_number=True, drop_order=2),
             Column(title="USD", is_number=True),

@@ -143,7 +143,7 @@ def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
         Column(title=f"USD/M {sample_unit}", is_number=True, drop_order=6),
         Column(title="in time", is_number=True, drop_order=4),
         Column(title="memory", is_number=True, drop_order=1),
-        Column(title="batch, how", drop_order=2, min_width=11),
+        Column(title="batch, how", drop_order=2, min_width=12),
     )
 
 

@@ -43,6 +43,21 @@ def test_a_plan_fits_its_width(plan: PlanFile, width: int) -> None:
     assert max(map(display_width, lines)) <= width
 
 
+def test_where_the_batch_is_shown_its_accumulation_and_precision_are_too(plan: PlanFile) -> None:
+    choices = tuple(
+        replace(
+            choice, batch_per_device=4 * 384, microbatches=4, num_devices=4, precision=precision,
+            strategy="dp4/mb4",
+        )
+        for choice, precision in zip(plan.choices, ("bf16", "fp16", "fp32"), strict=True)
+    )  # fmt: skip
+    for width in range(60, 120):
+        table = plan_text(replace(plan, choices=choices), width=width).split("\n\n")[1]
+        if "batch, how" in table:
+            assert "4×384×4 bf16" in table, width
+            assert "4×384×4 fp16" in table, width
+
+
 def test_a_narrow_plan_keeps_offer_price_time_and_cost(plan: PlanFile) -> None:
     header = plan_text(plan, width=80).splitlines()[5]
     assert [word in header for word in ("offer", "USD/h", "time", "cost USD")] == [True] * 4

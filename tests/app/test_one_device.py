@@ -1,0 +1,42 @@
+"""Every verb asked about one device runs the job there in the same way."""
+
+from __future__ import annotations
+
+import pytest
+
+import paceline
+from paceline.app.scaling import Scaling
+
+
+@pytest.mark.parametrize("device", ["k80", "v100", "h100"])
+def test_trace_runs_a_model_as_predict_does(device: str) -> None:
+    (cell,) = paceline.predict("resnet50", device=device, batch=(8,)).cells
+    traced = paceline.trace("resnet50", device=device, batch=8)
+    assert (traced.precision, traced.compiler) == (cell.precision, cell.compiler)
+
+
+def test_scale_runs_a_model_as_predict_does() -> None:
+    (cell,) = paceline.predict("resnet50", device="v100", batch=(8,)).cells
+    found = paceline.scale("resnet50", device="v100", counts=(1,), batch=8, as_of="2026-11-20")
+    assert isinstance(found, Scaling)
+    assert f"{cell.precision} {cell.compiler}" in found.assumptions
+
+
+def test_devices_that_share_a_batch_both_run_its_precision() -> None:
+    with pytest.raises(paceline.InvalidInputError, match=r"V100 .* does not run bf16"):
+        paceline.scale("gpt2", device="h100", counts=(8,), beside="v100:8", as_of="2026-11-20")
+
+
+@pytest.mark.parametrize("setting", ["rewrite", "compare"])
+def test_settings_of_a_trace_are_held_to_what_the_device_runs(setting: str) -> None:
+    with pytest.raises(paceline.InvalidInputError, match="does not run bf16"):
+        paceline.trace("mnist-cnn", device="k80", **{setting: "precision=bf16"})
+
+
+def test_training_that_fits_nowhere_names_the_way_to_run_the_model() -> None:
+    def remedies(task: str) -> str:
+        grid = paceline.predict("llama-3-70b", device="h100", batch=(1,), task=task)
+        return " ".join(grid.remedies)
+
+    assert remedies("train").count("--task infer") == 1
+    assert "--task" not in remedies("infer")
