@@ -21,7 +21,13 @@ from paceline.catalog import (
 from paceline.errors import InvalidInputError
 from paceline.parallel import Sharding
 from paceline.plan import parse_goal, parse_work
-from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell, PredictionGrid, predict_grid
+from paceline.plan.grid import (
+    MAX_DEVICES_PER_MACHINE,
+    GridAxes,
+    GridCell,
+    PredictionGrid,
+    predict_grid,
+)
 from paceline.plan.rewrites import OF_A_PREDICTION, check_rewrite
 from paceline.trace import Workload
 from paceline.trace.costs import Checkpointing
@@ -93,12 +99,9 @@ def _grid(
     is_ranking = question.device is None
     ladder = _FINE_LADDER if is_ranking else _LADDER
     lengths = {"prompt": str(question.prompt_tokens), "output": str(question.output_tokens)}
-    return predict_grid(
-        workload,
-        parse_goal(_goal_options(question)),
-        parse_work(lengths),
-        catalog,
-        where.devices,
+    goal, work = parse_goal(_goal_options(question)), parse_work(lengths)
+    axes = GridAxes(
+        devices=where.devices,
         counts=_checked(question.counts or where.counts, "device count", MAX_DEVICES_PER_MACHINE),
         batches=_checked(question.batches or ladder, "batch", 1_000_000),
         seq=question.seq,
@@ -106,8 +109,9 @@ def _grid(
         checkpointing=question.checkpointing,
         rewrite=question.rewrite,
         sharding=question.sharding,
-        calibration=read_calibration(question.calibration),
     )
+    calibration = read_calibration(question.calibration)
+    return predict_grid(workload, goal, work, catalog, axes, calibration=calibration)
 
 
 def _remedies(

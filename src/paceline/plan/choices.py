@@ -24,24 +24,14 @@ from paceline.predict import Bound
 _COMMUNICATION_BOUND_FRAC = 0.2
 
 
-def planned_choice(
-    search: Search,
-    row: int,
-    *,
-    reason: str,
-    label: str = "",
-    remark: str = "",
-    notes: tuple[str, ...] = (),
-) -> PlannedChoice:
+def planned_choice(search: Search, row: int) -> PlannedChoice:
     """The choice at a row of the candidate table with all its figures and intervals.
+
+    Its words are empty: who ranks it knows its reason, label, remark and notes.
 
     Args:
         search: Where the row comes from.
         row: Of the candidate table.
-        reason: Why it stands where it stands.
-        label: Such as ``cheapest``.
-        remark: Short note behind the row.
-        notes: What else a person must know.
     """
     candidates, evaluation, forecast = search.candidates, search.evaluation, search.forecast
     place = search.found.places[candidates.place[row]]
@@ -81,11 +71,8 @@ def planned_choice(
         chance_cost=_chance_of(search, row, ("--budget",)),
         chance_memory=_chance_to_fit(search, row),
         bound=bound_word(search, row),
-        reason=reason,
+        reason="",
         meets_goal=bool(search.is_feasible[row]),
-        label=label,
-        remark=remark,
-        notes=notes,
         num_devices=int(candidates.num_devices[row]),
         optimizer_steps=num_steps if is_training and num_steps else None,
         exposed_communication_s=float(evaluation.exposed_s[row]),

@@ -34,7 +34,7 @@ def explanation(search: Search, row: int) -> tuple[TracedFigure, ...]:
         search: Where the row comes from.
         row: Of the candidate table.
     """
-    choice = planned_choice(search, row, reason="")
+    choice = planned_choice(search, row)
     parts = (
         _job(search, row),
         _work(search, row, choice),

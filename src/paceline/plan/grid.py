@@ -130,20 +130,38 @@ class PredictionGrid:
     remedies: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridAxes:
+    """What the cells of a grid are, and what all of them have in common.
+
+    Attributes:
+        devices: Where.
+        counts: Devices in one machine, data parallel in training, replicas in inference.
+        batches: Items per device.
+        seq: Sequence length; the workload's own if None.
+        keeps_best_batch_only: Keep the batch of highest throughput of each device and count.
+        checkpointing: What training recomputes in the backward pass.
+        rewrite: Further settings, as `paceline.trace.settings.read_settings` reads them.
+        sharding: What the devices of a training job split.
+    """
+
+    devices: Sequence[Device]
+    counts: Sequence[int] = (1,)
+    batches: Sequence[int] = (1,)
+    seq: int | None = None
+    keeps_best_batch_only: bool = False
+    checkpointing: Checkpointing = "none"
+    rewrite: str = ""
+    sharding: Sharding = "none"
+
+
 def predict_grid(
     workload: Workload,
     goal: Goal,
     work: Work,
     catalog: Catalog,
-    devices: Sequence[Device],
+    axes: GridAxes,
     *,
-    counts: Sequence[int] = (1,),
-    batches: Sequence[int] = (1,),
-    seq: int | None = None,
-    keeps_best_batch_only: bool = False,
-    checkpointing: Checkpointing = "none",
-    rewrite: str = "",
-    sharding: Sharding = "none",
     calibration: Calibration | None = None,
 ) -> PredictionGrid:
     """Predict every (device, count, batch).
@@ -153,36 +171,29 @@ def predict_grid(
         goal: Its precisions, compilers and chance to fit apply; the rest does not.
         work: Prompt and output lengths of a generation.
         catalog: For links.
-        devices: Where.
-        counts: Devices in one machine, data parallel in training, replicas in inference.
-        batches: Items per device.
-        seq: Sequence length; the workload's own if None.
-        keeps_best_batch_only: Keep the batch of highest throughput of each device and count.
-        checkpointing: What training recomputes in the backward pass.
-        rewrite: Further settings, as `paceline.trace.settings.read_settings` reads them.
-        sharding: What the devices of a training job split.
+        axes: The cells.
         calibration: Of the predictor; the built-in one if None.
     """
     calibration = calibration or builtin_calibration()
-    seq = seq or workload.default_seq
-    supports, unanswered = _supported(devices)
+    seq = axes.seq or workload.default_seq
+    supports, unanswered = _supported(axes.devices)
     known = [support.device for support in supports]
     configured = choose_configurations(
         supports,
         goal,
         task=workload.task,
         num_parameters=workload.num_parameters,
-        checkpointing=checkpointing,
-        rewrite=rewrite,
+        checkpointing=axes.checkpointing,
+        rewrite=axes.rewrite,
     )
-    places = _places(catalog, known, counts)
-    batch = np.array(sorted(set(batches)), dtype=np.float64)
+    places = _places(catalog, known, axes.counts)
+    batch = np.array(sorted(set(axes.batches)), dtype=np.float64)
     predictions = forecast(
         workload, configured, known, batch, work, seq=seq, calibration=calibration
     )
     amount = resolve_job(workload, work, seq=seq).amount
-    grid = _evaluate(places, predictions, amount, goal, sharding)
-    cells = _cells(workload, places, grid, keeps_best_batch_only=keeps_best_batch_only)
+    grid = _evaluate(places, predictions, amount, goal, axes.sharding)
+    cells = _cells(workload, places, grid, keeps_best_batch_only=axes.keeps_best_batch_only)
     answered = {cell.device for cell in cells}
     silent = [one for one in supports if one.device.name not in answered]
     return PredictionGrid(

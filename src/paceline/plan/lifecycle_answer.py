@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline.plan.chance import Z_80
 from paceline.plan.choices import planned_choice
@@ -109,7 +109,7 @@ def _placed(ways: Ways, way: Sequence[int]) -> PlacedLife:
 def _placed_phase(phase: SearchedPhase, at: int, moving_usd: float) -> PlacedPhase:
     row = phase.stops.rows[at]
     why = reason(phase, at)
-    choice = planned_choice(phase.search, row, reason=why)
+    choice = replace(planned_choice(phase.search, row), reason=why)
     return PlacedPhase(
         phase=phase.asked.name,
         choice=choice,

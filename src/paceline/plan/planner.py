@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 from itertools import permutations
@@ -208,9 +209,8 @@ def _choices(search: Search, selection: Selection) -> tuple[PlannedChoice, ...]:
     others = [row for row in selection.listed if row not in selection.near_misses]
     labels = {others[-1]: last, others[0]: first}
     return tuple(
-        planned_choice(
-            search,
-            row,
+        replace(
+            planned_choice(search, row),
             reason=_reason(search, selection, row),
             label=labels.get(row, ""),
             remark=failure_text(search, row),

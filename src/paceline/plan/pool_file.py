@@ -16,7 +16,7 @@ from paceline.errors import InvalidInputError
 from paceline.plan.amounts import check_has_work, resolve_job
 from paceline.plan.documents import parse_yaml, read_text, validate
 from paceline.plan.goal import Goal, Work
-from paceline.plan.grid import GridCell, predict_grid
+from paceline.plan.grid import GridAxes, GridCell, predict_grid
 from paceline.plan.options import parse_work
 from paceline.plan.pool import (
     DeviceGroup,
@@ -202,10 +202,12 @@ def _times(
         Goal(),
         work,
         catalog,
-        [find_device(catalog, name) for name in counts],
-        counts=range(1, max(counts.values()) + 1),
-        batches=_BATCHES,
-        seq=job.seq,
+        GridAxes(
+            devices=[find_device(catalog, name) for name in counts],
+            counts=range(1, max(counts.values()) + 1),
+            batches=_BATCHES,
+            seq=job.seq,
+        ),
     )
     limit = workload.max_global_batch if workload.task == "train" else None
     return {

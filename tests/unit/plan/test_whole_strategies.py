@@ -55,7 +55,7 @@ def test_steps_memory_and_batches_are_those_of_the_strategy():
 def test_a_choice_prints_the_strategy_and_fits():
     found, rows = whole_rows()
     for row, one in rows[:4]:
-        choice = planned_choice(found, row, reason="")
+        choice = planned_choice(found, row)
         assert choice.strategy == str(one.strategy)
         assert choice.memory_bytes.high <= choice.memory_capacity_bytes
         assert choice.step_s.low < choice.step_s.mid < choice.step_s.high
