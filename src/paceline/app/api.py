@@ -143,24 +143,17 @@ def predict(
     from paceline.plan.candidates import SHARDINGS
     from paceline.trace.costs import Checkpointing
 
+    known = get_args(Checkpointing)
+    question = Question(
+        device=device, batches=tuple(batch), counts=tuple(devices), seq=seq,
+        precision=precision, compiler=compiler, rewrite=rewrite,
+        checkpointing=read_word(checkpointing, known, "checkpointing", command=_PREDICT_HELP),
+        sharding=read_word(sharding, SHARDINGS, "sharding", command=_PREDICT_HELP),
+        prompt_tokens=prompt_tokens, output_tokens=output_tokens,
+        facts=tuple(facts), calibration=calibration,
+    )  # fmt: skip
     return predict_question(
-        Question(
-            device=device,
-            batches=tuple(batch),
-            counts=tuple(devices),
-            seq=seq,
-            precision=precision,
-            compiler=compiler,
-            checkpointing=read_word(
-                checkpointing, get_args(Checkpointing), "checkpointing", command=_PREDICT_HELP
-            ),
-            rewrite=rewrite,
-            sharding=read_word(sharding, SHARDINGS, "sharding", command=_PREDICT_HELP),
-            prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
-            facts=tuple(facts),
-            calibration=calibration,
-        ),
+        question,
         load(model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python),
     )
 
@@ -288,29 +281,20 @@ def scale(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app import scaling
+    from paceline.app.scaling import ScalingQuestion, answer_scaling, stated_work
 
     workload = load(
         model, task="train", seq=seq, image_size=image_size, optimizer=optimizer, python=python
     )
-    question = scaling.ScalingQuestion(
-        device=device,
-        offer=offer,
-        counts=tuple(counts),
-        batch_per_device=batch,
-        global_batch=global_batch,
-        precision=precision,
-        compiler=compiler,
-        seq=seq,
-        facts=tuple(facts),
-        today=read_day(as_of),
-        strategy=strategy,
-        experts=experts,
-        rewrite=rewrite,
-        work=scaling.stated_work(samples=samples, epochs=epochs, tokens=tokens),
-        calibration=calibration,
-    )
-    return scaling.answer_scaling(workload, question, beside)
+    question = ScalingQuestion(
+        device=device, offer=offer, counts=tuple(counts), beside=beside,
+        batch_per_device=batch, global_batch=global_batch, seq=seq,
+        precision=precision, compiler=compiler, rewrite=rewrite,
+        strategy=strategy, experts=experts,
+        work=stated_work(samples=samples, epochs=epochs, tokens=tokens),
+        facts=tuple(facts), calibration=calibration, today=read_day(as_of),
+    )  # fmt: skip
+    return answer_scaling(workload, question)
 
 
 def score(

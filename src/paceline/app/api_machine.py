@@ -213,20 +213,10 @@ def report(
     from paceline.writing import write_whole
 
     options = ModelOptions(
-        device=device,
-        batches=tuple(batch),
-        precision=precision,
-        task=task,
-        seq=seq,
-        image_size=image_size,
-        optimizer=optimizer,
-        python=python,
-        compiler=compiler,
-        rewrite=rewrite,
-        facts=tuple(facts),
-        calibration=calibration,
-        as_of=as_of,
-    )
+        task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
+        device=device, batches=tuple(batch), precision=precision, compiler=compiler,
+        rewrite=rewrite, facts=tuple(facts), calibration=calibration, as_of=as_of,
+    )  # fmt: skip
     page = page_of(str(subject), options)
     write_whole(Path(html), page_html(page))
     written = [Path(html)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 import click
 
@@ -34,11 +34,13 @@ class Option:
         help: What a user is told.
         metavar: How its value is shown; empty takes its type.
         flags: As typed; empty takes the parameter's name.
+        default: Where it stands in a table of options, which has no defaults of its own.
     """
 
     help: str
     metavar: str = ""
     flags: tuple[str, ...] = ()
+    default: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +134,30 @@ def help_of(command: click.Command, path: str) -> str:
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 
+def spelled_out(verb: Callable[..., object]) -> inspect.Signature:
+    """The verb's signature with a keyword for each option of the table that it takes as ``**``.
+
+    Tables are TypedDicts whose values are an `Option` in ``Annotated``, so that verbs share them
+    and a type checker sees what they pass on.
+    """
+    signature = inspect.signature(verb, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        is_table = get_origin(parameter.annotation) is Unpack
+        parameters += _of_table(parameter) if is_table else [parameter]
+    return signature.replace(parameters=parameters)
+
+
+def _of_table(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    (table,) = get_args(parameter.annotation)
+    for name, annotation in get_type_hints(table, include_extras=True).items():
+        default = get_args(annotation)[1].default
+        kind = inspect.Parameter.KEYWORD_ONLY
+        yield inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
 def _parameters(verb: Callable[..., None]) -> Iterator[tuple[click.Parameter, Option | Argument]]:
-    for name, parameter in inspect.signature(verb, eval_str=True).parameters.items():
+    for name, parameter in spelled_out(verb).parameters.items():
         if get_origin(parameter.annotation) is Annotated:
             hint, spec = get_args(parameter.annotation)[:2]
             make = _option if isinstance(spec, Option) else _argument
@@ -170,10 +194,10 @@ def _argument(name: str, hint: Any, spec: Argument, default: Any) -> click.Argum
 
 
 def _plain_type(hint: Any) -> tuple[type, bool]:
-    """``list[Path] | None`` is Path, repeated; ``int | None`` is int."""
+    """``list[Path] | None`` and ``Sequence[Path]`` are Path, repeated; ``int | None`` is int."""
     kinds = [kind for kind in get_args(hint) if kind is not NoneType] or [hint]
     for kind in (hint, kinds[0]):
-        if get_origin(kind) is list:
+        if get_origin(kind) in (list, Sequence):
             return get_args(kind)[0], True
     return kinds[0], False
 

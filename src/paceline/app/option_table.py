@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from paceline.app.command_line import Option, Verb
+from paceline.app.command_line import Option, Verb, spelled_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ def takes(*options: TextOption) -> Callable[[Verb], Verb]:
     """Give a verb that ends in ``**values`` a command-line option for each of ``options``."""
 
     def decorate(verb: Verb) -> Verb:
-        signature = inspect.signature(verb, eval_str=True)
+        signature = spelled_out(verb)
         own = [
             parameter.replace(kind=parameter.KEYWORD_ONLY)
             for parameter in signature.parameters.values()

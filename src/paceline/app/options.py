@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypedDict, get_args
 
-from paceline.app.command_line import Argument, Option
+from paceline.app.command_line import Argument, Option, spelled_out
 from paceline.app.output import Answer, Form, say
 from paceline.errors import InvalidInputError
 
@@ -22,7 +22,7 @@ Model = Annotated[
         "(.pt2), or a file written by `paceline trace --save`; for plan also a goal file (.yaml).",
     ),
 ]
-Task = Annotated[str, Option(help="train or infer.")]
+Task = Annotated[str, Option(help="train or infer.", default="train")]
 Seq = Annotated[int | None, Option(help="Sequence length in tokens.")]
 ImageSize = Annotated[int | None, Option(help="Pixels of the square input image.")]
 Optimizer = Annotated[str | None, Option(help="sgd, adam, adamw, adamw-8bit, adafactor, lion, …")]
@@ -33,6 +33,7 @@ Rewrite = Annotated[
         help="Run it another way: checkpointing=full, attention=math, lora_rank=8, "
         "frozen_weights=int4, offload=optimizer, accumulates=yes, optimizer_kernel=fused, …; "
         "joined by commas.",
+        default="",
     ),
 ]
 SearchedRewrite = Annotated[
@@ -41,6 +42,7 @@ SearchedRewrite = Annotated[
         metavar="lora_rank=16",
         help="Run it another way: adapters (lora_rank), frozen_weights=int4 beneath them, "
         "training_format=pure, …; joined by commas.",
+        default="",
     ),
 ]
 Python = Annotated[
@@ -51,17 +53,16 @@ Devices = Annotated[
     str | None,
     Option(metavar="A,B", help="Devices or families, commas between."),
 ]
-Facts = Annotated[
-    list[Path] | None,
-    Option(help="File with your own devices, offers and machines; repeatable."),
-]
+_FACTS = Option(help="File with your own devices, offers and machines; repeatable.", default=())
+Facts = Annotated[list[Path] | None, _FACTS]
+RepeatedFacts = Annotated[Sequence[Path], _FACTS]
 Calibration = Annotated[
     Path | None,
     Option(metavar="FILE", help="Your own measurements, as `paceline calibrate` keeps them."),
 ]
 AsOf = Annotated[str | None, Option(metavar="2026-11-20", help="Judge prices as of this day.")]
 Precision = Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …")]
-Compiler = Annotated[str | None, Option(help="eager or compiled.")]
+Compiler = Annotated[str, Option(help="eager or compiled.", default="eager")]
 Store = Annotated[Path | None, Option(help="Folder of measurements; PACELINE_STORE.")]
 Json = Annotated[bool, Option(help="Answer as JSON.", flags=("--json",))]
 Format = Annotated[str, Option(help="text, md or json.", flags=("--format",))]
@@ -75,6 +76,30 @@ Output = Annotated[
         ),
     ),
 ]
+
+
+class TracedOptions(TypedDict, total=False):
+    """How a model is traced, for verbs that train it."""
+
+    seq: Seq
+    image_size: ImageSize
+    optimizer: Optimizer
+    python: Python
+
+
+class _TaskOptions(TypedDict, total=False):
+    task: Task
+
+
+class ModelOptions(_TaskOptions, TracedOptions, total=False):
+    """How a model is traced, to train or to infer."""
+
+
+class FactOptions(TypedDict, total=False):
+    """What is known beside the catalogue and the built-in coefficients."""
+
+    facts: RepeatedFacts
+    calibration: Calibration
 
 
 def form_of(name: str, *, is_json: bool) -> Form:
@@ -102,7 +127,7 @@ def answers(verb: Callable[..., Answer]) -> Callable[..., None]:
         wanted = form_of(form, is_json=is_json)
         say(verb(**values), wanted, output)
 
-    own, added = (inspect.signature(one, eval_str=True) for one in (verb, said))
+    own, added = spelled_out(verb), inspect.signature(said, eval_str=True)
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own.parameters.values()]
     parameters += [p for p in added.parameters.values() if p.kind is p.KEYWORD_ONLY]
     functools.update_wrapper(said, verb)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 from paceline.app import options as common
 from paceline.app.api import predict as predict_model
@@ -11,6 +11,29 @@ from paceline.app.output import Answer
 
 if TYPE_CHECKING:
     from paceline.plan.grid import PredictionGrid
+
+
+class _RunOptions(TypedDict, total=False):
+    precision: common.Precision
+    compiler: common.Compiler
+    checkpointing: Annotated[
+        str,
+        Option(help="Recomputed in backward: none, selective, block or full.", default="none"),
+    ]
+    rewrite: common.Rewrite
+    sharding: Annotated[
+        str,
+        Option(
+            help="What devices of a training job split: none, zero2 or zero3 (FSDP).",
+            default="none",
+        ),
+    ]
+    prompt_tokens: Annotated[int, Option(help="Tokens in, of one request.", default=512)]
+    output_tokens: Annotated[int, Option(help="Tokens out, of one request.", default=128)]
+
+
+class PredictOptions(common.ModelOptions, _RunOptions, common.FactOptions, total=False):
+    """How the model is traced and run."""
 
 
 def register(app: Commands) -> None:
@@ -28,24 +51,7 @@ def predict(
     devices: Annotated[
         str | None, Option(metavar="1,2,4,8", help="Device counts, commas between.")
     ] = None,
-    task: common.Task = "train",
-    seq: common.Seq = None,
-    image_size: common.ImageSize = None,
-    optimizer: common.Optimizer = None,
-    python: common.Python = None,
-    precision: common.Precision = None,
-    compiler: common.Compiler = "eager",
-    checkpointing: Annotated[
-        str, Option(help="Recomputed in backward: none, selective, block or full.")
-    ] = "none",
-    rewrite: common.Rewrite = "",
-    sharding: Annotated[
-        str, Option(help="What devices of a training job split: none, zero2 or zero3 (FSDP).")
-    ] = "none",
-    prompt_tokens: Annotated[int, Option(help="Tokens in, of one request.")] = 512,
-    output_tokens: Annotated[int, Option(help="Tokens out, of one request.")] = 128,
-    facts: common.Facts = None,
-    calibration: common.Calibration = None,
+    **options: Unpack[PredictOptions],
 ) -> Answer:
     """Predict a model on devices: batch against device count, with OOM where it does not fit.
 
@@ -56,20 +62,7 @@ def predict(
         device=device,
         batch=common.whole_numbers(batch, "batch"),
         devices=common.whole_numbers(devices, "device count"),
-        task=task,
-        seq=seq,
-        image_size=image_size,
-        optimizer=optimizer,
-        python=python,
-        precision=precision,
-        compiler=compiler or "eager",
-        checkpointing=checkpointing,
-        rewrite=rewrite,
-        sharding=sharding,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        facts=facts or (),
-        calibration=calibration,
+        **options,
     )
     return _answer(grid, is_ranking=device is None)
 

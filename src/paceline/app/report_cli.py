@@ -5,11 +5,26 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict, Unpack
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, answer_of
+
+
+class _Precision(TypedDict, total=False):
+    precision: common.Precision
+
+
+class _RunOptions(TypedDict, total=False):
+    compiler: common.Compiler
+    rewrite: common.Rewrite
+
+
+class ReportOptions(_Precision, common.ModelOptions, _RunOptions, common.FactOptions, total=False):
+    """How the model of a page is traced and run, and the day of a lifecycle's prices."""
+
+    as_of: common.AsOf
 
 
 def register(app: Commands) -> None:
@@ -35,17 +50,7 @@ def report(
     png: Annotated[Path | None, Option(help="Folder for its charts as PNG pictures.")] = None,
     device: common.Devices = None,
     batch: Annotated[str, Option(help="Items per device, for a model.")] = "32",
-    precision: common.Precision = None,
-    task: common.Task = "train",
-    seq: common.Seq = None,
-    image_size: common.ImageSize = None,
-    optimizer: common.Optimizer = None,
-    python: common.Python = None,
-    compiler: common.Compiler = "eager",
-    rewrite: common.Rewrite = "",
-    facts: common.Facts = None,
-    calibration: common.Calibration = None,
-    as_of: common.AsOf = None,
+    **options: Unpack[ReportOptions],
 ) -> None:
     """Write one HTML file that opens offline: tables, charts, and where each number comes from."""
     from paceline.app.api_machine import report as write_report
@@ -57,17 +62,7 @@ def report(
         png=png,
         device=device,
         batch=common.whole_numbers(batch, "batch"),
-        precision=precision,
-        task=task,
-        seq=seq,
-        image_size=image_size,
-        optimizer=optimizer,
-        python=python,
-        compiler=compiler or "eager",
-        rewrite=rewrite,
-        facts=facts or (),
-        calibration=calibration,
-        as_of=as_of,
+        **options,
     )
     print(f"{html} written", file=sys.stderr)
     for folder, count in Counter(path.parent for path in written[1:]).items():

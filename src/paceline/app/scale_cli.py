@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, TypedDict, Unpack
 
 from paceline.app import options as common
 from paceline.app.api import scale as scale_model
@@ -11,8 +11,21 @@ from paceline.app.beside import Beside
 from paceline.app.command_line import Commands, Option
 from paceline.app.goal_options import JOB_OPTIONS
 from paceline.app.option_table import takes
-from paceline.app.output import Answer, say
+from paceline.app.output import Answer
 from paceline.app.scaling import Scaling
+
+
+class _SearchOptions(TypedDict, total=False):
+    precision: common.Precision
+    compiler: common.Compiler
+    rewrite: common.SearchedRewrite
+    as_of: common.AsOf
+    calibration: common.Calibration
+    facts: common.RepeatedFacts
+
+
+class ScaleOptions(common.TracedOptions, _SearchOptions, total=False):
+    """How the model is traced and run, and by what facts; those of the job are passed on too."""
 
 
 def register(app: Commands) -> None:
@@ -20,6 +33,7 @@ def register(app: Commands) -> None:
     app.add_verb("scale", scale)
 
 
+@common.answers
 @takes(*JOB_OPTIONS)
 def scale(
     model: common.Model,
@@ -50,23 +64,9 @@ def scale(
         str | None,
         Option(metavar="NAME:COUNT", help="Other devices that share the batch, by their speed."),
     ] = None,
-    seq: common.Seq = None,
-    image_size: common.ImageSize = None,
-    optimizer: common.Optimizer = None,
-    python: common.Python = None,
-    precision: common.Precision = None,
-    compiler: common.Compiler = "eager",
-    rewrite: common.SearchedRewrite = "",
-    as_of: common.AsOf = None,
-    calibration: common.Calibration = None,
-    facts: common.Facts = None,
-    form: common.Format = "text",
-    is_json: common.Json = False,
-    output: common.Output = None,
-    **values: Any,
-) -> None:
+    **options: Unpack[ScaleOptions],
+) -> Answer:
     """Show throughput, efficiency, time and cost of training on more and more devices."""
-    wanted = common.form_of(form, is_json=is_json)
     found = scale_model(
         model,
         device=device,
@@ -74,22 +74,12 @@ def scale(
         counts=common.whole_numbers(counts, "device count"),
         batch=batch,
         global_batch=global_batch,
-        seq=seq,
-        image_size=image_size,
-        optimizer=optimizer,
-        python=python,
-        precision=precision,
-        compiler=compiler or "eager",
         strategy=strategy,
         experts=experts,
         beside=beside,
-        rewrite=rewrite,
-        as_of=as_of,
-        calibration=calibration,
-        facts=facts or (),
-        **values,
+        **options,
     )
-    say(_answer(found), wanted, output)
+    return _answer(found)
 
 
 def _answer(found: Scaling | Beside) -> Answer:

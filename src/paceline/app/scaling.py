@@ -87,6 +87,7 @@ class ScalingQuestion:
     rewrite: str = ""
     work: Work = field(default_factory=Work)
     calibration: Path | None = None
+    beside: str | None = None
 
 
 def stated_work(**options: str | float | None) -> Work:
@@ -94,16 +95,14 @@ def stated_work(**options: str | float | None) -> Work:
     return parse_work(option_texts(options, JOB_OPTIONS))
 
 
-def answer_scaling(
-    workload: Workload, question: ScalingQuestion, beside: str | None
-) -> Scaling | Beside:
+def answer_scaling(workload: Workload, question: ScalingQuestion) -> Scaling | Beside:
     """The curve, or what devices of two kinds do together where others stand beside.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    if beside is not None:
-        return beside_workload(workload, question, beside)
+    if question.beside is not None:
+        return beside_workload(workload, question, question.beside)
     return scale_workload(workload, question)
 
 

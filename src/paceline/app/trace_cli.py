@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict, Unpack
 
 from paceline.app import options as common
 from paceline.app.api import trace as trace_model
 from paceline.app.command_line import Commands, Option
 from paceline.app.output import Answer
 from paceline.app.traces import Trace, passes_of
+
+
+class _ShownOptions(TypedDict, total=False):
+    precision: common.Precision
+    compiler: common.Compiler
+    rewrite: common.Rewrite
+    compare: Annotated[
+        str,
+        Option(
+            metavar="SETTINGS",
+            help="Show beside it the same with these settings changed.",
+            default="",
+        ),
+    ]
+    top: Annotated[int, Option(help="How many ops to list.", default=10)]
+    save: Annotated[
+        Path | None,
+        Option(help="Write the traced model to this file, to be shared without its code."),
+    ]
+
+
+class TraceOptions(common.ModelOptions, _ShownOptions, common.FactOptions, total=False):
+    """How the model is traced, and what of it is shown."""
 
 
 def register(app: Commands) -> None:
@@ -24,46 +47,10 @@ def trace(
         str | None, Option(metavar="NAME", help="Rank ops by their time on this device.")
     ] = None,
     batch: Annotated[int, Option(help="Items per step.")] = 32,
-    task: common.Task = "train",
-    seq: common.Seq = None,
-    image_size: common.ImageSize = None,
-    optimizer: common.Optimizer = None,
-    python: common.Python = None,
-    precision: common.Precision = None,
-    compiler: common.Compiler = "eager",
-    rewrite: common.Rewrite = "",
-    compare: Annotated[
-        str,
-        Option(metavar="SETTINGS", help="Show beside it the same with these settings changed."),
-    ] = "",
-    top: Annotated[int, Option(help="How many ops to list.")] = 10,
-    save: Annotated[
-        Path | None,
-        Option(help="Write the traced model to this file, to be shared without its code."),
-    ] = None,
-    facts: common.Facts = None,
-    calibration: common.Calibration = None,
+    **options: Unpack[TraceOptions],
 ) -> Answer:
     """Show parameters, FLOP, bytes, the largest ops and why, and memory over the pass."""
-    traced = trace_model(
-        model,
-        device=device,
-        batch=batch,
-        task=task,
-        seq=seq,
-        image_size=image_size,
-        optimizer=optimizer,
-        python=python,
-        precision=precision,
-        compiler=compiler or "eager",
-        rewrite=rewrite,
-        compare=compare,
-        top=top,
-        save=save,
-        facts=facts or (),
-        calibration=calibration,
-    )
-    return _answer(traced)
+    return _answer(trace_model(model, device=device, batch=batch, **options))
 
 
 def _answer(traced: Trace) -> Answer:
