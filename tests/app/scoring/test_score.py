@@ -174,6 +174,14 @@ def test_a_unit_that_nobody_knows_leaves_the_time(tmp_path):
     _, (line,) = score(tmp_path, {"unit": "furlongs"})
     assert (line["throughput_mid"], line["throughput_unit"]) == ("", "")
     assert float(line["step_mid_s"]) > 0
+    assert "`furlongs`" in line["note"]
+
+
+def test_pictures_have_no_tokens(tmp_path):
+    _, (pictures, text) = score(tmp_path, {"unit": "tok/s"}, LLAMA | {"unit": "tok/s"})
+    assert pictures["throughput_mid"] == ""
+    assert "`tok/s`" in pictures["note"]
+    assert float(text["throughput_mid"]) > 0
 
 
 @pytest.mark.parametrize(
@@ -216,6 +224,9 @@ def test_a_stated_limit_of_power_is_kept_and_slows_the_step(tmp_path):
         ({"gpu_mem_gb": "3"}, "GB"),
         ({"n_gpus": "8", "parallelism": "TP=4 PP=2"}, "TP=4"),
         ({"precision": "fp8"}, "peak"),
+        ({"n_gpus": "0"}, "no CPU"),
+        ({"n_gpus": "1.5"}, "n_gpus"),
+        ({"task": ""}, "task"),
     ],
 )
 def test_an_unanswerable_row_says_why(tmp_path, change, word):

@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import median
 
 from paceline.app.scoring.answers import Answer
-from paceline.app.scoring.rows import read_cells, read_rows
+from paceline.app.scoring.cells import number_of
+from paceline.app.scoring.rows import read_rows, read_table_cells
 from paceline.app.scoring.score import predict_rows
 from paceline.app.scoring.units import units_of_time
 from paceline.catalog import Catalog
@@ -85,7 +86,7 @@ def calibrate_rows(
     )
     measured = [
         _measured_s(cells, answer) if (row.num_gpus or 1) == 1 else None
-        for row, answer, cells in zip(rows, answers, read_cells(rows_path), strict=True)
+        for row, answer, cells in zip(rows, answers, read_table_cells(rows_path), strict=True)
     ]
     found = [
         residual(
@@ -131,10 +132,10 @@ def _number(text: str | None) -> float | None:
     if not (text or "").strip():
         return None
     try:
-        value = float(text or "")
+        value = number_of(text or "")
     except ValueError:
-        value = math.nan
-    if not (value > 0 and math.isfinite(value)):
+        value = None
+    if value is None or value <= 0:
         raise InvalidInputError(
             f"`{text}` is no measured time or throughput",
             hint="write a positive number, or leave the cell empty",

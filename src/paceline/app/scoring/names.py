@@ -116,8 +116,11 @@ def resolve_job(row: Row) -> Job:
     """The job of a row.
 
     Raises:
-        UnresolvedRowError: The model or the precision is unknown, or the batch that is served.
+        UnresolvedRowError: The row cannot be believed, the model or the precision is unknown, or
+            the batch that is served.
     """
+    if row.damage:
+        raise UnresolvedRowError(row.damage)
     model = resolve_model(row)
     framework = _framework(row) or _framework(replace(row, framework=""))
     assert framework is not None
@@ -126,6 +129,7 @@ def resolve_job(row: Row) -> Job:
     assumed = _assumed(row, batch)
     requests = requests_of(row) if task == "infer" else None
     notes = (
+        row.note,
         framework["note"] if not row.framework else "",
         note_of(assumed),
         note_on_host(row.framework) if requests else "",

@@ -192,7 +192,7 @@ def _answer(
         fits=_fits(cell, lowered, memory, longest),
         power_w=power_w,
         roofline_s=float(prediction.roofline_s[place]),
-        note=_note(cell, memory),
+        note=_note(cell, memory, unit),
     )
 
 
@@ -246,7 +246,7 @@ def _fits(cell: Cell, lowered: LoweredPass, memory: RankMemory, seq: float) -> s
     return "no" if low_bytes > most else "unsure"
 
 
-def _note(cell: Cell, memory: RankMemory) -> str:
+def _note(cell: Cell, memory: RankMemory, unit: str) -> str:
     """What was assumed where the row leaves it open."""
     least, most = cell.capacities_bytes or (math.inf, math.inf)
     notes = [cell.job.note] if cell.job.note else []
@@ -255,4 +255,6 @@ def _note(cell: Cell, memory: RankMemory) -> str:
         notes.append(f"`{cell.row.gpu}` may have {sizes}: taken as {cell.device.name}")
     if cell.job.requests is not None and memory.mid_bytes > least:
         notes.append("its engine has no memory for so many requests at a time; some wait")
+    if cell.row.unit and not unit:
+        notes.append(f"its throughput in `{cell.row.unit}` is not known")
     return "; ".join(notes)

@@ -6,13 +6,12 @@ prediction can see them. Of ``extra``, which holds both, `extras` reads the inpu
 
 from __future__ import annotations
 
-import csv
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.app.scoring.cells import SURPLUS, number_of, read_cells
 from paceline.app.scoring.extras import stated_inputs
 from paceline.errors import InvalidInputError
 
@@ -22,17 +21,34 @@ INPUT_COLUMNS: tuple[str, ...] = (
     "seq_len", "img_size", "params_m", "unit", "extra",
 )  # fmt: skip
 
-#: Words for training and fine-tuning; anything else runs a model forward.
+#: What was measured: read by `calibrate` only.
+MEASURED_COLUMNS: tuple[str, ...] = ("step_time_ms", "throughput")
+
+#: Words for training and fine-tuning, then for running forward; any other is taken as the latter.
 _TRAINING = re.compile(r"train|tun(e|ing)|\bsft\b|backward|\bfit\b", re.IGNORECASE)
+_INFERENCE = re.compile(
+    r"infer|forward|predict|serv|generat|eval|valid|test|prefill|decod|sampl|denois|transcri|"
+    r"translat|classif|detect|segment|embed|synthes|latency|throughput|offline|online",
+    re.IGNORECASE,
+)
 #: Without these no row can be understood.
 _REQUIRED = ("model", "gpu")
-_MAX_BYTES = 500_000_000
 #: How many, before the name of a device or after it.
 _GPU_COUNT = re.compile(
     r"^(\d+) ?[x×*] ?(?=[a-z])|[ (](?:[x×] ?(\d+)|(\d+)[x×])\)?$", re.IGNORECASE
 )
-#: Commas between groups of three digits.
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:\D|$))")
+#: Sizes as people write them beside the bare number.
+_GIGABYTES = re.compile(r"(.*\d)\s*gi?b", re.IGNORECASE)
+_SQUARE = re.compile(r"(\d+)\s*[x×]\s*\1", re.IGNORECASE)
+_SPELLED = {"gpu_mem_gb": _GIGABYTES, "img_size": _SQUARE}
+_NUMBERS = (
+    "gpu_mem_gb", "n_gpus", "n_nodes", "batch_per_gpu", "global_batch", "grad_accum", "seq_len",
+    "img_size", "params_m",
+)  # fmt: skip
+#: Counts; every other number of a job may be a fraction (a batch, as a mean).
+_WHOLE = ("n_gpus", "n_nodes")
+#: Of these 0 says nothing, and less than one of them there is not.
+_FROM_ONE = ("n_nodes", "grad_accum", "seq_len", "img_size")
 #: No input of a job is larger; beyond it a cell is damaged.
 _LARGEST = 1e15
 
@@ -43,7 +59,7 @@ class Row:
 
     Attributes:
         model: As named by the source.
-        task: ``train`` or ``infer``.
+        task: ``train`` or ``infer``; empty where it is not stated.
         framework: As stated.
         precision: As stated.
         flags: Compiler flags, layout, checkpointing, optimizer, as stated.
@@ -62,6 +78,8 @@ class Row:
         unit: Unit in which throughput is wanted.
         variant: Which of the models of that name, where ``extra`` says so.
         num_steps: Passes that make one item, where ``extra`` says so.
+        damage: Why the row cannot be believed; empty where nothing is wrong with it.
+        note: What was taken where its words leave it open.
     """
 
     model: str
@@ -84,6 +102,8 @@ class Row:
     unit: str
     variant: str = ""
     num_steps: float | None = None
+    damage: str = ""
+    note: str = ""
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
@@ -95,108 +115,70 @@ def read_rows(path: Path) -> tuple[Row, ...]:
     Raises:
         InvalidInputError: No such file, not text, no rows, or a needed column is missing.
     """
-    rows = tuple(parse_row(cells) for cells in read_cells(path))
+    rows = tuple(parse_row(cells) for cells in read_table_cells(path))
     if not rows:
         raise InvalidInputError(f"`{path}` has no rows", hint="give at least one row to score")
     return rows
 
 
-def read_cells(path: Path) -> list[dict[str, str]]:
-    """Every line of a table by column, names in lower case.
-
-    Commas, semicolons and tabs separate, as the header shows; a mark of the byte order is skipped.
-    A file that begins with a brace holds one JSON object per line.
+def read_table_cells(path: Path) -> list[dict[str, str]]:
+    """Every line of a table by column, measured ones included.
 
     Raises:
-        InvalidInputError: No such file, not text, or a needed column is missing.
+        InvalidInputError: No table, or one that would be misread.
     """
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise InvalidInputError(f"`{path}` is larger than 500 MB", hint="split the table")
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header = file.readline()
-            if header.lstrip().startswith("{"):
-                return _json_cells(path, [header, *file])
-            names = next(csv.reader([header], delimiter=_separator(header)), [])
-            columns = [name.strip().lower() for name in names]
-            _check_columns(path, columns)
-            return list(csv.DictReader(file, columns, delimiter=_separator(header)))
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read `{path}`: {error.strerror}", hint="name a CSV file"
-        ) from None
-    except (UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
-        raise InvalidInputError(
-            f"`{path}` cannot be read as a table: {error}",
-            hint="give a CSV file in UTF-8 with a header line, or one JSON object per line",
-        ) from None
-
-
-def _json_cells(path: Path, lines: Iterable[str]) -> list[dict[str, str]]:
-    """One row per line that is not blank; what is null is an empty cell."""
-    objects = [json.loads(line) for line in lines if line.strip()]
-    if not all(isinstance(one, dict) for one in objects):
-        raise InvalidInputError(
-            f"`{path}` holds lines that are no JSON object", hint="give one object per line"
-        )
-    rows = [
-        {name.strip().lower(): "" if value is None else str(value) for name, value in one.items()}
-        for one in objects
-    ]
-    _check_columns(path, [name for row in rows for name in row])
-    return rows
-
-
-def _separator(header: str) -> str:
-    """What stands between the names of the columns.
-
-    >>> _separator("model;gpu;unit"), _separator("model,gpu"), _separator("model")
-    (';', ',', ',')
-    """
-    return max(",;\t", key=header.count)
-
-
-def _check_columns(path: Path, names: list[str]) -> None:
-    if missing := [name for name in _REQUIRED if name not in names]:
-        raise InvalidInputError(
-            f"`{path}` lacks the columns {', '.join(missing)}",
-            hint=f"its header should name {', '.join(INPUT_COLUMNS)}",
-        )
+    return read_cells(path, columns=(*INPUT_COLUMNS, *MEASURED_COLUMNS), required=_REQUIRED)
 
 
 def parse_row(values: Mapping[str, str | None]) -> Row:
-    """The inputs of one line of a table; a cell that is no finite number is unknown."""
+    """The inputs of one line of a table; what cannot be believed stands in ``damage``."""
 
     def text(name: str) -> str:
         return (values.get(name) or "").strip()
 
-    def number(name: str) -> float | None:
-        return _number(text(name))
-
-    parameters_m = number("params_m")
-    stated = stated_inputs(text("extra"))
+    task, note = _task(text("task"))
+    numbers, damage = _numbers({name: text(name) for name in _NUMBERS})
+    parameters_m, stated = numbers["params_m"], stated_inputs(text("extra"))
     return Row(
         model=text("model"),
-        task="train" if _TRAINING.search(text("task")) else "infer",
+        task=task,
         framework=text("framework"),
         precision=text("precision"),
         flags="; ".join(part for part in (text("compiler_flags"), stated.flags) if part),
         gpu=text("gpu"),
-        gpu_memory_gb=number("gpu_mem_gb"),
-        num_gpus=_count(number("n_gpus"), text("gpu")),
-        num_nodes=number("n_nodes"),
+        gpu_memory_gb=numbers["gpu_mem_gb"],
+        num_gpus=_count(numbers["n_gpus"], text("gpu")),
+        num_nodes=numbers["n_nodes"],
         interconnect=text("interconnect"),
         parallelism=text("parallelism"),
-        batch_per_gpu=number("batch_per_gpu"),
-        global_batch=number("global_batch"),
-        grad_accumulation=number("grad_accum"),
-        seq=number("seq_len"),
-        image_size=number("img_size") or stated.image_size,
+        batch_per_gpu=numbers["batch_per_gpu"],
+        global_batch=numbers["global_batch"],
+        grad_accumulation=numbers["grad_accum"],
+        seq=numbers["seq_len"],
+        image_size=numbers["img_size"] or stated.image_size,
         num_parameters=None if parameters_m is None else parameters_m * 1e6,
         unit=text("unit"),
         variant=stated.variant,
         num_steps=stated.num_steps,
+        damage=_surplus(text(SURPLUS)) or damage or ("" if task else "the row states no task"),
+        note=note,
     )
+
+
+def _task(text: str) -> tuple[str, str]:
+    """``train``, ``infer`` or nothing where nothing is stated; and what was taken for that.
+
+    >>> _task("Fine-tuning"), _task("text generation"), _task("racing")
+    (('train', ''), ('infer', ''), ('infer', 'the task `racing` is taken as inference'))
+    """
+    if _TRAINING.search(text):
+        return "train", ""
+    is_known = not text or _INFERENCE.search(text)
+    return "infer" if text else "", "" if is_known else f"the task `{text}` is taken as inference"
+
+
+def _surplus(text: str) -> str:
+    return f"the row has more cells than the header has names: {text}" if text else ""
 
 
 def _count(stated: float | None, gpu: str) -> float | None:
@@ -209,14 +191,34 @@ def _count(stated: float | None, gpu: str) -> float | None:
     return float(match[match.lastindex or 0]) if stated is None and match else stated
 
 
-def _number(text: str) -> float | None:
-    """A sensible number, else None: a damaged cell is unknown, and the row says so later.
+def _numbers(texts: Mapping[str, str]) -> tuple[dict[str, float | None], str]:
+    """Numbers by column, and what is wrong with the first that is no number of its column."""
+    found: dict[str, float | None] = {}
+    damage = ""
+    for name, text in texts.items():
+        try:
+            found[name] = _number(name, text)
+        except ValueError:
+            found[name] = None
+            damage = damage or f"`{text}` is no {name}"
+    return found, damage
 
-    >>> _number("1,024"), _number("64.0"), _number("many")
-    (1024.0, 64.0, None)
+
+def _number(name: str, text: str) -> float | None:
+    """A number that a column can hold; None for an empty cell.
+
+    Raises:
+        ValueError: Anything else.
+
+    >>> _number("gpu_mem_gb", "80 GB"), _number("img_size", "224x224"), _number("n_gpus", "0")
+    (80.0, 224.0, 0.0)
     """
-    try:
-        value = float(_THOUSANDS.sub("", text))
-    except ValueError:
+    if match := _SPELLED[name].fullmatch(text) if name in _SPELLED else None:
+        text = match.group(1)
+    value = number_of(text)
+    if value is None or (value == 0.0 and name in _FROM_ONE):
         return None
-    return value if abs(value) < _LARGEST else None
+    least = 1.0 if name in _FROM_ONE else 0.0
+    if not least <= value < _LARGEST or (name in _WHOLE and not value.is_integer()):
+        raise ValueError(text)
+    return value

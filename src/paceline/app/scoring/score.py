@@ -108,6 +108,8 @@ def _resolve(index: int, row: Row, catalog: Catalog) -> Cell | Answer:
         job = resolve_job(row)
         device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)
         capacities = possible_capacities(catalog, row.gpu, row.gpu_memory_gb)
+        if row.num_gpus == 0 and device.kind != "cpu":
+            raise UnresolvedRowError(f"n_gpus is 0, and `{row.gpu}` is no CPU")
     except (UnresolvedRowError, PacelineError) as error:
         return Answer(reason=str(error))
     return Cell(

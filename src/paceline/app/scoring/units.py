@@ -27,7 +27,7 @@ def items_to_unit(
 
     Args:
         row: Its ``unit`` is what is wanted; a trailing ``/GPU`` counts one device's share.
-        workload: Tells generation from the rest.
+        workload: Tells generation from the rest, and what has no tokens.
         seq: Tokens per item.
         units_per_item: What the model's sources count per item, if neither items nor tokens.
         items_per_step: Items of one step of the whole job.
@@ -39,13 +39,14 @@ def items_to_unit(
         return None, ""
     share = 1.0 / max(row.num_gpus or 1.0, 1.0) if match["each"] else 1.0
     generates = any(one.name == "decode" for one in workload.passes)
-    tokens = 1.0 if generates else float(seq)
+    is_seen = workload.sample_unit == "images"
+    tokens = 1.0 if generates else None if is_seen else float(seq)
     per_item = _per_item(match["what"].lower().strip(), units_per_item, tokens, items_per_step)
     return (None, "") if per_item is None else (share * per_item, row.unit)
 
 
 def _per_item(
-    what: str, units_per_item: float | None, tokens: float, items_per_step: float
+    what: str, units_per_item: float | None, tokens: float | None, items_per_step: float
 ) -> float | None:
     counts = _counted(what)
     if counts == "steps":
