@@ -5,8 +5,8 @@ what is known before a step is measured (normalised conformal; Papadopoulos, Gam
 "Normalized nonconformity measures for regression conformal prediction", 2008): the host's share of
 it, on how many groups of devices its framework was measured, how far the device is from the nearest
 one that its fit had seen, and how much power its listed clock asks beyond what it promises. The
-width of a fold is taken from the other folds alone; the dispatch behind the host's share is the
-shipped one in all folds.
+width of a fold is taken from the other folds alone, as of a group that is not among them; the
+dispatch behind the host's share is the shipped one in all folds.
 """
 
 from __future__ import annotations
@@ -142,7 +142,22 @@ def covariates(seen: pd.DataFrame, taught: pd.DataFrame, names: Sequence[str]) -
     return np.stack([columns[n] if n in columns else seen[n].to_numpy() for n in names], axis=1)
 
 
-def fit_widths(seen: pd.DataFrame, names: Sequence[str] = PARTS) -> Widths:
+def level_of_new_groups(num_groups: int) -> float:
+    """The share that widths must cover of as many groups of devices, to cover 80 % of a new one.
+
+    Devices of a group are alike, so that groups and not steps are drawn at random: the one to come
+    counts as one of ``num_groups + 1``, none of it covered.
+
+    Source: Dunn, Wasserman, Ramdas, "Distribution-free prediction sets for two-layer hierarchical
+    models", 2022, section 3 (pooling of distributions).
+
+    >>> round(level_of_new_groups(9), 3), level_of_new_groups(3)
+    (0.889, 1.0)
+    """
+    return min(_LEVEL * (num_groups + 1) / num_groups, 1.0)
+
+
+def fit_widths(seen: pd.DataFrame, names: Sequence[str] = PARTS, level: float = _LEVEL) -> Widths:
     """The widths of least interval score that cover their share of these residuals.
 
     Folds count the same. The scale is a conformal quantile.
@@ -150,6 +165,7 @@ def fit_widths(seen: pd.DataFrame, names: Sequence[str] = PARTS) -> Widths:
     Args:
         seen: Steps of held-out devices, as of `with_covariates`.
         names: Parts that the widths have.
+        level: The share that they cover.
 
     Source of the score: Gneiting, Raftery, "Strictly proper scoring rules", 2007, section 6.2.
     """
@@ -170,7 +186,7 @@ def fit_widths(seen: pd.DataFrame, names: Sequence[str] = PARTS) -> Widths:
         score, np.full(len(names), _START), jac=True, method="L-BFGS-B",
         bounds=[(_LEAST[name], None) for name in names],
     )  # fmt: skip
-    scale = half_width(size / np.sqrt(squares @ found.x**2))
+    scale = half_width(size / np.sqrt(squares @ found.x**2), level)
     return Widths(parts=dict(zip(names, found.x * scale / np.sqrt(usual), strict=True)))
 
 
@@ -183,7 +199,8 @@ def coverage(seen: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for fold, g in seen.groupby("fold"):
         others = seen[seen.fold != fold]
-        parts.append(g.assign(width=fit_widths(others).of(g, others)))
+        widths = fit_widths(others, level=level_of_new_groups(others.fold.nunique()))
+        parts.append(g.assign(width=widths.of(g, others)))
     every = pd.concat(parts)
     named = [(f"fold {name}", g) for name, g in every.groupby("fold")]
     named += [(f"table {name}", g) for name, g in every.groupby("source")]
@@ -227,7 +244,7 @@ def components(
     device = _spread(by_device - by_device.groupby("fold").transform("median"))
     level = seen.groupby(["fold", "device"]).residual.transform("median")
     known = _sigmas(fit_widths(seen.assign(residual=seen.residual - level), _OF_STEPS))
-    unknown = _sigmas(fit_widths(seen))
+    unknown = _sigmas(fit_widths(seen, level=level_of_new_groups(seen.fold.nunique())))
     sibling = known | {"own": float(np.hypot(known["own"], device))}
     unknown |= {name: max(unknown[name], sibling[name]) for name in _OF_STEPS}
     cases = (known, sibling, unknown, unknown)

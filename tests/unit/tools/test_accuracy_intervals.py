@@ -63,3 +63,19 @@ def test_a_fold_takes_no_width_from_its_own_residuals():
     ]
     assert widths[0]["fold a"] == widths[1]["fold a"]
     assert widths[0]["fold b"] < widths[1]["fold b"]
+
+
+def test_widths_for_a_group_to_come_cover_four_fifths_of_it_on_average():
+    """Groups that differ in spread: widths that cover 80 % of five cover less of a sixth."""
+    from accuracy.intervals import half_width, level_of_new_groups
+
+    rng = np.random.default_rng(0)
+    covered = {"steps alike": [], "groups alike": []}
+    for _ in range(400):
+        spread = np.exp(rng.normal(size=6))
+        groups = np.abs(rng.normal(size=(6, 200)) * spread[:, None])
+        known, new = groups[:5].ravel(), groups[5]
+        covered["steps alike"].append((new <= half_width(known)).mean())
+        covered["groups alike"].append((new <= half_width(known, level_of_new_groups(5))).mean())
+    assert np.mean(covered["steps alike"]) < 0.79
+    assert 0.8 <= np.mean(covered["groups alike"]) < 0.95
