@@ -56,7 +56,7 @@ def residual(*, device_name: str, workload: str, measured_s: float, predicted_s:
 def calibrate(
     calibration: Calibration, residuals: Iterable[Residual], *, label: str
 ) -> Calibration:
-    """``calibration`` moved by measurements.
+    """``calibration`` moved by measurements; those that it has learned already move nothing.
 
     Args:
         calibration: What to start from.
@@ -71,6 +71,8 @@ def calibrate(
         raise InvalidInputError(
             "there is nothing to calibrate with", hint="measure first: `paceline measure resnet50`"
         )
+    if any(update.residuals == given for update in calibration.updates):
+        return calibration
     return _with_updates(calibration, (*calibration.updates, Update(label=label, residuals=given)))
 
 

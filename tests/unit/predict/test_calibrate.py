@@ -111,6 +111,13 @@ def test_a_write_that_is_cut_leaves_what_was_there(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
+def test_measurements_that_are_learned_again_after_a_kill_count_once():
+    first, second = slower(1.3, "a", "b"), slower(0.8, "a")
+    once = calibrate(calibrate(BASE, first, label="1"), second, label="2")
+    assert calibrate(once, first, label="again").updates == once.updates
+    assert shift(calibrate(once, first, label="again")) == shift(once)
+
+
 def test_updates_survive_their_file(tmp_path):
     made = calibrate(BASE, slower(1.2, "a", "b"), label="today")
     write_updates(made, tmp_path / "sub" / "calibration.json")
