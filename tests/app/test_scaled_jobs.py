@@ -44,12 +44,12 @@ def test_an_own_machine_is_scaled_at_the_pace_that_plan_gives_it(tmp_path: Path)
     facts.write_text(LAB, encoding="utf-8")
     curve = scale(
         "resnet50", offer="Lab", counts=(2,), batch=64, samples="1M", epochs=10, as_of=DAY,
-        facts=(facts,), compiler="compiled",
+        facts=(facts,), compiler="compiled", strategy="dp2",
     )  # fmt: skip
     assert isinstance(curve, Scaling)
     choice = plan(
         "resnet50", cloud="own", pin=["offer=lab", "batch=64", "strategy=dp2"], samples="1M",
-        epochs=10, as_of=DAY, facts=(facts,), data="ready",
+        epochs=10, as_of=DAY, facts=(facts,), data="ready", global_batch=128,
     ).choices[0]  # fmt: skip
     assert choice.time_s is not None
     assert choice.cost_usd is not None
