@@ -60,8 +60,9 @@ class UnknownNameError(PacelineError):
         known = tuple(known)
         close = _close_names(name, known)
         meant = f"did you mean {', '.join(f'`{c}`' for c in close)}? " if close else ""
-        is_told = not command or (not close and len(known) <= _FEW_NAMES)
-        listed = f"known are: {', '.join(known)}" if is_told else f"list them with `{command}`"
+        is_told = not command or (not close and 0 < len(known) <= _FEW_NAMES)
+        names = f"known are: {', '.join(known)}" if known else f"there is no {kind} to name"
+        listed = names if is_told else f"list them with `{command}`"
         return cls(f"no {kind} named `{name}`", hint=meant + listed)
 
 

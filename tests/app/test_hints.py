@@ -109,3 +109,5 @@ def test_few_names_are_told_where_none_is_near_and_many_are_listed_by_a_command(
     assert near.hint.startswith("did you mean `eager`?")
     listed = UnknownNameError.from_name("device", "gcc", many, command="paceline devices")
     assert listed.hint == "list them with `paceline devices`"
+    none = UnknownNameError.from_name("option", "--jsn", (), command="paceline stack --help")
+    assert none.hint == "list them with `paceline stack --help`"

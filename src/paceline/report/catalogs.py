@@ -58,7 +58,7 @@ def device_page(device: Device) -> str:
 
 
 def offer_table(offers: Sequence[Offer]) -> Table:
-    """One row per offer: what is inside, its price and the day of that price."""
+    """One row per offer: what is inside, its prices and the day of each."""
     return Table(
         columns=(
             Column(title="offer", min_width=28),
@@ -69,6 +69,7 @@ def offer_table(offers: Sequence[Offer]) -> Table:
             Column(title="spot USD/h", is_number=True),
             Column(title="region", drop_order=1),
             Column(title="priced on"),
+            Column(title="spot on"),
             Column(title="state", drop_order=4),
         ),
         rows=tuple(_offer_cells(offer) for offer in offers),
@@ -101,6 +102,7 @@ def _offer_cells(offer: Offer) -> tuple[str, ...]:
         _number(offer.spot_usd_per_hour, format_usd),
         offer.region,
         str(offer.priced_on or ABSENT),
+        str(offer.spot_on or ABSENT) if offer.spot_usd_per_hour is not None else ABSENT,
         "retired" if offer.is_retired else "",
     )
 
@@ -126,7 +128,7 @@ def _price(device: Device) -> str:
     if device.price_usd is None:
         return ABSENT
     return f"{device.price_usd:,.0f} USD" + (
-        f" ({device.price_on:%Y-%m})" if device.price_on else ""
+        f" ({device.price_on:%Y-%m})" if device.price_on else ", seen on an unknown day"
     )
 
 
