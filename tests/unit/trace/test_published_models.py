@@ -168,3 +168,11 @@ def test_flux_asks_of_a_picture_what_its_weights_and_its_attention_do():
     products = 2 * (tokens + words) * 12 * width**2 * (double + single)
     attention = 4 * (tokens + words) ** 2 * width * (double + single)
     assert counter.get_total_flops() == pytest.approx(products + attention, rel=0.002)
+
+
+@pytest.mark.parametrize("name", ["published_images:flux1", "published_diffusion:sana_1600m"])
+def test_a_denoiser_says_that_its_sample_is_one_step(name):
+    from torch_subjects import build_subject
+
+    subject = build_subject({"entry": name, "task": "infer"})
+    assert subject.taken.startswith("a sample is one denoising step")

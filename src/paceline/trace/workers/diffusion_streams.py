@@ -173,6 +173,8 @@ class JointTransformer(nn.Module):
         text: Width of the encoded prompt.
     """
 
+    taken = "a sample is one denoising step"
+
     def __init__(self, blocks, width, tokens, words, conditions, guided=2, text=4096):
         super().__init__()
         self.patch, self.head = nn.Linear(64, width), nn.Linear(width, 64)

@@ -68,6 +68,8 @@ class LatentUNet(nn.Module):
         guided: Passes per item: two where guidance needs the item without its prompt.
     """
 
+    taken = "a sample is one denoising step"
+
     def __init__(self, widths, depths, context, side, added=0, guided=1):
         super().__init__()
         self.sizes = (side, context, added, guided)
@@ -196,6 +198,8 @@ class Sana(nn.Module):
         width: Hidden size.
         side: Patches of a side.
     """
+
+    taken = "a sample is one denoising step with guidance"
 
     def __init__(self, layers, norm=False, width=2240, side=32):
         super().__init__()

@@ -240,6 +240,8 @@ class DiffusionTransformer(nn.Module):
         norm: Of the queries and keys of a head.
     """
 
+    taken = "a sample is one denoising step with guidance"
+
     def __init__(
         self, layers, width, heads, inner, tokens, text, has_rotary=False, norm="rms"
     ):  # fmt: skip

@@ -298,7 +298,9 @@ def _published_subject(scheme, name, request):
         known = ["%s:%s" % (scheme, known) for known in sorted(module._MODELS)]
         asked = json.dumps({"name": "%s:%s" % (scheme, name), "known": known})
         raise RequestError("unknown-model", asked)
-    return subject_of(build(module._MODELS[name]), request)
+    subject = subject_of(build(module._MODELS[name]), request)
+    subject.taken = getattr(subject.model, "taken", subject.taken)
+    return subject
 
 
 def _torchvision_subject(name, request):
