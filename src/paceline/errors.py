@@ -58,7 +58,7 @@ class UnknownNameError(PacelineError):
         ('no device named `A1000`', 'did you mean `A100`? list them with `paceline devices`')
         """
         known = tuple(known)
-        close = _close_names(name, known)
+        close = close_names(name, known)
         meant = f"did you mean {', '.join(f'`{c}`' for c in close)}? " if close else ""
         is_told = not command or (not close and 0 < len(known) <= _FEW_NAMES)
         names = f"known are: {', '.join(known)}" if known else f"there is no {kind} to name"
@@ -110,7 +110,7 @@ class StackConflictError(PacelineError):
     exit_code = 6
 
 
-def _close_names(name: str, known: Iterable[str], num_names: int = 3) -> list[str]:
+def close_names(name: str, known: Iterable[str], num_names: int = 3) -> list[str]:
     """Names that resemble ``name``, nearest first, ignoring case and separators."""
     by_key = {_key(k): k for k in known}
     keys = difflib.get_close_matches(_key(name), by_key, n=num_names, cutoff=0.6)

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 
-from paceline.errors import UnknownNameError
+from paceline.errors import UnknownNameError, close_names
 from paceline.shipped import shipped_rows
 from paceline.trace.zoo_facts import zoo_facts
 
@@ -62,10 +62,11 @@ def _is_config(path: Path) -> bool:
 
 
 def _unknown(typed: str) -> UnknownNameError:
-    """Names that begin so come first, then those that look alike."""
+    """Names that begin so come first, with those that look alike, then these alone."""
     begun = _begun(without_owner(typed))
     if begun:
-        listed = ", ".join(f"`{name}`" for name in begun)
+        alike = close_names(without_owner(typed), zoo_facts())
+        listed = ", ".join(f"`{name}`" for name in dict.fromkeys((*alike, *begun)))
         return UnknownNameError(
             f"`{typed}` names no single model", hint=f"did you mean {listed}? {_OTHER_WAYS}"
         )

@@ -170,9 +170,8 @@ def test_what_is_searched_is_what_is_stated() -> None:
     assert found.strategy.offloads_optimizer
     graph = load_workload("gpt2").passes[0].graph
     alone = evaluate_stated(
-        graph, Configuration(), cluster(), found.strategy, seq=1024, global_batch=16,
-        recipe="half-weights",
-    )  # fmt: skip
+        graph, Configuration(), cluster(), found.strategy, seq=1024, global_batch=16
+    )
     assert alone.step_s == pytest.approx(found.step_s, rel=1e-9)
     assert alone.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-9)
 
