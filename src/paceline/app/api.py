@@ -507,7 +507,7 @@ def offers(
         clouds = {offer.cloud.lower() for offer in catalog.offers}
         read_word(cloud.strip().lower(), tuple(sorted(clouds)), "cloud")
     found = filter_offers(catalog, conditions, today=read_day(as_of))
-    return _not_empty(found, "offer", "paceline offers")
+    return _not_empty(found, "offer", "paceline offers --all")
 
 
 def _one_of(text: str | None, known: tuple[Known, ...], what: str) -> Known | None:

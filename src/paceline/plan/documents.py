@@ -75,7 +75,7 @@ def validate(kind: type[T], value: Any, *, what: str) -> T:
     from pydantic import ValidationError
 
     try:
-        return _adapter(kind).validate_json(json.dumps([value]), strict=True)[0]
+        return _adapter(kind).validate_json(json.dumps([value], default=_plain), strict=True)[0]
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"][1:]) or "top level"
