@@ -61,12 +61,12 @@ def offer_table(offers: Sequence[Offer]) -> Table:
     """One row per offer: what is inside, its prices and the day of each."""
     return Table(
         columns=(
-            Column(title="offer", min_width=28),
+            Column(title="offer", min_width=22),
             Column(title="devices", min_width=20),
             Column(title="vCPUs", is_number=True, drop_order=2),
             Column(title="GB", is_number=True, drop_order=3),
             Column(title="USD/h", is_number=True),
-            Column(title="spot USD/h", is_number=True),
+            Column(title="spot", is_number=True),
             Column(title="region", drop_order=1),
             Column(title="priced on"),
             Column(title="spot on"),
