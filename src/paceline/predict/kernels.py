@@ -39,7 +39,7 @@ from paceline.predict.groups import (
     stream_flags,
 )
 from paceline.predict.host_copies import through_host_link
-from paceline.predict.pixel_threads import turns_s
+from paceline.predict.pixel_threads import with_turns
 from paceline.predict.power import sustained_clock_frac
 from paceline.predict.prediction import Points
 from paceline.predict.ripeness import newest_release_year
@@ -155,7 +155,7 @@ def row_times(
     factor = np.power(np.float32(10), _log10_slowdown(asked))
     busy_s = np.maximum(bounds.roofline_s * factor, bounds.uncached_s)
     configuration = lowered.configuration
-    busy_s = np.maximum(busy_s, turns_s(costs, shapes.dims, devices, configuration, framework))
+    busy_s = with_turns(busy_s, costs, shapes.dims, devices, configuration, framework)
     gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
     device_s = (busy_s + gap_s.astype(np.float32)) * shapes.launches
     device_s, bounds = through_host_link(

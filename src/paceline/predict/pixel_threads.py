@@ -23,15 +23,16 @@ _THREADS_PER_SM = 1536
 _AS_MODEL, _PLANES = 0, 1
 
 
-def turns_s(
-    costs: CostTable, dims: Array, devices: DeviceTable, configuration: Configuration,
-    framework: str,
+def with_turns(
+    busy_s: Array, costs: CostTable, dims: Array, devices: DeviceTable,
+    configuration: Configuration, framework: str,
 ) -> Array:  # fmt: skip
-    """Least seconds of each row for the turns that its threads take, (D, P, R); 0 for others.
+    """Seconds of each row, (D, P, R), and no less than the turns that its threads take.
 
     A turn is one round trip to memory (``data/pixel_threads.csv``).
 
     Args:
+        busy_s: Seconds by bytes and arithmetic, (D, P, R).
         costs: Rows.
         dims: Shape numbers, (P, R, NUM_DIMS): of resizing, planes, pixels of a plane, operands, and
             how the picture is stored (`paceline.trace.shapes`).
@@ -40,15 +41,17 @@ def turns_s(
         framework: Whose kernels run.
     """
     turn_s = _turn_s(costs, configuration, framework)
-    least = np.zeros((len(devices.num_sms), *dims.shape[:2]), dtype=np.float32)
     rows = np.flatnonzero(turn_s)
-    if rows.size:
-        planes, pixels = dims[:, rows, 0], dims[:, rows, 1]
-        resident = (devices.num_sms * _THREADS_PER_SM)[:, None, None].astype(np.float32)
-        rounds = np.nan_to_num(np.maximum(pixels / resident, 1.0), nan=1.0)
-        # Files of earlier versions have every element as a plane of one pixel.
-        least[..., rows] = rounds * planes * turn_s[rows] * (pixels > 1)
-    return least
+    if not rows.size:
+        return busy_s
+    planes, pixels = dims[:, rows, 0], dims[:, rows, 1]
+    resident = (devices.num_sms * _THREADS_PER_SM)[:, None, None].astype(np.float32)
+    rounds = np.nan_to_num(np.maximum(pixels / resident, 1.0), nan=1.0)
+    slow = busy_s.copy()
+    # Files of earlier versions have every element as a plane of one pixel.
+    least = rounds * planes * turn_s[rows] * (pixels > 1)
+    slow[..., rows] = np.maximum(slow[..., rows], least)
+    return slow
 
 
 def _turn_s(costs: CostTable, configuration: Configuration, framework: str) -> Array:
