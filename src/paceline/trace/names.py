@@ -62,7 +62,7 @@ def _is_config(path: Path) -> bool:
 
 
 def _unknown(typed: str) -> UnknownNameError:
-    """Names that begin so come first, with those that look alike, then these alone."""
+    """With names that look alike and names that begin so; where none begins so, with near ones."""
     begun = _begun(without_owner(typed))
     if begun:
         alike = close_names(without_owner(typed), zoo_facts())

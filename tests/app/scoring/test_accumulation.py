@@ -31,6 +31,9 @@ def test_parameters_are_updated_once_a_step() -> None:
     at_peak_s = 20 * 2 * 8.03e9 / 2.039e12
     assert at_peak_s < update_s < 2.0 * at_peak_s
     assert four_s == pytest.approx(4.0 * one_s - 3.0 * update_s)
+    longer = alone | {"seq_len": "4096"}
+    one_s, four_s = steps_s(longer, longer | {"grad_accum": "4"})
+    assert 3.0 * one_s < four_s < 3.9 * one_s
 
 
 def test_a_rank_that_shards_updates_only_its_part() -> None:

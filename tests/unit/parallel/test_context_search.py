@@ -154,7 +154,7 @@ def test_long_sequences_are_cut_where_a_batch_has_fewer_of_them_than_devices() -
     alone = space("gpt2", seq=131_072, devices_per_node=8, part_tokens=131_072)
     for num_devices in (32, 64):
         best = search_strategies(prepared, num_devices=num_devices, global_batch=2, num_best=1)[0]
-        assert best.strategy.size("cp") >= 4
+        assert best.strategy.size("cp") >= num_devices // 8
         if num_devices == 64:
             with pytest.raises(InvalidInputError, match="no strategy spreads"):
                 search_strategies(alone, num_devices=num_devices, global_batch=2)

@@ -118,7 +118,7 @@ def test_a_model_too_large_for_data_parallel_is_searched() -> None:
     keywords = {"counts": (8, 64), "seq": 4096.0, "batch": BatchRule(batch_per_device=1)}
     found = curve("llama-3-70b", graph=graph_of("llama-3-70b"), **keywords)
     assert found.points[-1].count == 64
-    assert found.points[-1].memory_bytes <= cluster().capacity_bytes
+    assert found.points[-1].memory_bytes <= 80e9
     with pytest.raises(DoesNotFitError, match="works on none"):
         curve("llama-3-70b", **(keywords | {"counts": (8,)}))
 
