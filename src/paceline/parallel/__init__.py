@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         GradientProfile,
         data_parallel_step,
     )
-    from paceline.parallel.failures import Resilience, resilience, straggler_factor
+    from paceline.parallel.failures import straggler_factor
     from paceline.parallel.knee_point import Knee, knee
     from paceline.parallel.legality import check_strategy
     from paceline.parallel.links import LinkTable
@@ -58,7 +58,6 @@ __all__ = [
     "MeshAxis",
     "Placement",
     "RankGroup",
-    "Resilience",
     "ScalingCurve",
     "ScalingPoint",
     "Schedule",
@@ -74,7 +73,6 @@ __all__ = [
     "peak_moments",
     "prepare_search",
     "reduce_scatter_s",
-    "resilience",
     "scaling_curve",
     "search_strategies",
     "send_recv_s",
@@ -99,7 +97,7 @@ __getattr__ = lazy_exports(
             "GradientProfile",
             "data_parallel_step",
         ),
-        "failures": ("Resilience", "resilience", "straggler_factor"),
+        "failures": ("straggler_factor",),
         "knee_point": ("Knee", "knee"),
         "legality": ("check_strategy",),
         "links": ("LinkTable",),

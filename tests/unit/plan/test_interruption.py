@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paceline.parallel.failures import usual_mtbf_s
 from paceline.plan.interruption import (
     MONTH_S,
     Checkpointing,
@@ -101,6 +102,21 @@ def test_the_best_interval_is_within_two_percent_of_the_best_of_a_grid(
 
     ours_s = paid_s(best_interval_s(save_s, rate))
     assert ours_s <= 1.02 * min(paid_s(x) for x in np.geomspace(10, 1e6, 60))
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.5])
+def test_the_best_interval_holds_however_long_a_save_takes(share: float) -> None:
+    """Where the paid time per second of work is least, with an interruption an hour."""
+    work_s = np.linspace(0.01, 3.0, 3000) * 3600
+    least_s = work_s[np.argmin(np.expm1(work_s / 3600 + share) / work_s)]
+    assert best_interval_s(share * 3600, 1 / 3600) == pytest.approx(least_s, rel=0.03)
+
+
+def test_llama_3_moved_forward_nine_tenths_of_the_time() -> None:
+    """Llama 3 (arXiv 2407.21783), section 3.3.4: above 90 % effective training time."""
+    month = Checkpointing(save_s=30.0, restart_s=300.0)
+    run = interrupted_run(MONTH_S, month, 16_384 / usual_mtbf_s())
+    assert 0.88 < run.useful_s / run.paid_s < 0.95
 
 
 def test_without_interruptions_only_the_last_save_remains() -> None:
