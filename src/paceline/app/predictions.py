@@ -88,7 +88,12 @@ def predict_question(question: Question, workload: Workload) -> PredictionGrid:
     return replace(
         grid,
         cells=tuple(_trimmed(grid.cells)) if is_ladder else grid.cells,
-        assumptions=(*_notes(question), *grid.assumptions, *where.notes),
+        assumptions=(
+            *filter(None, (workload.reading,)),
+            *_notes(question),
+            *grid.assumptions,
+            *where.notes,
+        ),
         remedies=remedies,
     )
 

@@ -28,9 +28,10 @@ _OBJECTIVES = {
 
 
 def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
-    """One sentence each; stale prices and the reference job come first."""
+    """One sentence each; stale prices, a short name's reading and the reference job first."""
     found = (
         _stale_prices(search),
+        search.workload.reading,
         search.job.assumption,
         _generation(search),
         _configuration(search, selection.best),

@@ -16,7 +16,7 @@ from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.trace.build import build_graph
 from paceline.trace.graph import Graph, Owner, monomials
 from paceline.trace.in_process import report_of_object
-from paceline.trace.names import entry_of, name_key
+from paceline.trace.names import entry_of, name_key, reading_of
 from paceline.trace.optimizer import find_optimizer, with_resident_states
 from paceline.trace.polynomial import GrowthError
 from paceline.trace.raw import parse_pass
@@ -264,7 +264,8 @@ def _meant(typed: str, workload: Workload) -> Workload:
     is_same = name_key(typed) == name_key(workload.name.rpartition(":")[2])
     if is_same:
         return workload
-    return replace(workload, title=f"{typed} (as {workload.title})")
+    title = f"{typed} (as {workload.title})"
+    return replace(workload, title=title, reading=reading_of(typed))
 
 
 def _check_sizes(seq: int | None, image_size: int | None) -> None:

@@ -25,6 +25,8 @@ _SAME_SIZES = re.compile(
     r"awq|gptq|bnb-4bit|int4|int8|w4a16|w8a8|quantized\.w\d+a\d+|nvfp4|gguf|v\d(\.\d)?|\d{4}|"
     r"preview|sft|dpo|finetuned|zero|0324|0528)$"
 )
+#: What may follow a word for a model, and says no more.
+_NOUN = re.compile(r"(model|network|classifier|architecture)s?$")
 _NUM_NEIGHBOURS = 5
 #: What is left to someone whose model has no name here.
 _OTHER_WAYS = (
@@ -49,7 +51,7 @@ def entry_of(typed: str) -> str:
     if _is_config(Path(typed)):
         return f"hf:{typed}"
     written = (typed, without_owner(typed))
-    found = zoo_entry(typed) or spelled_entry(typed)
+    found = zoo_entry(typed) or _short_entry(typed) or spelled_entry(typed)
     libraries = filter(None, map(library_entry, written))
     found = found or next(libraries, None) or _published().get(name_key(written[1]))
     if found is None:
@@ -59,6 +61,51 @@ def entry_of(typed: str) -> str:
 
 def _is_config(path: Path) -> bool:
     return path.suffix == ".json" or (path / "config.json").is_file()
+
+
+def reading_of(typed: str) -> str:
+    """How a short name was read, as a sentence among assumptions; empty for all other names.
+
+    >>> reading_of("VGG")
+    '`VGG` is taken as `vgg16`: the size most used; `timm:vgg11` to `timm:vgg19` are others'
+    >>> reading_of("vgg16")
+    ''
+    """
+    row = _short_row(typed)
+    if row is None or zoo_entry(typed):
+        return ""
+    return f"`{typed}` is taken as `{row['entry'].removeprefix('hf:')}`: {row['reading']}"
+
+
+def _short_entry(typed: str) -> str | None:
+    """What is meant by a word that people use for a model of several sizes.
+
+    Raises:
+        UnknownNameError: Its sizes or generations differ too much for one to be meant.
+    """
+    row = _short_row(typed)
+    if row is None:
+        return None
+    entries = row["entry"].split("|")
+    if len(entries) > 1:
+        listed = ", ".join(f"`{entry.removeprefix('hf:')}`" for entry in entries)
+        raise UnknownNameError(
+            f"`{typed}` names no single model: {row['reading']}",
+            hint=f"choose one of {listed}; {_OTHER_WAYS}",
+        )
+    return entries[0]
+
+
+def _short_row(typed: str) -> dict[str, str] | None:
+    key = name_key(without_owner(typed.replace("×", "x")))
+    return _short_names().get(key) or _short_names().get(_NOUN.sub("", key))
+
+
+@cache
+def _short_names() -> dict[str, dict[str, str]]:
+    """Rows by each of their names, as `name_key` spells it."""
+    rows = shipped_rows("trace", "short_names.csv")
+    return {name: row for row in rows for name in row["names"].split("|")}
 
 
 def _unknown(typed: str) -> UnknownNameError:

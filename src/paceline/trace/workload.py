@@ -68,6 +68,7 @@ class Workload:
         reference_job: Used when no work is given; None if unknown.
         source: Where the architecture comes from, with its published parameter count.
         shortest_seq: Shortest length that the graphs are known at.
+        reading: How a short name was read (`reading_of`); empty where nothing was left open.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Workload:
     reference_job: ReferenceJob | None
     source: str
     shortest_seq: int = 1
+    reading: str = ""
 
     @property
     def has_fixed_length(self) -> bool:

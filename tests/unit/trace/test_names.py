@@ -1,12 +1,14 @@
 """Models by the names that people type: the zoo, sizes of hubs, libraries."""
 
+import re
+
 import pytest
 from traced import worker
 
 from paceline.errors import UnknownNameError
 from paceline.shipped import shipped_rows
 from paceline.trace.load import load_workload
-from paceline.trace.names import _hub_names, entry_of
+from paceline.trace.names import _hub_names, entry_of, name_key
 from paceline.trace.zoo_facts import zoo_facts
 
 
@@ -78,3 +80,69 @@ def test_the_table_of_published_names_is_that_of_the_workers():
     known = {(scheme, one) for scheme, home in schemes.items() for one in worker(home)._MODELS}
     rows = shipped_rows("trace", "published_names.csv")
     assert {(row["scheme"], row["name"]) for row in rows} == known
+
+
+SHORT = {name: row for row in shipped_rows("trace", "short_names.csv")
+         for name in row["names"].split("|")}  # fmt: skip
+
+
+#: Brown et al. 2020, table 2.1.
+GPT3 = "transformer:layers=96,hidden=12288,heads=96,vocab=50257,positions=2048,tied=1"
+
+
+@pytest.mark.parametrize(
+    ("typed", "entry"),
+    [
+        ("bert", "bert-base"), ("BERT", "bert-base"), ("vit", "vit_b_16"), ("ViT-B", "vit_b_16"),
+        ("Vision Transformer", "vit_b_16"), ("GAN", "dcgan"), ("SimpleRNN", "rnn"),
+        ("simple-rnn", "rnn"), ("keras-cnn", "mnist-cnn"), ("28×28×1 Keras CNN", "mnist-cnn"),
+        ("MNIST", "mnist-cnn"), ("CIFAR-10", "cifar10-cnn"), ("llama", "llama-3-8b"),
+        ("Llama 2", "hf:llama-2-7b"), ("Llama 3.1", "hf:llama-3.1-8b"), ("diffusion", "sd15-unet"),
+        ("diffusion model", "sd15-unet"), ("Stable Diffusion", "sd15-unet"), ("unet", "unet"),
+        ("U-Net", "unet"), ("VAE", "vae"), ("dqn", "dqn"), ("PPO", "ppo"), ("RL policy", "ppo"),
+        ("Inception", "inception_v3"), ("inception v1", "googlenet"), ("ResNet", "resnet50"),
+        ("VGG", "vgg16"), ("LSTM", "lstm"), ("GRU", "gru"), ("GPT-2 small", "gpt2"),
+        ("t5", "t5-base"), ("Swin Transformer", "swin_t"), ("mistral", "hf:mistral-7b"),
+        ("clip", "clip-vit-b-32"), ("gpt-3 175B", GPT3), ("gpt3", GPT3),
+    ],
+)  # fmt: skip
+def test_a_word_of_a_newcomer_means_what_users_expect(typed, entry):
+    assert entry_of(typed) == entry
+
+
+@pytest.mark.parametrize(
+    ("typed", "choices"),
+    [("cnn", ("mnist-cnn", "resnet50")), ("gpt", ("gpt2", "gpt-oss-20b")),
+     ("Llama 3.2", ("llama-3.2-1b", "llama-3.2-3b")), ("ChatGPT", ("gpt-oss-120b",)),
+     ("transformer", ("bert-base", "gpt2"))],
+)  # fmt: skip
+def test_a_word_of_several_lists_what_to_choose_from(typed, choices):
+    with pytest.raises(UnknownNameError, match="names no single model") as caught:
+        entry_of(typed)
+    assert all(f"`{choice}`" in caught.value.hint for choice in choices)
+
+
+@pytest.mark.parametrize("row", shipped_rows("trace", "short_names.csv"), ids=lambda r: r["names"])
+def test_what_a_short_name_means_is_a_name(row):
+    """Every entry of the table, and every name that a reading offers instead."""
+    offered = re.findall(r"`([^`… ]+)`", row["reading"])
+    for entry in (*row["entry"].split("|"), *offered):
+        scheme, _, name = entry.partition(":")
+        if scheme == "hf":
+            assert name in _hub_names()
+        elif scheme != "transformer":
+            assert entry_of(entry.rpartition(":")[2])
+    assert row["reading"]
+
+
+def test_short_names_are_keys_and_hide_no_model():
+    for name in SHORT:
+        assert name == name_key(name)
+        assert name not in map(name_key, zoo_facts())
+
+
+def test_a_short_name_says_how_it_was_read():
+    workload = load_workload("BERT")
+    assert workload.title == "BERT (as BERT-base)"
+    assert workload.reading.startswith("`BERT` is taken as `bert-base`: ")
+    assert load_workload("bert-base").reading == load_workload("Bert Base").reading == ""

@@ -185,6 +185,48 @@ class Ppo:
         self.optimizers[0].step()
 
 
+class Dqn:
+    """CleanRL's ``dqn_atari``: an action at each of four steps of one game, then an update.
+
+    The batch is the number of transitions that an update draws; its targets come from a second
+    network of the same shape, which is not trained.
+    """
+
+    kind = "features"
+
+    def __init__(self, actions=4):
+        self.model = nn.ModuleDict({"online": _values(actions), "target": _values(actions)})
+        self.model["target"].requires_grad_(False)
+        self.optimizers = [torch.optim.Adam(self.model["online"].parameters())]
+        self.phases = [("act", 4, self._act), ("update", 1, self._update)]
+
+    def inputs(self, batch):
+        """Stacked frames: what the game shows, and before and after each transition."""
+        shape = (4, 84, 84)
+        return torch.empty(1, *shape), torch.empty(batch, *shape), torch.empty(batch, *shape)
+
+    def _act(self, model, inputs):
+        with torch.no_grad():
+            model["online"](inputs[0] / 255.0).argmax(dim=1)
+
+    def _update(self, model, inputs):
+        _, before, after = inputs
+        with torch.no_grad():
+            best = model["target"](after / 255.0).max(dim=1)[0]
+            wanted = torch.zeros(len(best)) + 0.99 * best * (1 - torch.zeros(len(best)))
+        action = torch.zeros(len(best), 1, dtype=torch.int64)
+        value = model["online"](before / 255.0).gather(1, action).squeeze()
+        loss = F.mse_loss(wanted, value)
+        self.optimizers[0].zero_grad()
+        loss.backward()
+        self.optimizers[0].step()
+
+
+def _values(actions):
+    """The network of Mnih et al. 2015: a value per action."""
+    return nn.Sequential(Policy(actions).network, nn.Linear(512, actions))
+
+
 class MedicalUNet(nn.Module):
     """The U-Net of Ronneberger et al. 2015 with padded convolutions and batch norm, one channel."""
 

@@ -245,6 +245,7 @@ def _zoo_job(name):
         "vae": torch_jobs.VaeJob,
         "sd15-unet": torch_diffusion.DiffusionJob,
         "ppo": torch_jobs.Ppo,
+        "dqn": torch_jobs.Dqn,
         "unet": torch_jobs.SegmentationJob,
         "ncf": torch_jobs.FilteringJob,
         "dlrm": torch_jobs.RecommendationJob,
