@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from paceline.catalog import find_device, load_catalog
 from paceline.predict import DeviceTable, Points, builtin_calibration
 from paceline.predict.kernels import evaluate_shapes, row_times
-from paceline.predict.sustained import power_budget, power_flop, sustained_frac, sustained_row_s
+from paceline.predict.sustained import (
+    power_budget,
+    power_flop,
+    power_s,
+    sustained_frac,
+    sustained_row_s,
+)
 from paceline.trace import Configuration, load_workload, lower
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import OpKind
@@ -52,6 +58,18 @@ def slowdowns(lowered: LoweredPass, table: DeviceTable) -> np.ndarray:
     shapes = evaluate_shapes(lowered.costs, points)
     burst_s = row_times(lowered, shapes, table, builtin_calibration()).device_s
     return sustained_row_s(burst_s, lowered, shapes, table)[:, 0] / burst_s[:, 0]
+
+
+def test_the_time_that_the_power_serves_gives_the_sustained_time(llama) -> None:
+    """What the coefficients are fitted with is what predicts."""
+    table, exponent = devices("H100 SXM5 80GB", "B200 SXM"), power_budget().exponent
+    shapes = evaluate_shapes(llama.costs, Points(batch=np.ones(1), seq=np.array([1024.0])))
+    burst_s = row_times(llama, shapes, table, builtin_calibration()).device_s
+    served_s = shapes.launches * power_s(power_flop(llama, shapes), table)
+    steady_s = np.maximum(burst_s, burst_s ** (1 - exponent) * served_s**exponent)
+    np.testing.assert_allclose(sustained_row_s(burst_s, llama, shapes, table), steady_s, rtol=1e-4)
+    unknown = replace(table, tdp_w=np.full(2, np.nan))
+    assert not power_s(power_flop(llama, shapes), unknown).any()
 
 
 @pytest.fixture(scope="module")
