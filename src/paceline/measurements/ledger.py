@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -49,14 +48,13 @@ class LedgerSummary:
         num_rows: Rows with both a prediction and a measurement.
         median_error_frac: Median of the absolute error.
         worst_error_frac: Largest absolute error.
-        bias_frac: Geometric mean of prediction over measurement, less one.
-        coverage_frac: Share of measurements within the predicted interval.
+        coverage_frac: Share of measurements within the predicted interval; a prediction without
+            one covers none.
     """
 
     num_rows: int
     median_error_frac: float
     worst_error_frac: float
-    bias_frac: float
     coverage_frac: float
 
 
@@ -70,16 +68,11 @@ def summarize_ledger(rows: Iterable[LedgerRow]) -> LedgerSummary | None:
         num_rows=len(both),
         median_error_frac=float(np.median(np.abs(errors))),
         worst_error_frac=float(np.max(np.abs(errors))),
-        bias_frac=float(np.exp(np.mean(np.log1p(errors))) - 1.0),
         coverage_frac=_coverage(both),
     )
 
 
 def _coverage(rows: Sequence[LedgerRow]) -> float:
-    inside = [
-        (row.predicted_low_s or 0.0)
-        <= (row.record.median_s or math.nan)
-        <= (row.predicted_high_s or 0)
-        for row in rows
-    ]
-    return float(np.mean(inside))
+    bounds = [(row.predicted_low_s, row.record.median_s, row.predicted_high_s) for row in rows]
+    low_s, measured_s, high_s = np.array(bounds, dtype=np.float64).T
+    return float(np.mean((low_s <= measured_s) & (measured_s <= high_s)))

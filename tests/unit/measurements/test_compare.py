@@ -108,3 +108,24 @@ def test_ledger_summary_counts_only_pairs():
     assert summary.median_error_frac == pytest.approx(0.2)
     assert summary.coverage_frac == 0.5
     assert summarize_ledger([rows[2]]) is None
+
+
+@pytest.mark.parametrize(("low_s", "high_s"), [(0.2, 0.4), (None, 0.4), (0.2, None), (0.3, 0.4)])
+def test_a_measurement_on_the_bound_is_inside_and_a_missing_bound_holds_none(low_s, high_s):
+    for measured_s in (0.1999, 0.2, 0.3, 0.4, 0.4001):
+        row = LedgerRow(
+            record=record([measured_s]), predicted_s=0.3, predicted_low_s=low_s,
+            predicted_high_s=high_s,
+        )  # fmt: skip
+        summary = summarize_ledger([row])
+        is_inside = None not in (low_s, high_s) and low_s <= measured_s <= high_s
+        assert summary is not None
+        assert summary.coverage_frac == is_inside
+
+
+def test_the_median_and_the_worst_error_are_of_both_signs():
+    rows = [LedgerRow(record=record([1.0]), predicted_s=found) for found in (0.4, 1.1, 1.3)]
+    summary = summarize_ledger(rows)
+    assert summary is not None
+    assert summary.median_error_frac == pytest.approx(0.3)
+    assert summary.worst_error_frac == pytest.approx(0.6)
