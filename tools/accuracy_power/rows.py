@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from paceline.app.scoring.devices import resolve_device
+from paceline.app.scoring.groups import GroupKey
 from paceline.app.scoring.names import Job, UnresolvedRowError, on_device, resolve_job
-from paceline.app.scoring.predictions import GroupKey, group_key, scored_pass
+from paceline.app.scoring.predictions import group_key, scored_pass
 from paceline.app.scoring.rows import parse_row
 from paceline.app.scoring.workloads import cached_workload
 from paceline.catalog import Catalog, Device, load_catalog

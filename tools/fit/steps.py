@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from paceline.app.scoring.devices import resolve_device
+from paceline.app.scoring.groups import GroupKey
 from paceline.app.scoring.names import UnresolvedRowError, on_device, resolve_job
-from paceline.app.scoring.predictions import GroupKey, group_key
+from paceline.app.scoring.predictions import group_key
 from paceline.app.scoring.rows import Row, parse_row
 from paceline.app.scoring.workloads import cached_workload, is_cached
 from paceline.catalog import Catalog

@@ -20,8 +20,9 @@ from pages import deliver, page_parser
 
 from gpu.one_operator import operator_pass
 from paceline.app.scoring.answers import Answer
+from paceline.app.scoring.groups import Cell
 from paceline.app.scoring.names import Job, on_device, resolve_job
-from paceline.app.scoring.predictions import Cell, answer_group, group_key
+from paceline.app.scoring.predictions import answer_group, group_key
 from paceline.app.scoring.rows import Row, parse_row
 from paceline.catalog import Catalog, Device, find_device, load_catalog
 from paceline.errors import PacelineError

@@ -19,7 +19,7 @@ from paceline.predict.memory import peak_memory_bytes
 from paceline.trace.costs import LoweredPass
 
 if TYPE_CHECKING:
-    from paceline.app.scoring.predictions import Cell
+    from paceline.app.scoring.groups import Cell
 
 Assumed = Literal["framework", "batch"]
 #: Batches that are tried where none is stated.

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.app.scoring.groups import Cell, Group
+from paceline.app.scoring.models import UnresolvedRowError
 from paceline.app.scoring.rows import Row
 from paceline.catalog import Catalog, Device, Offer, OfferLinks, Source, offer_links
 from paceline.parallel import LinkTable, Sharding, data_parallel_step
 from paceline.parallel.sharded_memory import peak_moments, saved_bytes
-from paceline.predict import Points, StepPrediction
+from paceline.predict import Points
 from paceline.trace.costs import LoweredPass
-
-if TYPE_CHECKING:
-    from paceline.app.scoring.predictions import Cell
 
 _OTHER_DEGREES = re.compile(
     r"\b(tp|pp|cp|ep|tensor_parallel|pipeline_parallel)=([2-9]|\d{2,})", re.I
@@ -32,29 +31,42 @@ _OTHER_CARDS = re.compile(r"^ *(storage|management)(?!&compute)", re.IGNORECASE)
 _FABRIC = re.compile(r"nv-?link|nv-?switch|nvl\d+|xgmi|infinity", re.IGNORECASE)
 
 
-def scale_out(
-    cell: Cell,
-    lowered: LoweredPass,
-    catalog: Catalog,
-    prediction: StepPrediction,
-    place: tuple[int, int],
-) -> tuple[float | None, str]:
-    """Seconds of one step of the whole job, or None and why not.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStep:
+    """One step of a whole job.
+
+    Attributes:
+        step_s: Its time.
+    """
+
+    step_s: float
+
+
+def scale_out(cell: Cell, group: Group, place: tuple[int, int]) -> JobStep:
+    """One step of the whole job.
 
     Parameters are updated once a step, by a rank that shards them only its own. Microbatches
     before the last run without communication, unless parameters are gathered for each.
+
+    Raises:
+        UnresolvedRowError: How its devices share the work, or what joins them, is not known.
     """
+    prediction, lowered = group.prediction, group.lowered
     num_devices, rounds = int(cell.row.num_gpus or 1), cell.job.grad_accumulation
     sharding = _sharding(cell.row.parallelism) if num_devices > 1 else "none"
     mid_s, update_s = float(prediction.mid_s[place]), float(prediction.update_s[place])
     kept_s = update_s if sharding == "none" else update_s / num_devices
     alone_s = rounds * max(mid_s - update_s, 0.0) + min(kept_s, mid_s)
-    if num_devices <= 1 or cell.job.task == "infer":
-        return (alone_s, "") if num_devices <= 1 else _inference(cell.row, alone_s)
+    if num_devices <= 1:
+        return JobStep(step_s=alone_s)
+    if cell.job.task == "infer":
+        return _inference(cell.row, alone_s)
     if match := _OTHER_DEGREES.search(cell.row.parallelism):
-        return None, f"{match.group(0)} in its parallelism is not predicted from a published row"
+        raise UnresolvedRowError(
+            f"{match.group(0)} in its parallelism is not predicted from a published row"
+        )
     num_nodes = max(int(cell.row.num_nodes or 1), 1)
-    links = _links(catalog, cell.device, cell.row, math.ceil(num_devices / num_nodes))
+    links = _links(group.catalog, cell.device, cell.row, math.ceil(num_devices / num_nodes))
     exchanges = rounds if sharding == "zero3" else 1.0
     step = data_parallel_step(
         mid_s=alone_s / exchanges,
@@ -69,8 +81,8 @@ def scale_out(
     )
     total_s = exchanges * float(step.mid_s[0])
     if not math.isfinite(total_s):
-        return None, "the link between its devices or nodes is unknown"
-    return total_s, ""
+        raise UnresolvedRowError("the link between its devices or nodes is unknown")
+    return JobStep(step_s=total_s)
 
 
 def _widening(cell: Cell) -> float:
@@ -83,11 +95,13 @@ def _widening(cell: Cell) -> float:
     return 2.0 if is_narrow and _REDUCES_IN_FP32.search(cell.row.flags) else 1.0
 
 
-def _inference(row: Row, alone_s: float) -> tuple[float | None, str]:
+def _inference(row: Row, alone_s: float) -> JobStep:
     """Replicas do not talk; anything else splits the model."""
     if row.parallelism.lower() in ("", "none") or row.parallelism.lower().startswith("dp"):
-        return alone_s, ""
-    return None, f"the parallelism `{row.parallelism}` is not predicted from a published row"
+        return JobStep(step_s=alone_s)
+    raise UnresolvedRowError(
+        f"the parallelism `{row.parallelism}` is not predicted from a published row"
+    )
 
 
 def rank_memory_frac(cell: Cell, lowered: LoweredPass, seq: float) -> float:

@@ -19,7 +19,7 @@ from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.lowering import lower
 
 if TYPE_CHECKING:
-    from paceline.app.scoring.predictions import Cell
+    from paceline.app.scoring.groups import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,15 @@ import numpy as np
 from paceline.app.scoring.answers import Answer
 from paceline.app.scoring.assumed import with_batch
 from paceline.app.scoring.evaluation_hosts import evaluation_host_s
+from paceline.app.scoring.groups import Cell, Group, GroupKey
 from paceline.app.scoring.many_devices import scale_out
 from paceline.app.scoring.memory import KeptInHalf, RankMemory, kept_in_half, rank_memory
-from paceline.app.scoring.names import Job
+from paceline.app.scoring.names import Job, UnresolvedRowError
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests, with_host_of_engine
 from paceline.app.scoring.units import items_to_unit, units_of_time
 from paceline.app.scoring.workloads import WorkloadKey, cached_workload
-from paceline.catalog import Catalog, Device
+from paceline.catalog import Catalog
 from paceline.errors import PacelineError
 from paceline.predict import (
     Calibration,
@@ -41,30 +41,6 @@ from paceline.trace.workload import Pass, Workload
 _POWER_LIMIT = re.compile(r"power[_ -]?limit(?:_w)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 #: Variants whose memory differs by less are told apart by nobody.
 _SAME_CAPACITY_FRAC = 0.15
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A row with what it runs and where.
-
-    Attributes:
-        index: Position of the row in its table.
-        row: The row.
-        job: What it runs.
-        device: Where.
-        capacities_bytes: Least and most memory of the devices that the row may mean; None where
-            one is unknown.
-    """
-
-    index: int
-    row: Row
-    job: Job
-    device: Device
-    capacities_bytes: tuple[float, float] | None
-
-
-#: Cells of one group share a traced model, a configuration and a framework.
-GroupKey = tuple[WorkloadKey, Configuration, str]
 
 
 def group_key(job: Job) -> GroupKey:
@@ -105,12 +81,15 @@ def answer_group(
     reasons = dict(zip(table.names, abstentions(lowered, table), strict=True))
     where = {device.name: number for number, device in enumerate(devices)}
     prompt_s = _prompts_s(workload, configuration, framework, table, cells, calibration)
+    group = Group(
+        workload=workload, lowered=lowered, catalog=catalog, prediction=prediction,
+        calibration=calibration,
+    )  # fmt: skip
     return [
         _answer(
-            cell, workload, lowered, catalog, prediction,
-            (where[cell.device.name], distinct.index(size)), reasons[cell.device.name],
-            prompt_s.get((cell.device.name, cell.job.requests), 0.0), distinct.index(peak),
-            in_half, calibration,
+            cell, group, (where[cell.device.name], distinct.index(size)),
+            reasons[cell.device.name], prompt_s.get((cell.device.name, cell.job.requests), 0.0),
+            distinct.index(peak), in_half,
         )
         for cell, size, peak in zip(cells, sizes, peaks, strict=True)
     ]  # fmt: skip
@@ -153,18 +132,18 @@ def _seq(cell: Cell, workload: Workload) -> int:
 
 
 def _answer(
-    cell: Cell, workload: Workload, lowered: LoweredPass, catalog: Catalog,
-    prediction: StepPrediction, place: tuple[int, int], reason: str | None, prompt_s: float,
-    peak_point: int, in_half: KeptInHalf | None, calibration: Calibration,
+    cell: Cell, group: Group, place: tuple[int, int], reason: str | None, prompt_s: float,
+    peak_point: int, in_half: KeptInHalf | None,
 ) -> Answer:  # fmt: skip
-    entry, device = cell.job.entry, cell.device
+    entry, device, prediction = cell.job.entry, cell.device, group.prediction
     if reason is not None:
         return Answer(entry=entry, device=device.name, reason=reason)
-    mid_s, why_not = scale_out(cell, lowered, catalog, prediction, place)
-    if mid_s is None:
-        return Answer(entry=entry, device=device.name, reason=why_not)
-    power_w, slowdown = _under_limit(cell.row, prediction, place, calibration)
-    mid_s *= cell.job.num_passes * slowdown * math.exp(cell.job.log_level)
+    try:
+        step = scale_out(cell, group, place)
+    except (UnresolvedRowError, PacelineError) as error:
+        return Answer(entry=entry, device=device.name, reason=str(error))
+    power_w, slowdown = _under_limit(cell.row, prediction, place, group.calibration)
+    mid_s = step.step_s * cell.job.num_passes * slowdown * math.exp(cell.job.log_level)
     mid_s += evaluation_host_s(entry, cell.row.framework, cell.job.task, cell.job.batch_per_gpu)
     if cell.job.requests is not None:
         # While prompts are read, nothing is written: each step carries its share of them.
@@ -172,9 +151,9 @@ def _answer(
         mid_s = with_host_of_engine(mid_s, cell.row.framework, cell.job.batch_per_gpu)
     spread = _spread(float(prediction.high_s[place] / prediction.mid_s[place]), cell.job.log_sigma)
     items = cell.job.batch_per_gpu * cell.job.grad_accumulation * max(cell.row.num_gpus or 1, 1)
-    rate, unit = _throughput(cell, workload, items, mid_s)
-    longest = cell.job.peak_seq or _seq(cell, workload)
-    memory = rank_memory(cell, lowered, prediction, (place[0], peak_point), longest, in_half)
+    rate, unit = _throughput(cell, group.workload, items, mid_s)
+    longest = cell.job.peak_seq or _seq(cell, group.workload)
+    memory = rank_memory(cell, group.lowered, prediction, (place[0], peak_point), longest, in_half)
     return Answer(
         entry=entry,
         device=device.name,
@@ -189,7 +168,7 @@ def _answer(
         memory_low_bytes=None if cell.job.is_cut else memory.low_bytes,
         memory_mid_bytes=None if cell.job.is_cut else memory.mid_bytes,
         memory_high_bytes=None if cell.job.is_cut else memory.high_bytes,
-        fits=_fits(cell, lowered, memory, longest),
+        fits=_fits(cell, group.lowered, memory, longest),
         power_w=power_w,
         roofline_s=float(prediction.roofline_s[place]),
         note=_note(cell, memory, unit),

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from paceline.app.scoring.answers import Answer, write_answers
 from paceline.app.scoring.devices import possible_capacities, resolve_device
+from paceline.app.scoring.groups import Cell, GroupKey
 from paceline.app.scoring.names import UnresolvedRowError, on_device, resolve_job
-from paceline.app.scoring.predictions import Cell, GroupKey, answer_group, group_key
+from paceline.app.scoring.predictions import answer_group, group_key
 from paceline.app.scoring.rows import Row, read_rows
 from paceline.catalog import Catalog
 from paceline.errors import PacelineError
