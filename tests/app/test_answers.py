@@ -35,7 +35,7 @@ COMMANDS = (
 #: Endings of names that say the unit, and words for what has none.
 _UNITS = re.compile(
     r"(_s|_bytes|_flop|_usd|_w|_j|_hz|_frac|_per_\w+|^flop|_factor|_gb|^num_\w+|^count"
-    r"|chance_\w+|devices_per_node|_frac_by_\w+|_by_phase|^figures)$"
+    r"|chance_\w+|devices_per_node|_frac_by_\w+|_by_phase|^figures|^log_sigma)$"
     # Pairs of a day and US dollars per hour, as the column of the offers table is called.
     r"|^price_history$"
 )

@@ -32,11 +32,13 @@ from paceline.parallel import ScalingCurve, Strategy, scaling_curve
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.replica_work import LoweredStep
 from paceline.parallel.scaling import BatchRule, default_batch
+from paceline.parallel.spread import WIDEST_LOG_SIGMA
 from paceline.parallel.unequal import Part, unequal_step
 from paceline.plan.amounts import check_global_batch, resolve_job
 from paceline.plan.goal import Work
 from paceline.plan.options import parse_work
 from paceline.plan.own_machines import OWN, owned_offers
+from paceline.plan.price import rental_terms
 from paceline.plan.rewrites import check_rewrite
 from paceline.plan.support import checked_on, configuration_on
 from paceline.trace import Configuration, Workload
@@ -117,7 +119,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     offer = _offer(catalog, question, max(question.counts, default=1))
     device, links = _device_of(catalog, offer), _links(catalog, offer)
     configuration = _configuration(device, question)
-    cluster = _exchanging(_cluster(catalog, offer), question)
+    cluster = _exchanging(_cluster(catalog, offer, question.today), question)
     rule = _rule(workload, question)
     seq = question.seq or workload.default_seq
     job = resolve_job(workload, question.work, seq=seq)
@@ -136,6 +138,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
             calibration=calibration,
             graph=graph,
             strategy=None if question.strategy is None else Strategy.parse(question.strategy),
+            widest_log_sigma=WIDEST_LOG_SIGMA,
         )
     return Scaling(
         model=workload.name,
@@ -180,8 +183,8 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
     total = question.counts[0] + count
     offers = (_offer(catalog, question, total), _named_offer(catalog, question, name, total))
     parts = (
-        Part(cluster=_cluster(catalog, offers[0]), count=question.counts[0]),
-        Part(cluster=_cluster(catalog, offers[1]), count=count),
+        Part(cluster=_cluster(catalog, offers[0], question.today), count=question.counts[0]),
+        Part(cluster=_cluster(catalog, offers[1], question.today), count=count),
     )
     rule = _rule(workload, question)
     configuration = _configuration(parts[0].cluster.device, question)
@@ -253,7 +256,7 @@ def _rule(workload: Workload, question: ScalingQuestion) -> BatchRule:
     )
 
 
-def _cluster(catalog: Catalog, offer: Offer) -> Cluster:
+def _cluster(catalog: Catalog, offer: Offer, today: date) -> Cluster:
     links, num_devices = _links(catalog, offer), int(offer.num_devices)
     return Cluster(
         device=_device_of(catalog, offer),
@@ -265,6 +268,9 @@ def _cluster(catalog: Catalog, offer: Offer) -> Cluster:
         usd_per_device_hour=None
         if offer.usd_per_hour is None
         else offer.usd_per_hour / num_devices,
+        price_log_sigma=0.0
+        if offer.usd_per_hour is None
+        else rental_terms(offer, today=today).price_log_sigma,
     )
 
 

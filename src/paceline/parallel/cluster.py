@@ -8,6 +8,7 @@ from paceline.catalog.entities import Device, Link
 from paceline.errors import MissingFactError
 from paceline.predict import DeviceTable, abstentions
 from paceline.trace.costs import LoweredPass
+from paceline.units import HOUR_S
 
 _HINT = "add it to a file of your own devices"
 
@@ -24,6 +25,7 @@ class Cluster:
         host_link: Between a device and its host; None where it is not known.
         host_memory_bytes: Main memory of a node; None where it is not known.
         usd_per_device_hour: Price of one device with its share of the node; None if unknown.
+        price_log_sigma: Standard deviation of the logarithm of that price, from its age.
         input_items_per_s: Batch items per second that one node can read and prepare; None if
             the input is taken to keep up.
         sends_tokens_once: Whether tokens go to experts by a dispatcher such as DeepEP, instead of
@@ -40,6 +42,7 @@ class Cluster:
     host_link: Link | None = None
     host_memory_bytes: float | None = None
     usd_per_device_hour: float | None = None
+    price_log_sigma: float = 0.0
     input_items_per_s: float | None = None
     sends_tokens_once: bool = False
     keeps_experts_whole: bool = False
@@ -56,6 +59,11 @@ class Cluster:
         if capacity_bytes is None:
             raise MissingFactError(f"the memory size of {self.device.name} is unknown", hint=_HINT)
         return capacity_bytes
+
+    @property
+    def usd_per_device_s(self) -> float | None:
+        """Price of one device for a second; None if unknown."""
+        return None if self.usd_per_device_hour is None else self.usd_per_device_hour / HOUR_S
 
 
 def check_known(lowered: LoweredPass, devices: DeviceTable) -> None:

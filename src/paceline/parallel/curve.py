@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from paceline.parallel.knee_point import Knee
+from paceline.planfile import Interval
 
 Limit = Literal["nothing", "collective", "batch floor", "memory", "input"]
 
@@ -25,6 +26,7 @@ class CountedStep:
         memory_bytes: Peak per device, the bound that holds at a chance of 95 %.
         communication_s: Communication per step, hidden or not.
         exposed_communication_s: Of it, what nothing hides.
+        log_sigma: Standard deviation of log step time, communication and input included.
         is_input_bound: Whether the step waits for its input.
     """
 
@@ -38,16 +40,21 @@ class CountedStep:
     memory_bytes: float
     communication_s: float
     exposed_communication_s: float
+    log_sigma: float
     is_input_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPoint(CountedStep):
-    """One count beside the others.
+    """One count beside the others; every interval holds at a chance of 80 %.
 
     Attributes:
+        step_interval_s: Of the step time.
+        items_per_s_interval: Of the throughput, slow where the step is long.
         time_s: Time for the whole job; None if its size is not known.
+        time_interval_s: Of that; None likewise.
         cost_usd: Price of that; None if time or price are not known.
+        cost_interval_usd: Of that, which adds the age of the price; None likewise.
         usd_per_million_items: Price of a million batch items; None without a price.
         efficiency_frac: Throughput per device against the smallest count, or against the best one
             where that is clearly faster.
@@ -57,8 +64,12 @@ class ScalingPoint(CountedStep):
         next_device_usd_per_million_items: What a million of the added items cost.
     """
 
+    step_interval_s: Interval
+    items_per_s_interval: Interval
     time_s: float | None
+    time_interval_s: Interval | None
     cost_usd: float | None
+    cost_interval_usd: Interval | None
     usd_per_million_items: float | None
     efficiency_frac: float
     limit: Limit

@@ -34,12 +34,14 @@ class AloneStep:
         mid_s: Median time of all its passes.
         backward_s: Of it, the backward part that communication can hide behind.
         update_s: Of it, updates.
+        log_sigma: Standard deviation of log time; passes are taken to err together.
         memory_high_bytes: Peak, the bound that holds at a chance of 95 %.
     """
 
     mid_s: FloatArray
     backward_s: FloatArray
     update_s: FloatArray
+    log_sigma: FloatArray
     memory_high_bytes: FloatArray
 
 
@@ -76,10 +78,13 @@ class Job:
             for lowered in self.step.passes
         ]
         repeats = np.array(self.step.repeats)
+        pass_s = repeats[:, None] * np.stack([one.mid_s[0] for one in found])
+        mid_s = pass_s.sum(axis=0)
         return AloneStep(
-            mid_s=repeats @ np.stack([one.mid_s[0] for one in found]),
+            mid_s=mid_s,
             backward_s=repeats @ np.stack([one.backward_s[0] for one in found]),
             update_s=repeats @ np.stack([one.update_s[0] for one in found]),
+            log_sigma=(pass_s * np.stack([one.log_sigma[0] for one in found])).sum(axis=0) / mid_s,
             memory_high_bytes=np.max([one.memory_high_bytes[0] for one in found], axis=0),
         )
 
@@ -93,6 +98,7 @@ class ReplicatedSteps:
         microbatches: Microbatches per step.
         step_s: Step time without its input.
         exposed_s: Of it, communication that nothing hides.
+        log_sigma: Standard deviation of log time of what a device computes of it.
         communication_s: Communication, hidden or not.
         memory_bytes: Peak per device, the bound that holds at a chance of 95 %.
     """
@@ -101,6 +107,7 @@ class ReplicatedSteps:
     microbatches: npt.NDArray[np.int64]
     step_s: FloatArray
     exposed_s: FloatArray
+    log_sigma: FloatArray
     communication_s: FloatArray
     memory_bytes: FloatArray
 
@@ -221,6 +228,7 @@ def _sharded(asked: _Replicas, level: int) -> ReplicatedSteps:
         microbatches=asked.microbatches,
         step_s=step.step_s,
         exposed_s=step.exposed_s,
+        log_sigma=alone.log_sigma,
         communication_s=step.communication_s,
         memory_bytes=sharded_memory_bytes(
             asked.moments, alone.memory_high_bytes, num_ranks=asked.shards, sharding=sharding

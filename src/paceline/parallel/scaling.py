@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.curve import CountedStep, ScalingCurve
 from paceline.parallel.knee_point import knee
@@ -28,6 +28,7 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
+from paceline.parallel.spread import step_log_sigma, too_wide_words
 from paceline.parallel.stated import at_count, does_not_fit, evaluate_stated, fabric_of
 from paceline.parallel.strategy import Strategy
 from paceline.parallel.worth import finished_points, knee_reason, pace_per_device
@@ -84,6 +85,7 @@ def scaling_curve(
     calibration: Calibration | None = None,
     graph: Graph | None = None,
     strategy: Strategy | None = None,
+    widest_log_sigma: float = math.inf,
 ) -> ScalingCurve:
     """Time, cost, efficiency and memory of a training step on each number of devices.
 
@@ -104,10 +106,12 @@ def scaling_curve(
             replicas alone can run.
         strategy: The only one wanted, with as many data-parallel replicas as fill the count; the
             best by default.
+        widest_log_sigma: Counts whose step is known less well are left out.
 
     Raises:
         InvalidInputError: No counts, or a count below one, or a strategy that cannot run.
         DoesNotFitError: The job works on none of the counts.
+        MissingFactError: It is known well enough on none of them.
     """
     if not counts or min(counts) < 1:
         raise InvalidInputError("no device counts to try", hint="write them like --counts 1,2,4,8")
@@ -117,7 +121,28 @@ def scaling_curve(
         found = _best_steps(job, wanted, batch, graph)
     else:
         found = _stated_steps(job, graph, strategy, wanted, batch)
-    return _curve(found, cluster, num_items)
+    return _curve(_sure(found, widest_log_sigma), cluster, num_items)
+
+
+def _sure(found: Sequence[_Found], widest_log_sigma: float) -> list[_Found]:
+    """What was found, without the counts whose step is known less well.
+
+    Raises:
+        MissingFactError: Nothing but such counts works.
+    """
+    unsure = {
+        one.count: _Rejected(count=one.count, reason=too_wide_words(one.log_sigma))
+        for one in found
+        if isinstance(one, CountedStep) and one.log_sigma > widest_log_sigma
+    }
+    if unsure and not any(
+        isinstance(one, CountedStep) and one.count not in unsure for one in found
+    ):
+        raise MissingFactError(
+            f"the step is {next(iter(unsure.values())).reason}",
+            hint="measure on such a device, then `paceline calibrate` and --calibration FILE",
+        )
+    return [unsure.get(one.count, one) for one in found]
 
 
 def _curve(found: Sequence[_Found], cluster: Cluster, num_items: float | None) -> ScalingCurve:
@@ -297,7 +322,8 @@ def _replicated_step(
     input_s = 0.0
     if job.cluster.input_items_per_s is not None:
         input_s = items / num_nodes / job.cluster.input_items_per_s
-    step_s = max(float(ways.step_s[way]), input_s)
+    busy_s, exposed_s = float(ways.step_s[way]), float(ways.exposed_s[way])
+    step_s = max(busy_s, input_s)
     return CountedStep(
         count=count,
         num_nodes=num_nodes,
@@ -308,7 +334,15 @@ def _replicated_step(
         items_per_s=items / step_s,
         memory_bytes=float(ways.memory_bytes[way]),
         communication_s=float(ways.communication_s[way]),
-        exposed_communication_s=float(ways.exposed_s[way]),
+        exposed_communication_s=exposed_s,
+        log_sigma=float(
+            step_log_sigma(
+                ways.log_sigma[way],
+                alone_s=busy_s - exposed_s,
+                exposed_s=exposed_s,
+                starved_s=step_s - busy_s,
+            )
+        ),
         is_input_bound=input_s == step_s,
     )
 
@@ -373,6 +407,9 @@ def _as_stated(
 
 def _found_step(job: Job, best: FoundStrategy, items: int) -> CountedStep:
     count = best.strategy.num_ranks
+    exposed_s = best.tensor_s + best.exposed_s
+    lost_s = best.bubble_s + exposed_s
+    alone = job.alone(job.points(np.array([float(best.microbatch)])))
     return CountedStep(
         count=count,
         num_nodes=_num_nodes(job, count),
@@ -382,8 +419,11 @@ def _found_step(job: Job, best: FoundStrategy, items: int) -> CountedStep:
         step_s=best.step_s,
         items_per_s=items / best.step_s,
         memory_bytes=best.memory_bytes,
-        communication_s=best.tensor_s + best.exposed_s,
-        exposed_communication_s=best.tensor_s + best.exposed_s,
+        communication_s=exposed_s,
+        exposed_communication_s=exposed_s,
+        log_sigma=float(
+            step_log_sigma(alone.log_sigma[0], alone_s=best.step_s - lost_s, exposed_s=lost_s)
+        ),
     )
 
 

@@ -21,7 +21,9 @@ from paceline.parallel.cluster import Cluster
 from paceline.parallel.links import LinkTable
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork, as_step, replicated_step
 from paceline.parallel.replicas import AloneStep, Job
+from paceline.parallel.spread import interval_of, step_log_sigma
 from paceline.parallel.strategy import Strategy
+from paceline.planfile import Interval
 from paceline.predict import Calibration
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray
@@ -82,8 +84,10 @@ class UnequalStep:
         shares: Of the first kind and of the second.
         global_batch: Items of all devices.
         step_s: Step time.
+        step_interval_s: Of it, at a chance of 80 %.
         exposed_communication_s: Of it, communication that nothing hides, and waiting.
         items_per_s: Of all devices.
+        items_per_s_interval: Of it, slow where the step is long.
         equal_items_per_s: With as many items for every device; None where that does not fit or
             divide.
         best_alone_items_per_s: Of the better kind without the other, at the same global batch; None
@@ -93,8 +97,10 @@ class UnequalStep:
     shares: tuple[Share, Share]
     global_batch: int
     step_s: float
+    step_interval_s: Interval
     exposed_communication_s: float
     items_per_s: float
+    items_per_s_interval: Interval
     equal_items_per_s: float | None
     best_alone_items_per_s: float | None
 
@@ -144,12 +150,15 @@ def unequal_step(
             hint="choose machines whose network is known",
         )
     equal = found.equal()
+    step_s, log_sigma = float(found.step_s[best]), found.log_sigma(best)
     return UnequalStep(
         shares=(found.share(first, best, 0), found.share(second, best, 1)),
         global_batch=global_batch,
-        step_s=float(found.step_s[best]),
+        step_s=step_s,
+        step_interval_s=interval_of(step_s, log_sigma),
         exposed_communication_s=float(found.exposed_s[best]),
-        items_per_s=float(global_batch / found.step_s[best]),
+        items_per_s=global_batch / step_s,
+        items_per_s_interval=interval_of(global_batch / step_s, log_sigma),
         equal_items_per_s=None if equal is None else float(global_batch / found.step_s[equal]),
         best_alone_items_per_s=_best_alone(asked),
     )
@@ -207,6 +216,7 @@ class _Splits:
 
     items: npt.NDArray[np.int64]
     alone_s: FloatArray
+    alone_log_sigma: FloatArray
     memory_bytes: FloatArray
     step_s: FloatArray
     exposed_s: FloatArray
@@ -224,6 +234,12 @@ class _Splits:
         """The split into equal shares; None where it does not fit or divide."""
         rows = np.flatnonzero(self.fits & (self.items[0] == self.items[1]))
         return int(rows[0]) if len(rows) else None
+
+    def log_sigma(self, row: int) -> float:
+        """Spread of a step: all wait for the slower kind, which may be the one known less well."""
+        step_s, exposed_s = self.step_s[row], self.exposed_s[row]
+        device = self.alone_log_sigma[:, row].max()
+        return float(step_log_sigma(device, alone_s=step_s - exposed_s, exposed_s=exposed_s))
 
     def share(self, part: Part, row: int, kind: int) -> Share:
         """What one kind does in one split."""
@@ -256,6 +272,7 @@ def _evaluated(asked: _Question) -> _Splits:
     return _Splits(
         items=items,
         alone_s=alone_s,
+        alone_log_sigma=np.stack([step.log_sigma for step in steps]),
         memory_bytes=memory,
         step_s=together[0],
         exposed_s=together[1],

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields
 
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.curve import CountedStep, Limit, ScalingPoint
 from paceline.parallel.knee_point import Knee
+from paceline.parallel.spread import interval_of
 from paceline.parallel.strategy import Strategy
-from paceline.units import HOUR_S, format_percent, format_significant
+from paceline.units import format_percent, format_significant
 
 #: Losses below this share of the step are not named as a reason.
 _NAMED_LOSS_FRAC = 0.02
@@ -39,27 +41,31 @@ def finished_points(
         cluster: On what.
         num_items: Batch items of the whole job.
     """
-    base, usd_per_s = pace_per_device(steps), None
-    if cluster.usd_per_device_hour is not None:
-        usd_per_s = cluster.usd_per_device_hour / HOUR_S
+    base = pace_per_device(steps)
     gains = [*map(_gain_per_device, steps, steps[1:]), None]
     return tuple(
-        _point(step, gain, base, usd_per_s, num_items)
+        _point(step, gain, base, cluster, num_items)
         for step, gain in zip(steps, gains, strict=True)
     )
 
 
 def _point(
-    step: CountedStep, gain: float | None, base: float, usd_per_s: float | None,
-    num_items: float | None,
-) -> ScalingPoint:  # fmt: skip
+    step: CountedStep, gain: float | None, base: float, cluster: Cluster, num_items: float | None
+) -> ScalingPoint:
     time_s = None if num_items is None else num_items / step.items_per_s
+    usd_per_s = cluster.usd_per_device_s
     rate_usd = None if usd_per_s is None else step.count * usd_per_s
+    cost_usd = None if time_s is None or rate_usd is None else time_s * rate_usd
+    cost_log_sigma = math.hypot(step.log_sigma, cluster.price_log_sigma)
     efficiency = step.items_per_s / step.count / base
     return ScalingPoint(
         **{field.name: getattr(step, field.name) for field in fields(CountedStep)},
+        step_interval_s=interval_of(step.step_s, step.log_sigma),
+        items_per_s_interval=interval_of(step.items_per_s, step.log_sigma),
         time_s=time_s,
-        cost_usd=None if time_s is None or rate_usd is None else time_s * rate_usd,
+        time_interval_s=None if time_s is None else interval_of(time_s, step.log_sigma),
+        cost_usd=cost_usd,
+        cost_interval_usd=None if cost_usd is None else interval_of(cost_usd, cost_log_sigma),
         usd_per_million_items=_per_million(rate_usd, step.items_per_s),
         efficiency_frac=efficiency,
         limit=_limit(step, efficiency),

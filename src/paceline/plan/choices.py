@@ -8,10 +8,12 @@ import numpy as np
 
 from paceline.dtypes import find_precision
 from paceline.parallel import Strategy
+from paceline.parallel.spread import interval_of
 from paceline.parallel.strategy import Schedule
 from paceline.plan.amounts import is_generation
 from paceline.plan.candidates import SHARDINGS
-from paceline.plan.chance import Z_80, chance_below, normal_cdf
+from paceline.plan.chance import chance_below, normal_cdf
+from paceline.plan.forecasts import step_interval_of
 from paceline.plan.own_machines import is_part
 from paceline.plan.place_table import num_devices
 from paceline.plan.places import Place
@@ -57,7 +59,7 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
         samples_per_s=_rate_interval(search, row),
         time_s=_time_interval(search, row) if num_steps else None,
         cost_usd=_cost_interval(search, row) if num_steps else None,
-        usd_per_million_samples=_spread(
+        usd_per_million_samples=interval_of(
             float(evaluation.usd_per_million[row]), float(evaluation.cost_log_sigma[row])
         ),
         energy_j_per_sample=_known(float(evaluation.energy_j_per_sample[row])),
@@ -110,8 +112,8 @@ def _latency_intervals(search: Search, row: int) -> tuple[Interval | None, Inter
     latency_s = float(search.evaluation.latency_s[row])
     ttft_s = float(search.evaluation.ttft_s[row])
     return (
-        None if search.workload.task == "train" else _spread(latency_s, log_sigma),
-        _spread(ttft_s, log_sigma) if is_generation(search.workload) else None,
+        None if search.workload.task == "train" else interval_of(latency_s, log_sigma),
+        interval_of(ttft_s, log_sigma) if is_generation(search.workload) else None,
     )
 
 
@@ -168,19 +170,10 @@ def planned_place(search: Search, row: int) -> PlannedPlace:
 
 
 def step_interval(search: Search, row: int) -> Interval:
-    """80 % interval of the step.
-
-    On one device without accumulation it is the prediction's own interval, to the bit.
-    """
-    evaluation, cell = search.evaluation, cell_of(search, row)
-    step = float(evaluation.step_s[row])
-    if step == float(search.forecast.step_s[cell]):
-        return Interval(
-            low=float(search.forecast.low_s[cell]),
-            mid=step,
-            high=float(search.forecast.high_s[cell]),
-        )
-    return _spread(step, float(evaluation.log_sigma[row]))
+    """80 % interval of the step."""
+    figures = search.evaluation
+    step_s, log_sigma = float(figures.step_s[row]), float(figures.log_sigma[row])
+    return step_interval_of(search.forecast, cell_of(search, row), step_s, log_sigma)
 
 
 def bound_word(search: Search, row: int) -> str:
@@ -225,13 +218,8 @@ def _cost_interval(search: Search, row: int) -> Interval:
     evaluation = search.evaluation
     mid = float(evaluation.cost_usd[row])
     run = mid * float(evaluation.run_s[row] / evaluation.time_s[row])
-    spread = _spread(run, float(evaluation.cost_log_sigma[row]))
+    spread = interval_of(run, float(evaluation.cost_log_sigma[row]))
     return Interval(low=mid - run + spread.low, mid=mid, high=mid - run + spread.high)
-
-
-def _spread(median: float, log_sigma: float) -> Interval:
-    factor = math.exp(Z_80 * log_sigma)
-    return Interval(low=median / factor, mid=median, high=median * factor)
 
 
 def _memory_interval(search: Search, row: int) -> Interval:

@@ -10,6 +10,7 @@ import numpy as np
 from paceline.parallel import LinkTable, RankGroup
 from paceline.parallel.replica_work import replicated_step
 from paceline.parallel.search import FoundStrategy
+from paceline.parallel.spread import step_log_sigma
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import normal_quantile
 from paceline.plan.forecasts import Forecast
@@ -23,12 +24,6 @@ from paceline.units import HOUR_S
 #: Long enough that the first and last interval between saves do not count.
 _LONG_JOB_S = 90 * 86_400.0
 _NO_CHECKPOINT = Checkpointing(save_s=0.0, restart_s=0.0)
-
-#: Of exposed communication: 22 % mean error between nodes (benchmarks/accuracy_parallel.md).
-_COMMUNICATION_LOG_SIGMA = 0.25
-#: Of what a host delivers: a core was 21 % slower than assumed, and calibrated on one row the
-#: others were 7 % off at the median (benchmarks/input_pipeline.md).
-_INPUT_LOG_SIGMA = 0.2
 
 #: Configuration, device and batch of each candidate, as an index into the forecast.
 _Cells = tuple[IntArray, IntArray, IntArray]
@@ -140,7 +135,12 @@ def evaluate(
     cost_usd = bill.billed_s * usd_per_hour / HOUR_S
     usd_per_million = bill.paid_frac * usd_per_hour / HOUR_S / samples_per_s * 1e6
     latency_s = _latency_s(forecast, cell, tensor)
-    log_sigma = _log_sigma(forecast.log_sigma[cell], steps)
+    log_sigma = step_log_sigma(
+        forecast.log_sigma[cell],
+        alone_s=steps.alone_s,
+        exposed_s=steps.exposed_s,
+        starved_s=steps.starved_s,
+    )
     pareto_time, pareto_cost = _pareto_axes(
         amount, bill.time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour, latency_s
     )
@@ -237,17 +237,6 @@ def _energy_j_per_sample(
     degree = forecast.tensor_degree[candidates.configuration]
     energy_j = np.where(places.is_joined[candidates.place], np.nan, forecast.energy_j[cell])
     return np.asarray(energy_j * degree / (batch * amount.samples_per_item))
-
-
-def _log_sigma(device_log_sigma: FloatArray, steps: _Steps) -> FloatArray:
-    """Spread of a step: its parts are taken to err together, and waiting is as sure as the input.
-
-    Communication and input have spreads of their own where theirs is the larger.
-    """
-    together = np.maximum(device_log_sigma, _COMMUNICATION_LOG_SIGMA)
-    busy_s = steps.alone_s + steps.exposed_s
-    step = (steps.alone_s * device_log_sigma + steps.exposed_s * together) / busy_s
-    return np.where(steps.starved_s > 0, np.maximum(_INPUT_LOG_SIGMA, step), step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,11 +18,13 @@ from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_process_bytes
+from paceline.parallel.spread import interval_of
 from paceline.parallel.tensor_parallel import TensorSplit, split_graph
 from paceline.plan.chance import Z_95
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
 from paceline.plan.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table
+from paceline.planfile import Interval
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.predict.memory import peak_memory_bytes
 from paceline.trace import lower
@@ -104,6 +106,24 @@ class Forecast(_DeviceFigures):
     def memory_log_sigma(self) -> FloatArray:
         """Standard deviation of log peak memory, (C, D, P)."""
         return np.log(self.memory_high_bytes / self.memory_mid_bytes) / Z_95
+
+
+def step_interval_of(
+    forecast: Forecast, cell: tuple[int, int, int], step_s: float, log_sigma: float
+) -> Interval:
+    """80 % interval of a candidate's step, with all that is added to one device's.
+
+    On one device without accumulation it is the prediction's own interval, to the bit.
+
+    Args:
+        forecast: Of one device each.
+        cell: Configuration, device and batch.
+        step_s: Median of the candidate's step.
+        log_sigma: Standard deviation of its logarithm.
+    """
+    if step_s != float(forecast.step_s[cell]):
+        return interval_of(step_s, log_sigma)
+    return Interval(low=float(forecast.low_s[cell]), mid=step_s, high=float(forecast.high_s[cell]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

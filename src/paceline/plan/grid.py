@@ -18,12 +18,13 @@ from paceline.catalog import OfferLinks, machine_links, offer_links
 from paceline.catalog.entities import Catalog, Device, Machine
 from paceline.parallel import LinkTable, Sharding
 from paceline.parallel.sharded_memory import saved_process_bytes
+from paceline.parallel.spread import interval_of, is_too_wide, too_wide_words
 from paceline.plan.amounts import is_generation, resolve_job
 from paceline.plan.candidates import SHARDINGS, CandidateTable
-from paceline.plan.chance import Z_80, chance_below, normal_quantile
+from paceline.plan.chance import chance_below, normal_quantile
 from paceline.plan.configurations import DeviceSupport, choose_configurations, why_unusable
 from paceline.plan.evaluation import Amount, Evaluation, evaluate
-from paceline.plan.forecasts import Forecast, forecast
+from paceline.plan.forecasts import Forecast, forecast, step_interval_of
 from paceline.plan.goal import Goal, Work
 from paceline.plan.place_table import PlaceTable
 from paceline.plan.support import newest_support, why_unmodelled
@@ -36,9 +37,6 @@ from paceline.units import format_bytes
 
 #: Devices that one machine can hold; beyond it a network is needed, which an offer names.
 MAX_DEVICES_PER_MACHINE = 16
-
-#: An 80 % interval wider than this factor to either side is no answer.
-_WIDEST_FACTOR = 2.0
 
 Status = Literal["fits", "out of memory", "abstained"]
 
@@ -378,9 +376,9 @@ def _with_figures(
 ) -> GridCell:
     """A cell that fits, with its figures."""
     figures = grid.evaluation
-    step = _step_interval(grid, index, row)
+    log_sigma = float(figures.log_sigma[row])
+    step = step_interval_of(grid.predictions, index, float(figures.step_s[row]), log_sigma)
     samples_per_step = float(figures.samples_per_s[row]) * step.mid
-    spread = math.exp(Z_80 * float(figures.log_sigma[row]))
     is_inference = workload.task == "infer"
     return replace(
         cell,
@@ -390,22 +388,10 @@ def _with_figures(
             mid=float(figures.samples_per_s[row]),
             high=samples_per_step / step.low,
         ),
-        latency_s=_around(figures.latency_s[row], spread) if is_inference else None,
-        ttft_s=_around(figures.ttft_s[row], spread) if is_inference else None,
+        latency_s=_around(figures.latency_s[row], log_sigma) if is_inference else None,
+        ttft_s=_around(figures.ttft_s[row], log_sigma) if is_inference else None,
         efficiency_frac=float(figures.efficiency_frac[row]),
         energy_j_per_sample=_known(figures.energy_j_per_sample[row]),
-    )
-
-
-def _step_interval(grid: _Grid, index: tuple[int, int, int], row: int) -> Interval:
-    """The forecast's own interval; communication is as uncertain as the rest."""
-    mid = float(grid.predictions.step_s[index])
-    low, high = float(grid.predictions.low_s[index]), float(grid.predictions.high_s[index])
-    exposed = float(grid.evaluation.exposed_s[row])
-    return Interval(
-        low=low + exposed * (low / mid),
-        mid=float(grid.evaluation.step_s[row]),
-        high=high + exposed * (high / mid),
     )
 
 
@@ -435,10 +421,8 @@ def _why_no_figure(
         )
     if place.count > 1 and not np.isfinite(grid.evaluation.step_s[row]):
         return f"no known link between {place.count} devices"
-    factor = math.exp(Z_80 * float(grid.evaluation.log_sigma[row]))
-    if factor > _WIDEST_FACTOR:
-        return f"known only within ×/÷ {factor:.1f}: no measured device is like it"
-    return ""
+    log_sigma = float(grid.evaluation.log_sigma[row])
+    return too_wide_words(log_sigma) if is_too_wide(log_sigma) else ""
 
 
 def _status(reason: str, *, fits: bool) -> Status:
@@ -447,11 +431,8 @@ def _status(reason: str, *, fits: bool) -> Status:
     return "abstained" if reason else "fits"
 
 
-def _around(mid: float, spread: float) -> Interval | None:
-    value = float(mid)
-    if not math.isfinite(value):
-        return None
-    return Interval(low=value / spread, mid=value, high=value * spread)
+def _around(mid: float, log_sigma: float) -> Interval | None:
+    return interval_of(float(mid), log_sigma) if math.isfinite(mid) else None
 
 
 def _known(value: float) -> float | None:

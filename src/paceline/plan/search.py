@@ -12,13 +12,14 @@ import numpy as np
 from paceline.catalog.entities import Catalog, Device
 from paceline.parallel import LinkTable
 from paceline.parallel.search import FoundStrategy
+from paceline.parallel.spread import is_too_wide
 from paceline.plan.amounts import Job
 from paceline.plan.candidates import (
     BatchRule,
     CandidateTable,
     enumerate_candidates,
 )
-from paceline.plan.chance import Z_80, normal_quantile
+from paceline.plan.chance import normal_quantile
 from paceline.plan.evaluation import (
     Constraint,
     Evaluation,
@@ -50,9 +51,6 @@ from paceline.plan.together import search_together, with_joined
 from paceline.plan.whole_strategies import Ground, joined, search_whole
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
-
-#: An 80 % interval wider than half to double is an abstention.
-_WIDEST_LOG_SIGMA = math.log(2.0) / Z_80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -135,7 +133,7 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     candidates, whole = _candidates(ground, found)
     evaluation = _evaluation(question, found, places, forecast, candidates, whole)
     stated = constraints(evaluation, question.goal, question.job.amount)
-    is_certain = np.isfinite(evaluation.step_s) & (evaluation.log_sigma <= _WIDEST_LOG_SIGMA)
+    is_certain = np.isfinite(evaluation.step_s) & ~is_too_wide(evaluation.log_sigma)
     is_ranked = places.is_ranked[candidates.place] & is_certain
     is_ranked &= np.isfinite(evaluation.pareto_cost)
     return Search(

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from paceline.parallel import ScalingCurve
-from paceline.report.figures import ABSENT
+from paceline.parallel import ScalingCurve, ScalingPoint
+from paceline.planfile import Interval
+from paceline.report.figures import ABSENT, duration_range, number_range, usd_range
 from paceline.report.tables import Column, Table, markdown_table, text_table
 from paceline.report.texts import labelled
-from paceline.units import (
-    format_bytes,
-    format_duration,
-    format_percent,
-    format_significant,
-    format_usd,
-)
+from paceline.units import format_bytes, format_duration, format_percent, format_significant
 
 
 def scaling_text(
@@ -57,10 +52,10 @@ def scaling_table(curve: ScalingCurve, unit: str) -> Table:
                 str(point.count),
                 point.strategy,
                 str(point.global_batch),
-                format_significant(point.items_per_s),
+                _rate(point),
                 format_percent(point.efficiency_frac),
-                ABSENT if point.time_s is None else format_duration(point.time_s),
-                ABSENT if point.cost_usd is None else format_usd(point.cost_usd),
+                _or_absent(duration_range, point.time_interval_s),
+                _or_absent(usd_range, point.cost_interval_usd),
                 format_bytes(point.memory_bytes),
                 format_duration(point.exposed_communication_s),
                 str(point.limit),
@@ -68,6 +63,17 @@ def scaling_table(curve: ScalingCurve, unit: str) -> Table:
             for point in curve.points
         ),
     )
+
+
+def _rate(point: ScalingPoint) -> str:
+    """Throughput; its interval is that of the time, and stands there where a time is known."""
+    if point.time_s is None:
+        return number_range(point.items_per_s_interval)
+    return format_significant(point.items_per_s)
+
+
+def _or_absent(words: Callable[[Interval], str], figure: Interval | None) -> str:
+    return ABSENT if figure is None else words(figure)
 
 
 def _rejected(curve: ScalingCurve, width: int) -> list[str]:

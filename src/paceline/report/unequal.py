@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.parallel.unequal import UnequalStep
+from paceline.report.figures import duration_range, number_range
 from paceline.report.tables import Column, Table, markdown_table, text_table
 from paceline.report.texts import labelled
 from paceline.units import format_bytes, format_duration, format_percent, format_significant
@@ -54,11 +55,12 @@ def unequal_table(step: UnequalStep, unit: str) -> Table:
 
 
 def _worth(step: UnequalStep, unit: str) -> tuple[str, ...]:
-    rate = f"{format_significant(step.items_per_s)} {unit}/s"
+    rate = f"{number_range(step.items_per_s_interval)} {unit}/s"
     exposed = format_percent(step.exposed_communication_s / step.step_s)
+    duration = duration_range(step.step_interval_s)
     notes = [
-        f"{rate} at a batch of {step.global_batch:,}, {format_duration(step.step_s)} a step, "
-        f"{exposed} of it communication and waiting"
+        f"{rate} at a batch of {step.global_batch:,}, {duration} a step, {exposed} of it "
+        "communication and waiting"
     ]
     for others, words in (
         (step.equal_items_per_s, "equal shares"),

@@ -83,6 +83,7 @@ def test_what_communication_takes_is_not_laid_to_small_batches(
     first = CountedStep(
         count=1, num_nodes=1, strategy="dp1", microbatch=8, global_batch=8, step_s=1.0,
         items_per_s=8.0, memory_bytes=1e9, communication_s=0.0, exposed_communication_s=0.0,
+        log_sigma=0.1,
     )  # fmt: skip
     step_s = 1.0 / efficiency
     many = replace(

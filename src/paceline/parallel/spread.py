@@ -1,0 +1,71 @@
+"""How sure the step of many devices is: one rule for a plan, a grid and a scaling curve."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.planfile import Interval
+from paceline.predict.intervals import Z_80
+from paceline.trace.graph import FloatArray
+
+#: An 80 % interval wider than half to double is no answer.
+WIDEST_LOG_SIGMA = math.log(2.0) / Z_80
+
+#: Of exposed communication: 22 % mean error between nodes (benchmarks/accuracy_parallel.md).
+_COMMUNICATION_LOG_SIGMA = 0.25
+#: Of what a host delivers: a core was 21 % slower than assumed, and calibrated on one row the
+#: others were 7 % off at the median (benchmarks/input_pipeline.md).
+_INPUT_LOG_SIGMA = 0.2
+
+
+def step_log_sigma(
+    device_log_sigma: npt.ArrayLike,
+    *,
+    alone_s: npt.ArrayLike,
+    exposed_s: npt.ArrayLike,
+    starved_s: npt.ArrayLike = 0.0,
+) -> FloatArray:
+    """Standard deviation of log step time, of the shape of the arguments.
+
+    The parts of a step are taken to err together, and waiting is as sure as the input.
+    Communication and input have spreads of their own where theirs is the larger.
+
+    Args:
+        device_log_sigma: Of what a device computes.
+        alone_s: Of the step, what devices compute.
+        exposed_s: What communication and waiting for each other add to it.
+        starved_s: What waiting for input adds to both.
+
+    >>> float(step_log_sigma(0.1, alone_s=1.0, exposed_s=0.0))
+    0.1
+    >>> float(step_log_sigma(0.1, alone_s=1.0, exposed_s=1.0))
+    0.175
+    """
+    device, alone, exposed = (np.asarray(x) for x in (device_log_sigma, alone_s, exposed_s))
+    together = np.maximum(device, _COMMUNICATION_LOG_SIGMA)
+    step = (alone * device + exposed * together) / (alone + exposed)
+    return np.where(np.asarray(starved_s) > 0, np.maximum(_INPUT_LOG_SIGMA, step), step)
+
+
+def interval_of(median: float, log_sigma: float) -> Interval:
+    """The 80 % interval of a log-normal quantity.
+
+    >>> interval_of(2.0, 0.0)
+    Interval(low=2.0, mid=2.0, high=2.0)
+    """
+    factor = math.exp(Z_80 * log_sigma)
+    return Interval(low=median / factor, mid=median, high=median * factor)
+
+
+def is_too_wide(log_sigma: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Whether a quantity has no figure: its interval is wider than half to double."""
+    return np.asarray(log_sigma) > WIDEST_LOG_SIGMA
+
+
+def too_wide_words(log_sigma: float) -> str:
+    """Why a quantity whose interval `is_too_wide` has no figure."""
+    factor = math.exp(Z_80 * log_sigma)
+    return f"known only within ×/÷ {factor:.1f}: no measured device is like it"
