@@ -103,6 +103,7 @@ class LatentUNet(nn.Module):
         self.norm, self.outward = nn.GroupNorm(32, base), nn.Conv2d(base, 4, 3, padding=1)
 
     def inputs(self, batch):
+        """Latent pictures, waves of their times, the text, and what else conditions them."""
         side, context, added, guided = self.sizes
         items, base = guided * batch, self.inward.out_channels
         given = (torch.empty(items, 4, side, side), torch.empty(items, base))
@@ -110,6 +111,7 @@ class LatentUNet(nn.Module):
         return (*given, text, torch.empty(items, added)) if added else (*given, text)
 
     def loss(self, output, _inputs):
+        """Squared error of the noise."""
         return F.mse_loss(output, torch.empty_like(output))
 
     def forward(self, latents, waves, context, more=None):
@@ -213,6 +215,7 @@ class Sana(nn.Module):
         self.last, self.side = nn.Parameter(torch.empty(2, width)), side
 
     def inputs(self, batch):
+        """Latent pictures with and without their prompt, waves of their times, the text."""
         latents = torch.empty(2 * batch, 32, self.side, self.side)
         return latents, torch.empty(2 * batch, 256), torch.empty(2 * batch, 300, 2304)
 

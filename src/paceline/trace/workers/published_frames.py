@@ -54,12 +54,14 @@ class Tacotron2(nn.Module):
         return nn.Sequential(nn.Conv1d(inputs, outputs, 5, padding=2), nn.BatchNorm1d(outputs))
 
     def inputs(self, batch):
+        """Characters, and the mel frames that follow from them."""
         return (
             torch.empty(batch, self.characters, dtype=torch.int64),
             torch.empty(batch, self.frames, 80),
         )
 
     def loss(self, output, inputs):
+        """Squared errors of the frames before and after refinement, and where speech ends."""
         mels, refined, gates = output
         target = inputs[1].transpose(1, 2)
         return (
@@ -127,9 +129,11 @@ class DeepSpeech2(nn.Module):
         self.hidden = hidden
 
     def inputs(self, batch):
+        """Spectrograms, (batch, 1, frequency, frame)."""
         return torch.empty(batch, 1, 161, self.frames)
 
     def loss(self, output, _inputs):
+        """The softmax of CTC; its walk over alignments is not counted."""
         return F.log_softmax(output.float(), -1).mean()
 
     def forward(self, spectrograms):

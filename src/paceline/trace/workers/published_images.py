@@ -62,9 +62,11 @@ class EfficientDet(nn.Module):
         )  # fmt: skip
 
     def inputs(self, batch):
+        """Images."""
         return torch.empty(batch, 3, 512, 512)
 
     def loss(self, output, _inputs):
+        """A square of every score and box: matching boxes to truth is not counted."""
         return sum(part.float().pow(2).mean() for part in output)
 
     def forward(self, images):
@@ -141,9 +143,11 @@ class RetinaNetMlperf(nn.Module):
         self.trunk, self.heads = trunk, heads
 
     def inputs(self, batch):
+        """Images."""
         return torch.empty(batch, 3, 800, 800)
 
     def loss(self, output, _inputs):
+        """Of scores and boxes; matching boxes to truth is not counted."""
         scores, boxes = (output[name].float() for name in ("cls_logits", "bbox_regression"))
         classes = F.binary_cross_entropy_with_logits(scores, torch.zeros_like(scores))
         return classes + F.l1_loss(boxes, torch.zeros_like(boxes))
@@ -172,9 +176,11 @@ class UNetIndustrial(nn.Module):
         )  # fmt: skip
 
     def inputs(self, batch):
+        """Grey images."""
         return torch.empty(batch, 1, 512, 512)
 
     def loss(self, output, _inputs):
+        """A square of every pixel."""
         return output.float().pow(2).mean()
 
     def forward(self, images):
@@ -253,6 +259,7 @@ class DiffusionTransformer(nn.Module):
         self.tokens, self.words, self.width = tokens, text, width
 
     def inputs(self, batch):
+        """Patches and text of items with and without their prompt."""
         return (
             torch.empty(2 * batch, self.tokens, 64),
             torch.empty(2 * batch, self.words, self.width),

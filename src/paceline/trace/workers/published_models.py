@@ -178,9 +178,11 @@ class WaveGlow(nn.Module):
         self.flows = nn.ModuleList([_WaveNet(channels) for _ in range(12)])
 
     def inputs(self, batch):
+        """Audio in groups of eight samples, and the mel frames that condition it."""
         return torch.empty(batch, 8, 1000), torch.empty(batch, 640, 1000)
 
     def loss(self, output, _inputs):
+        """Of a unit normal; logarithms of the determinants are not counted."""
         return output.pow(2).sum()
 
     def forward(self, audio, mel):
@@ -205,10 +207,12 @@ class NeuralFiltering(nn.Module):
         self.score = nn.Linear(128, 1)
 
     def inputs(self, batch):
+        """Users and movies."""
         one = torch.empty((batch,), dtype=torch.int64)
         return one, torch.empty_like(one)
 
     def loss(self, output, _inputs):
+        """Whether the user likes the movie."""
         return F.binary_cross_entropy_with_logits(output, torch.empty_like(output))
 
     def forward(self, users, movies):
@@ -282,9 +286,11 @@ class UNetMedical(nn.Module):
         )
 
     def inputs(self, batch):
+        """Grey images."""
         return torch.empty(batch, 1, 572, 572)
 
     def loss(self, output, _inputs):
+        """Cross-entropy of every pixel."""
         batch, _, height, width = output.shape
         target = output.new_empty((batch, height, width), dtype=torch.int64)
         return F.cross_entropy(output, target)
@@ -330,9 +336,11 @@ class MaskRcnn(nn.Module):
         self.regions, self.masks = regions, masks
 
     def inputs(self, batch):
+        """Images."""
         return torch.empty(batch, 3, 800, 1344)
 
     def loss(self, output, _inputs):
+        """A square of every score, box and mask: matching boxes to truth is not counted."""
         return sum(part.float().pow(2).mean() for part in output)
 
     def forward(self, images):

@@ -48,6 +48,7 @@ class Gnmt(nn.Module):
         self.vocabulary = nn.Linear(hidden, vocabulary)
 
     def inputs(self, batch, seq):
+        """Sentences and their translations."""
         return torch.empty((batch, seq), dtype=torch.int64), torch.empty(
             (batch, seq), dtype=torch.int64
         )
@@ -79,6 +80,7 @@ class GnmtStep(Gnmt):
         self.beam = beam
 
     def inputs(self, batch, seq):
+        """The last token of every beam, and the encoded sentences."""
         tokens = torch.empty((batch * self.beam, 1), dtype=torch.int64)
         return tokens, torch.empty(batch * self.beam, seq, 1024)
 

@@ -52,6 +52,7 @@ class HifiGan(nn.Module):
         self.last = nn.Conv1d(channels, 1, 7, padding=3)
 
     def inputs(self, batch):
+        """Mel frames."""
         return torch.empty(batch, 80, self.frames)
 
     def forward(self, mels):
@@ -174,6 +175,7 @@ class Spoken(nn.Module):
         self.text, self.vocoder = text, vocoder
 
     def inputs(self, batch):
+        """Text, as its own model takes it."""
         return self.text.inputs(batch)
 
     def forward(self, text):
@@ -251,9 +253,11 @@ class SpeechRecogniser(nn.Module):
         self.head, self.frames = nn.Conv1d(tail[1], 29, 1), frames
 
     def inputs(self, batch):
+        """Mel frames."""
         return torch.empty(batch, 64, self.frames)
 
     def loss(self, output, _inputs):
+        """The softmax of CTC; its walk over alignments is not counted."""
         return F.log_softmax(output.float(), 1).mean()
 
     def forward(self, mels):

@@ -36,12 +36,15 @@ class Recommender(nn.Module):
         self.register_buffer("columns", torch.empty(len(places), dtype=torch.int64))
 
     def optimizer(self, parameters):
+        """Of the published runs."""
         return torch.optim.SGD(parameters, lr=1.0)
 
     def inputs(self, batch):
+        """Numbers and ids of categories."""
         return torch.empty(batch, 13), torch.empty((batch, self.features), dtype=torch.int64)
 
     def loss(self, output, _inputs):
+        """Whether it was clicked."""
         return F.binary_cross_entropy_with_logits(output.float(), torch.empty_like(output).float())
 
     def forward(self, numbers, ids):
@@ -88,6 +91,7 @@ class CrossRecommender(nn.Module):
         )
 
     def loss(self, output, _inputs):
+        """Whether it was clicked."""
         return F.binary_cross_entropy_with_logits(output.float(), torch.empty_like(output).float())
 
     def forward(self, numbers, values, begins):
@@ -167,11 +171,13 @@ class FusionTransformer(nn.Module):
         self.register_buffer("mask", torch.empty(past + ahead, past + ahead))
 
     def inputs(self, batch):
+        """Ids, what is known of every hour, and the series."""
         known, _, past, ahead, _ = self.sizes
         ids = torch.empty((batch, 1), dtype=torch.int64)
         return ids, torch.empty(batch, past + ahead, known), torch.empty(batch, past + ahead, 1)
 
     def loss(self, output, _inputs):
+        """As many numbers as the quantile loss."""
         return output.float().abs().sum(-1).mean()
 
     def forward(self, ids, known, target):

@@ -37,6 +37,7 @@ class VolumeUNet(nn.Module):
         self.outward = nn.Conv3d(widths[0], classes, kernel, padding=kernel // 2)
 
     def inputs(self, batch):
+        """Volumes."""
         return torch.empty(batch, *self._item)
 
     def loss(self, output, _inputs):
@@ -97,6 +98,7 @@ class VNet(nn.Module):
         return nn.Sequential(grown, nn.BatchNorm3d(outputs), nn.ReLU())
 
     def inputs(self, batch):
+        """Volumes."""
         return torch.empty(batch, 1, 32, 32, 32)
 
     def loss(self, output, _inputs):
