@@ -6,7 +6,7 @@ what a needed op reads. Activations that were kept only for removed ops die in t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -15,6 +15,9 @@ import numpy as np
 from paceline.errors import InvalidInputError
 from paceline.trace.graph import IntArray, OpKind, Owner, Phase
 from paceline.trace.program import OUTLIVES, BoolArray, Program
+
+#: Backward ops that compute those gradients that are asked for.
+_MASKED = (OpKind.NORM_BACKWARD, OpKind.RECURRENT_BACKWARD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,8 +76,9 @@ def without_gradients(program: Program, parameters: BoolArray) -> Program:
         is_gone = parameters[one.parameter]
         gone[one.gradient[is_gone]] = True
         gone[one.state[is_gone].ravel()] = True
+    was_needed = _needed(program, np.zeros_like(gone))
     program = _without_updates(program, gone, parameters)
-    return _without_dead_ops(program, trained, gone)
+    return _without_dead_ops(program, gone, was_needed)
 
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
@@ -149,19 +153,61 @@ def _update_dims(program: Program) -> np.ndarray:
     return dims
 
 
-def _without_dead_ops(program: Program, trained: BoolArray, gone: BoolArray) -> Program:
-    """Remove backward ops that nothing needs; storages die with the last use that is left."""
+def _without_dead_ops(program: Program, gone: BoolArray, was_needed: BoolArray) -> Program:
+    """Remove ops that nothing needs any more; storages die with the last use that is left."""
     last = program.last_use()
     is_released = (program.stores.death == last) & (program.stores.owner == Owner.ACTIVATION)
     was_held = _is_held(program, last)
-    dead = np.flatnonzero(~_needed(program, gone))
-    program = program.without_ops(dead)
+    needed = _needed(program, gone)
+    program = _asked_for(program, needed, gone)
+    dead = was_needed & ~needed | _only_kept(program, was_needed & ~needed)
+    program = program.without_ops(np.flatnonzero(dead))
     used = program.last_use()
-    is_released |= was_held & ~_is_held(program, used)
-    death = np.where(is_released & (used >= 0), used, program.stores.death)
-    is_unused = (used < 0) & (program.stores.owner == Owner.ACTIVATION) & is_released
+    is_let_go = was_held & ~_is_held(program, used)
+    end = np.where(is_let_go, end_of_calls(program, used), used)
+    death = np.where((is_released | is_let_go) & (used >= 0), end, program.stores.death)
+    is_unused = (used < 0) & (program.stores.owner == Owner.ACTIVATION) & (is_released | is_let_go)
     elements = np.where(is_unused[:, None], 0.0, program.stores.elements)
     return replace(program, stores=replace(program.stores, death=death, elements=elements))
+
+
+def end_of_calls(program: Program, used: IntArray) -> IntArray:
+    """The last op until which a caller holds each storage, ``used`` where none does.
+
+    What is passed into a module is an argument of the call until it returns: of the outermost call
+    around the last use that the storage was made outside of.
+
+    Args:
+        program: Ordered.
+        used: Last op that touches each storage; -1 where none does.
+    """
+    num_forward = int(np.searchsorted(program.ops.position, program.first_backward()))
+    birth = program.stores.birth
+    inside = np.flatnonzero((birth >= 0) & (used >= 0) & (used < num_forward))
+    end, left = used.copy(), inside
+    for run in _calls(program, num_forward):
+        of_use, of_birth = run[used[left]], run[birth[left]]
+        is_passed = (of_use >= 0) & (of_use != of_birth)
+        last = np.full(run.max(initial=-1) + 1, -1)
+        last[run[run >= 0]] = np.flatnonzero(run >= 0)
+        end[left[is_passed]] = last[of_use[is_passed]]
+        left = left[~is_passed]
+    return end
+
+
+def _calls(program: Program, num_forward: int) -> Iterator[IntArray]:
+    """Per depth of modules, outermost first, which call each forward op is in; -1 for none."""
+    paths = [path.split(".") if path else [] for path in program.modules]
+    module = program.ops.module[:num_forward]
+    is_new = np.ones(num_forward, dtype=bool)
+    is_new[1:] = False
+    for depth in range(1, max(map(len, paths), default=0) + 1):
+        number: dict[str, int] = {}
+        known = [number.setdefault(".".join(path[:depth]), len(number)) if len(path) >= depth
+                 else -1 for path in paths]  # fmt: skip
+        at_depth = np.array(known, dtype=np.int64)[module]
+        is_new[1:] |= at_depth[1:] != at_depth[:-1]
+        yield np.where(at_depth >= 0, np.cumsum(is_new) - 1, -1)
 
 
 def _is_held(program: Program, last: IntArray) -> BoolArray:
@@ -170,6 +216,31 @@ def _is_held(program: Program, last: IntArray) -> BoolArray:
     stores = program.stores
     is_passing = (stores.owner == Owner.ACTIVATION) & (stores.death != OUTLIVES)
     return np.asarray(is_late & (last >= 0) & is_passing)
+
+
+def _asked_for(program: Program, needed: BoolArray, gone: BoolArray) -> Program:
+    """Backward ops with a mask of outputs compute those that are needed, and no others."""
+    is_masked = needed & np.isin(program.ops.kind, _MASKED)
+    op, storage = program.writes.op, program.writes.storage
+    is_read = np.zeros(len(program.stores), dtype=bool)
+    is_read[program.reads.storage[needed[program.reads.op]]] = True
+    is_wanted = is_read | ((program.stores.owner != Owner.ACTIVATION) & ~gone)
+    return replace(program, writes=program.writes.kept(~is_masked[op] | is_wanted[storage]))
+
+
+def _only_kept(program: Program, dead: BoolArray) -> BoolArray:
+    """Forward ops that only wrote what some ``dead`` op of the backward pass read: copies."""
+    num_ops, num_stores = len(program.ops), len(program.stores)
+    is_read, was_kept = np.zeros(num_stores, dtype=bool), np.zeros(num_stores, dtype=bool)
+    is_read[program.reads.storage[~dead[program.reads.op]]] = True
+    was_kept[program.reads.storage[dead[program.reads.op]]] = True
+    is_spare = was_kept & ~is_read & (program.stores.owner == Owner.ACTIVATION)
+    is_spare &= program.stores.death != OUTLIVES
+    writes = program.writes
+    num_writes = np.bincount(writes.op, minlength=num_ops)
+    num_spare = np.bincount(writes.op[is_spare[writes.storage]], minlength=num_ops)
+    is_copy = (program.ops.kind == OpKind.COPY) & (program.ops.phase == Phase.FORWARD)
+    return np.asarray(is_copy & (num_writes > 0) & (num_spare == num_writes))
 
 
 def _needed(program: Program, gone: BoolArray) -> BoolArray:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from traced import trace_here, worker
 
 from paceline.errors import InvalidInputError
 from paceline.trace import (
@@ -14,6 +15,8 @@ from paceline.trace import (
     lower,
     monomials,
 )
+from paceline.trace.freezing import matches
+from paceline.trace.load import workload_from_report
 
 
 def graph_of(name, which=0, task="train"):
@@ -56,6 +59,56 @@ def test_freezing_is_what_tracing_a_frozen_model_gives():
     ours, theirs = at_point(rewritten), at_point(traced)
     assert ours[0] == theirs[0]
     assert ours[1].sum() == pytest.approx(theirs[1].sum(), rel=0.01)
+
+
+def traced_with_frozen(entry, patterns):
+    """The graph of a model whose modules a user froze by ``requires_grad_(False)``."""
+    subject = worker("torch_subjects").build_subject({"entry": entry})
+    for path, module in subject.model.named_modules():
+        if matches(path, patterns):
+            module.requires_grad_(False)
+    report = worker("torch_worker").report(subject, "train")
+    return workload_from_report(report, entry=entry, task="train", optimizer="adamw")
+
+
+def totals(one, batch=16, seq=64):
+    """What a lowered pass computes, moves, launches, holds at most, and keeps between steps."""
+    costs, at = one.costs, monomials(batch, seq)
+    return {
+        "flop": float(costs.count @ (costs.flop @ at[0])),
+        "moved": float(costs.moved_bytes(at)[0] @ costs.count),
+        "kernels": float(costs.count @ costs.num_kernels),
+        "peak": float((one.memory.by_owner.sum(axis=1) @ at[0]).max()),
+        "trainable": one.num_trainable_parameters,
+        "gradients": one.gradient_bytes,
+        "state": one.optimizer_state_bytes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("entry", "patterns"),
+    [
+        # A head on a frozen base, whose feature maps live while callers hold them; a copy that an
+        # activation in place makes for the backward pass alone.
+        ("torchvision:resnet18", ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")),
+        ("torchvision:mobilenet_v3_small", ("features",)),
+        ("timm:convnext_atto", ("stem", "stages")),
+        ("hf:bert-tiny", ("embeddings", "encoder.layer.0")),
+        # Layers before trained ones: a norm and a recurrence whose input needs no gradient.
+        ("timm:convnext_atto", ("stem",)),
+        ("lstm", ("embedding",)),
+        # Layers after trained ones: gradients pass, their own are not made.
+        ("torchvision:resnet18", ("layer3",)),
+        ("hf:bert-tiny", ("encoder.layer.1",)),
+        ("lstm", ("recurrent",)),
+    ],
+)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_frozen_part_costs_what_tracing_it_frozen_gives(entry, patterns, precision):
+    whole, given = trace_here(entry), traced_with_frozen(entry, patterns)
+    ours = lower(whole.passes[0].graph, Configuration(precision=precision, frozen=patterns))
+    theirs = lower(given.passes[0].graph, Configuration(precision=precision))
+    assert totals(ours) == pytest.approx(totals(theirs), rel=1e-3)
 
 
 def test_a_pattern_that_matches_nothing_is_named():
