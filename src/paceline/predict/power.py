@@ -24,7 +24,7 @@ class ClockConstants:
     """The clock under the power limit, one law for all devices.
 
     Attributes:
-        j_per_flop: Energy of one FP32 operation at the listed clock.
+        j_per_flop: Energy of one operation at the listed clock.
         idle_frac: Share of the board power that does not compute.
         exponent: Clock that remains of a shortfall of power: energy per operation grows with the
             square of the voltage, which falls with the clock, so about one half.
@@ -36,24 +36,25 @@ class ClockConstants:
 
 
 def clock_frac(
-    tdp_w: npt.ArrayLike, peak_fp32_flop_per_s: npt.ArrayLike, constants: ClockConstants
+    tdp_w: npt.ArrayLike, flop_per_s: npt.ArrayLike, constants: ClockConstants
 ) -> FloatArray:
-    """Share of the listed clock that a board holds under dense FP32 arithmetic.
+    """Share of its clock that a board holds where its arithmetic asks for more than its power.
 
-    Boards of 70 W list as much arithmetic as boards of four times the power and cannot hold it: a
-    T4 sustains about half of its peak, an L4 a third.
+    Boards of 70 W list as much FP32 arithmetic as boards of four times the power and cannot hold
+    it: a T4 sustains about half of its peak, an L4 a third.
 
     Args:
         tdp_w: Board power; an unknown one limits nothing.
-        peak_fp32_flop_per_s: Listed vector peak.
-        constants: The law.
+        flop_per_s: Rate of operations at that clock.
+        constants: The law, with the energy of such an operation.
 
     Returns:
-        Fractions above 0 and at most 1.
+        Fractions above 0 and at most 1, broadcast over the arguments.
     """
-    power = np.asarray(tdp_w, dtype=np.float64) * (1.0 - constants.idle_frac)
-    wanted = np.asarray(peak_fp32_flop_per_s, dtype=np.float64) * constants.j_per_flop
-    frac = np.minimum((power / wanted) ** constants.exponent, 1.0)
+    power_w = np.asarray(tdp_w, dtype=np.float64) * (1.0 - constants.idle_frac)
+    wanted_w = np.asarray(flop_per_s, dtype=np.float64) * constants.j_per_flop
+    with np.errstate(divide="ignore"):
+        frac = np.minimum((power_w / wanted_w) ** constants.exponent, 1.0)
     return np.where(np.isnan(frac), 1.0, frac)
 
 

@@ -7,11 +7,10 @@ when it trains; boards with more arithmetic per watt lose more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.predict.calibration import Calibration
@@ -20,6 +19,7 @@ from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.groups import Group, groups_of_rows
 from paceline.predict.kernels import RowShapes, RowTimes, has_one_query, row_times
+from paceline.predict.power import ClockConstants, clock_frac
 from paceline.shipped import shipped_rows
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import OpKind, Phase
@@ -32,46 +32,11 @@ _MATRIX_GROUPS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerBudget:
-    """Where the power of a board goes under matrix products in 16 bits.
-
-    Attributes:
-        j_per_flop: Energy of one operation at the listed clock.
-        idle_frac: Share of the board power that does not compute.
-        exponent: Clock that remains of a shortfall of power, as in `power.ClockConstants`.
-    """
-
-    j_per_flop: float
-    idle_frac: float
-    exponent: float
-
-
 @cache
-def power_budget() -> PowerBudget:
-    """The law's constants, from ``data/sustained_clock.csv`` (source in each row)."""
+def power_budget() -> ClockConstants:
+    """Of matrix products in 16 bits, from ``data/sustained_clock.csv`` (source in each row)."""
     rows = shipped_rows("predict", "sustained_clock.csv")
-    return PowerBudget(**{row["name"]: float(row["value"]) for row in rows})
-
-
-def sustained_frac(
-    tdp_w: npt.ArrayLike, burst_flop_per_s: npt.ArrayLike, budget: PowerBudget
-) -> Array:
-    """Share of the burst clock that is left when the work goes on.
-
-    Args:
-        tdp_w: Board power; an unknown one limits nothing.
-        burst_flop_per_s: Rate of 16-bit operations that the op reaches in a short loop.
-        budget: The law.
-
-    Returns:
-        Fractions above 0 and at most 1, broadcast over the arguments.
-    """
-    power_w = np.asarray(tdp_w, dtype=np.float64) * (1.0 - budget.idle_frac)
-    wanted_w = np.asarray(burst_flop_per_s, dtype=np.float64) * budget.j_per_flop
-    with np.errstate(divide="ignore"):
-        frac = np.minimum((power_w / wanted_w) ** budget.exponent, 1.0)
-    return np.where(np.isnan(frac), 1.0, frac)
+    return ClockConstants(**{row["name"]: float(row["value"]) for row in rows})
 
 
 def steady_row_times(
@@ -121,9 +86,8 @@ def sustained_row_s(
         devices: Where it runs.
     """
     flop = shapes.launches * power_flop(lowered, shapes)
-    frac = sustained_frac(
-        devices.tdp_w[:, None, None], flop / np.maximum(device_s, 1e-12), power_budget()
-    )
+    burst_flop_per_s = flop / np.maximum(device_s, 1e-12)
+    frac = clock_frac(devices.tdp_w[:, None, None], burst_flop_per_s, power_budget())
     return (device_s / frac).astype(device_s.dtype)
 
 

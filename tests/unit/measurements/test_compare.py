@@ -89,6 +89,18 @@ def test_only_regressions_fail_and_the_worst_is_named():
     with pytest.raises(RegressionError, match=r"resnet18/b8: 1\.5") as raised:
         require_no_regression(bad)
     assert raised.value.exit_code == 5
+    worse = compare([record(noisy(1.0, 1), cell="a")], [record(noisy(2.0, 2), cell="a")])
+    with pytest.raises(RegressionError, match=r"2 cells regressed, worst a: 2\.0"):
+        require_no_regression([*bad, *worse])
+    broken = compare([record([1.0], cell="b")], [record([], cell="b")])
+    with pytest.raises(RegressionError, match="3 cells regressed, worst b: it fails now"):
+        require_no_regression([*bad, *worse, *broken])
+
+
+def test_a_spread_is_that_of_the_quartiles_in_units_of_the_median():
+    times = [1.0, 2.0, 4.0, 5.0, 9.0]
+    assert relative_spread(times) == pytest.approx((5.0 - 2.0) / 4.0)
+    assert relative_spread([10 * time for time in times]) == pytest.approx(relative_spread(times))
 
 
 def test_exchanging_the_sides_mirrors_the_verdict():

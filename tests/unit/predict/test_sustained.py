@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from paceline.catalog import find_device, load_catalog
 from paceline.predict import DeviceTable, Points, builtin_calibration
 from paceline.predict.kernels import evaluate_shapes, row_times
+from paceline.predict.power import clock_frac
 from paceline.predict.sustained import (
     power_budget,
     power_flop,
     power_s,
-    sustained_frac,
     sustained_row_s,
 )
 from paceline.trace import Configuration, load_workload, lower
@@ -30,23 +30,10 @@ rates = st.floats(1e12, 5e15)
 @given(watts, rates, st.floats(1, 10))
 def test_more_power_and_less_work_never_lower_the_clock(tdp_w, rate, factor) -> None:
     budget = power_budget()
-    frac = float(sustained_frac(tdp_w, rate, budget))
+    frac = float(clock_frac(tdp_w, rate, budget))
     assert 0 < frac <= 1
-    assert sustained_frac(tdp_w * factor, rate, budget) >= frac
-    assert sustained_frac(tdp_w, rate * factor, budget) <= frac
-
-
-@given(watts, rates)
-def test_work_that_goes_on_draws_no_more_than_the_board_power(tdp_w, rate) -> None:
-    """Power falls with the square of the clock: rate and energy per operation both fall."""
-    budget = power_budget()
-    frac = float(sustained_frac(tdp_w, rate, budget))
-    drawn_w = budget.j_per_flop * rate * frac ** (1 / budget.exponent) + tdp_w * budget.idle_frac
-    assert drawn_w <= tdp_w * (1 + 1e-9) or frac == 1.0
-
-
-def test_an_unknown_board_power_limits_nothing() -> None:
-    assert sustained_frac(np.nan, 1e15, power_budget()) == 1.0
+    assert clock_frac(tdp_w * factor, rate, budget) >= frac
+    assert clock_frac(tdp_w, rate * factor, budget) <= frac
 
 
 def devices(*names: str) -> DeviceTable:
