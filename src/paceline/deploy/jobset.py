@@ -6,10 +6,10 @@ from typing import Any
 
 from paceline.deploy import kubernetes as k8s
 from paceline.deploy import launch
-from paceline.deploy.documents import without_none, yaml_text
+from paceline.deploy.documents import without_none
 from paceline.deploy.facts import api_version, sizing
-from paceline.deploy.files import DeployFile, Deployment
-from paceline.deploy.job import Job, assumptions_of
+from paceline.deploy.files import Deployment
+from paceline.deploy.job import Job
 from paceline.deploy.settings import DeploySettings
 
 _GROUP = "node"
@@ -31,14 +31,7 @@ def jobset(job: Job, settings: DeploySettings) -> Deployment:
             "replicatedJobs": [_replicated_job(job, settings, meeting)],
         },
     }
-    text = yaml_text([document], comments=launch.header(job, needs))
-    return Deployment(
-        target="jobset",
-        files=(DeployFile(path="jobset.yaml", text=text),),
-        command="kubectl apply -f jobset.yaml",
-        needs=needs,
-        assumptions=assumptions_of(job, settings),
-    )
+    return k8s.applied("jobset", "jobset.yaml", [document], needs, job, settings)
 
 
 def _replicated_job(job: Job, settings: DeploySettings, meeting: launch.Meeting) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from paceline.deploy import launch
-from paceline.deploy.documents import without_none, yaml_text
+from paceline.deploy.documents import Document, without_none, yaml_text
 from paceline.deploy.facts import (
     accelerator,
     api_version,
@@ -36,15 +37,24 @@ def kubernetes(job: Job, settings: DeploySettings) -> Deployment:
     job = for_cluster(job, settings)
     needs = cluster_needs(job, settings)
     meeting = launch.Meeting(rank_variable=_RANK_VARIABLE, host=f"{job.name}-0.{job.name}")
-    documents = [_service(job, settings), _indexed_job(job, settings, meeting)]
+    documents = (_service(job, settings), _indexed_job(job, settings, meeting))
+    return applied("kubernetes", "job.yaml", documents, needs, job, settings)
+
+
+def applied(
+    target: str,
+    path: str,
+    documents: Sequence[Document],
+    needs: tuple[str, ...],
+    job: Job,
+    settings: DeploySettings,
+) -> Deployment:
+    """One file of documents that the cluster is told to apply."""
+    text = yaml_text(documents, comments=launch.header(job, needs))
     return Deployment(
-        target="kubernetes",
-        files=(
-            DeployFile(
-                path="job.yaml", text=yaml_text(documents, comments=launch.header(job, needs))
-            ),
-        ),
-        command="kubectl apply -f job.yaml",
+        target=target,
+        files=(DeployFile(path=path, text=text),),
+        command=f"kubectl apply -f {path}",
         needs=needs,
         assumptions=assumptions_of(job, settings),
     )

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.deploy import kubernetes as k8s
-from paceline.deploy import launch, shell
-from paceline.deploy.documents import without_none, yaml_text
+from paceline.deploy import shell
+from paceline.deploy.documents import without_none
 from paceline.deploy.facts import api_version, sizing
-from paceline.deploy.files import DeployFile, Deployment
-from paceline.deploy.job import Job, assumptions_of
+from paceline.deploy.files import Deployment
+from paceline.deploy.job import Job
 from paceline.deploy.settings import DeploySettings
 
 
@@ -36,17 +36,7 @@ def rayjob(job: Job, settings: DeploySettings) -> Deployment:
         "metadata": k8s.metadata(job, settings),
         "spec": without_none(spec),
     }
-    return Deployment(
-        target="rayjob",
-        files=(
-            DeployFile(
-                path="rayjob.yaml", text=yaml_text([document], comments=launch.header(job, needs))
-            ),
-        ),
-        command="kubectl apply -f rayjob.yaml",
-        needs=needs,
-        assumptions=assumptions_of(job, settings),
-    )
+    return k8s.applied("rayjob", "rayjob.yaml", [document], needs, job, settings)
 
 
 def _cluster(job: Job, settings: DeploySettings) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.deploy import kubernetes as k8s
 from paceline.deploy import launch, shell
-from paceline.deploy.documents import without_none, yaml_text
+from paceline.deploy.documents import without_none
 from paceline.deploy.facts import api_version, sizing
 from paceline.deploy.files import DeployFile, Deployment
 from paceline.deploy.job import Job, assumptions_of, container_words
@@ -62,14 +62,7 @@ def kserve(job: Job, settings: DeploySettings) -> Deployment:
         "metadata": k8s.metadata(job, settings),
         "spec": {"predictor": _predictor(job, settings, model, num_replicas)},
     }
-    text = yaml_text([document], comments=launch.header(job, needs))
-    return Deployment(
-        target="kserve",
-        files=(DeployFile(path="inference-service.yaml", text=text),),
-        command="kubectl apply -f inference-service.yaml",
-        needs=needs,
-        assumptions=assumptions_of(job, settings),
-    )
+    return k8s.applied("kserve", "inference-service.yaml", [document], needs, job, settings)
 
 
 def tensorflow_serving(job: Job, settings: DeploySettings) -> Deployment:

@@ -6,10 +6,10 @@ from typing import Any
 
 from paceline.deploy import kubernetes as k8s
 from paceline.deploy import launch
-from paceline.deploy.documents import without_none, yaml_text
+from paceline.deploy.documents import without_none
 from paceline.deploy.facts import api_version
-from paceline.deploy.files import DeployFile, Deployment
-from paceline.deploy.job import Job, assumptions_of
+from paceline.deploy.files import Deployment
+from paceline.deploy.job import Job
 from paceline.deploy.settings import DeploySettings
 from paceline.errors import InvalidInputError
 
@@ -48,14 +48,7 @@ def trainjob(job: Job, settings: DeploySettings) -> Deployment:
         "metadata": k8s.metadata(job, settings),
         "spec": without_none(spec),
     }
-    text = yaml_text([document], comments=launch.header(job, needs))
-    return Deployment(
-        target="trainjob",
-        files=(DeployFile(path="trainjob.yaml", text=text),),
-        command="kubectl apply -f trainjob.yaml",
-        needs=needs,
-        assumptions=assumptions_of(job, settings),
-    )
+    return k8s.applied("trainjob", "trainjob.yaml", [document], needs, job, settings)
 
 
 def _trainer(job: Job) -> dict[str, Any]:

@@ -500,10 +500,7 @@ def _call_s(
     routing: Routing | None,
 ) -> FloatArray:  # fmt: skip
     """Seconds of each call, (num_points, num_calls); equal calls are evaluated once."""
-    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
-    num_bytes = np.where(np.isnan(calls.element_bytes), width, calls.element_bytes)
-    keys = np.column_stack([calls.name, calls.elements * num_bytes[:, None]])
-    distinct, index = np.unique(keys, axis=0, return_inverse=True)
+    distinct, index = np.unique(calls.messages(configuration), axis=0, return_inverse=True)
     messages = monomials(points.batch, points.seq) @ distinct[:, 1:].T
     seconds = [
         collective_s(COLLECTIVES[int(name)], messages[:, row], ranks)

@@ -15,9 +15,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
 from paceline.parallel.links import COLLECTIVES, Collective
 from paceline.parallel.split_roles import OpView, Role, find_roles, view_ops
+from paceline.trace.costs import Configuration
 from paceline.trace.graph import FloatArray, Graph, OpKind, Owner, Phase
 
 _ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
@@ -44,6 +46,12 @@ class CollectiveTable:
     name: npt.NDArray[np.int64]
     elements: FloatArray
     element_bytes: FloatArray
+
+    def messages(self, configuration: Configuration) -> FloatArray:
+        """Name and bytes of each message, (num_calls, 1 + 9): equal calls have equal rows."""
+        width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
+        element_bytes = np.where(np.isnan(self.element_bytes), width, self.element_bytes)
+        return np.column_stack([self.name, self.elements * element_bytes[:, None]])
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> CollectiveTable:
         """Some of the calls."""

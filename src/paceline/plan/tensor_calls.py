@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.parallel import RankGroup
 from paceline.parallel.collectives import collective_s
 from paceline.parallel.links import COLLECTIVES
@@ -62,10 +61,7 @@ def call_table(calls: CollectiveTable, configuration: Configuration, points: Poi
     """
     if not len(calls.op):
         return NO_CALLS
-    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
-    num_bytes = np.where(np.isnan(calls.element_bytes), width, calls.element_bytes)
-    keys = np.column_stack([calls.name, calls.elements * num_bytes[:, None]])
-    distinct, count = np.unique(keys, axis=0, return_counts=True)
+    distinct, count = np.unique(calls.messages(configuration), axis=0, return_counts=True)
     return CallTable(
         name=distinct[:, 0].astype(np.int64),
         count=count.astype(np.float64),

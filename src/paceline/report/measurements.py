@@ -157,10 +157,7 @@ def series_table(rows: Sequence[LedgerRow]) -> Table:
 def _without_empty(table: Table) -> Table:
     """The table without the columns that no row fills."""
     kept = [i for i in range(len(table.columns)) if any(row[i] for row in table.rows)]
-    return Table(
-        columns=tuple(table.columns[i] for i in kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
-    )
+    return table.of_columns(kept)
 
 
 def _series_row(

@@ -8,7 +8,7 @@ that is not enough, columns go, those with the lowest ``drop_order`` first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unicodedata import combining, east_asian_width
 
 _GAP = "  "
@@ -50,6 +50,14 @@ class Table:
         """Refuse ragged rows."""
         assert all(len(row) == len(self.columns) for row in self.rows)
         assert len(self.remarks) in (0, len(self.rows))
+
+    def of_columns(self, kept: Sequence[int]) -> Table:
+        """The table with the columns of these numbers."""
+        return replace(
+            self,
+            columns=tuple(self.columns[i] for i in kept),
+            rows=tuple(tuple(row[i] for i in kept) for row in self.rows),
+        )
 
 
 def text_table(table: Table, *, width: int = 100) -> str:
@@ -127,10 +135,7 @@ def _fit(table: Table, width: int) -> Table:
 def _only(table: Table, columns: Sequence[Column]) -> Table:
     """The table with these columns, in its own order."""
     kept = [i for i, column in enumerate(table.columns) if any(column is c for c in columns)]
-    return Table(
-        columns=tuple(table.columns[i] for i in kept),
-        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
-    )
+    return table.of_columns(kept)
 
 
 def _with_cut_cells(table: Table, width: int) -> Table:
