@@ -107,13 +107,26 @@ def _predictor():
 
 
 class _OfText(nn.Module):
-    """What models from characters to several answers share: their input and their loss."""
+    """What models from characters to mel frames and further answers share."""
 
     def inputs(self, batch):
         return torch.empty((batch, self.characters), dtype=torch.int64)
 
     def loss(self, output, _inputs):
         return sum(part.float().pow(2).mean() for part in output)
+
+    def _read(self, text):
+        x = self.embedding(text)
+        for block in self.encoder:
+            x = block(x)
+        return x
+
+    def _spoken(self, x):
+        """Mel frames, as many of each character."""
+        x = x[:, :, None].expand(-1, -1, self.stretch, -1).reshape(x.shape[0], -1, 384)
+        for block in self.decoder:
+            x = block(x)
+        return self.head(x)
 
 
 class FastPitch(_OfText):
@@ -130,15 +143,10 @@ class FastPitch(_OfText):
         self.characters, self.stretch = characters, frames_per_character
 
     def forward(self, text):
-        x = self.embedding(text)
-        for block in self.encoder:
-            x = block(x)
+        x = self._read(text)
         lengths, pitch = (one(x.transpose(1, 2)) for one in self.predictors)
         x = x + self.pitch(pitch).transpose(1, 2)
-        x = x[:, :, None].expand(-1, -1, self.stretch, -1).reshape(x.shape[0], -1, 384)
-        for block in self.decoder:
-            x = block(x)
-        return self.head(x), lengths, pitch
+        return self._spoken(x), lengths, pitch
 
 
 class FastSpeech(_OfText):
@@ -157,14 +165,9 @@ class FastSpeech(_OfText):
         self.characters, self.stretch = characters, frames_per_character
 
     def forward(self, text):
-        x = self.embedding(text)
-        for block in self.encoder:
-            x = block(x)
+        x = self._read(text)
         durations = self.durations(x.transpose(1, 2))
-        x = x[:, :, None].expand(-1, -1, self.stretch, -1).reshape(x.shape[0], -1, 384)
-        for block in self.decoder:
-            x = block(x)
-        return self.head(x), durations
+        return self._spoken(x), durations
 
 
 class Spoken(nn.Module):

@@ -48,13 +48,18 @@ class VolumeUNet(nn.Module):
         return 0.5 * F.cross_entropy(output, truth) + 0.5 * (1.0 - overlap).mean()
 
     def forward(self, x):
-        kept = [self.inward(x)]
-        for block in self.down:
-            kept.append(block(kept[-1]))
-        x = kept.pop()
-        for grow, block in zip(self.grow, self.up):
-            x = block(torch.cat((grow(x), kept.pop()), 1))
-        return self.outward(x)
+        return self.outward(_down_and_up(self, self.inward(x)))
+
+
+def _down_and_up(model, x):
+    """Down the blocks and up again, each level beside what it was on the way down."""
+    kept = [x]
+    for block in model.down:
+        kept.append(block(kept[-1]))
+    x = kept.pop()
+    for grow, block in zip(model.grow, model.up):
+        x = block(torch.cat((grow(x), kept.pop()), 1))
+    return x
 
 
 def _unit(inputs, outputs, kernel=3, stride=1):
@@ -106,13 +111,7 @@ class VNet(nn.Module):
         return F.cross_entropy(output, torch.empty(output[:, 0].shape, dtype=torch.int64))
 
     def forward(self, x):
-        kept = [self.inward(x) + x]
-        for block in self.down:
-            kept.append(block(kept[-1]))
-        x = kept.pop()
-        for grow, block in zip(self.grow, self.up):
-            x = block(torch.cat((grow(x), kept.pop()), 1))
-        return self.outward(self.grow[-1](x))
+        return self.outward(self.grow[-1](_down_and_up(self, self.inward(x) + x)))
 
 
 _MODELS = {
