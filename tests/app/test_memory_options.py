@@ -10,6 +10,7 @@ from torch import nn
 from paceline import predict
 from paceline.app.cli import main
 from paceline.errors import InvalidInputError
+from paceline.report.figures import MEMORY_BOUND, memory_bound_bytes
 from paceline.trace import Configuration, Owner, load_workload, lower, monomials
 from paceline.trace.settings import read_settings
 
@@ -105,28 +106,31 @@ def test_what_has_an_option_of_its_own_is_no_rewrite(setting):
         predict("gpt2", device="a100", batch=(1,), rewrite=setting)
 
 
-def told(capsys, *arguments):
-    assert main(["predict", *arguments]) == 0
+def told(capsys, *arguments, status=0):
+    assert main(["predict", *arguments]) == status
     return " ".join(capsys.readouterr().out.split())
 
 
 def test_a_job_that_does_not_fit_is_told_what_would_and_that_does(capsys):
     """Two roads: the hint, and the command that it names."""
     words = ("gpt2-xl", "--device", "RTX 3090", "--batch", "1")
-    out = told(capsys, *words)
-    hint = re.search(r"batch 1 fits with (--rewrite \S+) \(([\d.]+) GB, ([\d.]+) GB less\)", out)
+    out = told(capsys, *words, status=3)
+    fits = r"batch 1 fits with (--rewrite \S+): ([\d.]+) GB of ([\d.]+) GB, (.*?); ([\d.]+) GB less"
+    hint = re.search(fits, out)
     assert hint is not None
+    assert hint[4] == MEMORY_BOUND
+    assert float(hint[2]) <= float(hint[3])
     again = told(capsys, *words, *hint[1].split())
     assert "OOM" not in again
     cell = predict("gpt2-xl", device="RTX 3090", batch=(1,), rewrite=hint[1].split()[1]).cells[0]
-    assert cell.memory_bytes.high == pytest.approx(float(hint[2]) * 1e9, rel=0.01)
+    assert memory_bound_bytes(cell.memory_bytes) == pytest.approx(float(hint[2]) * 1e9, rel=0.01)
     before = predict("gpt2-xl", device="RTX 3090", batch=(1,)).cells[0]
-    saved = before.memory_bytes.high - cell.memory_bytes.high
-    assert saved == pytest.approx(float(hint[3]) * 1e9, rel=0.01)
+    saved = memory_bound_bytes(before.memory_bytes) - memory_bound_bytes(cell.memory_bytes)
+    assert saved == pytest.approx(float(hint[5]) * 1e9, rel=0.01)
 
 
 def test_the_hint_says_what_each_rewrite_saves(capsys):
-    out = told(capsys, "gpt2-xl", "--device", "RTX 3090", "--batch", "1")
+    out = told(capsys, "gpt2-xl", "--device", "RTX 3090", "--batch", "1", status=3)
     live = re.search(r"of ([\d.]+) GB live at batch 1", out)
     saving = re.search(r"offload=optimizer saves ([\d.]+) GB", out)
     assert live is not None

@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from paceline.errors import PacelineError
 from paceline.writing import write_whole
 
 if TYPE_CHECKING:
@@ -37,12 +38,14 @@ class Answer:
         value: The result: a dataclass, or a tuple of them.
         text: Text at a width.
         markdown: Markdown that can be pasted.
+        failure: What is raised once all this is said; its status is the verb's.
     """
 
     kind: str
     value: object
     text: Callable[[int], str]
     markdown: Callable[[], str]
+    failure: PacelineError | None = None
 
 
 def answer_of(kind: str, value: object, *parts: Table | str) -> Answer:
@@ -71,13 +74,17 @@ def say(answer: Answer, form: Form, output: Path | None) -> None:
 
     Raises:
         InvalidInputError: The file cannot be written.
+        PacelineError: The answer's own failure.
     """
     text = _formed(answer, form, terminal_width() if output is None else _DEFAULT_WIDTH)
     if output is None:
         print(text)
-        return
-    write_whole(output, text + "\n")
-    print(f"{output} written", file=sys.stderr)
+    else:
+        write_whole(output, text + "\n")
+        print(f"{output} written", file=sys.stderr)
+    if answer.failure is not None:
+        sys.stdout.flush()
+        raise answer.failure
 
 
 def to_dict(value: object) -> Any:

@@ -8,6 +8,7 @@ from paceline.app import options as common
 from paceline.app.api import predict as predict_model
 from paceline.app.command_line import Commands, Option
 from paceline.app.output import Answer
+from paceline.app.remedies import nothing_fits
 
 if TYPE_CHECKING:
     from paceline.plan.grid import PredictionGrid
@@ -55,7 +56,7 @@ def predict(
 ) -> Answer:
     """Predict a model on devices: batch against device count, with OOM where it does not fit.
 
-    Without --device: all devices of the catalogue, best first.
+    Without --device: all devices of the catalogue, best first. Status 3 if nothing fits.
     """
     grid = predict_model(
         model,
@@ -70,16 +71,19 @@ def predict(
 def _answer(grid: PredictionGrid, *, is_ranking: bool) -> Answer:
     from paceline.report import predictions as report
 
+    failure = nothing_fits(grid)
     if is_ranking:
         return Answer(
             kind="prediction_ranking",
             value=grid,
             text=lambda width: report.ranking_text(grid, width=width),
             markdown=lambda: report.ranking_markdown(grid),
+            failure=failure,
         )
     return Answer(
         kind="predictions",
         value=grid,
         text=lambda width: report.grid_text(grid, width=width),
         markdown=lambda: report.grid_markdown(grid),
+        failure=failure,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from paceline.errors import DoesNotFitError
 from paceline.parallel import Sharding
-from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell
+from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell, PredictionGrid
 from paceline.plan.savings import savings_sentence
+from paceline.report.figures import MEMORY_BOUND, memory_bound_bytes
 from paceline.trace import Configuration, Workload
 from paceline.trace.costs import Checkpointing
 from paceline.trace.settings import read_settings
@@ -107,14 +110,34 @@ def remedy_lines(
         yield _ONLY_TO_RUN
 
 
+def nothing_fits(grid: PredictionGrid) -> DoesNotFitError | None:
+    """The failure of a prediction of which every cell is out of memory; None of any other."""
+    if not grid.cells or any(cell.status != "out of memory" for cell in grid.cells):
+        return None
+    nearest = min(grid.cells, key=lambda c: c.memory_bytes.mid / c.memory_capacity_bytes)
+    hint = "name devices with more memory, a smaller --batch, or run it another way (--rewrite)"
+    return DoesNotFitError(
+        f"nothing fits: {grid.title} at batch {nearest.batch_per_device} on {nearest.device} "
+        f"{nearest.reason}",
+        hint="see the remedies in the answer" if grid.remedies else hint,
+    )
+
+
 def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate, rewrite: str) -> str:
     name, batch = stuck.device, stuck.batch_per_device
     for remedy in _REMEDIES[task]:
         cell = evaluate(remedy, name, batch)
         if cell is not None and cell.status != "out of memory":
-            size = format_bytes(cell.memory_bytes.high)
-            saved = format_bytes(stuck.memory_bytes.high - cell.memory_bytes.high)
-            options = remedy.options(rewrite)
-            return f"{name}: batch {batch} fits with {options} ({size}, {saved} less)"
+            bound_bytes = memory_bound_bytes(cell.memory_bytes)
+            saved = format_bytes(memory_bound_bytes(stuck.memory_bytes) - bound_bytes)
+            room = (
+                ""
+                if math.isinf(cell.memory_capacity_bytes)
+                else (f" of {format_bytes(cell.memory_capacity_bytes)}")
+            )
+            return (
+                f"{name}: batch {batch} fits with {remedy.options(rewrite)}: "
+                f"{format_bytes(bound_bytes)}{room}, {MEMORY_BOUND}; {saved} less"
+            )
     most = f"{MAX_DEVICES_PER_MACHINE} in one machine" if task == "train" else "int4"
     return f"{name}: batch {batch} does not fit with any of these, up to {most}"

@@ -21,7 +21,7 @@ from paceline.parallel.sharded_memory import saved_process_bytes
 from paceline.parallel.spread import interval_of, is_too_wide, too_wide_words
 from paceline.plan.amounts import is_generation, resolve_job
 from paceline.plan.candidates import SHARDINGS, CandidateTable
-from paceline.plan.chance import chance_below, normal_quantile
+from paceline.plan.chance import Z_95, chance_below, chance_text, normal_quantile
 from paceline.plan.configurations import DeviceSupport, choose_configurations, why_unusable
 from paceline.plan.evaluation import Amount, Evaluation, evaluate
 from paceline.plan.forecasts import Forecast, forecast, step_interval_of
@@ -37,6 +37,9 @@ from paceline.units import format_bytes
 
 #: Devices that one machine can hold; beyond it a network is needed, which an offer names.
 MAX_DEVICES_PER_MACHINE = 16
+
+#: Where memory sets no limit, the best batch is the smallest that reaches this share of the most.
+_SETTLED_FRAC = 0.98
 
 Status = Literal["fits", "out of memory", "abstained"]
 
@@ -137,7 +140,8 @@ class GridAxes:
         counts: Devices in one machine, data parallel in training, replicas in inference.
         batches: Items per device.
         seq: Sequence length; the workload's own if None.
-        keeps_best_batch_only: Keep the batch of highest throughput of each device and count.
+        keeps_best_batch_only: Keep the batch of highest throughput of each device and count; where
+            the memory is not limited, the smallest that nearly has it.
         checkpointing: What training recomputes in the backward pass.
         rewrite: Further settings, as `paceline.trace.settings.read_settings` reads them.
         sharding: What the devices of a training job split.
@@ -236,13 +240,15 @@ class _Grid:
         predictions: Of one device each.
         candidates: The whole product, rows in that order.
         evaluation: Of it.
-        fits: At the goal's chance.
+        memory_confidence: The goal's chance to fit.
+        fits: At that chance.
         chosen: Candidate shown per place and batch, (num_places, P); -1 without a prediction.
     """
 
     predictions: Forecast
     candidates: CandidateTable
     evaluation: Evaluation
+    memory_confidence: float
     fits: npt.NDArray[np.bool_]
     chosen: npt.NDArray[np.int64]
 
@@ -281,6 +287,7 @@ def _evaluate(
         predictions=predictions,
         candidates=candidates,
         evaluation=evaluation,
+        memory_confidence=goal.memory_confidence,
         fits=fits,
         chosen=_choose(evaluation.samples_per_s, memory, fits, shape),
     )
@@ -336,7 +343,10 @@ def _cells(
     if keeps_best_batch_only and chosen.size:
         rate = np.where(grid.fits, grid.evaluation.samples_per_s, -1.0)[chosen]
         rate = np.where(chosen < 0, -np.inf, rate)
-        chosen = chosen[np.arange(len(chosen)), rate.argmax(axis=1)][:, None]
+        is_open = np.array([math.isinf(_capacity_bytes(place.device)) for place in places])
+        enough = rate.max(axis=1) * np.where(is_open, _SETTLED_FRAC, 1.0)
+        best = (rate >= enough[:, None]).argmax(axis=1)
+        chosen = chosen[np.arange(len(chosen)), best][:, None]
     return tuple(
         _cell(workload, place, grid, int(row))
         for place, rows in zip(places, chosen, strict=True)
@@ -415,9 +425,11 @@ def _why_no_figure(
     place: _GridPlace, grid: _Grid, row: int, memory: Interval, capacity_bytes: float
 ) -> str:
     if not grid.fits[row]:
+        z = normal_quantile(grid.memory_confidence)
+        bound = memory.mid * (memory.high / memory.mid) ** (z / Z_95)
         return (
-            f"needs {format_bytes(memory.mid)} (up to {format_bytes(memory.high)}) of "
-            f"{format_bytes(capacity_bytes)}"
+            f"needs {format_bytes(memory.mid)} ({format_bytes(bound)} at a chance of "
+            f"{chance_text(grid.memory_confidence)}) of {format_bytes(capacity_bytes)}"
         )
     if place.count > 1 and not np.isfinite(grid.evaluation.step_s[row]):
         return f"no known link between {place.count} devices"

@@ -35,7 +35,8 @@ def ranking_text(
     table = text_table(ranking_table(ranked[:num_shown], grid.sample_unit), width=width)
     hidden = len(ranked) - num_shown
     more = f"{hidden} more with --json" if hidden > 0 else ""
-    blocks = (_opening(grid, width), table, more, _unanswered(grid, width))
+    left_out = "\n".join(labelled("left out", _without_figure(grid.cells), width))
+    blocks = (_opening(grid, width), table, more, left_out, _unanswered(grid, width))
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -52,7 +53,9 @@ def ranking_markdown(grid: PredictionGrid) -> str:
     """The ranking as Markdown."""
     table = markdown_table(ranking_table(_ranked(grid.cells), grid.sample_unit))
     assumptions = "\n".join(f"- {text}" for text in grid.assumptions)
-    return "\n\n".join((f"# {_title(grid)}", assumptions, table))
+    left_out = "\n".join(f"- left out: {text}" for text in _without_figure(grid.cells))
+    blocks = (f"# {_title(grid)}", assumptions, table, left_out)
+    return "\n\n".join(block for block in blocks if block)
 
 
 def ranking_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
@@ -235,6 +238,21 @@ def _group(reason: str, names: Sequence[str]) -> str:
 def _ranked(cells: Sequence[GridCell]) -> list[GridCell]:
     answered = [cell for cell in cells if cell.samples_per_s is not None]
     return sorted(answered, key=lambda c: -c.samples_per_s.mid if c.samples_per_s else 0.0)
+
+
+def _without_figure(cells: Sequence[GridCell]) -> list[str]:
+    """Devices of a ranking without a figure, by status, with what the nearest one lacks."""
+    lines = []
+    for status, word in _STATUS_WORDS.items():
+        mine = [cell for cell in cells if cell.status == status]
+        if mine:
+            nearest = min(mine, key=lambda c: c.memory_bytes.mid / c.memory_capacity_bytes)
+            devices = "1 device" if len(mine) == 1 else f"{len(mine):,} devices"
+            lines.append(
+                f"{word}: {devices}; {nearest.device} at batch {nearest.batch_per_device} "
+                f"{'is ' if status == 'abstained' else ''}{nearest.reason}"
+            )
+    return lines
 
 
 def _count_cell(cell: GridCell | None) -> str:
