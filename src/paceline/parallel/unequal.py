@@ -199,7 +199,7 @@ def _splits(first: int, second: int, global_batch: int) -> npt.NDArray[np.int64]
     whole = np.flatnonzero((left == 0) & (other >= 1))
     if not len(whole):
         step = int(np.lcm(first, second))
-        enough = max(first + second, -(-global_batch // step) * step + step)
+        enough = (-(-global_batch // step) + 1) * step
         raise InvalidInputError(
             f"{global_batch} items do not split into whole items for {first} and {second} devices",
             hint=f"take a global batch such as {enough}",
@@ -331,7 +331,7 @@ def _best_alone(asked: _Question) -> float | None:
 
 def _alone(asked: _Question, part: Part) -> float | None:
     items, left = divmod(asked.global_batch, part.count)
-    if left or items < 1:
+    if left:
         return None
     step = asked.alone(part, np.array([items]))
     if step.memory_high_bytes[0] > part.room_bytes:

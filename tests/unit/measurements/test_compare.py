@@ -53,6 +53,14 @@ def test_the_interval_covers_the_true_ratio_as_often_as_it_says():
     assert 0.82 <= hits / 200 <= 0.97
 
 
+def test_no_confidence_leaves_the_middle_and_full_confidence_all_medians():
+    samples = noisy(1.0, 1)
+    middle = median_ratio(samples, [1.0], confidence=0.0)
+    assert middle.low == middle.high == pytest.approx(middle.mid, rel=0.01)
+    widest = median_ratio([1.0, 3.0], [1.0], confidence=1.0)
+    assert (widest.low, widest.mid, widest.high) == (1.0, 2.0, 3.0)
+
+
 def test_spread_of_equal_samples_is_zero():
     assert relative_spread([2.0, 2.0, 2.0]) == 0.0
 

@@ -62,6 +62,7 @@ def test_it_frees_memory_and_costs_time(text: str) -> None:
     kept, moved = stated(text), stated(f"{text}+offload")
     assert moved.memory_bytes < kept.memory_bytes
     assert moved.step_s > kept.step_s
+    assert moved.exposed_s - kept.exposed_s == pytest.approx(moved.step_s - kept.step_s, rel=0.1)
     assert str(moved.strategy) == f"{text}+offload"
 
 
@@ -100,7 +101,9 @@ def test_a_faster_link_or_host_never_costs_more(parameters, backward, sharing) -
     assert at_once == 0.0
     assert update_only == pytest.approx(parameters * sharing / HOST.parameters_per_s)
     down_s = max(parameters * STATE.reduced / HOST.link_bytes_per_s - backward, 0.0)
-    assert usual == pytest.approx(down_s + max(update_only, link_only - down_s))
+    up_s = parameters * STATE.weight / HOST.link_bytes_per_s
+    assert link_only == pytest.approx(down_s + up_s)
+    assert usual == pytest.approx(down_s + max(update_only, up_s))
     assert host_bytes(np.array(parameters), sharing, STATE) >= 12 * parameters * sharing
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Cluster, Strategy
-from paceline.parallel.unequal import Part, UnequalStep, unequal_step
+from paceline.parallel.unequal import Part, UnequalStep, _splits, unequal_step
 from paceline.trace import Configuration, LoweredPass, load_workload, lower
 
 
@@ -74,6 +74,47 @@ def test_every_item_is_somebodys_and_no_split_is_slower_than_equal_shares(counts
     assert found.equal_items_per_s is not None
     assert found.items_per_s >= found.equal_items_per_s / 1.02
     assert found.step_s > max(share.alone_s for share in found.shares)
+
+
+@given(first=st.integers(1, 16), second=st.integers(1, 16), batch=st.integers(1, 600))
+def test_splits_are_whole_reach_both_ends_and_hold_equal_shares(first, second, batch) -> None:
+    every = {
+        (own, (batch - own * first) // second)
+        for own in range(1, batch)
+        if batch > own * first and (batch - own * first) % second == 0
+    }
+    if not every:
+        with pytest.raises(InvalidInputError) as caught:
+            _splits(first, second, batch)
+        enough = int(caught.value.hint.rpartition(" ")[2])
+        assert enough > batch
+        assert len(_splits(first, second, enough))
+        return
+    found = [tuple(split) for split in _splits(first, second, batch).tolist()]
+    assert set(found) <= every
+    assert {min(every), max(every)} <= set(found)
+    assert {split for split in every if split[0] == split[1]} <= set(found)
+    assert len(found) == len(set(found)) >= min(len(every), 30)
+
+
+def test_the_better_kind_alone_is_what_the_other_does_not_change() -> None:
+    fast = Part(cluster=cluster(FAST), count=8)
+    near, far = (step(fast, Part(cluster=cluster(name), count=8)) for name in (SLOW, "V100 SXM2"))
+    assert near.best_alone_items_per_s is not None
+    assert near.best_alone_items_per_s == far.best_alone_items_per_s
+    assert 0.4 < near.best_alone_items_per_s / near.items_per_s < 1.0
+    # Seven do not divide the batch: only the one other runs it alone.
+    found = step(replace(fast, count=7), Part(cluster=cluster(SLOW), count=1), 512)
+    assert found.best_alone_items_per_s is not None
+    assert found.best_alone_items_per_s < 0.25 * found.items_per_s
+
+
+def test_a_lone_device_of_a_node_needs_no_link_inside_it() -> None:
+    joined = [Part(cluster=cluster(name), count=1) for name in (FAST, SLOW)]
+    bare = [replace(part, cluster=replace(part.cluster, device_link=None)) for part in joined]
+    assert step(*bare, 256).step_s == step(*joined, 256).step_s
+    with pytest.raises(InvalidInputError, match="no link with each other"):
+        step(*(replace(part, count=8) for part in bare))
 
 
 def test_the_order_of_the_kinds_does_not_matter() -> None:
