@@ -38,7 +38,8 @@ class Configuration:
             framework brings, ``vendor`` what the vendor's libraries do (cuDNN, Transformer Engine).
         optimizer_kernel: How the optimizer is launched: ``plain``, several kernels per tensor;
             ``foreach``, as many for tensors together; ``fused``, one for tensors together.
-        frozen: Module patterns (fnmatch) whose parameters receive no gradients.
+        frozen: Module patterns (fnmatch) whose parameters receive no gradients; after ``except:``
+            those that do.
         lora_rank: Rank of adapters on matrix products; 0 means none.
         lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
         offload: What lives in host memory between uses.

@@ -16,6 +16,8 @@ from paceline.errors import InvalidInputError
 from paceline.trace.graph import IntArray, OpKind, Owner, Phase
 from paceline.trace.program import OUTLIVES, BoolArray, Program
 
+#: Before a pattern of what stays trained.
+_EXCEPT = "except:"
 #: Backward ops that compute those gradients that are asked for.
 _MASKED = (OpKind.NORM_BACKWARD, OpKind.RECURRENT_BACKWARD)
 
@@ -43,7 +45,8 @@ def updates_of(program: Program, op: int) -> Updates:
     owner = program.stores.owner[read]
     parameters = read[owner == Owner.PARAMETER]
     gradients = read[len(parameters) : 2 * len(parameters)]
-    states = read[2 * len(parameters) :].reshape(-1, len(parameters)).T
+    num_states = len(read) // len(parameters) - 2 if len(parameters) else 0
+    states = read[2 * len(parameters) :].reshape(num_states, len(parameters)).T
     return Updates(
         op=np.full(len(parameters), op), parameter=parameters, gradient=gradients, state=states
     )
@@ -55,7 +58,8 @@ def frozen(program: Program, patterns: Sequence[str]) -> Program:
     Args:
         program: Of a training step; ordered.
         patterns: Of dotted module paths (``features``, ``layers.*``); a pattern holds for what is
-            below a module too.
+            below a module too. One after ``except:`` names what stays trained, of the others or,
+            without others, of everything: ``except:fc`` trains a head.
 
     Raises:
         InvalidInputError: A pattern matches no module with parameters, or nothing is left to train.
@@ -100,18 +104,28 @@ def _module_of_parameter(program: Program) -> IntArray:
 
 
 def _matching_parameters(program: Program, patterns: Sequence[str]) -> BoolArray:
+    """Parameters of what the plain patterns name, less what those after ``except:`` name."""
     module = _module_of_parameter(program)
-    chosen = np.zeros(len(program.stores), dtype=bool)
-    for pattern in patterns:
-        hits = np.array([matches(path, [pattern]) for path in program.modules])
-        found = (module >= 0) & hits[np.maximum(module, 0)]
-        if not found.any():
-            raise InvalidInputError(
-                f"no module with parameters matches `{pattern}`",
-                hint=f"the outermost modules are {_outermost(program)}",
-            )
-        chosen |= found
+    kept = [pattern.removeprefix(_EXCEPT) for pattern in patterns if pattern.startswith(_EXCEPT)]
+    named = [pattern for pattern in patterns if not pattern.startswith(_EXCEPT)]
+    chosen = module >= 0
+    if named:
+        chosen = np.any([_of_pattern(program, module, one) for one in named], axis=0)
+    for one in kept:
+        chosen = chosen & ~_of_pattern(program, module, one)
     return chosen
+
+
+def _of_pattern(program: Program, module: IntArray, pattern: str) -> BoolArray:
+    hits = np.array([matches(path, [pattern]) for path in program.modules])
+    found: BoolArray = (module >= 0) & hits[np.maximum(module, 0)]
+    if not found.any():
+        raise InvalidInputError(
+            f"no module with parameters matches `{pattern}`",
+            hint=f"the outermost modules are {_outermost(program)}; several patterns are joined "
+            "by `|`",
+        )
+    return found
 
 
 def _outermost(program: Program) -> str:
@@ -160,7 +174,8 @@ def _without_dead_ops(program: Program, gone: BoolArray, was_needed: BoolArray) 
     was_held = _is_held(program, last)
     needed = _needed(program, gone)
     program = _asked_for(program, needed, gone)
-    dead = was_needed & ~needed | _only_kept(program, was_needed & ~needed)
+    dead = was_needed & ~needed
+    dead |= _only_kept(program, dead) | _updates_nothing(program)
     program = program.without_ops(np.flatnonzero(dead))
     used = program.last_use()
     is_let_go = was_held & ~_is_held(program, used)
@@ -226,6 +241,12 @@ def _asked_for(program: Program, needed: BoolArray, gone: BoolArray) -> Program:
     is_read[program.reads.storage[needed[program.reads.op]]] = True
     is_wanted = is_read | ((program.stores.owner != Owner.ACTIVATION) & ~gone)
     return replace(program, writes=program.writes.kept(~is_masked[op] | is_wanted[storage]))
+
+
+def _updates_nothing(program: Program) -> BoolArray:
+    """Optimizer ops all of whose parameters are frozen."""
+    num_reads = np.bincount(program.reads.op, minlength=len(program.ops))
+    return np.asarray((program.ops.kind == OpKind.OPTIMIZER) & (num_reads == 0))
 
 
 def _only_kept(program: Program, dead: BoolArray) -> BoolArray:

@@ -111,9 +111,34 @@ def test_a_frozen_part_costs_what_tracing_it_frozen_gives(entry, patterns, preci
     assert totals(ours) == pytest.approx(totals(theirs), rel=1e-3)
 
 
+def test_what_stays_trained_can_be_named_instead():
+    graph = graph_of("resnet50")
+    head = lower(graph, Configuration(frozen=("except:fc",)))
+    others = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")
+    assert head.num_trainable_parameters == 2048 * 1000 + 1000
+    assert totals(head) == totals(lower(graph, Configuration(frozen=others)))
+    last = lower(graph, Configuration(frozen=("layer4", "except:layer4.2")))
+    kept = 25_557_032 - last.num_trainable_parameters
+    # torchvision: layer4 has 14,964,736 parameters, its last block 4,462,592.
+    assert kept == 14_964_736 - 4_462_592
+
+
+def test_a_network_of_several_is_frozen_with_its_optimizer():
+    """A generator trained against a fixed discriminator: no update, no backward pass of its own."""
+    passes = load_workload("dcgan").passes
+    lowered = {one.name: lower(one.graph, Configuration(frozen=("d",))) for one in passes}
+    kinds = {name: set(one.costs.kind.tolist()) for name, one in lowered.items()}
+    assert OpKind.OPTIMIZER not in kinds["discriminator"]
+    assert not (lowered["discriminator"].costs.phase == Phase.BACKWARD).any()
+    assert OpKind.OPTIMIZER in kinds["generator"]
+    assert {one.num_trainable_parameters for one in lowered.values()} == {3_576_704}
+
+
 def test_a_pattern_that_matches_nothing_is_named():
-    with pytest.raises(InvalidInputError, match="`nowhere`"):
-        lower(graph_of("vgg16"), Configuration(frozen=("nowhere",)))
+    for patterns in (("nowhere",), ("except:nowhere",)):
+        with pytest.raises(InvalidInputError, match="`nowhere`") as caught:
+            lower(graph_of("vgg16"), Configuration(frozen=patterns))
+        assert "`features`, `avgpool`, `classifier`" in caught.value.hint
 
 
 def test_freezing_everything_leaves_nothing_to_train():

@@ -47,6 +47,12 @@ def test_every_parameter_has_a_storage_and_in_a_step_a_gradient_of_its_size(name
 OWNED = (Owner.PARAMETER, Owner.GRADIENT)
 
 
+@pytest.mark.parametrize("name", zoo_names())
+def test_only_what_reads_sequences_is_said_to_read_tokens(name):
+    workload = load_workload(name)
+    assert workload.default_seq > 1 or workload.input_description != "tokens"
+
+
 def test_a_gan_updates_each_of_its_networks_once():
     """3,576,704 parameters of the generator, 2,765,568 of the discriminator (PyTorch tutorial)."""
     passes = {one.name: lower(one.graph, Configuration()) for one in load_workload("dcgan").passes}
