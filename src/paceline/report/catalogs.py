@@ -16,7 +16,7 @@ def device_table(devices: Sequence[Device]) -> Table:
     """One row per device: memory, bandwidth, dense rates, power, year, price."""
     return Table(
         columns=(
-            Column(title="device", min_width=22),
+            Column(title="device", min_width=22, told_below=True),
             Column(title="family", drop_order=1),
             Column(title="class", drop_order=2),
             Column(title="year", is_number=True, drop_order=3),
@@ -61,8 +61,8 @@ def offer_table(offers: Sequence[Offer]) -> Table:
     """One row per offer: what is inside, its prices and the day of each."""
     return Table(
         columns=(
-            Column(title="offer", min_width=22),
-            Column(title="devices", min_width=20),
+            Column(title="offer", min_width=22, told_below=True),
+            Column(title="devices", min_width=20, told_below=True),
             Column(title="vCPUs", is_number=True, drop_order=2),
             Column(title="GB", is_number=True, drop_order=3),
             Column(title="USD/h", is_number=True),

@@ -53,11 +53,11 @@ def fit_table(cards: Iterable[FittedCard]) -> Table:
     """Cards with memory and power, and what keeps each out."""
     return Table(
         columns=(
-            Column(title="card", min_width=20),
+            Column(title="card", min_width=20, told_below=True),
             Column(title="GB", is_number=True),
             Column(title="W", is_number=True),
             Column(title="USD", is_number=True, drop_order=1),
-            Column(title="fits", min_width=24),
+            Column(title="fits", min_width=24, told_below=True),
         ),
         rows=tuple(
             (
@@ -78,7 +78,7 @@ def input_table(delivered: InputPrediction, remedies: Iterable[Remedy]) -> Table
     rows += [(r.change, _rate(r.samples_per_s), f"+{r.gain_frac:.0%}") for r in remedies]
     return Table(
         columns=(
-            Column(title="input side", min_width=20),
+            Column(title="input side", min_width=20, told_below=True),
             Column(title="samples/s", is_number=True),
             Column(title="gain", is_number=True),
         ),
@@ -107,15 +107,15 @@ _INPUT_WORDS = {
 def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
     figures = Table(
         columns=(
-            Column(title="figure", min_width=18),
+            Column(title="figure", min_width=18, told_below=True),
             Column(title="value", is_number=True),
-            Column(title="from", min_width=20),
+            Column(title="from", min_width=20, told_below=True),
         ),
         rows=tuple((f.name, f.value, f.source) for f in answer.figures),
     )
     swings = Table(
         columns=(
-            Column(title="what it turns on", min_width=16),
+            Column(title="what it turns on", min_width=16, told_below=True),
             Column(title="from", is_number=True),
             Column(title="to", is_number=True),
             Column(title="owning, USD", is_number=True),
@@ -183,8 +183,8 @@ def _trials_sentence(one: TrialsAlone) -> str:
 def _schedule_table(schedule: PoolSchedule) -> Table:
     return Table(
         columns=(
-            Column(title="job", min_width=8),
-            Column(title="devices", min_width=12),
+            Column(title="job", min_width=8, told_below=True),
+            Column(title="devices", min_width=12, told_below=True),
             Column(title="starts after", is_number=True),
             Column(title="done after", is_number=True),
             Column(title="share of all", is_number=True, drop_order=1),

@@ -44,8 +44,8 @@ def lifecycle_table(answer: Lifecycle) -> Table:
     return Table(
         columns=(
             Column(title="to"),
-            Column(title="place", min_width=20),
-            Column(title="batch, how", drop_order=1, min_width=12),
+            Column(title="place", min_width=20, told_below=True),
+            Column(title="batch, how", drop_order=1, min_width=12, told_below=True),
             Column(title="paid for", is_number=True, drop_order=3),
             Column(title="busy", is_number=True, drop_order=2),
             Column(title="USD", is_number=True),

@@ -18,7 +18,7 @@ def model_table(models: Mapping[str, ZooFacts]) -> Table:
             Column(title="title", drop_order=1),
             Column(title="parameters", is_number=True),
             Column(title="counts", drop_order=2),
-            Column(title="reference training", min_width=20),
+            Column(title="reference training", min_width=20, told_below=True),
         ),
         rows=tuple(
             (

@@ -132,7 +132,7 @@ def choice_table(
 def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
     return (
         Column(title="#", is_number=True),
-        Column(title="offer", min_width=20),
+        Column(title="offer", min_width=20, told_below=True),
         Column(title="USD/h", is_number=True),
         Column(title="time", drop_order=9),
         Column(title="cost USD", is_number=True, drop_order=9),
@@ -143,7 +143,7 @@ def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
         Column(title=f"USD/M {sample_unit}", is_number=True, drop_order=6),
         Column(title="in time", is_number=True, drop_order=4),
         Column(title="memory", is_number=True, drop_order=1),
-        Column(title="batch, how", drop_order=2, min_width=12),
+        Column(title="batch, how", drop_order=2, min_width=12, told_below=True),
     )
 
 

@@ -63,7 +63,7 @@ def ranking_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
     return Table(
         columns=(
             Column(title="#", is_number=True),
-            Column(title="device", min_width=20),
+            Column(title="device", min_width=20, told_below=True),
             Column(title=f"{sample_unit}/s", is_number=True),
             Column(title="step", drop_order=3),
             Column(title="batch", is_number=True),

@@ -72,7 +72,7 @@ def image_table(choices: Sequence[ImageChoice]) -> Table:
     return Table(
         columns=(
             Column(title="CUDA"),
-            Column(title="image", min_width=30),
+            Column(title="image", min_width=30, told_below=True),
             Column(title="why not"),
         ),
         rows=tuple(

@@ -2,11 +2,13 @@
 
 Numbers stand right, words stand left, units stand in the header, and nothing needs colour.
 Where the width does not suffice, columns with a ``min_width`` are cut with an ellipsis; where
-that is not enough, columns go, those with the lowest ``drop_order`` first.
+that is not enough, columns go, those with the lowest ``drop_order`` first. Of columns that are
+``told_below`` nothing is lost: what is cut or goes stands whole below its row.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from unicodedata import combining, east_asian_width
@@ -24,12 +26,14 @@ class Column:
         is_number: Whether its cells stand right.
         drop_order: Where it goes on a narrow terminal: 1 before 2 before 3 …; 0 stays always.
         min_width: Cells to which it may be cut; None if it is never cut.
+        told_below: Whether its text stands whole below a row that lacks some of it.
     """
 
     title: str
     is_number: bool = False
     drop_order: int = 0
     min_width: int | None = None
+    told_below: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +79,9 @@ def text_table(table: Table, *, width: int = 100) -> str:
     fitted = _fit(table, width)
     widths = _widths(fitted)
     lines = [_line(fitted.columns, [column.title for column in fitted.columns], widths)]
-    for row, remark in zip(fitted.rows, table.remarks or ("",) * len(table.rows), strict=True):
+    for row, notes in zip(fitted.rows, _below(table, fitted), strict=True):
         lines.append(_line(fitted.columns, row, widths))
-        if remark:
-            lines.append(cut(f"{_REMARK_INDENT}{remark}", width))
+        lines += _remark_lines(notes, width)
     return "\n".join(lines)
 
 
@@ -130,6 +133,34 @@ def _fit(table: Table, width: int) -> Table:
         if _smallest_width(_only(table, [*kept, column])) <= width:
             kept.append(column)
     return _with_cut_cells(_only(table, kept), width)
+
+
+def _below(table: Table, fitted: Table) -> list[list[str]]:
+    """What stands below each row: its remark, and whole cells of which something is missing."""
+    remarks = table.remarks or ("",) * len(table.rows)
+    shown = {id(column): index for index, column in enumerate(fitted.columns)}
+    notes = [[remark] if remark else [] for remark in remarks]
+    for index, column in enumerate(table.columns):
+        if not column.told_below:
+            continue
+        at = shown.get(id(column))
+        for row, kept, below in zip(table.rows, fitted.rows, notes, strict=True):
+            if at is None or kept[at] != row[index]:
+                below.append(row[index])
+    return notes
+
+
+def _remark_lines(notes: Sequence[str], width: int) -> list[str]:
+    """Notes in one paragraph below a row; none where there are none."""
+    indent = " " * len(_REMARK_INDENT)
+    lines = textwrap.wrap(
+        " · ".join(filter(None, notes)),
+        width,
+        initial_indent=_REMARK_INDENT,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+    return [cut(line.rstrip(), width) for line in lines]
 
 
 def _only(table: Table, columns: Sequence[Column]) -> Table:

@@ -10,6 +10,7 @@ from paceline.report.tables import (
     cut,
     display_width,
     markdown_table,
+    table_width,
     text_table,
 )
 
@@ -86,3 +87,48 @@ def test_cut_never_exceeds_the_width_and_keeps_what_fits(text: str, width: int) 
     assert display_width(cut(text, width)) <= width
     if display_width(text) <= width:
         assert cut(text, width) == text
+
+
+_WORDS = st.text("abc×·", min_size=1, max_size=30)
+
+
+@given(
+    rows=st.lists(st.tuples(_WORDS, _WORDS, _WORDS), min_size=1, max_size=4),
+    width=st.integers(40, 120),
+)
+def test_what_is_told_below_is_lost_at_no_width(
+    rows: list[tuple[str, str, str]], width: int
+) -> None:
+    """Whether its column is cut or goes; it stands below only where something is missing."""
+    table = Table(
+        columns=(
+            Column(title="name", min_width=8, told_below=True),
+            Column(title="figure", is_number=True),
+            Column(title="how", min_width=8, drop_order=1, told_below=True),
+        ),
+        rows=tuple(rows),
+        remarks=("",) * len(rows),
+    )
+    text = text_table(table, width=width)
+    assert max(map(display_width, text.splitlines())) <= width
+    joined = "".join(text.split())
+    assert all(name in joined and how in joined for name, _, how in rows)
+    if table_width(table) <= width:
+        assert "↳" not in text
+
+
+def test_what_is_missing_of_a_row_stands_behind_its_remark() -> None:
+    table = Table(
+        columns=(Column(title="how", min_width=6, told_below=True),),
+        rows=(("dp2.tp4@1f1b",), ("dp8",)),
+        remarks=("fastest", ""),
+    )
+    assert text_table(table, width=20).splitlines() == [
+        "how",
+        "dp2.tp4@1f1b",
+        "   ↳ fastest",
+        "dp8",
+    ]
+    narrow = text_table(table, width=11).splitlines()
+    assert narrow[1] == "dp2.tp4@1f…"
+    assert "".join(line.strip(" ↳") for line in narrow[2:-1]).endswith("dp2.tp4@1f1b")
