@@ -35,6 +35,8 @@ FIRST_BUCKET_BYTES = 2**20
 
 #: Blocks that FSDP gathers one by one: a transformer's layers, or as many groups of modules.
 FSDP_BLOCKS = 32
+#: Share of the parameters that FSDP keeps gathered: the block that computes and the next one.
+GATHERED_FRAC = 2.0 / FSDP_BLOCKS
 
 #: Moments of backward at which a profile keeps the timeline.
 _MAX_MOMENTS = 24

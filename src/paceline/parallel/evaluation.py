@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.parallel.data_parallel import (
-    FSDP_BLOCKS,
+    GATHERED_FRAC,
     data_parallel_step,
     summed_over_replicas_s,
 )
@@ -77,20 +77,20 @@ def evaluate_strategies(
     host_s = np.array([v.costs.update_host_s for v in variants])[table.variant] / table.pp
     rates = np.array([v.costs.update_bytes_per_s for v in variants])[table.variant]
     device_s = updated * state.update / rates
-    update_s = device_s + np.maximum(host_s - times.ahead[of_row], 0.0)
+    update_s = device_s + np.maximum(host_s - times.ahead_s[of_row], 0.0)
     exposed_s = _exposed_s(table, times, of_row, memory.owned, fabric, state)
     return StrategyEvaluation(
-        step_s=times.seconds[of_row] + update_s + exposed_s,
-        bubble_s=times.bubble[of_row],
-        tensor_s=times.tensor[of_row],
+        step_s=times.all_s[of_row] + update_s + exposed_s,
+        bubble_s=times.bubble_s[of_row],
+        tensor_s=times.tensor_s[of_row],
         exposed_s=exposed_s,
         update_s=update_s,
-        backward_s=times.backward[of_row],
+        backward_s=times.backward_s[of_row],
         updated=updated,
-        state_bytes=memory.states,
-        kept_bytes=memory.kept,
-        allocated_bytes=memory.allocated,
-        memory_bytes=memory.process,
+        state_bytes=memory.state_bytes,
+        kept_bytes=memory.kept_bytes,
+        allocated_bytes=memory.allocated_bytes,
+        memory_bytes=memory.process_bytes,
     )
 
 
@@ -107,17 +107,17 @@ def strategy_memory_bytes(
     """
     return _memory(
         table, variants, distinct_pipelines(table, variants, fabric), fabric, state
-    ).process
+    ).process_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Memory:
     """Bytes of the fullest rank, (num_strategies,), and who owns what."""
 
-    states: FloatArray
-    kept: FloatArray
-    allocated: FloatArray
-    process: FloatArray
+    state_bytes: FloatArray
+    kept_bytes: FloatArray
+    allocated_bytes: FloatArray
+    process_bytes: FloatArray
     owned: tuple[_Owned, ...]
 
 
@@ -127,15 +127,17 @@ def _memory(
 ) -> _Memory:  # fmt: skip
     of_row, held = pipelines.of_row, pipelines.held()
     owned = _owned(table, variants, held, of_row)
-    states = _sum(part.parameters * _state_bytes(table, part, state)[:, None] for part in owned)
-    kept = held.activations[of_row]
-    whole = states + kept + held.transient[of_row]
-    fullest = (np.arange(len(table)), whole.argmax(axis=1))
+    state_bytes = _sum(
+        part.parameters * _state_bytes(table, part, state)[:, None] for part in owned
+    )
+    kept_bytes = held.activation_bytes[of_row]
+    whole_bytes = state_bytes + kept_bytes + held.transient_bytes[of_row]
+    fullest = (np.arange(len(table)), whole_bytes.argmax(axis=1))
     return _Memory(
-        states=states[fullest],
-        kept=kept[fullest],
-        allocated=whole[fullest],
-        process=_process_bytes(whole[fullest], fabric.platform),
+        state_bytes=state_bytes[fullest],
+        kept_bytes=kept_bytes[fullest],
+        allocated_bytes=whole_bytes[fullest],
+        process_bytes=_process_bytes(whole_bytes[fullest], fabric.platform),
         owned=owned,
     )
 
@@ -193,7 +195,7 @@ def _sum(parts: Iterable[FloatArray]) -> FloatArray:
 def _state_bytes(table: StrategyTable, owned: _Owned, state: StateBytes) -> FloatArray:
     """Bytes a rank keeps per parameter it owns, by what data-parallel ranks split."""
     share = 1.0 / owned.shards
-    gathered = np.minimum(1.0, share + 2.0 / FSDP_BLOCKS)
+    gathered = np.minimum(1.0, share + GATHERED_FRAC)
     weight = state.weight * np.where(_splits(table, "zero3"), gathered, 1.0)
     gradient = state.gradient * np.where(_splits(table, "zero2"), share, 1.0)
     optimizer = state.optimizer * np.where(_splits(table, "zero1"), share, 1.0)
@@ -215,30 +217,30 @@ def _exposed_s(
     fabric: Fabric, state: StateBytes,
 ) -> FloatArray:  # fmt: skip
     """Data-parallel communication that nothing hides; each part has its share of the time."""
-    forward, backward = times.forward[of_row], times.backward[of_row]
+    forward_s, backward_s = times.forward_s[of_row], times.backward_s[of_row]
     is_gathered = table.sharding == SHARDINGS.index("zero3")
-    alone_s = np.where(is_gathered, forward + backward, times.seconds[of_row])
+    alone_s = np.where(is_gathered, forward_s + backward_s, times.all_s[of_row])
     everything = np.maximum(_sum(part.most for part in owned), 1.0)
     exposed_s = np.zeros(len(table))
     for part in owned:
         frac = part.most / everything
-        hides = backward * frac * fabric.overlaps_gradients
-        exposed_s += _part_exposed_s(table, part, alone_s * frac, hides, fabric, state)
-        exposed_s += _replicas_exposed_s(part, hides, fabric, state)
+        hides_s = backward_s * frac * fabric.overlaps_gradients
+        exposed_s += _part_exposed_s(table, part, alone_s * frac, hides_s, fabric, state)
+        exposed_s += _replicas_exposed_s(part, hides_s, fabric, state)
     return exposed_s
 
 
 def _replicas_exposed_s(
-    owned: _Owned, hides: FloatArray, fabric: Fabric, state: StateBytes
+    owned: _Owned, hides_s: FloatArray, fabric: Fabric, state: StateBytes
 ) -> FloatArray:
     """What of summing the gradients of shards over replicas nothing hides."""
-    exposed_s = np.zeros(len(hides))
+    exposed_s = np.zeros(len(hides_s))
     rows = np.flatnonzero(owned.copies > owned.shards)
     if len(rows):
         one_row = np.zeros(len(rows), np.int64)
         _, exposed_s[rows] = summed_over_replicas_s(
             owned.most[rows] * state.reduced / owned.shards[rows],
-            backward_s=hides[rows],
+            backward_s=hides_s[rows],
             num_replicas=owned.copies[rows] // owned.shards[rows],
             stride=owned.stride[rows] * owned.shards[rows],
             ranks_per_node=fabric.devices_per_node,
@@ -249,7 +251,7 @@ def _replicas_exposed_s(
 
 
 def _part_exposed_s(
-    table: StrategyTable, owned: _Owned, alone_s: FloatArray, hides: FloatArray, fabric: Fabric,
+    table: StrategyTable, owned: _Owned, alone_s: FloatArray, hides_s: FloatArray, fabric: Fabric,
     state: StateBytes,
 ) -> FloatArray:  # fmt: skip
     exposed_s = np.zeros(len(table))
@@ -264,7 +266,7 @@ def _part_exposed_s(
             rounds
             * data_parallel_step(
                 mid_s=alone_s[rows],
-                backward_s=hides[rows],
+                backward_s=hides_s[rows],
                 gradient_bytes=most * state.reduced,
                 num_ranks=owned.shards[rows],
                 ranks_per_node=np.maximum(fabric.devices_per_node // stride, 1),
@@ -278,8 +280,8 @@ def _part_exposed_s(
     return exposed_s
 
 
-def _process_bytes(allocated: FloatArray, platform: Platform) -> FloatArray:
+def _process_bytes(allocated_bytes: FloatArray, platform: Platform) -> FloatArray:
     """Upper bound of the process, from its live tensors."""
     added = process_memory(platform)
-    reserved = allocated * (1.0 + added.fragmentation_high_frac)
-    return np.asarray(reserved + added.workspace_bytes + added.context_high_bytes)
+    reserved_bytes = allocated_bytes * (1.0 + added.fragmentation_high_frac)
+    return np.asarray(reserved_bytes + added.workspace_bytes + added.context_high_bytes)

@@ -18,34 +18,34 @@ class Layout:
     """Blocks cut into virtual stages; arrays are (num_stages,).
 
     Attributes:
-        forward: Seconds of one microbatch, with communication between ranks that share blocks, or
+        forward_s: One microbatch, with communication between ranks that share blocks, or
             its dispatch by the host where that takes longer.
-        backward: Likewise.
-        weight: Of backward, gradients of weights.
-        tensor: Of both, that communication.
-        start: Seconds that the first microbatch takes longer than those that follow, since the host
-            has not run ahead yet; zero where stages wait for each other.
-        ahead: Seconds by which the host gets ahead of the device in each; zero likewise.
+        backward_s: Likewise.
+        weight_s: Of backward, gradients of weights.
+        tensor_s: Of both, that communication.
+        start_s: By how much the first microbatch takes longer than those that follow, since the
+            host has not run ahead yet; zero where stages wait for each other.
+        ahead_s: By how much the host gets ahead of the device in each; zero likewise.
         parameters: Kept by one of the ranks that share the stage.
         experts: Of them, experts.
-        saved: Bytes kept for backward.
-        put_off: Bytes kept besides where gradients of weights come later.
+        saved_bytes: Kept for backward.
+        put_off_bytes: Kept besides where gradients of weights come later.
         message_bytes: The largest message between two stages, of one rank.
-        transient: Bytes beyond ``saved`` at the peak.
+        transient_bytes: Beyond ``saved_bytes`` at the peak.
     """
 
-    forward: FloatArray
-    backward: FloatArray
-    weight: FloatArray
-    tensor: FloatArray
-    start: float
-    ahead: float
+    forward_s: FloatArray
+    backward_s: FloatArray
+    weight_s: FloatArray
+    tensor_s: FloatArray
+    start_s: float
+    ahead_s: float
     parameters: FloatArray
     experts: FloatArray
-    saved: FloatArray
-    put_off: FloatArray
+    saved_bytes: FloatArray
+    put_off_bytes: FloatArray
     message_bytes: float
-    transient: FloatArray
+    transient_bytes: FloatArray
 
 
 @lru_cache(maxsize=8192)
@@ -71,31 +71,31 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         if is_even and num_stages > 1
         else balanced_cuts(work, num_stages)
     )
-    saved_bytes = costs.saved_bytes[point]
+    saved_of_blocks = costs.saved_bytes[point]
     timed = (
         costs.forward_s, costs.backward_s, costs.forward_host_s, costs.backward_host_s,
         costs.weight_s, costs.tensor_s,
     )  # fmt: skip
     rows = per_stage(np.stack([seconds[point] for seconds in timed]), cuts)
-    kept = (costs.parameters, costs.expert_parameters, saved_bytes, costs.put_off_bytes[point])
-    parameters, experts, saved, put_off = per_stage(np.stack(kept), cuts)
-    forward, backward = np.maximum(rows[:2], rows[2:4])
-    start = ahead = 0.0
+    kept = (costs.parameters, costs.expert_parameters, saved_of_blocks, costs.put_off_bytes[point])
+    parameters, experts, saved_bytes, put_off_bytes = per_stage(np.stack(kept), cuts)
+    forward_s, backward_s = np.maximum(rows[:2], rows[2:4])
+    start_s = ahead_s = 0.0
     if num_stages == 1:
-        (forward, backward), start, ahead = _lone_stage(costs, point)
+        (forward_s, backward_s), start_s, ahead_s = _lone_stage(costs, point)
     return Layout(
-        forward=forward,
-        backward=backward,
-        weight=np.minimum(rows[4], backward),
-        tensor=rows[5],
-        start=start,
-        ahead=ahead,
+        forward_s=forward_s,
+        backward_s=backward_s,
+        weight_s=np.minimum(rows[4], backward_s),
+        tensor_s=rows[5],
+        start_s=start_s,
+        ahead_s=ahead_s,
         parameters=parameters,
         experts=experts,
-        saved=saved,
-        put_off=put_off,
+        saved_bytes=saved_bytes,
+        put_off_bytes=put_off_bytes,
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,
-        transient=_stage_transient(saved_bytes, costs.transient_bytes[point], cuts),
+        transient_bytes=_stage_transient_bytes(saved_of_blocks, costs.transient_bytes[point], cuts),
     )
 
 
@@ -121,11 +121,13 @@ def _lone_stage(costs: BlockCosts, point: int) -> tuple[FloatArray, float, float
     return parts * (pace / max(float(parts.sum()), 1e-300)), first - pace, pace - float(host.sum())
 
 
-def _stage_transient(saved: FloatArray, transient: FloatArray, cuts: IntArray) -> FloatArray:
+def _stage_transient_bytes(
+    saved_bytes: FloatArray, transient_bytes: FloatArray, cuts: IntArray
+) -> FloatArray:
     """What a stage holds beyond the saved activations of all its blocks, at its peak.
 
     While a block runs backward, what the blocks after it had saved is free again.
     """
-    held = np.cumsum(saved)
-    peak = np.maximum.reduceat(held + transient, cuts)
-    return np.asarray(peak - held[np.append(cuts[1:], len(saved)) - 1])
+    held_bytes = np.cumsum(saved_bytes)
+    peak_bytes = np.maximum.reduceat(held_bytes + transient_bytes, cuts)
+    return np.asarray(peak_bytes - held_bytes[np.append(cuts[1:], len(saved_bytes)) - 1])

@@ -31,35 +31,35 @@ class HeldByPipelines:
     Attributes:
         parameters: Of the stages of a rank.
         experts: Of them, experts.
-        activations: Bytes of the microbatches in flight.
-        transient: Bytes beyond them at the peak.
+        activation_bytes: Of the microbatches in flight.
+        transient_bytes: Beyond them at the peak.
     """
 
     parameters: FloatArray
     experts: FloatArray
-    activations: FloatArray
-    transient: FloatArray
+    activation_bytes: FloatArray
+    transient_bytes: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PipelineTimes:
-    """Seconds, (num_pipelines,) each.
+    """Times of pipelines, (num_pipelines,) each.
 
     Attributes:
-        seconds: All microbatches.
-        bubble: Of it, waiting on the busiest rank.
-        tensor: Of it, communication of ranks that share blocks, on the busiest rank.
-        forward: One microbatch on the busiest rank.
-        backward: Likewise.
-        ahead: By how much the host is ahead of the device at the end.
+        all_s: All microbatches.
+        bubble_s: Of it, waiting on the busiest rank.
+        tensor_s: Of it, communication of ranks that share blocks, on the busiest rank.
+        forward_s: One microbatch on the busiest rank.
+        backward_s: Likewise.
+        ahead_s: By how much the host is ahead of the device at the end.
     """
 
-    seconds: FloatArray
-    bubble: FloatArray
-    tensor: FloatArray
-    forward: FloatArray
-    backward: FloatArray
-    ahead: FloatArray
+    all_s: FloatArray
+    bubble_s: FloatArray
+    tensor_s: FloatArray
+    forward_s: FloatArray
+    backward_s: FloatArray
+    ahead_s: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,15 +84,17 @@ class Pipelines:
         size = (len(self.keys), int(self.keys[:, 0].max(initial=1)))
         held = HeldByPipelines(**{name: np.zeros(size) for name in HeldByPipelines.__slots__})
         for rows, (pp, chunks, _, _), schedule in self._by_shape():
-            stacked = self._stacked(rows, "transient")
-            held.transient[rows, :pp] = stacked.reshape(len(rows), chunks, pp).max(axis=1)
+            stacked = self._stacked(rows, "transient_bytes")
+            held.transient_bytes[rows, :pp] = stacked.reshape(len(rows), chunks, pp).max(axis=1)
             held.parameters[rows, :pp] = _per_rank(self._stacked(rows, "parameters"), chunks)
             held.experts[rows, :pp] = _per_rank(self._stacked(rows, "experts"), chunks)
-            saved = _per_rank(self._stacked(rows, "saved"), chunks)
-            held.activations[rows, :pp] = saved * in_flight(schedule, num_ranks=pp)
+            saved_bytes = _per_rank(self._stacked(rows, "saved_bytes"), chunks)
+            held.activation_bytes[rows, :pp] = saved_bytes * in_flight(schedule, num_ranks=pp)
             if schedule.kind == "zbh1":
-                put_off = self._stacked(rows, "put_off")
-                held.activations[rows, :pp] += put_off * num_put_off(schedule, num_ranks=pp)
+                put_off_bytes = self._stacked(rows, "put_off_bytes")
+                held.activation_bytes[rows, :pp] += put_off_bytes * num_put_off(
+                    schedule, num_ranks=pp
+                )
         return held
 
     def times(self) -> PipelineTimes:
@@ -107,21 +109,21 @@ class Pipelines:
         for rows, (_, chunks, _, _), schedule in self._by_shape():
             is_hidden = self.fabric.overlaps_hops and schedule.kind == "interleaved"
             send, microbatches = np.maximum if is_hidden else np.add, self.keys[rows, 3]
-            forward = send(self._stacked(rows, "forward"), hop_s[rows, None])
-            backward = send(self._stacked(rows, "backward"), hop_s[rows, None])
-            seconds = pipeline_s(
-                schedule, forward, backward, num_microbatches=microbatches,
-                weight_s=self._stacked(rows, "weight"),
+            forward_s = send(self._stacked(rows, "forward_s"), hop_s[rows, None])
+            backward_s = send(self._stacked(rows, "backward_s"), hop_s[rows, None])
+            all_s = pipeline_s(
+                schedule, forward_s, backward_s, num_microbatches=microbatches,
+                weight_s=self._stacked(rows, "weight_s"),
             )  # fmt: skip
-            tensor = _per_rank(self._stacked(rows, "tensor"), chunks)
-            busy = microbatches * _per_rank(forward + backward, chunks).max(axis=1)
-            start = self._stacked(rows, "start")
-            times.seconds[rows] = seconds + start
-            times.bubble[rows] = seconds - busy
-            times.tensor[rows] = microbatches * tensor.max(axis=1)
-            times.forward[rows] = _per_rank(forward, chunks).max(axis=1)
-            times.backward[rows] = _per_rank(backward, chunks).max(axis=1)
-            times.ahead[rows] = start + microbatches * self._stacked(rows, "ahead")
+            tensor_s = _per_rank(self._stacked(rows, "tensor_s"), chunks)
+            busy_s = microbatches * _per_rank(forward_s + backward_s, chunks).max(axis=1)
+            start_s = self._stacked(rows, "start_s")
+            times.all_s[rows] = all_s + start_s
+            times.bubble_s[rows] = all_s - busy_s
+            times.tensor_s[rows] = microbatches * tensor_s.max(axis=1)
+            times.forward_s[rows] = _per_rank(forward_s, chunks).max(axis=1)
+            times.backward_s[rows] = _per_rank(backward_s, chunks).max(axis=1)
+            times.ahead_s[rows] = start_s + microbatches * self._stacked(rows, "ahead_s")
         return times
 
     def _by_shape(self) -> Iterator[tuple[IntArray, tuple[int, int, int, int], Schedule]]:

@@ -19,15 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
-from paceline.parallel.data_parallel import FSDP_BLOCKS
+from paceline.parallel.data_parallel import GATHERED_FRAC
 from paceline.parallel.strategy import Sharding
 from paceline.predict import Points
 from paceline.predict.memory import process_memory
 from paceline.trace.costs import LoweredPass, Platform
 from paceline.trace.graph import FloatArray, Owner, Phase, monomials
 
-#: Share of the parameters that FSDP keeps gathered.
-_GATHERED_FRAC = 2.0 / FSDP_BLOCKS
 _STATE = (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT)
 
 
@@ -82,7 +80,7 @@ def saved_bytes(moments: PeakMoments, num_ranks: int, sharding: Sharding) -> Flo
     if sharding in ("zero2", "zero3"):
         saved = saved + moments.gradients * shared_frac
     if sharding == "zero3":
-        saved = saved + moments.parameters * max(shared_frac - _GATHERED_FRAC, 0.0)
+        saved = saved + moments.parameters * max(shared_frac - GATHERED_FRAC, 0.0)
     peak: FloatArray = moments.whole.max(axis=0) - (moments.whole - saved).max(axis=0)
     return peak
 

@@ -60,10 +60,10 @@ def test_cutting_loses_nothing(held: list[tuple[float, float]], num_stages: int)
     one, found = cut(held, num_stages)
     costs = one.costs
     for stages, blocks in (
-        (found.forward, costs.forward_s), (found.backward, costs.backward_s),
-        (found.weight, costs.weight_s), (found.tensor, costs.tensor_s),
-        (found.parameters, costs.parameters), (found.saved, costs.saved_bytes),
-        (found.put_off, costs.put_off_bytes),
+        (found.forward_s, costs.forward_s), (found.backward_s, costs.backward_s),
+        (found.weight_s, costs.weight_s), (found.tensor_s, costs.tensor_s),
+        (found.parameters, costs.parameters), (found.saved_bytes, costs.saved_bytes),
+        (found.put_off_bytes, costs.put_off_bytes),
     ):  # fmt: skip
         assert len(stages) == num_stages
         assert stages.sum() == pytest.approx(blocks.sum())
@@ -78,7 +78,7 @@ def test_a_stage_peaks_where_its_backward_does(held: list[tuple[float, float]]) 
     for saved, transient in reversed(held):
         peak = max(peak, kept + transient)
         kept -= saved
-    assert found.saved[0] + found.transient[0] == pytest.approx(peak)
+    assert found.saved_bytes[0] + found.transient_bytes[0] == pytest.approx(peak)
 
 
 def test_tensor_ranks_send_a_part_of_the_message_each_unless_each_has_only_a_part() -> None:
@@ -111,7 +111,7 @@ def test_ranks_of_a_node_share_its_network_when_stages_lie_in_several() -> None:
             node_link=link(node_bytes_per_s),
         )  # fmt: skip
         table = StrategyTable(**{name: np.array([value]) for name, value in columns.items()})
-        return float(distinct_pipelines(table, [one], fabric).times().seconds[0])
+        return float(distinct_pipelines(table, [one], fabric).times().all_s[0])
 
     inside, between, narrow = seconds(8, 1e9), seconds(4, 4e9), seconds(4, 1e9)
     assert between == pytest.approx(inside, rel=1e-3)
