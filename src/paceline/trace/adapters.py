@@ -91,7 +91,8 @@ def _dense_layers(program: Program, patterns: Sequence[str]) -> _Layers:
     op, to_source, to_weight = (a[to_weight >= 0] for a in (op, to_source, to_weight))
     if not op.size:
         raise InvalidInputError(
-            "no dense layer takes an adapter", hint="name modules that hold linear layers; several patterns are joined by `|`"
+            "no dense layer takes an adapter",
+            hint="name modules that hold linear layers; several patterns are joined by `|`",
         )
     dims = program.dims[program.ops.dims[op]]
     source = _other_operand(program, op, weight[op])
