@@ -12,29 +12,21 @@ Sources:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
 from paceline.catalog import Link
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
-from paceline.parallel.collectives import RankGroup, all_reduce_s
-from paceline.parallel.links import LinkTable
-from paceline.parallel.tensor_parallel import CollectiveTable, split_graph
+from paceline.parallel.serving_ranks import ServedRanks, exchange_s, rank_pass
 from paceline.predict import Calibration, DeviceTable, Points, predict_pass
-from paceline.shipped import shipped_rows
 from paceline.trace.costs import Configuration
-from paceline.trace.graph import FloatArray, Graph, OpKind, monomials
+from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.lowering import lower
 from paceline.trace.workload import Workload
 
-_KV_HEADS = 2
-#: Where the path of a module leaves its layer for its experts.
-_EXPERTS = re.compile(r"\.(?:shared_)?experts?(?=\.|$)")
 #: Whose host dispatch applies.
 _ENGINE = "vllm"
 
@@ -179,98 +171,10 @@ def _pass_s(
     calibration: Calibration, num_ranks: int, link: Link | None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
     """Seconds of a pass without its sums, of the device alone, and of its sums."""
-    split = split_graph(_with_copied_heads(graph, num_ranks), num_ranks)
+    one = rank_pass(graph, ServedRanks(tensor=num_ranks))
     predicted = predict_pass(
-        lower(split.graph, configuration), device, points, calibration=calibration,
+        lower(one.graph, configuration), device, points, calibration=calibration,
         framework=_ENGINE,
     )  # fmt: skip
-    sums_s = np.zeros_like(points.batch)
-    if num_ranks > 1:
-        width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
-        calls = _without_partial_sums(split.collectives, graph)
-        sums_s = _sums_s(calls, points, num_ranks, link, width)
-    return predicted.mid_s[0], predicted.device_s[0], sums_s
-
-
-def _with_copied_heads(graph: Graph, num_ranks: int) -> Graph:
-    """The graph with as many heads of keys and values as ranks, where it has fewer."""
-    ops = graph.ops
-    few = np.flatnonzero((ops.kind == OpKind.ATTENTION) & (ops.dims[:, _KV_HEADS, 0] < num_ranks))
-    if not few.size:
-        return graph
-    dims, elements = ops.dims.copy(), graph.tensors.elements.copy()
-    for op in few:
-        copies = num_ranks / dims[op, _KV_HEADS, 0]
-        dims[op, _KV_HEADS] *= copies
-        elements[ops.input_tensor[ops.input_start[op] + 1 : ops.input_start[op + 1]]] *= copies
-    return replace(
-        graph, ops=replace(ops, dims=dims), tensors=replace(graph.tensors, elements=elements)
-    )
-
-
-def _without_partial_sums(calls: CollectiveTable, graph: Graph) -> CollectiveTable:
-    """One sum a layer for all its experts, as large as that of its attention.
-
-    Each rank adds what the experts of a token made, and what shared ones did, before it sends.
-    """
-    modules = [graph.modules[m] for m in graph.ops.module[calls.op]]
-    kept, elements = np.ones(len(modules), dtype=np.bool_), calls.elements.copy()
-    summed: set[str] = set()
-    whole = 0
-    for row, module in enumerate(modules):
-        layer, *experts = _EXPERTS.split(module, maxsplit=1)
-        if not experts:
-            whole = row
-            continue
-        kept[row], elements[row] = layer not in summed, calls.elements[whole]
-        summed.add(layer)
-    return replace(calls, elements=elements).take(kept)
-
-
-def _sums_s(
-    calls: CollectiveTable, points: Points, num_ranks: int, link: Link | None, width: float
-) -> FloatArray:
-    """Seconds of all sums of a pass; equal ones are evaluated once."""
-    sizes, count = np.unique(calls.elements * width, axis=0, return_counts=True)
-    messages = monomials(points.batch, points.seq) @ sizes.T
-    total = np.zeros(len(messages))
-    for column, repeats in enumerate(count):
-        total += repeats * engine_all_reduce_s(messages[:, column], num_ranks, link)
-    return total
-
-
-def engine_all_reduce_s(message_bytes: FloatArray, num_ranks: int, link: Link | None) -> FloatArray:
-    """Seconds of the fastest of an engine's own sums and the library's.
-
-    Small messages are read from all ranks at once, larger ones part by part. Where no engine was
-    measured on the link, the library's sum is taken.
-
-    Args:
-        message_bytes: What each rank adds.
-        num_ranks: Ranks of one node.
-        link: Between them.
-    """
-    table = LinkTable.from_links([link])
-    group = RankGroup.of(np.full(len(message_bytes), float(num_ranks)), num_ranks, table, table)
-    best = all_reduce_s(message_bytes, group)
-    known = _engine_sums().get((link.kind, link.bytes_per_s)) if link else None
-    if known is None:
-        return best
-    others = num_ranks - 1
-    direct = known["direct_s"] + others * message_bytes / (
-        known["peak_bytes_per_s"] * known["direct_frac"]
-    )
-    parts = 2.0 * others / num_ranks * message_bytes
-    split = known["split_s"] + parts / (known["peak_bytes_per_s"] * known["split_frac"])
-    return np.minimum(best, np.minimum(direct, split) + others * known["rank_s"])
-
-
-@cache
-def _engine_sums() -> dict[tuple[str, float], dict[str, float]]:
-    """Constants by kind and peak of the link."""
-    return {
-        (row["kind"], float(row["peak_bytes_per_s"])): {
-            name: float(value) for name, value in row.items() if name not in ("kind", "source")
-        }
-        for row in shipped_rows("parallel", "engine_all_reduce.csv")
-    }
+    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
+    return predicted.mid_s[0], predicted.device_s[0], exchange_s(one, points, link, width)

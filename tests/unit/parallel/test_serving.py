@@ -10,10 +10,10 @@ from paceline.errors import InvalidInputError
 from paceline.parallel.serving import (
     ServingRuns,
     ServingTimes,
-    engine_all_reduce_s,
     fastest,
     serving_times,
 )
+from paceline.parallel.serving_ranks import engine_all_reduce_s
 from paceline.predict import DeviceTable, builtin_calibration
 from paceline.trace import Configuration, load_workload
 
