@@ -21,7 +21,9 @@ def test_a_price_is_fresh_for_twelve_months() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"usd_per_hour": None}, "no price known"),
+        ({"usd_per_hour": None, "priced_on": None}, "no price known"),
+        ({"usd_per_hour": None, "priced_on": TODAY}, "no price known"),
+        ({"usd_per_hour": None, "priced_on": date(2027, 1, 1)}, "no price known before 2027-01-01"),
         ({"priced_on": None}, "price without a date"),
         ({"priced_on": date(2025, 1, 1)}, "price 22 months old"),
         ({"status": "unknown"}, "not known to be still sold"),

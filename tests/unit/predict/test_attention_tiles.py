@@ -132,3 +132,67 @@ def test_decode_is_the_tile_model_alone():
     found = row_times(work, shapes, table, calibration).device_s.item()
     kernel_s = found - calibration.constant("device", "launch_gap_s")
     assert kernel_s == pytest.approx(float(expected), rel=1e-3)
+
+
+#: Nothing costs anything but what a multiprocessor does per cycle.
+FREE = AttentionConstants(
+    launch_s=0.0, prologue_cycles=0.0, step_cycles=0.0, compute_frac=1.0, half_rows=0.0,
+    memory_frac=1.0, fill_frac=1e-9, split_cycles=0.0, resident_bytes_per_cycle=1.0,
+)  # fmt: skip
+
+
+def few_sms(num_sms, *, flop_per_cycle=1.0, memory_bytes_per_s=1e30):
+    """A device of a cycle per second."""
+    facts = {
+        "num_sms": num_sms, "clock_hz": 1.0, "peak_flop_per_s": num_sms * flop_per_cycle,
+        "memory_bytes_per_s": memory_bytes_per_s, "element_bytes": 2.0,
+    }  # fmt: skip
+    return Engine(
+        **{name: np.float64(value) for name, value in facts.items()}, has_matrix_units=True
+    )
+
+
+def plain_s(device, q_len, kv_len, *, batch=1.0, heads=1.0, causal=0.0, moved_bytes=0.0, **changed):
+    seen_keys = kv_len - causal * q_len / 2
+    flop = 4 * batch * heads * q_len * seen_keys * HEAD_SIZE
+    dims = (batch, heads, 1.0, q_len, kv_len, HEAD_SIZE, causal)
+    return float(attention_tiled_s(dims, (flop, moved_bytes), device, replace(FREE, **changed)))
+
+
+@pytest.mark.parametrize(
+    ("q_len", "kv_len", "padded"), [(16, 64, 16 * 64), (17, 65, 32 * 128), (128, 640, 128 * 640)]
+)
+def test_one_multiprocessor_works_on_rows_and_keys_padded_to_its_finest_tile(q_len, kv_len, padded):
+    assert plain_s(few_sms(1), q_len, kv_len) == pytest.approx(4 * padded * HEAD_SIZE)
+
+
+def test_few_rows_wait_for_keys_and_values_from_the_cache_and_causal_rows_for_half():
+    """64 bytes per cycle (attention_limits.csv), whatever the arithmetic."""
+    fast = few_sms(1, flop_per_cycle=1e9)
+    assert plain_s(fast, 1, 4096) == 2 * 4096 * HEAD_SIZE * 2 / 64
+    assert plain_s(fast, 4096, 4096, causal=1.0) == plain_s(fast, 4096, 4096) / 2
+
+
+def test_a_tile_waits_for_its_launch_its_prologue_and_its_steps():
+    alone_s = plain_s(few_sms(1), 16, 64)
+    assert plain_s(few_sms(1), 16, 64, launch_s=5.0) == alone_s + 5.0
+    assert plain_s(few_sms(1), 16, 64, prologue_cycles=9.0) == alone_s + 9.0
+    assert plain_s(few_sms(1), 16, 64, step_cycles=1e9) == 1e9
+    assert plain_s(few_sms(1), 16, 64, half_rows=16.0) == 2 * alone_s
+    assert plain_s(few_sms(1), 16, 64, compute_frac=0.5) == 2 * alone_s
+
+
+@pytest.mark.parametrize("num_sms", [2, 8, 32])
+def test_keys_are_split_over_idle_multiprocessors_where_partial_results_cost_less(num_sms):
+    step_s = plain_s(few_sms(num_sms), 16, 64)
+    assert plain_s(few_sms(num_sms), 16, 64 * num_sms) == step_s
+    slow = few_sms(num_sms, memory_bytes_per_s=1e-6)
+    assert plain_s(slow, 16, 64 * num_sms) == num_sms * step_s
+
+
+def test_few_tiles_reach_their_share_of_the_bandwidth():
+    """Two items, a tile each, in 32 parts that write a row of FP32 for each query of each head."""
+    partial_bytes = 32 * 4 * 2 * 2 * 3 * HEAD_SIZE
+    device = few_sms(80, memory_bytes_per_s=1e-6)
+    found_s = plain_s(device, 3, 64, batch=2.0, heads=2.0, moved_bytes=1e9, fill_frac=1.0)
+    assert found_s == pytest.approx((1e9 + partial_bytes) / (1e-6 * 64 / 80))
