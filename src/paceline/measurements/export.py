@@ -72,7 +72,7 @@ def _write_parquet(records: Sequence[Record], path: Path) -> None:
         import pyarrow.parquet
     except ImportError:
         raise InvalidInputError(
-            "Parquet needs pyarrow", hint="`pip install pyarrow`, or export to .csv"
+            "Parquet needs pyarrow", hint="`pip install 'paceline[parquet]'`, or export to .csv"
         ) from None
     rows = [
         {k: list(v) if isinstance(v, tuple) else v for k, v in _row(r).items()} for r in records

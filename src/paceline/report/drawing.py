@@ -55,5 +55,5 @@ def _library() -> ModuleType:
         return importlib.import_module("vl_convert")
     except ImportError:
         raise InvalidInputError(
-            "pictures need vl-convert-python", hint="pip install vl-convert-python"
+            "pictures need vl-convert-python", hint="`pip install 'paceline[report]'`"
         ) from None
