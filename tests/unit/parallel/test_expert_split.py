@@ -51,6 +51,22 @@ def test_balanced_routers_leave_every_rank_the_same_work() -> None:
     assert flop[1] == pytest.approx(flop[0])
 
 
+def test_an_expert_of_a_rank_works_on_the_tokens_of_all_ranks() -> None:
+    """Fewer products of as many more rows; the widths of an expert stay what they are."""
+    split = split_experts(mixtral(), 8)
+    point = monomials(BATCH, SEQ)[0]
+    before, after = (
+        graph.ops.dims[split.is_product][:, :4] @ point for graph in (mixtral(), split.graph)
+    )
+    tokens = BATCH * SEQ * PER_TOKEN / NUM_EXPERTS
+    is_row = np.isclose(before, tokens)
+    assert is_row[:, 1:].sum(axis=1).tolist() == [1] * len(is_row)
+    assert np.allclose(after[is_row], 8 * tokens)
+    assert np.array_equal(after[:, 1:][~is_row[:, 1:]], before[:, 1:][~is_row[:, 1:]])
+    assert set(before[:, 0]) == {float(NUM_EXPERTS)}
+    assert set(after[:, 0]) == {1.0}
+
+
 def test_tokens_travel_out_and_back_in_both_directions() -> None:
     """Lepikhin et al. 2021: two all-to-alls per layer in forward, and two in backward."""
     calls = split_experts(mixtral(), 8).collectives
@@ -104,4 +120,6 @@ def test_a_token_reaches_no_more_places_than_it_has_experts(num_experts, per_tok
 
 def test_tokens_of_an_inference_travel_out_and_back_once() -> None:
     for one in load_workload("mixtral-8x7b", task="infer").passes:
-        assert len(split_experts(one.graph, 8).collectives.op) == 2 * LAYERS
+        split = split_experts(one.graph, 8)
+        assert len(split.collectives.op) == 2 * LAYERS
+        assert split.routing == Routing(num_experts=NUM_EXPERTS, experts_per_token=PER_TOKEN)

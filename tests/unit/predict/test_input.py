@@ -18,6 +18,7 @@ from paceline.predict.input import (
     describe_feed,
     feed_step,
     predict_input,
+    remedies,
     sample_format,
     storage_read_bytes_per_s,
     workers_needed,
@@ -158,6 +159,59 @@ def test_a_starved_second_device_is_named_with_its_remedy() -> None:
     assert "keeps 1.2 of 2 devices busy" in text
     assert fed.remedies[0].change in text
     assert fed.remedies[0].gain_frac > 0
+
+
+@given(pipeline=pipelines, host=hosts)
+def test_remedies_are_the_changes_that_pay_and_deliver_what_they_say(
+    pipeline: InputPipeline, host: InputHost
+) -> None:
+    sample, pixels = pipeline.sample, pipeline.width * pipeline.height
+    smaller = {"width": pipeline.width, "height": pipeline.height}
+    share = min(1.0, pixels / (sample.width * sample.height))
+    files = replace(sample, **smaller, disk_bytes=share * sample.disk_bytes)
+    decoded = replace(sample, **smaller, encoding="raw", disk_bytes=3 * pixels)
+    nvme = replace(host, storage_read_bytes_per_s=storage_read_bytes_per_s("nvme"))
+    rates = {
+        f"{host.num_cores} workers": (replace(pipeline, num_workers=host.num_cores), host),
+        "send uint8, normalise on the device": (replace(pipeline, sent_as="uint8"), host),
+        "resize the files once beforehand": (
+            replace(pipeline, sample=files, is_resized=False), host),
+        "store decoded and resized samples": (
+            replace(pipeline, sample=decoded, is_resized=False), host),
+        "data on local NVMe": (pipeline, nvme),
+    }  # fmt: skip
+    now = predict_input(pipeline, host).samples_per_s
+    changed = {name: predict_input(*change).samples_per_s for name, change in rates.items()}
+    found = remedies(pipeline, host)
+    assert {remedy.change: remedy.samples_per_s for remedy in found} == {
+        name: pytest.approx(rate) for name, rate in changed.items() if rate > 1.02 * now
+    }
+    assert all(r.gain_frac == pytest.approx(r.samples_per_s / now - 1) for r in found)
+    assert [r.samples_per_s for r in found] == sorted(
+        (r.samples_per_s for r in found), reverse=True
+    )
+
+
+def test_a_host_of_less_than_a_sample_a_second_is_calibrated_too() -> None:
+    slow = calibrated_host(HOST, IMAGENET, 0.5)
+    assert predict_input(IMAGENET, slow).samples_per_s == pytest.approx(0.5)
+
+
+def test_a_rate_that_the_stated_storage_cannot_deliver_calibrates_nothing() -> None:
+    slow = replace(HOST, storage_read_bytes_per_s=1e6)
+    with pytest.raises(InvalidInputError, match="stated storage cannot deliver"):
+        calibrated_host(slow, IMAGENET, 1000.0)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 3, 7])
+def test_devices_that_are_just_fed_are_fed(num_devices: int) -> None:
+    delivered = predict_input(IMAGENET, HOST)
+    compute_s = num_devices * IMAGENET.batch / delivered.samples_per_s
+    assert feed_step(compute_s, IMAGENET, HOST).num_fed_devices == num_devices
+    assert delivered.copy_s == 0.0
+    joined = replace(HOST, copy_bytes_per_s=1e9)
+    copied = predict_input(IMAGENET, joined)
+    assert copied.copy_s == pytest.approx(IMAGENET.batch * copied.sent_bytes / 1e9)
 
 
 def test_uint8_sends_a_quarter() -> None:
