@@ -113,11 +113,13 @@ def devices_page() -> str:
 def offers_page() -> str:
     """Every offer."""
     catalog = load_catalog()
-    table = markdown_table(offer_table(catalog.offers))
+    newest = max(offer.priced_on for offer in catalog.offers if offer.priced_on)
+    table = markdown_table(offer_table(catalog.offers, newest))
     return (
         f"# Offers\n\nWritten by `make docs` from the catalogue of {catalog.version}. Prices are "
         "US dollars per hour and machine, on demand and spot; only those seen within a year of "
-        f"the day of planning are ranked.\n\n{table}\n"
+        "the day of planning are ranked. The last column says what else keeps an offer from being "
+        f"ranked, as of {newest}, the day of the newest price.\n\n{table}\n"
     )
 
 

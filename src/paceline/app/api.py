@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
@@ -488,7 +489,7 @@ def offers(
         UnknownNameError: No such device.
         InvalidInputError: No offer meets the conditions.
     """
-    from paceline.catalog import OfferFilter, filter_offers, load_catalog
+    from paceline.catalog import OfferFilter, filter_offers, load_catalog, unranked_reason
     from paceline.units import parse_bytes, parse_usd
 
     conditions = OfferFilter(
@@ -506,7 +507,16 @@ def offers(
     if cloud is not None:
         clouds = {offer.cloud.lower() for offer in catalog.offers}
         read_word(cloud.strip().lower(), tuple(sorted(clouds)), "cloud")
-    found = filter_offers(catalog, conditions, today=read_day(as_of))
+    today = read_day(as_of)
+    found = filter_offers(catalog, conditions, today=today)
+    if not found and not every:
+        wider = replace(conditions, include_retired=True, include_stale=True)
+        if hidden := filter_offers(catalog, wider, today=today):
+            raise InvalidInputError(
+                f"none of {len(hidden):,} offers has a known price of the last year and is known "
+                f"to be still sold: {hidden[0].name}: {unranked_reason(hidden[0], today)}",
+                hint="see them with --all; your own price of one goes into a file for --facts",
+            )
     return _not_empty(found, "offer", "paceline offers --all")
 
 

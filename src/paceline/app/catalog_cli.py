@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from paceline.app import options as common
 from paceline.app.api import devices as find_devices
 from paceline.app.api import offers as find_offers
 from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.inquiry import read_day
 from paceline.app.output import Answer, answer_of
-from paceline.catalog import Device, Offer
-from paceline.report.catalogs import device_page, device_table, offer_table
+from paceline.catalog import Device
+from paceline.report.catalogs import device_page, device_table, left_out_text, offer_table
 from paceline.report.tables import markdown_table, text_table
 
 _Vendor = Annotated[str | None, Option(help="NVIDIA, AMD, Google, …")]
@@ -69,7 +71,8 @@ def offers(
     facts: common.Facts = None,
 ) -> Answer:
     """List machines for rent, cheapest first, with the day their price was seen."""
-    found = find_offers(
+    find = partial(
+        find_offers,
         device,
         cloud=cloud,
         region=region,
@@ -77,11 +80,15 @@ def offers(
         min_memory=min_memory,
         max_price=max_price,
         spot=spot,
-        every=every,
         as_of=as_of,
         facts=facts or (),
     )
-    return _offers_answer(found)
+    found = find(every=every)
+    listed = {offer.name for offer in found}
+    hidden = () if every else tuple(o for o in find(every=True) if o.name not in listed)
+    today = read_day(as_of)
+    notes = filter(None, (left_out_text(hidden, today),))
+    return answer_of("offers", found, offer_table(found, today), *notes)
 
 
 def _devices_answer(found: tuple[Device, ...]) -> Answer:
@@ -93,7 +100,3 @@ def _devices_answer(found: tuple[Device, ...]) -> Answer:
         text=lambda width: page or text_table(table, width=width),
         markdown=lambda: markdown_table(table),
     )
-
-
-def _offers_answer(found: tuple[Offer, ...]) -> Answer:
-    return answer_of("offers", found, offer_table(found))

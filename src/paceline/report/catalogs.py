@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import date
 
-from paceline.catalog import Device, Offer
+from paceline.catalog import Device, Offer, unranked_reason
 from paceline.report.figures import ABSENT
 from paceline.report.tables import Column, Table
 from paceline.units import format_significant, format_usd
@@ -57,8 +59,13 @@ def device_page(device: Device) -> str:
     return "\n".join((*lines, *(f"  {'source':<20}{source}" for source in read)))
 
 
-def offer_table(offers: Sequence[Offer]) -> Table:
-    """One row per offer: what is inside, its prices and the day of each."""
+def offer_table(offers: Sequence[Offer], today: date) -> Table:
+    """One row per offer: what is inside, its prices and the day of each, why it is not ranked.
+
+    Args:
+        offers: In the order of the rows.
+        today: Day on which prices are judged.
+    """
     return Table(
         columns=(
             Column(title="offer", min_width=22, told_below=True),
@@ -70,10 +77,27 @@ def offer_table(offers: Sequence[Offer]) -> Table:
             Column(title="region", drop_order=1),
             Column(title="priced on"),
             Column(title="spot on"),
-            Column(title="state", drop_order=4),
+            Column(title="not ranked", drop_order=4, told_below=True),
         ),
-        rows=tuple(_offer_cells(offer) for offer in offers),
+        rows=tuple(_offer_cells(offer, today) for offer in offers),
     )
+
+
+def left_out_text(offers: Sequence[Offer], today: date) -> str:
+    """How many offers are not listed and why, the most frequent reason first; empty for none.
+
+    >>> left_out_text((), date(2026, 11, 20))
+    ''
+    """
+    reasons = Counter(_why_left_out(offer, today) for offer in offers)
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+    return f"left out: {counts}; all with --all" if counts else ""
+
+
+def _why_left_out(offer: Offer, today: date) -> str:
+    reason = unranked_reason(offer, today) or ""
+    is_old = reason.endswith("months old")
+    return "with a price older than a year" if is_old else reason
 
 
 def _device_cells(device: Device) -> tuple[str, ...]:
@@ -92,7 +116,8 @@ def _device_cells(device: Device) -> tuple[str, ...]:
     )
 
 
-def _offer_cells(offer: Offer) -> tuple[str, ...]:
+def _offer_cells(offer: Offer, today: date) -> tuple[str, ...]:
+    is_undated = offer.usd_per_hour is not None and offer.priced_on is None
     return (
         offer.name,
         f"{offer.num_devices:g}×{offer.device_name or offer.accelerator}",
@@ -101,9 +126,9 @@ def _offer_cells(offer: Offer) -> tuple[str, ...]:
         _number(offer.usd_per_hour, format_usd),
         _number(offer.spot_usd_per_hour, format_usd),
         offer.region,
-        str(offer.priced_on or ABSENT),
+        "unknown" if is_undated else str(offer.priced_on or ABSENT),
         str(offer.spot_on or ABSENT) if offer.spot_usd_per_hour is not None else ABSENT,
-        "retired" if offer.is_retired else "",
+        unranked_reason(offer, today) or "",
     )
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from paceline.catalog import load_catalog
-from paceline.report.catalogs import device_page, offer_table
+import re
+from datetime import date
+
+from paceline.catalog import load_catalog, unranked_reason
+from paceline.report.catalogs import device_page, left_out_text, offer_table
+
+TODAY = date(2026, 11, 20)
 
 
 def test_the_price_of_a_spot_machine_has_a_day_of_its_own() -> None:
@@ -13,7 +18,7 @@ def test_the_price_of_a_spot_machine_has_a_day_of_its_own() -> None:
         if offer.spot_on is not None and offer.spot_on != offer.priced_on
     ]
     assert offers
-    table = offer_table(offers)
+    table = offer_table(offers, TODAY)
     titles = [column.title for column in table.columns]
     for offer, cells in zip(offers, table.rows, strict=True):
         row = dict(zip(titles, cells, strict=True))
@@ -26,3 +31,25 @@ def test_a_price_without_a_day_says_so() -> None:
         if device.price_usd is not None:
             price = next(line for line in device_page(device).splitlines() if "  price" in line)
             assert (f"{device.price_on:%Y-%m}" if device.price_on else "unknown day") in price
+
+
+def test_an_offer_that_no_plan_ranks_says_why_where_it_is_listed() -> None:
+    offers = load_catalog().offers
+    table = offer_table(offers, TODAY)
+    titles = [column.title for column in table.columns]
+    for offer, cells in zip(offers, table.rows, strict=True):
+        row = dict(zip(titles, cells, strict=True))
+        assert row["not ranked"] == (unranked_reason(offer, TODAY) or "")
+        if offer.usd_per_hour is None:
+            assert (row["USD/h"], row["not ranked"]) == ("–", "no price known")
+        elif offer.priced_on is None:
+            assert row["priced on"] == "unknown"
+            assert row["not ranked"]
+
+
+def test_every_offer_that_is_not_listed_is_counted_with_its_reason() -> None:
+    hidden = [offer for offer in load_catalog().offers if unranked_reason(offer, TODAY)]
+    text = left_out_text(hidden, TODAY)
+    counts = [int(count.replace(",", "")) for count in re.findall(r"([\d,]+) [a-z]", text)]
+    assert sum(counts) == len(hidden) > 200
+    assert "113" in left_out_text([o for o in hidden if o.cloud == "alibaba"], TODAY)
