@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import generate_docs
@@ -94,6 +95,36 @@ def test_commands_on_a_page_have_verbs_and_options_that_exist(page: Path) -> Non
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+def test_files_modules_and_targets_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    code = [
+        "".join(parts) for parts in re.findall(r"```\w*\n(.*?)```|`([^`\n]+)`", text, re.DOTALL)
+    ]
+    files = re.findall(r"^(?:[a-z_]+/)+[a-z_]+\.(?:py|csv|toml|md)$", "\n".join(code), re.MULTILINE)
+    assert [name for name in files if not any(f"/{p}".endswith(f"/{name}") for p in _files())] == []
+    modules = re.findall(r"python -m ([a-z_.]+)", "\n".join(code))
+    assert [name for name in modules if not _is_tool(name)] == []
+    makefile = (_ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"^make ([a-z-]+)", "\n".join(code), re.MULTILINE)
+    assert [name for name in targets if f"\n{name}:" not in makefile] == []
+
+
+@cache
+def _files() -> tuple[str, ...]:
+    """Files of the repository; a page names one from its room or from the root."""
+    folders = ("src", "tests", *_FOLDERS)
+    found = (path for folder in folders for path in (_ROOT / folder).rglob("*.*"))
+    return tuple(path.relative_to(_ROOT).as_posix() for path in found)
+
+
+def _is_tool(name: str) -> bool:
+    """Whether a script of tools/, or what any environment for development has."""
+    path = _ROOT / "tools" / name.replace(".", "/")
+    ours = path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+    return ours or name in ("venv", "pip", "pytest", "ruff", "mypy", "http.server")
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])

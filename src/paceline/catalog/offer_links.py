@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from operator import itemgetter
 
 from paceline.catalog.entities import Catalog, Device, Link, Machine, Offer, OfferLinks, Source
 from paceline.catalog.tables import Row, read_rows
@@ -30,10 +31,8 @@ def offer_links(catalog: Catalog, offer: Offer) -> OfferLinks:
     device = _devices(catalog).get(offer.device_name or "")
     between, why_between = _between_devices(catalog, device, offer.interconnect, offer.num_devices)
     node, why_node = _between_machines(catalog, offer)
-    host, why_host = _to_host(catalog, device)
-    return OfferLinks(
-        device=between, node=node, host=host, assumptions=why_between + why_node + why_host
-    )
+    host = _to_host(catalog, device)
+    return OfferLinks(device=between, node=node, host=host, assumptions=why_between + why_node)
 
 
 def machine_links(catalog: Catalog, machine: Machine) -> OfferLinks:
@@ -43,8 +42,8 @@ def machine_links(catalog: Catalog, machine: Machine) -> OfferLinks:
     between, why = (
         (named, ()) if named else _between_devices(catalog, device, "", machine.num_devices)
     )
-    host, why_host = _to_host(catalog, device)
-    return OfferLinks(device=between, node=None, host=host, assumptions=why + why_host)
+    host = _to_host(catalog, device)
+    return OfferLinks(device=between, node=None, host=host, assumptions=why)
 
 
 def joint_link(catalog: Catalog, first: Machine, second: Machine) -> Link | None:
@@ -57,11 +56,14 @@ def joint_link(catalog: Catalog, first: Machine, second: Machine) -> Link | None
         slots = [_shared_pcie(catalog, device, "")[0] for device in devices if device]
         known = [link for link in slots if link is not None]
         return min(known, key=lambda link: link.bytes_per_s) if len(known) == 2 else None
-    if first.network_bytes_per_s is None or second.network_bytes_per_s is None:
+    networks = [
+        (rate, one) for one in (first, second) if (rate := one.network_bytes_per_s) is not None
+    ]
+    if len(networks) < 2:
         return None
-    slower = min(first, second, key=lambda one: one.network_bytes_per_s or 0.0)
+    bytes_per_s, slower = min(networks, key=itemgetter(0))
     source = Source(text=f"{slower.name}, as its owner says", confidence="user")
-    return _network(slower.network_kind, slower.network_bytes_per_s or 0.0, source)
+    return _network(slower.network_kind, bytes_per_s, source)
 
 
 def _between_devices(
@@ -137,11 +139,9 @@ def _between_machines(catalog: Catalog, offer: Offer) -> _Found:
     row = next(matching, None)
     if row is not None:
         return _links(catalog)[row["link"]], ()
-    return _network_of(offer) if offer.network_bytes_per_s else _NOTHING
-
-
-def _network_of(offer: Offer) -> _Found:
-    link = _network(offer.network_kind, offer.network_bytes_per_s or 0.0, offer.source)
+    if not offer.network_bytes_per_s:
+        return _NOTHING
+    link = _network(offer.network_kind, offer.network_bytes_per_s, offer.source)
     return link, (f"{link.name} between machines: listed rate, latency assumed for {link.kind}",)
 
 
@@ -159,18 +159,18 @@ def _network(kind: str, bytes_per_s: float, source: Source) -> Link:
     )
 
 
-def _to_host(catalog: Catalog, device: Device | None) -> _Found:
+def _to_host(catalog: Catalog, device: Device | None) -> Link | None:
     if device is None or device.kind == "cpu":
-        return _NOTHING
+        return None
     if device.form_factor == "superchip":
-        return _links(catalog)["nvlink-c2c-hopper"], ()
+        return _links(catalog)["nvlink-c2c-hopper"]
     link = _by_rate(catalog, device.pcie_bytes_per_s, _PCIE_LINKS)
     if link is not None or device.pcie_bytes_per_s is None:
-        return link, ()
-    return _narrow_pcie(device, device.pcie_bytes_per_s), ()
+        return link
+    return _narrow_pcie(device.pcie_bytes_per_s)
 
 
-def _narrow_pcie(device: Device, bytes_per_s: float) -> Link:
+def _narrow_pcie(bytes_per_s: float) -> Link:
     return Link(
         name=f"pcie-{bytes_per_s / 1e9:.3g}gbs",
         scope="host",

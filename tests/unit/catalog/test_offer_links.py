@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.catalog import Machine, find_offer, load_catalog, machine_links, offer_links
+from paceline.catalog import (
+    Machine,
+    find_offer,
+    joint_link,
+    load_catalog,
+    machine_links,
+    offer_links,
+)
 
 CATALOG = load_catalog()
 
@@ -65,3 +72,49 @@ def test_a_named_link_of_an_own_machine_is_taken() -> None:
     plain = machine_links(CATALOG, replace(machine, interconnect=None))
     assert plain.device.kind == "pcie"
     assert plain.assumptions
+
+
+def own(name: str, device_name: str, **facts: object) -> Machine:
+    return Machine(name=name, device_name=device_name, num_devices=1, **facts)  # type: ignore[arg-type]
+
+
+def test_machines_meet_over_the_slower_of_their_networks() -> None:
+    fast = own("fast", "A100 SXM4 80GB", network_bytes_per_s=25e9, network_kind="infiniband")
+    slow = own("slow", "Tesla V100 SXM2 16GB", network_bytes_per_s=1.25e9)
+    for pair in ((fast, slow), (slow, fast)):
+        link = joint_link(CATALOG, *pair)
+        assert link is not None
+        assert (link.bytes_per_s, link.source.text) == (1.25e9, "slow, as its owner says")
+    bare = own("bare", "A100 SXM4 80GB")
+    assert joint_link(CATALOG, fast, bare) is joint_link(CATALOG, bare, fast) is None
+
+
+def test_kinds_of_device_in_one_box_meet_over_the_slower_slot_whatever_its_network() -> None:
+    """An A100 has PCIe 4, a V100 PCIe 3 (their datasheets)."""
+    new, old = (
+        own(name, name, box="tower", network_bytes_per_s=25e9)
+        for name in ("A100 PCIe 40GB", "Tesla V100 PCIe 16GB")
+    )
+    for pair in ((new, old), (old, new)):
+        link = joint_link(CATALOG, *pair)
+        assert link is not None
+        assert link.name == "ws-pcie3"
+    alone = joint_link(CATALOG, new, replace(new, name="other"))
+    assert alone is not None
+    assert alone.name == "ws-pcie4"
+    unknown = replace(old, device_name=None)
+    assert joint_link(CATALOG, new, unknown) is None
+    apart = joint_link(CATALOG, new, replace(old, box="other"))
+    assert apart is not None
+    assert apart.bytes_per_s == 25e9
+
+
+def test_what_was_inferred_of_each_link_is_told() -> None:
+    links = offer_links(CATALOG, find_offer(CATALOG, "aws/g5.12xlarge"))
+    assert links.assumptions == (
+        "devices whose link is not stated are taken to talk over PCIe (ws-pcie4): "
+        "the source says `pcie`",
+        "efa-40g between machines: listed rate, latency assumed for efa",
+    )
+    pair = replace(own("pair", "A100 PCIe 40GB"), num_devices=2)
+    assert machine_links(CATALOG, pair).assumptions[0].endswith("the source says nothing")
