@@ -14,7 +14,7 @@ import pytest
 import paceline
 from paceline.app import measuring
 from paceline.app.api_machine import MeasureOptions
-from paceline.app.api_stack import StackOptions
+from paceline.app.api_stack import HostOptions, StackOptions
 from paceline.app.cli import build_commands, main
 from paceline.app.goal_options import PlanOptions
 from paceline.measurements.records import Record
@@ -36,6 +36,7 @@ OTHERWISE = {"to": "target"}
 TABLES = {
     "PlanOptions": PlanOptions,
     "MeasureOptions": MeasureOptions,
+    "HostOptions": HostOptions,
     "StackOptions": StackOptions,
 }
 

@@ -11,11 +11,16 @@ if TYPE_CHECKING:
     from paceline.stack import Combination, Explanation, ImageChoice, Resolution
 
 
-class StackOptions(TypedDict, total=False):
-    """What is stated of the software, named as on the command line; what is left out is free."""
+class HostOptions(TypedDict, total=False):
+    """What is stated of a host, named as on the command line; what is left out is free."""
 
     gpu: str | None
     driver: str | None
+
+
+class StackOptions(HostOptions, total=False):
+    """What is stated of the host and its software."""
+
     cuda: str | None
     rocm: str | None
     python: str | None
@@ -72,19 +77,16 @@ def stack_check(**constraints: Unpack[StackOptions]) -> Combination:
     return check(with_this_host(Constraints(**constraints)))
 
 
-def stack_images(
-    toolkits: Sequence[str], *, gpu: str | None = None, driver: str | None = None
-) -> tuple[ImageChoice, ...]:
+def stack_images(toolkits: Sequence[str], **host: Unpack[HostOptions]) -> tuple[ImageChoice, ...]:
     """A container image per CUDA line, all to run side by side on one host.
 
     Args:
         toolkits: CUDA lines, such as ``("11.8", "12.4")``.
-        gpu: Product, ``sm_86``, or ``here``.
-        driver: Driver release, or its branch.
+        **host: ``gpu`` (a product, ``sm_86``, or ``here``) and ``driver`` (a release or branch).
 
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
     from paceline.stack import Constraints, images_side_by_side
 
-    return images_side_by_side(toolkits, with_this_host(Constraints(gpu=gpu, driver=driver)))
+    return images_side_by_side(toolkits, with_this_host(Constraints(**host)))

@@ -138,7 +138,8 @@ def spelled_out(verb: Callable[..., object]) -> inspect.Signature:
     """The verb's signature with a keyword for each option of the table that it takes as ``**``.
 
     Tables are TypedDicts whose values are an `Option` in ``Annotated``, so that verbs share them
-    and a type checker sees what they pass on.
+    and a type checker sees what they pass on. A value without one has its option from
+    `paceline.app.option_table.takes`.
     """
     signature = inspect.signature(verb, eval_str=True)
     parameters: list[inspect.Parameter] = []
@@ -151,9 +152,10 @@ def spelled_out(verb: Callable[..., object]) -> inspect.Signature:
 def _of_table(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
     (table,) = get_args(parameter.annotation)
     for name, annotation in get_type_hints(table, include_extras=True).items():
-        default = get_args(annotation)[1].default
-        kind = inspect.Parameter.KEYWORD_ONLY
-        yield inspect.Parameter(name, kind, default=default, annotation=annotation)
+        if get_origin(annotation) is Annotated:
+            default = get_args(annotation)[1].default
+            kind = inspect.Parameter.KEYWORD_ONLY
+            yield inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def _parameters(verb: Callable[..., None]) -> Iterator[tuple[click.Parameter, Option | Argument]]:

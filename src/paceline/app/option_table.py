@@ -34,7 +34,7 @@ class TextOption:
         return self.name.replace("-", "_")
 
 
-def option_texts(values: Mapping[str, Any], known: tuple[TextOption, ...]) -> dict[str, str]:
+def option_texts(values: Mapping[str, object], known: tuple[TextOption, ...]) -> dict[str, str]:
     """The options of ``known`` that are set, as text under their keys.
 
     >>> option_texts({"spot": True, "cloud": None}, (TextOption(name="spot", help="."),))

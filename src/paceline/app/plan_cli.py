@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from paceline.app import options as common
 from paceline.app.command_line import Commands, Option
-from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.app.inquiry import inquire
 from paceline.app.option_table import takes
 from paceline.app.output import Answer, say
@@ -58,7 +58,7 @@ def plan(
             ),
         ),
     ] = None,
-    **values: Any,
+    **values: Unpack[PlanOptions],
 ) -> None:
     """Rank complete plans for a job: device, count, place, configuration, time and cost.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Unpack
 
 from paceline.app import options as common
+from paceline.app.api_stack import HostOptions, StackOptions
 from paceline.app.api_stack import stack_check as check
 from paceline.app.api_stack import stack_explain as explain
 from paceline.app.api_stack import stack_images as images_side_by_side
@@ -45,7 +46,7 @@ def register(app: Commands) -> None:
 @takes(*_CONSTRAINTS)
 def resolve_stack(
     num: Annotated[int, Option(help="How many combinations to list.")] = 6,
-    **constraints: Any,
+    **constraints: Unpack[StackOptions],
 ) -> Answer:
     """List the newest combinations that work, or the smallest contradictions."""
     common.check_above_zero(num=num)
@@ -61,7 +62,7 @@ def resolve_stack(
 @common.answers
 @takes(*_CONSTRAINTS)
 def explain_stack(
-    **constraints: Any,
+    **constraints: Unpack[StackOptions],
 ) -> Answer:
     """Show the newest combination with every rule that bears on it and its source."""
     found = explain(**constraints)
@@ -76,7 +77,7 @@ def explain_stack(
 @common.answers
 @takes(*_CONSTRAINTS)
 def check_stack(
-    **constraints: Any,
+    **constraints: Unpack[StackOptions],
 ) -> Answer:
     """Exit with status 0 and the combination if these work together, else 6 and the reason."""
     found = check(**constraints)
@@ -92,7 +93,7 @@ def check_stack(
 @takes(*_HOST)
 def choose_images(
     toolkits: Annotated[list[str], Argument(metavar="CUDA", help="CUDA lines: 11.8 12.4")],
-    **host: Any,
+    **host: Unpack[HostOptions],
 ) -> Answer:
     """Choose a container image per CUDA line, all to run side by side on one host."""
     found = images_side_by_side(toolkits, **host)

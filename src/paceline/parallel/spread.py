@@ -47,7 +47,7 @@ def step_log_sigma(
     device, alone, exposed = (np.asarray(x) for x in (device_log_sigma, alone_s, exposed_s))
     together = np.maximum(device, _COMMUNICATION_LOG_SIGMA)
     step = (alone * device + exposed * together) / (alone + exposed)
-    return np.where(np.asarray(starved_s) > 0, np.maximum(_INPUT_LOG_SIGMA, step), step)
+    return np.asarray(np.where(np.asarray(starved_s) > 0, np.maximum(_INPUT_LOG_SIGMA, step), step))
 
 
 def interval_of(median: float, log_sigma: float) -> Interval:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, TypedDict, Unpack
 
+import pytest
+
+from paceline.app import stack_cli
+from paceline.app.api_stack import HostOptions, StackOptions
+from paceline.app.cli import VERBS
 from paceline.app.command_line import Argument, Commands, Option, run, spelled_out
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.app.option_table import TextOption, takes
 from paceline.app.options import answers
 from paceline.app.output import Answer
@@ -79,3 +86,27 @@ def test_text_options_stand_between_what_is_required_and_what_is_not() -> None:
         """Do it."""
 
     assert list(spelled_out(verb).parameters) == ["model", "samples", "count", "speed"]
+
+
+@pytest.mark.parametrize(
+    ("typed_options", "table"),
+    [
+        (PlanOptions, (*WORK_OPTIONS, *GOAL_OPTIONS)),
+        (StackOptions, stack_cli._CONSTRAINTS),
+        (HostOptions, stack_cli._HOST),
+    ],
+)
+def test_what_a_table_tells_is_what_its_type_has(typed_options, table) -> None:
+    told = [option.parameter for option in table]
+    assert len(set(told)) == len(told)
+    assert set(told) == set(typed_options.__annotations__)
+
+
+@pytest.mark.parametrize("module", sorted(set(VERBS.values())))
+def test_no_verb_takes_anything_at_all(module: str) -> None:
+    members = vars(import_module(module)).values()
+    verbs = [one for one in members if inspect.isfunction(one) and one.__module__ == module]
+    assert verbs
+    for verb in verbs:
+        parameters = inspect.signature(inspect.unwrap(verb)).parameters.values()
+        assert not [p.name for p in parameters if str(p.annotation) == "Any"], verb
