@@ -4,7 +4,7 @@ import types
 
 import torch
 import torch.distributed as dist
-from gloo_worker import BATCH, SPEC, loss_of, make_model, train_on
+from gloo_worker import SPEC, batch_of, loss_of, loss_of_two_steps, make_model, train_on
 
 #: Long enough that activations are most of what is alive.
 SEQ = 512
@@ -16,9 +16,7 @@ _BACKWARD = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def batch():
-    generator = torch.Generator().manual_seed(100)
-    tokens = torch.randint(0, SPEC["vocab"], (BATCH, SEQ + 1), generator=generator)
-    return tokens[:, :-1], tokens[:, 1:]
+    return batch_of(0, length=SEQ)
 
 
 def positions(rank, world):
@@ -143,14 +141,9 @@ def meet(parameter, world):
 
 def reference_loss(path, ranks):
     """The same two steps in one process on whole sequences."""
-    model, (inputs, targets) = make_model(path, SPEC_OF_CONTEXT), batch()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for _ in range(2):
-        optimizer.zero_grad()
-        loss = loss_of(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-    return loss.item()
+    inputs, targets = batch()
+    model = make_model(path, SPEC_OF_CONTEXT)
+    return loss_of_two_steps(model, lambda one: loss_of(one(inputs), targets))
 
 
 MODES = {"context": run_context}

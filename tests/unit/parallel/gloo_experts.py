@@ -3,7 +3,7 @@
 import expert_model
 import torch
 import torch.distributed as dist
-from gloo_worker import batch_of, loss_of, train
+from gloo_worker import batch_of, loss_of, loss_of_two_steps, train
 from torch import nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 
@@ -58,15 +58,13 @@ def meet(parameter, is_shared, world):
 
 def reference_loss(path, ranks):
     """The same two steps in one process, the mean over all ranks' batches."""
-    model = make_model()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for _ in range(2):
-        optimizer.zero_grad()
-        losses = [loss_of(model(batch_of(rank)[0]), batch_of(rank)[1]) for rank in ranks]
-        loss = torch.stack(losses).mean()
-        loss.backward()
-        optimizer.step()
-    return loss.item()
+    batches = [batch_of(rank) for rank in ranks]
+
+    def mean_loss(model):
+        losses = [loss_of(model(inputs), targets) for inputs, targets in batches]
+        return torch.stack(losses).mean()
+
+    return loss_of_two_steps(make_model(), mean_loss)
 
 
 MODES = {"experts": run_experts}

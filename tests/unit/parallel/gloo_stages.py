@@ -116,23 +116,24 @@ def step(schedule, stages, optimizer):
 
 def run_1f1b(path, rank, world):
     stages = stages_of(make_model(path), (rank,), world)
-    schedule = Schedule1F1B(stages[0], n_microbatches=BATCH, loss_fn=loss_of)
+    return run_schedule(Schedule1F1B, stages[0], stages)
+
+
+def run_schedule(kind, played, stages):
+    """What a rank answers whose stages exchange nothing but activations."""
+    schedule = kind(played, n_microbatches=BATCH, loss_fn=loss_of)
     loss, sent, _, kept = run_steps(schedule, stages)
     return loss, sent, kept, [0]
 
 
 def run_interleaved(path, rank, world):
     stages = stages_of(make_model(path), (rank, rank + world), 2 * world)
-    schedule = ScheduleInterleaved1F1B(stages, n_microbatches=BATCH, loss_fn=loss_of)
-    loss, sent, _, kept = run_steps(schedule, stages)
-    return loss, sent, kept, [0]
+    return run_schedule(ScheduleInterleaved1F1B, stages, stages)
 
 
 def run_zbh1(path, rank, world):
     stages = stages_of(make_model(path), (rank,), world)
-    schedule = ScheduleInterleavedZeroBubble(stages, n_microbatches=BATCH, loss_fn=loss_of)
-    loss, sent, _, kept = run_steps(schedule, stages)
-    return loss, sent, kept, [0]
+    return run_schedule(ScheduleInterleavedZeroBubble, stages, stages)
 
 
 def run_pp_tp(path, rank, world):

@@ -88,9 +88,9 @@ def make_model(path, numbers=SPEC):
     return models.transformer(**numbers)
 
 
-def batch_of(rank, count=BATCH):
+def batch_of(rank, count=BATCH, length=SEQ):
     generator = torch.Generator().manual_seed(100 + rank)
-    tokens = torch.randint(0, SPEC["vocab"], (count, SEQ + 1), generator=generator)
+    tokens = torch.randint(0, SPEC["vocab"], (count, length + 1), generator=generator)
     return tokens[:, :-1], tokens[:, 1:]
 
 
@@ -100,13 +100,17 @@ def loss_of(logits, targets):
 
 def reference_loss(path, ranks):
     """The same two steps in one process on all ranks' data."""
-    model = make_model(path)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     parts = [batch_of(rank) for rank in ranks]
     inputs, targets = (torch.cat(x) for x in zip(*parts, strict=True))
+    return loss_of_two_steps(make_model(path), lambda model: loss_of(model(inputs), targets))
+
+
+def loss_of_two_steps(model, loss_in):
+    """Loss of the second of two steps in one process."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for _ in range(2):
         optimizer.zero_grad()
-        loss = loss_of(model(inputs), targets)
+        loss = loss_in(model)
         loss.backward()
         optimizer.step()
     return loss.item()

@@ -7,6 +7,8 @@ import pytest
 
 from paceline.catalog import Link, find_device, load_catalog
 from paceline.errors import InvalidInputError
+from paceline.parallel.collectives import RankGroup, all_gather_s
+from paceline.parallel.links import LinkTable
 from paceline.parallel.serving import (
     ServingRuns,
     ServingTimes,
@@ -40,6 +42,13 @@ def times(
     )
 
 
+def gathered_logits_s(num_ranks: int, vocabulary: int) -> float:
+    """Sixteen rows of a vocabulary that ranks share, once a step."""
+    table = LinkTable.from_links([NVLINK4])
+    group = RankGroup.of(np.array([float(num_ranks)]), num_ranks, table, table)
+    return float(all_gather_s(16 * vocabulary * 2.0, group)[0])
+
+
 def test_a_step_reads_all_weights_at_least_once() -> None:
     weights_s = 2 * 8.0e9 / 3.352e12
     assert float(times().step_s[0]) > 0.9 * weights_s
@@ -65,13 +74,14 @@ def test_a_prompt_waits_for_half_of_the_first_round() -> None:
     assert waited == pytest.approx(7.5 * float(once.prompt_s[0]))
 
 
-def test_ranks_share_a_step_and_sum_twice_a_layer() -> None:
+def test_ranks_share_a_step_and_sum_twice_a_layer_and_gather_logits() -> None:
     one, four = times(), times(num_ranks=4)
     assert one.collective_s[0] == 0.0
     assert four.step_s[0] < one.step_s[0]
     message = np.array([16 * 4096 * 2.0])
     each = float(engine_all_reduce_s(message, 4, NVLINK4)[0])
-    assert four.collective_s[0] == pytest.approx(65 * each, rel=0.02)
+    expected_s = 65 * each + gathered_logits_s(4, 128_256)
+    assert four.collective_s[0] == pytest.approx(expected_s, rel=1e-6)
 
 
 def test_ranks_beyond_the_heads_of_keys_and_values_keep_copies() -> None:
@@ -110,11 +120,40 @@ def test_the_fastest_way_of_each_pass_is_taken() -> None:
     assert got.per_token_s[0] < one.per_token_s[0]
 
 
+def made(prompt_s: float, step_s: float, weights_s: float) -> ServingTimes:
+    names = ("first_token_s", "per_token_s", "prompt_s", "step_s", "collective_s", "weights_s")
+    seconds = (0.0, 0.0, prompt_s, step_s, 0.0, weights_s)
+    return ServingTimes(**{n: np.array([s]) for n, s in zip(names, seconds, strict=True)})
+
+
+def test_a_first_token_waits_for_its_way_its_prompt_half_a_step_and_half_of_the_first_round():
+    """Of 9 requests in 4 rounds, those before one in the queue are 4 on average, once in four."""
+    asked = runs(concurrency=9.0, rounds=4.0, path_s=0.5)
+    got = fastest(asked, [made(prompt_s=2.0, step_s=0.25, weights_s=0.0)])
+    assert got.first_token_s[0] == pytest.approx(0.5 + 2.0 + 0.125 + 4 * 2.0 / 4)
+
+
+@pytest.mark.parametrize(
+    ("output_tokens", "prompts", "reads"), [(16.0, 0.5, 0.5), (8.0, 1.0, 1.0), (2.0, 4.0, 1.0)]
+)
+def test_weights_that_a_prompt_reads_beside_tokens_are_read_once(output_tokens, prompts, reads):
+    """A step reads them once, however many prompts go with it; tokens of a prompt take their own.
+
+    Of a prompt of 64 tokens in 0.8 s, eight requests' own tokens take 0.1 s beside the weights.
+    """
+    asked = runs(concurrency=8.0, input_tokens=64.0, output_tokens=output_tokens)
+    got = fastest(asked, [made(prompt_s=0.8, step_s=0.3, weights_s=0.25)])
+    assert got.per_token_s[0] == pytest.approx(0.3 + prompts * 0.8 - reads * (0.25 - 0.1))
+    apart = fastest(replace(asked, mixes=False), [made(0.8, 0.3, 0.25)])
+    assert apart.per_token_s[0] == pytest.approx(0.3 + prompts * 0.8)
+
+
 def test_experts_of_a_layer_are_added_before_they_are_sent() -> None:
     """Mixtral sends each token to two experts; one row a token is summed, twice a layer."""
     got = times("mixtral-8x7b", num_ranks=4)
     each = float(engine_all_reduce_s(np.array([16 * 4096 * 2.0]), 4, NVLINK4)[0])
-    assert got.collective_s[0] == pytest.approx(65 * each, rel=0.02)
+    expected_s = 65 * each + gathered_logits_s(4, 32_000)
+    assert got.collective_s[0] == pytest.approx(expected_s, rel=1e-6)
 
 
 def test_the_way_of_a_request_delays_its_first_token_and_no_other() -> None:
