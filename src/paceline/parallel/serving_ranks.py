@@ -10,7 +10,8 @@ Sources:
     the default backend (``allgather_reducescatter``) gathers the tokens of all replicas before the
     experts and scatters their sums after them. vLLM, ``fused_moe``: tensor ranks of one replica
     hold the same tokens, so that they only sum what their experts made, as without expert parallel.
-    ``csrc/custom_all_reduce.cuh`` (sums of one or of two steps).
+    ``csrc/custom_all_reduce.cuh`` (sums of one or of two steps). vLLM, ``ParallelLMHead`` and
+    ``LogitsProcessor`` (each tensor rank has a part of the vocabulary; logits are gathered).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from paceline.shipped import shipped_rows
 from paceline.trace.graph import DIM_NAMES, FloatArray, Graph, IntArray, OpKind, Owner, monomials
 
 _KV_HEADS = DIM_NAMES[OpKind.ATTENTION].index("kv_heads")
+#: Outputs of a product that are words, and not features.
+_MIN_VOCABULARY = 4096
 _BATCH, _M, _N, _K = (DIM_NAMES[OpKind.MATMUL].index(name) for name in ("batch", "m", "n", "k"))
 #: Where the path of a module leaves its layer for its experts.
 _EXPERTS = re.compile(r"\.(?:shared_)?experts?(?=\.|$)")
@@ -72,7 +75,7 @@ class RankPass:
 
     Attributes:
         graph: Same ops; their sizes are this rank's.
-        sums: What tensor ranks add up.
+        sums: What tensor ranks add up, and the logits that they gather.
         tokens: What replicas hand to their experts and get back.
         ranks: How devices share the model.
     """
@@ -100,15 +103,15 @@ def rank_pass(graph: Graph, ranks: ServedRanks) -> RankPass:
     whole = _with_copied_heads(graph, ranks.tensor)
     split = split_graph(whole, ranks.tensor)
     sums = _without_partial_sums(split.collectives, whole)
-    if not ranks.splits_experts:
-        return RankPass(graph=split.graph, sums=sums, tokens=none, ranks=ranks)
-    experts = split_experts(whole, ranks.num_ranks)
-    return RankPass(
-        graph=_with_whole_experts(whole, split.graph, experts, ranks),
-        sums=sums,
-        tokens=collective_table(_exchanged_tokens(whole, experts, ranks)),
-        ranks=ranks,
-    )
+    mine, tokens = split.graph, none
+    if ranks.splits_experts:
+        experts = split_experts(whole, ranks.num_ranks)
+        mine = _with_whole_experts(whole, mine, experts, ranks)
+        tokens = collective_table(_exchanged_tokens(whole, experts, ranks))
+    if ranks.tensor > 1 and _ends_in_words(whole):
+        mine = _with_split_words(whole, mine, ranks.tensor)
+        sums = _joined(sums, _gathered_words(whole))
+    return RankPass(graph=mine, sums=sums, tokens=tokens, ranks=ranks)
 
 
 def exchange_s(one: RankPass, points: Points, link: Link | None, width: float) -> FloatArray:
@@ -216,6 +219,55 @@ def _without_partial_sums(calls: CollectiveTable, graph: Graph) -> CollectiveTab
         kept[row], elements[row] = layer not in summed, calls.elements[whole]
         summed.add(layer)
     return replace(calls, elements=elements).take(kept)
+
+
+def _ends_in_words(graph: Graph) -> bool:
+    """Whether the last op of a pass is the product that makes logits."""
+    return bool(graph.ops.kind[-1] == OpKind.MATMUL and graph.ops.dims[-1, _N, 0] > _MIN_VOCABULARY)
+
+
+def _with_split_words(whole: Graph, split: Graph, num_ranks: int) -> Graph:
+    """A rank's graph with its part of the vocabulary at the end, unless it has it by its table."""
+    if split.ops.dims[-1, _N, 0] < whole.ops.dims[-1, _N, 0]:
+        return split
+    ops = split.ops
+    dims, flop = ops.dims.copy(), ops.flop.copy()
+    dims[-1, _N] /= num_ranks
+    flop[-1] /= num_ranks
+    weights = [
+        t
+        for t in ops.input_tensor[ops.input_start[-2] :]
+        if split.storages.owner[split.tensors.storage[t]] == Owner.PARAMETER
+    ]
+    shared = np.zeros(len(split.storages.owner), dtype=np.bool_)
+    written = ops.output_tensor[ops.output_start[-2] :]
+    shared[split.tensors.storage[[*weights, *written]]] = True
+    share = np.where(shared, 1.0 / num_ranks, 1.0)[:, None]
+    return replace(
+        split,
+        ops=replace(ops, dims=dims, flop=flop),
+        storages=replace(split.storages, elements=split.storages.elements * share),
+        tensors=replace(
+            split.tensors, elements=split.tensors.elements * share[split.tensors.storage]
+        ),
+    )
+
+
+def _gathered_words(whole: Graph) -> CollectiveTable:
+    """Logits of every request, from the ranks that have the words."""
+    dims = whole.ops.dims[-1]
+    return collective_table(
+        [(len(whole.ops.kind) - 1, "all_gather", dims[_M] * dims[_N, 0], np.nan)]
+    )
+
+
+def _joined(first: CollectiveTable, second: CollectiveTable) -> CollectiveTable:
+    return CollectiveTable(
+        op=np.concatenate((first.op, second.op)),
+        name=np.concatenate((first.name, second.name)),
+        elements=np.concatenate((first.elements, second.elements)),
+        element_bytes=np.concatenate((first.element_bytes, second.element_bytes)),
+    )
 
 
 def _with_whole_experts(
