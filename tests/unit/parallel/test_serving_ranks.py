@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paceline.catalog import Link, find_device, load_catalog
+from paceline.errors import InvalidInputError
+from paceline.parallel.collectives import RankGroup, collective_s
+from paceline.parallel.links import COLLECTIVES, LinkTable
+from paceline.parallel.serving_ranks import (
+    RankPass,
+    ServedRanks,
+    engine_all_reduce_s,
+    exchange_s,
+    rank_pass,
+)
+from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
+from paceline.trace import Configuration, load_workload
+from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import Graph, Owner, monomials
+from paceline.trace.lowering import lower
+
+CATALOG = load_catalog()
+NVLINK4 = next(link for link in CATALOG.links if link.name == "nvlink4")
+H100 = DeviceTable.from_devices([find_device(CATALOG, "H100 SXM5 80GB")])
+SERVED = Configuration(precision="bf16", compiler="compiled", is_served=True)
+MIXTURE, DENSE = "mixtral-8x7b", "llama-3-8b"
+#: Sixteen requests of a replica, each a thousand tokens in.
+POINT = Points(batch=np.array([16.0]), seq=np.array([1000.0]))
+EVERY = (
+    ServedRanks(tensor=2),
+    ServedRanks(tensor=8),
+    ServedRanks(tensor=8, splits_experts=True),
+    ServedRanks(replicas=8, splits_experts=True),
+    ServedRanks(tensor=2, replicas=4, splits_experts=True),
+)
+
+
+def graph_of(name: str, pass_name: str = "decode") -> Graph:
+    workload = load_workload(name, task="infer")
+    return next(one.graph for one in workload.passes if one.name == pass_name)
+
+
+def ran(ranks: ServedRanks, name: str = MIXTURE, pass_name: str = "decode") -> RankPass:
+    return rank_pass(graph_of(name, pass_name), ranks)
+
+
+def lowered(one: RankPass) -> LoweredPass:
+    return lower(one.graph, SERVED)
+
+
+def exchanged_s(one: RankPass, link: Link | None = NVLINK4) -> float:
+    return float(exchange_s(one, POINT, link, 2.0)[0])
+
+
+def test_one_rank_runs_the_pass_as_it_is() -> None:
+    graph = graph_of(MIXTURE)
+    one = rank_pass(graph, ServedRanks())
+    assert one.graph is graph
+    assert exchanged_s(one, None) == 0.0
+
+
+@pytest.mark.parametrize("ranks", EVERY)
+def test_ranks_do_no_less_work_together_than_one_does_for_all_their_requests(
+    ranks: ServedRanks,
+) -> None:
+    """Only what every rank repeats (norms, routers) comes on top."""
+    alone, shared = (
+        float(one.graph.ops.flop.sum(axis=0) @ monomials(16.0, 1000.0)[0])
+        for one in (ran(ServedRanks()), ran(ranks))
+    )
+    together, asked = ranks.num_ranks * shared, ranks.replicas * alone
+    assert asked * (1.0 - 1e-9) <= together < 1.02 * asked
+
+
+@pytest.mark.parametrize(
+    "ranks", [ServedRanks(tensor=n, splits_experts=e) for n in (2, 4, 8) for e in (False, True)]
+)
+def test_a_rank_keeps_its_share_of_weights(ranks: ServedRanks) -> None:
+    alone, shared = (lowered(ran(r)).parameter_bytes for r in (ServedRanks(), ranks))
+    assert alone <= ranks.num_ranks * shared < 1.01 * alone
+
+
+def test_experts_are_shared_by_replicas_and_all_else_is_copied() -> None:
+    graph = graph_of(MIXTURE)
+    ranks = ServedRanks(replicas=4, splits_experts=True)
+    shared, owner = rank_pass(graph, ranks).graph, graph.storages.owner
+    share = shared.storages.elements[:, 0] / np.maximum(graph.storages.elements[:, 0], 1.0)
+    of_weights = share[owner == Owner.PARAMETER]
+    assert set(of_weights.round(9)) == {0.25, 1.0}
+    assert lowered(ran(ranks)).parameter_bytes > lowered(ran(ServedRanks())).parameter_bytes / 4
+
+
+@pytest.mark.parametrize("splits_experts", [False, True])
+def test_more_tensor_ranks_never_lengthen_the_devices_own_part(splits_experts: bool) -> None:
+    times = []
+    for tensor in (1, 2, 4, 8):
+        one = ran(ServedRanks(tensor=tensor, splits_experts=splits_experts and tensor > 1))
+        found = predict_pass(
+            lowered(one), H100, POINT, calibration=builtin_calibration(), framework="vllm"
+        )
+        times.append(float(found.device_s[0, 0]))
+    assert times == sorted(times, reverse=True)
+
+
+def test_whole_experts_are_as_many_flops_and_bytes_as_thin_ones() -> None:
+    thin, whole = ran(ServedRanks(tensor=8)), ran(ServedRanks(tensor=8, splits_experts=True))
+    np.testing.assert_allclose(thin.graph.ops.flop.sum(axis=0), whole.graph.ops.flop.sum(axis=0))
+    assert lowered(thin).parameter_bytes == pytest.approx(lowered(whole).parameter_bytes)
+
+
+def test_whole_experts_of_one_replica_are_summed_as_thin_ones_are() -> None:
+    """vLLM exchanges tokens only where replicas have their own."""
+    thin, whole = ran(ServedRanks(tensor=8)), ran(ServedRanks(tensor=8, splits_experts=True))
+    assert not len(whole.tokens.op)
+    assert exchanged_s(thin) == exchanged_s(whole)
+
+
+def test_replicas_hand_all_their_tokens_to_experts_and_get_them_back() -> None:
+    """Once a layer: the tokens of all with a score for each expert, then sums of their width."""
+    one = ran(ServedRanks(replicas=4, splits_experts=True))
+    elements = one.tokens.elements @ monomials(16.0, 1000.0)[0]
+    names = [COLLECTIVES[name] for name in one.tokens.name]
+    layers, tokens = 32, 4 * 16.0
+    assert names == ["all_gather", "reduce_scatter"] * layers
+    np.testing.assert_allclose(elements[::2], tokens * (4096 + 8))
+    np.testing.assert_allclose(elements[1::2], tokens * 4096)
+    assert not len(one.sums.op)
+
+
+def test_an_exchange_is_the_sum_of_its_calls() -> None:
+    both = ran(ServedRanks(tensor=2, replicas=4, splits_experts=True))
+    table = LinkTable.from_links([NVLINK4])
+    group = RankGroup.of(np.array([4.0]), 4, table, table)
+    tokens = 4 * 16.0
+    layer_s = collective_s("all_gather", tokens * 4104 * 2.0, group)
+    layer_s = layer_s + collective_s("reduce_scatter", tokens * 4096 * 2.0, group)
+    sums_s = 65 * engine_all_reduce_s(np.array([16 * 4096 * 2.0]), 2, NVLINK4)
+    pair = RankGroup.of(np.array([2.0]), 2, table, table)
+    words_s = collective_s("all_gather", 16 * 32_000 * 2.0, pair)
+    total_s = float((32 * layer_s + sums_s + words_s)[0])
+    assert exchanged_s(both) == pytest.approx(total_s, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", [DENSE, MIXTURE])
+def test_ranks_share_the_vocabulary_and_gather_logits(name: str) -> None:
+    alone, shared = ran(ServedRanks(), name), ran(ServedRanks(tensor=4), name)
+    assert shared.graph.ops.dims[-1, 2, 0] == alone.graph.ops.dims[-1, 2, 0] / 4
+    logits = 16.0 * alone.graph.ops.dims[-1, 2, 0]
+    gathered = shared.sums.name == COLLECTIVES.index("all_gather")
+    elements = shared.sums.elements[gathered] @ monomials(16.0, 1000.0)[0]
+    assert elements.tolist() == [logits]
+
+
+def test_no_link_takes_for_ever() -> None:
+    assert exchanged_s(ran(ServedRanks(tensor=2)), None) == np.inf
+
+
+def test_a_dense_model_has_no_experts_to_split() -> None:
+    with pytest.raises(InvalidInputError, match="finds no experts"):
+        ran(ServedRanks(tensor=2, splits_experts=True), DENSE)
+
+
+def test_experts_must_divide() -> None:
+    with pytest.raises(InvalidInputError, match="does not divide 8 experts"):
+        ran(ServedRanks(replicas=16, splits_experts=True))
