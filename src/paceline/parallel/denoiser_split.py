@@ -1,0 +1,425 @@
+"""A denoiser on ranks that share the tokens of each picture, and the two halves of guidance.
+
+Legend: a rank has ``1 / (ring · ulysses)`` of the picture's tokens in all layers and all weights.
+Ulysses: before attention each rank hands its tokens to the ranks of their heads, after it the heads
+to the ranks of their tokens. Ring: keys and values go round while each rank works on those that it
+has. Text that does not divide is copied to all ranks, and joins attention on each. Text encoders
+and decoders of pictures are no part of the graph.
+
+Sources:
+    Jacobs et al., "DeepSpeed Ulysses", arXiv 2309.14509; Liu, Zaharia, Abbeel, "Ring Attention with
+    Blockwise Transformers for Near-Infinite Context", arXiv 2310.01889; Fang et al., "xDiT: an
+    Inference Engine for Diffusion Transformers (DiTs) with Massive Parallelism", arXiv 2411.01738,
+    and its code: ``split_text_embed_in_sp`` (text is split where it divides),
+    ``hybrid/attn_layer.py`` (queries of copied text travel with those of the picture),
+    ``xdit_sana_ring_flash_attn_forward`` (linear attention sees all keys, ring or not); Li et al.,
+    "DistriFusion", arXiv 2402.19481 (filters take the border rows of their neighbours).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.catalog import Link
+from paceline.errors import InvalidInputError
+from paceline.parallel.collectives import RankGroup, collective_s
+from paceline.parallel.links import Collective, LinkTable
+from paceline.parallel.split_roles import OpView, view_ops
+from paceline.predict import Points
+from paceline.trace.graph import (
+    DIM_NAMES,
+    EXPONENTS,
+    FloatArray,
+    Graph,
+    IntArray,
+    OpKind,
+    Owner,
+    monomials,
+)
+
+_ONE_ITEM = EXPONENTS.index((1, 0))
+_HALVED = np.array([2.0**-batch for batch, _ in EXPONENTS])
+_BATCH, _M, _N, _K = (DIM_NAMES[OpKind.MATMUL].index(name) for name in ("batch", "m", "n", "k"))
+_Q_HEADS, _KV_HEADS, _Q_LEN, _KV_LEN, _HEAD = (
+    DIM_NAMES[OpKind.ATTENTION].index(name)
+    for name in ("q_heads", "kv_heads", "q_len", "kv_len", "head_size")
+)
+_CHANNELS, _FILTER, _OUT_H, _OUT_W = (
+    DIM_NAMES[OpKind.CONV].index(name) for name in ("c", "r", "out_h", "out_w")
+)
+_HEIGHT, _WIDTH = (DIM_NAMES[OpKind.CONV].index(name) for name in ("h", "w"))
+#: Queries, keys, values and outputs change places; keys and values go round.
+_CHANGE_PLACES, _GO_ROUND = 4.0, 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceRanks:
+    """How devices share a denoiser.
+
+    Attributes:
+        ring: Ranks among which keys and values go round.
+        ulysses: Ranks that share the heads of attention.
+        guidance: 2 where the guided and the free half of a batch run apart.
+    """
+
+    ring: int = 1
+    ulysses: int = 1
+    guidance: int = 1
+
+    @property
+    def sequence(self) -> int:
+        """Ranks that share the tokens of an item."""
+        return self.ring * self.ulysses
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks that wait for each other."""
+        return self.sequence * self.guidance
+
+    @property
+    def num_sharing(self) -> int:
+        """Ranks that hold the same items."""
+        return self.num_ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streams:
+    """Tokens of one item, as attention meets them.
+
+    Attributes:
+        picture: Of the picture or video.
+        text: That joins the picture's in attention; 0 where text is only looked at.
+        items: Rows of a batch for each item: 2 with guidance.
+    """
+
+    picture: float
+    text: float
+    items: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DenoiserPass:
+    """A denoising step as one rank runs it.
+
+    Attributes:
+        graph: Same ops; their sizes are this rank's.
+        exchanges: Collective, ranks of its group, and elements of its message, (9,).
+        rounds: Elements of one message of the ring, for each attention, (num_attentions, 9).
+        attention: Ops that attend over the whole picture.
+        ranks: How devices share the model.
+    """
+
+    graph: Graph
+    exchanges: tuple[tuple[Collective, int, FloatArray], ...]
+    rounds: FloatArray
+    attention: IntArray
+    ranks: SequenceRanks
+
+
+@lru_cache(maxsize=16)
+def denoiser_pass(graph: Graph, ranks: SequenceRanks) -> DenoiserPass:
+    """What one rank runs of a denoising step.
+
+    Args:
+        graph: The step.
+        ranks: How devices share it; of one rank the graph stays as it is.
+
+    Raises:
+        InvalidInputError: The model has no attention over its tokens, its heads or tokens do not
+            divide, or it has no second half of guidance.
+    """
+    none, no_ops = np.zeros((0, len(EXPONENTS))), np.zeros(0, dtype=np.int64)
+    if ranks.num_ranks == 1:
+        return DenoiserPass(graph=graph, exchanges=(), rounds=none, attention=no_ops, ranks=ranks)
+    streams, gathered = streams_of(graph), _results(graph)
+    if ranks.guidance > 1:
+        graph = _halved(graph, ranks, streams)
+    split = _Split(graph, ranks, streams)
+    return DenoiserPass(
+        graph=split.graph(),
+        exchanges=(*split.exchanges, ("all_gather", ranks.num_ranks, gathered)),
+        rounds=np.array(split.rounds) if split.rounds else none,
+        attention=np.array(split.attention, dtype=np.int64),
+        ranks=ranks,
+    )
+
+
+def streams_of(graph: Graph) -> Streams:
+    """Tokens of a denoiser's picture and of the text beside it.
+
+    Attention over more tokens than the picture has is over the picture and the text, which go
+    through layers of their own somewhere.
+
+    Raises:
+        InvalidInputError: Nothing attends over tokens.
+    """
+    attention = [op for op in view_ops(graph) if op.kind == OpKind.ATTENTION]
+    if not attention:
+        raise InvalidInputError(
+            f"{graph.name} has no attention whose tokens ranks could share",
+            hint="give each device its own items (`dp`)",
+        )
+    longest = max(attention, key=lambda op: op.dims[_Q_LEN])
+    items = float(graph.ops.dims[longest.index, _BATCH, _ONE_ITEM])
+    tokens = longest.dims[_Q_LEN]
+    rows = graph.ops.dims[graph.ops.kind == OpKind.MATMUL][:, _M, _ONE_ITEM]
+    of_layers = set(np.unique(rows / items).round(6).tolist())
+    beside = (n for n in sorted(of_layers) if 1.0 < n < tokens / 2 and tokens - n in of_layers)
+    text = next(beside, 0.0)
+    return Streams(picture=tokens - text, text=text, items=items)
+
+
+def exchange_s(
+    one: DenoiserPass, points: Points, link: Link | None, width: float, *, attention_s: FloatArray
+) -> FloatArray:
+    """Seconds that exchanges add to a step, (num_points,).
+
+    A message of the ring hides behind the attention to one part.
+
+    Args:
+        one: The step.
+        points: Items of a batch.
+        link: Between ranks, of one node; None where it is unknown.
+        width: Bytes of an element.
+        attention_s: Device time of all attention over the picture, (num_points,).
+    """
+    powers = monomials(points.batch, points.seq)
+    total = np.zeros(len(powers))
+    for name, num_ranks, elements in one.exchanges:
+        total += collective_s(name, powers @ elements * width, _group(len(powers), num_ranks, link))
+    parts, ring = len(one.rounds), one.ranks.ring
+    for elements in one.rounds:
+        group = _group(len(powers), ring, link)
+        send_s = collective_s("send_recv", powers @ elements * width, group)
+        total += (ring - 1) * np.maximum(send_s - attention_s / parts / ring, 0.0)
+    return total
+
+
+def attention_alone(one: DenoiserPass) -> Graph:
+    """A graph of nothing but the attention over the whole picture, as a rank runs it."""
+    graph, chosen = one.graph, one.attention
+    ops, storages = graph.ops, graph.storages
+    reads = _rows_of(ops.input_start, ops.input_tensor, chosen)
+    writes = _rows_of(ops.output_start, ops.output_tensor, chosen)
+    kept = replace(
+        ops,
+        kind=ops.kind[chosen], variant=ops.variant[chosen], phase=ops.phase[chosen],
+        module=ops.module[chosen], flop=ops.flop[chosen], dims=ops.dims[chosen],
+        input_start=reads[0], input_tensor=reads[1],
+        output_start=writes[0], output_tensor=writes[1],
+    )  # fmt: skip
+    always = replace(
+        storages,
+        birth=np.full_like(storages.birth, -1),
+        death=np.full_like(storages.death, len(chosen)),
+    )
+    return replace(graph, ops=kept, storages=always)
+
+
+def _rows_of(
+    start: npt.NDArray[np.int32], tensor: npt.NDArray[np.int32], chosen: IntArray
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Row pointers and entries of some ops."""
+    parts = [tensor[start[op] : start[op + 1]] for op in chosen]
+    sizes = [0, *(len(part) for part in parts)]
+    entries = np.concatenate(parts) if parts else tensor[:0]
+    return np.cumsum(sizes).astype(np.int32), entries
+
+
+def _group(num_points: int, num_ranks: int, link: Link | None) -> RankGroup:
+    table = LinkTable.from_links([link])
+    return RankGroup.of(np.full(num_points, float(num_ranks)), num_ranks, table, table)
+
+
+def _halved(graph: Graph, ranks: SequenceRanks, streams: Streams) -> Graph:
+    """The graph of one half of guidance: that of half a batch."""
+    if ranks.guidance != 2 or streams.items != 2.0:
+        raise InvalidInputError(
+            f"{graph.name} has no two halves of guidance for {ranks.guidance} ranks",
+            hint="share its tokens (`ulysses_degree`, `ring_degree`) or its items (`dp`)",
+        )
+    tensors, storages = graph.tensors, graph.storages
+    return replace(
+        graph,
+        ops=replace(graph.ops, dims=graph.ops.dims * _HALVED, flop=graph.ops.flop * _HALVED),
+        tensors=replace(tensors, elements=tensors.elements * _HALVED),
+        storages=replace(storages, elements=storages.elements * _HALVED),
+    )
+
+
+def _results(graph: Graph) -> FloatArray:
+    """Elements that the last op makes."""
+    ops = graph.ops
+    last = ops.output_tensor[ops.output_start[-2] : ops.output_start[-1]]
+    return np.asarray(graph.tensors.elements[last].sum(axis=0))
+
+
+class _Split:
+    """Follows the tokens through the ops: which share of each op and storage is a rank's."""
+
+    def __init__(self, graph: Graph, ranks: SequenceRanks, streams: Streams) -> None:
+        self.whole, self.ranks, self.streams = graph, ranks, streams
+        self.items = streams.items / ranks.guidance
+        if streams.picture % ranks.sequence:
+            raise InvalidInputError(
+                f"{ranks.sequence} ranks do not divide the {streams.picture:.0f} tokens of "
+                f"{graph.name}",
+                hint="choose degrees whose product divides the tokens",
+            )
+        divides = streams.text % ranks.sequence == 0
+        self.share = 1.0 / ranks.sequence
+        self.text_share = self.share if divides else 1.0
+        self.of_storage: dict[int, float] = {}
+        self.of_tensor = np.ones(len(graph.tensors.storage))
+        self.dims, self.flop = graph.ops.dims.copy(), graph.ops.flop.copy()
+        self.exchanges: list[tuple[Collective, int, FloatArray]] = []
+        self.rounds: list[FloatArray] = []
+        self.attention: list[int] = []
+        for op in view_ops(graph):
+            self._step(op)
+
+    def graph(self) -> Graph:
+        """The graph with a rank's sizes."""
+        whole = self.whole
+        elements = whole.storages.elements.copy()
+        for storage, share in self.of_storage.items():
+            elements[storage] *= share
+        return replace(
+            whole,
+            ops=replace(whole.ops, dims=self.dims, flop=self.flop),
+            tensors=replace(
+                whole.tensors, elements=whole.tensors.elements * self.of_tensor[:, None]
+            ),
+            storages=replace(whole.storages, elements=elements),
+        )
+
+    def _step(self, op: OpView) -> None:
+        if op.kind == OpKind.ATTENTION:
+            made = self._attention(op)
+        elif op.kind == OpKind.MATMUL and op.weight is None:
+            made = self._linear_attention(op)
+        elif op.kind == OpKind.CONV:
+            made = self._filter(op)
+        else:
+            made = self._rows(op)
+            self.dims[op.index, _M if op.kind == OpKind.MATMUL else 0] *= made
+            self.flop[op.index] *= made
+        self._write(op, made)
+
+    def _write(self, op: OpView, share: float) -> None:
+        ops, owner = self.whole.ops, self.whole.storages.owner
+        self.of_storage.update(
+            {s: share for s in op.outputs if owner[s] != Owner.PARAMETER and share != 1.0}
+        )
+        read = ops.input_tensor[ops.input_start[op.index] : ops.input_start[op.index + 1]]
+        written = ops.output_tensor[ops.output_start[op.index] : ops.output_start[op.index + 1]]
+        for tensor in (*read, *written):
+            storage = int(self.whole.tensors.storage[tensor])
+            self.of_tensor[tensor] = self.of_storage.get(storage, 1.0)
+
+    def _rows(self, op: OpView) -> float:
+        """A rank's share of the rows of an op: of its tokens, or of what its inputs are."""
+        if op.kind == OpKind.MATMUL:
+            of_tokens = self._of_tokens(self.whole.ops.dims[op.index, _M, _ONE_ITEM] / self.items)
+            if of_tokens is not None:
+                return of_tokens
+        return self._of_inputs(op)
+
+    def _of_tokens(self, tokens: float) -> float | None:
+        streams = self.streams
+        mixed = streams.picture * self.share + streams.text * self.text_share
+        known = {
+            streams.picture: self.share,
+            streams.text: self.text_share,
+            streams.picture + streams.text: mixed / (streams.picture + streams.text),
+        }
+        return known.get(round(float(tokens), 6))
+
+    def _of_inputs(self, op: OpView) -> float:
+        """Mean share of what an op reads, weighted by size."""
+        total = sum(elements for _, elements in op.inputs)
+        if not total:
+            return 1.0
+        return sum(self.of_storage.get(s, 1.0) * elements for s, elements in op.inputs) / total
+
+    def _attention(self, op: OpView) -> float:
+        """Over the picture: heads of Ulysses, queries of the ring, all keys; else own queries."""
+        dims, ranks, streams = self.dims[op.index], self.ranks, self.streams
+        queries, keys = float(dims[_Q_LEN, 0]), float(dims[_KV_LEN, 0])
+        if queries < streams.picture or keys < streams.picture:
+            share = self._of_tokens(queries) or 1.0
+            dims[_Q_LEN] *= share
+            self.flop[op.index] *= share
+            return share
+        self._check_heads(op)
+        self.attention.append(op.index)
+        text = queries - streams.picture
+        # Copied text is asked for once by each of the ranks whose heads are put together.
+        own = (
+            (queries / ranks.sequence)
+            if self.text_share < 1.0 or not text
+            else (streams.picture / ranks.sequence + text)
+        )
+        asked = own * ranks.ulysses
+        dims[[_Q_HEADS, _KV_HEADS]] /= ranks.ulysses
+        dims[_Q_LEN] *= asked / queries
+        share = own / queries
+        self.flop[op.index] *= share
+        width = self.whole.ops.dims[op.index, _Q_HEADS, 0] * dims[_HEAD, 0]
+        travelling = own if self.text_share < 1.0 else streams.picture / ranks.sequence
+        self._exchange(dims[_BATCH] * width, own=own, travelling=travelling)
+        return share
+
+    def _exchange(self, of_token: FloatArray, *, own: float, travelling: float) -> None:
+        """What one attention sends: ``of_token`` elements for each token."""
+        ranks = self.ranks
+        if ranks.ulysses > 1:
+            # Queries and outputs are of all own tokens, keys and values of those that are split.
+            for tokens in (own, travelling, travelling, own):
+                self.exchanges.append(("all_to_all", ranks.ulysses, of_token * tokens))
+        if ranks.ring > 1:
+            self.rounds.append(_GO_ROUND * of_token * travelling)
+
+    def _check_heads(self, op: OpView) -> None:
+        heads = op.dims[_Q_HEADS]
+        if heads % self.ranks.ulysses:
+            raise InvalidInputError(
+                f"{self.ranks.ulysses} ranks of Ulysses do not divide {heads:.0f} heads of "
+                f"{self.whole.name}",
+                hint="choose a degree that divides the heads, and a ring for the rest",
+            )
+
+    def _linear_attention(self, op: OpView) -> float:
+        """Keys with values, then with queries, by head; else what its inputs are."""
+        dims, ulysses = self.dims[op.index], self.ranks.ulysses
+        sums, asks = (dims[column, 0] == self.streams.picture for column in (_K, _N))
+        if not (sums or asks):
+            share = self._of_inputs(op)
+            dims[_M] *= share
+            self.flop[op.index] *= share
+            return share
+        dims[_BATCH] /= ulysses
+        self.flop[op.index] /= ulysses
+        if sums:
+            # Rows of values are those of their heads and one that counts.
+            of_token = self.whole.ops.dims[op.index, _BATCH] * dims[_N, 0]
+            own = self.streams.picture * self.share
+            self._exchange(of_token, own=own, travelling=own)
+        return self.share if asks else 1.0 / ulysses
+
+    def _filter(self, op: OpView) -> float:
+        """Rows of the picture, with those that a wide filter sees of the neighbours."""
+        dims = self.dims[op.index]
+        share = self._of_inputs(op)
+        if dims[_OUT_H, 0] * dims[_OUT_W, 0] == self.streams.picture:
+            share = self.share
+        dims[[_HEIGHT, _OUT_H]] *= share
+        self.flop[op.index] *= share
+        if share < 1.0 and dims[_FILTER, 0] > 1.0:
+            border = (dims[_FILTER, 0] - 1.0) * dims[_WIDTH, 0] * dims[_CHANNELS, 0]
+            self.exchanges.append(("send_recv", self.ranks.sequence, dims[0] * border))
+        return share
