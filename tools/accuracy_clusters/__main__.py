@@ -2,8 +2,7 @@
 
     PYTHONPATH=tools python -m accuracy_clusters ../shared/truth --out FILE
 
-Every row goes through `paceline score`, or, where it states tensor or pipeline degrees, through
-what `paceline scale --strategy` asks. Nothing is fitted here.
+Every row goes through `paceline score`. Nothing is fitted here.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pages import deliver, need, page_parser
 
 from accuracy_clusters import bridge, eight_gpus, foundry, mlperf
 from accuracy_clusters import report as say
-from accuracy_clusters.scored import read
+from accuracy_clusters.scored import read, with_answers
 
 CAUSES = Path(__file__).with_name("causes.md")
 
@@ -35,7 +34,7 @@ def page(folder: Path, cache: Path | None) -> str:
     pairs = eight_gpus.efficiencies(folder, cache)
     mpt = foundry.with_predictions(folder / "llm_foundry.csv", cache)
     dense = bridge.with_predictions(read(folder / "megatron_bridge.csv"), cache)
-    rounds = mlperf.with_predictions(read(folder / "mlperf_training.csv"), cache)
+    rounds = with_answers(read(folder / "mlperf_training.csv"), cache)
     head = (
         "# Accuracy on clusters\n",
         f"{datetime.now(tz=UTC).date()}, `make accuracy-clusters`; errors are relative to the",
@@ -90,7 +89,7 @@ def foundry_section(rows: pd.DataFrame) -> Iterator[str]:
     yield f"Left out of these figures: {len(fitted)} rows of one node of H100, on which the clock"
     yield "under the power limit was fitted (one constant; median error"
     yield f"{100 * say.median_error(fitted):.1f} %), and {len(assumed)} rows of several nodes of"
-    yield f"H100 whose network is not stated; with {foundry.ASSUMED_NETWORK} each they are"
+    yield "H100 whose network is not stated; with that of the vendor's own system they are"
     yield f"{100 * say.median_error(assumed):.1f} % off.\n"
     yield say.ratio_table(rows, ("gpu", "precision"))
     yield say.ratio_table(rows, ("n_gpus",))
@@ -105,9 +104,7 @@ def bridge_section(rows: pd.DataFrame) -> Iterator[str]:
     yield "## Megatron-Bridge (pretraining)\n"
     yield say.ratio_table(rows, ("model",))
     yield "By recipe. What tensor ranks exchange is hidden but for one chunk, as the recipes' user"
-    yield "buffers do; a strategy cannot state that, and without it the median error is"
-    plain = rows.assign(predicted=rows.plain)
-    yield f"{100 * say.median_error(plain):.1f} %.\n"
+    yield "buffers do; a strategy of `paceline scale` cannot state that.\n"
     yield say.ratio_table(rows[rows.predicted.notna()], ("model", "gpu", "parallelism"))
     yield say.not_built(rows)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from paceline.app.scoring.inference_ranks import RankedPass, Split
 from paceline.app.scoring.names import Job
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.workloads import WorkloadKey
@@ -33,8 +35,8 @@ class Cell:
     capacities_bytes: tuple[float, float] | None
 
 
-#: Cells of one group share a traced model, a configuration and a framework.
-GroupKey = tuple[WorkloadKey, Configuration, str]
+#: Cells of one group share a traced model, a configuration, a framework and a split of inference.
+GroupKey = tuple[WorkloadKey, Configuration, str, Split]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +44,12 @@ class Group:
     """What cells of one key share, predicted on one device.
 
     Attributes:
-        workload: As traced.
+        workload: As traced, or as one of the ranks runs it that share it in inference.
         lowered: The pass that tables time, as its configuration runs it.
         catalog: Devices and links.
         prediction: Of the pass, on every device and at every size that a cell asks for.
         calibration: That it was made with.
+        passes: What those ranks run and exchange, by name; empty without any.
     """
 
     workload: Workload
@@ -54,3 +57,23 @@ class Group:
     catalog: Catalog
     prediction: StepPrediction
     calibration: Calibration
+    passes: Mapping[str, RankedPass] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStep:
+    """One step of a whole job.
+
+    Attributes:
+        step_s: Its time.
+        items: Batch items in it; None where each device takes the row's batch.
+        memory_bytes: Peak of a rank; None where it is that of a replica.
+        log_sigma: What is not known of the split widens the interval by that much.
+        note: What was taken where the row is silent.
+    """
+
+    step_s: float
+    items: float | None = None
+    memory_bytes: float | None = None
+    log_sigma: float = 0.0
+    note: str = ""

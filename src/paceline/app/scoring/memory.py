@@ -100,6 +100,22 @@ def rank_memory(
     return RankMemory(low_bytes=step[0], mid_bytes=step[1], high_bytes=step[2])
 
 
+def split_memory(
+    mid_bytes: float, prediction: StepPrediction, place: tuple[int, int]
+) -> RankMemory:
+    """Memory of a rank that computes a part of the model, as unsure as that of the whole.
+
+    Args:
+        mid_bytes: Its median.
+        prediction: Of the whole model on one device.
+        place: Device and point.
+    """
+    low, mid, high = (float(bound[place]) for bound in _bounds(prediction))
+    return RankMemory(
+        low_bytes=mid_bytes * low / mid, mid_bytes=mid_bytes, high_bytes=mid_bytes * high / mid
+    )
+
+
 def _bounds(prediction: StepPrediction) -> tuple[FloatArray, FloatArray, FloatArray]:
     return (
         prediction.memory_low_bytes,

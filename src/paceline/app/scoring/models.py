@@ -31,6 +31,10 @@ _BEAM = re.compile(r"\bbeam=\d")
 _TIMM_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 
 
+#: Remarks on how tokens are routed, which no graph shows.
+_ROUTING = re.compile(r" ?\((token ?drop|dropless|w/o? mtp)\)", re.IGNORECASE)
+
+
 class UnresolvedRowError(Exception):
     """A row that cannot be predicted; the message says why. Never leaves this room."""
 
@@ -73,6 +77,7 @@ def resolve_model(row: Row) -> PublishedModel:
     Raises:
         UnresolvedRowError: No model of that name is known, or it is refused for that task.
     """
+    row = replace(row, model=_ROUTING.sub("", row.model))
     if row.variant:
         named = replace(row, model=f"{row.model.strip()} {row.variant}")
         if found := _listed(named):

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from paceline.app.scoring.assumed import Assumed, note_of, widening
+from paceline.app.scoring.inference_ranks import WHOLE, Split, split_of
 from paceline.app.scoring.models import PublishedModel, UnresolvedRowError, resolve_model
 from paceline.app.scoring.precisions import resolve_precision
 from paceline.app.scoring.rows import Row
@@ -50,15 +51,13 @@ _NARROW_WEIGHTS: dict[Literal["int4", "int8"], re.Pattern[str]] = {
     "int4": re.compile(r"\b(nf4|fp4|int4|4-bit|awq|gptq)\b", re.IGNORECASE),
     "int8": re.compile(r"\bbnb\.int8\b|\b8-bit weights\b", re.IGNORECASE),
 }
-#: Where no rank is stated: LitGPT's default, on queries and values.
-_LORA_RANK = 8
-_LORA_MODULES = ("*.q", "*.v", "*q_proj", "*v_proj", "*query", "*value")
 #: bitsandbytes multiplies one token with 4-bit weights in one kernel (`matmul_4bit` takes
 #: `gemv_4bit` where ``A.numel() == A.shape[-1]``); more tokens are multiplied with a widened copy.
 _ONE_TOKEN_KERNEL = re.compile(r"\bbnb\.[nf]", re.IGNORECASE)
 #: LitGPT wraps and recomputes blocks on several devices (finetune/*.py: ``FSDPStrategy`` with
 #: ``activation_checkpointing_policy={Block}``).
 _RECOMPUTES_SHARDED = re.compile(r"litgpt", re.IGNORECASE)
+_CASTS_PARAMETERS = re.compile(r"llm-?foundry|composer|torchtitan", re.IGNORECASE)
 _VERSION = re.compile(r"torch[ =:/-]+v?(\d+\.\d+)", re.IGNORECASE)
 
 
@@ -87,6 +86,7 @@ class Job:
         has_adapters: The entry is the framework's own code with its adapters.
         note: What was assumed where the row is silent.
         requests: What is served, where the row says so.
+        split: How devices share the model in inference.
         assumed: What the row does not say; such rows are predicted and never fitted to.
     """
 
@@ -109,6 +109,7 @@ class Job:
     has_adapters: bool = False
     note: str = ""
     requests: Requests | None = None
+    split: Split = WHOLE
     assumed: tuple[Assumed, ...] = ()
 
 
@@ -125,7 +126,8 @@ def resolve_job(row: Row) -> Job:
     framework = _framework(row) or _framework(replace(row, framework=""))
     assert framework is not None
     task: Task = "train" if row.task.startswith("train") else "infer"
-    batch, accumulation = _batch(row)
+    split = split_of(row) if task == "infer" else WHOLE
+    batch, accumulation = _batch(row, split.num_sharing)
     assumed = _assumed(row, batch)
     requests = requests_of(row) if task == "infer" else None
     notes = (
@@ -156,6 +158,7 @@ def resolve_job(row: Row) -> Job:
         has_adapters=model.has_adapters,
         note="; ".join(note for note in notes if note),
         requests=requests,
+        split=split,
         assumed=assumed,
     )
 
@@ -211,12 +214,24 @@ def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -
         channels_last=bool(_CHANNELS_LAST.search(row.flags)),
         attention=_attention(row),
         optimizer_kernel=update_of(model.entry, row).kernel,
-        training_format="pure" if row.precision.endswith("-true") else "autocast",
+        training_format="pure" if _is_pure(row) else "autocast",
         inference_format=inference_format_of(model.entry, row),
         convolutions="tuned" if _TUNED.search(row.flags) else "library",
         is_served=framework["framework"] == _ENGINES and not row.task.startswith("train"),
     )
     return _tuned(row, plain, has_adapters=model.has_adapters)
+
+
+def _is_pure(row: Row) -> bool:
+    """Whether everything between weights and loss is in the narrow format.
+
+    FSDP's mixed precision computes on narrow parameters, and MPT's norm is
+    ``low_precision_layernorm`` (``MPTConfig`` of mosaicml/llm-foundry); torchtitan's FSDP2 has
+    ``mixed_precision_param`` in BF16. Autocast has no part in it.
+    """
+    is_fsdp = "fsdp" in row.parallelism.lower()
+    casts_parameters = is_fsdp and _CASTS_PARAMETERS.search(row.framework)
+    return bool(row.precision.endswith("-true") or casts_parameters)
 
 
 def _recomputes(row: Row) -> bool:
@@ -246,10 +261,15 @@ def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configurati
         raise UnresolvedRowError("adapters that scale every dense layer are not modelled")
     if not (_LORA.search(row.flags) or has_prompts):
         return plain
+    adapters = next(
+        line
+        for line in read_table("lora_defaults.csv")
+        if re.search(line["framework"], row.framework, re.IGNORECASE)
+    )
     return replace(
         plain,
-        lora_rank=_LORA_RANK,
-        lora_modules=_LORA_MODULES,
+        lora_rank=int(adapters["rank"]),
+        lora_modules=tuple(adapters["modules"].split()),
         frozen_weights=weights or "same",
         keeps_quantised_inputs=weights is not None,
     )
@@ -287,8 +307,10 @@ def _optimizer(row: Row, task: Task) -> str | None:
     return None
 
 
-def _batch(row: Row) -> tuple[float, float]:
+def _batch(row: Row, num_sharing: int) -> tuple[float, float]:
     """Items per device and microbatch, not a number where training states none; and microbatches.
+
+    Devices that share items in inference, ``num_sharing`` of them, all have the same ones.
 
     Raises:
         UnresolvedRowError: What is served in which batch nobody can tell, or a batch is none.
@@ -297,7 +319,7 @@ def _batch(row: Row) -> tuple[float, float]:
     if any(size <= 0 for size in stated):
         raise UnresolvedRowError("the row states a batch size of zero or less")
     accumulation = max(row.grad_accumulation or 1.0, 1.0)
-    devices = max(row.num_gpus or 1.0, 1.0)
+    devices = max(row.num_gpus or 1.0, 1.0) / num_sharing
     if row.batch_per_gpu and row.batch_per_gpu > 0:
         return row.batch_per_gpu, accumulation
     if row.global_batch and row.global_batch > 0:

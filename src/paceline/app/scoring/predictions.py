@@ -12,9 +12,16 @@ import numpy as np
 from paceline.app.scoring.answers import Answer
 from paceline.app.scoring.assumed import with_batch
 from paceline.app.scoring.evaluation_hosts import evaluation_host_s
-from paceline.app.scoring.groups import Cell, Group, GroupKey
+from paceline.app.scoring.groups import Cell, Group, GroupKey, JobStep
+from paceline.app.scoring.inference_ranks import shared_workload
 from paceline.app.scoring.many_devices import scale_out
-from paceline.app.scoring.memory import KeptInHalf, RankMemory, kept_in_half, rank_memory
+from paceline.app.scoring.memory import (
+    KeptInHalf,
+    RankMemory,
+    kept_in_half,
+    rank_memory,
+    split_memory,
+)
 from paceline.app.scoring.names import Job, UnresolvedRowError
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.serving import Requests, with_host_of_engine
@@ -48,7 +55,7 @@ def group_key(job: Job) -> GroupKey:
     key = WorkloadKey(
         entry=job.entry, task=job.task, image_size=job.image_size, optimizer=job.optimizer
     )
-    return key, job.configuration, job.framework
+    return key, job.configuration, job.framework, job.split
 
 
 def answer_group(
@@ -61,9 +68,10 @@ def answer_group(
     calibration: Calibration,
 ) -> list[Answer]:
     """Answers to cells that share a key, in their order."""
-    workload_key, configuration, framework = key
+    workload_key, configuration, framework, split = key
     try:
-        workload = cached_workload(workload_key, cache_folder=cache_folder, python=python)
+        traced = cached_workload(workload_key, cache_folder=cache_folder, python=python)
+        workload, passes = shared_workload(traced, split)
         one = scored_pass(workload)
         lowered = lower(one.graph, configuration)
         in_half = kept_in_half(one.graph, lowered, cells)
@@ -83,7 +91,7 @@ def answer_group(
     prompt_s = _prompts_s(workload, configuration, framework, table, cells, calibration)
     group = Group(
         workload=workload, lowered=lowered, catalog=catalog, prediction=prediction,
-        calibration=calibration,
+        calibration=calibration, passes=passes,
     )  # fmt: skip
     return [
         _answer(
@@ -149,11 +157,18 @@ def _answer(
         # While prompts are read, nothing is written: each step carries its share of them.
         mid_s += prompt_s * cell.job.batch_per_gpu * cell.job.requests.prompts_per_token
         mid_s = with_host_of_engine(mid_s, cell.row.framework, cell.job.batch_per_gpu)
-    spread = _spread(float(prediction.high_s[place] / prediction.mid_s[place]), cell.job.log_sigma)
-    items = cell.job.batch_per_gpu * cell.job.grad_accumulation * max(cell.row.num_gpus or 1, 1)
+    log_sigma = math.hypot(cell.job.log_sigma, step.log_sigma)
+    spread = _spread(float(prediction.high_s[place] / prediction.mid_s[place]), log_sigma)
+    devices = max(cell.row.num_gpus or 1, 1)
+    items = step.items or cell.job.batch_per_gpu * cell.job.grad_accumulation * devices
     rate, unit = _throughput(cell, group.workload, items, mid_s)
     longest = cell.job.peak_seq or _seq(cell, group.workload)
-    memory = rank_memory(cell, group.lowered, prediction, (place[0], peak_point), longest, in_half)
+    peak = (place[0], peak_point)
+    memory = (
+        rank_memory(cell, group.lowered, prediction, peak, longest, in_half)
+        if step.memory_bytes is None
+        else split_memory(step.memory_bytes, prediction, peak)
+    )
     return Answer(
         entry=entry,
         device=device.name,
@@ -171,7 +186,7 @@ def _answer(
         fits=_fits(cell, group.lowered, memory, longest),
         power_w=power_w,
         roofline_s=float(prediction.roofline_s[place]),
-        note=_note(cell, memory, unit),
+        note=_note(cell, step, memory, unit),
     )
 
 
@@ -225,10 +240,10 @@ def _fits(cell: Cell, lowered: LoweredPass, memory: RankMemory, seq: float) -> s
     return "no" if low_bytes > most else "unsure"
 
 
-def _note(cell: Cell, memory: RankMemory, unit: str) -> str:
+def _note(cell: Cell, step: JobStep, memory: RankMemory, unit: str) -> str:
     """What was assumed where the row leaves it open."""
     least, most = cell.capacities_bytes or (math.inf, math.inf)
-    notes = [cell.job.note] if cell.job.note else []
+    notes = [note for note in (cell.job.note, step.note) if note]
     if least < (1.0 - _SAME_CAPACITY_FRAC) * most:
         sizes = f"{least / 1e9:.0f} or {most / 1e9:.0f} GB"
         notes.append(f"`{cell.row.gpu}` may have {sizes}: taken as {cell.device.name}")

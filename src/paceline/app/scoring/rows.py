@@ -18,7 +18,7 @@ from paceline.errors import InvalidInputError
 INPUT_COLUMNS: tuple[str, ...] = (
     "model", "task", "framework", "precision", "compiler_flags", "gpu", "gpu_mem_gb", "n_gpus",
     "n_nodes", "interconnect", "parallelism", "batch_per_gpu", "global_batch", "grad_accum",
-    "seq_len", "img_size", "params_m", "unit", "extra",
+    "seq_len", "img_size", "params_m", "unit", "extra", "source", "input_data",
 )  # fmt: skip
 
 #: What was measured: read by `calibrate` only.
@@ -78,6 +78,7 @@ class Row:
         unit: Unit in which throughput is wanted.
         variant: Which of the models of that name, where ``extra`` says so.
         num_steps: Passes that make one item, where ``extra`` says so.
+        origin: Where its table comes from and which data it fed, as stated.
         damage: Why the row cannot be believed; empty where nothing is wrong with it.
         note: What was taken where its words leave it open.
     """
@@ -102,6 +103,7 @@ class Row:
     unit: str
     variant: str = ""
     num_steps: float | None = None
+    origin: str = ""
     damage: str = ""
     note: str = ""
 
@@ -160,6 +162,7 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         unit=text("unit"),
         variant=stated.variant,
         num_steps=stated.num_steps,
+        origin="; ".join(filter(None, (text("source"), text("input_data")))),
         damage=_surplus(text(SURPLUS)) or damage or ("" if task else "the row states no task"),
         note=note,
     )

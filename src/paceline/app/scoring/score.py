@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.app.scoring.answers import Answer, write_answers
+from paceline.app.scoring.benchmark_facts import with_benchmark_facts
 from paceline.app.scoring.devices import possible_capacities, resolve_device
 from paceline.app.scoring.groups import Cell, GroupKey
 from paceline.app.scoring.names import UnresolvedRowError, on_device, resolve_job
@@ -85,7 +86,7 @@ def predict_rows(
     answers: dict[int, Answer] = {}
     groups: dict[GroupKey, list[Cell]] = defaultdict(list)
     for index, row in enumerate(rows):
-        cell = _resolve(index, row, catalog)
+        cell = _resolve(index, with_benchmark_facts(row), catalog)
         if isinstance(cell, Answer):
             answers[index] = cell
         else:

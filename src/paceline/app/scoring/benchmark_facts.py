@@ -1,0 +1,44 @@
+"""What a benchmark's rules and its submissions' scripts say where its result tables say nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from paceline.app.scoring.rows import Row
+from paceline.app.scoring.tables import read_table
+
+
+def with_benchmark_facts(row: Row) -> Row:
+    """The row completed by the first line of ``data/benchmark_facts.csv`` that holds for it.
+
+    A line may say which framework's kernels run, in what precision and layout, how long sequences
+    are once padding is removed, and how devices share the model. A precision or a way to share
+    that the row states stays.
+
+    >>> from paceline.app.scoring.rows import parse_row
+    >>> row = {"model": "resnet", "gpu": "A100", "input_data": "real (MLPerf)", "task": "train"}
+    >>> with_benchmark_facts(parse_row(row)).precision
+    'fp16-true'
+    """
+    fact = next((f for f in read_table("benchmark_facts.csv") if _holds(f, row)), None)
+    if fact is None:
+        return row
+    return replace(
+        row,
+        framework=fact["framework"] or row.framework,
+        precision=row.precision or fact["precision"],
+        flags="; ".join(filter(None, (fact["flags"], row.flags))),
+        seq=float(fact["seq_len"]) if fact["seq_len"] else row.seq,
+        parallelism=row.parallelism or fact["parallelism"],
+    )
+
+
+def _holds(fact: dict[str, str], row: Row) -> bool:
+    """Whether every pattern of a line is found."""
+    return (
+        row.task.startswith("train")
+        and re.search(fact["origin"], f"{row.origin}; {row.framework}", re.IGNORECASE) is not None
+        and re.fullmatch(fact["model"], row.model.strip(), re.IGNORECASE) is not None
+        and re.fullmatch(fact["gpu"], row.gpu, re.IGNORECASE) is not None
+    )

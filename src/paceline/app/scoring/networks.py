@@ -1,0 +1,129 @@
+"""What joins the devices of a row: as it says, else as its vendor's own system has it."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from paceline.app.scoring.rows import Row
+from paceline.app.scoring.tables import read_table
+from paceline.catalog import Catalog, Device, Link, Offer, OfferLinks, Source, offer_links
+
+#: Cards of a node's network and their rate in bits (links inside a node are stated in bytes), and
+#: cards that carry no gradients.
+_NETWORK = re.compile(
+    r"(?:(?<![\d.])(\d+) ?x ?(?!\d)[^+,]*?)?(?<![\d.])(\d+(?:\.\d+)?) ?Gb(?:it)?(?:/s|/$|ps\b)",
+    re.IGNORECASE,
+)
+_BYTES = re.compile(r"\d ?GB ?/ ?s")
+_OTHER_CARDS = re.compile(r"^ *(storage|management)(?!&compute)", re.IGNORECASE)
+_FABRIC = re.compile(r"nv-?link|nv-?switch|nvl\d+|xgmi|infinity", re.IGNORECASE)
+_INFINIBAND = "infiniband"
+#: Words for the kinds of network that the catalogue knows; any other is Ethernet.
+_KINDS = {
+    _INFINIBAND: re.compile(r"infini ?band|\bib\b|\b[ehnx]dr\b", re.IGNORECASE),
+    "efa": re.compile(r"\befa\b|elastic fabric", re.IGNORECASE),
+    "roce": re.compile(r"\broce|connect-?x|bluefield|\bcx-?\d|\bbf\d", re.IGNORECASE),
+}
+_RACKS = "rack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLinks:
+    """Links of a job.
+
+    Attributes:
+        links: Between devices of a node and between nodes.
+        devices_per_node: As many as talk over the link of a node.
+        is_assumed: The network between nodes is that of the vendor's own system.
+    """
+
+    links: OfferLinks
+    devices_per_node: int
+    is_assumed: bool
+
+
+def links_of_row(catalog: Catalog, device: Device, row: Row) -> RowLinks:
+    """Links of machines such as the row describes."""
+    system = _reference_system(device)
+    stated = network_bytes_per_s(row.interconnect)
+    needs_network = (row.num_nodes or 1) > 1 and stated is None
+    network = float(system["node_bytes_per_s"]) if needs_network and system else stated
+    per_node = _devices_per_node(row, system)
+    fabric = bool(_FABRIC.search(row.interconnect)) or "SXM" in device.form_factor
+    machine = Offer(
+        name=row.gpu,
+        cloud="published row",
+        instance_type="",
+        device_name=device.name,
+        accelerator=row.gpu,
+        num_devices=per_node,
+        num_vcpus=None,
+        host_memory_bytes=None,
+        interconnect="nvlink" if fabric and device.fabric else "pcie",
+        network_bytes_per_s=network,
+        network_kind=_INFINIBAND if needs_network else network_kind(row.interconnect),
+        has_rdma=True,
+        usd_per_hour=None,
+        spot_usd_per_hour=None,
+        region="",
+        priced_on=None,
+        spot_on=None,
+        interruption_frac_per_month=None,
+        is_retired=False,
+        source=Source(text="the scored table"),
+    )
+    return RowLinks(
+        links=offer_links(catalog, machine),
+        devices_per_node=per_node,
+        is_assumed=needs_network and system is not None,
+    )
+
+
+def switched_link(catalog: Catalog, device: Device) -> Link | None:
+    """The link of the vendor's own system, whose switches reduce; None where none is known.
+
+    Recipes that state how a model is split are those of such systems.
+    """
+    system = _reference_system(device)
+    name = system["device_link"] if system else ""
+    return next((link for link in catalog.links if link.name == name), None)
+
+
+def _reference_system(device: Device) -> dict[str, str] | None:
+    """The line of ``data/reference_systems.csv`` for a device."""
+    known = read_table("reference_systems.csv")
+    return next((line for line in known if re.fullmatch(line["device"], device.name)), None)
+
+
+def _devices_per_node(row: Row, system: dict[str, str] | None) -> int:
+    """Devices behind one switch: a node's, or a rack's where one switch joins it."""
+    if system is not None and system["joins"] == _RACKS:
+        return int(system["devices_per_node"])
+    return math.ceil((row.num_gpus or 1) / max(row.num_nodes or 1, 1))
+
+
+def network_kind(interconnect: str) -> str:
+    """What carries traffic between nodes; empty for Ethernet.
+
+    >>> network_kind("NVSwitch + 8x CX-6 IB HDR 200Gb/s"), network_kind("RoCE 1600 Gb/s")
+    ('infiniband', 'roce')
+    """
+    return next((kind for kind, words in _KINDS.items() if words.search(interconnect)), "")
+
+
+def network_bytes_per_s(interconnect: str) -> float | None:
+    """What a row says of the network between its nodes; None where it says nothing.
+
+    >>> network_bytes_per_s("NVLink/NVSwitch + RoCE 1600 Gb/s"), network_bytes_per_s("600GB/s")
+    (200000000000.0, None)
+    >>> network_bytes_per_s("Storage: 2x CX-6 IB HDR 200Gb/s, Compute: 8x CX-6 IB HDR 200Gb/s")
+    200000000000.0
+    >>> network_bytes_per_s("1x Omni-Path HFI Adapter 100 Series 100Gb/")
+    12500000000.0
+    """
+    parts = [part for part in re.split(r"[+,]", interconnect) if not _OTHER_CARDS.match(part)]
+    found = [_NETWORK.search(part) for part in parts if not _BYTES.search(part)]
+    rates = [float(one[1] or 1) * float(one[2]) * 1e9 / 8 for one in found if one]
+    return max(rates, default=None)

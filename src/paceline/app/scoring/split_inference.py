@@ -1,0 +1,114 @@
+"""One step of inference whose devices share a model: a rank's own part, and what they exchange."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from paceline.app.scoring.groups import Cell, Group, JobStep
+from paceline.app.scoring.models import UnresolvedRowError
+from paceline.app.scoring.networks import links_of_row
+from paceline.catalog import Link
+from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.parallel import denoiser_split, serving_ranks
+from paceline.parallel.denoiser_split import DenoiserPass
+from paceline.parallel.serving_ranks import RankPass
+from paceline.predict import DeviceTable, Points, predict_pass
+from paceline.trace.graph import FloatArray
+from paceline.trace.lowering import lower
+
+_GENERATES, _READS = "decode", "prefill"
+
+
+def shared_step(cell: Cell, group: Group, alone_s: float, place: tuple[int, int]) -> JobStep:
+    """One step of the whole job.
+
+    Args:
+        cell: A row of inference and what it runs.
+        group: What its group shares: passes as a rank runs them.
+        alone_s: Of a step, a rank's own part.
+        place: Device and point of the group's prediction.
+
+    Raises:
+        UnresolvedRowError: What joins its devices is not known, or they are not of one node.
+    """
+    split = cell.job.split
+    num_devices = max(cell.row.num_gpus or 1.0, 1.0)
+    items = cell.job.batch_per_gpu * cell.job.grad_accumulation * num_devices / split.num_sharing
+    if split.num_ranks == 1:
+        return JobStep(step_s=alone_s, items=items)
+    link = _link(cell, group)
+    passes = group.passes
+    one = passes.get(_GENERATES) or next(iter(passes.values()))
+    points = Points(batch=np.array([cell.job.batch_per_gpu]), seq=np.array([_seq(cell, group)]))
+    if isinstance(one, DenoiserPass):
+        busy_s = float(group.prediction.device_s[place]) * cell.job.grad_accumulation
+        step_s = max(alone_s, busy_s + _denoising_exchange_s(cell, group, one, points, link))
+    else:
+        step_s = alone_s + _serving_exchange_s(cell, group, one, points, link)
+    if not math.isfinite(step_s):
+        raise UnresolvedRowError("the link between its devices is unknown")
+    return JobStep(step_s=step_s, items=items)
+
+
+def _link(cell: Cell, group: Group) -> Link | None:
+    """Between the ranks that share a model.
+
+    Raises:
+        UnresolvedRowError: They are not of one node.
+    """
+    links = links_of_row(group.catalog, cell.device, cell.row)
+    if cell.job.split.num_ranks > links.devices_per_node:
+        raise UnresolvedRowError(
+            f"{cell.job.split.num_ranks} ranks share the model, and a node has "
+            f"{links.devices_per_node} devices"
+        )
+    return links.links.device
+
+
+def _serving_exchange_s(
+    cell: Cell, group: Group, one: RankPass, points: Points, link: Link | None
+) -> float:
+    """Seconds of what a step exchanges, with its share of the prompts that are read meanwhile."""
+    width = _width(group)
+    total_s = float(serving_ranks.exchange_s(one, points, link, width)[0])
+    requests, prompt = cell.job.requests, group.passes.get(_READS)
+    if requests is None or not isinstance(prompt, RankPass):
+        return total_s
+    read = Points(batch=np.ones(1), seq=np.array([float(requests.input_tokens)]))
+    prompt_s = float(serving_ranks.exchange_s(prompt, read, link, width)[0])
+    return total_s + prompt_s * cell.job.batch_per_gpu * requests.prompts_per_token
+
+
+def _denoising_exchange_s(
+    cell: Cell, group: Group, one: DenoiserPass, points: Points, link: Link | None
+) -> float:
+    """Seconds that exchanges add to the device's own in a denoising step."""
+    attention_s = np.zeros(1)
+    if len(one.rounds) and len(one.attention):
+        attention_s = _attention_s(cell, group, one, points)
+    exchanged_s = denoiser_split.exchange_s(
+        one, points, link, _width(group), attention_s=attention_s
+    )
+    return float(exchanged_s[0]) * cell.job.grad_accumulation
+
+
+def _attention_s(cell: Cell, group: Group, one: DenoiserPass, points: Points) -> FloatArray:
+    """Device time of the attention that messages of a ring hide behind, (1,)."""
+    only = denoiser_split.attention_alone(one)
+    prediction = predict_pass(
+        lower(only, group.lowered.configuration), DeviceTable.from_devices([cell.device]), points,
+        calibration=group.calibration, framework=cell.job.framework,
+    )  # fmt: skip
+    return prediction.device_s[0]
+
+
+def _seq(cell: Cell, group: Group) -> float:
+    return float(cell.job.seq or group.workload.default_seq)
+
+
+def _width(group: Group) -> float:
+    """Bytes of an activation."""
+    precision = group.lowered.configuration.precision
+    return float(ELEMENT_BYTES[find_precision(precision).activation_dtype])
