@@ -426,9 +426,8 @@ def _device_s(
 ) -> FloatArray:
     """Device time of each op in execution order, (num_points, num_ops)."""
     rows = steady_row_times(lowered, shapes, device, calibration)
-    shift = calibration.device_log_shift.get(device.names[0], 0.0)
     ordered: FloatArray = rows.device_s[0].astype(np.float64)[:, lowered.costs.order]
-    return ordered * float(np.exp(shift))
+    return ordered
 
 
 def _per_block(

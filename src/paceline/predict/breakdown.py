@@ -193,7 +193,7 @@ class _Rows:
         calibration: Calibration,
     ) -> _Rows:  # fmt: skip
         costs, shapes = lowered.costs, evaluate_shapes(lowered.costs, points)
-        times = None if device is None else _times(lowered, shapes, device, calibration)
+        times = None if device is None else steady_row_times(lowered, shapes, device, calibration)
         seconds = None if times is None else times.device_s[0, 0].astype(np.float64) * costs.count
         return cls(
             costs=costs,
@@ -248,15 +248,6 @@ def _limit(shapes: RowShapes, times: RowTimes, row: int) -> tuple[Limit, float]:
     if frac * _OVERHEAD_FACTOR < 1:
         return "overhead", frac
     return ("compute" if compute_s > memory_s else "bandwidth"), frac
-
-
-def _times(
-    lowered: LoweredPass, shapes: RowShapes, device: DeviceTable, calibration: Calibration
-) -> RowTimes:
-    """Row times with the device's own shift, as the whole-step prediction has it."""
-    times = steady_row_times(lowered, shapes, device, calibration)
-    shift = calibration.device_log_shift.get(device.names[0], 0.0)
-    return RowTimes(device_s=times.device_s * np.float32(np.exp(shift)), bounds=times.bounds)
 
 
 def _totals(costs: CostTable, shapes: RowShapes, per_launch: npt.NDArray[np.float32]) -> FloatArray:

@@ -144,14 +144,12 @@ def _times_of(asked: _Question, points: Points) -> _Times:
     rows = steady_row_times(
         asked.lowered, shapes, asked.devices, calibration, framework=asked.framework
     )
-    shift = np.array([calibration.device_log_shift.get(n, 0.0) for n in asked.devices.names])
-    device_dpr = rows.device_s * np.exp(shift, dtype=np.float32)[:, None, None]
-    total = device_dpr * costs.count.astype(np.float32)
+    total = rows.device_s * costs.count.astype(np.float32)
     backward = np.isin(costs.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
     compute_bound = rows.bounds.compute_s > rows.bounds.memory_s
     busy = _sum(total)
     compute_s = _sum(np.where(compute_bound, total, 0))
-    host_s, end_s, wait_s = _timelines(asked, shapes, device_dpr[..., costs.order])
+    host_s, end_s, wait_s = _timelines(asked, shapes, rows.device_s[..., costs.order])
     return _Times(
         device_s=busy,
         host_s=host_s,

@@ -52,20 +52,21 @@ def steady_row_times(
     Whether steps are so limited is part of the calibration: they are where its networks were
     fitted with the law. A device has the level of steps that tables show, which bursts do not
     have. No level makes memory faster, and a step that makes one token of each item has none: the
-    tables timed whole items.
+    tables timed whole items. A device that the user has measured is shifted besides.
     """
     burst = row_times(lowered, shapes, devices, calibration, framework=framework)
     device_s = burst.device_s
     if calibration.constants["device"]["is_power_limited"]:
         device_s = sustained_row_s(device_s, lowered, shapes, devices)
-    if _is_decode(lowered):
-        return replace(burst, device_s=device_s)
-    level = measured_levels(
-        devices, framework, calibration=calibration,
-        is_training=bool(np.isin(Phase.BACKWARD, lowered.costs.phase)),
-    )  # fmt: skip
-    least_s = burst.bounds.uncached_s * shapes.launches
-    return replace(burst, device_s=np.maximum(device_s * level[:, None, None], least_s))
+    if not _is_decode(lowered):
+        level = measured_levels(
+            devices, framework, calibration=calibration,
+            is_training=bool(np.isin(Phase.BACKWARD, lowered.costs.phase)),
+        )  # fmt: skip
+        least_s = burst.bounds.uncached_s * shapes.launches
+        device_s = np.maximum(device_s * level[:, None, None], least_s)
+    shift = np.array([calibration.device_log_shift.get(name, 0.0) for name in devices.names])
+    return replace(burst, device_s=device_s * np.exp(shift, dtype=np.float32)[:, None, None])
 
 
 def _is_decode(lowered: LoweredPass) -> bool:

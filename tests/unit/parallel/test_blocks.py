@@ -9,7 +9,7 @@ from links_of_tests import make_link
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.links import LinkTable
-from paceline.predict import DeviceTable, Points
+from paceline.predict import DeviceTable, Points, builtin_calibration
 from paceline.trace import Configuration, Graph, load_workload
 from paceline.trace.costs import Checkpointing
 
@@ -26,6 +26,7 @@ def costs_of(
     checkpointing: Checkpointing,
     device: str = "A100 SXM4 80GB",
     batches: tuple[float, ...] = BATCHES,
+    log_shift: float = 0.0,
 ) -> BlockCosts:
     link = LinkTable.from_links([make_link()])
     return block_costs(
@@ -37,6 +38,7 @@ def costs_of(
             degree=1, ranks_per_node=8, device_link=link, node_link=link, sequence_parallel=False
         ),
         recipe="half-weights",
+        calibration=replace(builtin_calibration(), device_log_shift={device: log_shift}),
     )
 
 
@@ -61,6 +63,13 @@ def test_costs_are_the_same_whatever_was_asked_before(gpt2, other) -> None:
     for field in fields(BlockCosts):
         if field.name != "points":
             assert np.array_equal(getattr(after, field.name), getattr(alone, field.name))
+
+
+def test_what_the_user_measured_of_a_device_holds_for_each_of_its_blocks(gpt2) -> None:
+    plain, slower = costs_of(gpt2, "none"), costs_of(gpt2, "none", log_shift=np.log(1.5))
+    for name in ("forward_s", "backward_s", "weight_s"):
+        assert getattr(slower, name) == pytest.approx(1.5 * getattr(plain, name), rel=1e-5)
+    assert np.array_equal(slower.forward_host_s, plain.forward_host_s)
 
 
 def test_alike_layers_keep_alike(gpt2) -> None:
