@@ -158,6 +158,7 @@ class PlannedChoice:
         cost_usd: Cost to done; None if only rates were asked for.
         usd_per_million_samples: Running cost per million of ``sample_unit``.
         energy_j_per_sample: Device energy per ``sample_unit``; None where the power is unknown.
+        energy_interval_j_per_sample: Of that; None likewise.
         power_w: Mean power of all devices; None likewise.
         memory_bytes: Peak device memory: low, median, and the 95 % bound.
         memory_capacity_bytes: What one device has.
@@ -218,6 +219,7 @@ class PlannedChoice:
     exposed_communication_s: float = 0.0
     mfu_frac: float | None = None
     shares: tuple[PlannedShare, ...] = ()
+    energy_interval_j_per_sample: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

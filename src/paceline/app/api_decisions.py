@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paceline.plan.pool_file import PoolAnswer
     from paceline.plan.price import JobPrice
     from paceline.plan.purchase import PurchaseAnswer
+    from paceline.planfile import Interval
     from paceline.predict.input import FedStep, InputHost, InputPipeline, InputPrediction, Remedy
 
 _FEED_HELP = "paceline feed --help"
@@ -30,6 +31,7 @@ class Feed:
 
     Attributes:
         delivered: What it delivers, and what holds it back.
+        samples_per_s_interval: What it delivers, at a chance of 80 %.
         remedies: What would help, the largest gain first.
         fed: The step of the devices that it feeds; None if their rate was not stated.
         num_workers_needed: Loader processes for that rate; None if no number would do, or if it
@@ -37,6 +39,7 @@ class Feed:
     """
 
     delivered: InputPrediction
+    samples_per_s_interval: Interval
     remedies: tuple[Remedy, ...]
     fed: FedStep | None = None
     num_workers_needed: int | None = None
@@ -258,6 +261,11 @@ def feed(
     >>> feed("imagenet", cores=16).delivered.limit
     'cores'
     """
+    from paceline.parallel.spread import (
+        CALIBRATED_INPUT_LOG_SIGMA,
+        INPUT_LOG_SIGMA,
+        interval_of,
+    )
     from paceline.predict.input import (
         calibrated_host,
         feed_step,
@@ -270,12 +278,17 @@ def feed(
     pipeline, host = _input_side(data, size, cores, workers, storage, sent_as)
     if measured is not None:
         host = calibrated_host(host, pipeline, measured)
-    delivered, helping = predict_input(pipeline, host), remedies(pipeline, host)
-    if rate is None:
-        return Feed(delivered=delivered, remedies=helping)
-    return Feed(
+    delivered = predict_input(pipeline, host)
+    sigma = INPUT_LOG_SIGMA if measured is None else CALIBRATED_INPUT_LOG_SIGMA
+    found = Feed(
         delivered=delivered,
-        remedies=helping,
+        samples_per_s_interval=interval_of(delivered.samples_per_s, sigma),
+        remedies=remedies(pipeline, host),
+    )
+    if rate is None:
+        return found
+    return replace(
+        found,
         fed=feed_step(pipeline.batch / rate, pipeline, host, num_devices=devices),
         num_workers_needed=workers_needed(pipeline, host, devices * rate),
     )

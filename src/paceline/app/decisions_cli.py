@@ -155,7 +155,7 @@ def feed(
         sent_as=sent_as,
         measured=measured,
     )
-    table = report.input_table(found.delivered, found.remedies)
+    table = report.input_table(found.samples_per_s_interval, found.remedies)
     stages = report.stage_table(found.delivered)
     return answer_of("input_side", found, _feed_sentence(found, num_devices), table, stages)
 

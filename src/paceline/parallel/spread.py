@@ -18,7 +18,12 @@ WIDEST_LOG_SIGMA = math.log(2.0) / Z_80
 _COMMUNICATION_LOG_SIGMA = 0.25
 #: Of what a host delivers: a core was 21 % slower than assumed, and calibrated on one row the
 #: others were 7 % off at the median (benchmarks/input_pipeline.md).
-_INPUT_LOG_SIGMA = 0.2
+INPUT_LOG_SIGMA = 0.2
+#: Of a pipeline whose host was calibrated on a measured one, from the same 7 %.
+CALIBRATED_INPUT_LOG_SIGMA = 0.1
+#: Of the mean power of a device: a median error of 15 % on devices held out, of which half are
+#: within 0.67 standard deviations (benchmarks/accuracy_power.md).
+_POWER_LOG_SIGMA = 0.21
 
 
 def step_log_sigma(
@@ -47,7 +52,7 @@ def step_log_sigma(
     device, alone, exposed = (np.asarray(x) for x in (device_log_sigma, alone_s, exposed_s))
     together = np.maximum(device, _COMMUNICATION_LOG_SIGMA)
     step = (alone * device + exposed * together) / (alone + exposed)
-    return np.asarray(np.where(np.asarray(starved_s) > 0, np.maximum(_INPUT_LOG_SIGMA, step), step))
+    return np.asarray(np.where(np.asarray(starved_s) > 0, np.maximum(INPUT_LOG_SIGMA, step), step))
 
 
 def interval_of(median: float, log_sigma: float) -> Interval:
@@ -58,6 +63,16 @@ def interval_of(median: float, log_sigma: float) -> Interval:
     """
     factor = math.exp(Z_80 * log_sigma)
     return Interval(low=median / factor, mid=median, high=median * factor)
+
+
+def energy_interval_of(joules: float | None, log_sigma: float) -> Interval | None:
+    """The 80 % interval of an energy, the power of a step over its time; None of an unknown one.
+
+    Args:
+        joules: Median.
+        log_sigma: Of the step's time; power errs apart from it.
+    """
+    return None if joules is None else interval_of(joules, math.hypot(log_sigma, _POWER_LOG_SIGMA))
 
 
 def is_too_wide(log_sigma: npt.ArrayLike) -> npt.NDArray[np.bool_]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from paceline.dtypes import find_precision
 from paceline.parallel import Strategy
-from paceline.parallel.spread import interval_of
+from paceline.parallel.spread import energy_interval_of, interval_of
 from paceline.parallel.strategy import Schedule
 from paceline.plan.amounts import is_generation
 from paceline.plan.candidates import SHARDINGS
@@ -44,6 +44,7 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
     global_batch = int(evaluation.global_batch[row])
     latency_s, ttft_s = _latency_intervals(search, row)
     is_training = search.workload.task == "train"
+    energy_j = _known(float(evaluation.energy_j_per_sample[row]))
     return PlannedChoice(
         place=planned_place(search, row),
         strategy=str(strategy_of(search, row)),
@@ -62,7 +63,8 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
         usd_per_million_samples=interval_of(
             float(evaluation.usd_per_million[row]), float(evaluation.cost_log_sigma[row])
         ),
-        energy_j_per_sample=_known(float(evaluation.energy_j_per_sample[row])),
+        energy_j_per_sample=energy_j,
+        energy_interval_j_per_sample=energy_interval_of(energy_j, float(evaluation.log_sigma[row])),
         power_w=_mean_power_w(search, row),
         memory_bytes=_memory_interval(search, row),
         memory_capacity_bytes=float(search.places.memory_bytes[candidates.place[row]]),

@@ -18,7 +18,7 @@ from paceline.catalog import OfferLinks, machine_links, offer_links
 from paceline.catalog.entities import Catalog, Device, Machine
 from paceline.parallel import LinkTable, Sharding
 from paceline.parallel.sharded_memory import saved_process_bytes
-from paceline.parallel.spread import interval_of, is_too_wide, too_wide_words
+from paceline.parallel.spread import energy_interval_of, interval_of, is_too_wide, too_wide_words
 from paceline.plan.amounts import is_generation, resolve_job
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import Z_95, chance_below, chance_text, normal_quantile
@@ -61,6 +61,7 @@ class GridCell:
         ttft_s: Time to first token; None where it does not apply.
         efficiency_frac: Throughput against so many single devices.
         energy_j_per_sample: Device energy; None if the power is unknown.
+        energy_interval_j_per_sample: Of that; None likewise.
         memory_bytes: Peak on one device: low, median, 95 % bound.
         memory_capacity_bytes: What one device has; infinite for a CPU, whose machine is not said.
         chance_memory: Chance to fit.
@@ -85,6 +86,7 @@ class GridCell:
     ttft_s: Interval | None = None
     efficiency_frac: float | None = None
     energy_j_per_sample: float | None = None
+    energy_interval_j_per_sample: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,6 +392,7 @@ def _with_figures(
     step = step_interval_of(grid.predictions, index, float(figures.step_s[row]), log_sigma)
     samples_per_step = float(figures.samples_per_s[row]) * step.mid
     is_inference = workload.task == "infer"
+    energy_j = _known(figures.energy_j_per_sample[row])
     return replace(
         cell,
         step_s=step,
@@ -401,7 +404,8 @@ def _with_figures(
         latency_s=_around(figures.latency_s[row], log_sigma) if is_inference else None,
         ttft_s=_around(figures.ttft_s[row], log_sigma) if is_inference else None,
         efficiency_frac=float(figures.efficiency_frac[row]),
-        energy_j_per_sample=_known(figures.energy_j_per_sample[row]),
+        energy_j_per_sample=energy_j,
+        energy_interval_j_per_sample=energy_interval_of(energy_j, log_sigma),
     )
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.plan.chance import Z_80
+from paceline.planfile import Interval
 
 PoolObjective = Literal["makespan", "mean-finish"]
 #: Branches looked at before the search stops and returns the best found.
@@ -34,21 +36,24 @@ class PoolJob:
     Attributes:
         name: As printed.
         time_s: Per group, the time on one, two, three … devices; infinite where impossible.
+        log_sigma: Standard deviation of the logarithm of each of these; certain where left out.
     """
 
     name: str
     time_s: Mapping[str, tuple[float, ...]]
+    log_sigma: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedJob:
-    """A job with its devices and its time."""
+    """A job with its devices and its time; the interval is that of ``finish_s``."""
 
     job: str
     group: str
     num_devices: int
     start_s: float
     finish_s: float
+    finish_interval_s: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +65,7 @@ class PoolSchedule:
             jobs at once as devices allow, one each) or ``mixed``.
         placements: In order of their start.
         makespan_s: Until the last job is done.
+        makespan_interval_s: Of that, at a chance of 80 %, all jobs erring together.
         mean_finish_s: Mean over the jobs.
         is_optimal: Whether no better schedule exists.
     """
@@ -67,6 +73,7 @@ class PoolSchedule:
     policy: str
     placements: tuple[PlacedJob, ...]
     makespan_s: float
+    makespan_interval_s: Interval
     mean_finish_s: float
     is_optimal: bool
 
@@ -88,6 +95,7 @@ class _Option:
     group: int
     num_devices: int
     time_s: float
+    log_sigma: float = 0.0
 
 
 _Placed = tuple[_Option, float]
@@ -166,10 +174,14 @@ def _job_options(index: int, job: PoolJob, groups: Sequence[DeviceGroup]) -> Ite
     for group_index, group in enumerate(groups):
         best_s = math.inf
         times = job.time_s.get(group.name, ())[: group.num_devices]
-        for num_devices, time_s in enumerate(times, start=1):
+        sigmas = job.log_sigma.get(group.name, (0.0,) * len(times))
+        for num_devices, (time_s, sigma) in enumerate(zip(times, sigmas, strict=False), start=1):
             if time_s < best_s:
                 best_s = time_s
-                yield _Option(job=index, group=group_index, num_devices=num_devices, time_s=time_s)
+                yield _Option(
+                    job=index, group=group_index, num_devices=num_devices, time_s=time_s,
+                    log_sigma=sigma,
+                )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +339,8 @@ def _schedule(
     *,
     is_optimal: bool,
 ) -> PoolSchedule:
+    in_order = sorted(placed, key=lambda p: (p[1], p[0].job))
+    bounds = [_finishes(in_order, groups, z) for z in (-Z_80, Z_80)]
     placements = tuple(
         PlacedJob(
             job=jobs[way.job].name,
@@ -334,17 +348,30 @@ def _schedule(
             num_devices=way.num_devices,
             start_s=start_s,
             finish_s=start_s + way.time_s,
+            finish_interval_s=_around(start_s + way.time_s, low, high),
         )
-        for way, start_s in sorted(placed, key=lambda p: (p[1], p[0].job))
+        for (way, start_s), low, high in zip(in_order, *bounds, strict=True)
     )
     finishes = [p.finish_s for p in placements]
     return PoolSchedule(
         policy=_policy([way for way, _ in placed], options),
         placements=placements,
         makespan_s=max(finishes),
+        makespan_interval_s=_around(max(finishes), max(bounds[0]), max(bounds[1])),
         mean_finish_s=sum(finishes) / len(finishes),
         is_optimal=is_optimal,
     )
+
+
+def _finishes(placed: Sequence[_Placed], groups: Sequence[DeviceGroup], z: float) -> list[float]:
+    """When each job is done if all take ``z`` standard deviations longer, in the same order."""
+    order = [replace(way, time_s=way.time_s * math.exp(z * way.log_sigma)) for way, _ in placed]
+    return [start_s + way.time_s for way, start_s in _serial(order, groups)]
+
+
+def _around(finish_s: float, low_s: float, high_s: float) -> Interval:
+    """An interval that holds the median: a job that takes longer can let a later one in earlier."""
+    return Interval(low=min(low_s, finish_s), mid=finish_s, high=max(high_s, finish_s))
 
 
 def _policy(chosen: list[_Option], options: list[list[_Option]]) -> str:

@@ -13,7 +13,9 @@ from pathlib import Path
 from paceline.catalog import find_device
 from paceline.catalog.entities import Catalog
 from paceline.errors import InvalidInputError
+from paceline.parallel.spread import interval_of
 from paceline.plan.amounts import check_has_work, resolve_job
+from paceline.plan.chance import Z_80
 from paceline.plan.documents import parse_yaml, read_text, validate
 from paceline.plan.goal import Goal, Work
 from paceline.plan.grid import GridAxes, GridCell, predict_grid
@@ -29,6 +31,7 @@ from paceline.plan.pool import (
     schedule_pool,
     share_schedule,
 )
+from paceline.planfile import Interval
 from paceline.trace.workload import Task, Workload
 
 #: Batches per device that are tried; each job takes the fastest that fits.
@@ -80,12 +83,14 @@ class TrialsAlone:
         group: The kind of device.
         num_trials: How many runs.
         plan: How they finish first.
+        makespan_interval_s: Until the last of them is done, at a chance of 80 %.
     """
 
     job: str
     group: str
     num_trials: int
     plan: TrialsPlan
+    makespan_interval_s: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +158,7 @@ def plan_pool(
     groups = [DeviceGroup(name=name, num_devices=count) for name, count in counts.items()]
     times = {name: _times(job, load(job), counts, catalog) for name, job in stated.jobs.items()}
     jobs = tuple(
-        PoolJob(name=run, time_s=times[name])
+        PoolJob(name=run, time_s=times[name].time_s, log_sigma=times[name].log_sigma)
         for name, job in stated.jobs.items()
         for run in _runs(name, job.trials)
     )
@@ -164,7 +169,9 @@ def plan_pool(
         jobs=jobs,
         trials=tuple(_alone(stated, times, counts)),
         assumptions=(
-            "times are medians of predictions; each job runs data parallel, compiled where it can",
+            "times are medians of predictions, with what four of five cases keep to if all jobs "
+            "err together",
+            "each job runs data parallel, compiled where it can",
             "devices of a kind share one machine; a job keeps its devices from start to finish",
         ),
     )
@@ -181,20 +188,35 @@ def _runs(name: str, num_trials: int) -> Iterator[str]:
 
 def _alone(
     stated: PoolFile,
-    times: Mapping[str, Mapping[str, tuple[float, ...]]],
+    times: Mapping[str, _Times],
     counts: Mapping[str, int],
 ) -> Iterator[TrialsAlone]:
     """Each set of trials on each kind of device that runs it."""
     for name, job in stated.jobs.items():
-        for group, time_s in times[name].items():
+        for group, time_s in times[name].time_s.items():
             if job.trials > 1 and math.isfinite(min(time_s)):
                 plan = plan_trials(time_s, job.trials, counts[group])
-                yield TrialsAlone(job=name, group=group, num_trials=job.trials, plan=plan)
+                sigma = times[name].log_sigma[group][plan.num_devices_each - 1]
+                yield TrialsAlone(
+                    job=name,
+                    group=group,
+                    num_trials=job.trials,
+                    plan=plan,
+                    makespan_interval_s=interval_of(plan.makespan_s, sigma),
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Times:
+    """Of a job by device, on one, two, three … of them, as `PoolJob` has them."""
+
+    time_s: Mapping[str, tuple[float, ...]]
+    log_sigma: Mapping[str, tuple[float, ...]]
 
 
 def _times(
     job: StatedJob, workload: Workload, counts: Mapping[str, int], catalog: Catalog
-) -> dict[str, tuple[float, ...]]:
+) -> _Times:
     work = parse_work({name: str(value) for name, value in job.work.items()})
     samples = _num_samples(workload, work, job.seq or workload.default_seq)
     grid = predict_grid(
@@ -210,27 +232,34 @@ def _times(
         ),
     )
     limit = workload.max_global_batch if workload.task == "train" else None
-    return {
-        name: tuple(
-            samples / max(_rates(grid.cells, name, k, limit), default=0.0)
-            if _rates(grid.cells, name, k, limit)
-            else math.inf
-            for k in range(1, count + 1)
-        )
+    best = {
+        name: [_best_rate(grid.cells, name, k, limit) for k in range(1, count + 1)]
         for name, count in counts.items()
     }
+    return _Times(
+        time_s={
+            name: tuple(samples / rate.mid if rate else math.inf for rate in rates)
+            for name, rates in best.items()
+        },
+        log_sigma={
+            name: tuple(math.log(rate.high / rate.mid) / Z_80 if rate else 0.0 for rate in rates)
+            for name, rates in best.items()
+        },
+    )
 
 
-def _rates(cells: Sequence[GridCell], device: str, count: int, limit: int | None) -> list[float]:
-    """Throughputs of every batch that fits and that trains as the recipe does."""
-    return [
-        cell.samples_per_s.mid
+def _best_rate(
+    cells: Sequence[GridCell], device: str, count: int, limit: int | None
+) -> Interval | None:
+    """Highest throughput of a batch that fits and that trains as the recipe does; None of none."""
+    rates = (
+        cell.samples_per_s
         for cell in cells
         if cell.device == device
         and cell.num_devices == count
-        and cell.samples_per_s is not None
         and (limit is None or cell.batch_per_device * count <= limit)
-    ]
+    )
+    return max(filter(None, rates), key=lambda rate: rate.mid, default=None)
 
 
 def _num_samples(workload: Workload, work: Work, seq: int) -> float:

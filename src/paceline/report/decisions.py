@@ -10,8 +10,9 @@ from paceline.plan.pool import PoolSchedule
 from paceline.plan.pool_file import PoolAnswer, TrialsAlone
 from paceline.plan.price import JobPrice
 from paceline.plan.purchase import PurchaseAnswer
+from paceline.planfile import Interval
 from paceline.predict.input import InputPrediction, Remedy
-from paceline.report.figures import ABSENT
+from paceline.report.figures import ABSENT, duration_range, number_range
 from paceline.report.tables import Column, Table, markdown_table, text_table
 from paceline.units import format_duration, format_percent, format_significant, format_usd
 
@@ -72,9 +73,9 @@ def fit_table(cards: Iterable[FittedCard]) -> Table:
     )
 
 
-def input_table(delivered: InputPrediction, remedies: Iterable[Remedy]) -> Table:
-    """What the host delivers now, and what each change would give."""
-    rows = [("as it is", _rate(delivered.samples_per_s), "")]
+def input_table(delivered: Interval, remedies: Iterable[Remedy]) -> Table:
+    """What the host delivers now, in samples per second, and what each change would give."""
+    rows = [("as it is", number_range(delivered), "")]
     rows += [(r.change, _rate(r.samples_per_s), f"+{r.gain_frac:.0%}") for r in remedies]
     return Table(
         columns=(
@@ -162,7 +163,7 @@ def _pool(answer: PoolAnswer, printed: _Printer) -> str:
     kind = "the best schedule" if answer.best.is_optimal else "the best schedule found"
     lines = [
         f"{kind} ({answer.best.policy}): all done after "
-        f"{format_duration(answer.best.makespan_s)}, "
+        f"{duration_range(answer.best.makespan_interval_s)}, "
         f"{format_duration(answer.best.mean_finish_s)} on average",
         printed(_schedule_table(answer.best)),
         f"one after the other: {_ends(answer.gang)}; side by side: {_ends(answer.share)}",
@@ -176,7 +177,7 @@ def _trials_sentence(one: TrialsAlone) -> str:
     waves = "at once" if one.plan.num_waves == 1 else f"in {one.plan.num_waves} waves"
     return (
         f"{one.num_trials} × {one.job} alone on {one.group}: {one.plan.num_devices_each} each, "
-        f"{waves}, done after {format_duration(one.plan.makespan_s)}"
+        f"{waves}, done after {duration_range(one.makespan_interval_s)}"
     )
 
 
@@ -194,7 +195,7 @@ def _schedule_table(schedule: PoolSchedule) -> Table:
                 p.job,
                 f"{p.num_devices}×{p.group}",
                 format_duration(p.start_s) if p.start_s else "at once",
-                format_duration(p.finish_s),
+                duration_range(p.finish_interval_s),
                 format_percent(p.finish_s / schedule.makespan_s),
             )
             for p in schedule.placements
@@ -203,7 +204,10 @@ def _schedule_table(schedule: PoolSchedule) -> Table:
 
 
 def _ends(schedule: PoolSchedule) -> str:
-    last, mean = format_duration(schedule.makespan_s), format_duration(schedule.mean_finish_s)
+    last, mean = (
+        duration_range(schedule.makespan_interval_s),
+        format_duration(schedule.mean_finish_s),
+    )
     return f"all done after {last}, {mean} on average"
 
 

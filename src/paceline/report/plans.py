@@ -17,7 +17,7 @@ from paceline.report.figures import (
 )
 from paceline.report.tables import Column, Table, text_table
 from paceline.report.texts import labelled
-from paceline.units import format_count, format_significant, format_usd
+from paceline.units import format_count, format_usd
 
 _NUM_CHOICES_SHOWN = 8
 #: Words that no reader needs to know the device.
@@ -149,14 +149,14 @@ def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
 
 def _choice_cells(rank: int, choice: PlannedChoice, more: Sequence[str]) -> tuple[str, ...]:
     has_work = choice.time_s is not None
-    energy_j = choice.energy_j_per_sample if "energy" in more else None
+    energy = choice.energy_interval_j_per_sample if "energy" in more else None
     return (
         str(rank),
         machine_name(choice),
         format_usd(choice.place.usd_per_hour),
         ABSENT if choice.time_s is None else duration_range(choice.time_s),
         ABSENT if choice.cost_usd is None else usd_range(choice.cost_usd),
-        ABSENT if energy_j is None else format_significant(energy_j),
+        ABSENT if energy is None else number_range(energy),
         ABSENT if choice.latency_s is None else duration_range(choice.latency_s),
         ABSENT if choice.ttft_s is None else duration_range(choice.ttft_s),
         ABSENT if has_work else number_range(choice.samples_per_s),

@@ -35,6 +35,7 @@ def ranking_text(
     table = text_table(ranking_table(ranked[:num_shown], grid.sample_unit), width=width)
     hidden = len(ranked) - num_shown
     more = f"{hidden} more with --json" if hidden > 0 else ""
+    more = "\n".join(filter(None, (more, _energy_note(ranked[:num_shown]))))
     left_out = "\n".join(labelled("left out", _without_figure(grid.cells), width))
     blocks = (_opening(grid, width), table, more, left_out, _unanswered(grid, width))
     return "\n\n".join(block for block in blocks if block)
@@ -45,7 +46,8 @@ def grid_markdown(grid: PredictionGrid) -> str:
     parts = [f"# {_title(grid)}", "\n".join(f"- {text}" for text in grid.assumptions)]
     for cells in _by_device(grid):
         parts += [f"## {_device_title(cells)}", markdown_table(_device_table(grid, cells))]
-        parts.append("\n".join(f"- {reason}" for reason in _reasons(cells)))
+        notes = (*_reasons(cells), "" if _has_counts(cells) else _energy_note(cells))
+        parts.append("\n".join(f"- {note}" for note in notes if note))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -54,7 +56,8 @@ def ranking_markdown(grid: PredictionGrid) -> str:
     table = markdown_table(ranking_table(_ranked(grid.cells), grid.sample_unit))
     assumptions = "\n".join(f"- {text}" for text in grid.assumptions)
     left_out = "\n".join(f"- left out: {text}" for text in _without_figure(grid.cells))
-    blocks = (f"# {_title(grid)}", assumptions, table, left_out)
+    energy = _energy_note(grid.cells)
+    blocks = (f"# {_title(grid)}", assumptions, table, energy, left_out)
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -169,7 +172,8 @@ def _device_text(grid: PredictionGrid, cells: list[GridCell], width: int) -> str
         else [batch_table(cells, unit)]
     )
     shown = "\n\n".join(text_table(table, width=width) for table in tables)
-    return "\n".join((_device_title(cells), shown, *_reasons(cells)))
+    notes = filter(None, (*_reasons(cells), "" if _has_counts(cells) else _energy_note(cells)))
+    return "\n".join((_device_title(cells), shown, *notes))
 
 
 def _side_by_side(cells: Sequence[GridCell], sample_unit: str, width: int) -> list[list[GridCell]]:
@@ -212,6 +216,16 @@ def _reasons(cells: Sequence[GridCell]) -> list[str]:
         for cell in first.values()
     ]
     return lines[:_NUM_REASONS_SHOWN]
+
+
+def _energy_note(cells: Sequence[GridCell]) -> str:
+    """How sure the column of joules is, in words; empty without one."""
+    known = [one for one in (c.energy_interval_j_per_sample for c in cells) if one is not None]
+    if not known:
+        return ""
+    least, most = (pick(one.high / one.mid for one in known) for pick in (min, max))
+    factors = " to ".join(dict.fromkeys((f"{least:.1f}", f"{most:.1f}")))
+    return f"energy (J) is that of the device alone, within ×/÷ {factors} in four of five cases"
 
 
 def _unanswered(grid: PredictionGrid, width: int) -> str:

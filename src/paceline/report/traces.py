@@ -246,7 +246,8 @@ def _summary(one: PassBreakdown) -> list[str]:
         f"{one.num_ops:,} ops, {one.num_kernels:,.0f} kernels",
         f"{format_bytes(live_bytes)} live at the peak, before allocator and context",
     ]
-    busy = [f"{format_duration(one.device_s)} busy"] if one.device_s is not None else []
+    median = "a median; `paceline predict` says how sure a step is"
+    busy = [f"{format_duration(one.device_s)} busy, {median}"] if one.device_s is not None else []
     return [*lines, *busy, *_waits(one)]
 
 

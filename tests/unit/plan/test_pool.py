@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.plan.chance import Z_80
 from paceline.plan.pool import (
     DeviceGroup,
     PoolJob,
@@ -140,3 +141,29 @@ def test_impossible_pools_are_errors() -> None:
         schedule_pool([PoolJob(name="big", time_s={"a": (math.inf, 10.0)})], groups)
     with pytest.raises(InvalidInputError):
         plan_trials((1.0,), 0, 4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pool=pools, sigma=st.floats(0.0, 0.5))
+def test_all_ends_move_by_the_factor_that_all_jobs_take_longer(pool, sigma: float) -> None:
+    groups, tables = pool
+    sure, unsure = (
+        schedule_pool(
+            [
+                PoolJob(
+                    name=str(i), time_s={"a": a, "b": b},
+                    log_sigma={"a": (one,) * len(a), "b": (one,) * len(b)},
+                )
+                for i, (a, b) in enumerate(tables)
+            ],
+            groups,
+        )
+        for one in (0.0, sigma)
+    )  # fmt: skip
+    factor = math.exp(Z_80 * sigma)
+    assert unsure.makespan_s == sure.makespan_s
+    assert unsure.makespan_interval_s.high == pytest.approx(factor * sure.makespan_s)
+    assert unsure.makespan_interval_s.low == pytest.approx(sure.makespan_s / factor)
+    for certain, one in zip(sure.placements, unsure.placements, strict=True):
+        assert certain.finish_interval_s.high == pytest.approx(certain.finish_interval_s.low)
+        assert one.finish_interval_s.high == pytest.approx(factor * certain.finish_s)

@@ -72,7 +72,14 @@ def test_columns_without_a_figure_are_left_out(plan: PlanFile) -> None:
 
 
 def test_energy_is_shown_where_it_is_the_objective(plan: PlanFile) -> None:
-    choices = tuple(replace(c, energy_j_per_sample=0.25) for c in plan.choices)
+    choices = tuple(
+        replace(
+            c,
+            energy_j_per_sample=0.25,
+            energy_interval_j_per_sample=Interval(low=0.2, mid=0.25, high=0.3),
+        )
+        for c in plan.choices
+    )
     usual = replace(plan, choices=choices)
     assert "J/image" not in plan_text(usual, width=140)
     asked = plan_text(replace(usual, goal={"objective": "energy"}), width=140)
