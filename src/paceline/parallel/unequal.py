@@ -311,13 +311,9 @@ def _reduced(
 
 
 def _slower(parts: Sequence[Part], name: str) -> Link | None:
-    """The slower of the links of that name; None where a part that needs one has none."""
-    links = [
-        getattr(part.cluster, name)
-        for part in parts
-        if name == "node_link" or min(part.count, part.cluster.devices_per_node) > 1
-    ]
-    if not links or any(link is None for link in links):
+    """The slower of the links of that name; None where a part has none."""
+    links = [getattr(part.cluster, name) for part in parts]
+    if any(link is None for link in links):
         return None
     slowest: Link = min(links, key=lambda link: link.bytes_per_s)
     return slowest
