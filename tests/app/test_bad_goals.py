@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -117,3 +118,20 @@ def test_a_value_that_cannot_be_is_refused_before_anything_runs(
     outcome = run(*command.split())
     outcome.assert_helpful()
     assert "[Errno" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "words", [("--device", "Jetson AGX Orin 64GB"), ("--device-class", "edge")]
+)
+def test_devices_that_nobody_rents_out_can_be_owned_or_predicted(
+    words: tuple[str, str], run: Callable[..., Outcome]
+) -> None:
+    outcome = run("plan", "resnet50", "--task", "infer", "--latency", "5ms", *words, *AS_OF)
+    hint = outcome.err.splitlines()[-1]
+    assert outcome.status == 4
+    assert "no known offer holds `Jetson AGX" in hint
+    assert "--facts" in hint
+    command = re.search(r"--device ('[^']+'|\S+?);", hint)
+    assert command is not None
+    asked = ("predict", "resnet50", "--task", "infer", "--batch", "1", "--device")
+    assert run(*asked, command[1].strip("'")).status == 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 
 import numpy as np
 
+from paceline.catalog import find_devices
 from paceline.catalog.entities import Catalog
 from paceline.errors import DoesNotFitError, NoOfferError
 from paceline.plan.chance import normal_quantile
@@ -24,6 +26,8 @@ from paceline.plan.wording import (
     speed_text,
 )
 from paceline.units import format_bytes, format_percent
+
+_NUM_NAMED = 3
 
 
 def check_possible(search: Search, catalog: Catalog) -> None:
@@ -65,11 +69,33 @@ def _nothing_left(search: Search, catalog: Catalog) -> NoOfferError:
     counts = Counter(r.reason if r.kind == "filtered" else r.kind for r in rejections)
     causes = ", ".join(f"{count} {reason}" for reason, count in counts.most_common(4))
     helps = loosening(catalog, search.goal, today=search.question.today) or "add an offer"
+    if not_rented := _not_rented(catalog, search.goal):
+        helps = f"{not_rented}; {helps}"
     if OWN in search.goal.clouds and not catalog.machines:
         helps = "describe your own machine and add --facts FILE (docs/how-to/own-devices.md)"
     return NoOfferError(
         f"no offer is left: {causes or 'the catalogue has none'}",
         hint=f"{helps}; `paceline offers --all` lists them",
+    )
+
+
+def _not_rented(catalog: Catalog, goal: Goal) -> str:
+    """What to do about devices that are known and asked for, and that nobody rents out."""
+    named = (*goal.devices, *filter(None, (goal.pins.get("device"),)))
+    if not named and not goal.device_classes:
+        return ""
+    meant = [device for name in named for device in find_devices(catalog, name)]
+    classes = {one.lower() for one in goal.device_classes}
+    asked = [d for d in meant or catalog.devices if not classes or d.device_class in classes]
+    held = {offer.device_name for offer in catalog.offers}
+    if not asked or any(device.name in held for device in asked):
+        return ""
+    names = ", ".join(f"`{device.name}`" for device in asked[:_NUM_NAMED])
+    more = f" and {len(asked) - _NUM_NAMED} more" if len(asked) > _NUM_NAMED else ""
+    return (
+        f"no known offer holds {names}{more}: put your own machine with one into a file for "
+        f"--facts (docs/how-to/own-devices.md), or `paceline predict` it with --device "
+        f"{shlex.quote(asked[0].name)}"
     )
 
 
