@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.catalog import find_device, load_catalog
+from paceline.catalog import Link, find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.unequal import Part, UnequalStep, _splits, unequal_step
@@ -24,6 +24,10 @@ def cluster(device: str, *, node_link: str | None = "dgx-h100-ib") -> Cluster:
         device=find_device(catalog, device), devices_per_node=8,
         device_link=links["dgx-h100-nvls"], node_link=links[node_link] if node_link else None,
     )  # fmt: skip
+
+
+def cluster_link(name: str) -> Link:
+    return next(link for link in load_catalog().links if link.name == name)
 
 
 @cache
@@ -115,6 +119,17 @@ def test_a_lone_device_of_a_node_needs_no_link_inside_it() -> None:
     assert step(*bare, 256).step_s == step(*joined, 256).step_s
     with pytest.raises(InvalidInputError, match="no link with each other"):
         step(*(replace(part, count=8) for part in bare))
+
+
+def test_places_of_a_node_that_are_empty_bring_nobody_nearer() -> None:
+    """Two of eight places are a node of two; kinds meet over the network whatever their nodes."""
+    roomy = [Part(cluster=cluster(name), count=2) for name in (FAST, SLOW)]
+    tight = [replace(part, cluster=replace(part.cluster, devices_per_node=2)) for part in roomy]
+    assert step(*roomy, 512) == step(*tight, 512)
+    far = [replace(p, cluster=replace(p.cluster, node_link=cluster_link("eth-1"))) for p in roomy]
+    both = step(*far, 512).step_s
+    assert step(roomy[0], far[1], 512).step_s == step(far[0], roomy[1], 512).step_s == both
+    assert both > step(*roomy, 512).step_s
 
 
 def test_the_order_of_the_kinds_does_not_matter() -> None:
