@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from paceline.stack.tables import Build, Kernels, Rule, Tables
@@ -71,15 +71,15 @@ class Violation:
 _Bound = tuple[str, frozenset[str], Rule]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Verdict:
-    """What accumulates while the rules are applied to one build."""
+    """What is known of a build once some rules have been applied to it."""
 
-    violations: list[Violation] = field(default_factory=list)
-    floors: list[_Bound] = field(default_factory=list)
-    ceilings: list[_Bound] = field(default_factory=list)
-    applied: list[Rule] = field(default_factory=list)
-    pythons: tuple[str, ...] = ()
+    violations: tuple[Violation, ...]
+    pythons: tuple[str, ...]
+    floors: tuple[_Bound, ...] = ()
+    ceilings: tuple[_Bound, ...] = ()
+    applied: tuple[Rule, ...] = ()
     python_fields: frozenset[str] = frozenset()
     python_rule: Rule | None = None
 
@@ -114,28 +114,26 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
         tables: Facts to judge by.
         stops_early: Whether the first violation is enough.
     """
-    verdict = _Verdict(pythons=build.pythons)
-    verdict.violations += _selection(build, facts)
+    verdict = _Verdict(pythons=build.pythons, violations=tuple(_selection(build, facts)))
     runs_by = _ways_to_run(build, facts, tables)
     for rule in _rules_of(build, tables):
         if stops_early and verdict.violations:
             break
         if rule.kind == "require" and _matches(rule, facts, runs_by):
-            verdict.applied.append(rule)
-            _require(rule, build, facts, tables, runs_by, verdict)
-    _check_driver_window(verdict)
-    _check_python(build, facts, verdict)
+            applied = replace(verdict, applied=(*verdict.applied, rule))
+            verdict = _required(rule, build, facts, tables, runs_by, applied)
+    left = (*_empty_windows(verdict), *_python_violations(build, facts, verdict))
     return Judgement(
-        violations=_specific_first(verdict.violations, tables),
+        violations=_specific_first((*verdict.violations, *left), tables),
         min_driver=max((f[0] for f in verdict.floors), key=version_key, default=None),
         below_driver=min((c[0] for c in verdict.ceilings), key=version_key, default=None),
         pythons=verdict.pythons,
         runs_by=runs_by[0] if runs_by else "",
-        rules=tuple(verdict.applied),
+        rules=verdict.applied,
     )
 
 
-def _specific_first(violations: list[Violation], tables: Tables) -> tuple[Violation, ...]:
+def _specific_first(violations: Sequence[Violation], tables: Tables) -> tuple[Violation, ...]:
     """That code is missing is true whenever the toolkit is too old or too new: say it last."""
     general = {rule.name for rule in tables.rules if rule.subject == "runs"}
     return tuple(sorted(violations, key=lambda violation: violation.rule in general))
@@ -261,29 +259,39 @@ def _selector_fields(rule: Rule) -> frozenset[str]:
     return frozenset(name for name, value in used.items() if value)
 
 
-def _require(
+def _required(
     rule: Rule,
     build: Build,
     facts: Facts,
     tables: Tables,
     runs_by: tuple[str, ...],
     verdict: _Verdict,
-) -> None:
-    """Check the subject of a rule that applies, or note the bound it puts on a free one."""
+) -> _Verdict:
+    """The verdict with what a rule adds that applies: a violation, or a bound on a free subject."""
     fields = _selector_fields(rule)
     if rule.subject == "runs" and _ways_to_run(build, replace(facts, system=None), tables):
         fields |= {"system"}
     if rule.subject == "driver":
-        _require_driver(rule, build, facts, tables, fields, verdict)
-    elif rule.subject == "python":
-        remaining = tuple(v for v in verdict.pythons if parse_range(rule.allowed).contains(v))
-        if remaining != verdict.pythons:
-            verdict.pythons, verdict.python_rule = remaining, rule
-            verdict.python_fields |= fields
-    elif not _subject_holds(rule, build, facts, runs_by):
-        subject = {"runs": "device"}.get(rule.subject, rule.subject)
-        named = frozenset({subject}) if subject in {"device", "system"} else frozenset()
-        verdict.violations.append(_broken(rule, fields | named))
+        return _with_driver(rule, build, facts, tables, fields, verdict)
+    if rule.subject == "python":
+        return _with_python(rule, fields, verdict)
+    if _subject_holds(rule, build, facts, runs_by):
+        return verdict
+    subject = {"runs": "device"}.get(rule.subject, rule.subject)
+    named = frozenset({subject}) if subject in {"device", "system"} else frozenset()
+    return replace(verdict, violations=(*verdict.violations, _broken(rule, fields | named)))
+
+
+def _with_python(rule: Rule, fields: frozenset[str], verdict: _Verdict) -> _Verdict:
+    remaining = tuple(v for v in verdict.pythons if parse_range(rule.allowed).contains(v))
+    if remaining == verdict.pythons:
+        return verdict
+    return replace(
+        verdict,
+        pythons=remaining,
+        python_rule=rule,
+        python_fields=verdict.python_fields | fields,
+    )
 
 
 def _subject_holds(rule: Rule, build: Build, facts: Facts, runs_by: tuple[str, ...]) -> bool:
@@ -298,23 +306,28 @@ def _subject_holds(rule: Rule, build: Build, facts: Facts, runs_by: tuple[str, .
     return _version_in(build.platform_version, rule.allowed)
 
 
-def _require_driver(
+def _with_driver(
     rule: Rule,
     build: Build,
     facts: Facts,
     tables: Tables,
     fields: frozenset[str],
     verdict: _Verdict,
-) -> None:
+) -> _Verdict:
     symbol, anywhere = _driver_bound(rule, build, None, tables)
     _, here = _driver_bound(rule, build, facts.system, tables)
-    side = verdict.floors if symbol == ">=" else verdict.ceilings
-    for bound, named in ((anywhere, fields), (here, fields | {"system"})):
-        if bound is None or (bound == anywhere and named is not fields):
-            continue
-        side.append((bound, named, rule))
-        if facts.driver is not None and not parse_range(symbol + bound).contains(facts.driver):
-            verdict.violations.append(_broken(rule, named | {"driver"}))
+    bounds = [] if anywhere is None else [(anywhere, fields, rule)]
+    if here not in (None, anywhere):
+        bounds.append((here, fields | {"system"}, rule))
+    broken = (
+        _broken(rule, named | {"driver"})
+        for bound, named, _ in bounds
+        if facts.driver is not None and not parse_range(symbol + bound).contains(facts.driver)
+    )
+    violations = (*verdict.violations, *broken)
+    if symbol == ">=":
+        return replace(verdict, violations=violations, floors=(*verdict.floors, *bounds))
+    return replace(verdict, violations=violations, ceilings=(*verdict.ceilings, *bounds))
 
 
 def _driver_bound(
@@ -330,14 +343,14 @@ def _driver_bound(
     return ">=", min(known, key=version_key) if len(known) == len(bounds) else None
 
 
-def _check_driver_window(verdict: _Verdict) -> None:
+def _empty_windows(verdict: _Verdict) -> Iterator[Violation]:
     """A floor above a ceiling leaves no driver at all, whichever the machine has."""
     if not verdict.floors or not verdict.ceilings:
         return
     ceiling = min(verdict.ceilings, key=lambda bound: version_key(bound[0]))
     for floor in verdict.floors:
         if version_key(floor[0]) >= version_key(ceiling[0]):
-            verdict.violations.append(_empty_window(floor, ceiling))
+            yield _empty_window(floor, ceiling)
 
 
 def _empty_window(floor: _Bound, ceiling: _Bound) -> Violation:
@@ -350,22 +363,20 @@ def _empty_window(floor: _Bound, ceiling: _Bound) -> Violation:
     )
 
 
-def _check_python(build: Build, facts: Facts, verdict: _Verdict) -> None:
+def _python_violations(build: Build, facts: Facts, verdict: _Verdict) -> Iterator[Violation]:
     """The wanted Python must have a wheel, and some Python must be left by the rules."""
     rule = verdict.python_rule
     if rule is not None and not verdict.pythons:
-        verdict.violations.append(_broken(rule, verdict.python_fields))
+        yield _broken(rule, verdict.python_fields)
     if facts.python is None or not build.pythons:
         return
     if facts.python not in build.pythons:
         text = f"{build.framework} {build.release} has no wheel for Python {facts.python}"
-        verdict.violations.append(
-            Violation(
-                fields=frozenset({"python"}), rule="python-wheel", text=text, source=build.source
-            )
+        yield Violation(
+            fields=frozenset({"python"}), rule="python-wheel", text=text, source=build.source
         )
     elif rule is not None and facts.python not in verdict.pythons:
-        verdict.violations.append(_broken(rule, verdict.python_fields | {"python"}))
+        yield _broken(rule, verdict.python_fields | {"python"})
 
 
 def _broken(rule: Rule, fields: frozenset[str]) -> Violation:
