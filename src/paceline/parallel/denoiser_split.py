@@ -13,7 +13,9 @@ Sources:
     and its code: ``split_text_embed_in_sp`` (text is split where it divides),
     ``hybrid/attn_layer.py`` (queries of copied text travel with those of the picture),
     ``xdit_sana_ring_flash_attn_forward`` (linear attention sees all keys, ring or not); Li et al.,
-    "DistriFusion", arXiv 2402.19481 (filters take the border rows of their neighbours).
+    "DistriFusion", arXiv 2402.19481 (filters take the border rows of their neighbours). What a host
+    issues besides: feifeibear/long-context-attention, ``comm/all_to_all.py`` and ``ring/utils.py``
+    (read 2026-11-22), which xDiT's attention of several ranks calls.
 """
 
 from __future__ import annotations
@@ -53,7 +55,13 @@ _CHANNELS, _FILTER, _OUT_H, _OUT_W = (
 )
 _HEIGHT, _WIDTH = (DIM_NAMES[OpKind.CONV].index(name) for name in ("h", "w"))
 #: Queries, keys, values and outputs change places; keys and values go round.
-_CHANGE_PLACES, _GO_ROUND = 4.0, 2.0
+_CHANGE_PLACES, _GO_ROUND = 4, 2
+#: Copies of each tensor that changes places, made whether other ranks share the heads or not;
+#: outputs are widened and narrowed again.
+_COPIES, _CASTS = 2, 2
+#: Of each further round: sends and receives of two tensors, attention, and joining its outputs,
+#: which TorchScript makes one kernel.
+_ROUND_OPS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +118,7 @@ class DenoiserPass:
         exchanges: Collective, ranks of its group, and elements of its message, (9,).
         rounds: Elements of one message of the ring, for each attention, (num_attentions, 9).
         attention: Ops that attend over the whole picture.
+        host_ops: What the host issues beyond the ops of the graph.
         ranks: How devices share the model.
     """
 
@@ -117,6 +126,7 @@ class DenoiserPass:
     exchanges: tuple[tuple[Collective, int, FloatArray], ...]
     rounds: FloatArray
     attention: IntArray
+    host_ops: int
     ranks: SequenceRanks
 
 
@@ -134,7 +144,9 @@ def denoiser_pass(graph: Graph, ranks: SequenceRanks) -> DenoiserPass:
     """
     none, no_ops = np.zeros((0, len(EXPONENTS))), np.zeros(0, dtype=np.int64)
     if ranks.num_ranks == 1:
-        return DenoiserPass(graph=graph, exchanges=(), rounds=none, attention=no_ops, ranks=ranks)
+        return DenoiserPass(
+            graph=graph, exchanges=(), rounds=none, attention=no_ops, host_ops=0, ranks=ranks
+        )
     streams, gathered = streams_of(graph), _results(graph)
     if ranks.guidance > 1:
         graph = _halved(graph, ranks, streams)
@@ -144,8 +156,23 @@ def denoiser_pass(graph: Graph, ranks: SequenceRanks) -> DenoiserPass:
         exchanges=(*split.exchanges, ("all_gather", ranks.num_ranks, gathered)),
         rounds=np.array(split.rounds) if split.rounds else none,
         attention=np.array(split.attention, dtype=np.int64),
+        host_ops=split.num_exchanging * _issued_around_attention(ranks),
         ranks=ranks,
     )
+
+
+def _issued_around_attention(ranks: SequenceRanks) -> int:
+    """Ops that the host issues for one attention of several ranks beyond that of one.
+
+    >>> _issued_around_attention(SequenceRanks(ulysses=2))
+    14
+    >>> _issued_around_attention(SequenceRanks(guidance=2))
+    0
+    """
+    if ranks.sequence == 1:
+        return 0
+    each = _COPIES + (1 if ranks.ulysses > 1 else 0)
+    return _CHANGE_PLACES * each + _CASTS + _ROUND_OPS * (ranks.ring - 1)
 
 
 def streams_of(graph: Graph) -> Streams:
@@ -279,6 +306,7 @@ class _Split:
         self.exchanges: list[tuple[Collective, int, FloatArray]] = []
         self.rounds: list[FloatArray] = []
         self.attention: list[int] = []
+        self.num_exchanging = 0
         for op in view_ops(graph):
             self._step(op)
 
@@ -377,6 +405,7 @@ class _Split:
     def _exchange(self, of_token: FloatArray, *, own: float, travelling: float) -> None:
         """What one attention sends: ``of_token`` elements for each token."""
         ranks = self.ranks
+        self.num_exchanging += 1
         if ranks.ulysses > 1:
             # Queries and outputs are of all own tokens, keys and values of those that are split.
             for tokens in (own, travelling, travelling, own):

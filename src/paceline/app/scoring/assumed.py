@@ -21,7 +21,7 @@ from paceline.trace.costs import LoweredPass
 if TYPE_CHECKING:
     from paceline.app.scoring.groups import Cell
 
-Assumed = Literal["framework", "batch", "network", "strategy"]
+Assumed = Literal["framework", "batch", "network", "strategy", "tokens"]
 #: Batches that are tried where none is stated.
 _BATCHES = np.exp2(np.arange(15, dtype=np.float64))
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from paceline.app.scoring.assumed import widening
 from paceline.app.scoring.groups import Cell, Group, JobStep
 from paceline.app.scoring.models import UnresolvedRowError
 from paceline.app.scoring.networks import links_of_row
@@ -42,14 +43,16 @@ def shared_step(cell: Cell, group: Group, alone_s: float, place: tuple[int, int]
     passes = group.passes
     one = passes.get(_GENERATES) or next(iter(passes.values()))
     points = Points(batch=np.array([cell.job.batch_per_gpu]), seq=np.array([_seq(cell, group)]))
+    log_sigma = 0.0
     if isinstance(one, DenoiserPass):
-        busy_s = float(group.prediction.device_s[place]) * cell.job.grad_accumulation
-        step_s = max(alone_s, busy_s + _denoising_exchange_s(cell, group, one, points, link))
+        log_sigma = widening(["tokens"]) * math.log2(split.num_ranks)
+        shared_s = _denoising_s(cell, group, one, points, link, place)
+        step_s = max(alone_s, cell.job.grad_accumulation * shared_s)
     else:
         step_s = alone_s + _serving_exchange_s(cell, group, one, points, link)
     if not math.isfinite(step_s):
         raise UnresolvedRowError("the link between its devices is unknown")
-    return JobStep(step_s=step_s, items=items)
+    return JobStep(step_s=step_s, items=items, log_sigma=log_sigma)
 
 
 def _link(cell: Cell, group: Group) -> Link | None:
@@ -81,17 +84,23 @@ def _serving_exchange_s(
     return total_s + prompt_s * cell.job.batch_per_gpu * requests.prompts_per_token
 
 
-def _denoising_exchange_s(
-    cell: Cell, group: Group, one: DenoiserPass, points: Points, link: Link | None
-) -> float:
-    """Seconds that exchanges add to the device's own in a denoising step."""
+def _denoising_s(
+    cell: Cell, group: Group, one: DenoiserPass, points: Points, link: Link | None,
+    place: tuple[int, int],
+) -> float:  # fmt: skip
+    """Seconds of a denoising step with what ranks exchange: the device's, or the host's if longer.
+
+    Each op that the host issues besides takes it as long as those of the graph in the mean.
+    """
     attention_s = np.zeros(1)
     if len(one.rounds) and len(one.attention):
         attention_s = _attention_s(cell, group, one, points)
     exchanged_s = denoiser_split.exchange_s(
         one, points, link, _width(group), attention_s=attention_s
     )
-    return float(exchanged_s[0]) * cell.job.grad_accumulation
+    issued = 1.0 + one.host_ops / len(group.lowered.costs.order)
+    device_s = float(group.prediction.device_s[place]) + float(exchanged_s[0])
+    return max(device_s, float(group.prediction.host_s[place]) * issued)
 
 
 def _attention_s(cell: Cell, group: Group, one: DenoiserPass, points: Points) -> FloatArray:
