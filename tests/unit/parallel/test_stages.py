@@ -30,6 +30,19 @@ def test_no_other_cut_is_better(cost, num_stages) -> None:
     assert bottleneck(block_cost, cuts) == pytest.approx(best, rel=1e-8)
 
 
+@pytest.mark.parametrize("num_stages", [2, 3, 4, 5])
+def test_no_other_cut_of_many_random_models_is_better(num_stages) -> None:
+    """As above, of costs that are as different as blocks are: one that is dear may be the first."""
+    costs = np.random.default_rng(num_stages).uniform(0.01, 10.0, (150, 8))
+    for cost in costs:
+        best = min(
+            bottleneck(cost, (0, *rest))
+            for rest in itertools.combinations(range(1, 8), num_stages - 1)
+        )
+        found = bottleneck(cost, balanced_cuts(cost, num_stages))
+        assert found == pytest.approx(best, rel=1e-8)
+
+
 def test_layers_divide_evenly_with_the_ends_attached() -> None:
     names = ("embedding", *(f"layers.{i}" for i in range(8)), "norm", "head")
     assert even_cuts(names, 4).tolist() == [0, 3, 5, 7]
