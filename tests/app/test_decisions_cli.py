@@ -99,3 +99,15 @@ def test_mistakes_are_one_message_with_a_hint(
     assert captured.out == ""
     assert "hint:" in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_a_machine_that_takes_no_card_says_so(tmp_path, capsys) -> None:
+    facts = tmp_path / "box.yaml"
+    facts.write_text(
+        "machines: [{name: box, device: rtx 3060 12gb, num_devices: 1, power_supply_w: 300}]",
+        encoding="utf-8",
+    )
+    assert main(["fits", "box", "--facts", str(facts)]) == 0
+    assert "no card of the catalogue fits" in capsys.readouterr().out
+    assert main(["fits", "box", "--facts", str(facts), "--device", "3090"]) == 0
+    assert "its 300 W supply sustains 240 W" in " ".join(capsys.readouterr().out.split())

@@ -55,7 +55,8 @@ def fits(
     from paceline.report import decisions as report
 
     found = fitted(machine, device=device, cards=cards, facts=facts or ())
-    return answer_of("fits", found, report.fit_table(found))
+    none = "no card of the catalogue fits; --device NAME says what one lacks"
+    return answer_of("fits", found, report.fit_table(found) if found else none)
 
 
 @common.answers
@@ -166,5 +167,5 @@ def _feed_sentence(found: Feed, num_devices: int) -> str:
     if found.fed is None:
         return f"limited by {found.delivered.limit}"
     needed = found.num_workers_needed
-    workers = "no number of workers" if needed is None else f"{needed} workers"
+    workers = "1 worker" if needed == 1 else f"{needed or 'no number of'} workers"
     return f"{describe_feed(found.fed, found.delivered, num_devices)}; {workers} would do"

@@ -26,6 +26,7 @@ from paceline.catalog.entities import (
     Source,
 )
 from paceline.catalog.lookup import find_device
+from paceline.document_keys import unknown_key
 from paceline.errors import InvalidInputError
 
 _MAX_FILE_BYTES = 256 * 1024
@@ -191,7 +192,10 @@ def _validated(data: Mapping[str, Any], path: Path) -> _File:
     try:
         return _File.model_validate(data)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        errors = error.errors(include_url=False, include_input=False)
+        if unknown := unknown_key(errors, _File.model_json_schema(), str(path)):
+            raise unknown from None
+        first = errors[0]
         where = ".".join(str(part) for part in first["loc"])
         more = error.error_count() - 1
         also = f" (and {more} more)" if more else ""

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from paceline.document_keys import unknown_key
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ def validate(kind: type[T], value: Any, *, what: str) -> T:
     try:
         return _adapter(kind).validate_json(json.dumps([value], default=_plain), strict=True)[0]
     except ValidationError as error:
+        errors = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+        if unknown := unknown_key(errors, schema_of(kind), f"the {what}"):
+            raise unknown from None
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"][1:]) or "top level"
         more = error.error_count() - 1

@@ -90,8 +90,8 @@ def _power_reason(catalog: Catalog, machine: Machine, device: Device, num_cards:
     if needed_w <= available_w:
         return None
     return (
-        f"{machine.name} needs {needed_w:.0f} W with {num_cards} x {device.name}; its "
-        f"{machine.power_supply_w:.0f} W supply sustains {available_w:.0f} W"
+        f"{machine.name} needs {needed_w:,.0f} W with {num_cards} × {device.name}; its "
+        f"{machine.power_supply_w:,.0f} W supply sustains {available_w:,.0f} W"
     )
 
 
@@ -101,7 +101,8 @@ def _slot_reason(machine: Machine, device: Device, num_cards: int) -> str | None
     needed = num_cards * next((n for word, n in _DOUBLE_SLOTS if word in device.form_factor), 1)
     if needed <= machine.num_free_slots:
         return None
-    return f"{num_cards} x {device.name} takes {needed} double slots, {machine.num_free_slots} free"
+    slots = "1 double slot" if needed == 1 else f"{needed} double slots"
+    return f"{num_cards} × {device.name} takes {slots}, {machine.num_free_slots} free"
 
 
 def _airflow_reason(machine: Machine, device: Device) -> str | None:
