@@ -12,7 +12,7 @@ from paceline.catalog.entities import (
     Source,
 )
 from paceline.catalog.filters import DeviceFilter, OfferFilter, filter_devices, filter_offers
-from paceline.catalog.freshness import is_alive, is_fresh, unranked_reason
+from paceline.catalog.freshness import is_alive, is_fresh, is_rankable, unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, find_devices, find_offer, parse_device_count
 from paceline.catalog.offer_links import joint_link, machine_links, offer_links
@@ -38,6 +38,7 @@ __all__ = [
     "find_offer",
     "is_alive",
     "is_fresh",
+    "is_rankable",
     "joint_link",
     "known_on",
     "load_catalog",

@@ -5,7 +5,8 @@ from datetime import date, timedelta
 
 import pytest
 
-from paceline.catalog import find_offer, is_alive, is_fresh, load_catalog, unranked_reason
+from paceline.catalog import find_offer, is_alive, is_fresh, is_rankable, load_catalog
+from paceline.catalog.freshness import unranked_reason
 
 TODAY = date(2026, 11, 20)
 CATALOG = load_catalog()
@@ -44,7 +45,7 @@ def test_old_and_undated_rows_are_never_ranked() -> None:
     """Of the 441 priced rows first imported, 197 are older than a year or undated that day."""
     priced = [o for o in CATALOG.offers if o.usd_per_hour is not None]
     assert sum(not is_fresh(o, TODAY) for o in priced) >= 197
-    assert all(is_fresh(o, TODAY) for o in CATALOG.offers if not unranked_reason(o, TODAY))
+    assert all(is_fresh(o, TODAY) for o in CATALOG.offers if is_rankable(o, TODAY))
 
 
 def test_retired_types_that_price_lists_still_carry_are_not_alive() -> None:
@@ -55,4 +56,4 @@ def test_retired_types_that_price_lists_still_carry_are_not_alive() -> None:
 def test_the_cheapest_h100_is_stale() -> None:
     h100 = [o for o in CATALOG.offers if "H100" in o.accelerator and o.usd_per_hour]
     cheapest = min(h100, key=lambda o: o.usd_per_hour / o.num_devices)
-    assert unranked_reason(cheapest, TODAY)
+    assert not is_rankable(cheapest, TODAY)
