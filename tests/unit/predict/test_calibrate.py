@@ -132,6 +132,14 @@ def test_an_impossible_measurement_is_refused(measured):
         residual(device_name="D", workload="a", measured_s=measured, predicted_s=1.0)
 
 
+@pytest.mark.parametrize("times", [10.0, 0.1])
+def test_ten_times_apart_is_learned_from_and_more_is_a_mistake(times):
+    (learned,) = slower(times, "a")
+    assert learned.log_ratio == pytest.approx(math.log(times))
+    with pytest.raises(InvalidInputError, match="more than ten times apart"):
+        slower(times**1.01, "a")
+
+
 def test_nothing_to_calibrate_with_is_an_error():
     with pytest.raises(InvalidInputError):
         calibrate(BASE, [], label="t")
