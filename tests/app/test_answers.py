@@ -18,6 +18,7 @@ COMMANDS = (
     "devices --kind tpu",
     "offers h100",
     "models",
+    "models llama",
     "bill aws/p4d.24xlarge 3h",
     "feed imagenet --rate 1200",
     "trace mnist-cnn --device a100 --compare checkpointing=full",

@@ -1,12 +1,18 @@
-"""``paceline models``: the zoo, whose models are planned without any framework."""
+"""``paceline models``: the zoo, or every model whose name holds what is searched for."""
 
 from __future__ import annotations
 
+from textwrap import wrap
+from typing import Annotated
+
 from paceline.app import options as common
 from paceline.app.api import models as zoo_models
-from paceline.app.command_line import Commands
+from paceline.app.command_line import Argument, Commands
 from paceline.app.output import Answer, answer_of
-from paceline.report.models import model_table
+from paceline.report.models import known_table, model_table
+from paceline.report.tables import markdown_table, text_table
+from paceline.trace.known_models import KnownModel, known_models
+from paceline.trace.names import reading_of
 
 
 def register(app: Commands) -> None:
@@ -15,11 +21,37 @@ def register(app: Commands) -> None:
 
 
 @common.answers
-def models() -> Answer:
-    """List the models that need no framework, with their reference jobs.
+def models(
+    words: Annotated[
+        list[str] | None, Argument(metavar="NAME", help="Any part of a name, or several.")
+    ] = None,
+) -> Answer:
+    """List the models that need no framework, or all whose name holds NAME.
 
     Others are named as torchvision:NAME, package.module:function, or by a file that
     `paceline trace --save` wrote.
     """
-    found = zoo_models()
-    return answer_of("models", found, model_table(found))
+    if words:
+        name = " ".join(words)
+        found = known_models(name)
+        return _found(found, reading_of(name))
+    shipped = zoo_models()
+    more = len(known_models()) - len(shipped)
+    told = f"{more:,} more are answered by name: search them with `paceline models llama`"
+    return answer_of("models", shipped, model_table(shipped), told)
+
+
+def _found(models: tuple[KnownModel, ...], reading: str) -> Answer:
+    """The table, below how the name alone would be read where that is a short one."""
+    table = known_table(models)
+
+    def text(width: int) -> str:
+        """At a width."""
+        said = [*wrap(reading, width), ""] if reading else []
+        return "\n".join((*said, text_table(table, width=width)))
+
+    def markdown() -> str:
+        """That can be pasted."""
+        return "\n\n".join(filter(None, (reading, markdown_table(table))))
+
+    return Answer(kind="models", value=models, text=text, markdown=markdown)

@@ -1,11 +1,12 @@
-"""The zoo as a table."""
+"""The zoo, and all models that are known by name, as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from paceline.report.figures import ABSENT
 from paceline.report.tables import Column, Table
+from paceline.trace.known_models import KnownModel
 from paceline.trace.zoo_facts import ZooFacts
 from paceline.units import format_count
 
@@ -29,5 +30,20 @@ def model_table(models: Mapping[str, ZooFacts]) -> Table:
                 facts.jobs["train"].description if "train" in facts.jobs else ABSENT,
             )
             for name, facts in models.items()
+        ),
+    )
+
+
+def known_table(models: Sequence[KnownModel]) -> Table:
+    """One row per model: what to type, its size, what it needs and whose sizes they are."""
+    return Table(
+        columns=(
+            Column(title="model"),
+            Column(title="parameters", is_number=True),
+            Column(title="needs", drop_order=1),
+            Column(title="source", min_width=20),
+        ),
+        rows=tuple(
+            (one.name, format_count(one.parameters), one.needs, one.source) for one in models
         ),
     )

@@ -72,7 +72,7 @@ def reading_of(typed: str) -> str:
     ''
     """
     row = _short_row(typed)
-    if row is None or zoo_entry(typed):
+    if row is None or zoo_entry(typed) or "|" in row["entry"]:
         return ""
     return f"`{typed}` is taken as `{row['entry'].removeprefix('hf:')}`: {row['reading']}"
 

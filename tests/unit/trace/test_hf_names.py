@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.shipped import shipped_rows
 from paceline.trace.worker import reported_error
 
 ROOT = Path(__file__).parents[3]
@@ -113,6 +114,54 @@ NEARLY = {
     "sam-vit-base": (93_735_472, "facebook/sam-vit-base"),
     "sam-vit-large": (312_342_832, "facebook/sam-vit-large"),
     "siglip2-large-256": (881.5e6, "google/siglip2-large-patch16-256"),
+    "rwkv-4-7b": (7_393_009_664, "RWKV/rwkv-4-7b-pile"),
+    "rwkv-4-14b": (14_147_261_440, "RWKV/rwkv-4-14b-pile"),
+    "opt-66b": (65_718_000_000, "facebook/opt-66b"),
+    "mpt-30b": (29_958_000_000, "mosaicml/mpt-30b"),
+    "stablelm-2-12b": (12_143_000_000, "stabilityai/stablelm-2-12b"),
+    "exaone-4.0-32b": (32_003_200_000, "LGAI-EXAONE/EXAONE-4.0-32B"),
+    "dots.llm1": (142_774_381_696, "rednote-hilab/dots.llm1.inst"),
+    "apertus-70b": (70.6e9, "swiss-ai/Apertus-70B-2509"),
+    "clip-vit-bigg-14": (2_539_567_362, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k"),
+    "dinov3-vith16plus": (840_589_440, "facebook/dinov3-vith16plus-pretrain-lvd1689m"),
+    "qwen3-vl-32b": (33.4e9, "Qwen/Qwen3-VL-32B-Instruct"),
+    "qwen3-vl-235b-a22b": (235.7e9, "Qwen/Qwen3-VL-235B-A22B-Instruct"),
+    "qwen2-57b-a14b": (57.41e9, "Qwen/Qwen2-57B-A14B"),
+    "gemma-3n-e4b": (7_849_978_192, "google/gemma-3n-E4B-it"),
+    "moonlight-16b-a3b": (15_960_110_208, "moonshotai/Moonlight-16B-A3B"),
+    "glm-4-32b": (32_566_091_776, "zai-org/GLM-4-32B-0414"),
+    "ministral-3-3b": (
+        3.4e9,
+        "mistralai/Ministral-3-3B-Base-2512, model card: 3.4 B without vision",
+    ),
+    "ministral-3-8b": (
+        8.4e9,
+        "mistralai/Ministral-3-8B-Base-2512, model card: 8.4 B without vision",
+    ),
+    "ministral-3-14b": (
+        13.5e9,
+        "mistralai/Ministral-3-14B-Base-2512, model card: 13.5 B without vision",
+    ),
+    "voxtral-mini-3b": (4.68e9, "mistralai/Voxtral-Mini-3B-2507"),
+    "granite-4.0-h-tiny": (6.939e9, "ibm-granite/granite-4.0-h-tiny"),
+    "granite-4.0-h-small": (32.2e9, "ibm-granite/granite-4.0-h-small"),
+    "minimax-m1": (456.0e9, "MiniMaxAI/MiniMax-M1-80k"),
+    "minitron-4b": (4.19e9, "nvidia/Minitron-4B-Base"),
+    "mistral-nemo-minitron-8b": (8_414_146_560, "nvidia/Mistral-NeMo-Minitron-8B-Base"),
+    "timesfm-2.0-500m": (498_828_960, "google/timesfm-2.0-500m-pytorch"),
+    "videomae-base": (86.5e6, "MCG-NJU/videomae-base"),
+    "timesformer-base": (121.4e6, "facebook/timesformer-base-finetuned-k400"),
+    "vivit-b-16x2": (88.6e6, "google/vivit-b-16x2-kinetics400"),
+    "yolos-small": (30.7e6, "hustvl/yolos-small"),
+    "ast": (86.6e6, "MIT/ast-finetuned-audioset-10-10-0.4593"),
+    "vitmae-base": (111.9e6, "facebook/vit-mae-base"),
+    "layoutlmv3-base": (125.3e6, "microsoft/layoutlmv3-base"),
+    "wav2vec2-xls-r-1b": (962.5e6, "facebook/wav2vec2-xls-r-1b"),
+    "musicgen-small": (419_584_000, "facebook/musicgen-small, less its T5 encoder and codec"),
+    "musicgen-medium": (1.84e9, "facebook/musicgen-medium: 2.0 B with its T5 encoder and codec"),
+    "musicgen-large": (3.25e9, "facebook/musicgen-large: 3.4 B with its T5 encoder and codec"),
+    "parakeet-ctc-0.6b": (0.6e9, "nvidia/parakeet-ctc-0.6b"),
+    "parakeet-ctc-1.1b": (1.06e9, "nvidia/parakeet-ctc-1.1b"),
 }
 
 
@@ -123,6 +172,16 @@ NEARLY = {
 def test_a_known_name_has_nearly_the_published_parameters(name):
     model = hf_subject(name, {}).model
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(NEARLY[name][0], rel=0.02)
+
+
+@pytest.mark.parametrize("size", ["tiny", "small", "base_plus", "large"])
+def test_an_encoder_of_sam_2_has_the_parameters_of_timms(size):
+    """All but the norm that timm ends it with."""
+    listed = {row["entry"]: row for row in shipped_rows("trace", "model_sizes.csv")}
+    model = hf_subject(f"sam2-hiera-{size.replace('_', '-')}", {}).model
+    encoder = sum(p.numel() for p in model.vision_encoder.backbone.parameters())
+    whole = int(listed[f"timm:sam2_hiera_{size}"]["parameters"])
+    assert encoder == pytest.approx(whole, rel=1e-4)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import itertools
 import json
 import os
 
@@ -28,6 +29,8 @@ _HEADS = (
     ("MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "language"),
     ("MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", "language"),
     ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "image"),
+    ("MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES", "features"),
+    ("MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES", "features"),
     ("MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", "image"),
     ("MODEL_MAPPING_NAMES", "text"),
 )
@@ -35,9 +38,19 @@ _HEADS = (
 _WITHOUT_PICTURES = "text without pictures"
 _WITHOUT_MATCHING = "a loss that matches no boxes"
 
+#: Kinds whose items are labelled as a whole.
+_WHOLE = ("image", "features")
+#: What is said of the loss of recognisers, whose paths through the labels depend on values.
+_FRAME_BY_FRAME = "a loss of every frame, not of paths"
+
 #: What a model type learns where it reads a value back: no sequence is padded, no token is below
 #: zero, no token attends to all others.
 _READ_BACK = {"xlm": 0, "flaubert": 0, "prophetnet": True, "longformer": False}
+#: What a training step decides by chance: spans of sound to mask, layers to skip. None are.
+_BY_CHANCE = {
+    "apply_spec_augment": False, "layerdrop": 0.0, "encoder_layerdrop": 0.0,
+    "decoder_layerdrop": 0.0,
+}  # fmt: skip
 #: Model types that look for the tokens of each language: all tokens are of the one language.
 _ONE_LANGUAGE = ("xmod",)
 #: Height and width of the pictures that detectors are judged on, where their configs state none:
@@ -49,6 +62,8 @@ _PICTURES = {
         (800, 1066),
     ),
 }
+#: Frames of sound in ten seconds at a hop of ten milliseconds, where a config bounds them not.
+_FRAMES = 1000
 #: What a forward calls the state that it goes on from: of attention, of a recurrence.
 _CACHES = ("past_key_values", "cache_params")
 #: Model types that write captions, and take no loss without an image.
@@ -107,6 +122,11 @@ def _built(model_class, config):
     has_experts = any("experts" in key and not key.startswith("_") for key in keys)
     dtype = torch.bfloat16 if has_experts else torch.float32
     config.use_cache = True
+    for part, name in itertools.product(
+        (config, getattr(config, "encoder_config", None)), _BY_CHANCE
+    ):
+        if getattr(part, name, None):
+            setattr(part, name, _BY_CHANCE[name])
     for name in ("pad_token_id", "decoder_start_token_id"):
         if getattr(config, name, None) is None:
             setattr(config, name, 0)
@@ -198,10 +218,11 @@ def _kind(model_class):
 
 
 def _kind_alone(model_class):
-    """``image`` of a model that takes pictures alone and no labels; None of all others."""
+    """That of a model that takes pictures or series alone and no labels; None of all others."""
     names = inspect.signature(model_class.forward).parameters
     is_alone = "input_ids" not in names and "labels" not in names
-    return "image" if is_alone and model_class.main_input_name == "pixel_values" else None
+    kinds = {"pixel_values": "image", "past_values": "features"}
+    return kinds.get(model_class.main_input_name) if is_alone else None
 
 
 def _reads_text_alone(model_class):
@@ -210,6 +231,11 @@ def _reads_text_alone(model_class):
     pictures = names.get("pixel_values")
     is_free = pictures is None or pictures.default is not inspect.Parameter.empty
     return "input_ids" in names and is_free
+
+
+def _is_ctc(model):
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    return type(model).__name__ in auto.MODEL_FOR_CTC_MAPPING_NAMES.values()
 
 
 def _is_detector(model_class):
@@ -227,8 +253,8 @@ class _HfSubject(Subject):
         if is_on_text:
             self._main = "input_ids"
         shape = _item_shape(model, self._main, image_size)
-        super().__init__(model, kind, shape, has_seq=kind != "image")
-        self.taken = _WITHOUT_PICTURES if is_on_text else ""
+        super().__init__(model, kind, shape, has_seq=kind not in _WHOLE)
+        self.taken = _WITHOUT_PICTURES if is_on_text else _FRAME_BY_FRAME if _is_ctc(model) else ""
         self.longest = _longest(model.config)
         self._is_generator = kind == "language" and self._main == "input_ids"
         self._is_generator &= not getattr(model.config, "is_encoder_decoder", False)
@@ -253,8 +279,8 @@ class _HfSubject(Subject):
         else:
             given[self._main] = torch.empty((batch, *tuple(self.shape)), device="meta")
         self._add_text(given, batch, seq)
-        if self.model.training and "labels" in self._forward_names:
-            label = (batch,) if self.kind == "image" else (batch, seq)
+        if self.model.training and "labels" in self._forward_names and not _is_ctc(self.model):
+            label = (batch,) if self.kind in _WHOLE else (batch, seq)
             given["labels"] = _tokens(*label, *((codebooks,) if codebooks else ()))
         return given
 
@@ -273,6 +299,9 @@ class _HfSubject(Subject):
         if takes_both and vision and not is_on_text:
             size = vision.image_size
             given["pixel_values"] = torch.empty((batch, 3, size, size), device="meta")
+        if "past_values_padding" in self._forward_names:
+            given["past_values_padding"] = _tokens(batch, *self.shape)
+            given["freq"] = _tokens(batch, 1)
         if "return_loss" in self._forward_names and self.model.training:
             given["return_loss"] = True
 
@@ -381,17 +410,33 @@ def _longest(config):
 def _item_shape(model, main, image_size=None):
     """Shape of one item of the main input; None for tokens."""
     config = model.config
-    if main == "pixel_values":
-        vision = getattr(config, "vision_config", config)
-        stated = getattr(vision, "image_size", None) or _PICTURES.get(config.model_type, 224)
-        size = image_size or stated
-        size = size if isinstance(size, (list, tuple)) else (size, size)
-        return (getattr(vision, "num_channels", 3), *tuple(size))
+    if main in ("pixel_values", "pixel_values_videos"):
+        return _picture_shape(config, image_size)
     if main == "input_features":
-        return (config.num_mel_bins, 2 * config.max_source_positions)
+        sound = getattr(config, "encoder_config", config)
+        if hasattr(sound, "max_source_positions"):
+            return (sound.num_mel_bins, 2 * sound.max_source_positions)
+        return (_FRAMES, sound.num_mel_bins)
     if main == "input_values":
+        if hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):
+            return (config.max_length, config.num_mel_bins)
         return (16000,)
+    if main == "past_values" and hasattr(config, "context_length"):
+        return (config.context_length,)
     return None
+
+
+def _picture_shape(config, image_size):
+    """Channels, height and width of a picture; of a clip, its frames before them."""
+    vision = getattr(config, "vision_config", config)
+    backbone = getattr(vision, "backbone_config", vision)
+    stated = getattr(vision, "image_size", None) or getattr(backbone, "image_size", None)
+    stated = stated or getattr(vision, "crop_size", None) or _PICTURES.get(config.model_type, 224)
+    size = image_size or stated
+    size = size if isinstance(size, (list, tuple)) else (size, size)
+    frames = getattr(vision, "num_frames", None) or getattr(vision, "frames_per_clip", None)
+    picture = (getattr(vision, "num_channels", None) or getattr(vision, "in_chans", 3), *size)
+    return (frames, *picture) if frames else picture
 
 
 def _tokens(*shape):

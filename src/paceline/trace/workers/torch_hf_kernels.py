@@ -68,6 +68,43 @@ def _fuse_chunked_scan(kind):
     modeling.mamba2_chunk_scan = fused
 
 
+def _fuse_selective_scan(kind):
+    """The scan of Mamba as passes over its sequences, as its kernel runs; the library loops.
+
+    The kernel reads inputs, steps and gates and keeps them for the backward pass (Gu and Dao,
+    "Mamba", 2023, section 3.3.2); its states never leave the chip, and nor do they here.
+    """
+    modeling = importlib.import_module("transformers.models.%s.modeling_%s" % (kind, kind))
+
+    def fused(hidden_states, dt, decay, keys, queries, D=None, z=None, delta_bias=None, **more):
+        """Takes and returns what the library's ``mamba_selective_scan`` does."""
+        rates = decay.mean(1) if D is None else decay.mean(1) + D
+        rates = rates if delta_bias is None else rates + delta_bias
+        gate = hidden_states if z is None else z
+        output = torch.addcmul(hidden_states, dt, gate) * (keys * queries).mean(1, keepdim=True)
+        output = (output * rates[:, None]).to(hidden_states.dtype)
+        state = hidden_states[:, :, -1:] * keys[:, None, :, -1]
+        return (output, state) if more.get("return_last_state") else output
+
+    modeling.mamba_selective_scan = fused
+
+
+def _fuse_weighted_keys(_kind):
+    """The recurrence of RWKV-4 as passes over its sequences, as its kernel runs; the library loops.
+
+    Source: Peng et al., "RWKV", 2023 (arXiv:2305.13048), section 3.2 and its CUDA kernel.
+    """
+    modeling = importlib.import_module("transformers.models.rwkv.modeling_rwkv")
+
+    def fused(time_decay, time_first, key, value, state=None, return_state=False):
+        """Takes and returns what the library's ``rwkv_linear_attention`` does."""
+        output = torch.addcmul(value, key, value) * (time_decay + time_first)
+        kept = [key[:, -1] for _ in range(3)] if return_state or state is not None else None
+        return output, kept
+
+    modeling.rwkv_linear_attention = fused
+
+
 def _routed(rows, weights, chosen, num_experts):
     """Rows of tokens through the experts that each chose, as one grouped product per weight.
 
@@ -139,6 +176,8 @@ _FUSED = {
         ("nemotron_h", "mamba2", "falcon_h1", "bamba", "granitemoehybrid", "zamba2"),
         (_fuse_chunked_scan,),
     ),
+    **dict.fromkeys(("mamba", "falcon_mamba", "jamba"), (_fuse_selective_scan,)),
+    "rwkv": (_fuse_weighted_keys,),
     "llama4": (_fuse_llama4_experts,),
     "llama4_text": (_fuse_llama4_experts,),
     "dbrx": (_fuse_dbrx_experts,),
