@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from refusals import Outcome
 
 import paceline
 from paceline.app.cli import main
@@ -61,3 +63,20 @@ def test_the_same_files_may_be_written_again(plan: Path, tmp_path: Path) -> None
 def test_a_folder_that_cannot_be_made_is_an_error_of_the_user(plan: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert deploy(plan, tmp_path / "file" / "below") == 2
+
+
+def test_what_was_planned_to_be_served_is_served(
+    tmp_path: Path, run: Callable[..., Outcome]
+) -> None:
+    plan = str(tmp_path / "plan.yaml")
+    served = ("plan", "resnet50", "--task", "infer", "--latency", "50ms", "--as-of", "2026-11-20")
+    assert run(*served, "-o", plan).status == 0
+    facts = ("--set", "backend=onnxruntime", "--image", "nvcr.io/nvidia/tritonserver:25.10-py3")
+    made = run("deploy", plan, "--to", "triton", *facts, "--dry-run")
+    assert made.status == 0, made.err
+    refused = run("deploy", plan, "--to", "kubernetes")
+    refused.assert_helpful()
+    assert "kubernetes cannot serve" in refused.err
+    assert "--to triton" in refused.err
+    assert "--purpose measure" in refused.err
+    assert "--purpose train" not in refused.err

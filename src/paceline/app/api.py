@@ -340,7 +340,7 @@ def deploy(
     target: str,
     *,
     command: str = "",
-    purpose: str = "train",
+    purpose: str | None = None,
     choice: int = 1,
     name: str | None = None,
     image: str | None = None,
@@ -355,7 +355,8 @@ def deploy(
         plan: From `plan` or `read_plan`.
         target: ``slurm``, ``skypilot``, ``kubernetes`` …: `paceline deploy --list` names all.
         command: Training script with its arguments, as typed in a shell.
-        purpose: ``train``, ``measure`` or ``serve``.
+        purpose: ``train``, ``measure`` or ``serve``; if None, what was planned: a plan of inference
+            is served.
         choice: Which choice of the plan, 1 being the first.
         name: Of the job; from the model if None.
         image: Container image; the published one if None.
@@ -377,7 +378,12 @@ def deploy(
         )
     chosen = DeploySettings(
         command=_words(command),
-        purpose=read_word(purpose, get_args(Purpose), "purpose", command="paceline deploy --help"),
+        purpose=read_word(
+            purpose or ("serve" if plan.workload.task == "infer" else "train"),
+            get_args(Purpose),
+            "purpose",
+            command="paceline deploy --help",
+        ),
         choice=choice - 1,
         name=name,
         image=image,

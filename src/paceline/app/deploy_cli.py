@@ -29,7 +29,9 @@ def deploy(
     command: Annotated[
         str | None, Option("Training script with its arguments, quoted.", "'python train.py'")
     ] = None,
-    purpose: Annotated[str, Option("train, measure or serve.")] = "train",
+    purpose: Annotated[
+        str | None, Option("train, measure or serve; what was planned if left out.")
+    ] = None,
     choice: Annotated[int, Option("Which choice of the plan, 1 being the first.")] = 1,
     name: Annotated[str | None, Option("Job name.")] = None,
     image: Annotated[str | None, Option("Container image instead of the published one.")] = None,

@@ -32,9 +32,9 @@ def target_table(targets: Sequence[Target]) -> Table:
     return Table(
         columns=(
             Column(title="target"),
-            Column(title="writes", min_width=24),
+            Column(title="writes", min_width=24, told_below=True),
             Column(title="for"),
-            Column(title="--set", min_width=16),
+            Column(title="--set", min_width=16, told_below=True),
         ),
         rows=tuple(
             (t.name, t.summary, ", ".join(t.purposes), ", ".join(t.options)) for t in targets

@@ -128,10 +128,19 @@ def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) 
     if settings.purpose not in known.purposes:
         raise InvalidInputError(
             f"{target} cannot {settings.purpose}",
-            hint=f"add `--purpose {known.purposes[0]}`, or choose another with `--list`",
+            hint=_instead(plan, known, settings.purpose),
         )
     _check_options(known, settings)
     return writer(job_of(plan, settings), settings)
+
+
+def _instead(plan: PlanFile, target: Target, purpose: Purpose) -> str:
+    """What this target can do with a plan, and which ones do what is wanted."""
+    able = ", ".join(f"`--to {one.name}`" for one in targets() if purpose in one.purposes)
+    trains = plan.workload.task == "train"
+    others = [f"`--purpose {one}`" for one in target.purposes if trains or one != "train"]
+    add = f"; or add {' or '.join(others)}" if others else ""
+    return f"what can {purpose}: {able}{add}"
 
 
 def measurements(plan: PlanFile, target: str, settings: DeploySettings) -> tuple[Deployment, ...]:
