@@ -10,6 +10,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -49,13 +50,12 @@ def _entries() -> Iterator[tuple[str, str]]:
 
 def _num_parameters(entry: str) -> int | None:
     """None of a model that is refused: its kernels are a CPU's, or its library took it away."""
-    from torch_subjects import RequestError, build_subject
-
+    subjects = import_module("torch_subjects")
     try:
-        model = build_subject({"entry": entry}).model
-    except (RequestError, RuntimeError):
+        model = subjects.build_subject({"entry": entry}).model
+    except (subjects.RequestError, RuntimeError):
         return None
-    return sum(parameter.numel() for parameter in model.parameters())
+    return int(sum(parameter.numel() for parameter in model.parameters()))
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
