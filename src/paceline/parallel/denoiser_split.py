@@ -20,6 +20,7 @@ Sources:
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -205,7 +206,7 @@ def exchange_s(
 ) -> FloatArray:
     """Seconds that exchanges add to a step, (num_points,).
 
-    A message of the ring hides behind the attention to one part.
+    A message of the ring hides behind the attention to one part. Equal calls are evaluated once.
 
     Args:
         one: The step.
@@ -216,13 +217,15 @@ def exchange_s(
     """
     powers = monomials(points.batch, points.seq)
     total = np.zeros(len(powers))
-    for name, num_ranks, elements in one.exchanges:
-        total += collective_s(name, powers @ elements * width, _group(len(powers), num_ranks, link))
-    parts, ring = len(one.rounds), one.ranks.ring
-    for elements in one.rounds:
-        group = _group(len(powers), ring, link)
-        send_s = collective_s("send_recv", powers @ elements * width, group)
-        total += (ring - 1) * np.maximum(send_s - attention_s / parts / ring, 0.0)
+    calls = Counter((name, num, tuple(elements)) for name, num, elements in one.exchanges)
+    for (name, num_ranks, elements), repeats in calls.items():
+        message = powers @ np.array(elements) * width
+        total += repeats * collective_s(name, message, _group(len(powers), num_ranks, link))
+    ring, hidden_s = one.ranks.ring, attention_s / max(len(one.rounds), 1) / one.ranks.ring
+    for elements, repeats in Counter(map(tuple, one.rounds)).items():
+        message = powers @ np.array(elements) * width
+        send_s = collective_s("send_recv", message, _group(len(powers), ring, link))
+        total += repeats * (ring - 1) * np.maximum(send_s - hidden_s, 0.0)
     return total
 
 
