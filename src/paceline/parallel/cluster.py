@@ -33,6 +33,7 @@ class Cluster:
         keeps_experts_whole: Whether tensor ranks are expert ranks too, with experts of their own,
             instead of sharing each expert.
         hides_exchange: Whether tokens travel while another microbatch is computed.
+        gathers_ahead: Whether a sharded optimizer is Megatron-LM's, as `Fabric` has it.
     """
 
     device: Device
@@ -47,6 +48,7 @@ class Cluster:
     sends_tokens_once: bool = False
     keeps_experts_whole: bool = False
     hides_exchange: bool = False
+    gathers_ahead: bool = False
 
     @property
     def capacity_bytes(self) -> float:

@@ -12,7 +12,7 @@ Sources:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +111,8 @@ def data_parallel_step(
     gradient_sync: GradientSync = "all_reduce",
     profile: GradientProfile | None = None,
     node_share_frac: npt.ArrayLike = 1.0,
+    bucket_bytes: npt.ArrayLike = BUCKET_BYTES,
+    forward_s: npt.ArrayLike = 0.0,
 ) -> DataParallelStep:
     """Step time of data-parallel training at a constant batch per device.
 
@@ -131,11 +133,15 @@ def data_parallel_step(
         gradient_sync: How gradients meet.
         profile: When gradients become ready; uniform by default.
         node_share_frac: Share of the node's network that these ranks have for themselves.
+        bucket_bytes: Gradients that are reduced at a time.
+        forward_s: Forward that the closing gather of ZeRO 1 and 2 hides behind; 0 hides nothing.
     """
     group = RankGroup.of(
         num_ranks, ranks_per_node, device_link, node_link, node_share_frac=node_share_frac
     )
-    work = _Work.of(group, mid_s, backward_s, gradient_bytes, parameter_bytes)
+    work = _Work.of(
+        group, mid_s, backward_s, gradient_bytes, parameter_bytes, bucket_bytes, forward_s
+    )
     if gradient_sync != "all_reduce":
         exposed_s = communication_s = _central_s(work, gradient_sync)
     elif sharding == "zero3":
@@ -197,6 +203,8 @@ class _Work:
         backward_s: Of it, the backward part that communication can hide behind.
         gradient_bytes: Gradients as they are reduced.
         parameter_bytes: Parameters as they are gathered or broadcast.
+        bucket_bytes: Gradients that are reduced at a time.
+        forward_s: Forward that the closing gather hides behind.
     """
 
     group: RankGroup
@@ -204,21 +212,18 @@ class _Work:
     backward_s: FloatArray
     gradient_bytes: FloatArray
     parameter_bytes: FloatArray
+    bucket_bytes: FloatArray
+    forward_s: FloatArray
 
     @classmethod
     def of(cls, group: RankGroup, *columns: npt.ArrayLike) -> _Work:
         """The columns in the order of the attributes, broadcast to one element per candidate."""
-        alone_s, backward_s, gradient_bytes, parameter_bytes = (
+        same = (
             np.broadcast_to(np.asarray(column, dtype=np.float64), group.num_ranks.shape)
             for column in columns
         )
-        return cls(
-            group=group,
-            alone_s=alone_s,
-            backward_s=backward_s,
-            gradient_bytes=gradient_bytes,
-            parameter_bytes=parameter_bytes,
-        )
+        names = (field.name for field in fields(cls) if field.name != "group")
+        return cls(group=group, **dict(zip(names, same, strict=True)))
 
 
 def _bucketed(
@@ -227,7 +232,7 @@ def _bucketed(
     """Exposed and whole communication of DDP, or of ZeRO 1 and 2 with their closing gather."""
     reduce = all_reduce_s if sharding == "none" else reduce_scatter_s
     if profile is None:
-        num_buckets = np.maximum(np.ceil(work.gradient_bytes / BUCKET_BYTES), 1.0)
+        num_buckets = np.maximum(np.ceil(work.gradient_bytes / work.bucket_bytes), 1.0)
     else:
         num_buckets = np.full_like(work.gradient_bytes, profile.num_buckets)
     bucket_s = reduce(work.gradient_bytes / num_buckets, work.group)
@@ -238,8 +243,13 @@ def _bucketed(
     else:
         last_s = reduce(work.gradient_bytes * profile.last_frac, work.group)
         finish_s = _queue_end_s(work.backward_s, total_s, last_s, profile)
-    gather_s = 0.0 if sharding == "none" else all_gather_s(work.parameter_bytes, work.group)
-    return finish_s - work.backward_s + gather_s, total_s + gather_s
+    reduced_s = finish_s - work.backward_s
+    if sharding == "none":
+        return reduced_s, total_s
+    gather_s = all_gather_s(work.parameter_bytes, work.group)
+    # What the first layers compute with has nothing to hide behind.
+    left_s = np.maximum(gather_s - work.forward_s, gather_s / num_buckets)
+    return reduced_s + np.where(work.forward_s > 0, left_s, gather_s), total_s + gather_s
 
 
 def _queue_end_s(

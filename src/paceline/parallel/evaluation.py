@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.parallel.data_parallel import (
+    BUCKET_BYTES,
     GATHERED_FRAC,
     data_parallel_step,
     summed_over_replicas_s,
@@ -24,6 +25,11 @@ from paceline.parallel.strategy_table import SHARDINGS, Fabric, StrategyTable, V
 from paceline.predict.memory import process_memory
 from paceline.trace.costs import Platform
 from paceline.trace.graph import FloatArray, IntArray
+
+#: Megatron-LM's buckets of gradients: at least so many parameters, and so many per rank that
+#: shards, lest rings of many ranks spend their time on latency (``DistributedDataParallelConfig``).
+BUCKET_PARAMETERS = 40_000_000
+BUCKET_PARAMETERS_PER_RANK = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -218,16 +224,34 @@ def _exposed_s(
 ) -> FloatArray:  # fmt: skip
     """Data-parallel communication that nothing hides; each part has its share of the time."""
     forward_s, backward_s = times.forward_s[of_row], times.backward_s[of_row]
+    last_s, first_s = (_passing_s(table, one_s) for one_s in (backward_s, forward_s))
     is_gathered = table.sharding == SHARDINGS.index("zero3")
     alone_s = np.where(is_gathered, forward_s + backward_s, times.all_s[of_row])
     everything = np.maximum(_sum(part.most for part in owned), 1.0)
     exposed_s = np.zeros(len(table))
     for part in owned:
         frac = part.most / everything
-        hides_s = backward_s * frac * fabric.overlaps_gradients
-        exposed_s += _part_exposed_s(table, part, alone_s * frac, hides_s, fabric, state)
+        hides_s = np.where(is_gathered, backward_s, last_s) * frac * fabric.overlaps_gradients
+        ahead_s = first_s * frac * fabric.gathers_ahead
+        exposed_s += _part_exposed_s(table, part, alone_s * frac, hides_s, ahead_s, fabric, state)
         exposed_s += _replicas_exposed_s(part, hides_s, fabric, state)
     return exposed_s
+
+
+def _passing_s(table: StrategyTable, one_s: FloatArray) -> FloatArray:
+    """How long the chunks of a rank take one after another in the last microbatches.
+
+    Microbatches pass an interleaved pipeline in groups of as many as it has ranks, each group
+    through one chunk after the other (Narayanan et al., arXiv 2104.04473, figure 4): the gradients
+    of a chunk are whole while the group still has to pass the chunks before it, and its parameters
+    are first wanted when the first group has passed those. One chunk is passed by one microbatch.
+
+    Args:
+        table: Strategies.
+        one_s: One microbatch through all chunks of a rank.
+    """
+    group = np.minimum(table.pp, table.microbatches)
+    return np.asarray(one_s * (1.0 + (group - 1.0) * (1.0 - 1.0 / table.chunks)))
 
 
 def _replicas_exposed_s(
@@ -251,10 +275,14 @@ def _replicas_exposed_s(
 
 
 def _part_exposed_s(
-    table: StrategyTable, owned: _Owned, alone_s: FloatArray, hides_s: FloatArray, fabric: Fabric,
-    state: StateBytes,
+    table: StrategyTable, owned: _Owned, alone_s: FloatArray, hides_s: FloatArray,
+    ahead_s: FloatArray, fabric: Fabric, state: StateBytes,
 ) -> FloatArray:  # fmt: skip
+    """What nothing hides of reducing and gathering what one kind of copies holds alike."""
     exposed_s = np.zeros(len(table))
+    growing = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * owned.shards)
+    bucket_bytes = growing * max(state.reduced, 1.0) if fabric.gathers_ahead else BUCKET_BYTES
+    buckets = np.broadcast_to(bucket_bytes, len(table))
     for code, sharding in enumerate(SHARDINGS):
         rows = np.flatnonzero((table.sharding == code) & (owned.shards > 1))
         if not len(rows):
@@ -275,6 +303,8 @@ def _part_exposed_s(
                 sharding=sharding,
                 parameter_bytes=most * state.gathered,
                 node_share_frac=1.0 / np.minimum(stride, fabric.devices_per_node),
+                bucket_bytes=buckets[rows],
+                forward_s=ahead_s[rows],
             ).exposed_communication_s
         )
     return exposed_s

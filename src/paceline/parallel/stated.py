@@ -294,6 +294,7 @@ def fabric_of(cluster: Cluster, configuration: Configuration) -> Fabric:
         device_link=LinkTable.from_links([cluster.device_link]),
         node_link=LinkTable.from_links([cluster.node_link]),
         platform=configuration.platform,
+        gathers_ahead=cluster.gathers_ahead,
     )
 
 

@@ -58,6 +58,9 @@ class Fabric:
         node_link: One row.
         platform: Whose allocator and context count.
         overlaps_gradients: Whether gradients are reduced during backward.
+        gathers_ahead: Whether ranks that shard an optimizer gather what it updated during the next
+            forward pass, and reduce gradients in buckets that grow with their number, as
+            Megatron-LM's distributed optimizer does.
         cuts_evenly: Whether stages get equal numbers of layers, as Megatron-LM cuts, instead of
             equal cost.
         overlaps_hops: Whether what interleaved stages send travels while they compute, as in
@@ -71,6 +74,7 @@ class Fabric:
     node_link: LinkTable
     platform: Platform = "cuda"
     overlaps_gradients: bool = True
+    gathers_ahead: bool = False
     cuts_evenly: bool = False
     overlaps_hops: bool = True
     hop_wait_s: float = 0.0

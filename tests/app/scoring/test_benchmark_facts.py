@@ -24,7 +24,7 @@ def test_facts_follow_the_benchmark_and_the_device():
     assert [facts(gpu=gpu).precision for gpu in ("H100-SXM5-80GB", "A30")] == [
         "fp8-true", "fp16-true",
     ]  # fmt: skip
-    assert facts(model="gpt3").precision == "", "nothing is known of it"
+    assert facts(model="minigo").precision == "", "nothing is known of it"
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,33 @@ def test_gradients_that_come_early_hide_better() -> None:
     assert step(8, profile=early, **keywords).mid_s[0] < step(8, profile=late, **keywords).mid_s[0]
 
 
+def test_many_ranks_want_large_buckets() -> None:
+    """A ring of N ranks takes N - 1 hops for every bucket, however small."""
+
+    def sent_s(ranks: int, bucket_bytes: float) -> float:
+        whole = step(ranks, gradients=10e9, bucket_bytes=bucket_bytes)
+        return float(whole.communication_s[0] - waited_s(ranks))
+
+    def waited_s(ranks: int) -> float:
+        return 0.1 * (straggler_factor(np.array([ranks]), step_variation_frac())[0] - 1.0)
+
+    gained = [sent_s(ranks, BUCKET_BYTES) / sent_s(ranks, 1e9) for ranks in (16, 256, 4096)]
+    assert 1.0 < gained[0] < gained[1] < gained[2]
+    assert step(64, bucket_bytes=BUCKET_BYTES).mid_s == step(64).mid_s
+
+
+@pytest.mark.parametrize("sharding", ["zero1", "zero2"])
+def test_a_gather_hides_behind_the_next_forward_pass_but_for_its_first_bucket(sharding) -> None:
+    calls = {"gradients": 10e9, "parameter_bytes": 10e9, "sharding": sharding}
+    bare, some, all_of_it = (
+        step(64, forward_s=forward_s, **calls).exposed_communication_s[0]
+        for forward_s in (0.0, 0.01, 1e3)
+    )
+    assert bare - some == pytest.approx(0.01)
+    assert bare > some > all_of_it > 0.0
+    assert step(64, sharding="none").mid_s == step(64, forward_s=1e3, sharding="none").mid_s
+
+
 def test_buckets_close_like_those_of_ddp() -> None:
     """The first bucket holds 1 MiB, the others 25 MiB; a larger tensor closes its own."""
     mib = 2.0**20

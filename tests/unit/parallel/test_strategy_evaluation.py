@@ -48,9 +48,11 @@ def blocks() -> Variant:
     return Variant(tensor_degree=1, sequence_parallel=False, checkpointing="none", costs=costs)
 
 
-def table(*, dp=8, sharding="none", microbatches=1, shards=0) -> StrategyTable:
+def table(
+    *, dp=8, sharding="none", microbatches=1, shards=0, pp=1, chunks=1, kind="plain"
+) -> StrategyTable:
     columns = {
-        "variant": 0, "dp": dp, "pp": 1, "chunks": 1, "kind": KINDS.index("plain"),
+        "variant": 0, "dp": dp, "pp": pp, "chunks": chunks, "kind": KINDS.index(kind),
         "microbatches": microbatches, "point": 0, "sharding": SHARDINGS.index(sharding),
         "shards": shards,
     }  # fmt: skip
@@ -213,3 +215,27 @@ def test_ranks_with_experts_wait_for_the_slowest_once() -> None:
     waits, plain = (with_variant(one, quick, dp=4) for one in (experts(), blocks()))
     twice = with_variant(blocks(), quick, dp=8)
     assert plain.exposed_s[0] <= waits.exposed_s[0] <= twice.exposed_s[0] * (1 + 1e-6)
+
+
+def test_chunks_give_gradients_time_to_travel() -> None:
+    """A chunk's are whole while the last group of microbatches passes the chunks before it."""
+
+    def exposed_per_parameter(chunks: int, kind: str) -> float:
+        found = evaluated(SLOW, pp=4, microbatches=8, chunks=chunks, kind=kind)
+        return float(found.exposed_s[0] / found.updated[0])
+
+    whole, two, three = (
+        exposed_per_parameter(chunks, kind)
+        for chunks, kind in ((1, "1f1b"), (2, "interleaved"), (3, "interleaved"))
+    )
+    assert whole > two > three > 0.0
+
+
+def test_megatrons_optimizer_gathers_behind_the_forward_pass() -> None:
+    ahead = replace(SLOW, gathers_ahead=True)
+    for calls in ({}, {"pp": 4, "microbatches": 8, "kind": "1f1b"}):
+        after_s, before_s = (
+            evaluated(fabric, **calls, sharding="zero1").exposed_s[0] for fabric in (SLOW, ahead)
+        )
+        assert 0.0 < before_s < after_s
+    assert evaluated(ahead, dp=1).step_s == evaluated(SLOW, dp=1).step_s

@@ -47,10 +47,14 @@ class RowLinks:
 def links_of_row(catalog: Catalog, device: Device, row: Row) -> RowLinks:
     """Links of machines such as the row describes."""
     system = _reference_system(device)
+    per_node = _devices_per_node(row, system)
     stated = network_bytes_per_s(row.interconnect)
     needs_network = (row.num_nodes or 1) > 1 and stated is None
-    network = float(system["node_bytes_per_s"]) if needs_network and system else stated
-    per_node = _devices_per_node(row, system)
+    if stated is not None:
+        # A network is stated of a machine; a switch may join several.
+        network = stated * per_node / _devices_per_node(row, None)
+    else:
+        network = float(system["node_bytes_per_s"]) if needs_network and system else None
     fabric = bool(_FABRIC.search(row.interconnect)) or "SXM" in device.form_factor
     machine = Offer(
         name=row.gpu,
@@ -116,14 +120,19 @@ def network_kind(interconnect: str) -> str:
 def network_bytes_per_s(interconnect: str) -> float | None:
     """What a row says of the network between its nodes; None where it says nothing.
 
+    Where InfiniBand is named, gradients take no other card.
+
     >>> network_bytes_per_s("NVLink/NVSwitch + RoCE 1600 Gb/s"), network_bytes_per_s("600GB/s")
     (200000000000.0, None)
     >>> network_bytes_per_s("Storage: 2x CX-6 IB HDR 200Gb/s, Compute: 8x CX-6 IB HDR 200Gb/s")
     200000000000.0
+    >>> network_bytes_per_s("1x Ethernet 100Gb/s, 8x CX7 InfiniBand (4") is None
+    True
     >>> network_bytes_per_s("1x Omni-Path HFI Adapter 100 Series 100Gb/")
     12500000000.0
     """
     parts = [part for part in re.split(r"[+,]", interconnect) if not _OTHER_CARDS.match(part)]
+    parts = [part for part in parts if _KINDS[_INFINIBAND].search(part)] or parts
     found = [_NETWORK.search(part) for part in parts if not _BYTES.search(part)]
     rates = [float(one[1] or 1) * float(one[2]) * 1e9 / 8 for one in found if one]
     return max(rates, default=None)

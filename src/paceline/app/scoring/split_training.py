@@ -154,6 +154,7 @@ def _cluster(cell: Cell, group: Group, recipe: Mapping[str, str]) -> tuple[Clust
         sends_tokens_once=recipe["sends_once"] == _YES,
         hides_exchange=recipe["hides_exchange"] == _YES,
         keeps_experts_whole=True,
+        gathers_ahead=bool(recipe["weights"]),
     )
     return cluster, joined.is_assumed
 
