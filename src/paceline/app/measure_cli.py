@@ -153,36 +153,43 @@ def stacks_list() -> Answer:
     return answer_of("stacks", created, table, f"in {stacks_folder()}")
 
 
+@common.answers
 def stacks_create(
     names: Annotated[list[str], Argument(metavar="NAME[==VERSION]...", help="See `list`.")],
-) -> None:
+) -> Answer:
     """Make stacks with pip as you have configured it; those that exist are left as they are."""
     from paceline.app.api_machine import stacks_create as create_stacks
 
-    for stack in create_stacks(*names, on_progress=lambda text: print(text, file=sys.stderr)):
-        print(f"{stack.spec.name}: {stack.spec.package} {stack.spec.version} in {stack.python}")
+    made = create_stacks(*names, on_progress=lambda text: print(text, file=sys.stderr))
+    lines = (
+        f"{one.spec.name}: {one.spec.package} {one.spec.version} in {one.python}" for one in made
+    )
+    return answer_of("stacks", made, "\n".join(lines))
 
 
+@common.answers
 def stacks_check(
     names: Annotated[
         list[str] | None, Argument(metavar="[NAME]...", help="All that exist without.")
     ] = None,
-) -> None:
+) -> Answer:
     """Start each stack's engine and say what it finds; status 2 if one does not work."""
     from paceline.app.api_machine import stacks_check as check_stacks
 
-    for line in check_stacks(*(names or ())):
-        print(line)
+    lines = check_stacks(*(names or ()))
+    return answer_of("stack_checks", lines, "\n".join(lines))
 
 
+@common.answers
 def stacks_remove(
     names: Annotated[list[str], Argument(metavar="NAME...", help="See `list`.")],
-) -> None:
+) -> Answer:
     """Delete stacks."""
     from paceline.app.api_machine import stacks_remove as remove_stacks
 
-    for name, was_there in zip(names, remove_stacks(*names), strict=True):
-        print(f"{name}: {'removed' if was_there else 'was not there'}")
+    were_there = dict(zip(names, remove_stacks(*names), strict=True))
+    lines = (f"{name}: {'removed' if was else 'was not there'}" for name, was in were_there.items())
+    return answer_of("removed_stacks", were_there, "\n".join(lines))
 
 
 def _words(text: str) -> tuple[str, ...]:

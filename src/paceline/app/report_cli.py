@@ -9,7 +9,7 @@ from typing import Annotated, TypedDict, Unpack
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, answer_of
+from paceline.app.output import Answer, answer_of, to_json
 
 
 class _Precision(TypedDict, total=False):
@@ -50,6 +50,7 @@ def report(
     png: Annotated[Path | None, Option(help="Folder for its charts as PNG pictures.")] = None,
     device: common.Devices = None,
     batch: Annotated[str, Option(help="Items per device, for a model.")] = "32",
+    is_json: common.Json = False,
     **options: Unpack[ReportOptions],
 ) -> None:
     """Write one HTML file that opens offline: tables, charts, and where each number comes from."""
@@ -64,6 +65,8 @@ def report(
         batch=common.whole_numbers(batch, "batch"),
         **options,
     )
+    if is_json:
+        print(to_json(written, kind="files"))
     print(f"{html} written", file=sys.stderr)
     for folder, count in Counter(path.parent for path in written[1:]).items():
         print(f"{count} pictures written to {folder}", file=sys.stderr)
@@ -77,11 +80,14 @@ def export(
         str, Option(help="SQL condition over the fields of a record, such as workload = 'vgg16'.")
     ] = "1",
     store: common.Store = None,
+    is_json: common.Json = False,
 ) -> None:
     """Write measurements to a file that other programs read."""
     from paceline.app.api_machine import export as export_records
 
     num_records = export_records(path, where=where, store=store)
+    if is_json:
+        print(to_json({"path": path, "num_records": num_records}, kind="export"))
     print(f"{num_records} records in {path}", file=sys.stderr)
 
 
