@@ -48,13 +48,7 @@ def links_of_row(catalog: Catalog, device: Device, row: Row) -> RowLinks:
     """Links of machines such as the row describes."""
     system = _reference_system(device)
     per_node = _devices_per_node(row, system)
-    stated = network_bytes_per_s(row.interconnect)
-    needs_network = (row.num_nodes or 1) > 1 and stated is None
-    if stated is not None:
-        # A network is stated of a machine; a switch may join several.
-        network = stated * per_node / _devices_per_node(row, None)
-    else:
-        network = float(system["node_bytes_per_s"]) if needs_network and system else None
+    network, is_assumed = _network(row, system, per_node)
     fabric = bool(_FABRIC.search(row.interconnect)) or "SXM" in device.form_factor
     machine = Offer(
         name=row.gpu,
@@ -67,7 +61,7 @@ def links_of_row(catalog: Catalog, device: Device, row: Row) -> RowLinks:
         host_memory_bytes=None,
         interconnect="nvlink" if fabric and device.fabric else "pcie",
         network_bytes_per_s=network,
-        network_kind=_INFINIBAND if needs_network else network_kind(row.interconnect),
+        network_kind=_INFINIBAND if is_assumed else network_kind(row.interconnect),
         has_rdma=True,
         usd_per_hour=None,
         spot_usd_per_hour=None,
@@ -81,8 +75,21 @@ def links_of_row(catalog: Catalog, device: Device, row: Row) -> RowLinks:
     return RowLinks(
         links=offer_links(catalog, machine),
         devices_per_node=per_node,
-        is_assumed=needs_network and system is not None,
+        is_assumed=is_assumed,
     )
+
+
+def _network(row: Row, system: dict[str, str] | None, per_node: int) -> tuple[float | None, bool]:
+    """Bytes per second of the network of one node, and whether it is taken from its system.
+
+    A network is stated of a machine; a switch may join several.
+    """
+    stated = network_bytes_per_s(row.interconnect)
+    if stated is not None:
+        return stated * per_node / _devices_per_node(row, None), False
+    if (row.num_nodes or 1) <= 1 or system is None:
+        return None, False
+    return float(system["node_bytes_per_s"]), True
 
 
 def switched_link(catalog: Catalog, device: Device) -> Link | None:
