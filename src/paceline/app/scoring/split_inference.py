@@ -110,7 +110,8 @@ def _attention_s(cell: Cell, group: Group, one: DenoiserPass, points: Points) ->
         lower(only, group.lowered.configuration), DeviceTable.from_devices([cell.device]), points,
         calibration=group.calibration, framework=cell.job.framework,
     )  # fmt: skip
-    return prediction.device_s[0]
+    attention_s: FloatArray = prediction.device_s[0]
+    return attention_s
 
 
 def _seq(cell: Cell, group: Group) -> float:
