@@ -28,6 +28,12 @@ from paceline.trace.zoo_facts import zoo_facts
         ("stabilityai/stable-diffusion-xl-base-1.0", "published_diffusion:sdxl"),
         ("black-forest-labs/FLUX.1-dev", "published_images:flux1"),
         ("convnextv2_base.fcmae", "timm:convnextv2_base"), ("ViT-B/32", "torchvision:vit_b_32"),
+        ("facebook/sam2-hiera-large", "hf:sam2-hiera-large"), ("Jamba", "hf:jamba-v0.1"),
+        ("Wan-AI/Wan2.2-T2V-A14B", "published_images:wan21_14b"), ("OPT-13B", "hf:opt-13b"),
+        ("mistralai/Magistral-Small-2509", "hf:mistral-small-24b"),
+        ("RWKV/rwkv-4-1b5-pile", "hf:rwkv-4-1b5"), ("zai-org/GLM-4.7", "hf:glm-4.5"),
+        ("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "hf:nemotron-nano-9b-v2"),
+        ("facebook/convnext-tiny-224", "timm:convnext_tiny"), ("TimesFM", "hf:timesfm-2.0-500m"),
         ("hf:anything", "hf:anything"), ("train:make_model", "train:make_model"),
     ],
 )  # fmt: skip
