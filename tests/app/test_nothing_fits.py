@@ -74,3 +74,18 @@ def test_unlimited_memory_is_no_reason_for_the_largest_batch() -> None:
     assert chosen.samples_per_s.mid >= 0.98 * best
     smaller = [rate for size, rate in rates.items() if size < chosen.batch_per_device and rate]
     assert all(rate.mid < 0.98 * best for rate in smaller)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("h100", "--compiler", "tensorrt"), ("trainium",), ("m1",), ("k80", "--precision", "bf16")],
+    ids=" ".join,
+)
+def test_devices_without_any_answer_are_no_success(
+    words: tuple[str, ...], run: Callable[..., Outcome]
+) -> None:
+    outcome = run("predict", "resnet50", "--batch", "8", "--device", *words, "--json")
+    assert outcome.status == 2
+    answer = json.loads(outcome.out)
+    assert answer["cells"] == []
+    assert answer["unanswered"][0]["reason"] in outcome.err

@@ -8,7 +8,7 @@ from paceline.app import options as common
 from paceline.app.api import predict as predict_model
 from paceline.app.command_line import Commands, Option
 from paceline.app.output import Answer
-from paceline.app.remedies import nothing_fits
+from paceline.app.remedies import no_figure
 
 if TYPE_CHECKING:
     from paceline.plan.grid import PredictionGrid
@@ -71,7 +71,7 @@ def predict(
 def _answer(grid: PredictionGrid, *, is_ranking: bool) -> Answer:
     from paceline.report import predictions as report
 
-    failure = nothing_fits(grid)
+    failure = no_figure(grid)
     if is_ranking:
         return Answer(
             kind="prediction_ranking",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from paceline.errors import DoesNotFitError
+from paceline.errors import DoesNotFitError, MissingFactError, PacelineError
 from paceline.parallel import Sharding
 from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell, PredictionGrid
 from paceline.plan.savings import savings_sentence
@@ -110,8 +110,16 @@ def remedy_lines(
         yield _ONLY_TO_RUN
 
 
-def nothing_fits(grid: PredictionGrid) -> DoesNotFitError | None:
-    """The failure of a prediction of which every cell is out of memory; None of any other."""
+def no_figure(grid: PredictionGrid) -> PacelineError | None:
+    """The failure of a prediction without a cell, or with none but out of memory; else None."""
+    if not grid.cells and grid.unanswered:
+        first = grid.unanswered[0]
+        others = len(grid.unanswered) - 1
+        more = f" ({others} more have none either)" if others else ""
+        return MissingFactError(
+            f"no answer: {first.device}: {first.reason}{more}",
+            hint="name another device, as `paceline devices` lists them, or ask for what it runs",
+        )
     if not grid.cells or any(cell.status != "out of memory" for cell in grid.cells):
         return None
     nearest = min(grid.cells, key=lambda c: c.memory_bytes.mid / c.memory_capacity_bytes)
