@@ -41,7 +41,7 @@ def test_a_clip_is_labelled_as_a_whole():
     """ViT-B on 8 × 14 × 14 patches of 16 × 3 × 2 × 16 numbers, at 2 FLOP a weight and patch."""
     workload = trace_here("hf:videomae-base", task="infer")
     (one,) = workload.passes
-    assert workload.sample_unit == "samples"
+    assert (workload.sample_unit, workload.input_description) == ("samples", "16 frames of 224×224")
     weights = 12 * 12 * 768**2
     assert flop_of(one.graph, OpKind.MATMUL, 1, 1) == pytest.approx(2 * weights * 1568, rel=0.01)
 
@@ -63,3 +63,9 @@ def test_recurrences_with_kernels_are_known_at_all_lengths(name):
     layer = {"mamba-130m": 1536 * (2 * 768 + 80 + 48 + 768), "rwkv-4-169m": 13 * 768**2}[name]
     layers, words = {"mamba-130m": (24, 50280), "rwkv-4-169m": (12, 50277)}[name]
     assert short == pytest.approx(2 * 2 * 128 * (layers * layer + 768 * words), rel=0.01)
+
+
+def test_a_sound_is_told_by_its_frames_and_has_no_length():
+    workload = trace_here("hf:parakeet-ctc-0.6b", task="infer")
+    assert (workload.default_seq, workload.input_description) == (1, "1000 frames of 80")
+    assert workload.sample_unit == "samples"

@@ -31,6 +31,7 @@ _HEADS = (
     ("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "image"),
     ("MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES", "features"),
     ("MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES", "features"),
+    ("MODEL_FOR_CTC_MAPPING_NAMES", "features"),
     ("MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", "image"),
     ("MODEL_MAPPING_NAMES", "text"),
 )
@@ -268,6 +269,13 @@ class _HfSubject(Subject):
             return [("prefill", 1.0, "device", self._prefill),
                     ("decode", 1.0, "device", self._decode)]  # fmt: skip
         return Subject.passes(self, task)
+
+    def input_description(self):
+        """As printed: clips and sounds by their frames."""
+        if self.kind == "features" and len(self.shape) > 1:
+            size = "×".join(str(n) for n in self.shape[2:] or self.shape[1:])
+            return "%d frames of %s" % (self.shape[0], size)
+        return Subject.input_description(self)
 
     def inputs(self, batch, seq):
         """The main input, and labels in training."""
