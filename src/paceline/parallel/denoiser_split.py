@@ -25,12 +25,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from paceline.catalog import Link
 from paceline.errors import InvalidInputError
 from paceline.parallel.collectives import RankGroup, collective_s
 from paceline.parallel.links import Collective, LinkTable
+from paceline.parallel.op_choice import only_ops
 from paceline.parallel.split_roles import OpView, view_ops
 from paceline.predict import Points
 from paceline.trace.graph import (
@@ -231,33 +231,7 @@ def exchange_s(
 
 def attention_alone(one: DenoiserPass) -> Graph:
     """A graph of nothing but the attention over the whole picture, as a rank runs it."""
-    graph, chosen = one.graph, one.attention
-    ops, storages = graph.ops, graph.storages
-    reads = _rows_of(ops.input_start, ops.input_tensor, chosen)
-    writes = _rows_of(ops.output_start, ops.output_tensor, chosen)
-    kept = replace(
-        ops,
-        kind=ops.kind[chosen], variant=ops.variant[chosen], phase=ops.phase[chosen],
-        module=ops.module[chosen], flop=ops.flop[chosen], dims=ops.dims[chosen],
-        input_start=reads[0], input_tensor=reads[1],
-        output_start=writes[0], output_tensor=writes[1],
-    )  # fmt: skip
-    always = replace(
-        storages,
-        birth=np.full_like(storages.birth, -1),
-        death=np.full_like(storages.death, len(chosen)),
-    )
-    return replace(graph, ops=kept, storages=always)
-
-
-def _rows_of(
-    start: npt.NDArray[np.int32], tensor: npt.NDArray[np.int32], chosen: IntArray
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Row pointers and entries of some ops."""
-    parts = [tensor[start[op] : start[op + 1]] for op in chosen]
-    sizes = [0, *(len(part) for part in parts)]
-    entries = np.concatenate(parts) if parts else tensor[:0]
-    return np.cumsum(sizes).astype(np.int32), entries
+    return only_ops(one.graph, one.attention)
 
 
 def _group(num_points: int, num_ranks: int, link: Link | None) -> RankGroup:

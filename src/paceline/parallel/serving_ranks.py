@@ -2,7 +2,8 @@
 
 Every layer is shared by tensor ranks; ranks beyond the heads of keys and values keep copies of
 them. Experts are split by their widths, as other layers, or, with expert parallel, each rank keeps
-some of them whole. Routers are taken to be balanced.
+some of them whole. Routers are taken to be balanced: any experts are as likely as others, so that
+by chance some rank has more of those that the tokens of a step reach, and the others wait for it.
 
 Sources:
     vLLM, "Expert Parallel Deployment" (docs.vllm.ai, read 2026-11-22): expert ranks are the tensor
@@ -17,15 +18,17 @@ Sources:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
 import numpy as np
 
 from paceline.catalog import Link
 from paceline.parallel.collectives import RankGroup, all_reduce_s, collective_s
-from paceline.parallel.expert_split import ExpertSplit, split_experts
+from paceline.parallel.expert_split import ExpertSplit, Routing, split_experts
+from paceline.parallel.failures import straggler_factor
 from paceline.parallel.links import COLLECTIVES, LinkTable
+from paceline.parallel.op_choice import only_ops
 from paceline.parallel.tensor_parallel import (
     CollectiveCall,
     CollectiveTable,
@@ -78,12 +81,16 @@ class RankPass:
         sums: What tensor ranks add up, and the logits that they gather.
         tokens: What replicas hand to their experts and get back.
         ranks: How devices share the model.
+        experts: Products with the experts of a rank; none where they are split by widths.
+        routing: Where tokens go; None where no rank keeps whole experts.
     """
 
     graph: Graph
     sums: CollectiveTable
     tokens: CollectiveTable
     ranks: ServedRanks
+    experts: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    routing: Routing | None = None
 
 
 @lru_cache(maxsize=8)
@@ -103,15 +110,46 @@ def rank_pass(graph: Graph, ranks: ServedRanks) -> RankPass:
     whole = _with_copied_heads(graph, ranks.tensor)
     split = split_graph(whole, ranks.tensor)
     sums = _without_partial_sums(split.collectives, whole)
-    mine, tokens = split.graph, none
+    mine, tokens, products, routing = split.graph, none, np.zeros(0, dtype=np.int64), None
     if ranks.splits_experts:
         experts = split_experts(whole, ranks.num_ranks)
+        products, routing = np.flatnonzero(experts.is_product), experts.routing
         mine = _with_whole_experts(whole, mine, experts, ranks)
         tokens = collective_table(_exchanged_tokens(whole, experts, ranks))
     if ranks.tensor > 1 and _ends_in_words(whole):
         mine = _with_split_words(whole, mine, ranks.tensor)
         sums = _joined(sums, _gathered_words(whole))
-    return RankPass(graph=mine, sums=sums, tokens=tokens, ranks=ranks)
+    return RankPass(
+        graph=mine, sums=sums, tokens=tokens, ranks=ranks, experts=products, routing=routing
+    )
+
+
+def experts_alone(one: RankPass) -> Graph:
+    """A graph of nothing but the products with a rank's whole experts."""
+    return only_ops(one.graph, one.experts)
+
+
+def busiest_frac(one: RankPass, points: Points) -> FloatArray:
+    """How much more experts the busiest rank of a layer reads than the mean one, (num_points,).
+
+    Of ``n`` experts of a rank each is reached with the chance ``p`` of all tokens of the step; the
+    largest of R such counts lies so many deviations above the mean as that of R normal numbers
+    (`straggler_factor`). Nothing where all are reached or no rank keeps whole experts.
+
+    Args:
+        one: The pass.
+        points: Requests of a replica, and lengths.
+    """
+    if one.routing is None or not len(one.experts):
+        return np.zeros(len(points.batch))
+    routing, dims = one.routing, one.graph.ops.dims[one.experts[0]]
+    mine = routing.num_experts / one.ranks.num_ranks
+    share = routing.experts_per_token / routing.num_experts
+    tokens = monomials(points.batch, points.seq) @ dims[_M] / share
+    reached = 1.0 - (1.0 - share) ** tokens
+    deviation = np.sqrt(reached * (1.0 - reached) / mine) / reached
+    largest = straggler_factor(one.ranks.num_ranks, 1.0) - 1.0
+    return np.asarray(np.minimum(largest * deviation, 1.0 / reached - 1.0))
 
 
 def exchange_s(one: RankPass, points: Points, link: Link | None, width: float) -> FloatArray:

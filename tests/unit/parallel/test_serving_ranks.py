@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from paceline.catalog import Link, find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel.collectives import RankGroup, collective_s
+from paceline.parallel.expert_split import Routing
 from paceline.parallel.links import COLLECTIVES, LinkTable
 from paceline.parallel.serving_ranks import (
     RankPass,
     ServedRanks,
+    busiest_frac,
     engine_all_reduce_s,
     exchange_s,
+    experts_alone,
     rank_pass,
 )
 from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
@@ -150,6 +155,46 @@ def test_ranks_share_the_vocabulary_and_gather_logits(name: str) -> None:
     gathered = shared.sums.name == COLLECTIVES.index("all_gather")
     elements = shared.sums.elements[gathered] @ monomials(16.0, 1000.0)[0]
     assert elements.tolist() == [logits]
+
+
+def many_experts() -> RankPass:
+    """Eight ranks with sixteen experts each of Qwen3's 128, of which a token reaches eight."""
+    return replace(
+        ran(ServedRanks(tensor=8, splits_experts=True)),
+        routing=Routing(num_experts=128, experts_per_token=8),
+    )
+
+
+def busiest(one: RankPass, tokens: float) -> float:
+    rows = one.graph.ops.dims[one.experts[0], 1].sum()
+    routing = one.routing or Routing(num_experts=1, experts_per_token=1)
+    share = routing.experts_per_token / routing.num_experts
+    point = Points(batch=np.array([tokens * share / rows]), seq=np.ones(1))
+    return float(busiest_frac(one, point)[0])
+
+
+@pytest.mark.parametrize("tokens", [1.0, 4.0, 16.0, 32.0])
+def test_the_busiest_rank_reads_as_many_more_experts_as_chance_has_it(tokens: float) -> None:
+    """Against routers that choose at random (10,000 steps, seeded)."""
+    drawn = np.random.default_rng(0).random((10_000, int(tokens), 128)).argpartition(8, axis=2)
+    reached = np.zeros((10_000, 128), dtype=np.bool_)
+    np.put_along_axis(reached, drawn[..., :8].reshape(10_000, -1), True, axis=1)
+    each = reached.reshape(10_000, 8, 16).sum(axis=2)
+    expected = each.max(axis=1).mean() / each.mean() - 1.0
+    assert busiest(many_experts(), tokens) == pytest.approx(expected, abs=0.12 * (1 + expected))
+
+
+def test_nobody_waits_where_all_experts_are_reached_or_all_ranks_have_a_part_of_each() -> None:
+    assert busiest(many_experts(), 10_000.0) == pytest.approx(0.0, abs=1e-9)
+    thin = ran(ServedRanks(tensor=8))
+    assert busiest_frac(thin, POINT).tolist() == [0.0]
+
+
+def test_experts_alone_are_a_part_of_the_pass() -> None:
+    one = ran(ServedRanks(tensor=8, splits_experts=True))
+    only = experts_alone(one)
+    assert len(only.ops.kind) == len(one.experts)
+    np.testing.assert_array_equal(only.ops.flop, one.graph.ops.flop[one.experts])
 
 
 def test_no_link_takes_for_ever() -> None:

@@ -16,7 +16,7 @@ from paceline.parallel import denoiser_split, serving_ranks
 from paceline.parallel.denoiser_split import DenoiserPass
 from paceline.parallel.serving_ranks import RankPass
 from paceline.predict import DeviceTable, Points, predict_pass
-from paceline.trace.graph import FloatArray
+from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.lowering import lower
 
 _GENERATES, _READS = "decode", "prefill"
@@ -73,15 +73,24 @@ def _link(cell: Cell, group: Group) -> Link | None:
 def _serving_exchange_s(
     cell: Cell, group: Group, one: RankPass, points: Points, link: Link | None
 ) -> float:
-    """Seconds of what a step exchanges, with its share of the prompts that are read meanwhile."""
+    """Seconds of what a step exchanges and waits for, with its share of the prompts of others."""
     width = _width(group)
     total_s = float(serving_ranks.exchange_s(one, points, link, width)[0])
+    total_s += _waiting_s(cell, group, one, points)
     requests, prompt = cell.job.requests, group.passes.get(_READS)
     if requests is None or not isinstance(prompt, RankPass):
         return total_s
     read = Points(batch=np.ones(1), seq=np.array([float(requests.input_tokens)]))
     prompt_s = float(serving_ranks.exchange_s(prompt, read, link, width)[0])
     return total_s + prompt_s * cell.job.batch_per_gpu * requests.prompts_per_token
+
+
+def _waiting_s(cell: Cell, group: Group, one: RankPass, points: Points) -> float:
+    """Seconds in which ranks wait for the one whose experts more tokens happen to reach."""
+    more_frac = float(serving_ranks.busiest_frac(one, points)[0])
+    if not more_frac:
+        return 0.0
+    return more_frac * float(_device_s(cell, group, serving_ranks.experts_alone(one), points)[0])
 
 
 def _denoising_s(
@@ -94,7 +103,7 @@ def _denoising_s(
     """
     attention_s = np.zeros(1)
     if len(one.rounds) and len(one.attention):
-        attention_s = _attention_s(cell, group, one, points)
+        attention_s = _device_s(cell, group, denoiser_split.attention_alone(one), points)
     exchanged_s = denoiser_split.exchange_s(
         one, points, link, _width(group), attention_s=attention_s
     )
@@ -103,15 +112,14 @@ def _denoising_s(
     return max(device_s, float(group.prediction.host_s[place]) * issued)
 
 
-def _attention_s(cell: Cell, group: Group, one: DenoiserPass, points: Points) -> FloatArray:
-    """Device time of the attention that messages of a ring hide behind, (1,)."""
-    only = denoiser_split.attention_alone(one)
+def _device_s(cell: Cell, group: Group, graph: Graph, points: Points) -> FloatArray:
+    """Device time of some of the ops of a rank's pass, (1,)."""
     prediction = predict_pass(
-        lower(only, group.lowered.configuration), DeviceTable.from_devices([cell.device]), points,
+        lower(graph, group.lowered.configuration), DeviceTable.from_devices([cell.device]), points,
         calibration=group.calibration, framework=cell.job.framework,
     )  # fmt: skip
-    attention_s: FloatArray = prediction.device_s[0]
-    return attention_s
+    device_s: FloatArray = prediction.device_s[0]
+    return device_s
 
 
 def _seq(cell: Cell, group: Group) -> float:
