@@ -114,7 +114,7 @@ def find_spec(text: str) -> StackSpec:
         )
     # Only the package itself is pinned anew: its companions belong to the release they were
     # tested with, so the resolver chooses those of the asked one.
-    bare = tuple(requirement.partition("==")[0] for requirement in spec.requires)
+    bare = tuple(map(_unpinned, spec.requires))
     alone = tuple(requirement.partition("==")[0] for requirement in spec.without_dependencies)
     return replace(
         spec,
@@ -123,6 +123,16 @@ def find_spec(text: str) -> StackSpec:
         requires=(*bare, *alone),
         without_dependencies=(),
     )
+
+
+def _unpinned(requirement: str) -> str:
+    """A requirement of any version, on the platforms that it names.
+
+    >>> _unpinned("numpy==2.4.6"), _unpinned("pocl==3.0; sys_platform == 'linux'")
+    ('numpy', "pocl; sys_platform == 'linux'")
+    """
+    pinned, semicolon, marker = requirement.partition(";")
+    return f"{pinned.partition('==')[0]}{semicolon}{marker}"
 
 
 def stacks_folder() -> Path:
