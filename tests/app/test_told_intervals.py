@@ -64,3 +64,26 @@ def test_a_host_that_was_measured_is_known_better() -> None:
     measured = paceline.feed("imagenet", measured=assumed.mid).samples_per_s_interval
     assert measured.mid == pytest.approx(assumed.mid, rel=0.05)
     assert assumed.low < measured.low < measured.mid < measured.high < assumed.high
+
+
+def test_what_a_job_of_a_pool_is_taken_to_do_is_told(tmp_path, run: Callable[..., Outcome]) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(POOL.replace("work: {tokens: 1M}", "seq: 1024"), encoding="utf-8")
+    told = json.loads(run("pool", str(path), "--json").out)["assumptions"]
+    assert "reader: reference job: pretraining on 300 billion tokens" in told[0]
+    assert not any(line.startswith("digits") for line in told)
+
+
+@pytest.mark.parametrize(
+    ("offer", "said"),
+    [
+        ("alibaba/ecs.gn6v-c8g1.16xlarge", "no price known"),
+        ("aws/p4d.24xlarge", "seen 2026-07-20"),
+        ("cudo-compute/1x A5000 (24 GB) (2 vCPU)", "seen on an unknown day"),
+    ],
+)
+def test_a_curve_says_when_its_price_was_seen(
+    offer: str, said: str, run: Callable[..., Outcome]
+) -> None:
+    asked = ("scale", "mnist-cnn", "--offer", offer, "--counts", "1", "--as-of", "2026-11-20")
+    assert said in " ".join(run(*asked).out.split())

@@ -341,8 +341,9 @@ def _length(seq: int) -> str:
 
 
 def _machines(offer: Offer) -> str:
-    price = "" if offer.usd_per_hour is None else f", {offer.usd_per_hour:g} USD/h each"
-    return f"machines {offer.name} with {offer.num_devices:g} devices{price}"
+    seen = f"seen {offer.priced_on}" if offer.priced_on else "seen on an unknown day"
+    price = f"{offer.usd_per_hour:g} USD/h each, {seen}" if offer.usd_per_hour else "no price known"
+    return f"machines {offer.name} with {offer.num_devices:g} devices, {price}"
 
 
 def _ways(configuration: Configuration, rewrite: str) -> Sequence[str]:

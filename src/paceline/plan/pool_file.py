@@ -14,10 +14,10 @@ from paceline.catalog import find_device
 from paceline.catalog.entities import Catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel.spread import interval_of
-from paceline.plan.amounts import check_has_work, resolve_job
+from paceline.plan.amounts import Job, check_has_work, resolve_job
 from paceline.plan.chance import Z_80
 from paceline.plan.documents import parse_yaml, read_text, validate
-from paceline.plan.goal import Goal, Work
+from paceline.plan.goal import Goal
 from paceline.plan.grid import GridAxes, GridCell, predict_grid
 from paceline.plan.options import parse_work
 from paceline.plan.pool import (
@@ -156,7 +156,10 @@ def plan_pool(
     """
     counts = {find_device(catalog, name).name: count for name, count in stated.pool.items()}
     groups = [DeviceGroup(name=name, num_devices=count) for name, count in counts.items()]
-    times = {name: _times(job, load(job), counts, catalog) for name, job in stated.jobs.items()}
+    workloads = {name: load(job) for name, job in stated.jobs.items()}
+    times = {
+        name: _times(job, workloads[name], counts, catalog) for name, job in stated.jobs.items()
+    }
     jobs = tuple(
         PoolJob(name=run, time_s=times[name].time_s, log_sigma=times[name].log_sigma)
         for name, job in stated.jobs.items()
@@ -169,6 +172,7 @@ def plan_pool(
         jobs=jobs,
         trials=tuple(_alone(stated, times, counts)),
         assumptions=(
+            *_unstated(stated, workloads),
             "times are medians of predictions, with what four of five cases keep to if all jobs "
             "err together",
             "each job runs data parallel, compiled where it can",
@@ -218,7 +222,7 @@ def _times(
     job: StatedJob, workload: Workload, counts: Mapping[str, int], catalog: Catalog
 ) -> _Times:
     work = parse_work({name: str(value) for name, value in job.work.items()})
-    samples = _num_samples(workload, work, job.seq or workload.default_seq)
+    samples = _num_samples(_job_of(job, workload), workload)
     grid = predict_grid(
         workload,
         Goal(),
@@ -262,8 +266,20 @@ def _best_rate(
     return max(filter(None, rates), key=lambda rate: rate.mid, default=None)
 
 
-def _num_samples(workload: Workload, work: Work, seq: int) -> float:
-    job = resolve_job(workload, work, seq=seq)
+def _unstated(stated: PoolFile, workloads: Mapping[str, Workload]) -> Iterator[str]:
+    """What jobs without an amount of work are taken to do."""
+    for name, job in stated.jobs.items():
+        taken = _job_of(job, workloads[name]).assumption
+        if taken:
+            yield f"{name}: {taken.partition(' (')[0]} (say otherwise with `work:`)"
+
+
+def _job_of(job: StatedJob, workload: Workload) -> Job:
+    work = parse_work({name: str(value) for name, value in job.work.items()})
+    return resolve_job(workload, work, seq=job.seq or workload.default_seq)
+
+
+def _num_samples(job: Job, workload: Workload) -> float:
     check_has_work(job, workload)
     amount = job.amount
     return (amount.items_per_epoch or 0) * amount.num_epochs * amount.samples_per_item
