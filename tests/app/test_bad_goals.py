@@ -135,3 +135,12 @@ def test_devices_that_nobody_rents_out_can_be_owned_or_predicted(
     assert command is not None
     asked = ("predict", "resnet50", "--task", "infer", "--batch", "1", "--device")
     assert run(*asked, command[1].strip("'")).status == 0
+
+
+def test_a_framework_that_does_not_run_that_way_is_told_apart_from_missing_facts(
+    run: Callable[..., Outcome],
+) -> None:
+    outcome = run("plan", "gpt2", "--framework", "jax", "--compiler", "eager", *AS_OF)
+    assert outcome.status == 4
+    assert "--framework jax --compiler eager" in outcome.err
+    assert "facts are missing" not in outcome.err

@@ -102,6 +102,11 @@ def _not_rented(catalog: Catalog, goal: Goal) -> str:
 def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
     memory = search.forecast.memory_mid_bytes
     if not np.isfinite(search.forecast.step_s).any():
+        if ways := _wanted_ways(search.goal):
+            return NoOfferError(
+                f"no device that is left runs all of this: {ways}",
+                hint="leave one out; `paceline predict MODEL --device NAME` says what one runs",
+            )
         return NoOfferError(
             "none of the devices that are left can be predicted: facts are missing",
             hint="try other devices, or give the missing facts with --facts FILE",
@@ -149,6 +154,17 @@ def _stated_ways(goal: Goal) -> str:
     typed = [f"--global-batch {goal.global_batch}"] if goal.global_batch else []
     typed += [f"--pin {key}={value}" for key, value in goal.pins.items()]
     return ", ".join([*typed, f"--max-devices {goal.max_devices}"]) if typed else ""
+
+
+def _wanted_ways(goal: Goal) -> str:
+    """What must run the job, as typed; empty where that is free."""
+    default = Goal()
+    wanted = (
+        ("framework", () if goal.framework == default.framework else (goal.framework,)),
+        ("compiler", goal.compilers if goal.compilers != default.compilers else ()),
+        ("precision", goal.precisions),
+    )
+    return " ".join(f"--{option} {','.join(names)}" for option, names in wanted if names)
 
 
 def _has_room(search: Search) -> bool:

@@ -73,7 +73,7 @@ def image_table(choices: Sequence[ImageChoice]) -> Table:
         columns=(
             Column(title="CUDA"),
             Column(title="image", min_width=30, told_below=True),
-            Column(title="why not"),
+            Column(title="why not", min_width=24, told_below=True),
         ),
         rows=tuple(
             (c.toolkit, c.image or "–", "; ".join(reason.text for reason in c.reasons))
