@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from paceline.deploy import Deployment
     from paceline.plan.grid import PredictionGrid
     from paceline.planfile import PlanFile
+    from paceline.trace.known_models import KnownModel
     from paceline.trace.zoo_facts import ZooFacts
 
 Known = TypeVar("Known")
@@ -404,11 +405,22 @@ def _words(command: str) -> tuple[str, ...]:
         ) from None
 
 
-def models() -> dict[str, ZooFacts]:
-    """The models that need no framework, by name, with their reference jobs."""
+def models(*words: str) -> dict[str, ZooFacts] | tuple[KnownModel, ...]:
+    """The models that need no framework, by name, with their reference jobs.
+
+    Args:
+        *words: Any parts of a name: every model then whose name holds them, with its size.
+
+    Raises:
+        UnknownNameError: No name holds them.
+
+    >>> models("resnet", "152")[0].name
+    'resnet152'
+    """
+    from paceline.trace.known_models import known_models
     from paceline.trace.zoo_facts import zoo_facts
 
-    return zoo_facts()
+    return known_models(" ".join(words)) if words else zoo_facts()
 
 
 def devices(

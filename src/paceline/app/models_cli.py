@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import Annotated
 
 from paceline.app import options as common
-from paceline.app.api import models as zoo_models
+from paceline.app.api import models as list_models
 from paceline.app.command_line import Argument, Commands
 from paceline.app.output import Answer, answer_of
 from paceline.report.models import known_table, model_table
@@ -31,14 +31,12 @@ def models(
     Others are named as torchvision:NAME, package.module:function, or by a file that
     `paceline trace --save` wrote.
     """
-    if words:
-        name = " ".join(words)
-        found = known_models(name)
-        return _found(found, reading_of(name))
-    shipped = zoo_models()
-    more = len(known_models()) - len(shipped)
+    found = list_models(*(words or ()))
+    if not isinstance(found, dict):
+        return _found(found, reading_of(" ".join(words or ())))
+    more = len(known_models()) - len(found)
     told = f"{more:,} more are answered by name: search them with `paceline models llama`"
-    return answer_of("models", shipped, model_table(shipped), told)
+    return answer_of("models", found, model_table(found), told)
 
 
 def _found(models: tuple[KnownModel, ...], reading: str) -> Answer:
