@@ -257,8 +257,9 @@ def end_of_sale(row: Row) -> str:
 
 
 def convert_links(rows: list[Row]) -> list[Row]:
-    """Links with a rate; rows that only report a measurement go to the measurement table."""
-    return [convert_link(row) for row in rows if link_rate(row)]
+    """Links with a rate, and the project's own; others report a measurement alone."""
+    own: list[Row] = CHOICES["added_links"]
+    return [convert_link(row) for row in rows if link_rate(row)] + own
 
 
 def link_rate(row: Row) -> str:

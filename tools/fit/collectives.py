@@ -182,6 +182,11 @@ def ruled_rows() -> Iterator[Row]:
         for ranks, top in zip(MEASURED_RANKS, (0.106, 0.32, 0.70), strict=True):
             eff = curve(top, fill_s=10e-6, small_frac=top / 3)
             yield row("infinity-fabric", name, ranks, 1e-5 + 2e-6 * ranks, 1e-6, eff, fabric)
+    staged = "rule: without peer access one stream of copies through host memory serves all ranks"
+    for name in ALL:
+        for ranks in MEASURED_RANKS:
+            eff = curve(1.0 / ranks, fill_s=20e-6, small_frac=0.3 / ranks)
+            yield row("pcie-host", name, ranks, 1e-5 + 2e-6 * ranks, 2e-6, eff, staged)
     torus = "rule: XLA pipelines rings over all torus axes; 0.85 of the chip's links, 1 us per hop"
     for kind, source in (("ici", torus), ("neuronlink", torus), ("generic", "rule: as a torus")):
         for name in ALL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from operator import itemgetter
@@ -9,6 +10,8 @@ from operator import itemgetter
 from paceline.catalog.entities import Catalog, Device, Link, Machine, Offer, OfferLinks, Source
 from paceline.catalog.tables import Row, read_rows
 
+#: Cards whose driver gives no peer access over PCIe (NVIDIA's for GeForce since Ampere).
+_NO_PEER_ACCESS = re.compile(r"GeForce RTX [345]0\d\d")
 _Found = tuple[Link | None, tuple[str, ...]]
 
 #: Host and peer links by the peak of the device's PCIe slot, fastest first.
@@ -121,6 +124,10 @@ def _own_fabric(device: Device, bytes_per_s: float) -> _Found:
 
 def _shared_pcie(catalog: Catalog, device: Device, interconnect: str) -> _Found:
     """Devices without a known fabric talk over the PCIe generation of the card."""
+    if _NO_PEER_ACCESS.match(device.name):
+        return _links(catalog)["host-staged"], (
+            f"{device.name} cards have no peer access over PCIe: they talk through host memory",
+        )
     link = _by_rate(catalog, device.pcie_bytes_per_s, _SHARED_PCIE_LINKS)
     if link is None:
         return _NOTHING

@@ -43,12 +43,14 @@ class LinkTable:
         latency_s: One-way latency of a small message on the wire.
         reduces_in_switch: Whether the switch can reduce.
         kind_row: Row of `Coefficients` that describes its kind.
+        log_sigma: How unsure steps are that share it, per doubling of ranks.
     """
 
     bytes_per_s: FloatArray
     latency_s: FloatArray
     reduces_in_switch: npt.NDArray[np.bool_]
     kind_row: npt.NDArray[np.int64]
+    log_sigma: FloatArray
 
     @classmethod
     def from_links(cls, links: Sequence[Link | None]) -> LinkTable:
@@ -59,6 +61,7 @@ class LinkTable:
             latency_s=np.array([link.latency_s if link else 0.0 for link in links]),
             reduces_in_switch=np.array([bool(link and link.reduces_in_switch) for link in links]),
             kind_row=np.array([kinds.index(coefficient_kind(link)) for link in links]),
+            log_sigma=np.array([_log_sigma(link.kind if link else "") for link in links]),
         )
 
     def __len__(self) -> int:
@@ -100,6 +103,14 @@ def coefficient_kind(link: Link | None) -> tuple[str, float]:
     kinds = load_coefficients().kinds
     exact = [] if link is None else [(link.kind, link.bytes_per_s), (link.kind, 0.0)]
     return next((kind for kind in exact if kind in kinds), (GENERIC_KIND, 0.0))
+
+
+@cache
+def _log_sigma(kind: str) -> float:
+    """Of a kind of link, from ``data/link_spread.csv``, whose last line stands for any other."""
+    known = shipped_rows("parallel", "link_spread.csv")
+    line = next(line for line in known if line["kind"] in (kind, ""))
+    return float(line["log_sigma_per_doubling"])
 
 
 @cache

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from paceline.parallel.links import LinkTable
 from paceline.planfile import Interval
 from paceline.predict.intervals import Z_80
 from paceline.trace.graph import FloatArray
@@ -32,6 +33,7 @@ def step_log_sigma(
     alone_s: npt.ArrayLike,
     exposed_s: npt.ArrayLike,
     starved_s: npt.ArrayLike = 0.0,
+    sharing_log_sigma: npt.ArrayLike = 0.0,
 ) -> FloatArray:
     """Standard deviation of log step time, of the shape of the arguments.
 
@@ -43,6 +45,7 @@ def step_log_sigma(
         alone_s: Of the step, what devices compute.
         exposed_s: What communication and waiting for each other add to it.
         starved_s: What waiting for input adds to both.
+        sharing_log_sigma: Of ranks of one machine, as `sharing_log_sigma` has it.
 
     >>> float(step_log_sigma(0.1, alone_s=1.0, exposed_s=0.0))
     0.1
@@ -52,7 +55,18 @@ def step_log_sigma(
     device, alone, exposed = (np.asarray(x) for x in (device_log_sigma, alone_s, exposed_s))
     together = np.maximum(device, _COMMUNICATION_LOG_SIGMA)
     step = (alone * device + exposed * together) / (alone + exposed)
+    step = np.hypot(step, sharing_log_sigma)
     return np.asarray(np.where(np.asarray(starved_s) > 0, np.maximum(INPUT_LOG_SIGMA, step), step))
+
+
+def sharing_log_sigma(link: LinkTable, num_ranks: npt.ArrayLike) -> FloatArray:
+    """What is not known of ranks that share a machine: its lanes, its host, who reaches whom.
+
+    Args:
+        link: Between them, one row per candidate.
+        num_ranks: As many of them as one machine has.
+    """
+    return np.asarray(link.log_sigma * np.log2(np.maximum(num_ranks, 1)))
 
 
 def interval_of(median: float, log_sigma: float) -> Interval:

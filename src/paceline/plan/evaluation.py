@@ -10,7 +10,7 @@ import numpy as np
 from paceline.parallel import LinkTable, RankGroup
 from paceline.parallel.replica_work import replicated_step
 from paceline.parallel.search import FoundStrategy
-from paceline.parallel.spread import step_log_sigma
+from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import normal_quantile
 from paceline.plan.forecasts import Forecast
@@ -140,6 +140,10 @@ def evaluate(
         alone_s=steps.alone_s,
         exposed_s=steps.exposed_s,
         starved_s=steps.starved_s,
+        sharing_log_sigma=sharing_log_sigma(
+            device_link.take(candidates.place),
+            np.minimum(candidates.num_devices, places.devices_per_node[candidates.place]),
+        ),
     )
     pareto_time, pareto_cost = _pareto_axes(
         amount, bill.time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour, latency_s

@@ -242,6 +242,20 @@ def test_an_unanswerable_row_says_why(tmp_path, change, word):
     assert line["step_mid_s"] == line["throughput_mid"] == ""
 
 
+def test_replicas_that_exchange_nothing_lose_nothing(tmp_path):
+    rows = [
+        {"model": "Transformer-XL large", "gpu": "RTX A5000", "gpu_mem_gb": "24", "source": source,
+         "n_gpus": count, "batch_per_gpu": "4", "global_batch": "", "unit": "tok/s"}
+        for source in ("lambdal/deeplearning-benchmark", "somebody else's")
+        for count in ("1", "8")
+    ]  # fmt: skip
+    _, lines = score(tmp_path, *rows)
+    alone, eight, other, exchanged = (float(line["throughput_mid"]) for line in lines)
+    assert eight == pytest.approx(8 * alone, rel=1e-5)
+    assert alone == other
+    assert exchanged < 0.9 * eight
+
+
 def test_a_table_without_models_is_an_error(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")

@@ -55,6 +55,23 @@ def test_an_unknown_interconnect_is_the_conservative_one_and_says_so() -> None:
     assert any("taken to talk over PCIe" in line for line in guessed.assumptions)
 
 
+@pytest.mark.parametrize(
+    ("name", "link"),
+    [
+        ("GeForce RTX 4090", "host-staged"),
+        ("GeForce RTX 3090", "host-staged"),
+        ("GeForce RTX 2080 Ti", "ws-pcie3"),
+        ("RTX A6000", "ws-pcie4"),
+    ],
+)
+def test_cards_without_peer_access_talk_through_their_host(name: str, link: str) -> None:
+    machine = Machine(name="own", device_name=name, num_devices=4)
+    found = machine_links(CATALOG, machine)
+    assert found.device is not None
+    assert found.device.name == link
+    assert any("peer access" in said for said in found.assumptions) == (link == "host-staged")
+
+
 def test_bridges_join_two_cards_only() -> None:
     two, four = (
         offer_links(CATALOG, find_offer(CATALOG, f"azure/Standard_NC{cores}ads_A100_v4"))
@@ -70,7 +87,7 @@ def test_a_named_link_of_an_own_machine_is_taken() -> None:
     )
     assert machine_links(CATALOG, machine).device.name == "nvlink-bridge-a40"
     plain = machine_links(CATALOG, replace(machine, interconnect=None))
-    assert plain.device.kind == "pcie"
+    assert plain.device.name == "host-staged", "no bridge, no peer access"
     assert plain.assumptions
 
 

@@ -14,9 +14,11 @@ from tests.unit.parallel.links_of_tests import (
     make_link,
 )
 
+from paceline.catalog import Link, load_catalog
 from paceline.parallel import RankGroup, all_gather_s, all_reduce_s, reduce_scatter_s
 from paceline.parallel.collectives import collective_s, exchange_tokens_s
 from paceline.parallel.links import COLLECTIVES, TRANSFERS, LinkTable, load_coefficients
+from paceline.parallel.spread import sharing_log_sigma
 
 #: Long enough that nothing but its bytes takes time.
 LONG = 1e13
@@ -185,3 +187,26 @@ def test_tokens_sent_once_cross_the_network_no_more_than_an_all_to_all() -> None
 def test_one_rank_sends_no_tokens() -> None:
     alone = group(1, 8, NOTHING, NOTHING)
     assert exchange_tokens_s(1e9, alone, per_rank_frac=1.0, per_node_frac=1.0)[0] == 0.0
+
+
+def known_link(name: str) -> Link:
+    return next(link for link in load_catalog().links if link.name == name)
+
+
+def test_one_stream_through_the_host_serves_all_ranks() -> None:
+    """Whatever their number, all of them together move 16 GB/s."""
+    staged = LinkTable.from_links([known_link("host-staged")])
+    for ranks in (2, 4, 8):
+        sent_bytes = 2 * (ranks - 1) / ranks * 10e9
+        rate = sent_bytes / float(all_reduce_s(10e9, group(ranks, 8, staged, NOTHING))[0])
+        assert rate * ranks == pytest.approx(16e9, rel=0.01)
+
+
+def test_more_ranks_of_one_machine_are_less_sure() -> None:
+    links = [known_link(name) for name in ("nvlink4", "ws-pcie4", "host-staged")]
+    spreads = [
+        sharing_log_sigma(LinkTable.from_links(links), np.full(3, ranks)) for ranks in (1, 2, 8)
+    ]
+    assert spreads[0] == pytest.approx(0.0)
+    assert (spreads[1] < spreads[2]).all()
+    assert (np.diff(spreads[2]) > 0).all()

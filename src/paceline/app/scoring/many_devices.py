@@ -11,11 +11,13 @@ from paceline.app.scoring.assumed import note_of, widening
 from paceline.app.scoring.groups import Cell, Group, JobStep
 from paceline.app.scoring.models import UnresolvedRowError
 from paceline.app.scoring.networks import links_of_row
+from paceline.app.scoring.scripts import exchanges_gradients
 from paceline.app.scoring.split_inference import shared_step
 from paceline.app.scoring.split_training import degrees_of, recipe_of, split_step
 from paceline.app.scoring.stated_degrees import sharding_of
 from paceline.parallel import LinkTable, data_parallel_step
 from paceline.parallel.sharded_memory import peak_moments, saved_bytes
+from paceline.parallel.spread import sharing_log_sigma
 from paceline.predict import Points
 from paceline.trace.costs import LoweredPass
 
@@ -34,6 +36,8 @@ def scale_out(cell: Cell, group: Group, place: tuple[int, int]) -> JobStep:
         return JobStep(step_s=alone_s)
     if cell.job.task == "infer":
         return shared_step(cell, group, alone_s, place)
+    if not exchanges_gradients(cell.job.entry, cell.row):
+        return JobStep(step_s=alone_s)
     degrees = degrees_of(cell.row)
     if degrees.splits_model or recipe_of(cell.row, cell.device.name)["weights"]:
         return split_step(cell, group, degrees)
@@ -61,6 +65,7 @@ def _replicas(cell: Cell, group: Group, place: tuple[int, int], alone_s: float) 
     sharding = sharding_of(cell.row.parallelism)
     joined = links_of_row(group.catalog, cell.device, cell.row)
     exchanges = cell.job.grad_accumulation if sharding == "zero3" else 1.0
+    device_link = LinkTable.from_links([joined.links.device])
     step = data_parallel_step(
         mid_s=alone_s / exchanges,
         backward_s=float(group.prediction.backward_s[place]),
@@ -68,16 +73,18 @@ def _replicas(cell: Cell, group: Group, place: tuple[int, int], alone_s: float) 
         parameter_bytes=group.lowered.parameter_bytes,
         num_ranks=int(cell.row.num_gpus or 1),
         ranks_per_node=joined.devices_per_node,
-        device_link=LinkTable.from_links([joined.links.device]),
+        device_link=device_link,
         node_link=LinkTable.from_links([joined.links.node]),
         sharding=sharding,
     )
     total_s = exchanges * float(step.mid_s[0])
     if not math.isfinite(total_s):
         raise UnresolvedRowError("the link between its devices or nodes is unknown")
+    sharing = min(int(cell.row.num_gpus or 1), joined.devices_per_node)
+    shared = float(sharing_log_sigma(device_link, sharing)[0])
     return JobStep(
         step_s=total_s,
-        log_sigma=widening(["network"]) if joined.is_assumed else 0.0,
+        log_sigma=math.hypot(shared, widening(["network"]) if joined.is_assumed else 0.0),
         note=note_of(["network"]) if joined.is_assumed else "",
     )
 

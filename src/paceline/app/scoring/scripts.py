@@ -59,6 +59,20 @@ def inference_format_of(entry: str, row: Row) -> NarrowFormat:
     return cast("NarrowFormat", known["inference_format"]) if known else "pure"
 
 
+def exchanges_gradients(entry: str, row: Row) -> bool:
+    """Whether the replicas of a script exchange gradients; ``data/script_replicas.csv`` says not.
+
+    >>> from paceline.app.scoring.rows import parse_row
+    >>> row = parse_row({"model": "m", "gpu": "g", "framework": "PyTorch"})
+    >>> exchanges_gradients("resnet50", row)
+    True
+    """
+    return not any(
+        _holds(line, entry, row) and re.search(line["origin"], row.origin, re.IGNORECASE)
+        for line in read_table("script_replicas.csv")
+    )
+
+
 def _holds(line: Mapping[str, str], entry: str, row: Row) -> bool:
     asked = {"entry": entry, "framework": row.framework, "precision": row.precision}
     return all(
