@@ -30,7 +30,18 @@ TABLES = {
     "ML.ENERGY": "mlenergy_leaderboard_v3.csv",
 }
 #: Tables whose rows on several GPUs are a set as well.
-SHARED = {"ML.ENERGY, 2–8 GPUs": "mlenergy_leaderboard_v3.csv"}
+SHARED = {
+    "Lambda TensorFlow, several": "lambda_tensorflow_benchmark.csv",
+    "Lambda PyTorch v1, v2, several": "lambda_deeplearning_benchmark.csv",
+    "Lambda PyTorch v0, several": "lambda_deeplearning_benchmark_v0.csv",
+    "DeepLearningExamples, several": "nvidia_deeplearningexamples.csv",
+    "detectron2, several": "detectron2.csv",
+    "LitGPT, several": "litgpt.csv",
+    "llm-foundry, several": "llm_foundry.csv",
+    "Megatron-Bridge, several": "megatron_bridge.csv",
+    "MLPerf training, several": "mlperf_training.csv",
+    "ML.ENERGY, several": "mlenergy_leaderboard_v3.csv",
+}
 EVERY_NTH_TIMM_MODEL = 20
 CAUSES = Path(__file__).with_name("score_causes.md")
 ASKED_COVERAGE = 0.8
@@ -172,8 +183,8 @@ def _opening() -> list[str]:
         "",
         f"{datetime.now(tz=UTC).date()}, `tools/score_table.py`.",
         "",
-        "Rows of quality A on a single GPU, unless a set says otherwise, predicted from the",
-        "input columns only. Most rows of",
+        "Rows of quality A on a single GPU, or on several where a set says so, predicted from the",
+        "input columns only. Most single-GPU rows of",
         "timm, Lambda, convnet-benchmarks and MXNet took part in the fit of the built-in",
         "calibration, so this table shows what a user sees on hardware that was measured;",
         "devices and models held out stand in [accuracy.md](accuracy.md). timm: every",
