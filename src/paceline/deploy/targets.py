@@ -126,8 +126,9 @@ def deploy(plan: PlanFile, target: str, settings: DeploySettings | None = None) 
     settings = with_common_options(settings)
     known, writer = _find(target)
     if settings.purpose not in known.purposes:
+        reason = ", and the plan is for inference" if plan.workload.task == "infer" else ""
         raise InvalidInputError(
-            f"{target} cannot {settings.purpose}",
+            f"{target} cannot {settings.purpose}{reason}",
             hint=_instead(plan, known, settings.purpose),
         )
     _check_options(known, settings)
