@@ -8,6 +8,7 @@ import re
 import numpy as np
 
 from paceline.app.scoring.assumed import note_of, widening
+from paceline.app.scoring.contention import contention
 from paceline.app.scoring.groups import Cell, Group, JobStep
 from paceline.app.scoring.models import UnresolvedRowError
 from paceline.app.scoring.networks import links_of_row
@@ -41,7 +42,7 @@ def scale_out(cell: Cell, group: Group, place: tuple[int, int]) -> JobStep:
     degrees = degrees_of(cell.row)
     if degrees.splits_model or recipe_of(cell.row, cell.device.name)["weights"]:
         return split_step(cell, group, degrees)
-    return _replicas(cell, group, place, alone_s)
+    return _replicas(cell, group, place, alone_s * contention(cell, group))
 
 
 def _alone_s(cell: Cell, group: Group, place: tuple[int, int]) -> float:
