@@ -10,8 +10,10 @@ from operator import itemgetter
 from paceline.catalog.entities import Catalog, Device, Link, Machine, Offer, OfferLinks, Source
 from paceline.catalog.tables import Row, read_rows
 
-#: Cards whose driver gives no peer access over PCIe (NVIDIA's for GeForce since Ampere).
-_NO_PEER_ACCESS = re.compile(r"GeForce RTX [345]0\d\d")
+#: A bridge joins two cards; more of them talk over what all have.
+_BRIDGE, _BRIDGED = "-bridge", 2
+#: Cards whose driver gives no peer access over PCIe (NVIDIA's for GeForce since Turing).
+_NO_PEER_ACCESS = re.compile(r"GeForce RTX [2345]0\d\d")
 _Found = tuple[Link | None, tuple[str, ...]]
 
 #: Host and peer links by the peak of the device's PCIe slot, fastest first.
@@ -77,11 +79,17 @@ def _between_devices(
     listed = _listed_link(catalog, device, interconnect, num_devices)
     if listed is not None:
         return listed, ()
-    if device.fabric_bytes_per_s and interconnect in (
-        "nvlink",
-        "infinity fabric",
-        "roce",
-        "neuronlink",
+    is_beyond_bridge = (device.fabric or "").endswith(_BRIDGE) and num_devices > _BRIDGED
+    if (
+        not is_beyond_bridge
+        and device.fabric_bytes_per_s
+        and interconnect
+        in (
+            "nvlink",
+            "infinity fabric",
+            "roce",
+            "neuronlink",
+        )
     ):
         return _own_fabric(device, device.fabric_bytes_per_s)
     return _shared_pcie(catalog, device, interconnect)

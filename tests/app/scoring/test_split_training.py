@@ -161,3 +161,19 @@ def test_a_rack_is_one_node():
     joined = links_of_row(catalog, find_device(catalog, "GB200 (per GPU)"), row)
     assert joined.devices_per_node == 64
     assert links_of_row(catalog, find_device(catalog, H100), row).devices_per_node == 4
+
+
+@pytest.mark.parametrize(
+    ("device", "beyond"), [("RTX A6000", "ws-pcie4"), ("GeForce RTX 2080 Ti", "host-staged")]
+)
+def test_a_bridge_joins_two_cards_and_more_talk_over_what_all_have(device, beyond):
+    catalog = load_catalog()
+
+    def joined(count: str) -> str:
+        row = parse_row(BASE | {"n_gpus": count, "interconnect": "NVLink bridge (pairs)"})
+        link = links_of_row(catalog, find_device(catalog, device), row).links.device
+        assert link is not None
+        return link.name
+
+    assert "bridge" in joined("2")
+    assert joined("4") == joined("8") == beyond

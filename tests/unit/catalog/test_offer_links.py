@@ -60,7 +60,8 @@ def test_an_unknown_interconnect_is_the_conservative_one_and_says_so() -> None:
     [
         ("GeForce RTX 4090", "host-staged"),
         ("GeForce RTX 3090", "host-staged"),
-        ("GeForce RTX 2080 Ti", "ws-pcie3"),
+        ("GeForce RTX 2080 Ti", "host-staged"),
+        ("GeForce GTX 1080 Ti", "ws-pcie3"),
         ("RTX A6000", "ws-pcie4"),
     ],
 )
