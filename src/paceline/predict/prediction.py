@@ -58,7 +58,8 @@ class StepPrediction:
         num_waits: How often it does.
         copy_s: Host-to-device transfer of one batch.
         backward_s: Of ``device_s``, the backward part (what communication can hide behind).
-        update_s: Of ``device_s``, the optimizer's update (what accumulation does once).
+        update_s: What the optimizer's update adds to the step, by its kernels or by their dispatch
+            (what accumulation does once).
         compute_bound_s: Of ``device_s``, time in ops whose binding limit is arithmetic.
         bandwidth_bound_s: Of ``device_s``, time in ops bound by device memory.
         roofline_s: Plain roofline, for comparison.

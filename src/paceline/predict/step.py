@@ -20,7 +20,7 @@ from paceline.predict.memory import peak_memory_bytes
 from paceline.predict.power import mean_power_w, use_of
 from paceline.predict.prediction import Bound, Points, StepPrediction
 from paceline.predict.sustained import steady_row_times
-from paceline.predict.timeline import step_end_s, waiting_end_s
+from paceline.predict.timeline import step_ends_s, waiting_end_s
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Owner, Phase, monomials
 
@@ -149,14 +149,14 @@ def _times_of(asked: _Question, points: Points) -> _Times:
     compute_bound = rows.bounds.compute_s > rows.bounds.memory_s
     busy = _sum(total)
     compute_s = _sum(np.where(compute_bound, total, 0))
-    host_s, end_s, wait_s = _timelines(asked, shapes, rows.device_s[..., costs.order])
+    host_s, end_s, wait_s, update_s = _timelines(asked, shapes, rows.device_s[..., costs.order])
     return _Times(
         device_s=busy,
         host_s=host_s,
         end_s=end_s,
         wait_s=wait_s,
         backward_s=_sum(total[..., backward]),
-        update_s=_sum(total[..., costs.phase == Phase.OPTIMIZER]),
+        update_s=update_s,
         compute_bound_s=compute_s,
         bandwidth_bound_s=busy - compute_s,
         roofline_s=_sum(_roofline(rows, shapes.launches) * costs.count.astype(np.float32)),
@@ -166,16 +166,26 @@ def _times_of(asked: _Question, points: Points) -> _Times:
 
 def _timelines(
     asked: _Question, shapes: RowShapes, device_dpn: Array
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(host time, when the last kernel ends, what waits of the host add to that), all (D, P)."""
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Host time, when the last kernel ends, and what waits and the update add to that, (D, P)."""
     host_s = np.broadcast_to(_sum(asked.host_d1n), device_dpn.shape[:-1])
-    end_s = step_end_s(asked.host_d1n, device_dpn).astype(np.float64)
+    end_s, before_s = (
+        end.astype(np.float64)
+        for end in step_ends_s(asked.host_d1n, device_dpn, _num_before_update(asked.lowered))
+    )
+    update_s = end_s - before_s
     if not asked.waits.size:
-        return host_s, end_s, np.zeros_like(end_s)
+        return host_s, end_s, np.zeros_like(end_s), update_s
     listing_pn = listing_s(asked.lowered, shapes.dims)
     waiting_s = waiting_end_s(asked.host_d1n + listing_pn, device_dpn, asked.waits)
     waiting_s += len(asked.waits) * wait_costs().wait_s
-    return host_s + _sum(listing_pn), waiting_s, waiting_s - np.maximum(end_s, host_s)
+    return host_s + _sum(listing_pn), waiting_s, waiting_s - np.maximum(end_s, host_s), update_s
+
+
+def _num_before_update(lowered: LoweredPass) -> int:
+    """Ops in execution order before the first of the optimizer."""
+    is_update = lowered.costs.phase[lowered.costs.order] == Phase.OPTIMIZER
+    return int(is_update.argmax()) if is_update.any() else len(is_update)
 
 
 def _roofline(rows: RowTimes, launches: Array) -> Array:

@@ -29,12 +29,34 @@ def step_end_s(host_s: Array, device_s: Array) -> Array:
     >>> float(step_end_s(np.float32([5, 5]), np.float32([1, 1])))  # the host is: 10 + 1
     11.0
     """
+    return step_ends_s(host_s, device_s, device_s.shape[-1])[0]
+
+
+def step_ends_s(host_s: Array, device_s: Array, num_before: int) -> tuple[Array, Array]:
+    """When the last kernel ends, and when the last of the first ``num_before`` does.
+
+    Args:
+        host_s: Host time to dispatch each op, (..., num_ops).
+        device_s: Device time of each op, (..., num_ops).
+        num_before: Ops that run without those after them too.
+
+    Returns:
+        Seconds, twice, as `step_end_s` has them.
+
+    >>> [float(end) for end in step_ends_s(np.float32([1, 1, 9]), np.float32([5, 5, 1]), 2)]
+    [12.0, 11.0]
+    """
+    nothing = np.zeros(device_s.shape[:-1], dtype=np.float32)
     if not device_s.shape[-1]:
-        return np.zeros(device_s.shape[:-1], dtype=np.float32)
+        return nothing, nothing
     remaining = np.cumsum(device_s[..., ::-1], axis=-1)[..., ::-1]
-    dispatched = np.cumsum(host_s, axis=-1, dtype=np.float32)
-    end: Array = (remaining + dispatched).max(axis=-1)
-    return end
+    lag = remaining + np.cumsum(host_s, axis=-1, dtype=np.float32)
+    if num_before in (0, device_s.shape[-1]):
+        end: Array = lag.max(axis=-1)
+        return end, end if num_before else nothing
+    before: Array = lag[..., :num_before].max(axis=-1)
+    after: Array = lag[..., num_before:].max(axis=-1)
+    return np.maximum(before, after), before - remaining[..., num_before]
 
 
 def waiting_end_s(host_s: Array, device_s: Array, waits: npt.NDArray[np.intp]) -> FloatArray:

@@ -45,10 +45,12 @@ def test_microbatches_divide_the_items_of_a_rank_and_one_device_splits_nothing()
 
 
 def test_ranks_that_split_the_optimizer_share_its_update() -> None:
-    update_s = job().alone(job().points(np.array([1.0]))).update_s[0]
+    items = PER_RANK / ways().microbatches.reshape(4, 3)
+    update_s = job().alone(job().points(items[0])).update_s
     compute_s = (ways().step_s - ways().exposed_s).reshape(4, 3)
     saved_s = compute_s[0] - compute_s[1:]
-    assert saved_s == pytest.approx(np.full((3, 3), update_s * (1 - 1 / COUNT)))
+    assert (items == items[0]).all()
+    assert saved_s == pytest.approx(np.tile(update_s * (1 - 1 / COUNT), (3, 1)))
 
 
 @pytest.mark.parametrize("kernel", ["foreach", "fused"])

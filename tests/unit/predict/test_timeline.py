@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.predict.timeline import step_end_s, waiting_end_s
+from paceline.predict.timeline import step_end_s, step_ends_s, waiting_end_s
 
 TIMES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30)
 
@@ -21,6 +21,15 @@ def loop(host, device):
 def test_the_closed_form_equals_the_loop(times):
     host, device = np.array(times, dtype=np.float32).T
     assert float(step_end_s(host, device)) == loop(host, device)
+
+
+@given(TIMES, st.integers(0, 30))
+def test_the_first_ops_end_as_they_do_alone(times, num_before):
+    host, device = np.array(times, dtype=np.float32).T
+    count = min(num_before, len(times))
+    end, before = step_ends_s(host, device, count)
+    assert float(end) == loop(host, device)
+    assert float(before) == loop(host[:count], device[:count])
 
 
 def test_each_device_has_the_host_beside_it():
