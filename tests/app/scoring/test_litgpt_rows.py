@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from paceline.app.scoring.names import resolve_job
 from paceline.app.scoring.rows import parse_row
+from paceline.app.scoring.score import predict_rows
+from paceline.catalog import load_catalog
 
 ROW = {
     "model": "Llama 2 7B", "task": "train", "framework": "LitGPT (PyTorch 2.1)",
@@ -42,3 +46,19 @@ def test_a_model_that_is_not_written_down_takes_adapters_as_rewrites() -> None:
     job = resolve_job(parse_row(ROW | {"model": "CodeLlama 34B"}))
     assert job.entry.startswith("transformer:")
     assert job.configuration.lora_rank == 8
+
+
+def step_s(**changes: str) -> float:
+    shared = {"n_gpus": "2", "parallelism": "FSDP", "interconnect": "NVLink/NVSwitch"}
+    (answer,) = predict_rows([parse_row(ROW | shared | changes)], catalog=load_catalog())
+    assert answer.step_mid_s is not None
+    return answer.step_mid_s
+
+
+def test_hooks_of_each_sharded_block_keep_the_host_busy() -> None:
+    """4.7 ms for each of 32 and of 40 blocks, and for each microbatch."""
+    whole_s = step_s(parallelism="DDP")
+    assert step_s() - whole_s > 32 * 4.7e-3
+    assert step_s(grad_accum="4") == pytest.approx(4 * step_s(), rel=0.02)
+    assert step_s(model="Llama 2 13B") / step_s() == pytest.approx(40 / 32, rel=0.1)
+    assert step_s(framework="PyTorch 2.1") < step_s()

@@ -16,7 +16,9 @@ from paceline.app.scoring.scripts import exchanges_gradients
 from paceline.app.scoring.split_inference import shared_step
 from paceline.app.scoring.split_training import degrees_of, recipe_of, split_step
 from paceline.app.scoring.stated_degrees import sharding_of
+from paceline.app.scoring.tables import read_table
 from paceline.parallel import LinkTable, data_parallel_step
+from paceline.parallel.block_names import block_names, layers_of
 from paceline.parallel.sharded_memory import peak_moments, saved_bytes
 from paceline.parallel.spread import sharing_log_sigma
 from paceline.predict import Points
@@ -78,7 +80,7 @@ def _replicas(cell: Cell, group: Group, place: tuple[int, int], alone_s: float) 
         node_link=LinkTable.from_links([joined.links.node]),
         sharding=sharding,
     )
-    total_s = exchanges * float(step.mid_s[0])
+    total_s = max(exchanges * float(step.mid_s[0]), _hooked_s(cell, group, place, sharding))
     if not math.isfinite(total_s):
         raise UnresolvedRowError("the link between its devices or nodes is unknown")
     sharing = min(int(cell.row.num_gpus or 1), joined.devices_per_node)
@@ -88,6 +90,27 @@ def _replicas(cell: Cell, group: Group, place: tuple[int, int], alone_s: float) 
         log_sigma=math.hypot(shared, widening(["network"]) if joined.is_assumed else 0.0),
         note=note_of(["network"]) if joined.is_assumed else "",
     )
+
+
+def _hooked_s(cell: Cell, group: Group, place: tuple[int, int], sharding: str) -> float:
+    """How long the host takes that gathers each block by itself; nothing where that is not known.
+
+    ``data/sharding_hosts.csv`` has what the hooks of a block take beside its dispatch.
+    """
+    asked = {"framework": cell.row.framework, "task": cell.job.task}
+    known = next(
+        (
+            line
+            for line in read_table("sharding_hosts.csv")
+            if all(re.search(line[name], asked[name], re.IGNORECASE) for name in asked)
+        ),
+        None,
+    )
+    if known is None or sharding != "zero3":
+        return 0.0
+    blocks = layers_of(block_names(group.workload.passes[0].graph))
+    one_s = float(group.prediction.host_s[place]) + blocks * float(known["block_s"])
+    return cell.job.grad_accumulation * one_s
 
 
 def _widening(cell: Cell) -> float:
