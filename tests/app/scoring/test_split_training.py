@@ -66,6 +66,7 @@ def test_a_recipe_becomes_the_strategy_it_states(parallelism, n_gpus, global_bat
         ({"parallelism": "TP=2 PP=2", "global_batch": "5", "batch_per_gpu": "1"}, "microbatches"),
         ({"parallelism": "TP=2", "global_batch": ""}, "no batch size"),
         ({"parallelism": "", "global_batch": "4"}, "share an item"),
+        ({"parallelism": "DP=3"}, "are not its 8 devices"),
     ],
 )
 def test_degrees_that_do_not_go_together_say_so(change, reason):
@@ -132,6 +133,21 @@ def test_more_ranks_of_a_model_hold_less_of_it():
     four, eight = answers({"n_gpus": "4"}, {"parallelism": "TP=4 PP=2"})
     assert eight.memory_mid_bytes < four.memory_mid_bytes
     assert four.memory_low_bytes < four.memory_mid_bytes < four.memory_high_bytes
+
+
+def test_ranks_that_share_a_model_need_their_number():
+    silent, one = answers({"n_gpus": ""}, {"n_gpus": "1"})
+    assert silent.reason == one.reason
+    assert "share the model" in silent.reason
+
+
+def test_a_global_batch_says_how_many_microbatches_there_are():
+    plain = {"parallelism": ""}
+    stated, implied = answers(plain | {"grad_accum": "2"}, plain)
+    assert stated == implied
+    once, _ = answers(plain | {"global_batch": "8"}, plain)
+    assert once.step_mid_s < implied.step_mid_s < 2.0 * once.step_mid_s
+    assert implied.throughput_mid == pytest.approx(16 * 2048 / implied.step_mid_s)
 
 
 def test_a_degree_of_one_is_none():

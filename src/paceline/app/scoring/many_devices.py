@@ -15,7 +15,7 @@ from paceline.app.scoring.networks import links_of_row
 from paceline.app.scoring.scripts import exchanges_gradients
 from paceline.app.scoring.split_inference import shared_step
 from paceline.app.scoring.split_training import degrees_of, recipe_of, split_step
-from paceline.app.scoring.stated_degrees import sharding_of
+from paceline.app.scoring.stated_degrees import sharding_of, stated_degrees
 from paceline.app.scoring.tables import read_table
 from paceline.parallel import LinkTable, data_parallel_step
 from paceline.parallel.block_names import block_names, layers_of
@@ -36,6 +36,8 @@ def scale_out(cell: Cell, group: Group, place: tuple[int, int]) -> JobStep:
     """
     alone_s = _alone_s(cell, group, place)
     if int(cell.row.num_gpus or 1) <= 1:
+        if stated_degrees(cell.row.parallelism).splits_model:
+            raise UnresolvedRowError("its devices share the model, and it states one or no number")
         return JobStep(step_s=alone_s)
     if cell.job.task == "infer":
         return shared_step(cell, group, alone_s, place)

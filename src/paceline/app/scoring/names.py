@@ -310,7 +310,8 @@ def _optimizer(row: Row, task: Task) -> str | None:
 def _batch(row: Row, num_sharing: int) -> tuple[float, float]:
     """Items per device and microbatch, not a number where training states none; and microbatches.
 
-    Devices that share items in inference, ``num_sharing`` of them, all have the same ones.
+    Devices that share items in inference, ``num_sharing`` of them, all have the same ones. A whole
+    number of times as many items in a step as devices take at a time are so many microbatches.
 
     Raises:
         UnresolvedRowError: What is served in which batch nobody can tell, or a batch is none.
@@ -321,7 +322,10 @@ def _batch(row: Row, num_sharing: int) -> tuple[float, float]:
     accumulation = max(row.grad_accumulation or 1.0, 1.0)
     devices = max(row.num_gpus or 1.0, 1.0) / num_sharing
     if row.batch_per_gpu and row.batch_per_gpu > 0:
-        return row.batch_per_gpu, accumulation
+        rounds = (row.global_batch or 0.0) / (row.batch_per_gpu * devices)
+        is_implied = row.grad_accumulation is None and row.task.startswith("train")
+        is_implied &= rounds > 1.0 and rounds.is_integer()
+        return row.batch_per_gpu, rounds if is_implied else accumulation
     if row.global_batch and row.global_batch > 0:
         return row.global_batch / devices / accumulation, accumulation
     if row.task.startswith("train"):

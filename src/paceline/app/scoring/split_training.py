@@ -34,6 +34,8 @@ def degrees_of(row: Row) -> Degrees:
     """
     degrees = stated_degrees(row.parallelism)
     num_devices, accumulation = int(row.num_gpus or 1), row.grad_accumulation or 1.0
+    if not degrees.splits_model and (degrees.dp or 1) not in (1, num_devices):
+        raise UnresolvedRowError(f"`{row.parallelism}` replicas are not its {num_devices} devices")
     replicas = (row.global_batch or num_devices * accumulation) / accumulation
     if degrees.splits_model or replicas >= num_devices:
         return degrees
