@@ -13,7 +13,6 @@ from paceline.parallel.cluster import Cluster
 from paceline.parallel.curve import CountedStep, ScalingCurve
 from paceline.parallel.knee_point import knee
 from paceline.parallel.legality import check_strategy
-from paceline.parallel.links import LinkTable
 from paceline.parallel.offload import known_host
 from paceline.parallel.replica_work import LoweredStep, as_step
 from paceline.parallel.replicas import (
@@ -29,7 +28,7 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
-from paceline.parallel.spread import sharing_log_sigma, step_log_sigma, too_wide_words
+from paceline.parallel.spread import sharing_in, step_log_sigma, too_wide_words
 from paceline.parallel.stated import at_count, does_not_fit, evaluate_stated, fabric_of
 from paceline.parallel.strategy import Strategy
 from paceline.parallel.worth import finished_points, knee_reason, pace_per_device
@@ -342,7 +341,7 @@ def _replicated_step(
                 alone_s=busy_s - exposed_s,
                 exposed_s=exposed_s,
                 starved_s=step_s - busy_s,
-                sharing_log_sigma=_sharing_log_sigma(job, count),
+                sharing_log_sigma=sharing_in(job.cluster, count),
             )
         ),
         is_input_bound=input_s == step_s,
@@ -428,15 +427,10 @@ def _found_step(job: Job, best: FoundStrategy, items: int) -> CountedStep:
                 alone.log_sigma[0],
                 alone_s=best.step_s - lost_s,
                 exposed_s=lost_s,
-                sharing_log_sigma=_sharing_log_sigma(job, count),
+                sharing_log_sigma=sharing_in(job.cluster, count),
             )
         ),
     )
-
-
-def _sharing_log_sigma(job: Job, count: int) -> float:
-    link = LinkTable.from_links([job.cluster.device_link])
-    return float(sharing_log_sigma(link, min(count, job.cluster.devices_per_node))[0])
 
 
 def _num_nodes(job: Job, count: int) -> int:

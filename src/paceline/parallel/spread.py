@@ -7,6 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from paceline.parallel.cluster import Cluster
 from paceline.parallel.links import LinkTable
 from paceline.planfile import Interval
 from paceline.predict.intervals import Z_80
@@ -67,6 +68,12 @@ def sharing_log_sigma(link: LinkTable, num_ranks: npt.ArrayLike) -> FloatArray:
         num_ranks: As many of them as one machine has.
     """
     return np.asarray(link.log_sigma * np.log2(np.maximum(num_ranks, 1)))
+
+
+def sharing_in(cluster: Cluster, count: int) -> float:
+    """`sharing_log_sigma` of ``count`` devices of a cluster."""
+    link = LinkTable.from_links([cluster.device_link])
+    return float(sharing_log_sigma(link, min(count, cluster.devices_per_node))[0])
 
 
 def interval_of(median: float, log_sigma: float) -> Interval:

@@ -21,7 +21,7 @@ from paceline.parallel.cluster import Cluster
 from paceline.parallel.links import LinkTable
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork, as_step, replicated_step
 from paceline.parallel.replicas import AloneStep, Job
-from paceline.parallel.spread import interval_of, sharing_log_sigma, step_log_sigma
+from paceline.parallel.spread import interval_of, sharing_in, step_log_sigma
 from paceline.parallel.strategy import Strategy
 from paceline.planfile import Interval
 from paceline.predict import Calibration
@@ -281,18 +281,12 @@ def _evaluated(asked: _Question) -> _Splits:
         items=items,
         alone_s=alone_s,
         alone_log_sigma=np.stack([step.log_sigma for step in steps]),
-        sharing_log_sigma=max(_sharing_log_sigma(part) for part in asked.parts),
+        sharing_log_sigma=max(sharing_in(part.cluster, part.count) for part in asked.parts),
         memory_bytes=memory,
         step_s=together[0],
         exposed_s=together[1],
         fits=np.asarray((memory <= room[:, None]).all(axis=0)),
     )
-
-
-def _sharing_log_sigma(part: Part) -> float:
-    """Of the devices of one kind in one machine."""
-    link = LinkTable.from_links([part.cluster.device_link])
-    return float(sharing_log_sigma(link, min(part.count, part.cluster.devices_per_node))[0])
 
 
 def _rising(seconds: FloatArray, items: npt.NDArray[np.int64]) -> FloatArray:

@@ -37,6 +37,15 @@ def test_the_benchmark_is_known_by_any_of_three_columns(where):
     assert facts(**silent).precision == ""
 
 
+def test_a_release_that_prints_one_precision_speaks_for_itself_alone():
+    def taken(release: str) -> str:
+        return facts(
+            framework=f"NeMo Megatron-Bridge {release} NeMo Container", input_data=""
+        ).precision
+
+    assert [taken(release) for release in ("25.09", "26.06")] == ["FP8", ""]
+
+
 def test_what_a_row_states_stays():
     stated = facts(precision="bf16", parallelism="FSDP")
     assert (stated.precision, stated.parallelism) == ("bf16", "FSDP")
@@ -48,4 +57,5 @@ def test_a_row_of_the_benchmark_is_answered_and_no_other():
         [parse_row(BASE), parse_row(BASE | {"input_data": "real"})], catalog=load_catalog()
     )
     assert told.throughput_mid is not None
+    assert "benchmark" in told.note
     assert silent.reason == "no precision"

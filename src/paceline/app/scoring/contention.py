@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from paceline.app.scoring.groups import Cell, Group
-from paceline.app.scoring.tables import read_table
+from paceline.app.scoring.tables import fitting_lines
 from paceline.trace.graph import OpKind
 
 
@@ -23,9 +21,8 @@ def contention(cell: Cell, group: Group) -> float:
         "precision": group.lowered.configuration.precision,
         "compiler": group.lowered.configuration.compiler,
     }
-    num_ranks = max(cell.row.num_gpus or 1.0, 1.0)
-    for line in read_table("contending_kernels.csv"):
-        is_there = bool(np.any(kinds == OpKind[line["op"]]))
-        if is_there and all(re.search(line[name], asked[name], re.IGNORECASE) for name in asked):
-            return 1.0 + float(line["added_frac"]) * (num_ranks - 1.0) / num_ranks
+    for line in fitting_lines("contending_kernels.csv", asked):
+        if np.any(kinds == OpKind[line["op"]]):
+            shared_frac = (cell.row.num_devices - 1.0) / cell.row.num_devices
+            return 1.0 + float(line["added_frac"]) * shared_frac
     return 1.0

@@ -78,7 +78,7 @@ def split_of(row: Row) -> Split:
     text = row.parallelism.strip()
     if text.lower() in _NOTHING:
         return WHOLE
-    num_devices = int(row.num_gpus or 1)
+    num_devices = row.num_devices
     is_stated = _NAMES_DEGREE.search(text)
     if num_devices > 1 and not (is_stated or text.lower().startswith("dp")):
         raise _unknown(row)

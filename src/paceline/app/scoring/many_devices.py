@@ -16,7 +16,7 @@ from paceline.app.scoring.scripts import exchanges_gradients
 from paceline.app.scoring.split_inference import shared_step
 from paceline.app.scoring.split_training import degrees_of, recipe_of, split_step
 from paceline.app.scoring.stated_degrees import sharding_of, stated_degrees
-from paceline.app.scoring.tables import read_table
+from paceline.app.scoring.tables import fitting_lines
 from paceline.parallel import LinkTable, data_parallel_step
 from paceline.parallel.block_names import block_names, layers_of
 from paceline.parallel.sharded_memory import peak_moments, saved_bytes
@@ -35,16 +35,16 @@ def scale_out(cell: Cell, group: Group, place: tuple[int, int]) -> JobStep:
         PacelineError: The model cannot be shared so, or a fact is missing that this needs.
     """
     alone_s = _alone_s(cell, group, place)
-    if int(cell.row.num_gpus or 1) <= 1:
+    if cell.row.num_devices <= 1:
         if stated_degrees(cell.row.parallelism).splits_model:
             raise UnresolvedRowError("its devices share the model, and it states one or no number")
         return JobStep(step_s=alone_s)
     if cell.job.task == "infer":
         return shared_step(cell, group, alone_s, place)
     if not exchanges_gradients(cell.job.entry, cell.row):
-        return JobStep(step_s=alone_s)
+        return JobStep(step_s=alone_s, note="its script exchanges no gradients")
     degrees = degrees_of(cell.row)
-    if degrees.splits_model or recipe_of(cell.row, cell.device.name)["weights"]:
+    if degrees.splits_model or recipe_of(cell.row, cell.device.name).is_megatron:
         return split_step(cell, group, degrees)
     return _replicas(cell, group, place, alone_s * contention(cell, group))
 
@@ -54,7 +54,7 @@ def _alone_s(cell: Cell, group: Group, place: tuple[int, int]) -> float:
 
     Parameters are updated once a step, by a rank that shards them only its own.
     """
-    prediction, num_devices = group.prediction, int(cell.row.num_gpus or 1)
+    prediction, num_devices = group.prediction, cell.row.num_devices
     is_whole = num_devices <= 1 or sharding_of(cell.row.parallelism) == "none"
     mid_s, update_s = float(prediction.mid_s[place]), float(prediction.update_s[place])
     kept_s = update_s if is_whole else update_s / num_devices
@@ -76,7 +76,7 @@ def _replicas(cell: Cell, group: Group, place: tuple[int, int], alone_s: float) 
         backward_s=float(group.prediction.backward_s[place]),
         gradient_bytes=group.lowered.gradient_bytes * _widening(cell),
         parameter_bytes=group.lowered.parameter_bytes,
-        num_ranks=int(cell.row.num_gpus or 1),
+        num_ranks=cell.row.num_devices,
         ranks_per_node=joined.devices_per_node,
         device_link=device_link,
         node_link=LinkTable.from_links([joined.links.node]),
@@ -85,7 +85,7 @@ def _replicas(cell: Cell, group: Group, place: tuple[int, int], alone_s: float) 
     total_s = max(exchanges * float(step.mid_s[0]), _hooked_s(cell, group, place, sharding))
     if not math.isfinite(total_s):
         raise UnresolvedRowError("the link between its devices or nodes is unknown")
-    sharing = min(int(cell.row.num_gpus or 1), joined.devices_per_node)
+    sharing = min(cell.row.num_devices, joined.devices_per_node)
     shared = float(sharing_log_sigma(device_link, sharing)[0])
     return JobStep(
         step_s=total_s,
@@ -100,14 +100,7 @@ def _hooked_s(cell: Cell, group: Group, place: tuple[int, int], sharding: str) -
     ``data/sharding_hosts.csv`` has what the hooks of a block take beside its dispatch.
     """
     asked = {"framework": cell.row.framework, "task": cell.job.task}
-    known = next(
-        (
-            line
-            for line in read_table("sharding_hosts.csv")
-            if all(re.search(line[name], asked[name], re.IGNORECASE) for name in asked)
-        ),
-        None,
-    )
+    known = next(fitting_lines("sharding_hosts.csv", asked), None)
     if known is None or sharding != "zero3":
         return 0.0
     blocks = layers_of(block_names(group.workload.passes[0].graph))
@@ -127,7 +120,7 @@ def _widening(cell: Cell) -> float:
 
 def rank_memory_frac(cell: Cell, lowered: LoweredPass, seq: float) -> float:
     """Peak of a rank that shards, over that of a device that keeps everything."""
-    num_ranks = int(cell.row.num_gpus or 1)
+    num_ranks = cell.row.num_devices
     if num_ranks <= 1 or cell.job.task == "infer":
         return 1.0
     points = Points(batch=np.array([cell.job.batch_per_gpu]), seq=np.array([seq]))
@@ -138,5 +131,5 @@ def rank_memory_frac(cell: Cell, lowered: LoweredPass, seq: float) -> float:
 
 def state_frac(cell: Cell) -> float:
     """Share of the optimizer's state that one rank keeps."""
-    ranks = max(cell.row.num_gpus or 1.0, 1.0)
+    ranks = cell.row.num_devices
     return 1.0 if sharding_of(cell.row.parallelism) == "none" else 1.0 / ranks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paceline.app.scoring.many_devices import rank_memory_frac, state_frac
-from paceline.app.scoring.tables import read_table
+from paceline.app.scoring.tables import fitting_lines
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.predict import Points, StepPrediction
 from paceline.predict.memory import peak_memory_bytes
@@ -134,14 +133,12 @@ def _half_step(cell: Cell, in_half: KeptInHalf, seq: float) -> list[float]:
 
 
 def _facts(cell: Cell) -> dict[str, str] | None:
-    for known in read_table("framework_memory.csv"):
-        if (
-            re.fullmatch(known["framework"], cell.row.framework, re.IGNORECASE)
-            and known["task"] == cell.job.task
-            and re.fullmatch(known["parallelism"] or ".*", cell.row.parallelism, re.IGNORECASE)
-        ):
-            return known
-    return None
+    asked = {
+        "framework": cell.row.framework,
+        "task": cell.job.task,
+        "parallelism": cell.row.parallelism,
+    }
+    return next(fitting_lines("framework_memory.csv", asked), None)
 
 
 def _planned(step: list[float], facts: dict[str, str], lowered: LoweredPass) -> list[float]:
@@ -162,6 +159,5 @@ def _start_bytes(cell: Cell, lowered: LoweredPass, facts: dict[str, str]) -> lis
     """All parameters and a rank's share of them, with what making the share takes."""
     if not facts["start_mid"]:
         return [0.0, 0.0, 0.0]
-    ranks = np.maximum(cell.row.num_gpus or 1.0, 1.0)
-    whole = float(lowered.parameter_bytes * (1.0 + 1.0 / ranks))
+    whole = float(lowered.parameter_bytes * (1.0 + 1.0 / cell.row.num_devices))
     return [whole * float(facts[f"start_{bound}"]) for bound in ("low", "mid", "high")]

@@ -15,7 +15,7 @@ from paceline.app.scoring.precisions import resolve_precision
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.scripts import inference_format_of, update_of
 from paceline.app.scoring.serving import Requests, note_on_host, requests_of
-from paceline.app.scoring.tables import read_table
+from paceline.app.scoring.tables import fitting_lines, read_table
 from paceline.catalog import Device
 from paceline.predict.ripeness import release_year
 from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler, Configuration
@@ -235,7 +235,7 @@ def _is_pure(row: Row) -> bool:
 
 
 def _recomputes(row: Row) -> bool:
-    is_sharded = (row.num_gpus or 1) > 1 and "fsdp" in row.parallelism.lower()
+    is_sharded = row.num_devices > 1 and "fsdp" in row.parallelism.lower()
     by_default = is_sharded and _RECOMPUTES_SHARDED.search(row.framework)
     return bool(by_default or _CHECKPOINTING.search(row.flags))
 
@@ -261,11 +261,7 @@ def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configurati
         raise UnresolvedRowError("adapters that scale every dense layer are not modelled")
     if not (_LORA.search(row.flags) or has_prompts):
         return plain
-    adapters = next(
-        line
-        for line in read_table("lora_defaults.csv")
-        if re.search(line["framework"], row.framework, re.IGNORECASE)
-    )
+    adapters = next(fitting_lines("lora_defaults.csv", {"framework": row.framework}))
     return replace(
         plain,
         lora_rank=int(adapters["rank"]),
@@ -320,7 +316,7 @@ def _batch(row: Row, num_sharing: int) -> tuple[float, float]:
     if any(size <= 0 for size in stated):
         raise UnresolvedRowError("the row states a batch size of zero or less")
     accumulation = max(row.grad_accumulation or 1.0, 1.0)
-    devices = max(row.num_gpus or 1.0, 1.0) / num_sharing
+    devices = row.num_devices / num_sharing
     if row.batch_per_gpu and row.batch_per_gpu > 0:
         rounds = (row.global_batch or 0.0) / (row.batch_per_gpu * devices)
         is_implied = row.grad_accumulation is None and row.task.startswith("train")

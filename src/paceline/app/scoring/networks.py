@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from paceline.app.scoring.rows import Row
-from paceline.app.scoring.tables import read_table
+from paceline.app.scoring.tables import fitting_lines
 from paceline.catalog import Catalog, Device, Link, Offer, OfferLinks, Source, offer_links
 
 #: Cards of a node's network and their rate in bits (links inside a node are stated in bytes), and
@@ -104,15 +104,14 @@ def switched_link(catalog: Catalog, device: Device) -> Link | None:
 
 def _reference_system(device: Device) -> dict[str, str] | None:
     """The line of ``data/reference_systems.csv`` for a device."""
-    known = read_table("reference_systems.csv")
-    return next((line for line in known if re.fullmatch(line["device"], device.name)), None)
+    return next(fitting_lines("reference_systems.csv", {"device": device.name}), None)
 
 
 def _devices_per_node(row: Row, system: dict[str, str] | None) -> int:
     """Devices behind one switch: a node's, or a rack's where one switch joins it."""
     if system is not None and system["joins"] == _RACKS:
         return int(system["devices_per_node"])
-    return math.ceil((row.num_gpus or 1) / max(row.num_nodes or 1, 1))
+    return math.ceil(row.num_devices / max(row.num_nodes or 1, 1))
 
 
 def network_kind(interconnect: str) -> str:

@@ -159,7 +159,7 @@ def _answer(
         mid_s = with_host_of_engine(mid_s, cell.row.framework, cell.job.batch_per_gpu)
     log_sigma = math.hypot(cell.job.log_sigma, step.log_sigma)
     spread = _spread(float(prediction.high_s[place] / prediction.mid_s[place]), log_sigma)
-    devices = max(cell.row.num_gpus or 1, 1)
+    devices = cell.row.num_devices
     items = step.items or cell.job.batch_per_gpu * cell.job.grad_accumulation * devices
     rate, unit = _throughput(cell, group.workload, items, mid_s)
     longest = cell.job.peak_seq or _seq(cell, group.workload)

@@ -107,6 +107,11 @@ class Row:
     damage: str = ""
     note: str = ""
 
+    @property
+    def num_devices(self) -> int:
+        """Devices of the whole job; one where the row says nothing, or names a CPU."""
+        return max(int(self.num_gpus or 1), 1)
+
 
 def read_rows(path: Path) -> tuple[Row, ...]:
     """Read the input columns of a CSV file.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from paceline.app.scoring.rows import Row
-from paceline.app.scoring.tables import read_table
+from paceline.app.scoring.tables import fitting_lines
 from paceline.predict.ripeness import release_year
 from paceline.trace.costs import NarrowFormat, OptimizerKernel
 
@@ -40,9 +38,8 @@ def update_of(entry: str, row: Row) -> Update:
     year = release_year(row.framework)
     known = next(
         line
-        for line in read_table("script_updates.csv")
-        if _holds(line, entry, row)
-        and (not line["released_before"] or (year or _NEWEST) < float(line["released_before"]))
+        for line in fitting_lines("script_updates.csv", _asked(entry, row))
+        if (not line["released_before"] or (year or _NEWEST) < float(line["released_before"]))
     )
     return Update(
         optimizer=known["optimizer"] or None, kernel=cast("OptimizerKernel", known["kernel"])
@@ -54,8 +51,7 @@ def inference_format_of(entry: str, row: Row) -> NarrowFormat:
 
     The first line of ``data/script_casts.csv`` that holds; narrow where none does.
     """
-    lines = (line for line in read_table("script_casts.csv") if _holds(line, entry, row))
-    known = next(lines, None)
+    known = next(fitting_lines("script_casts.csv", _asked(entry, row)), None)
     return cast("NarrowFormat", known["inference_format"]) if known else "pure"
 
 
@@ -67,14 +63,9 @@ def exchanges_gradients(entry: str, row: Row) -> bool:
     >>> exchanges_gradients("resnet50", row)
     True
     """
-    return not any(
-        _holds(line, entry, row) and re.search(line["origin"], row.origin, re.IGNORECASE)
-        for line in read_table("script_replicas.csv")
-    )
+    asked = _asked(entry, row) | {"origin": row.origin}
+    return next(fitting_lines("script_replicas.csv", asked), None) is None
 
 
-def _holds(line: Mapping[str, str], entry: str, row: Row) -> bool:
-    asked = {"entry": entry, "framework": row.framework, "precision": row.precision}
-    return all(
-        re.fullmatch(line[name] or ".*", value, re.IGNORECASE) for name, value in asked.items()
-    )
+def _asked(entry: str, row: Row) -> dict[str, str]:
+    return {"entry": entry, "framework": row.framework, "precision": row.precision}

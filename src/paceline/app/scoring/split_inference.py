@@ -35,7 +35,7 @@ def shared_step(cell: Cell, group: Group, alone_s: float, place: tuple[int, int]
         UnresolvedRowError: What joins its devices is not known, or they are not of one node.
     """
     split = cell.job.split
-    num_devices = max(cell.row.num_gpus or 1.0, 1.0)
+    num_devices = cell.row.num_devices
     items = cell.job.batch_per_gpu * cell.job.grad_accumulation * num_devices / split.num_sharing
     if split.num_ranks == 1:
         return JobStep(step_s=alone_s, items=items)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass
 
 from paceline.app.scoring.assumed import note_of, widening
 from paceline.app.scoring.groups import Cell, Group, JobStep
@@ -17,13 +17,32 @@ from paceline.app.scoring.stated_degrees import (
     shared_degrees,
     stated_degrees,
 )
-from paceline.app.scoring.tables import read_table
+from paceline.app.scoring.tables import fitting_lines
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.search import FoundStrategy
 from paceline.parallel.stated import evaluate_stated
 
 _RELEASE = re.compile(r"\b\d\d\.\d\d(?:\.\d+)?\b")
-_YES = "yes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRecipe:
+    """What a framework's recipe of training does beside the degrees that a row states.
+
+    Attributes:
+        is_megatron: Weights in 16 bits beside the optimizer's own, sequences cut where layers are
+            not, gathers behind the next forward pass.
+        sends_once: Tokens go once to each node and rank.
+        hides_exchange: Tokens travel while another microbatch is computed.
+        hides_tensor_sums: What tensor ranks exchange travels behind products, chunk by chunk.
+        sharding: What replicas shard where the row does not say; empty for nothing.
+    """
+
+    is_megatron: bool = False
+    sends_once: bool = False
+    hides_exchange: bool = False
+    hides_tensor_sums: bool = False
+    sharding: str = ""
 
 
 def degrees_of(row: Row) -> Degrees:
@@ -33,7 +52,7 @@ def degrees_of(row: Row) -> Degrees:
         UnresolvedRowError: Several devices share an item, and nothing says how.
     """
     degrees = stated_degrees(row.parallelism)
-    num_devices, accumulation = int(row.num_gpus or 1), row.grad_accumulation or 1.0
+    num_devices, accumulation = row.num_devices, row.grad_accumulation or 1.0
     if not degrees.splits_model and (degrees.dp or 1) not in (1, num_devices):
         raise UnresolvedRowError(f"`{row.parallelism}` replicas are not its {num_devices} devices")
     replicas = (row.global_batch or num_devices * accumulation) / accumulation
@@ -65,12 +84,11 @@ def split_step(cell: Cell, group: Group, degrees: Degrees) -> JobStep:
         strategy,
         seq=cell.job.seq or group.workload.default_seq,
         global_batch=int(items),
-        recipe="half-weights" if recipe["weights"] else None,
+        recipe="half-weights" if recipe.is_megatron else None,
         calibration=group.calibration,
     )
-    hides = recipe["hides_tensor_sums"] == _YES
     return JobStep(
-        step_s=found.step_s - (_hidden_s(found) if hides else 0.0),
+        step_s=found.step_s - (_hidden_s(found) if recipe.hides_tensor_sums else 0.0),
         items=items,
         memory_bytes=found.memory_bytes,
         log_sigma=math.hypot(widening(["strategy"]), widening(["network"]) * is_assumed),
@@ -98,12 +116,12 @@ def items_of(row: Row, degrees: Degrees) -> float:
         return row.global_batch
     if not row.batch_per_gpu:
         raise UnresolvedRowError("the row states no batch size")
-    replicas = int(row.num_gpus or 1) // (degrees.tp * degrees.pp * degrees.cp)
+    replicas = row.num_devices // (degrees.tp * degrees.pp * degrees.cp)
     return row.batch_per_gpu * (row.grad_accumulation or 1.0) * max(replicas, 1)
 
 
 def strategy_of(
-    row: Row, degrees: Degrees, recipe: Mapping[str, str], *, has_adapters: bool
+    row: Row, degrees: Degrees, recipe: TrainingRecipe, *, has_adapters: bool
 ) -> Strategy:
     """What a row states, in the tool's notation.
 
@@ -115,10 +133,10 @@ def strategy_of(
     """
     tp, pp, cp = degrees.tp, degrees.pp, degrees.cp
     ep, left = divmod(degrees.ep, tp) if degrees.ep > 1 else (1, 0)
-    dp, unused = divmod(int(row.num_gpus or 1), tp * pp * cp * max(ep, 1))
+    dp, unused = divmod(row.num_devices, tp * pp * cp * max(ep, 1))
     if left or unused or not dp or degrees.dp not in (None, dp, dp * ep):
         raise UnresolvedRowError(
-            f"the degrees of `{row.parallelism}` do not make its {row.num_gpus:.0f} ranks"
+            f"the degrees of `{row.parallelism}` do not make its {row.num_devices} ranks"
         )
     count = _microbatches(row, items_of(row, degrees) / (dp * max(ep, 1)))
     axes = (("pp", pp), ("dp", dp), ("ep", ep), ("cp", cp), ("tp", tp))
@@ -126,7 +144,7 @@ def strategy_of(
     how = "" if pp == 1 else f"@interleaved{degrees.chunks}" if degrees.chunks > 1 else "@1f1b"
     is_alone = dp * cp * ep == 1 or has_adapters
     sharding = "" if is_alone else _sharding(row, degrees, recipe)
-    cuts = "+sp" if tp > 1 and recipe["sequence_parallel"] == _YES else ""
+    cuts = "+sp" if tp > 1 and recipe.is_megatron else ""
     return Strategy.parse(f"{mesh}{how}/mb{count}{sharding}{cuts}")
 
 
@@ -138,14 +156,14 @@ def _microbatches(row: Row, items: float) -> int:
     return int(count)
 
 
-def _sharding(row: Row, degrees: Degrees, recipe: Mapping[str, str]) -> str:
+def _sharding(row: Row, degrees: Degrees, recipe: TrainingRecipe) -> str:
     """As stated, else as the recipes of a framework have it."""
     stated = "zero3" if degrees.is_fully_sharded else sharding_of(row.parallelism)
-    sharding = stated if stated != "none" else recipe["sharding"]
+    sharding = stated if stated != "none" else recipe.sharding
     return f"+{sharding}" if sharding else ""
 
 
-def _cluster(cell: Cell, group: Group, recipe: Mapping[str, str]) -> tuple[Cluster, bool]:
+def _cluster(cell: Cell, group: Group, recipe: TrainingRecipe) -> tuple[Cluster, bool]:
     """On devices without end of memory; and whether the network between nodes is assumed."""
     joined = links_of_row(group.catalog, cell.device, cell.row)
     cluster = Cluster(
@@ -153,23 +171,23 @@ def _cluster(cell: Cell, group: Group, recipe: Mapping[str, str]) -> tuple[Clust
         devices_per_node=joined.devices_per_node,
         device_link=switched_link(group.catalog, cell.device) or joined.links.device,
         node_link=joined.links.node,
-        sends_tokens_once=recipe["sends_once"] == _YES,
-        hides_exchange=recipe["hides_exchange"] == _YES,
+        sends_tokens_once=recipe.sends_once,
+        hides_exchange=recipe.hides_exchange,
         keeps_experts_whole=True,
-        gathers_ahead=bool(recipe["weights"]),
+        gathers_ahead=recipe.is_megatron,
     )
     return cluster, joined.is_assumed
 
 
-def recipe_of(row: Row, device: str) -> dict[str, str]:
-    """The first line of ``data/training_recipes.csv`` that fits; the last fits every row.
+def recipe_of(row: Row, device: str) -> TrainingRecipe:
+    """What the first line of ``data/training_recipes.csv`` that fits says; the last fits every row.
 
     Args:
         row: The row.
         device: ``Device.name`` that it means.
     """
     release = _RELEASE.search(row.framework)
-    stated = {
+    asked = {
         "framework": row.framework,
         "model": row.model,
         "device": device,
@@ -177,8 +195,8 @@ def recipe_of(row: Row, device: str) -> dict[str, str]:
         "parallelism": row.parallelism,
         "release": release[0] if release else "",
     }
-    return next(
-        line
-        for line in read_table("training_recipes.csv")
-        if all(re.search(line[name], text, re.IGNORECASE) for name, text in stated.items())
+    line = next(fitting_lines("training_recipes.csv", asked))
+    flags = ("is_megatron", "sends_once", "hides_exchange", "hides_tensor_sums")
+    return TrainingRecipe(
+        **{name: line[name] == "yes" for name in flags}, sharding=line["sharding"]
     )

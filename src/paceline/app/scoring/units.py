@@ -37,7 +37,7 @@ def items_to_unit(
     match = _RATE.fullmatch(row.unit)
     if match is None:
         return None, ""
-    share = 1.0 / max(row.num_gpus or 1.0, 1.0) if match["each"] else 1.0
+    share = 1.0 / row.num_devices if match["each"] else 1.0
     generates = any(one.name == "decode" for one in workload.passes)
     is_seen = workload.sample_unit == "images"
     tokens = 1.0 if generates else None if is_seen else float(seq)
