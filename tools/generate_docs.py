@@ -53,7 +53,7 @@ def cli_page() -> str:
     sections = [
         "# Command line",
         "Written by `make docs` from the program itself. Exit status: 0 done, 2 a mistake in what "
-        "was asked, 3 nothing of it fits in memory, 4 no offer, 5 a regression, 6 software that "
+        "was asked, 3 nothing of it fits, 4 no offer, 5 a regression, 6 software that "
         "contradicts itself, 130 interrupted.",
     ]
     for program, text in help_texts(build_commands(), "paceline"):

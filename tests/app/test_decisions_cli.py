@@ -39,8 +39,23 @@ def test_fits_lists_cards_and_judges_one(
     out = capsys.readouterr().out
     assert "GeForce RTX 4060" in out
     assert "GeForce RTX 4090" not in out
-    assert main(["fits", "desk", "--device", "4090", "--facts", str(facts)]) == 0
-    assert "supply" in capsys.readouterr().out
+    assert main(["fits", "desk", "--device", "4090", "--facts", str(facts)]) == 3
+    told = capsys.readouterr()
+    assert "supply" in told.out
+    assert "error: the machine cannot take 1 × GeForce RTX 4090\nhint: " in told.err
+    assert main(["fits", "desk", "--device", "4060", "--facts", str(facts)]) == 0
+
+
+def test_fits_says_how_many_cards_would_fit_where_so_many_do_not(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    facts = tmp_path / "own.yaml"
+    facts.write_text("machines: [{name: tower, power_supply_w: 1200, num_free_slots: 4}]")
+    asked = ["fits", "tower", "--device", "4090", "--facts", str(facts), "--cards"]
+    assert main([*asked, "4"]) == 3
+    hint = capsys.readouterr().err.splitlines()[-1]
+    most = int(hint.removeprefix("hint: --cards ").split()[0])
+    assert [main([*asked, str(n)]) for n in (most, most + 1)] == [0, 3]
 
 
 def test_bill_prices_spot_with_its_interruptions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,7 +122,9 @@ def test_a_machine_that_takes_no_card_says_so(tmp_path, capsys) -> None:
         "machines: [{name: box, device: rtx 3060 12gb, num_devices: 1, power_supply_w: 300}]",
         encoding="utf-8",
     )
-    assert main(["fits", "box", "--facts", str(facts)]) == 0
+    assert main(["fits", "box", "--facts", str(facts)]) == 3
     assert "no card of the catalogue fits" in capsys.readouterr().out
-    assert main(["fits", "box", "--facts", str(facts), "--device", "3090"]) == 0
+    assert main(["fits", "box", "--facts", str(facts), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["rows"] == []
+    assert main(["fits", "box", "--facts", str(facts), "--device", "3090"]) == 3
     assert "its 300 W supply sustains 240 W" in " ".join(capsys.readouterr().out.split())

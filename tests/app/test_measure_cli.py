@@ -1,5 +1,6 @@
 """The measuring verbs from the command line: one clear message for each mistake."""
 
+import importlib
 import json
 import sys
 from dataclasses import replace
@@ -7,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+import paceline
 from paceline.app import measuring
 from paceline.app.cli import main
+from paceline.app.measured_models import TRACED_ONLY
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 from paceline.run.stacks import Stack, stack_specs
+from paceline.trace.names import torchvision_name
+from paceline.trace.zoo_facts import zoo_facts
 
 STEP = Record(
     kind="step",
@@ -122,9 +127,47 @@ def test_a_page_of_measurements_is_written(tmp_path):
 
 def test_a_model_that_does_not_exist_is_told_before_any_ceiling_is_measured(monkeypatch, capsys):
     torch = Stack(spec=stack_specs()["torch"], python=Path(sys.executable))
-    failed = replace(STEP, outcome="failed", samples_s=(), reason="no model `resnet19`")
+    failed = replace(
+        STEP,
+        workload="torchvision:resnet19",
+        outcome="failed",
+        samples_s=(),
+        reason="no model `resnet19`",
+    )
     monkeypatch.setattr(measuring, "measure_cells", lambda *args, **options: iter((failed,)))
     monkeypatch.setattr(measuring, "local_model", lambda *args, **options: pytest.fail("too soon"))
     monkeypatch.setattr(measuring, "default_stack", lambda folder: torch)
-    assert main(["measure", "resnet19", "--device", "cpu"]) == 2
-    assert "no cell could be measured: no model `resnet19`" in capsys.readouterr().err
+    assert main(["measure", "torchvision:resnet19", "--device", "cpu"]) == 2
+    told = capsys.readouterr().err
+    assert "no cell could be measured: no model `resnet19`" in told
+    assert "did you mean `resnet18`" in told
+
+
+@pytest.mark.parametrize("name", ["resnet190", "nosuchmodel", "llma-3-8b"])
+def test_a_name_that_no_model_has_is_answered_as_by_predict_before_anything_runs(
+    name, monkeypatch, capsys
+):
+    monkeypatch.setattr(measuring, "place_here", lambda *args: pytest.fail("too soon"))
+    told = []
+    for words in (("measure", name), ("predict", name, "--device", "a100")):
+        assert main(words) == 2
+        told.append(capsys.readouterr().err)
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("name", ["hf:llama-3.2-1b", "Qwen/Qwen3-8B", "dlrm", "mine.pt2"])
+def test_what_is_known_by_its_sizes_alone_is_not_measured(name, capsys):
+    assert main(["measure", name]) == 2
+    assert "can be predicted, not measured" in capsys.readouterr().err
+
+
+def test_the_zoo_is_measured_but_where_only_the_tracer_has_its_inputs(monkeypatch):
+    torch_models = pytest.importorskip("torch") and _module_of_engines(monkeypatch)
+    bare = {name for name in zoo_facts() if torchvision_name(name) is None}
+    prefixed = {name for name in bare if zoo_facts()[name].entry.startswith("torchvision:")}
+    assert bare - prefixed - TRACED_ONLY == {n for n in torch_models.ZOO if n in bare}
+
+
+def _module_of_engines(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(paceline.__file__).parent / "trace" / "workers"))
+    return importlib.import_module("torch_models")

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, answer_of
+from paceline.errors import DoesNotFitError
 
 if TYPE_CHECKING:
     from paceline.app.api_decisions import Feed
+    from paceline.plan.fitting import FittedCard
+
+
+#: More cards than any machine of one's own has slots for.
+_MOST_CARDS = 8
 
 
 def register(app: Commands) -> None:
@@ -50,13 +60,30 @@ def fits(
     cards: Annotated[int, Option(help="How many of it.")] = 1,
     facts: common.Facts = None,
 ) -> Answer:
-    """Say which cards an own machine can take, by power supply, slots and airflow."""
+    """Say which cards an own machine can take, by power, slots and airflow; status 3 if none."""
     from paceline.app.api_decisions import fits as fitted
     from paceline.report import decisions as report
 
-    found = fitted(machine, device=device, cards=cards, facts=facts or ())
+    judge = partial(fitted, machine, device=device, facts=facts or ())
+    found = judge(cards=cards)
     none = "no card of the catalogue fits; --device NAME says what one lacks"
-    return answer_of("fits", found, report.fit_table(found) if found else none)
+    answer = answer_of("fits", found, report.fit_table(found) if found else none)
+    return answer if _is_taken(found) else replace(answer, failure=_cannot_take(judge, cards))
+
+
+def _cannot_take(judge: Callable[..., tuple[FittedCard, ...]], num_cards: int) -> DoesNotFitError:
+    """With so many of the cards asked about as would fit, else with where to look further."""
+    found = judge(cards=num_cards)
+    counts = range(1, min(num_cards, _MOST_CARDS + 1))
+    fewer = sum(1 for _ in takewhile(lambda n: _is_taken(judge(cards=n)), counts))
+    what = f"{num_cards} × {found[0].device.name}" if found else f"{num_cards} of any card"
+    others = "leave out --device to see the cards that fit" if found else "name one with --device"
+    hint = f"--cards {fewer} would fit" if fewer else others
+    return DoesNotFitError(f"the machine cannot take {what}", hint=hint)
+
+
+def _is_taken(cards: tuple[FittedCard, ...]) -> bool:
+    return any(not card.reasons for card in cards)
 
 
 @common.answers

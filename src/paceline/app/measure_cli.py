@@ -28,7 +28,14 @@ def register(app: Commands) -> None:
 
 @common.answers
 def measure(
-    models: Annotated[list[str], Argument(metavar="MODEL", help="As in `predict`.")],
+    models: Annotated[
+        list[str],
+        Argument(
+            metavar="MODEL...",
+            help="torchvision's by their names, timm:NAME, package.module:function, or of the zoo: "
+            "mnist-cnn, lstm, gpt2, bert-base, …",
+        ),
+    ],
     batch: Annotated[
         str, Option(metavar="1,4,16|max", help="Items per device, or the largest that fits.")
     ] = "1,4,16",

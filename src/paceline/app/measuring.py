@@ -11,7 +11,7 @@ from typing import TextIO, get_args
 
 from paceline.app.foresight import ledger_of, local_model
 from paceline.app.inquiry import read_word
-from paceline.app.python_files import check_no_file
+from paceline.app.measured_models import failure_hint, measured_entry
 from paceline.catalog import load_catalog
 from paceline.catalog.entities import Machine
 from paceline.dtypes import find_precision
@@ -217,7 +217,7 @@ def _require_a_result(records: Sequence[Record]) -> None:
     if records and all(record.outcome == "failed" for record in records):
         raise WorkerError(
             f"no cell could be measured: {records[0].reason}",
-            hint="check the model's name, or the environment with `paceline doctor`",
+            hint=failure_hint(records[0].workload),
         )
 
 
@@ -305,10 +305,8 @@ def check_stacks(names: Sequence[str]) -> Iterator[str]:
 
 
 def _sweep(request: MeasureRequest) -> Sweep:
-    for model in request.models:
-        check_no_file(model)
     return Sweep(
-        workloads=request.models,
+        workloads=tuple(map(measured_entry, request.models)),
         batches=request.batch or (),
         devices=request.devices,
         precisions=request.precision,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Unpack
 
 from paceline.app import options as common
@@ -14,6 +15,7 @@ from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.option_table import TextOption, takes
 from paceline.app.output import Answer, answer_of
 from paceline.report import stacks as report
+from paceline.stack import no_image, nothing_works
 
 _HOST = (
     TextOption(name="gpu", example="3090", help="Product, sm_86, an LLVM target, cpu, or here."),
@@ -48,7 +50,7 @@ def resolve_stack(
     num: Annotated[int, Option(help="How many combinations to list.")] = 6,
     **constraints: Unpack[StackOptions],
 ) -> Answer:
-    """List the newest combinations that work, or the smallest contradictions."""
+    """List the newest combinations that work; status 6 with the smallest contradictions if none."""
     common.check_above_zero(num=num)
     found = resolve(num=num, **constraints)
     return Answer(
@@ -56,6 +58,7 @@ def resolve_stack(
         value=found,
         text=lambda width: report.resolution_text(found, width=width),
         markdown=lambda: report.resolution_markdown(found),
+        failure=next(map(nothing_works, found.conflicts), None),
     )
 
 
@@ -64,13 +67,14 @@ def resolve_stack(
 def explain_stack(
     **constraints: Unpack[StackOptions],
 ) -> Answer:
-    """Show the newest combination with every rule that bears on it and its source."""
+    """Show the newest combination with each rule that bears on it and its source; 6 if none."""
     found = explain(**constraints)
     return Answer(
         kind="stack_explanation",
         value=found,
         text=lambda width: report.explanation_text(found, width=width),
         markdown=lambda: report.explanation_text(found),
+        failure=next(map(nothing_works, found.conflicts), None),
     )
 
 
@@ -95,6 +99,7 @@ def choose_images(
     toolkits: Annotated[list[str], Argument(metavar="CUDA", help="CUDA lines: 11.8 12.4")],
     **host: Unpack[HostOptions],
 ) -> Answer:
-    """Choose a container image per CUDA line, all to run side by side on one host."""
+    """Choose a container image per CUDA line, side by side on one host; 6 if one has none."""
     found = images_side_by_side(toolkits, **host)
-    return answer_of("stack_images", found, report.image_table(found))
+    answer = answer_of("stack_images", found, report.image_table(found))
+    return replace(answer, failure=no_image(found))

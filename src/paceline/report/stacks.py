@@ -15,6 +15,8 @@ from paceline.stack import (
     Reason,
     Resolution,
     combination_rows,
+    image_way_text,
+    way_out_text,
 )
 
 _NAME_COLUMN = 14
@@ -68,24 +70,24 @@ def combination_table(resolution: Resolution) -> Table:
 
 
 def image_table(choices: Sequence[ImageChoice]) -> Table:
-    """One row per wanted toolkit."""
+    """One row per wanted toolkit; below one without an image why, and what would start one."""
     return Table(
-        columns=(
-            Column(title="CUDA"),
-            Column(title="image", min_width=30, told_below=True),
-            Column(title="why not", min_width=24, told_below=True),
-        ),
-        rows=tuple(
-            (c.toolkit, c.image or "–", "; ".join(reason.text for reason in c.reasons))
-            for c in choices
-        ),
+        columns=(Column(title="CUDA"), Column(title="image")),
+        rows=tuple((c.toolkit, c.image or "none") for c in choices),
+        remarks=tuple(_why_no_image(c) for c in choices),
     )
+
+
+def _why_no_image(choice: ImageChoice) -> str:
+    reasons = (reason.text for reason in choice.reasons)
+    return "; ".join((*reasons, *map(image_way_text, choice.ways_out)))
 
 
 def _conflict_text(conflict: Conflict, width: int) -> str:
     named = " with ".join(f"{name} {value}" for name, value in conflict.constraints)
     lines = labelled("nothing works", (f"{named}",), width)
-    return "\n".join((*lines, *_reason_lines("because", conflict.reasons, width)))
+    lines += _reason_lines("because", conflict.reasons, width)
+    return "\n".join((*lines, *labelled("works", map(way_out_text, conflict.ways_out), width)))
 
 
 def _reason_lines(label: str, reasons: Sequence[Reason], width: int) -> list[str]:

@@ -86,7 +86,7 @@ def text_table(table: Table, *, width: int = 100) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """The table in GitHub's Markdown.
+    """The table in GitHub's Markdown, its remarks below it behind the first cells of their rows.
 
     >>> cells = Table(columns=(Column(title="W", is_number=True),), rows=(("400",),))
     >>> print(markdown_table(cells))
@@ -96,7 +96,10 @@ def markdown_table(table: Table) -> str:
     """
     header = _markdown_row([column.title for column in table.columns])
     rule = "|" + "|".join("--:" if c.is_number else "---" for c in table.columns) + "|"
-    return "\n".join((header, rule, *(_markdown_row(row) for row in table.rows)))
+    lines = (header, rule, *(_markdown_row(row) for row in table.rows))
+    noted = zip(table.rows, table.remarks, strict=False)
+    notes = [f"- {row[0]}: {remark}" for row, remark in noted if remark]
+    return "\n".join((*lines, "", *notes) if notes else lines)
 
 
 def table_width(table: Table) -> int:

@@ -15,8 +15,12 @@ from paceline.stack.queries import (
     check,
     combination_rows,
     explain,
+    image_way_text,
     images_side_by_side,
+    no_image,
+    nothing_works,
     resolve,
+    way_out_text,
 )
 from paceline.stack.resolver import Combination, Conflict, Reason, Resolution, WayOut
 
@@ -33,11 +37,15 @@ __all__ = [
     "combination_rows",
     "explain",
     "frameworks",
+    "image_way_text",
     "images_side_by_side",
     "newest_stack",
+    "no_image",
+    "nothing_works",
     "resolve",
     "target_of",
     "usable_compilers",
     "usable_precisions",
+    "way_out_text",
     "why_unsupported",
 ]

@@ -13,6 +13,7 @@ from paceline.stack.resolver import (
     Conflict,
     Reason,
     Resolution,
+    WayOut,
     applied_rules,
     resolve_facts,
 )
@@ -77,12 +78,14 @@ class ImageChoice:
         image: ``repository:tag``; None where none works.
         source: Where the tag was read.
         reasons: Rules that forbid it.
+        ways_out: What works once one constraint is given up.
     """
 
     toolkit: str
     image: str | None
     source: str
     reasons: tuple[Reason, ...]
+    ways_out: tuple[WayOut, ...] = ()
 
 
 def resolve(constraints: Constraints, *, max_combinations: int = 6) -> Resolution:
@@ -118,12 +121,46 @@ def check(constraints: Constraints) -> Combination:
     if answer.combinations:
         return answer.combinations[0]
     conflict = answer.conflicts[0]
-    named = " with ".join(f"{name} {value}" for name, value in conflict.constraints)
     reasons = "; ".join(f"{reason.text} ({reason.source})" for reason in conflict.reasons)
-    raise StackConflictError(
-        f"nothing works for {named}: {reasons}",
-        hint=_hint(conflict),
-    )
+    error = nothing_works(conflict)
+    raise StackConflictError(f"{error}: {reasons}", hint=error.hint)
+
+
+def nothing_works(conflict: Conflict) -> StackConflictError:
+    """The failure of a question that a conflict answers, its reasons having been told."""
+    named = " with ".join(f"{name} {value}" for name, value in conflict.constraints)
+    rules = "`paceline stack explain` shows every rule"
+    way = next(map(way_out_text, conflict.ways_out), "drop or change one of them")
+    return StackConflictError(f"nothing works for {named}", hint=f"{way}; {rules}")
+
+
+def way_out_text(way: WayOut) -> str:
+    """What works without one constraint, as a sentence."""
+    name, build, toolkit, python, driver, _ = _row(way.combination)
+    inside = ", ".join(filter(None, (build, toolkit)))
+    return f"with another {way.dropped}: {name} ({inside}) on Python {python}, driver {driver}"
+
+
+def no_image(choices: Sequence[ImageChoice]) -> StackConflictError | None:
+    """The failure of a question for images that do not all exist; None where they do."""
+    lacking = [choice for choice in choices if choice.image is None]
+    if not lacking:
+        return None
+    named = ", ".join(choice.toolkit for choice in lacking)
+    hint = "; ".join(map(image_way_text, lacking[0].ways_out))
+    hint = hint or "ask for another CUDA line, or state another host with --gpu or --driver"
+    return StackConflictError(f"no image of CUDA {named} starts there", hint=hint)
+
+
+def image_way_text(way: WayOut) -> str:
+    """What would start an image, or which image starts as things are."""
+    least = way.combination.min_driver
+    texts = {
+        "driver": f"a driver from {least} on starts it",
+        "cuda": f"CUDA {way.combination.platform_version} starts there",
+        "gpu": "it starts on another GPU",
+    }
+    return texts.get(way.dropped, f"it starts with another {way.dropped}")
 
 
 def images_side_by_side(
@@ -186,18 +223,6 @@ def _row(combination: Combination) -> tuple[str, ...]:
     return name, combination.tag, toolkit, python, driver, combination.status
 
 
-def _hint(conflict: Conflict) -> str:
-    """The easiest way out, else where the rules are."""
-    if not conflict.ways_out:
-        return "drop or change one of them; `paceline stack explain` shows every rule"
-    way = conflict.ways_out[0]
-    name, build, toolkit, python, driver, _ = _row(way.combination)
-    return (
-        f"with another {way.dropped}: {name} ({build}, {toolkit}) on Python {python}, "
-        f"driver {driver}; `paceline stack explain` shows every rule"
-    )
-
-
 def _restated(conflicts: tuple[Conflict, ...], constraints: Constraints) -> tuple[Conflict, ...]:
     """Conflicts in the user's own words: what was typed, not what it was taken for or assumed."""
     toolkit = "cuda" if constraints.cuda else "rocm"
@@ -235,9 +260,14 @@ def _image_choice(toolkit: str, constraints: Constraints) -> ImageChoice:
         if image is not None:
             name = f"{image.repository}:{image.tag}"
             return ImageChoice(toolkit=toolkit, image=name, source=image.source, reasons=())
-    reasons = [reason for conflict in answer.conflicts for reason in conflict.reasons]
+    reasons = (reason for conflict in answer.conflicts for reason in conflict.reasons)
+    ways = (way for conflict in answer.conflicts for way in conflict.ways_out)
     return ImageChoice(
-        toolkit=toolkit, image=None, source="", reasons=tuple(dict.fromkeys(reasons))
+        toolkit=toolkit,
+        image=None,
+        source="",
+        reasons=tuple(dict.fromkeys(reasons)),
+        ways_out=tuple(dict.fromkeys(ways)),
     )
 
 

@@ -281,7 +281,9 @@ def _cover(
 
 
 def _nothing_selected(names: frozenset[str], killers: Sequence[Sequence[Violation]]) -> Reason:
-    text = f"no build in the tables has this {' with this '.join(sorted(names))}"
+    words = {"device": "GPU", "platform_version": "toolkit release"}
+    named = " with this ".join(words.get(name, name) for name in sorted(names))
+    text = f"no build in the tables is for this {named}"
     return Reason(rule=_SELECTION, text=text, source=killers[0][0].source)
 
 

@@ -168,6 +168,26 @@ def library_entry(name: str) -> str | None:
     return written.get(plain) or spelled.get(name_key(plain)) or written.get(stem)
 
 
+def library_names(library: str) -> tuple[str, ...]:
+    """Names of the models of ``timm`` or ``torchvision``, as shipped; a newer release has more."""
+    rows = shipped_rows("trace", "library_names.csv")
+    return tuple(row["name"] for row in rows if row["library"] == library)
+
+
+def torchvision_name(typed: str) -> str | None:
+    """The name in torchvision of a model typed without its library; None where it has none.
+
+    >>> torchvision_name("ResNet-34"), torchvision_name("gpt2")
+    ('resnet34', None)
+    """
+    return None if ":" in typed else _torchvision().get(name_key(typed))
+
+
+@cache
+def _torchvision() -> dict[str, str]:
+    return {name_key(name): name for name in library_names("torchvision")}
+
+
 @cache
 def _libraries() -> tuple[dict[str, str], dict[str, str]]:
     """Entries by name, and by its key."""

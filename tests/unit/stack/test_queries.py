@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.errors import InvalidInputError, StackConflictError, UnknownNameError
@@ -39,6 +41,18 @@ def test_a_k80_with_its_own_last_driver_still_gets_cuda_11() -> None:
     images = images_side_by_side(("11.4", "12.6"), Constraints(gpu="K80", driver="470"))
     assert images[0].image is not None
     assert images[1].image is None
+
+
+def test_what_would_start_an_image_does_start_it() -> None:
+    asked = Constraints(gpu="H100", driver="525")
+    (choice,) = images_side_by_side(("12.4",), asked)
+    assert choice.image is None
+    ways = {way.dropped: way.combination for way in choice.ways_out}
+    assert set(ways) == {"driver", "cuda"}
+    newer = replace(asked, driver=ways["driver"].min_driver)
+    older = ways["cuda"].platform_version or ""
+    assert images_side_by_side(("12.4",), newer)[0].image is not None
+    assert images_side_by_side((older,), asked)[0].image is not None
 
 
 def test_a_branch_means_its_newest_driver() -> None:

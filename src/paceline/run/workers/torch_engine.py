@@ -328,7 +328,7 @@ def make_model(torch, request, made):
     name = entry.partition(":")[2] or entry
     torchvision = torch_models.import_torchvision()
     if name not in torchvision.models.list_models(module=torchvision.models):
-        raise RequestError("unknown-model", "torchvision has no model `%s`" % name)
+        raise RequestError("unknown-model", "torchvision has no classifier `%s`" % name)
     size = request.get("image_size") or _native_size(torchvision, name)
     return torch_models.torchvision_classifier(name)(), "image", (3, size, size)
 
