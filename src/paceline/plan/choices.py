@@ -58,8 +58,8 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
         stack=place.stack,
         step_s=step_interval(search, row),
         samples_per_s=_rate_interval(search, row),
-        time_s=_time_interval(search, row) if num_steps else None,
-        cost_usd=_cost_interval(search, row) if num_steps else None,
+        time_s=time_interval(search, row) if num_steps else None,
+        cost_usd=cost_interval(search, row) if num_steps else None,
         usd_per_million_samples=interval_of(
             float(evaluation.usd_per_million[row]), float(evaluation.cost_log_sigma[row])
         ),
@@ -203,7 +203,7 @@ def mfu_frac(search: Search, row: int) -> float | None:
     return flop / float(search.evaluation.step_s[row]) / peak
 
 
-def _time_interval(search: Search, row: int) -> Interval:
+def time_interval(search: Search, row: int) -> Interval:
     """Set-up is certain, the run as uncertain as its step."""
     evaluation = search.evaluation
     mid, run = float(evaluation.time_s[row]), float(evaluation.run_s[row])
@@ -215,7 +215,7 @@ def _time_interval(search: Search, row: int) -> Interval:
     )
 
 
-def _cost_interval(search: Search, row: int) -> Interval:
+def cost_interval(search: Search, row: int) -> Interval:
     """The age of the price adds to the spread of the run."""
     evaluation = search.evaluation
     mid = float(evaluation.cost_usd[row])

@@ -14,6 +14,7 @@ from paceline.plan.notes import input_note
 from paceline.plan.place_table import BoolArray
 from paceline.plan.search import Search
 from paceline.plan.selection import Selection, best_of
+from paceline.plan.sureness import better_words
 from paceline.plan.wording import (
     candidate_name,
     cost_text,
@@ -44,7 +45,7 @@ _BOUND_WORDS = {
 def why(search: Search, selection: Selection) -> tuple[str, ...]:
     """Why the first choice is first and the next ones are not."""
     sentences = [_why_first(search, selection.best)]
-    sentences += [_why_near_miss(search, row) for row in selection.near_misses]
+    sentences += [_why_near_miss(search, selection.best, row) for row in selection.near_misses]
     if selection.runner_up is not None:
         sentences.append(_why_runner_up(search, selection.best, selection.runner_up))
     note = input_note(search, selection.best)
@@ -113,17 +114,20 @@ def _why_first(search: Search, best: int) -> str:
     )
 
 
-def _why_near_miss(search: Search, row: int) -> str:
+def _why_near_miss(search: Search, best: int, row: int) -> str:
     return (
         f"{candidate_name(search, row)} would be {objective_text(search, row)}, "
-        f"but {failure_text(search, row)}"
+        f"{better_words(search, row, best)}, but {failure_text(search, row)}"
     )
 
 
 def _why_runner_up(search: Search, best: int, row: int) -> str:
     more = float(search.objective[row] / search.objective[best] - 1.0)
     figures = " and ".join(sorted({cost_text(search, row), speed_text(search, row)}))
-    return f"runner-up {candidate_name(search, row)}: {figures}, {more_text(more)}"
+    return (
+        f"runner-up {candidate_name(search, row)}: {figures}, {more_text(more)}; the first choice "
+        f"is {better_words(search, best, row)}"
+    )
 
 
 def _looser(search: Search, constraint: Constraint, best: int) -> str:
@@ -133,7 +137,7 @@ def _looser(search: Search, constraint: Constraint, best: int) -> str:
     limit, winner = found
     return (
         f"{_limit_text(search, constraint, limit)} makes {candidate_name(search, winner)} win "
-        f"at {objective_text(search, winner)}"
+        f"at {objective_text(search, winner)}, {better_words(search, winner, best)}"
     )
 
 

@@ -16,6 +16,7 @@ from paceline.plan.place_table import BoolArray, num_devices
 from paceline.plan.places import Place, pinned_offers
 from paceline.plan.search import Search
 from paceline.plan.selection import best_of
+from paceline.plan.sureness import better_words
 from paceline.plan.wording import (
     candidate_name,
     cost_text,
@@ -333,7 +334,8 @@ def _behind(search: Search, row: int, best: int) -> str:
     than = "as" if more.endswith("as much") else "than"
     return (
         f"{candidate_name(search, row)} keeps the goal at {figures}: {more} {than} the first "
-        f"choice, {candidate_name(search, best)} at {objective_text(search, best)}"
+        f"choice, {candidate_name(search, best)} at {objective_text(search, best)}, which is "
+        f"{better_words(search, best, row)}"
     )
 
 
