@@ -67,6 +67,8 @@ class Share:
         items_per_device: Of each step.
         alone_s: One of its devices for those, without communication.
         memory_bytes: Peak per device, the bound that holds at a chance of 95 %.
+        log_sigma: Spread of the logarithm of ``alone_s``.
+        sharing_log_sigma: What is not known of those devices that share a machine.
     """
 
     device: str
@@ -74,6 +76,13 @@ class Share:
     items_per_device: int
     alone_s: float
     memory_bytes: float
+    log_sigma: float
+    sharing_log_sigma: float
+
+
+def shared_log_sigmas(shares: Sequence[Share]) -> tuple[float, float]:
+    """Spread of a step's devices, and of sharing machines: all wait for the one known least."""
+    return max(s.log_sigma for s in shares), max(s.sharing_log_sigma for s in shares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +159,20 @@ def unequal_step(
             hint="choose machines whose network is known",
         )
     equal = found.equal()
-    step_s, log_sigma = float(found.step_s[best]), found.log_sigma(best)
+    step_s, exposed_s = float(found.step_s[best]), float(found.exposed_s[best])
+    shares = (found.share(first, best, 0), found.share(second, best, 1))
+    device, sharing = shared_log_sigmas(shares)
+    log_sigma = float(
+        step_log_sigma(
+            device, alone_s=step_s - exposed_s, exposed_s=exposed_s, sharing_log_sigma=sharing
+        )
+    )
     return UnequalStep(
-        shares=(found.share(first, best, 0), found.share(second, best, 1)),
+        shares=shares,
         global_batch=global_batch,
         step_s=step_s,
         step_interval_s=interval_of(step_s, log_sigma),
-        exposed_communication_s=float(found.exposed_s[best]),
+        exposed_communication_s=exposed_s,
         items_per_s=global_batch / step_s,
         items_per_s_interval=interval_of(global_batch / step_s, log_sigma),
         equal_items_per_s=None if equal is None else float(global_batch / found.step_s[equal]),
@@ -217,7 +233,6 @@ class _Splits:
     items: npt.NDArray[np.int64]
     alone_s: FloatArray
     alone_log_sigma: FloatArray
-    sharing_log_sigma: float
     memory_bytes: FloatArray
     step_s: FloatArray
     exposed_s: FloatArray
@@ -236,19 +251,6 @@ class _Splits:
         rows = np.flatnonzero(self.fits & (self.items[0] == self.items[1]))
         return int(rows[0]) if len(rows) else None
 
-    def log_sigma(self, row: int) -> float:
-        """Spread of a step: all wait for the slower kind, which may be the one known less well."""
-        step_s, exposed_s = self.step_s[row], self.exposed_s[row]
-        device = self.alone_log_sigma[:, row].max()
-        return float(
-            step_log_sigma(
-                device,
-                alone_s=step_s - exposed_s,
-                exposed_s=exposed_s,
-                sharing_log_sigma=self.sharing_log_sigma,
-            )
-        )
-
     def share(self, part: Part, row: int, kind: int) -> Share:
         """What one kind does in one split."""
         return Share(
@@ -257,6 +259,8 @@ class _Splits:
             items_per_device=int(self.items[kind, row]),
             alone_s=float(self.alone_s[kind, row]),
             memory_bytes=float(self.memory_bytes[kind, row]),
+            log_sigma=float(self.alone_log_sigma[kind, row]),
+            sharing_log_sigma=sharing_in(part.cluster, part.count),
         )
 
 
@@ -281,7 +285,6 @@ def _evaluated(asked: _Question) -> _Splits:
         items=items,
         alone_s=alone_s,
         alone_log_sigma=np.stack([step.log_sigma for step in steps]),
-        sharing_log_sigma=max(sharing_in(part.cluster, part.count) for part in asked.parts),
         memory_bytes=memory,
         step_s=together[0],
         exposed_s=together[1],

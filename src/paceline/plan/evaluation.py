@@ -11,6 +11,7 @@ from paceline.parallel import LinkTable, RankGroup
 from paceline.parallel.replica_work import replicated_step
 from paceline.parallel.search import FoundStrategy
 from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
+from paceline.parallel.unequal import shared_log_sigmas
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import normal_quantile
 from paceline.plan.forecasts import Forecast
@@ -135,16 +136,7 @@ def evaluate(
     cost_usd = bill.billed_s * usd_per_hour / HOUR_S
     usd_per_million = bill.paid_frac * usd_per_hour / HOUR_S / samples_per_s * 1e6
     latency_s = _latency_s(forecast, cell, tensor)
-    log_sigma = step_log_sigma(
-        forecast.log_sigma[cell],
-        alone_s=steps.alone_s,
-        exposed_s=steps.exposed_s,
-        starved_s=steps.starved_s,
-        sharing_log_sigma=sharing_log_sigma(
-            device_link.take(candidates.place),
-            np.minimum(candidates.num_devices, places.devices_per_node[candidates.place]),
-        ),
-    )
+    log_sigma = _log_sigma(candidates, places, forecast.log_sigma[cell], device_link, steps, whole)
     pareto_time, pareto_cost = _pareto_axes(
         amount, bill.time_s, cost_usd, samples_per_s, usd_per_million, usd_per_hour, latency_s
     )
@@ -223,6 +215,32 @@ def _step_times(
         exposed_s=exposed_s,
         starved_s=np.maximum(input_s - (alone_s + exposed_s), 0.0),
         global_batch=global_batch,
+    )
+
+
+def _log_sigma(
+    candidates: CandidateTable,
+    places: PlaceTable,
+    device_log_sigma: FloatArray,
+    device_link: LinkTable,
+    steps: _Steps,
+    whole: Sequence[FoundStrategy],
+) -> FloatArray:
+    """Spread of log step time; two kinds of device are as sure as the one known less well."""
+    sharing = sharing_log_sigma(
+        device_link.take(candidates.place),
+        np.minimum(candidates.num_devices, places.devices_per_node[candidates.place]),
+    )
+    device, first = device_log_sigma.copy(), len(candidates) - len(whole)
+    for row, one in enumerate(whole, start=first):
+        if one.shares:
+            device[row], sharing[row] = shared_log_sigmas(one.shares)
+    return step_log_sigma(
+        device,
+        alone_s=steps.alone_s,
+        exposed_s=steps.exposed_s,
+        starved_s=steps.starved_s,
+        sharing_log_sigma=sharing,
     )
 
 

@@ -16,7 +16,7 @@ from paceline.trace import load_workload
 from paceline.trace.workload import Task
 
 TODAY = date(2026, 11, 20)
-FAST, SLOW = "GeForce RTX 4090", "GeForce RTX 3090"
+FAST, SLOW, UNSURE = "GeForce RTX 4090", "GeForce RTX 3090", "RTX 6000D"
 TEN_GBIT = 1.25e9
 BATCH = 768
 
@@ -76,6 +76,8 @@ def test_shares_follow_speed_and_the_order_of_the_machines_does_not_matter() -> 
     mixed = together(machine("one", FAST), machine("other", SLOW))
     turned = together(machine("one", SLOW), machine("other", FAST))
     assert mixed.step_s.mid == pytest.approx(turned.step_s.mid)
+    assert mixed.step_s.low == pytest.approx(turned.step_s.low)
+    assert mixed.step_s.high == pytest.approx(turned.step_s.high)
     fast, slow = mixed.shares
     assert (fast.device, slow.device) == (FAST, SLOW)
     assert fast.items_per_device + slow.items_per_device == BATCH
@@ -83,6 +85,18 @@ def test_shares_follow_speed_and_the_order_of_the_machines_does_not_matter() -> 
     assert mixed.shares == turned.shares[::-1]
     assert any(f"{fast.items_per_device} on each {FAST}" in note for note in mixed.notes)
     assert mixed.place.device == f"1×{FAST} + 1×{SLOW}"
+
+
+def test_two_kinds_are_no_surer_than_the_one_known_less_well() -> None:
+    alone = {
+        name: planned(catalog(machine("one", name)), pins={"offer": "one"}).choices[0].step_s
+        for name in (SLOW, UNSURE)
+    }
+    widths = {name: step.high / step.low for name, step in alone.items()}
+    assert widths[UNSURE] > 1.1 * widths[SLOW]
+    for names in ((SLOW, UNSURE), (UNSURE, SLOW)):
+        pair = together(*map(machine, ("one", "other"), names))
+        assert pair.step_s.high / pair.step_s.low > 0.999 * widths[UNSURE]
 
 
 def test_machines_compete_alone_and_together_and_the_fastest_wins() -> None:
