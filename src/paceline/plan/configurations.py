@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from paceline.catalog.entities import Device
 from paceline.plan.goal import Goal
+from paceline.stack import compiler_elsewhere
 from paceline.trace.costs import Checkpointing, Compiler, Configuration, Platform
 from paceline.trace.settings import read_settings
 from paceline.trace.workload import Task
@@ -61,7 +62,7 @@ class Unusable:
 
     Attributes:
         wanted: Precisions or compilers, commas between.
-        choices: The options that name what it runs.
+        choices: The options that name what it runs, and who else runs what was wanted.
     """
 
     wanted: str
@@ -131,7 +132,9 @@ def why_unusable(
     ):
         if wanted and not set(wanted) & runs:
             choices = " or ".join(f"--{option} {name}" for name in sorted(runs))
-            return Unusable(wanted=", ".join(wanted), choices=choices)
+            others = (compiler_elsewhere(name, support.device) for name in wanted)
+            told = [one for one in others if one] if option == "compiler" else []
+            return Unusable(wanted=", ".join(wanted), choices="; ".join((choices, *told)))
     return None
 
 

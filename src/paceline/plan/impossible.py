@@ -25,6 +25,7 @@ from paceline.plan.wording import (
     rounded_up,
     speed_text,
 )
+from paceline.stack import compiler_elsewhere
 from paceline.units import format_bytes, format_percent
 
 _NUM_NAMED = 3
@@ -103,9 +104,10 @@ def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
     memory = search.forecast.memory_mid_bytes
     if not np.isfinite(search.forecast.step_s).any():
         if ways := _wanted_ways(search.goal):
+            hint = "leave one out; `paceline predict MODEL --device NAME` says what one runs"
             return NoOfferError(
                 f"no device that is left runs all of this: {ways}",
-                hint="leave one out; `paceline predict MODEL --device NAME` says what one runs",
+                hint="; ".join((hint, *_whose_compilers(search))),
             )
         return NoOfferError(
             "none of the devices that are left can be predicted: facts are missing",
@@ -165,6 +167,13 @@ def _wanted_ways(goal: Goal) -> str:
         ("precision", goal.precisions),
     )
     return " ".join(f"--{option} {','.join(names)}" for option, names in wanted if names)
+
+
+def _whose_compilers(search: Search) -> tuple[str, ...]:
+    """Who runs a compiler that was asked for by name, on any device that is left."""
+    wanted = search.goal.compilers if search.goal.compilers != Goal().compilers else ()
+    told = (compiler_elsewhere(name, device) for name in wanted for device in search.devices)
+    return tuple(dict.fromkeys(filter(None, told)))
 
 
 def _has_room(search: Search) -> bool:

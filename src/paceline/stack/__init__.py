@@ -1,6 +1,7 @@
 """Which software works on which device: rules and facts in, combinations or conflicts out."""
 
 from paceline.stack.devices import (
+    compiler_elsewhere,
     frameworks,
     newest_stack,
     target_of,
@@ -35,6 +36,7 @@ __all__ = [
     "WayOut",
     "check",
     "combination_rows",
+    "compiler_elsewhere",
     "explain",
     "frameworks",
     "image_way_text",

@@ -57,6 +57,23 @@ def usable_compilers(device: Device, *, framework: str = "torch") -> frozenset[s
     return frozenset() if target is None else _compilers(target, framework)
 
 
+def compiler_elsewhere(compiler: str, device: Device) -> str:
+    """Which frameworks use a compiler on ``device``, as a sentence; empty where none on record do.
+
+    A compiler that no framework on record uses has engines of its own, which are timed and not
+    predicted.
+    """
+    if all(row.name != compiler for row in load_tables().compilers):
+        command = f"paceline measure MODEL --stack {compiler}"
+        return f"no figures of {compiler} exist: `{command}` times it"
+    others = [f for f in frameworks() if compiler in usable_compilers(device, framework=f)]
+    if not others:
+        return ""
+    return (
+        f"{compiler} runs there with {' or '.join(others)}: `paceline plan --framework {others[0]}`"
+    )
+
+
 def target_of(device: Device) -> DeviceTarget | None:
     """How software addresses ``device``; None where the tables do not say."""
     return _target(device.kind, device.name, device.compute_capability)

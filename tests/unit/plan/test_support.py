@@ -49,6 +49,13 @@ def test_what_a_device_does_not_run_is_refused_with_what_it_runs() -> None:
         checked_on(device("k80"), Configuration(precision="bf16"))
 
 
+def test_a_compiler_of_another_framework_is_refused_with_that_framework() -> None:
+    with pytest.raises(InvalidInputError, match="does not run xla") as caught:
+        configuration_on(device("a100"), precision=None, compiler="xla")
+    assert "--compiler compiled or --compiler eager; " in caught.value.hint
+    assert "`paceline plan --framework jax`" in caught.value.hint
+
+
 def test_a_rewrite_is_held_to_what_the_device_runs_too() -> None:
     with pytest.raises(InvalidInputError, match="does not run bf16"):
         configuration_on(device("k80"), precision=None, compiler="eager", rewrite="precision=bf16")

@@ -7,6 +7,8 @@ import pytest
 from paceline.catalog import find_device, load_catalog
 from paceline.dtypes import PRECISIONS
 from paceline.stack import (
+    compiler_elsewhere,
+    frameworks,
     newest_stack,
     target_of,
     usable_compilers,
@@ -91,3 +93,21 @@ def test_a_gpu_in_the_name_tables_agrees_with_the_catalogue() -> None:
 )
 def test_a_device_is_offered_the_compilers_that_its_releases_have(name: str, compilers) -> None:
     assert usable_compilers(find_device(CATALOG, name)) == compilers
+
+
+@pytest.mark.parametrize("compiler", ["eager", "compiled", "xla"])
+@pytest.mark.parametrize("name", ["A100 SXM4 40GB", "Tesla K80", "TPU v5e (per chip)"])
+def test_whoever_runs_a_compiler_on_a_device_is_named_and_nobody_else(
+    compiler: str, name: str
+) -> None:
+    device = find_device(CATALOG, name)
+    told = compiler_elsewhere(compiler, device)
+    for framework in frameworks():
+        runs = compiler in usable_compilers(device, framework=framework)
+        assert (framework in told.partition(":")[0].split()) == runs
+
+
+def test_engines_that_no_framework_on_record_has_are_measured() -> None:
+    told = compiler_elsewhere("tensorrt", find_device(CATALOG, "A100 SXM4 40GB"))
+    assert "no figures of tensorrt exist" in told
+    assert "`paceline measure MODEL --stack tensorrt`" in told
