@@ -22,6 +22,7 @@ from paceline.plan.wording import (
     candidate_name,
     cost_text,
     duration_up,
+    plural,
     rounded_up,
     speed_text,
 )
@@ -55,11 +56,12 @@ def check_possible(search: Search, catalog: Catalog) -> None:
 
 def _no_price(search: Search) -> NoOfferError:
     today = search.question.today
-    days = [place.offer.priced_on for place in search.found.places]
+    offers = {place.offer.name: place.offer for place in search.found.places}
+    days = [offer.priced_on for offer in offers.values()]
     later = [day for day in days if day is not None and day > today]
     when = f" by {today}: the first was seen on {min(later)}" if later else ""
     return NoOfferError(
-        f"no offer that is left has a price{when}",
+        f"no price is known of {plural(len(offers), 'offer')} that could be ranked{when}",
         hint=(f"judge prices as of a later day, such as --as-of {max(later)}; " if later else "")
         + "add your own offer and price with --facts FILE, or loosen the filters",
     )

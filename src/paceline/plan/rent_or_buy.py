@@ -40,9 +40,11 @@ def rent_or_buy_sentence(search: Search, best: int) -> str:
             f"renting is cheaper for good: {format_usd(rent)} USD/h against "
             f"{format_usd(running)} USD/h for electricity alone"
         )
+    seen_on = place.device.price_on
+    seen = f"price of {seen_on:%Y-%m}" if seen_on else "price of an unknown day"
     return (
-        f"an own {devices}×{place.device.name} ({format_usd(costs.price_usd)} USD, into a machine "
-        f"at hand, {kwh:g} USD/kWh) pays after {_amount(search, best, months)}"
+        f"an own {devices}×{place.device.name} ({format_usd(costs.price_usd)} USD, {seen}, into a "
+        f"machine at hand, {kwh:g} USD/kWh) pays after {_amount(search, best, months)}"
     )
 
 

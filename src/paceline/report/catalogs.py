@@ -15,7 +15,7 @@ _HALF_RATES = ("bf16", "fp16")
 
 
 def device_table(devices: Sequence[Device]) -> Table:
-    """One row per device: memory, bandwidth, dense rates, power, year, price."""
+    """One row per device: memory, bandwidth, dense rates, power, year, price and its month."""
     return Table(
         columns=(
             Column(title="device", min_width=22, told_below=True),
@@ -28,7 +28,7 @@ def device_table(devices: Sequence[Device]) -> Table:
             Column(title="TF32", is_number=True, drop_order=5),
             Column(title="FP32", is_number=True),
             Column(title="W", is_number=True),
-            Column(title="USD", is_number=True, drop_order=4),
+            Column(title="USD (seen)", is_number=True, drop_order=4),
         ),
         rows=tuple(_device_cells(device) for device in devices),
     )
@@ -112,8 +112,12 @@ def _device_cells(device: Device) -> tuple[str, ...]:
         _number(device.peak_flop_per_s.get("tf32"), lambda x: _scaled(x, 1e12)),
         _number(device.peak_flop_per_s.get("fp32"), lambda x: _scaled(x, 1e12)),
         _number(device.tdp_w, lambda x: f"{x:g}"),
-        _number(device.price_usd, lambda x: f"{x:,.0f}"),
+        _number(device.price_usd, lambda x: f"{x:,.0f} ({_month(device)})"),
     )
+
+
+def _month(device: Device) -> str:
+    return f"{device.price_on:%Y-%m}" if device.price_on else "no day"
 
 
 def _offer_cells(offer: Offer, today: date) -> tuple[str, ...]:

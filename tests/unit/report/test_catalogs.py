@@ -6,7 +6,7 @@ import re
 from datetime import date
 
 from paceline.catalog import load_catalog, unranked_reason
-from paceline.report.catalogs import device_page, left_out_text, offer_table
+from paceline.report.catalogs import device_page, device_table, left_out_text, offer_table
 
 TODAY = date(2026, 11, 20)
 
@@ -31,6 +31,18 @@ def test_a_price_without_a_day_says_so() -> None:
         if device.price_usd is not None:
             price = next(line for line in device_page(device).splitlines() if "  price" in line)
             assert (f"{device.price_on:%Y-%m}" if device.price_on else "unknown day") in price
+
+
+def test_a_list_of_devices_shows_no_price_without_its_month() -> None:
+    devices = load_catalog().devices
+    table = device_table(devices)
+    index = [column.title for column in table.columns].index("USD (seen)")
+    for device, cells in zip(devices, table.rows, strict=True):
+        if device.price_usd is None:
+            assert cells[index] == "–"
+        else:
+            month = f"{device.price_on:%Y-%m}" if device.price_on else "no day"
+            assert cells[index] == f"{device.price_usd:,.0f} ({month})"
 
 
 def test_an_offer_that_no_plan_ranks_says_why_where_it_is_listed() -> None:
