@@ -190,7 +190,8 @@ def end_of_calls(program: Program, used: IntArray) -> IntArray:
     """The last op until which a caller holds each storage, ``used`` where none does.
 
     What is passed into a module is an argument of the call until it returns: of the outermost call
-    around the last use that the storage was made outside of.
+    around the last use that the storage was made outside of. What a module joins of several others
+    it has a name for (as each layer of a DenseNet), until its own call returns.
 
     Args:
         program: Ordered.
@@ -199,15 +200,24 @@ def end_of_calls(program: Program, used: IntArray) -> IntArray:
     num_forward = int(np.searchsorted(program.ops.position, program.first_backward()))
     birth = program.stores.birth
     inside = np.flatnonzero((birth >= 0) & (used >= 0) & (used < num_forward))
-    end, left = used.copy(), inside
+    end, kept, left = used.copy(), used.copy(), inside
+    named = inside[_joins(program)[birth[inside]]]
     for run in _calls(program, num_forward):
-        of_use, of_birth = run[used[left]], run[birth[left]]
-        is_passed = (of_use >= 0) & (of_use != of_birth)
         last = np.full(run.max(initial=-1) + 1, -1)
         last[run[run >= 0]] = np.flatnonzero(run >= 0)
+        of_use, of_birth = run[used[left]], run[birth[left]]
+        is_passed = (of_use >= 0) & (of_use != of_birth)
         end[left[is_passed]] = last[of_use[is_passed]]
         left = left[~is_passed]
-    return end
+        named = named[(run[birth[named]] >= 0) & (run[birth[named]] == run[used[named]])]
+        kept[named] = last[run[birth[named]]]
+    return np.maximum(end, kept)
+
+
+def _joins(program: Program) -> BoolArray:
+    """Ops that copy several storages into one."""
+    num_reads = np.bincount(program.reads.op, minlength=len(program.ops))
+    return np.asarray((program.ops.kind == OpKind.COPY) & (num_reads > 1))
 
 
 def _calls(program: Program, num_forward: int) -> Iterator[IntArray]:

@@ -4,7 +4,17 @@ import warnings
 
 import pytest
 import torch
-from gpu.workers.memory_models import Adapted, Job, cross_entropy, gpt2, mlp, tokens
+from gpu.workers import profiled_memory
+from gpu.workers.memory_models import (
+    Adapted,
+    Job,
+    cross_entropy,
+    gpt2,
+    images,
+    mlp,
+    tokens,
+    torchvision,
+)
 from gpu.workers.profiled_memory import peak_bytes
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -137,6 +147,26 @@ def test_frozen_layers_after_trained_ones():
     real = real_bytes(build, wide_rows, batch=512)
     predicted = predicted_bytes(dense, wide_rows, batch=512, frozen=("1", "2"))
     assert predicted == pytest.approx(real, rel=0.02)
+
+
+def frozen_densenet():
+    model = torchvision("densenet121")()
+    model.features.requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize("batch", [4, 32])
+def test_a_trained_head_on_dense_blocks(batch, monkeypatch):
+    """What a layer joins of those before it is alive until the layer is done with it."""
+    scratch = (*profiled_memory._KERNELS["cpu"], "aten::mkldnn_convolution")
+    monkeypatch.setitem(profiled_memory._KERNELS, "cpu", scratch)
+    pictures = images(64)
+    real = real_bytes(frozen_densenet, pictures, batch=batch)
+    predicted = predicted_bytes(
+        torchvision("densenet121"), pictures, batch=batch, frozen=("features",)
+    )
+    assert predicted == pytest.approx(real, rel=0.02)
+    assert predicted == pytest.approx(predicted_bytes(frozen_densenet, pictures, batch=batch))
 
 
 OPTIMIZERS = {
