@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from refusals import Outcome
 
+import paceline
+
 AS_OF = ("--as-of", "2026-11-20")
 
 
@@ -27,3 +29,10 @@ def test_what_a_list_leaves_out_is_counted_below_it(run: Callable[..., Outcome])
     assert "alibaba/" in every
     assert "left out" not in every
     assert "left out" not in run("offers", "--cloud", "lambda", *AS_OF).out
+
+
+def test_prices_without_a_day_are_not_called_old() -> None:
+    plan = paceline.plan("mnist-cnn", cloud="jarvislabs", as_of=AS_OF[1])
+    assert {choice.place.priced_on for choice in plan.choices} == {None}
+    assert "prices without a day are ranked" in plan.assumptions[0]
+    assert "old prices" not in plan.assumptions[0]

@@ -89,7 +89,11 @@ def _stale_prices(search: Search) -> str:
         return ""
     days = search.goal.max_price_age_days
     age = "twelve months" if days == MAX_PRICE_AGE_DAYS else f"{days:,} days"
-    return f"no price of the last {age} is left: old prices are ranked, check them first"
+    priced = (p for p in search.found.places if p.usd_per_hour is not None and not p.is_owned)
+    days_seen = [place.priced_on for place in priced]
+    kinds = (("old prices", any(days_seen)), ("prices without a day", not all(days_seen)))
+    ranked = " and ".join(kind for kind, is_there in kinds if is_there)
+    return f"no price of the last {age} is left: {ranked} are ranked, check them first"
 
 
 def _own_measurements(search: Search) -> str:
