@@ -33,6 +33,10 @@ def test_time_and_cost_are_of_the_work_that_is_stated() -> None:
         assert of_whole == pytest.approx(2 * of_half, rel=1e-3)
 
 
+def test_a_cost_says_what_a_plan_adds_to_it() -> None:
+    assert any("whole machines" in one for one in scaled(device="a100").assumptions)
+
+
 def test_a_stated_job_is_no_assumption() -> None:
     assert any("reference job" in one for one in scaled(device="a100").assumptions)
     stated = scaled(device="a100", samples="1M", epochs=10)

@@ -45,6 +45,11 @@ from paceline.trace import Configuration, Workload
 
 #: Ways in which expert ranks exchange tokens, see `Cluster`.
 _EXCHANGES = ("tokens-once", "whole", "hidden")
+#: What makes the cost of a job here less than that of its plan.
+_STEPS_ALONE = (
+    "time and cost of the job are its steps on so many devices; `paceline plan` adds set-up and "
+    "pays whole machines"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +154,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         assumptions=(
             *filter(None, (job.assumption, _length(seq), _machines(offer))),
             *_ways(configuration, question.rewrite),
+            *(() if items is None else (_STEPS_ALONE,)),
             *links.assumptions,
         ),
         curve=curve,

@@ -19,6 +19,7 @@ from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.forecast_choice import pinned_count
 from paceline.plan.forecasts import Forecast
 from paceline.plan.goal import Goal
+from paceline.plan.place_table import num_devices
 from paceline.plan.places import Place
 from paceline.plan.question import Question
 from paceline.plan.whole_strategies import (
@@ -196,8 +197,8 @@ def _check_places(pinned: Strategy, goal: Goal, places: Sequence[Place]) -> None
     """Raise the last place's reason unless one place takes the strategy."""
     reason: InvalidInputError | None = None
     for place in places:
-        per_node = int(place.offer.num_devices)
-        if per_node < 1 or pinned.num_ranks % per_node:
+        per_node = num_devices(place)
+        if pinned.num_ranks % per_node:
             continue
         try:
             check_strategy(
@@ -216,7 +217,7 @@ def _check_places(pinned: Strategy, goal: Goal, places: Sequence[Place]) -> None
 
 
 def _no_machine(pinned: Strategy, places: Sequence[Place]) -> InvalidInputError:
-    sizes = sorted({int(place.offer.num_devices) for place in places})
+    sizes = sorted({num_devices(place) for place in places})
     return InvalidInputError(
         f"`{pinned}` takes {pinned.num_ranks} devices, which no number of whole machines has",
         hint=f"machines here have {', '.join(map(str, sizes))} devices each",

@@ -162,3 +162,15 @@ def test_a_machine_without_a_link_between_nodes_says_so() -> None:
         pinned_strategy(pin("dp16"), alone)
     with pytest.raises(InvalidInputError, match="no number of whole machines"):
         pinned_strategy(pin("dp12"), alone)
+
+
+def test_the_processors_of_a_machine_are_one_device() -> None:
+    """The catalogue counts no accelerators there; a plan of it can be pinned as it is printed."""
+    graviton = tuple(o for o in load_catalog().offers if o.name == "aws/c7g.4xlarge")
+    assert graviton[0].num_devices < 1
+    question = resolve_question(
+        load_workload("mnist-cnn"), pin("dp1"), Work(), today=TODAY, options=SearchOptions()
+    )
+    found = run_search(question, replace(load_catalog(), offers=graviton))
+    assert found.is_feasible.any()
+    assert {str(strategy_of(found, row)) for row in np.flatnonzero(found.is_feasible)} == {"dp1"}
