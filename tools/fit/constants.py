@@ -78,6 +78,15 @@ def write_predictor(
     _write(folder, content)
 
 
+def write_spreads(log_sigmas: Mapping[str, float], folder: Path = DATA) -> None:
+    """Write what a user's measurements are weighed by."""
+    content = _read(folder)
+    content["constants"]["calibrate"] = {
+        name: _rounded(value) for name, value in log_sigmas.items()
+    }
+    _write(folder, content)
+
+
 def write_intervals(constants: Mapping[str, Any], folder: Path = DATA) -> None:
     """Spread of log time by case."""
     content = _read(folder)

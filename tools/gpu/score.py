@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
@@ -36,6 +36,9 @@ from paceline.predict import (
     predict_pass,
     residual,
 )
+from paceline.predict.lessons import Lessons
+from paceline.predict.told import pass_traits
+from paceline.predict.traits import StepTraits
 from paceline.trace.graph import OpKind
 
 _WORST = 15
@@ -50,6 +53,7 @@ class Scored:
         record: As measured.
         group: Class of the operator, or the model.
         predicted_s: By the shipped coefficients; None where there is no prediction.
+        step: What calibration knows it by.
         calibrated_s: After calibration from the other half.
         is_inside: Whether the time lies inside the 80 % interval; None for operators.
         memory_ratio: Predicted over measured peak of the allocator; None where not measured.
@@ -60,6 +64,7 @@ class Scored:
     record: Record
     group: str
     predicted_s: float | None = None
+    step: StepTraits | None = None
     calibrated_s: float | None = None
     is_inside: bool | None = None
     memory_ratio: float | None = None
@@ -95,6 +100,7 @@ def _predicted(record: Record, catalog: Catalog, cache: Path | None) -> Scored:
         record=record,
         group=name,
         predicted_s=answer.step_mid_s,
+        step=answer.step,
         is_inside=low <= time_s <= high if low and high and time_s else None,
         memory_ratio=_ratio(answer.memory_mid_bytes, record.allocated_bytes),
         power_ratio=_ratio(answer.power_w, record.mean_power_w),
@@ -105,11 +111,13 @@ def _predicted(record: Record, catalog: Catalog, cache: Path | None) -> Scored:
 def _operator(scored: Scored, device: Device) -> Scored:
     record = scored.record
     lowered = operator_pass(OpKind[record.workload], record.shape, record.precision or "fp32")
-    predicted = predict_pass(lowered, DeviceTable.from_devices([device]), _ONCE)
+    table = DeviceTable.from_devices([device])
+    predicted = predict_pass(lowered, table, _ONCE)
     time_s = float(predicted.device_s[0, 0])
     if math.isnan(time_s):
         return replace(scored, reason=f"{device.name} has no peak for {record.precision}")
-    return replace(scored, predicted_s=time_s)
+    (step,) = pass_traits(lowered, table, _ONCE, builtin_calibration())
+    return replace(scored, predicted_s=time_s, step=step)
 
 
 def _step(record: Record, device: Device, catalog: Catalog, cache: Path | None) -> Answer:
@@ -119,7 +127,7 @@ def _step(record: Record, device: Device, catalog: Catalog, cache: Path | None) 
     cell = Cell(index=0, row=row, job=job, device=device, capacities_bytes=None)
     (answer,) = answer_group(
         group_key(job), [cell], catalog,
-        cache_folder=cache, python=None, calibration=builtin_calibration(),
+        cache_folder=cache, python=None, calibration=builtin_calibration(), is_learned_from=True,
     )  # fmt: skip
     return answer
 
@@ -158,31 +166,37 @@ def _calibrated(scored: Sequence[Scored]) -> list[Scored]:
     for kind in ("operator", "step"):
         places = [n for n, one in enumerate(scored) if one.record.kind == kind and one.predicted_s]
         for part in (0, 1):
-            teachers = [scored[n] for n in places[1 - part :: 2]]
+            lessons = _lessons([scored[n] for n in places[1 - part :: 2]])
             for place in places[part::2]:
-                made[place] = _corrected(scored[place], teachers)
+                made[place] = _corrected(scored[place], lessons)
     return made
 
 
-def _corrected(one: Scored, teachers: Sequence[Scored]) -> Scored:
-    name = one.record.device_name
+def _lessons(teachers: Sequence[Scored]) -> Mapping[str, Lessons]:
     found = []
-    for teacher in teachers:
-        assert teacher.predicted_s
-        assert teacher.record.median_s
+    for one in teachers:
+        assert one.predicted_s
+        assert one.record.median_s
+        assert one.step
         try:
             found.append(
                 residual(
-                    device_name=teacher.record.device_name, workload=teacher.group,
-                    measured_s=teacher.record.median_s, predicted_s=teacher.predicted_s,
+                    device_name=one.record.device_name, step=one.step,
+                    measured_s=one.record.median_s, predicted_s=one.predicted_s,
                 )
             )  # fmt: skip
         except PacelineError:
             continue  # more than ten times off: no calibration learns from it
-    if not found or one.predicted_s is None:
+    if not found:
+        return {}
+    return calibrate(builtin_calibration(), found, label="the other half").lessons
+
+
+def _corrected(one: Scored, lessons: Mapping[str, Lessons]) -> Scored:
+    taught = lessons.get(one.record.device_name)
+    if taught is None or one.predicted_s is None or one.step is None:
         return one
-    learned = calibrate(builtin_calibration(), found, label="the other half")
-    shift = learned.device_log_shift.get(name, 0.0)
+    shift = float(taught.log_shift([one.step])[0])
     return replace(one, calibrated_s=one.predicted_s * math.exp(shift))
 
 

@@ -23,7 +23,7 @@ def calibrate(
     facts: Sequence[Path] = (),
     on_progress: Callable[[str], None] | None = None,
 ) -> CalibrationSummary:
-    """Learn a factor per device from a table of your own measurements.
+    """Learn from a table of your own measurements how far steps of its devices are off.
 
     Args:
         rows: The table (CSV): the columns of `score`, with ``step_time_ms`` or ``throughput``.

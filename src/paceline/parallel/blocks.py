@@ -22,9 +22,11 @@ from paceline.parallel.sequence_split import ring_s, split_sequence
 from paceline.parallel.tensor_parallel import CollectiveTable, TensorSplit, split_graph
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.predict.host import dispatch_s, listing_s, wait_costs, waits_of
-from paceline.predict.kernels import RowShapes, evaluate_shapes
+from paceline.predict.kernels import evaluate_shapes
 from paceline.predict.sustained import steady_row_times
 from paceline.predict.timeline import waiting_end_s
+from paceline.predict.told import pass_traits, told
+from paceline.predict.traits import StepTraits
 from paceline.trace.costs import Configuration, LoweredPass, MemoryTable
 from paceline.trace.costs_table import cost_table
 from paceline.trace.graph import (
@@ -191,6 +193,21 @@ def block_costs(
     )
 
 
+def rank_traits(
+    graph: Graph,
+    configuration: Configuration,
+    device: DeviceTable,
+    points: Points,
+    group: TensorGroup,
+    *,
+    recipe: Recipe = "autocast",
+    calibration: Calibration | None = None,
+) -> tuple[StepTraits, ...]:
+    """What measurements know a rank's microbatch by, one per point; arguments as `block_costs`."""
+    work = _rank_work(graph, configuration, recipe, _Sharing.of(group), _PointsKey.of(points))
+    return pass_traits(work.lowered, device, points, calibration or builtin_calibration())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sharing:
     """How many ranks share a block, and how; by which links is another matter."""
@@ -323,16 +340,19 @@ def _op_times(
     dispatched = dispatch_s(lowered, framework, device, calibration)[0].astype(np.float64)
     is_update = program.ops.phase == Phase.OPTIMIZER
     around_s = float(calibration.constants["host"]["step_s"][framework])
-    device_s = _device_s(lowered, shapes, device, calibration)
+    rows = steady_row_times(lowered, shapes, device, calibration)
+    lesson = told(lowered, shapes, rows.device_s, device, calibration, framework=framework)
+    factor = np.exp(lesson.log_shift[0])[:, None]
+    device_s = rows.device_s[0].astype(np.float64)[:, lowered.costs.order] * factor
     updated_bytes = shapes.moved_bytes[0][lowered.costs.order][is_update].sum(dtype=np.float64)
     update_s = float(device_s[0, is_update].sum())
     return _OpTimes(
         program=program,
         block=work.block,
         device_s=device_s,
-        host_s=dispatched + listing_s(lowered, shapes.dims),
+        host_s=(dispatched + listing_s(lowered, shapes.dims)) * factor,
         waits=waits_of(lowered),
-        update_host_s=around_s + float(dispatched[is_update].sum()),
+        update_host_s=(around_s + float(dispatched[is_update].sum())) * float(factor[0, 0]),
         update_bytes_per_s=float(updated_bytes) / update_s if update_s else np.inf,
     )
 
@@ -419,15 +439,6 @@ def _lowered(program: Program, name: str, configuration: Configuration) -> Lower
         optimizer_state_bytes=0.0,
         gradient_ready=np.zeros((0, 2)),
     )
-
-
-def _device_s(
-    lowered: LoweredPass, shapes: RowShapes, device: DeviceTable, calibration: Calibration
-) -> FloatArray:
-    """Device time of each op in execution order, (num_points, num_ops)."""
-    rows = steady_row_times(lowered, shapes, device, calibration)
-    ordered: FloatArray = rows.device_s[0].astype(np.float64)[:, lowered.costs.order]
-    return ordered
 
 
 def _per_block(

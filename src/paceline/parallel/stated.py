@@ -9,7 +9,7 @@ import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.block_names import block_names, layers_of
-from paceline.parallel.blocks import TensorGroup
+from paceline.parallel.blocks import TensorGroup, rank_traits
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
@@ -35,6 +35,7 @@ from paceline.parallel.sequence_split import check_sequence
 from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points
+from paceline.predict.traits import StepTraits
 from paceline.trace import lower
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import Graph
@@ -107,6 +108,30 @@ def evaluate_batches(
     )  # fmt: skip
     _check_stated(asked, global_batch=strategy.num_batches * strategy.schedule.num_microbatches)
     return _fitting(_evaluated(asked, microbatches), cluster.device.name, capacity_bytes)
+
+
+def stated_traits(
+    graph: Graph,
+    configuration: Configuration,
+    cluster: Cluster,
+    strategy: Strategy,
+    *,
+    seq: float,
+    global_batch: int,
+    recipe: Recipe | None = None,
+    calibration: Calibration | None = None,
+) -> StepTraits:
+    """What measurements know a rank's microbatch by; arguments as of `evaluate_stated`."""
+    asked = _Question(
+        graph=graph, configuration=configuration, cluster=cluster, strategy=strategy, seq=seq,
+        recipe=recipe, calibration=calibration,
+    )  # fmt: skip
+    group = _tensor_group(asked, fabric_of(cluster, configuration))
+    microbatch = global_batch // strategy.num_batches // strategy.schedule.num_microbatches
+    return rank_traits(
+        graph, asked.how, DeviceTable.from_devices([cluster.device]),
+        _points(asked, [microbatch]), group, recipe=asked.kept, calibration=calibration,
+    )[0]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,8 +225,25 @@ def _with_host(
 
 def _variant(asked: _Question, fabric: Fabric, microbatches: Sequence[int]) -> Variant:
     """The model's blocks as the strategy's ranks run them, at every microbatch size."""
+    return evaluated_variant(
+        asked.graph,
+        asked.how,
+        DeviceTable.from_devices([asked.cluster.device]),
+        _points(asked, microbatches),
+        _tensor_group(asked, fabric),
+        asked.kept,
+        asked.calibration,
+    )
+
+
+def _points(asked: _Question, microbatches: Sequence[int]) -> Points:
+    sizes = np.array(microbatches, dtype=np.float64)
+    return Points(batch=sizes, seq=np.full(len(sizes), float(asked.seq)))
+
+
+def _tensor_group(asked: _Question, fabric: Fabric) -> TensorGroup:
     strategy, cluster = asked.strategy, asked.cluster
-    group = TensorGroup(
+    return TensorGroup(
         degree=strategy.size("tp"),
         ranks_per_node=fabric.devices_per_node,
         device_link=fabric.device_link,
@@ -212,16 +254,6 @@ def _variant(asked: _Question, fabric: Fabric, microbatches: Sequence[int]) -> V
         sends_tokens_once=cluster.sends_tokens_once,
         keeps_experts_whole=cluster.keeps_experts_whole,
         hides_exchange=cluster.hides_exchange,
-    )
-    sizes = np.array(microbatches, dtype=np.float64)
-    return evaluated_variant(
-        asked.graph,
-        asked.how,
-        DeviceTable.from_devices([cluster.device]),
-        Points(batch=sizes, seq=np.full(len(sizes), float(asked.seq))),
-        group,
-        asked.kept,
-        asked.calibration,
     )
 
 

@@ -16,6 +16,7 @@ from paceline.predict.memory import peak_by_owner_bytes
 from paceline.predict.prediction import Points
 from paceline.predict.step import predict_pass
 from paceline.predict.sustained import steady_row_times
+from paceline.predict.told import told
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import DIM_NAMES, FloatArray, OpKind, Owner, Phase
 
@@ -194,7 +195,10 @@ class _Rows:
     ) -> _Rows:  # fmt: skip
         costs, shapes = lowered.costs, evaluate_shapes(lowered.costs, points)
         times = None if device is None else steady_row_times(lowered, shapes, device, calibration)
-        seconds = None if times is None else times.device_s[0, 0].astype(np.float64) * costs.count
+        seconds = None
+        if device is not None and times is not None:
+            lesson = told(lowered, shapes, times.device_s, device, calibration, framework="torch")
+            seconds = times.device_s[0, 0] * costs.count * np.exp(lesson.log_shift[0, 0])
         return cls(
             costs=costs,
             shapes=shapes,

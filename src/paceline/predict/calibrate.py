@@ -1,15 +1,7 @@
-"""Calibration from the user's own measurements: shrunk, traceable, and undone by dropping a line.
+"""Calibration from the user's own measurements: weighed, traceable, and undone by dropping a line.
 
-A device's times are all off by one common factor (its clocks, cooling, drivers) and each workload
-by one of its own. The common factor is what carries over, so the residuals of one device are
-averaged per workload first and shrunk towards no correction::
-
-    shift = m · τ² / (τ² + σ² / n)
-
-with m the mean log ratio over n workloads, τ the spread of device factors before measuring, and σ
-the spread between workloads. One measurement moves a prediction a little; many move it all the way.
-
-Source: the normal-normal model of Gelman et al., "Bayesian Data Analysis", section 2.5.
+What a measured step teaches of others stands in `paceline.predict.lessons`: a little of any step
+of its device, more of those of its setting, its workload and its kernels, most of itself.
 """
 
 from __future__ import annotations
@@ -18,20 +10,26 @@ import dataclasses
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import InvalidInputError
 from paceline.predict.calibration import Calibration, Residual, Update
+from paceline.predict.lessons import Spreads, learn
+from paceline.predict.traits import StepTraits
 from paceline.writing import make_folder, write_whole
 
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
+#: Files of the first format name the workload alone.
+_READABLE_VERSIONS = (1, 2)
 #: Ratios outside are mistakes (a wrong unit, a wrong device), not calibration.
 _LARGEST_LOG_RATIO = math.log(10.0)
 
 
-def residual(*, device_name: str, workload: str, measured_s: float, predicted_s: float) -> Residual:
+def residual(
+    *, device_name: str, step: StepTraits, measured_s: float, predicted_s: float
+) -> Residual:
     """How far one measurement is from its prediction.
 
     Raises:
@@ -39,18 +37,18 @@ def residual(*, device_name: str, workload: str, measured_s: float, predicted_s:
     """
     if not (measured_s > 0 and predicted_s > 0):
         raise InvalidInputError(
-            f"a step of {workload} on {device_name} took {measured_s:g} s, predicted "
+            f"a step of {step.workload} on {device_name} took {measured_s:g} s, predicted "
             f"{predicted_s:g} s: both must be above zero",
             hint="remove the record, or predict the same workload, batch and precision",
         )
     log_ratio = math.log(measured_s / predicted_s)
     if abs(log_ratio) > _LARGEST_LOG_RATIO:
         raise InvalidInputError(
-            f"{workload} on {device_name} measured {measured_s:g} s against {predicted_s:g} s "
+            f"{step.workload} on {device_name} measured {measured_s:g} s against {predicted_s:g} s "
             "predicted: more than ten times apart",
             hint="check the device, the batch and the unit of that record",
         )
-    return Residual(device_name=device_name, workload=workload, log_ratio=log_ratio)
+    return Residual(device_name=device_name, step=step, log_ratio=log_ratio)
 
 
 def calibrate(
@@ -125,7 +123,7 @@ def read_updates(calibration: Calibration, path: Path) -> Calibration:
         ) from None
     try:
         content = json.loads(text)
-        if content["format_version"] != _FORMAT_VERSION:
+        if content["format_version"] not in _READABLE_VERSIONS:
             raise ValueError(f"format version {content['format_version']}")
         updates = tuple(_update(item) for item in content["updates"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -137,15 +135,23 @@ def read_updates(calibration: Calibration, path: Path) -> Calibration:
 
 
 def _update(item: Mapping[str, Any]) -> Update:
-    residuals = tuple(
-        Residual(
-            device_name=str(one["device_name"]),
-            workload=str(one["workload"]),
-            log_ratio=_checked(float(one["log_ratio"])),
-        )
-        for one in item["residuals"]
+    return Update(
+        label=str(item["label"]), residuals=tuple(_residual(one) for one in item["residuals"])
     )
-    return Update(label=str(item["label"]), residuals=residuals)
+
+
+def _residual(item: Mapping[str, Any]) -> Residual:
+    step = item.get("step", item)
+    kernels = tuple((int(one), float(share)) for one, share in step.get("kernels", ()))
+    if not all(one >= 0 and 0 < share <= 1 for one, share in kernels):
+        raise ValueError("a kernel without its share of the time")
+    return Residual(
+        device_name=str(item["device_name"]),
+        step=StepTraits(
+            workload=str(step["workload"]), setting=str(step.get("setting", "")), kernels=kernels
+        ),
+        log_ratio=_checked(float(item["log_ratio"])),
+    )
 
 
 def _checked(log_ratio: float) -> float:
@@ -155,21 +161,9 @@ def _checked(log_ratio: float) -> float:
 
 
 def _with_updates(calibration: Calibration, updates: tuple[Update, ...]) -> Calibration:
-    residuals = [one for update in updates for one in update.residuals]
-    names = sorted({one.device_name for one in residuals})
-    return dataclasses.replace(
-        calibration,
-        updates=updates,
-        device_log_shift={name: _shift(calibration, name, residuals) for name in names},
-    )
-
-
-def _shift(calibration: Calibration, device_name: str, residuals: Sequence[Residual]) -> float:
-    by_workload: dict[str, list[float]] = defaultdict(list)
-    for one in residuals:
-        if one.device_name == device_name:
-            by_workload[one.workload].append(one.log_ratio)
-    means = [sum(ratios) / len(ratios) for ratios in by_workload.values()]
-    prior = calibration.constant("calibrate", "log_sigma_of_device") ** 2
-    noise = calibration.constant("calibrate", "log_sigma_of_workload") ** 2
-    return sum(means) / len(means) * prior / (prior + noise / len(means))
+    spreads = Spreads.of(calibration.constants["calibrate"])
+    measured: dict[str, list[tuple[StepTraits, float]]] = defaultdict(list)
+    for one in (one for update in updates for one in update.residuals):
+        measured[one.device_name].append((one.step, one.log_ratio))
+    lessons = {name: learn(measured[name], spreads) for name in sorted(measured)}
+    return dataclasses.replace(calibration, updates=updates, lessons=lessons)

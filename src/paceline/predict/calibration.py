@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from paceline.predict.features import Array
+from paceline.predict.lessons import Lessons
+from paceline.predict.traits import StepTraits
 
 #: Rows per matrix product. Always the same number, so that the answer for one device and batch
 #: does not depend, to the last bit, on what else is asked in the same call.
@@ -72,12 +74,12 @@ class Residual:
 
     Attributes:
         device_name: ``Device.name``.
-        workload: What ran; measurements of one workload count as one.
+        step: What ran.
         log_ratio: Log of measured over predicted time.
     """
 
     device_name: str
-    workload: str
+    step: StepTraits
     log_ratio: float
 
 
@@ -105,9 +107,11 @@ class Calibration:
         measured_devices: ``Device.name`` of devices whose kernels were in the fit.
         measured_families: Their families.
         measured_architectures: Their architectures.
-        device_log_shift: Log of measured over predicted time by ``Device.name``, after shrinkage.
+        device_log_shift: Log of a factor on the kernels' times by ``Device.name``, where a site is
+            studied whose clock is known.
         provenance: What it was fitted from, newest last.
-        updates: The user's own measurements, oldest first; ``device_log_shift`` follows from them.
+        updates: The user's own measurements, oldest first.
+        lessons: What follows from them by ``Device.name``.
     """
 
     name: str
@@ -119,6 +123,7 @@ class Calibration:
     device_log_shift: Mapping[str, float]
     provenance: tuple[str, ...]
     updates: tuple[Update, ...] = ()
+    lessons: Mapping[str, Lessons] = field(default_factory=dict)
 
     def constant(self, topic: str, name: str) -> float:
         """One scalar coefficient."""

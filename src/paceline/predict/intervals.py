@@ -34,10 +34,9 @@ class Doubts:
 
 
 def knowledge_of(devices: DeviceTable, calibration: Calibration) -> npt.NDArray[np.int8]:
-    """`Knowledge` of each device, (num_devices,)."""
-    measured = calibration.measured_devices | set(calibration.device_log_shift)
+    """`Knowledge` of each device that the built-in coefficients have, (num_devices,)."""
     cases = [
-        _case(name, family, architecture, measured, calibration)
+        _case(name, family, architecture, calibration)
         for name, family, architecture in zip(
             devices.names, devices.families, devices.architectures, strict=True
         )
@@ -45,11 +44,16 @@ def knowledge_of(devices: DeviceTable, calibration: Calibration) -> npt.NDArray[
     return np.array(cases, dtype=np.int8)
 
 
-def _case(
-    name: str, family: str, architecture: str, measured: frozenset[str] | set[str],
-    calibration: Calibration,
-) -> Knowledge:  # fmt: skip
-    if name in measured:
+def with_lessons(
+    knowledge: npt.NDArray[np.int8], devices: DeviceTable, calibration: Calibration
+) -> npt.NDArray[np.int8]:
+    """The same where the user's own measurements count too, (num_devices,)."""
+    is_taught = np.array([name in calibration.lessons for name in devices.names])
+    return np.where(is_taught, np.int8(Knowledge.MEASURED), knowledge)
+
+
+def _case(name: str, family: str, architecture: str, calibration: Calibration) -> Knowledge:
+    if name in calibration.measured_devices:
         return Knowledge.MEASURED
     if family in calibration.measured_families:
         return Knowledge.SIBLING

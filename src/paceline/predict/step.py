@@ -14,13 +14,14 @@ from paceline.predict.calibration import Calibration, builtin_calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.host import dispatch_s, listing_s, wait_costs, waits_of
-from paceline.predict.intervals import Z_80, Doubts, knowledge_of, log_sigma
+from paceline.predict.intervals import Z_80, Doubts, knowledge_of, log_sigma, with_lessons
 from paceline.predict.kernels import RowShapes, RowTimes, evaluate_shapes
 from paceline.predict.memory import peak_memory_bytes
 from paceline.predict.power import mean_power_w, use_of
 from paceline.predict.prediction import Bound, Points, StepPrediction
 from paceline.predict.sustained import steady_row_times
 from paceline.predict.timeline import step_ends_s, waiting_end_s
+from paceline.predict.told import told
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Owner, Phase, monomials
 
@@ -45,7 +46,7 @@ class _Question:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Times:
-    """Sums over a step, all (D, P)."""
+    """Sums over a step by the built-in coefficients, and what measurements tell; all (D, P)."""
 
     device_s: FloatArray
     host_s: FloatArray
@@ -57,6 +58,15 @@ class _Times:
     bandwidth_bound_s: FloatArray
     roofline_s: FloatArray
     unmeasured_s: FloatArray
+    log_shift: FloatArray
+    left_frac: FloatArray
+
+    def corrected(self) -> _Times:
+        """As measurements of such steps have them; physical bounds stay what they are."""
+        factor = np.exp(self.log_shift)
+        names = ("device_s", "host_s", "end_s", "wait_s", "backward_s", "update_s",
+                 "compute_bound_s", "bandwidth_bound_s", "unmeasured_s")  # fmt: skip
+        return dataclasses.replace(self, **{name: getattr(self, name) * factor for name in names})
 
 
 def predict_pass(
@@ -150,6 +160,9 @@ def _times_of(asked: _Question, points: Points) -> _Times:
     busy = _sum(total)
     compute_s = _sum(np.where(compute_bound, total, 0))
     host_s, end_s, wait_s, update_s = _timelines(asked, shapes, rows.device_s[..., costs.order])
+    lesson = told(
+        asked.lowered, shapes, rows.device_s, asked.devices, calibration, framework=asked.framework
+    )
     return _Times(
         device_s=busy,
         host_s=host_s,
@@ -161,6 +174,8 @@ def _times_of(asked: _Question, points: Points) -> _Times:
         bandwidth_bound_s=busy - compute_s,
         roofline_s=_sum(_roofline(rows, shapes.launches) * costs.count.astype(np.float32)),
         unmeasured_s=_sum(total[..., _is_unmeasured(costs.kind, calibration)]),
+        log_shift=lesson.log_shift,
+        left_frac=lesson.left_frac,
     )
 
 
@@ -205,14 +220,15 @@ def _sum(values: Array) -> FloatArray:
 def _prediction(asked: _Question, points: Points, times: _Times) -> StepPrediction:
     lowered, devices, calibration = asked.lowered, asked.devices, asked.calibration
     fixed_s = float(calibration.constants["host"]["step_s"][asked.framework])
-    mid_s = np.maximum(times.end_s, times.host_s) + fixed_s
+    times = times.corrected()
+    mid_s = np.maximum(times.end_s, times.host_s) + fixed_s * np.exp(times.log_shift)
     knowledge = knowledge_of(devices, calibration)
     doubts = Doubts(
         framework=asked.framework,
         host_frac=times.host_s / mid_s,
         unmeasured_frac=times.unmeasured_s / np.maximum(times.device_s, 1e-12),
     )
-    sigma = log_sigma(devices, knowledge, doubts, calibration)
+    sigma = log_sigma(devices, knowledge, doubts, calibration) * np.sqrt(times.left_frac)
     use = use_of(mid_s, times.device_s, times.roofline_s, times.compute_bound_s)
     power_w = mean_power_w(devices, use)
     memory = peak_memory_bytes(lowered.memory, points, platform=lowered.configuration.platform)
@@ -238,7 +254,7 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
         energy_j=power_w * mid_s,
         power_w=power_w,
         bound=_bound(times, mid_s),
-        knowledge=knowledge,
+        knowledge=with_lessons(knowledge, devices, calibration),
         log_sigma=sigma,
     )
 

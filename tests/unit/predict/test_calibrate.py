@@ -20,6 +20,8 @@ from paceline.predict import (
     undo,
     write_updates,
 )
+from paceline.predict.told import pass_traits
+from paceline.predict.traits import StepTraits
 
 from .passes import device, lowered, matmul
 
@@ -28,12 +30,14 @@ BASE = builtin_calibration()
 
 def slower(times, *workloads, name="D"):
     return [
-        residual(device_name=name, workload=w, measured_s=times, predicted_s=1.0) for w in workloads
+        residual(device_name=name, step=StepTraits(workload=w), measured_s=times, predicted_s=1.0)
+        for w in workloads
     ]
 
 
-def shift(calibration, name="D"):
-    return calibration.device_log_shift[name]
+def shift(calibration, name="D", workload="another"):
+    """What is expected of a step that was not measured itself."""
+    return calibration.lessons[name].log_shift([StepTraits(workload=workload)])[0]
 
 
 def test_one_measurement_moves_less_than_it_shows_and_many_move_all_the_way():
@@ -65,16 +69,33 @@ def test_predictions_of_that_device_follow_and_of_no_other():
     before = predict_pass(work, table, at, calibration=BASE)
     moved = calibrate(BASE, slower(1.4, *map(str, range(9))), label="t")
     after = predict_pass(work, table, at, calibration=moved)
-    assert after.device_s[0, 0] == pytest.approx(before.device_s[0, 0] * math.exp(shift(moved)))
+    (step,) = pass_traits(work, DeviceTable.from_devices([device("D")]), at, BASE)
+    times = math.exp(moved.lessons["D"].log_shift([step])[0])
+    assert 1 < times < 1.4
+    for name in ("mid_s", "device_s", "host_s", "backward_s", "compute_bound_s"):
+        assert getattr(after, name)[0, 0] == pytest.approx(getattr(before, name)[0, 0] * times)
+    assert after.roofline_s[0, 0] == before.roofline_s[0, 0]
     assert after.mid_s[1, 0] == before.mid_s[1, 0]
+
+
+def test_intervals_narrow_with_what_was_measured_and_those_of_other_devices_do_not():
+    work = lowered(matmul(4096, 4096, 4096))
+    table = DeviceTable.from_devices([device("D"), device("E")])
+    at = Points(batch=np.array([8.0, 64.0]), seq=np.array([1.0, 1.0]))
+    steps = pass_traits(work, DeviceTable.from_devices([device("D")]), at, BASE)
+    known = residual(device_name="D", step=steps[0], measured_s=1.2, predicted_s=1.0)
+    before = predict_pass(work, table, at, calibration=BASE).log_sigma
+    after = predict_pass(work, table, at, calibration=calibrate(BASE, [known], label="t")).log_sigma
+    assert after[0, 0] < after[0, 1] < before[0, 1]
+    np.testing.assert_array_equal(after[1], before[1])
 
 
 def test_undo_restores_what_was_before():
     first = calibrate(BASE, slower(1.2, "a"), label="first")
     second = calibrate(first, slower(0.7, "b"), label="second")
     assert [u.label for u in second.updates] == ["first", "second"]
-    assert undo(second).device_log_shift == first.device_log_shift
-    assert undo(undo(second)).device_log_shift == {}
+    assert shift(undo(second)) == shift(first)
+    assert undo(undo(second)).lessons == {}
     with pytest.raises(InvalidInputError):
         undo(BASE)
 
@@ -90,7 +111,7 @@ def test_an_undone_update_leaves_coefficients_to_the_bit():
         for label, (factor, workload) in given.items():
             if label != gone:
                 without = calibrate(without, slower(factor, workload), label=label)
-        assert undo(every, gone).device_log_shift == without.device_log_shift
+        assert shift(undo(every, gone)) == shift(without)
         assert undo(every, gone).updates == without.updates
     with pytest.raises(InvalidInputError, match="fourth"):
         undo(every, "fourth")
@@ -123,13 +144,15 @@ def test_updates_survive_their_file(tmp_path):
     write_updates(made, tmp_path / "sub" / "calibration.json")
     read = read_updates(BASE, tmp_path / "sub" / "calibration.json")
     assert read.updates == made.updates
-    assert read.device_log_shift == made.device_log_shift
+    assert shift(read) == shift(made)
 
 
 @pytest.mark.parametrize("measured", [0.0, -1.0, 100.0, float("nan")])
 def test_an_impossible_measurement_is_refused(measured):
     with pytest.raises(InvalidInputError):
-        residual(device_name="D", workload="a", measured_s=measured, predicted_s=1.0)
+        residual(
+            device_name="D", step=StepTraits(workload="a"), measured_s=measured, predicted_s=1.0
+        )
 
 
 @pytest.mark.parametrize("times", [10.0, 0.1])
@@ -146,12 +169,15 @@ def test_nothing_to_calibrate_with_is_an_error():
 
 
 ODD = {"device_name": "D", "workload": "a", "log_ratio": float("inf")}
+STEP = {"workload": "a", "setting": "", "kernels": [[7, 3.0]]}
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "[]", "{}", '{"format_version": 9, "updates": []}', "[" * 10_000,
      json.dumps({"format_version": 1, "updates": [{"label": "x", "residuals": [ODD]}]}),
+     json.dumps({"format_version": 2, "updates": [{"label": "x", "residuals": [
+         {"device_name": "D", "step": STEP, "log_ratio": 0.1}]}]}),
      '{"format_version": 1, "updates": [{"residuals": 3}]}'],
 )  # fmt: skip
 def test_a_damaged_file_is_refused(tmp_path, content):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.app.scoring.rows import Row
+from paceline.predict.traits import StepTraits
 from paceline.writing import whole_file
 
 
@@ -36,6 +37,7 @@ class Answer:
         roofline_s: Plain roofline of one microbatch, for comparison.
         reason: Why there is no prediction; empty where there is one.
         note: What was assumed.
+        step: What measurements know the step by, where that was asked for; not written.
     """
 
     entry: str = ""
@@ -56,6 +58,11 @@ class Answer:
     roofline_s: float | None = None
     reason: str = ""
     note: str = ""
+    step: StepTraits | None = None
+
+
+#: Of an answer, what stands in no table.
+_NOT_WRITTEN = frozenset({"step"})
 
 
 def write_answers(path: Path, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
@@ -64,7 +71,8 @@ def write_answers(path: Path, rows: Sequence[Row], answers: Sequence[Answer]) ->
     Raises:
         InvalidInputError: The file cannot be written.
     """
-    columns = [field.name for field in dataclasses.fields(Answer)]
+    names = (field.name for field in dataclasses.fields(Answer))
+    columns = [name for name in names if name not in _NOT_WRITTEN]
     with whole_file(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["row", "model", "gpu", *columns])

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+
+import numpy as np
 
 from paceline.app.scoring.answers import Answer
 from paceline.app.scoring.cells import number_of
@@ -17,6 +18,8 @@ from paceline.app.scoring.units import units_of_time
 from paceline.catalog import Catalog
 from paceline.errors import InvalidInputError
 from paceline.predict import Calibration, Residual, builtin_calibration, calibrate, residual
+from paceline.predict.lessons import Lessons
+from paceline.trace.graph import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +29,10 @@ class DeviceCalibration:
     Attributes:
         device: ``Device.name``.
         num_rows: Rows used.
-        num_workloads: Distinct models among them; each counts once.
-        time_factor: By which its times are multiplied from now on.
+        num_workloads: Distinct models among them.
+        time_factor: By which times of the steps measured are multiplied from now on, at the median.
         error_before_frac: Median absolute error of the rows with the built-in calibration.
-        error_after_frac: With the new one.
+        error_after_frac: With what all other rows teach of each.
     """
 
     device: str
@@ -46,7 +49,7 @@ class CalibrationSummary:
 
     Attributes:
         num_rows: Rows read.
-        num_used: Of them, measured on one device and predictable.
+        num_used: Of them, measured and predictable.
         devices: One entry per device, by name.
     """
 
@@ -65,7 +68,7 @@ def calibrate_rows(
     cache_folder: Path | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Calibration, CalibrationSummary]:
-    """Learn a factor per device from rows that state a measured time.
+    """Learn from rows that state a measured time how far steps of their devices are off.
 
     Args:
         rows_path: The columns of ``score``, with ``step_time_ms`` or ``throughput`` and ``unit``.
@@ -82,25 +85,26 @@ def calibrate_rows(
     """
     rows = read_rows(rows_path)
     answers = predict_rows(
-        rows, catalog=catalog, python=python, cache_folder=cache_folder, on_progress=on_progress
-    )
+        rows, catalog=catalog, python=python, cache_folder=cache_folder, on_progress=on_progress,
+        is_learned_from=True,
+    )  # fmt: skip
     measured = [
-        _measured_s(cells, answer) if (row.num_gpus or 1) == 1 else None
-        for row, answer, cells in zip(rows, answers, read_table_cells(rows_path), strict=True)
+        _measured_s(cells, answer)
+        for answer, cells in zip(answers, read_table_cells(rows_path), strict=True)
     ]
     found = [
         residual(
             device_name=answer.device,
-            workload=f"{answer.entry}/{row.task}",
+            step=answer.step,
             measured_s=time_s,
             predicted_s=answer.step_mid_s,
         )
-        for row, answer, time_s in zip(rows, answers, measured, strict=True)
-        if time_s is not None and answer.step_mid_s is not None
+        for answer, time_s in zip(answers, measured, strict=True)
+        if time_s is not None and answer.step_mid_s is not None and answer.step is not None
     ]
     if not found:
         raise InvalidInputError(
-            f"no row of `{rows_path}` states a time on one device that can be predicted",
+            f"no row of `{rows_path}` states a time that can be predicted",
             hint="give step_time_ms, or throughput and unit; `paceline score` says why a row fails",
         )
     calibrated = calibrate(start or builtin_calibration(), found, label=label)
@@ -150,17 +154,22 @@ def _devices(
     for one in residuals:
         by_device[one.device_name].append(one)
     return tuple(
-        DeviceCalibration(
-            device=name,
-            num_rows=len(rows),
-            num_workloads=len({one.workload for one in rows}),
-            time_factor=math.exp(calibrated.device_log_shift[name]),
-            error_before_frac=_error_frac(rows, 0.0),
-            error_after_frac=_error_frac(rows, calibrated.device_log_shift[name]),
-        )
-        for name, rows in sorted(by_device.items())
+        _device(name, rows, calibrated.lessons[name]) for name, rows in sorted(by_device.items())
     )
 
 
-def _error_frac(rows: Sequence[Residual], shift: float) -> float:
-    return math.expm1(median(abs(one.log_ratio - shift) for one in rows))
+def _device(name: str, rows: Sequence[Residual], lessons: Lessons) -> DeviceCalibration:
+    log_ratios = np.array([one.log_ratio for one in rows])
+    shifts = lessons.log_shift([one.step for one in rows])
+    return DeviceCalibration(
+        device=name,
+        num_rows=len(rows),
+        num_workloads=len({one.step.workload for one in rows}),
+        time_factor=math.exp(float(np.median(shifts))),
+        error_before_frac=_median_error_frac(log_ratios),
+        error_after_frac=_median_error_frac(lessons.left_out_log_error()),
+    )
+
+
+def _median_error_frac(log_errors: FloatArray) -> float:
+    return math.expm1(float(np.median(np.abs(log_errors))))

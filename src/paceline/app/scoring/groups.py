@@ -11,6 +11,7 @@ from paceline.app.scoring.rows import Row
 from paceline.app.scoring.workloads import WorkloadKey
 from paceline.catalog import Catalog, Device
 from paceline.predict import Calibration, StepPrediction
+from paceline.predict.traits import StepTraits
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.workload import Workload
 
@@ -50,6 +51,8 @@ class Group:
         prediction: Of the pass, on every device and at every size that a cell asks for.
         calibration: That it was made with.
         passes: What those ranks run and exchange, by name; empty without any.
+        framework: Whose host dispatch applies.
+        is_learned_from: Whether answers say what measurements know their steps by.
     """
 
     workload: Workload
@@ -58,6 +61,8 @@ class Group:
     prediction: StepPrediction
     calibration: Calibration
     passes: Mapping[str, RankedPass] = field(default_factory=dict)
+    framework: str = "torch"
+    is_learned_from: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,7 @@ class JobStep:
         memory_bytes: Peak of a rank; None where it is that of a replica.
         log_sigma: What is not known of the split widens the interval by that much.
         note: What was taken where the row is silent.
+        traits: What measurements know it by, where ranks share the model and that was asked for.
     """
 
     step_s: float
@@ -77,3 +83,4 @@ class JobStep:
     memory_bytes: float | None = None
     log_sigma: float = 0.0
     note: str = ""
+    traits: StepTraits | None = None

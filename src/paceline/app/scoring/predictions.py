@@ -41,6 +41,8 @@ from paceline.predict import (
 from paceline.predict.intervals import Z_80
 from paceline.predict.memory import peak_memory_bytes
 from paceline.predict.power import slowdown_under_limit
+from paceline.predict.told import pass_traits
+from paceline.predict.traits import StepTraits
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.lowering import lower
 from paceline.trace.workload import Pass, Workload
@@ -66,6 +68,7 @@ def answer_group(
     cache_folder: Path | None,
     python: str | None,
     calibration: Calibration,
+    is_learned_from: bool = False,
 ) -> list[Answer]:
     """Answers to cells that share a key, in their order."""
     workload_key, configuration, framework, split = key
@@ -91,7 +94,8 @@ def answer_group(
     prompt_s = _prompts_s(workload, configuration, framework, table, cells, calibration)
     group = Group(
         workload=workload, lowered=lowered, catalog=catalog, prediction=prediction,
-        calibration=calibration, passes=passes,
+        calibration=calibration, passes=passes, framework=framework,
+        is_learned_from=is_learned_from,
     )  # fmt: skip
     return [
         _answer(
@@ -187,7 +191,19 @@ def _answer(
         power_w=power_w,
         roofline_s=float(prediction.roofline_s[place]),
         note=_note(cell, step, memory, unit),
+        step=(step.traits or _traits(cell, group)) if group.is_learned_from else None,
     )
+
+
+def _traits(cell: Cell, group: Group) -> StepTraits:
+    """What measurements know the pass of one device by."""
+    point = Points(
+        batch=np.array([float(cell.job.batch_per_gpu)]),
+        seq=np.array([float(_seq(cell, group.workload))]),
+    )
+    device = DeviceTable.from_devices([cell.device])
+    found = pass_traits(group.lowered, device, point, group.calibration, framework=group.framework)
+    return found[0]
 
 
 def _throughput(

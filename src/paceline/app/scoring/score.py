@@ -81,8 +81,9 @@ def predict_rows(
     cache_folder: Path | None = None,
     calibration: Calibration | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
+    is_learned_from: bool = False,
 ) -> list[Answer]:
-    """Answers to rows, in their order."""
+    """Answers to rows, in their order; with what measurements know their steps by where asked."""
     answers: dict[int, Answer] = {}
     groups: dict[GroupKey, list[Cell]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -100,6 +101,7 @@ def predict_rows(
             cache_folder=cache_folder,
             python=python,
             calibration=calibration or builtin_calibration(),
+            is_learned_from=is_learned_from,
         )
         answers.update(zip((cell.index for cell in cells), given, strict=True))
     return [answers[index] for index in range(len(rows))]
