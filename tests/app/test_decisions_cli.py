@@ -68,6 +68,19 @@ def test_bill_prices_spot_with_its_interruptions(capsys: pytest.CaptureFixture[s
     assert "traffic out" in capsys.readouterr().out
 
 
+def test_a_bill_counts_no_price_that_was_seen_later_and_says_where_it_was_seen(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["bill", "aws/p4d.24xlarge", "36h", "--as-of"]
+    assert main([*asked, "1999-01-01"]) == 2
+    assert "no on-demand price is known" in capsys.readouterr().err
+    assert main([*asked, "2026-11-20", "--region", "eu-central-1"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "price of us-east-1: that of eu-central-1 is not known" in told
+    assert main([*asked, "2026-11-20", "--region", "us-east"]) == 0
+    assert "is not known" not in capsys.readouterr().out
+
+
 def test_pool_shows_the_schedule_and_the_policies(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pool", str(EXAMPLES / "pool.yaml")]) == 0
     out = capsys.readouterr().out

@@ -62,6 +62,17 @@ def write(folder, *records):
         ("measure resnet18 --python /tmp", "`/tmp` is no Python that can be started"),
         ("stack resolve --num 0", "`--num 0` cannot be"),
         ("models --format tex", "no format named `tex`"),
+        ("measure resnet18 --precision ,", "--precision names none"),
+        ("measure resnet18 --mode ,", "--mode names none"),
+        ("measure resnet18 --python dir", "`dir` is no Python that can be started"),
+        ("measure resnet18 --html /tmp", "`/tmp` is a folder"),
+        ("ceilings --size 999999999", "a matrix of 999999999"),
+        ("stack resolve --compiler magic", "no compiler named `magic`"),
+        ("models ünï", "no model's name holds `ünï`"),
+        ("models (", "no model's name holds `(`"),
+        ("offers --min-devices -1", "`--min-devices -1` cannot be"),
+        ("offers --min-devices nan", "`--min-devices nan` cannot be"),
+        ("export out.csv --store .", "`.` holds no measurements"),
         ("measure resnet18 --timeout 5parsecs", "is not a duration"),
         ("report nothing", "is no plan file and no folder of measurements"),
         ("export out.csv", "there is no store of measurements"),
@@ -111,6 +122,13 @@ def test_an_export_that_cannot_be_is_a_message(words, message, tmp_path, capsys)
     write(tmp_path / "store", STEP)
     assert main(["export", *words.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_stack_without_micro_benchmarks_is_no_ceiling(monkeypatch, capsys):
+    mxnet = Stack(spec=stack_specs()["mxnet"], python=Path(sys.executable))
+    monkeypatch.setattr("paceline.run.stacks.find_stack", lambda name, folder: mxnet)
+    assert main(["ceilings", "--stack", "mxnet"]) == 2
+    assert "the stack `mxnet` has no micro-benchmarks" in capsys.readouterr().err
 
 
 def test_stacks_are_listed_before_any_is_made(capsys):

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, Unpack, get_args
 
 from paceline.app.inquiry import inquire, load, read_calibration, read_day, read_word
+from paceline.app.options import check_above_zero
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -510,6 +511,7 @@ def offers(
     from paceline.catalog import OfferFilter, filter_offers, load_catalog, unranked_reason
     from paceline.units import parse_bytes, parse_usd
 
+    check_above_zero(min_devices=min_devices)
     conditions = OfferFilter(
         cloud=cloud,
         region=region,

@@ -147,7 +147,7 @@ def bill(
     >>> price.total_usd.low < price.compute_usd <= price.total_usd.high
     True
     """
-    from paceline.catalog import find_offer, load_catalog
+    from paceline.catalog import find_offer, known_on, load_catalog
     from paceline.plan.interruption import Checkpointing
     from paceline.plan.price import TERMS, JobDemand, price_job, rental_terms
     from paceline.units import parse_bytes, parse_duration_s
@@ -164,8 +164,9 @@ def bill(
         ),
     )
     way = read_word(term, TERMS, "term", command="paceline bill --help")
-    rented = find_offer(load_catalog(tuple(facts)), offer)
-    return price_job(demand, rental_terms(rented, term=way, today=read_day(as_of), region=region))
+    today = read_day(as_of)
+    rented = find_offer(known_on(load_catalog(tuple(facts)), today), offer)
+    return price_job(demand, rental_terms(rented, term=way, today=today, region=region))
 
 
 def lifecycle(

@@ -75,6 +75,8 @@ def measure(
         image_size=request.image_size,
         seconds=request.seconds,
     )
+    if html is not None:
+        measuring.check_page(html)
     rows = measuring.measure(request, talk=on_progress or (lambda _: None))
     if html is not None:
         measuring.write_html(rows, html)
@@ -159,6 +161,10 @@ def export(path: Path, *, where: str = "1", store: Path | None = None) -> int:
             hint="measure first (`paceline measure resnet18`), or name a store with --store",
         )
     records = find_records(folder, where)
+    if not records and where == "1":
+        raise InvalidInputError(
+            f"`{folder}` holds no measurements", hint="name a store folder with --store"
+        )
     export_records(records, Path(path))
     return len(records)
 

@@ -198,8 +198,13 @@ def _check_names(request: MeasureRequest) -> None:
     """Refuse what no engine has; what only one of them lacks is a skipped cell.
 
     Raises:
+        InvalidInputError: A list of them is empty.
         UnknownNameError: A precision or compiler that does not exist.
     """
+    for option in ("precision", "compiler", "mode"):
+        if not getattr(request, option):
+            hint = "name one, or several with commas, or leave it out"
+            raise InvalidInputError(f"--{option} names none", hint=hint)
     for precision in request.precision:
         find_precision(precision)
     known = {USUAL_COMPILER, *(name for spec in stack_specs().values() for name in spec.compilers)}
@@ -219,6 +224,19 @@ def _require_a_result(records: Sequence[Record]) -> None:
             f"no cell could be measured: {records[0].reason}",
             hint=failure_hint(records[0].workload),
         )
+
+
+def check_page(path: Path) -> None:
+    """Refuse a page that could not be written before anything is measured for it.
+
+    Raises:
+        InvalidInputError: A folder stands there, or what draws charts is not installed.
+    """
+    from paceline.report.drawing import check_library
+
+    if path.is_dir():
+        raise InvalidInputError(f"`{path}` is a folder", hint="name a file, such as sweep.html")
+    check_library()
 
 
 def write_html(rows: Sequence[LedgerRow], path: Path) -> None:

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from paceline.report.html import Page
 
 
+#: Sides of the matrices of micro-benchmarks: three of the largest take 50 GB.
+_LEAST_SIZE, _MOST_SIZE = 64, 65_536
+#: Frameworks whose engines have micro-benchmarks.
+_WITH_CEILINGS = ("torch", "opencl")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
     """How the model of a page is run and where; see `paceline.app.api.predict`."""
@@ -103,8 +109,9 @@ def find_ceilings(
     from paceline.run.place import Settings
     from paceline.run.stacks import default_stack, find_stack, stacks_folder
 
-    if size < 64:
-        raise InvalidInputError(f"a matrix of {size}", hint="write at least 64")
+    if not _LEAST_SIZE <= size <= _MOST_SIZE:
+        limits = f"write {_LEAST_SIZE} to {_MOST_SIZE:,}"
+        raise InvalidInputError(f"a matrix of {size}", hint=limits)
     place, device = place_here(num_devices)
     share = 1 if device == "cuda" else num_devices
     settings = Settings(
@@ -112,6 +119,11 @@ def find_ceilings(
     )
     folder = stacks_folder()
     chosen = find_stack(stack, folder) if stack else default_stack(folder)
+    if chosen.spec.framework not in _WITH_CEILINGS:
+        raise InvalidInputError(
+            f"the stack `{stack}` has no micro-benchmarks",
+            hint=f"those of {' and '.join(_WITH_CEILINGS)} have",
+        )
     records = []
     with Store(store or default_store_folder()) as kept:
         for record in measure_ceilings(chosen, place, settings, num_devices=num_devices, size=size):

@@ -159,10 +159,11 @@ def rental_terms(
     row = _billing_rows().get(offer.cloud, {})
     price, seen_on, discount_note = _price(offer, term, row)
     sigma = _age_sigma(term, seen_on, today)
-    if region and not offer.region.lower().startswith(region.lower()):
-        sigma = math.hypot(sigma, REGION_LOG_SIGMA)
+    place_note = _place_note(offer, region)
+    sigma = math.hypot(sigma, REGION_LOG_SIGMA) if place_note else sigma
     band, band_note = _band(offer, term)
-    notes = (*discount_note, *band_note, *_billing_note(offer, row), _age_note(seen_on, today))
+    age_note = _age_note(seen_on, today)
+    notes = (*discount_note, *band_note, *place_note, *_billing_note(offer, row), age_note)
     return RentalTerms(
         term=term,
         usd_per_hour=price,
@@ -259,6 +260,14 @@ def _age_sigma(term: Term, seen_on: date | None, today: date) -> float:
     per_sqrt_year = SPOT_LOG_SIGMA_PER_SQRT_YEAR if is_spot else PRICE_LOG_SIGMA_PER_SQRT_YEAR
     age_years = 2.0 if seen_on is None else max(0, (today - seen_on).days) / 365.25
     return per_sqrt_year * math.sqrt(age_years)
+
+
+def _place_note(offer: Offer, region: str) -> tuple[str, ...]:
+    """What is said where the job runs elsewhere than where the price was seen."""
+    if not region or offer.region.lower().startswith(region.lower()):
+        return ()
+    seen_in = offer.region or "an unknown region"
+    return (f"price of {seen_in}: that of {region} is not known, the range is wider for it",)
 
 
 def _age_note(seen_on: date | None, today: date) -> str:

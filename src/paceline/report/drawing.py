@@ -50,6 +50,15 @@ def write_chart(chart: Chart, path: Path) -> None:
         draft.write_bytes(data)
 
 
+def check_library() -> None:
+    """Refuse to begin what could not be drawn.
+
+    Raises:
+        InvalidInputError: What draws charts is not installed.
+    """
+    _library()
+
+
 def _library() -> ModuleType:
     try:
         return importlib.import_module("vl_convert")

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -209,7 +209,7 @@ def own_python(spec: StackSpec, python: Path) -> Stack:
     Raises:
         InvalidInputError: No program is there.
     """
-    if shutil.which(python) is None:
+    if shutil.which(python) is None or not _has_module(Path(python), "sys"):
         raise InvalidInputError(
             f"`{python}` is no Python that can be started",
             hint="name its interpreter, such as --python ~/env/bin/python",
@@ -261,7 +261,15 @@ def _has_module(python: Path, name: str) -> bool:
 
         return find_module(name) is not None
     code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
-    return python.exists() and subprocess.run([python, "-c", code], check=False).returncode == 0
+    found = shutil.which(python)
+    return found is not None and _ended_well([found, "-c", code])
+
+
+def _ended_well(command: Sequence[str]) -> bool:
+    try:
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 def _spec(name: str, row: Mapping[str, Any]) -> StackSpec:

@@ -181,7 +181,7 @@ def facts_from(constraints: Constraints) -> Facts:
     """Constraints as the rules read them.
 
     Raises:
-        UnknownNameError: No such GPU or framework.
+        UnknownNameError: No such GPU, framework, compiler or system.
         InvalidInputError: CUDA and ROCm at once, or a version or system that cannot be read.
     """
     tables = load_tables()
@@ -189,6 +189,7 @@ def facts_from(constraints: Constraints) -> Facts:
     if constraints.cuda and constraints.rocm:
         raise InvalidInputError("CUDA and ROCm at once", hint="give `--cuda` or `--rocm`")
     _check_word("framework", constraints.framework, {b.framework for b in tables.builds})
+    _check_word("compiler", constraints.compiler, {row.name for row in tables.compilers})
     systems = {system for kernels in tables.kernels for system in kernels.systems} | {"macos"}
     _check_word("system", constraints.system, systems)
     target = None if constraints.gpu is None else find_gpu(constraints.gpu)
@@ -297,6 +298,8 @@ def _check_versions(constraints: Constraints) -> None:
             version_key(value)
 
 
-def _check_word(kind: Literal["framework", "system"], word: str | None, known: set[str]) -> None:
+def _check_word(
+    kind: Literal["framework", "compiler", "system"], word: str | None, known: set[str]
+) -> None:
     if word is not None and word not in known:
-        raise UnknownNameError.from_name(kind, word, known, command="paceline stack --help")
+        raise UnknownNameError.from_name(kind, word, sorted(known))

@@ -47,8 +47,8 @@ def known_models(search: str = "") -> tuple[KnownModel, ...]:
     Raises:
         UnknownNameError: None does.
     """
-    words = [name_key(word) for word in search.split()]
-    found = tuple(one for key, one in _all_models() if all(word in key for word in words))
+    words = [name_key(word) if word.isascii() else word for word in search.split()]
+    found = tuple(one for key, one in _all_models() if all(w and w in key for w in words))
     if found:
         return found
     names = [one.name for _, one in _all_models()]
