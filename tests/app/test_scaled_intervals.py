@@ -92,7 +92,10 @@ def test_two_kinds_are_as_sure_as_the_one_known_less_well() -> None:
     assert both("h100", "A100 SXM4 80GB") == pytest.approx(both("A100 SXM4 80GB", "h100"), rel=0.05)
 
 
-def test_the_table_has_intervals_at_every_time_and_cost(run: Callable[..., Outcome]) -> None:
+def test_the_table_has_intervals_at_every_time_and_cost(
+    run: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
     asked = ("scale", "resnet50", "--device", "h100", "--counts", "1,8", "--as-of", DAY)
     written = run(*asked).out
     rows = [line for line in written.splitlines() if line.strip().startswith(("1 ", "8 "))]

@@ -8,6 +8,7 @@ import pytest
 
 from paceline import plan, scale
 from paceline.app.scaling import Scaling
+from paceline.report.scaling import scaling_markdown, scaling_text
 
 DAY = "2026-11-20"
 LAB = """
@@ -41,6 +42,23 @@ def test_a_stated_job_is_no_assumption() -> None:
     assert any("reference job" in one for one in scaled(device="a100").assumptions)
     stated = scaled(device="a100", samples="1M", epochs=10)
     assert not any("reference job" in one for one in stated.assumptions)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_curve_shows_memory_and_what_is_lost_at_every_width(width: int) -> None:
+    curve = scaled(device="a100").curve
+    text = scaling_text("title", (), curve, "images", width=width)
+    told = ("strategy", "time", "cost USD", "memory", "exposed comm.", "lost to")
+    assert all(title in text for title in told)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_counts_that_do_not_work_are_told_in_markdown_too() -> None:
+    found = scale("resnet50", device="a100", counts=(1, 999_999), as_of=DAY)
+    assert isinstance(found, Scaling)
+    assert found.curve.rejected
+    written = scaling_markdown("title", (), found.curve, "images")
+    assert all(reason in written for _, reason in found.curve.rejected)
 
 
 def test_an_own_machine_is_scaled_at_the_pace_that_plan_gives_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from paceline.parallel import ScalingCurve, ScalingPoint
 from paceline.planfile import Interval
 from paceline.report.figures import ABSENT, duration_range, number_range, usd_range
-from paceline.report.tables import Column, Table, markdown_table, text_table
+from paceline.report.tables import Column, Table, continued_table, markdown_table
 from paceline.report.texts import labelled
 from paceline.units import format_bytes, format_duration, format_percent, format_significant
 
@@ -18,8 +18,13 @@ def scaling_text(
     """The curve as text, with the knee and the counts that do not work."""
     blocks = (
         "\n".join((title, *labelled("assumed", assumptions, width))),
-        text_table(scaling_table(curve, unit), width=width),
-        "\n".join((*labelled("knee", (curve.reason,), width), *_rejected(curve, width))),
+        continued_table(scaling_table(curve, unit), width=width),
+        "\n".join(
+            (
+                *labelled("knee", (curve.reason,), width),
+                *labelled("left out", _left_out(curve), width),
+            )
+        ),
     )
     return "\n\n".join(blocks)
 
@@ -27,9 +32,10 @@ def scaling_text(
 def scaling_markdown(title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str) -> str:
     """The curve as Markdown."""
     notes = "\n".join(f"- {note}" for note in assumptions)
-    return "\n\n".join(
-        (f"# {title}", notes, markdown_table(scaling_table(curve, unit)), f"Knee: {curve.reason}")
-    )
+    left_out = "\n".join(f"- {note}" for note in _left_out(curve))
+    table = markdown_table(scaling_table(curve, unit))
+    blocks = (f"# {title}", notes, table, f"Knee: {curve.reason}", left_out)
+    return "\n\n".join(filter(None, blocks))
 
 
 def scaling_table(curve: ScalingCurve, unit: str) -> Table:
@@ -37,15 +43,15 @@ def scaling_table(curve: ScalingCurve, unit: str) -> Table:
     return Table(
         columns=(
             Column(title="devices", is_number=True),
-            Column(title="strategy", drop_order=4),
+            Column(title="strategy"),
             Column(title="batch", is_number=True),
             Column(title=f"{unit}/s", is_number=True),
             Column(title="efficiency", is_number=True),
             Column(title="time", is_number=True),
             Column(title="cost USD", is_number=True),
-            Column(title="memory", is_number=True, drop_order=2),
-            Column(title="exposed comm.", is_number=True, drop_order=1),
-            Column(title="lost to", drop_order=3),
+            Column(title="memory", is_number=True),
+            Column(title="exposed comm.", is_number=True),
+            Column(title="lost to"),
         ),
         rows=tuple(
             (
@@ -76,9 +82,9 @@ def _or_absent(words: Callable[[Interval], str], figure: Interval | None) -> str
     return ABSENT if figure is None else words(figure)
 
 
-def _rejected(curve: ScalingCurve, width: int) -> list[str]:
+def _left_out(curve: ScalingCurve) -> list[str]:
+    """Why counts do not work, a sentence for each reason."""
     counts: dict[str, list[str]] = {}
     for count, reason in curve.rejected:
         counts.setdefault(reason, []).append(f"{count:,}")
-    notes = [f"{', '.join(same)} devices: {reason}" for reason, same in counts.items()]
-    return labelled("left out", notes, width)
+    return [f"{', '.join(same)} devices: {reason}" for reason, same in counts.items()]

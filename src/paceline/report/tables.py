@@ -85,6 +85,30 @@ def text_table(table: Table, *, width: int = 100) -> str:
     return "\n".join(lines)
 
 
+def continued_table(table: Table, *, width: int = 100) -> str:
+    """Every column: what the width does not hold goes on below, behind the first column again.
+
+    >>> cells = Table(
+    ...     columns=tuple(Column(title=title) for title in ("device", "maker", "memory")),
+    ...     rows=(("L4", "NVIDIA", "24 GB"),),
+    ... )
+    >>> print(continued_table(cells, width=15))
+    device  maker
+    L4      NVIDIA
+    <BLANKLINE>
+    device  memory
+    L4      24 GB
+    """
+    columns = range(len(table.columns))
+    ends = [end for end in columns if table_width(table.of_columns(range(end + 1))) <= width]
+    end = max((1, *ends)) + 1
+    if end >= len(columns):
+        return text_table(table, width=width)
+    rest = replace(table.of_columns((0, *columns[end:])), remarks=())
+    first = text_table(table.of_columns(range(end)), width=width)
+    return f"{first}\n\n{continued_table(rest, width=width)}"
+
+
 def markdown_table(table: Table) -> str:
     """The table in GitHub's Markdown, its remarks below it behind the first cells of their rows.
 

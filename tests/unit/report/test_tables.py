@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from paceline.report.tables import (
     Column,
     Table,
+    continued_table,
     cut,
     display_width,
     markdown_table,
@@ -115,6 +116,24 @@ def test_what_is_told_below_is_lost_at_no_width(
     assert all(name in joined and how in joined for name, _, how in rows)
     if table_width(table) <= width:
         assert "↳" not in text
+
+
+@given(
+    rows=st.lists(st.tuples(_WORDS, _WORDS, _WORDS), min_size=1, max_size=4),
+    width=st.integers(40, 120),
+)
+def test_a_table_that_goes_on_below_lacks_no_column_and_names_its_rows_again(
+    rows: list[tuple[str, str, str]], width: int
+) -> None:
+    titles = ("name", "figure", "how")
+    table = Table(columns=tuple(Column(title=title) for title in titles), rows=tuple(rows))
+    text = continued_table(table, width=width)
+    joined = "".join(text.split())
+    assert all("".join(cell.split()) in joined for row in rows for cell in row)
+    assert all(title in text for title in titles)
+    assert all(part.startswith("name") for part in text.split("\n\n"))
+    if table_width(table) <= width:
+        assert text == text_table(table, width=width)
 
 
 def test_what_is_missing_of_a_row_stands_behind_its_remark() -> None:
