@@ -11,7 +11,7 @@ from paceline.deploy.documents import yaml_text
 from paceline.deploy.facts import container_user, filled, template
 from paceline.deploy.files import DeployFile, Deployment
 from paceline.deploy.images import install_lines
-from paceline.deploy.job import Job, assumptions_of, require_one_node
+from paceline.deploy.job import Job, assumptions_of
 from paceline.deploy.settings import DeploySettings
 
 _DATA_MOUNT = "/data"
@@ -22,18 +22,19 @@ _RECORDS_FOLDER = "mkdir -p records && chmod a+rwx records && "
 
 
 def docker(job: Job, settings: DeploySettings) -> Deployment:
-    """Image and Compose file for one machine."""
-    require_one_node(job)
-    needs = _needs(job)
+    """Image and Compose file for one machine; for several the image alone, which clusters start."""
+    needs, image = _needs(job), job.num_nodes > 1
+    up = _RECORDS_FOLDER + _UP if job.purpose == "measure" else _UP
+    compose = () if image else (DeployFile(path="compose.yaml", text=_compose(job, needs)),)
     return Deployment(
         target="docker",
         files=(
             DeployFile(path="Dockerfile", text=dockerfile(job, needs)),
-            DeployFile(path="compose.yaml", text=_compose(job, needs)),
+            *compose,
             DeployFile(path="check_device.py", text=template("check_device.py.txt")),
             DeployFile(path=".dockerignore", text=template("dockerignore.txt")),
         ),
-        command=_RECORDS_FOLDER + _UP if job.purpose == "measure" else _UP,
+        command=f"docker build --tag {job.name}:latest ." if image else up,
         needs=needs,
         assumptions=assumptions_of(job, settings),
     )
@@ -44,11 +45,15 @@ def _needs(job: Job) -> tuple[str, ...]:
     if job.purpose == "train":
         needs.append(f"{launch.CHECKPOINT_VARIABLE} to be writable by user {container_user()}")
         needs.append("requirements.txt, if the script needs more than the framework")
+    if job.num_nodes > 1:
+        needs += launch.meeting_needs(job)
+        needs.append("a cluster that starts it: deploy again to one, with this image as --image")
     return tuple(needs)
 
 
 def dockerfile(job: Job, needs: Sequence[str]) -> str:
     """An image with the stack, the user's packages and code: slow layers first, not root."""
+    meeting = launch.BY_VARIABLES if job.num_nodes > 1 else None
     parts = {
         "HEADER": "\n".join(f"# {line}" for line in launch.header(job, needs)),
         "BASE": job.image,
@@ -56,7 +61,7 @@ def dockerfile(job: Job, needs: Sequence[str]) -> str:
             install_lines(job.stack, job.choice.compiler, launch.tools(job), prefix="RUN ")
         ),
         "USER": str(container_user()),
-        "COMMAND": json.dumps(["sh", "-c", "\n".join(launch.script_lines(job, None))]),
+        "COMMAND": json.dumps(["sh", "-c", "\n".join(launch.script_lines(job, meeting))]),
         "STOP": "SIGTERM",
     }
     return filled(template("Dockerfile.txt"), parts)

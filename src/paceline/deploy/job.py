@@ -124,6 +124,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
         MissingFactError: Something that a launch file must state is not known.
     """
     choice = _choice(plan, settings)
+    command = _command(plan, choice, settings)
     stack = _stack(choice)
     ranks = _ranks_per_node(choice, stack)
     cpus, memory_bytes, shm_bytes = _host(choice, settings)
@@ -132,7 +133,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
         name=label_of(settings.name or f"{plan.workload.model}-{settings.purpose}"),
         title=f"{plan.workload.title} on {_count(choice)} {choice.place.device}",
         purpose=settings.purpose,
-        command=_command(plan, choice, settings),
+        command=command,
         stack=stack,
         published_image=checked_image(settings.image or image_of(stack)),
         compiler_image=checked_image(settings.image or _compiler_image(stack, choice)),

@@ -32,6 +32,20 @@ class Meeting:
     host: shell.Word
 
 
+#: Where nothing else numbers the machines, the one who starts them says these.
+RANK_VARIABLE = "NODE_RANK"
+HEAD_VARIABLE = "HEAD_ADDRESS"
+BY_VARIABLES = Meeting(rank_variable=RANK_VARIABLE, host=shell.Variable(HEAD_VARIABLE))
+
+
+def meeting_needs(job: Job) -> list[str]:
+    """What the one who starts several machines must say on each."""
+    return [
+        f"{HEAD_VARIABLE}: address of machine 0, reachable on port {job.port}",
+        f"{RANK_VARIABLE}: 0 to {job.num_nodes - 1}, the number of this machine",
+    ]
+
+
 def script_lines(job: Job, meeting: Meeting | None) -> list[str]:
     """Shell lines that become the launcher; signals reach it, since the shell is replaced.
 

@@ -7,25 +7,20 @@ from paceline.deploy.files import DeployFile, Deployment
 from paceline.deploy.job import Job, assumptions_of
 from paceline.deploy.settings import DeploySettings
 
-_NODE_RANK = "NODE_RANK"
-_HEAD = "HEAD_ADDRESS"
-
 
 def torchrun(job: Job, settings: DeploySettings) -> Deployment:
     """``launch.sh``: the same file on every machine."""
     needs = [*launch.place_needs(job), *launch.code_need(job), *launch.driver_need(job)]
     lines = ["#!/bin/sh"]
     if job.num_nodes > 1:
-        needs.append(f"{_HEAD}: address of machine 0, reachable on port {job.port}")
-        needs.append(f"{_NODE_RANK}: 0 to {job.num_nodes - 1}, the number of this machine")
+        needs += launch.meeting_needs(job)
     lines += [f"# {line}" for line in launch.header(job, needs)]
     lines += ["set -eu", *launch.place_lines(job)]
     if job.num_nodes > 1:
-        lines.append(shell.require(_HEAD, "address of machine 0"))
-        lines.append(shell.require(_NODE_RANK, "number of this machine, from 0"))
+        lines.append(shell.require(launch.HEAD_VARIABLE, "address of machine 0"))
+        lines.append(shell.require(launch.RANK_VARIABLE, "number of this machine, from 0"))
     lines += launch.environment_lines(job)
-    meeting = launch.Meeting(rank_variable=_NODE_RANK, host=shell.Variable(_HEAD))
-    lines += launch.script_lines(job, meeting)
+    lines += launch.script_lines(job, launch.BY_VARIABLES)
     return Deployment(
         target="torchrun",
         files=(DeployFile(path="launch.sh", text="\n".join(lines) + "\n"),),

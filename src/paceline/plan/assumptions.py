@@ -188,7 +188,9 @@ def _prices(search: Search) -> str:
     if not dates:
         return f"{kind} prices"
     fresh = plural(len(dates), "price")
-    return f"{kind}, {fresh} seen between {min(dates)} and {max(dates)}, in USD before tax"
+    first, last = min(dates), max(dates)
+    seen = f"on {first}" if first == last else f"between {first} and {last}"
+    return f"{kind}, {fresh} seen {seen}, in USD before tax"
 
 
 def _input_side(search: Search) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,23 @@ def _words_of_script(script: str, folder: Path) -> list[str]:
     subprocess.run(["bash", "-c", whole, "bash", str(folder)], check=False, capture_output=True)
     words = (folder / "words").read_bytes().decode().split("\1")[:-1]
     return words[words.index("train.py") :]
+
+
+def test_an_image_of_several_machines_is_built_for_the_cluster_that_starts_it() -> None:
+    made = deploy(plans.two_nodes(), "docker", plans.training())
+    files = {file.path: file.text for file in made.files}
+    assert "compose.yaml" not in files
+    assert "--nnodes=2" in files["Dockerfile"]
+    assert "HEAD_ADDRESS" in files["Dockerfile"]
+    assert made.command.startswith("docker build --tag ")
+    assert any("--image" in need for need in made.needs)
+
+
+def test_a_plan_for_inference_trains_nothing_whatever_its_amount_of_work() -> None:
+    measured = plans.plan(plans.choice(time_s=None))
+    inference = replace(measured, workload=replace(measured.workload, task="infer"))
+    with pytest.raises(InvalidInputError, match="the plan is for inference"):
+        deploy(inference, "slurm", plans.training())
 
 
 def test_several_machines_of_another_framework_are_not_silently_left_alone() -> None:
