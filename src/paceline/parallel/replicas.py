@@ -230,7 +230,17 @@ def _sharded(asked: _Replicas, level: int) -> ReplicatedSteps:
         exposed_s=step.exposed_s,
         log_sigma=alone.log_sigma,
         communication_s=step.communication_s,
-        memory_bytes=sharded_memory_bytes(
-            asked.moments, alone.memory_high_bytes, num_ranks=asked.shards, sharding=sharding
-        ),
+        memory_bytes=_memory_bytes(asked, sharding),
     )
+
+
+def _memory_bytes(asked: _Replicas, sharding: Sharding) -> FloatArray:
+    """Peak per device; from the second microbatch on, gradients are there already."""
+    one, many = (
+        sharded_memory_bytes(
+            asked.moments, asked.alone.memory_high_bytes, num_ranks=asked.shards,
+            sharding=sharding, accumulates=accumulates,
+        )
+        for accumulates in (False, True)
+    )  # fmt: skip
+    return np.where(asked.microbatches > 1, many, one)

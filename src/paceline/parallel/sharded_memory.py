@@ -13,7 +13,7 @@ set.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ class PeakMoments:
         gradients: Gradients.
         parameters: Parameters and, in autocast, their narrow copies.
         platform: Whose allocator holds them.
+        all_gradients: Of every parameter, which no moment need have at once.
     """
 
     whole: FloatArray
@@ -48,6 +49,7 @@ class PeakMoments:
     gradients: FloatArray
     parameters: FloatArray
     platform: Platform = "cuda"
+    all_gradients: float = 0.0
 
 
 def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
@@ -68,25 +70,54 @@ def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
         gradients=by_owner[Owner.GRADIENT],
         parameters=by_owner[Owner.PARAMETER] + copies * ~is_update[:, None],
         platform=lowered.configuration.platform,
+        all_gradients=float(lowered.gradient_ready[:, 1].sum()),
     )
 
 
-def saved_bytes(moments: PeakMoments, num_ranks: int, sharding: Sharding) -> FloatArray:
-    """Live bytes that one rank's peak is below that of a device that keeps everything, (P,)."""
-    if sharding == "none" or num_ranks == 1:
-        return np.zeros(moments.whole.shape[1])
+def accumulated(moments: PeakMoments) -> PeakMoments:
+    """The moments of any microbatch but the first: gradients of those before are there already.
+
+    PyTorch adds to ``.grad`` until the optimizer has run; ranks that split gradients keep the sums
+    of their shards.
+    """
+    most = np.maximum(moments.gradients.max(axis=0), moments.all_gradients)
+    gradients = np.broadcast_to(most, moments.gradients.shape)
+    whole = moments.whole - moments.gradients + gradients
+    return replace(moments, whole=whole, gradients=gradients)
+
+
+def saved_bytes(
+    moments: PeakMoments, num_ranks: int, sharding: Sharding, *, accumulates: bool = False
+) -> FloatArray:
+    """Live bytes that one rank's peak is below that of a device that keeps everything, (P,).
+
+    Args:
+        moments: Live bytes of one device.
+        num_ranks: Ranks that share the state.
+        sharding: What they split.
+        accumulates: Whether a rank runs several microbatches per step, and the one device that is
+            compared runs one: what it saves is below zero where it splits little.
+    """
+    of_rank = accumulated(moments) if accumulates else moments
+    saved = np.zeros_like(of_rank.whole)
     shared_frac = 1.0 - 1.0 / num_ranks
-    saved = (moments.states + moments.update) * shared_frac
+    if sharding != "none":
+        saved = saved + (of_rank.states + of_rank.update) * shared_frac
     if sharding in ("zero2", "zero3"):
-        saved = saved + moments.gradients * shared_frac
+        saved = saved + of_rank.gradients * shared_frac
     if sharding == "zero3":
-        saved = saved + moments.parameters * max(shared_frac - GATHERED_FRAC, 0.0)
-    peak: FloatArray = moments.whole.max(axis=0) - (moments.whole - saved).max(axis=0)
+        saved = saved + of_rank.parameters * max(shared_frac - GATHERED_FRAC, 0.0)
+    peak: FloatArray = moments.whole.max(axis=0) - (of_rank.whole - saved).max(axis=0)
     return peak
 
 
 def saved_process_bytes(
-    moments: PeakMoments, num_ranks: int, sharding: Sharding, *, is_bound: bool = False
+    moments: PeakMoments,
+    num_ranks: int,
+    sharding: Sharding,
+    *,
+    is_bound: bool = False,
+    accumulates: bool = False,
 ) -> FloatArray:
     """The same of the peak of the process: fewer live bytes leave fewer gaps between them, (P,).
 
@@ -95,10 +126,12 @@ def saved_process_bytes(
         num_ranks: Ranks that share the state.
         sharding: What they split.
         is_bound: Of the bound that holds at a chance of 95 %, instead of the median.
+        accumulates: Whether a rank runs several microbatches per step, as `saved_bytes` has it.
     """
     added = process_memory(moments.platform)
     gaps_frac = added.fragmentation_high_frac if is_bound else added.fragmentation_mid_frac
-    return saved_bytes(moments, num_ranks, sharding) * (1.0 + gaps_frac)
+    saved = saved_bytes(moments, num_ranks, sharding, accumulates=accumulates)
+    return saved * (1.0 + gaps_frac)
 
 
 def sharded_memory_bytes(
@@ -108,10 +141,11 @@ def sharded_memory_bytes(
     num_ranks: int,
     sharding: Sharding = "none",
     bucket_bytes: float = 0.0,
+    accumulates: bool = False,
 ) -> FloatArray:
     """Peak memory of one rank, given the peak of one device that keeps everything itself.
 
-    One rank alone needs exactly ``memory_bytes``.
+    One rank alone that does not accumulate needs exactly ``memory_bytes``.
 
     Args:
         moments: Live bytes of one device, same batch per device.
@@ -122,13 +156,16 @@ def sharded_memory_bytes(
         bucket_bytes: All-reduce buckets that plain DDP keeps beside the gradients: as much as all
             gradients, or nothing where gradients are views of them
             (``gradient_as_bucket_view=True``).
+        accumulates: Whether a rank runs several microbatches per step.
 
     Returns:
         Bytes, (P,).
     """
     buckets = bucket_bytes if sharding == "none" and num_ranks > 1 else 0.0
     whole = np.asarray(memory_bytes, dtype=np.float64)
-    saved = saved_process_bytes(moments, num_ranks, sharding, is_bound=True)
+    saved = saved_process_bytes(
+        moments, num_ranks, sharding, is_bound=True, accumulates=accumulates
+    )
     return np.asarray(whole + buckets - saved)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from paceline.parallel import Sharding
 from paceline.parallel.sharded_memory import saved_process_bytes
+from paceline.plan.chance import Z_95
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
 from paceline.trace.graph import FloatArray
@@ -38,6 +39,7 @@ class CandidateTable:
         batch: Index into the forecast's batch sizes.
         microbatches: Gradient-accumulation steps.
         memory_mid_bytes: Peak memory of one device, median.
+        memory_high_bytes: The bound that holds at a chance of 95 %.
     """
 
     place: IntArray
@@ -49,6 +51,12 @@ class CandidateTable:
     batch: IntArray
     microbatches: IntArray
     memory_mid_bytes: FloatArray
+    memory_high_bytes: FloatArray
+
+    @property
+    def memory_log_sigma(self) -> FloatArray:
+        """Standard deviation of log memory."""
+        return np.log(self.memory_high_bytes / self.memory_mid_bytes) / Z_95
 
     def __len__(self) -> int:
         return len(self.place)
@@ -112,25 +120,70 @@ def enumerate_candidates(
     rows = _rows(places, forecast, node_counts, max_devices, is_training=is_training)
     ranks = rows.num_nodes * places.devices_per_node[rows.place]
     groups = ranks // forecast.tensor_degree[rows.configuration]
-    memory, fits = _memory(rows, groups, places, forecast, rule.memory_z)
+    chosen = _Chosen(rows=rows, ranks=ranks, groups=groups, places=places, forecast=forecast)
+    single = _candidates(chosen, rule, accumulates=False)
+    may_accumulate = rule.accumulates and rule.max_global_batch is not None
+    if rule.exact_global_batch is None and not may_accumulate:
+        return single
+    return joined(single, _candidates(chosen, rule, accumulates=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Chosen:
+    """Combinations of everything but the batch, and what they are made of."""
+
+    rows: _Rows
+    ranks: IntArray
+    groups: IntArray
+    places: PlaceTable
+    forecast: Forecast
+
+
+def _candidates(chosen: _Chosen, rule: BatchRule, *, accumulates: bool) -> CandidateTable:
+    """Those of one microbatch per step, or those of several."""
+    rows, groups, forecast = chosen.rows, chosen.groups, chosen.forecast
     global_batch = groups[:, None] * forecast.batch[None, :].astype(np.int64)
-    allowed = fits & _batch_allowed(global_batch, rule)
+    microbatches = _microbatches(global_batch, rule) if accumulates else np.ones_like(global_batch)
+    mid, high, fits = _memory(chosen, rule.memory_z, accumulates=accumulates)
+    allowed = fits & _batch_allowed(global_batch * microbatches, rule)
     if not rule.shards_freely:
         allowed &= ~_fits_unsharded(rows, allowed)
     kept = allowed & (_rank_from_largest(allowed) <= rule.num_largest)
+    if accumulates:
+        is_free = rule.exact_global_batch is None
+        kept &= (microbatches > 1) & ((groups > 1)[:, None] | (not is_free))
     row, batch = np.nonzero(kept)
-    single = CandidateTable(
+    return CandidateTable(
         place=rows.place[row],
         num_nodes=rows.num_nodes[row],
-        num_devices=ranks[row],
+        num_devices=chosen.ranks[row],
         num_groups=groups[row],
         sharding=rows.sharding[row],
         configuration=rows.configuration[row],
         batch=batch,
-        microbatches=_exact_microbatches(global_batch[row, batch], rule),
-        memory_mid_bytes=memory[row, batch],
+        microbatches=microbatches[row, batch],
+        memory_mid_bytes=mid[row, batch],
+        memory_high_bytes=high[row, batch],
     )
-    return _with_accumulation(single, global_batch[row, batch], rule)
+
+
+def _microbatches(global_batch: IntArray, rule: BatchRule) -> IntArray:
+    """Microbatches that make the global batch asked for, or the largest one; a power of two."""
+    if rule.exact_global_batch is not None:
+        return np.maximum(rule.exact_global_batch // global_batch, 1)
+    possible = (rule.max_global_batch or 1) // global_batch
+    powers: IntArray = 2 ** np.floor(np.log2(np.maximum(possible, 1))).astype(np.int64)
+    return powers
+
+
+def joined(first: CandidateTable, second: CandidateTable) -> CandidateTable:
+    """The candidates of both, in this order."""
+    return CandidateTable(
+        **{
+            f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
+            for f in fields(CandidateTable)
+        }
+    )
 
 
 def _rows(
@@ -162,27 +215,40 @@ def _rows(
 
 
 def _memory(
-    rows: _Rows, groups: IntArray, places: PlaceTable, forecast: Forecast, memory_z: float
-) -> tuple[FloatArray, BoolArray]:
-    """Median peak per device and whether it fits at the stated chance, (num_rows, P)."""
-    device = places.device[rows.place]
-    whole = forecast.memory_mid_bytes[rows.configuration, device]
-    margin = np.exp(memory_z * forecast.memory_log_sigma[rows.configuration, device])
-    memory = whole - _saved(rows, groups, forecast)
+    chosen: _Chosen, memory_z: float, *, accumulates: bool
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Peak per device, median and bound, and whether it fits at that chance, (num_rows, P)."""
+    rows, places, forecast = chosen.rows, chosen.places, chosen.forecast
+    cell = (rows.configuration, places.device[rows.place])
+    saved_mid, saved_high = _saved(rows, chosen.groups, forecast, accumulates=accumulates)
+    mid = forecast.memory_mid_bytes[cell] - saved_mid
+    high = forecast.memory_high_bytes[cell] - saved_high
     capacity = places.memory_bytes[rows.place][:, None]
-    is_known = np.isfinite(forecast.step_s[rows.configuration, device])
-    return memory, is_known & (memory * margin <= capacity)
+    is_known = np.isfinite(forecast.step_s[cell])
+    return mid, high, is_known & (mid * (high / mid) ** (memory_z / Z_95) <= capacity)
 
 
-def _saved(rows: _Rows, groups: IntArray, forecast: Forecast) -> FloatArray:
-    """What sharding saves, (num_rows, P); each distinct way of sharding is worked out once."""
+def _saved(
+    rows: _Rows, groups: IntArray, forecast: Forecast, *, accumulates: bool
+) -> tuple[FloatArray, FloatArray]:
+    """What sharding saves of median and bound, (num_rows, P); each distinct way is worked out once.
+
+    Less than nothing where gradients are accumulated and not split.
+    """
     keys = np.column_stack([rows.configuration, groups, rows.sharding])
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    saved = [
-        saved_process_bytes(forecast.moments[configuration], num_ranks, SHARDINGS[sharding])
-        for configuration, num_ranks, sharding in distinct.tolist()
-    ]
-    return np.reshape(saved, (-1, len(forecast.batch)))[inverse.reshape(-1)]
+    mid, high = (
+        [
+            saved_process_bytes(
+                forecast.moments[configuration], num_ranks, SHARDINGS[sharding],
+                is_bound=is_bound, accumulates=accumulates,
+            )
+            for configuration, num_ranks, sharding in distinct.tolist()
+        ]
+        for is_bound in (False, True)
+    )  # fmt: skip
+    shape, rows_of = (-1, len(forecast.batch)), inverse.reshape(-1)
+    return np.reshape(mid, shape)[rows_of], np.reshape(high, shape)[rows_of]
 
 
 def _fits_unsharded(rows: _Rows, allowed: BoolArray) -> BoolArray:
@@ -201,7 +267,7 @@ def _fits_unsharded(rows: _Rows, allowed: BoolArray) -> BoolArray:
 
 def _batch_allowed(global_batch: IntArray, rule: BatchRule) -> BoolArray:
     if rule.exact_global_batch is not None:
-        return np.asarray(rule.exact_global_batch % global_batch == 0)
+        return np.asarray(global_batch == rule.exact_global_batch)
     if rule.max_global_batch is not None:
         return global_batch <= rule.max_global_batch
     return np.ones(global_batch.shape, dtype=bool)
@@ -210,24 +276,3 @@ def _batch_allowed(global_batch: IntArray, rule: BatchRule) -> BoolArray:
 def _rank_from_largest(allowed: BoolArray) -> IntArray:
     """1 for the largest allowed batch of a row, 2 for the next, and so on."""
     return np.cumsum(allowed[:, ::-1], axis=1, dtype=np.int64)[:, ::-1]
-
-
-def _exact_microbatches(global_batch: IntArray, rule: BatchRule) -> IntArray:
-    if rule.exact_global_batch is None:
-        return np.ones_like(global_batch)
-    return rule.exact_global_batch // global_batch
-
-
-def _with_accumulation(
-    single: CandidateTable, global_batch: IntArray, rule: BatchRule
-) -> CandidateTable:
-    """The same candidates, and beside them those that accumulate up to the limit."""
-    if not rule.accumulates or rule.max_global_batch is None:
-        return single
-    possible = rule.max_global_batch // global_batch
-    microbatches = 2 ** np.floor(np.log2(np.maximum(possible, 1))).astype(np.int64)
-    more = np.flatnonzero((microbatches > 1) & (single.num_groups > 1))
-    both = single.take(np.concatenate([np.arange(len(single)), more]))
-    counts = np.concatenate([single.microbatches, microbatches[more]])
-    columns = {f.name: getattr(both, f.name) for f in fields(both)}
-    return CandidateTable(**{**columns, "microbatches": counts})

@@ -225,28 +225,18 @@ def cost_interval(search: Search, row: int) -> Interval:
 
 
 def _memory_interval(search: Search, row: int) -> Interval:
-    """Sharding takes a known amount away; the rest keeps its spread."""
-    cell = cell_of(search, row)
-    forecast = search.forecast
-    whole, mid = (
-        float(forecast.memory_mid_bytes[cell]),
-        float(search.candidates.memory_mid_bytes[row]),
-    )
-    if whole == mid:
-        low, high = float(forecast.memory_low_bytes[cell]), float(forecast.memory_high_bytes[cell])
-        return Interval(low=low, mid=mid, high=high)
-    return Interval(
-        low=mid * float(forecast.memory_low_bytes[cell]) / whole,
-        mid=mid,
-        high=mid * float(forecast.memory_high_bytes[cell]) / whole,
-    )
+    """Sharding and accumulation change it by a known amount; the lower end goes with the median."""
+    cell, forecast, candidates = cell_of(search, row), search.forecast, search.candidates
+    mid = float(candidates.memory_mid_bytes[row])
+    low_frac = float(forecast.memory_low_bytes[cell]) / float(forecast.memory_mid_bytes[cell])
+    return Interval(low=mid * low_frac, mid=mid, high=float(candidates.memory_high_bytes[row]))
 
 
 def _chance_to_fit(search: Search, row: int) -> float:
     return chance_below(
         float(search.places.memory_bytes[search.candidates.place[row]]),
         median=float(search.candidates.memory_mid_bytes[row]),
-        log_sigma=float(search.forecast.memory_log_sigma[cell_of(search, row)]),
+        log_sigma=float(search.candidates.memory_log_sigma[row]),
     )
 
 

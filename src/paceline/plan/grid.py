@@ -266,8 +266,13 @@ def _evaluate(
     place, batch, configuration = (index.ravel() for index in np.indices(shape))
     table = _place_table(places)
     cell = (configuration, table.device[place], batch)
-    whole = predictions.memory_mid_bytes[cell]
-    memory = whole - _saved(places, predictions, sharding).ravel()
+    memory, bound = (
+        whole[cell] - _saved(places, predictions, sharding, is_bound=is_bound).ravel()
+        for whole, is_bound in (
+            (predictions.memory_mid_bytes, False),
+            (predictions.memory_high_bytes, True),
+        )
+    )
     ones = np.ones_like(place)
     candidates = CandidateTable(
         place=place,
@@ -279,11 +284,12 @@ def _evaluate(
         batch=batch,
         microbatches=ones,
         memory_mid_bytes=memory,
+        memory_high_bytes=bound,
     )
     device_link = LinkTable.from_links([p.links.device for p in places])
     node_link = LinkTable.from_links([p.links.node for p in places])
     evaluation = evaluate(candidates, table, predictions, amount, device_link, node_link)
-    margin = np.exp(normal_quantile(goal.memory_confidence) * predictions.memory_log_sigma[cell])
+    margin = np.exp(normal_quantile(goal.memory_confidence) * candidates.memory_log_sigma)
     fits = memory * margin <= table.memory_bytes[place]
     return _Grid(
         predictions=predictions,
@@ -295,12 +301,17 @@ def _evaluate(
     )
 
 
-def _saved(places: Sequence[_GridPlace], predictions: Forecast, sharding: Sharding) -> FloatArray:
-    """Bytes that sharding takes off one device, (num_places, P, C)."""
+def _saved(
+    places: Sequence[_GridPlace], predictions: Forecast, sharding: Sharding, *, is_bound: bool
+) -> FloatArray:
+    """Bytes that sharding takes off one device's median or bound, (num_places, P, C)."""
     counts = sorted({place.count for place in places})
     by_count = {
         count: np.array(
-            [saved_process_bytes(moments, count, sharding) for moments in predictions.moments]
+            [
+                saved_process_bytes(moments, count, sharding, is_bound=is_bound)
+                for moments in predictions.moments
+            ]
         )
         for count in counts
     }
@@ -375,7 +386,7 @@ def _cell(workload: Workload, place: _GridPlace, grid: _Grid, row: int) -> GridC
         chance_memory=chance_below(
             capacity,
             median=memory.mid,
-            log_sigma=float(grid.predictions.memory_log_sigma[index]),
+            log_sigma=float(grid.candidates.memory_log_sigma[row]),
         ),
         bound=Bound(int(grid.predictions.bound[index])).name.lower(),
         reason=reason,
@@ -415,13 +426,13 @@ def _index(place: _GridPlace, grid: _Grid, row: int) -> tuple[int, int, int]:
 
 
 def _memory(grid: _Grid, index: tuple[int, int, int], row: int) -> Interval:
-    """Sharding takes a known amount away; the rest keeps its spread."""
+    """Sharding takes a known amount away; the lower end goes with the median."""
     mid = float(grid.candidates.memory_mid_bytes[row])
     share = mid / float(grid.predictions.memory_mid_bytes[index])
     return Interval(
         low=float(grid.predictions.memory_low_bytes[index]) * share,
         mid=mid,
-        high=float(grid.predictions.memory_high_bytes[index]) * share,
+        high=float(grid.candidates.memory_high_bytes[row]),
     )
 
 

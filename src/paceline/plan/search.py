@@ -18,6 +18,7 @@ from paceline.plan.candidates import (
     BatchRule,
     CandidateTable,
     enumerate_candidates,
+    joined,
 )
 from paceline.plan.chance import normal_quantile
 from paceline.plan.evaluation import (
@@ -48,7 +49,7 @@ from paceline.plan.place_table import (
 from paceline.plan.places import PlaceSearch, find_places, pinned_offers
 from paceline.plan.question import Question, SearchOptions
 from paceline.plan.together import search_together, with_joined
-from paceline.plan.whole_strategies import Ground, joined, search_whole
+from paceline.plan.whole_strategies import Ground, search_whole
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
 

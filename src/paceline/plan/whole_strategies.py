@@ -8,7 +8,7 @@ them join the candidates.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -289,16 +289,7 @@ def as_candidates(rows: Sequence[PlacedStrategy], ground: Ground) -> WholeStrate
                 [row.found.strategy.schedule.num_microbatches for row in rows], dtype=np.int64
             ),
             memory_mid_bytes=bound / np.exp(Z_95 * sigma),
+            memory_high_bytes=bound,
         ),
         found=tuple(row.found for row in rows),
-    )
-
-
-def joined(first: CandidateTable, second: CandidateTable) -> CandidateTable:
-    """The candidates of both, in this order."""
-    return CandidateTable(
-        **{
-            f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
-            for f in fields(CandidateTable)
-        }
     )

@@ -133,3 +133,31 @@ def test_moments_add_up_to_the_owners():
     lowered, found = moments("gpt2")
     gradients = lowered.memory.by_owner[:, Owner.GRADIENT, 0]
     assert found.gradients[:, 0] == pytest.approx(gradients)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt2", "unet", "t5-base"])
+def test_gradients_of_earlier_microbatches_are_kept_as_a_pass_that_adds_to_them_keeps_them(
+    name: str,
+) -> None:
+    lowered, found = moments(name)
+    exact, _ = moments(name, accumulates=True)
+    seq = float(load_workload(name).default_seq)
+    points = Points(batch=np.array([1.0, 4.0, 16.0]), seq=np.full(3, seq))
+    alone = peak_memory_bytes(lowered.memory, points, platform="cuda")
+    wanted = peak_memory_bytes(exact.memory, points, platform="cuda")
+    mid = alone[1] - saved_process_bytes(found, 1, "none", accumulates=True)
+    high = sharded_memory_bytes(found, alone[2], num_ranks=1, accumulates=True)
+    assert mid == pytest.approx(wanted[1], rel=0.01)
+    assert high == pytest.approx(wanted[2], rel=0.01)
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_accumulating_never_needs_less(name: str, sharding: str) -> None:
+    _, found = moments(name)
+    for num_ranks in (1, 8, 64):
+        one, many = (
+            saved_bytes(found, num_ranks, sharding, accumulates=accumulates)
+            for accumulates in (False, True)
+        )
+        assert (many <= one).all()

@@ -174,3 +174,25 @@ def test_the_processors_of_a_machine_are_one_device() -> None:
     found = run_search(question, replace(load_catalog(), offers=graviton))
     assert found.is_feasible.any()
     assert {str(strategy_of(found, row)) for row in np.flatnonzero(found.is_feasible)} == {"dp1"}
+
+
+@pytest.mark.parametrize("global_batch", [64, 512])
+@pytest.mark.parametrize("text", ["dp8", "dp8+zero2", "dp8+zero3"])
+def test_searched_memory_is_that_of_the_strategy_stated(text: str, global_batch: int) -> None:
+    """Of one microbatch, and of several, whose gradients are kept."""
+    found = search(text, global_batch=global_batch)
+    counts = found.candidates.microbatches
+    rows = [int(np.flatnonzero(counts == count)[0]) for count in np.unique(counts)]
+    assert rows
+    for row in rows:
+        place = found.found.places[found.candidates.place[row]]
+        cluster = Cluster(
+            device=place.device, devices_per_node=int(place.offer.num_devices),
+            device_link=place.links.device, node_link=place.links.node,
+        )  # fmt: skip
+        stated = evaluate_stated(
+            found.workload.passes[0].graph,
+            found.forecast.configurations[found.candidates.configuration[row]],
+            cluster, strategy_of(found, row), seq=found.question.seq, global_batch=global_batch,
+        )  # fmt: skip
+        assert found.candidates.memory_high_bytes[row] == pytest.approx(stated.memory_bytes)
