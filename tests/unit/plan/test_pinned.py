@@ -196,3 +196,26 @@ def test_searched_memory_is_that_of_the_strategy_stated(text: str, global_batch:
             cluster, strategy_of(found, row), seq=found.question.seq, global_batch=global_batch,
         )  # fmt: skip
         assert found.candidates.memory_high_bytes[row] == pytest.approx(stated.memory_bytes)
+
+
+def test_what_is_pinned_must_fit_at_the_chance_that_the_goal_states() -> None:
+    """At nine of ten cases a device may be smaller than the bound of nineteen of twenty."""
+    pins = {"strategy": "dp8/mb4", "batch": "16"}
+    question = resolve_question(
+        load_workload("gpt2"), Goal(pins=pins), Work(), today=TODAY, options=SearchOptions()
+    )
+    found = run_search(question, catalog())
+    bound = float(found.candidates.memory_high_bytes.max())
+    small = tuple(
+        replace(device, memory_bytes=int(0.985 * bound), usable_memory_bytes=None)
+        for device in catalog().devices
+    )
+    tight = replace(catalog(), devices=small)
+    for confidence, fits in ((0.9, True), (0.99, False)):
+        goal = Goal(pins=pins, memory_confidence=confidence)
+        asked = replace(question, goal=goal)
+        if fits:
+            assert len(run_search(asked, tight).candidates)
+        else:
+            with pytest.raises(DoesNotFitError, match="per device"):
+                run_search(asked, tight)
