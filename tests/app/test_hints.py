@@ -82,7 +82,12 @@ def test_a_goal_file_is_named_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("plan gpt2 --lora 16", "`--rewrite`"), ("plan gpt2 --dedline 1h", "`--deadline`")],
+    [
+        ("plan gpt2 --lora 16", "`--rewrite`"),
+        ("plan gpt2 --lora-rank 16", "`--rewrite`"),
+        ("plan gpt2 --freeze wte", "`--rewrite`"),
+        ("plan gpt2 --dedline 1h", "`--deadline`"),
+    ],
 )
 def test_an_unknown_option_leads_to_one_that_speaks_of_it_or_is_spelt_like_it(
     typed: str, meant: str, capsys: pytest.CaptureFixture[str]

@@ -225,7 +225,8 @@ def _speaking_of(word: str, context: click.Context | None) -> list[str]:
     """Options whose help has a word: whoever types it may mean one of them."""
     options = context.command.params if context and len(word) >= _LEAST_LETTERS else []
     helps = ((one.opts[-1], one.help or "") for one in options if isinstance(one, click.Option))
-    return [flag for flag, told in helps if word.lower() in told.lower()]
+    spelled = word.lower().replace("-", "_")
+    return [flag for flag, told in helps if spelled in told.lower().replace("-", "_")]
 
 
 def _unusable(error: click.ClickException, path: str) -> InvalidInputError:

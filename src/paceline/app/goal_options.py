@@ -132,8 +132,8 @@ GOAL_OPTIONS = (
     TextOption(
         name="rewrite",
         example="lora_rank=16",
-        help="Run it another way: adapters (lora_rank), frozen_weights=int4 beneath them, "
-        "training_format=pure, …; joined by commas.",
+        help="Run it another way: LoRA adapters (lora_rank=16; frozen_weights=int4 beneath "
+        "them), freeze layers (frozen=except:fc), training_format=pure, …; joined by commas.",
     ),
     TextOption(
         name="pin",

@@ -30,9 +30,9 @@ Rewrite = Annotated[
     str,
     Option(
         metavar="SETTINGS",
-        help="Run it another way: checkpointing=full, attention=math, lora_rank=8, "
-        "frozen_weights=int4, offload=optimizer, accumulates=yes, optimizer_kernel=fused, …; "
-        "joined by commas.",
+        help="Run it another way: checkpointing=full, attention=math, LoRA adapters (lora_rank=8), "
+        "freeze layers (frozen=except:fc), frozen_weights=int4, offload=optimizer, "
+        "accumulates=yes, optimizer_kernel=fused, …; joined by commas.",
         default="",
     ),
 ]
@@ -40,8 +40,8 @@ SearchedRewrite = Annotated[
     str,
     Option(
         metavar="lora_rank=16",
-        help="Run it another way: adapters (lora_rank), frozen_weights=int4 beneath them, "
-        "training_format=pure, …; joined by commas.",
+        help="Run it another way: LoRA adapters (lora_rank=16; frozen_weights=int4 beneath "
+        "them), freeze layers (frozen=except:fc), training_format=pure, …; joined by commas.",
         default="",
     ),
 ]
