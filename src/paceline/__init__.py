@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         trace,
         why_not,
     )
-    from paceline.app.api_calibrate import calibrate, calibrate_list, calibrate_undo
+    from paceline.app.api_calibrate import calibrate, calibrate_list, calibrate_undo, trials
     from paceline.app.api_decisions import bill, feed, fits, lifecycle, own, pool
     from paceline.app.api_machine import (
         ceilings,
@@ -105,6 +105,7 @@ __all__ = [
     "to_dict",
     "to_json",
     "trace",
+    "trials",
     "why_not",
     "write_plan",
 ]
@@ -115,6 +116,7 @@ HOMES = {
     **dict.fromkeys(
         (name for name in __all__ if name.startswith("calibrate")), "paceline.app.api_calibrate"
     ),
+    "trials": "paceline.app.api_calibrate",
     **dict.fromkeys(("read_plan", "write_plan"), "paceline.plan"),
     **dict.fromkeys(("to_dict", "to_json"), "paceline.app.output"),
     **dict.fromkeys(

@@ -14,12 +14,13 @@ from traced_models import traced
 
 from paceline.catalog import Device, find_device, load_catalog
 from paceline.catalog.entities import Link, Source
-from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs, rank_traits
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
+from paceline.predict.traits import StepTraits
 from paceline.trace import Configuration, Graph
 from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler
 
@@ -103,14 +104,11 @@ class Simulator:
         joined = (*catalog.links, *FURTHER_LINKS)
         self.links = {link.name: LinkTable.from_links([link]) for link in joined}
         self.blocks: dict[tuple[Hashable, ...], BlockCosts] = {}
+        self.steps: dict[tuple[Hashable, ...], StepTraits] = {}
 
     def run(self, run: Run, site: Site) -> StrategyEvaluation:
         """Time and memory of one step."""
-        device = find_device(self.catalog, site.device)
-        configuration = Configuration(
-            precision=site.precision, checkpointing=run.checkpointing, compiler=site.compiler,
-            attention=site.attention, optimizer_kernel="fused",
-        )  # fmt: skip
+        device, configuration = find_device(self.catalog, site.device), _configuration(run, site)
         fabric = Fabric(
             devices_per_node=min(8, run.num_gpus),
             device_link=self.links[site.device_link],
@@ -139,6 +137,27 @@ class Simulator:
         found = evaluate_strategies(table, [variant], fabric, state)
         return dataclasses.replace(found, step_s=found.step_s + site.step_s)
 
+    def traits(self, run: Run, site: Site) -> StepTraits:
+        """What measurements know a rank's microbatch by."""
+        key = (*self.key(run, site), run.microbatch)
+        if key not in self.steps:
+            device = DeviceTable.from_devices([find_device(self.catalog, site.device)])
+            points = Points(batch=np.array([run.microbatch]), seq=np.array([float(run.seq)]))
+            (self.steps[key],) = rank_traits(
+                run.graph(), _configuration(run, site), device, points,
+                self._group(run, site, min(8, run.num_gpus)), recipe="half-weights",
+                calibration=self.calibration,
+            )  # fmt: skip
+        return self.steps[key]
+
+    def _group(self, run: Run, site: Site, ranks_per_node: int) -> TensorGroup:
+        return TensorGroup(
+            degree=run.tp, ranks_per_node=ranks_per_node,
+            device_link=self.links[site.device_link], node_link=self.links[site.node_link],
+            sequence_parallel=run.sequence_parallel, context_degree=run.cp,
+            expert_degree=run.ep,
+        )  # fmt: skip
+
     @staticmethod
     def key(run: Run, site: Site) -> tuple[Hashable, ...]:
         """What blocks depend on."""
@@ -151,18 +170,20 @@ class Simulator:
     ) -> BlockCosts:
         key = self.key(run, site)
         if key not in self.blocks:
-            group = TensorGroup(
-                degree=run.tp, ranks_per_node=fabric.devices_per_node,
-                device_link=fabric.device_link, node_link=fabric.node_link,
-                sequence_parallel=run.sequence_parallel, context_degree=run.cp,
-                expert_degree=run.ep,
-            )  # fmt: skip
+            group = self._group(run, site, fabric.devices_per_node)
             points = Points(batch=MICROBATCHES, seq=np.full(len(MICROBATCHES), float(run.seq)))
             self.blocks[key] = block_costs(
                 run.graph(), configuration, DeviceTable.from_devices([device]), points, group,
                 recipe="half-weights", calibration=calibration_of(site, self.calibration),
             )  # fmt: skip
         return self.blocks[key]
+
+
+def _configuration(run: Run, site: Site) -> Configuration:
+    return Configuration(
+        precision=site.precision, checkpointing=run.checkpointing, compiler=site.compiler,
+        attention=site.attention, optimizer_kernel="fused",
+    )  # fmt: skip
 
 
 def _one(value: int) -> np.ndarray:

@@ -38,10 +38,13 @@ VERBS: Mapping[str, str] = {
     "models": "paceline.app.models_cli",
     "score": "paceline.app.score_cli",
     "calibrate": "paceline.app.calibrate_cli",
+    "trials": "paceline.app.trials_cli",
 }
 
 #: Verbs that compute.
-_NUMERIC_VERBS = frozenset({"plan", "predict", "trace", "scale", "lifecycle", "score", "calibrate"})
+_NUMERIC_VERBS = frozenset(
+    {"plan", "predict", "trace", "scale", "lifecycle", "score", "calibrate", "trials"}
+)
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 #: What the place that is written to refuses: no bug of ours.

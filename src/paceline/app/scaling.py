@@ -120,11 +120,7 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         NoOfferError: Nobody offers that device at a usable price.
         DoesNotFitError: The job works on none of the counts.
     """
-    catalog = _catalog(question)
-    offer = _offer(catalog, question, max(question.counts, default=1))
-    device, links = _device_of(catalog, offer), _links(catalog, offer)
-    configuration = _configuration(device, question)
-    cluster = _exchanging(_cluster(catalog, offer, question.today), question)
+    place = place_of(question)
     rule = _rule(workload, question)
     seq = question.seq or workload.default_seq
     job = resolve_job(workload, question.work, seq=seq)
@@ -134,8 +130,8 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     graph = workload.passes[0].graph if len(workload.passes) == 1 else None
     with progress("scaling"):
         curve = scaling_curve(
-            LoweredStep.of(workload, configuration),
-            cluster,
+            LoweredStep.of(workload, place.configuration),
+            place.cluster,
             counts=question.counts,
             batch=rule,
             seq=seq,
@@ -148,16 +144,62 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     return Scaling(
         model=workload.name,
         title=workload.title,
-        device=device.name,
-        offer=offer.name,
+        device=place.device.name,
+        offer=place.offer.name,
         sample_unit=workload.sample_unit if job.amount.samples_per_item == 1 else "sequences",
         assumptions=(
-            *filter(None, (job.assumption, _length(seq), _machines(offer))),
-            *_ways(configuration, question.rewrite),
+            *filter(None, (job.assumption,)),
+            *place.assumptions(question, seq),
             *(() if items is None else (_STEPS_ALONE,)),
-            *links.assumptions,
         ),
         curve=curve,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The machines that a question means, and how a job runs there.
+
+    Attributes:
+        offer: Of the machines.
+        cluster: As strategies see them.
+        configuration: How a rank runs.
+        link_assumptions: What was taken of their links.
+    """
+
+    offer: Offer
+    cluster: Cluster
+    configuration: Configuration
+    link_assumptions: tuple[str, ...]
+
+    @property
+    def device(self) -> Device:
+        """What is inside."""
+        return self.cluster.device
+
+    def assumptions(self, question: ScalingQuestion, seq: int) -> tuple[str, ...]:
+        """What an answer there rests on, one sentence each."""
+        return (
+            *filter(None, (_length(seq), _machines(self.offer))),
+            *_ways(self.configuration, question.rewrite),
+            *self.link_assumptions,
+        )
+
+
+def place_of(question: ScalingQuestion) -> Place:
+    """Where a question is answered.
+
+    Raises:
+        NoOfferError: Nobody offers that device at a usable price.
+    """
+    catalog = _catalog(question)
+    offer = _offer(catalog, question, max(question.counts, default=1))
+    cluster = _exchanging(_cluster(catalog, offer, question.today), question)
+    return Place(
+        offer=offer,
+        cluster=cluster,
+        configuration=_configuration(cluster.device, question),
+        link_assumptions=tuple(_links(catalog, offer).assumptions),
     )
 
 

@@ -12,15 +12,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from paceline.parallel.blocks import TensorGroup, rank_traits
+from paceline.parallel.cluster import Cluster
+from paceline.parallel.search import FoundStrategy, SearchSpace, prepare_search, search_strategies
+from paceline.parallel.stated import fabric_of
+from paceline.parallel.strategy import Strategy
+from paceline.predict import Calibration, DeviceTable, Points
 from paceline.predict.lessons import Lessons, Spreads
 from paceline.predict.traits import StepTraits
-from paceline.trace.graph import FloatArray, IntArray
+from paceline.trace.costs import Configuration
+from paceline.trace.graph import FloatArray, Graph, IntArray
+from paceline.trace.master_weights import kept_format
 
 #: A difference whose spread is less is known.
 _LEAST_LOG_SIGMA = 1e-9
+#: So many of the fastest strategies compete.
+_NUM_RIVALS = 64
+#: Microbatch sizes that are tried, as far as a device has so many items.
+_MICROBATCHES = tuple(2**n for n in range(11))
+#: Ranks that share a model take more items each: sizes up to this are always tried.
+_LEAST_LARGEST = 8
+#: Points and weights of a standard normal, for means.
+_NORMAL_POINTS, _NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _error_function = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -65,6 +82,23 @@ def worth_of_trials(log_s: FloatArray, contest: IntArray, covariance: FloatArray
     return worth
 
 
+def saved_frac(log_s: FloatArray, covariance: FloatArray, place: int) -> float:
+    """Share of the time that is lost less on average once one of competing runs is measured.
+
+    The mean gain of the run that is then predicted best over the one that is now; for rivals all
+    at once, where `worth_of_trials` takes them one by one.
+
+    Args:
+        log_s: Log of the predicted times, (num_runs,).
+        covariance: Of the log times, (num_runs, num_runs).
+        place: Of the run that is measured.
+    """
+    told = covariance[:, place] / math.sqrt(max(covariance[place, place], _LEAST_LOG_SIGMA**2))
+    best = np.min(log_s[:, None] + told[:, None] * _NORMAL_POINTS, axis=0)
+    mean = float(best @ _NORMAL_WEIGHTS) / float(_NORMAL_WEIGHTS.sum())
+    return max(-math.expm1(mean - float(np.min(log_s))), 0.0)
+
+
 def expected_loss(gap: FloatArray, log_sigma: FloatArray) -> FloatArray:
     """What the choice of the first of two loses on average, where the second may be the better.
 
@@ -80,3 +114,156 @@ def expected_loss(gap: FloatArray, log_sigma: FloatArray) -> FloatArray:
     beyond = 0.5 * (1.0 - _error_function(ratio / math.sqrt(2.0)))
     loss: FloatArray = log_sigma * (density - ratio * beyond)
     return np.maximum(loss, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A run that is worth measuring.
+
+    Attributes:
+        found: What runs, as predicted.
+        step: What measurements know it by.
+        log_shift: What measurements have moved its predicted time by already, as a logarithm.
+        better_chance: That it is faster than the strategy predicted best; of that one itself, that
+            the strongest rival is not.
+        saved_frac: Share of the step's time that is lost less on average once it is measured.
+    """
+
+    found: FoundStrategy
+    step: StepTraits
+    log_shift: float
+    better_chance: float
+    saved_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrialQuestion:
+    """One training step of one global batch on so many devices of a cluster."""
+
+    graph: Graph
+    configuration: Configuration
+    cluster: Cluster
+    count: int
+    global_batch: int
+    seq: float
+    calibration: Calibration
+
+    @property
+    def device(self) -> DeviceTable:
+        """A table of the one device."""
+        return DeviceTable.from_devices([self.cluster.device])
+
+    @property
+    def microbatches(self) -> tuple[int, ...]:
+        """Sizes that the batch has items for."""
+        most = max(self.global_batch // self.count, 1)
+        return tuple(size for size in _MICROBATCHES if size <= max(most, _LEAST_LARGEST))
+
+
+def worthwhile_trials(asked: TrialQuestion, num_trials: int) -> tuple[Trial, ...]:
+    """The runs to measure, the most worth first; each knows that those before it are measured.
+
+    Fewer where none is left that would improve the choice.
+
+    Raises:
+        InvalidInputError: No combination of degrees uses exactly so many devices and items.
+        DoesNotFitError: None fits into memory.
+    """
+    space = _space(asked)
+    found = search_strategies(
+        space, num_devices=asked.count, global_batch=asked.global_batch, num_best=_NUM_RIVALS
+    )
+    steps = rival_steps(asked, space, found)
+    lessons = asked.calibration.lessons.get(asked.cluster.device.name)
+    covariance = doubts(steps, Spreads.of(asked.calibration.constants["calibrate"]), lessons)
+    shifts = np.zeros(len(steps)) if lessons is None else lessons.log_shift(steps)
+    log_s, contest = np.log([one.step_s for one in found]), np.zeros(len(found), dtype=np.int64)
+    chances = better_chances(log_s, covariance)
+    trials: list[Trial] = []
+    for _ in range(min(num_trials, len(found))):
+        worth = worth_of_trials(log_s, contest, covariance)
+        place = int(np.argmax(worth))
+        if worth[place] <= 0.0:
+            break
+        trials.append(
+            Trial(
+                found=found[place], step=steps[place], log_shift=float(shifts[place]),
+                better_chance=float(chances[place]),
+                saved_frac=saved_frac(log_s, covariance, place),
+            )
+        )  # fmt: skip
+        covariance = once_measured(covariance, place)
+    return tuple(trials)
+
+
+def once_measured(covariance: FloatArray, place: int) -> FloatArray:
+    """Covariance of all runs once one of them is known, of the same shape."""
+    told = covariance[place]
+    left: FloatArray = covariance - np.outer(told, told) / max(told[place], _LEAST_LOG_SIGMA**2)
+    left[place] = left[:, place] = 0.0
+    left[place, place] = _LEAST_LOG_SIGMA**2
+    return left
+
+
+def better_chances(log_s: FloatArray, covariance: FloatArray) -> FloatArray:
+    """Chance of each run to be faster than the one predicted best, (num_runs,).
+
+    That of the best itself is the chance that its strongest rival is not.
+    """
+    best = int(np.argmin(log_s))
+    variance = np.diag(covariance) + covariance[best, best] - 2.0 * covariance[best]
+    spread = np.sqrt(np.maximum(variance, _LEAST_LOG_SIGMA**2))
+    ratio = (log_s - log_s[best]) / spread
+    chances: FloatArray = 0.5 * (1.0 - _error_function(ratio / math.sqrt(2.0)))
+    chances[best] = 0.0
+    chances[best] = 1.0 - chances.max()
+    return chances
+
+
+def rival_steps(
+    asked: TrialQuestion, space: SearchSpace, found: Sequence[FoundStrategy]
+) -> list[StepTraits]:
+    """What measurements know the ranks' microbatches of strategies by."""
+    sizes = np.array(space.microbatches, dtype=np.float64)
+    points = Points(batch=sizes, seq=np.full(len(sizes), float(asked.seq)))
+    known: dict[tuple[object, ...], tuple[StepTraits, ...]] = {}
+
+    def of(one: FoundStrategy) -> StepTraits:
+        strategy = one.strategy
+        how = replace(asked.configuration, checkpointing=strategy.recompute)
+        key = (*(strategy.size(axis) for axis in ("tp", "cp", "ep")),
+               strategy.sequence_parallel, strategy.recompute)  # fmt: skip
+        if key not in known:
+            known[key] = rank_traits(
+                asked.graph, how, asked.device, points, _group(strategy, space),
+                recipe=kept_format(asked.graph, asked.configuration),
+                calibration=asked.calibration,
+            )  # fmt: skip
+        return known[key][space.microbatches.index(one.microbatch)]
+
+    return [of(one) for one in found]
+
+
+def _group(strategy: Strategy, space: SearchSpace) -> TensorGroup:
+    return TensorGroup(
+        degree=strategy.size("tp"),
+        ranks_per_node=space.fabric.devices_per_node,
+        device_link=space.fabric.device_link,
+        node_link=space.fabric.node_link,
+        sequence_parallel=strategy.sequence_parallel,
+        context_degree=strategy.size("cp"),
+        expert_degree=strategy.size("ep"),
+    )
+
+
+def _space(asked: TrialQuestion) -> SearchSpace:
+    return prepare_search(
+        asked.graph,
+        asked.configuration,
+        asked.device,
+        fabric_of(asked.cluster, asked.configuration),
+        seq=asked.seq,
+        capacity_bytes=asked.cluster.capacity_bytes,
+        microbatches=asked.microbatches,
+        calibration=asked.calibration,
+    )

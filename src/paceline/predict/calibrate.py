@@ -141,16 +141,24 @@ def _update(item: Mapping[str, Any]) -> Update:
 
 
 def _residual(item: Mapping[str, Any]) -> Residual:
-    step = item.get("step", item)
-    kernels = tuple((int(one), float(share)) for one, share in step.get("kernels", ()))
-    if not all(one >= 0 and 0 < share <= 1 for one, share in kernels):
-        raise ValueError("a kernel without its share of the time")
     return Residual(
         device_name=str(item["device_name"]),
-        step=StepTraits(
-            workload=str(step["workload"]), setting=str(step.get("setting", "")), kernels=kernels
-        ),
+        step=step_of(item.get("step", item)),
         log_ratio=_checked(float(item["log_ratio"])),
+    )
+
+
+def step_of(item: Mapping[str, Any]) -> StepTraits:
+    """Traits that were written as plain data.
+
+    Raises:
+        ValueError, KeyError, TypeError: They were not.
+    """
+    kernels = tuple((int(one), float(share)) for one, share in item.get("kernels", ()))
+    if not all(one >= 0 and 0 < share <= 1 for one, share in kernels):
+        raise ValueError("a kernel without its share of the time")
+    return StepTraits(
+        workload=str(item["workload"]), setting=str(item.get("setting", "")), kernels=kernels
     )
 
 

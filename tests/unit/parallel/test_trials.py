@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.parallel.trials import doubts, expected_loss, worth_of_trials
+from paceline.parallel.trials import (
+    better_chances,
+    doubts,
+    expected_loss,
+    once_measured,
+    saved_frac,
+    worth_of_trials,
+)
 from paceline.predict import builtin_calibration
 from paceline.predict.lessons import Spreads, learn
 from paceline.predict.traits import StepTraits
@@ -77,3 +84,32 @@ def test_runs_of_the_same_kernels_are_no_contest():
     assert (
         worth_of_trials(log_s, contest, same).sum() < worth_of_trials(log_s, contest, other).sum()
     )
+
+
+@given(st.floats(0.0, 0.3), st.integers(0, 2))
+def test_of_two_runs_what_is_saved_is_the_expected_loss_that_the_run_tells_of(gap, kernel):
+    """All rivals at once and one by one are one number where there is one rival."""
+    covariance = doubts([step("a", 0), step("b", kernel)], SPREADS, None)
+    log_s = np.array([0.0, gap])
+    told = (covariance[0, 1] - covariance[1, 1]) / np.sqrt(covariance[1, 1])
+    expected = float(expected_loss(np.array(gap), np.array(abs(told) + 1e-12)))
+    assert -np.log1p(-saved_frac(log_s, covariance, 1)) == pytest.approx(expected, abs=6e-3)
+
+
+def test_a_run_that_was_measured_tells_nothing_more():
+    covariance = doubts([step("a", 1), step("b", 2), step("c", 2)], SPREADS, None)
+    after = once_measured(covariance, 1)
+    assert saved_frac(np.zeros(3), after, 1) == pytest.approx(0.0, abs=1e-8)
+    assert (np.diag(after) <= np.diag(covariance)).all()
+    lessons = learn([(step("b", 2), 0.2)], SPREADS)
+    by_learning = doubts([step("a", 1), step("c", 2)], SPREADS, lessons)
+    np.testing.assert_allclose(after[np.ix_([0, 2], [0, 2])], by_learning, atol=1e-12)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=6))
+def test_chances_are_chances_and_the_best_has_the_larger_part_against_each(gaps):
+    runs = [step(str(n), n) for n in range(len(gaps))]
+    chances = better_chances(np.array(gaps), doubts(runs, SPREADS, None))
+    best = int(np.argmin(gaps))
+    assert ((chances >= 0) & (chances <= 1)).all()
+    assert all(chances[best] >= 0.5 >= one for n, one in enumerate(chances) if n != best)

@@ -15,6 +15,7 @@ from paceline.app.scoring.cells import number_of
 from paceline.app.scoring.rows import read_rows, read_table_cells
 from paceline.app.scoring.score import predict_rows
 from paceline.app.scoring.units import units_of_time
+from paceline.app.trial_rows import is_of_trials, read_trials
 from paceline.catalog import Catalog
 from paceline.errors import InvalidInputError
 from paceline.predict import Calibration, Residual, builtin_calibration, calibrate, residual
@@ -71,7 +72,8 @@ def calibrate_rows(
     """Learn from rows that state a measured time how far steps of their devices are off.
 
     Args:
-        rows_path: The columns of ``score``, with ``step_time_ms`` or ``throughput`` and ``unit``.
+        rows_path: The columns of ``score``, with ``step_time_ms`` or ``throughput`` and ``unit``;
+            or runs that ``trials`` asked for, with their times.
         catalog: Devices.
         label: Date and origin, kept in the calibration.
         start: What to add to; the built-in calibration if None.
@@ -83,11 +85,23 @@ def calibrate_rows(
         InvalidInputError: The table cannot be read, a row is more than ten times off, or no row
             can be used.
     """
-    rows = read_rows(rows_path)
-    answers = predict_rows(
-        rows, catalog=catalog, python=python, cache_folder=cache_folder, on_progress=on_progress,
-        is_learned_from=True,
-    )  # fmt: skip
+    if is_of_trials(rows_path):
+        found, num_rows = read_trials(rows_path)
+    else:
+        rows = read_rows(rows_path)
+        answers = predict_rows(
+            rows, catalog=catalog, python=python, cache_folder=cache_folder,
+            on_progress=on_progress, is_learned_from=True,
+        )  # fmt: skip
+        found, num_rows = _residuals(answers, rows_path), len(rows)
+    calibrated = calibrate(start or builtin_calibration(), found, label=label)
+    summary = CalibrationSummary(
+        num_rows=num_rows, num_used=len(found), devices=_devices(found, calibrated)
+    )
+    return calibrated, summary
+
+
+def _residuals(answers: Sequence[Answer], rows_path: Path) -> list[Residual]:
     measured = [
         _measured_s(cells, answer)
         for answer, cells in zip(answers, read_table_cells(rows_path), strict=True)
@@ -107,11 +121,7 @@ def calibrate_rows(
             f"no row of `{rows_path}` states a time that can be predicted",
             hint="give step_time_ms, or throughput and unit; `paceline score` says why a row fails",
         )
-    calibrated = calibrate(start or builtin_calibration(), found, label=label)
-    summary = CalibrationSummary(
-        num_rows=len(rows), num_used=len(found), devices=_devices(found, calibrated)
-    )
-    return calibrated, summary
+    return found
 
 
 def _measured_s(cells: dict[str, str], answer: Answer) -> float | None:

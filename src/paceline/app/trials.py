@@ -1,0 +1,78 @@
+"""Which strategies to run once before one is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.app.inquiry import read_calibration
+from paceline.app.scaling import ScalingQuestion, place_of
+from paceline.errors import InvalidInputError
+from paceline.parallel.replica_work import LoweredStep
+from paceline.parallel.scaling import BatchRule, default_batch
+from paceline.parallel.trials import Trial, TrialQuestion, worthwhile_trials
+from paceline.plan.amounts import check_global_batch, resolve_job
+from paceline.predict import builtin_calibration
+from paceline.trace import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trials:
+    """Runs that are worth measuring before a strategy is chosen.
+
+    Attributes:
+        model: As typed.
+        title: As printed.
+        device: ``Device.name``.
+        offer: ``Offer.name`` of the machines.
+        count: Devices.
+        global_batch: Items per step.
+        assumptions: Printed first, one sentence each.
+        trials: Most worth first; none where the choice is sure.
+    """
+
+    model: str
+    title: str
+    device: str
+    offer: str
+    count: int
+    global_batch: int
+    assumptions: tuple[str, ...]
+    trials: tuple[Trial, ...]
+
+
+def answer_trials(workload: Workload, question: ScalingQuestion, num_trials: int) -> Trials:
+    """The runs of one device count.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    if len(workload.passes) != 1:
+        raise InvalidInputError(
+            f"a step of {workload.title} runs several programs, which replicas alone share",
+            hint="`paceline scale` shows what more replicas bring",
+        )
+    (count,) = question.counts
+    place = place_of(question)
+    seq = question.seq or workload.default_seq
+    check_global_batch(
+        question.global_batch, resolve_job(workload, question.work, seq=seq), workload
+    )
+    calibration = read_calibration(question.calibration) or builtin_calibration()
+    batch = question.global_batch or count * default_batch(
+        LoweredStep.of(workload, place.configuration), place.cluster,
+        BatchRule(max_global_batch=workload.max_global_batch), seq=seq, calibration=calibration,
+    )  # fmt: skip
+    asked = TrialQuestion(
+        graph=workload.passes[0].graph, configuration=place.configuration,
+        cluster=place.cluster, count=count, global_batch=batch, seq=seq, calibration=calibration,
+    )  # fmt: skip
+    return Trials(
+        model=workload.name,
+        title=workload.title,
+        device=place.device.name,
+        offer=place.offer.name,
+        count=count,
+        global_batch=batch,
+        assumptions=place.assumptions(question, seq),
+        trials=worthwhile_trials(asked, num_trials),
+    )
