@@ -137,7 +137,11 @@ def _memory(
         part.parameters * _state_bytes(table, part, state)[:, None] for part in owned
     )
     kept_bytes = held.activation_bytes[of_row]
-    whole_bytes = state_bytes + kept_bytes + held.transient_bytes[of_row]
+    updating_bytes = _sum(
+        part.parameters * _updating_bytes(table, part, state)[:, None] for part in owned
+    )
+    passing_bytes = state_bytes + kept_bytes + held.transient_bytes[of_row]
+    whole_bytes = np.maximum(passing_bytes, updating_bytes)
     fullest = (np.arange(len(table)), whole_bytes.argmax(axis=1))
     return _Memory(
         state_bytes=state_bytes[fullest],
@@ -205,6 +209,19 @@ def _state_bytes(table: StrategyTable, owned: _Owned, state: StateBytes) -> Floa
     weight = state.weight * np.where(_splits(table, "zero3"), gathered, 1.0)
     gradient = state.gradient * np.where(_splits(table, "zero2"), share, 1.0)
     optimizer = state.optimizer * np.where(_splits(table, "zero1"), share, 1.0)
+    return np.asarray(weight + gradient + optimizer)
+
+
+def _updating_bytes(table: StrategyTable, owned: _Owned, state: StateBytes) -> FloatArray:
+    """Bytes per parameter while the optimizer runs.
+
+    There are no narrow copies and nothing is gathered, but there are temporaries of what it
+    updates.
+    """
+    share = 1.0 / owned.shards
+    weight = state.gathered * np.where(_splits(table, "zero3"), share, 1.0)
+    gradient = state.gradient * np.where(_splits(table, "zero2"), share, 1.0)
+    optimizer = (state.optimizer + state.workspace) * np.where(_splits(table, "zero1"), share, 1.0)
     return np.asarray(weight + gradient + optimizer)
 
 
@@ -313,5 +330,7 @@ def _part_exposed_s(
 def _process_bytes(allocated_bytes: FloatArray, platform: Platform) -> FloatArray:
     """Upper bound of the process, from its live tensors."""
     added = process_memory(platform)
-    reserved_bytes = allocated_bytes * (1.0 + added.fragmentation_high_frac)
+    reserved_bytes = (
+        allocated_bytes * (1.0 + added.fragmentation_high_frac) + added.slack_high_bytes
+    )
     return np.asarray(reserved_bytes + added.workspace_bytes + added.context_high_bytes)

@@ -76,6 +76,12 @@ class Optimizer:
         """Bytes that an update moves over those of a fused one."""
         return 1.0 if self.rule is None else self.rule.accessed(kernel)
 
+    def workspace(self, kernel: OptimizerKernel) -> float:
+        """FP32 temporaries of foreach kernels, bytes; others make those of a tensor at a time."""
+        if self.rule is None or kernel != "foreach":
+            return 0.0
+        return ELEMENT_BYTES[DType.FP32] * self.rule.foreach_temporaries * self.trained_frac
+
 
 #: Two moments.
 ADAM = Optimizer(state_bytes=8.0, states=2.0)
@@ -92,6 +98,7 @@ class StateBytes:
         reduced: Gradients as they are sent.
         optimizer: Optimizer state with master weights.
         update: Device-memory traffic of the update.
+        workspace: Temporaries of the update, all alive at once.
     """
 
     weight: float
@@ -100,6 +107,7 @@ class StateBytes:
     reduced: float
     optimizer: float
     update: float
+    workspace: float = 0.0
 
 
 #: Weights that are read and never changed. Adapters are under a hundredth of them: their
@@ -121,6 +129,7 @@ def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimiz
         return replace(_FROZEN, weight=width, gathered=width)
     trained, state = optimizer.trained_frac, optimizer.state_bytes
     accessed = optimizer.accessed(configuration.optimizer_kernel)
+    workspace = optimizer.workspace(configuration.optimizer_kernel)
     if recipe == "half-weights" and width < 4:
         reduced = 2.0 if precision.name == "fp16" else 4.0
         return StateBytes(
@@ -130,6 +139,7 @@ def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimiz
             reduced=reduced * trained,
             optimizer=state + 4.0 * trained,
             update=accessed * (2.0 * state + (12.0 + width) * trained),
+            workspace=workspace,
         )
     weight = width if recipe == "pure" else optimizer.weight_bytes
     state = min(state, width * optimizer.states) if recipe == "pure" else state
@@ -141,6 +151,7 @@ def state_bytes(recipe: Recipe, configuration: Configuration, optimizer: Optimiz
         reduced=weight * trained,
         optimizer=state,
         update=accessed * (2.0 * state + 3.0 * weight * trained),
+        workspace=workspace,
     )
 
 

@@ -199,3 +199,20 @@ def test_a_smaller_update_and_a_scattered_one_are_counted_once_a_step() -> None:
         for text, count in (("dp1", 1), ("dp1/mb4", 4))
     )
     assert four == pytest.approx(4 * once - 3 * update_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize(("model", "batch"), [("resnet50", 8), ("resnet50", 64), ("bert-base", 16)])
+def test_memory_by_blocks_is_that_of_a_pass_that_adds_to_gradients(
+    model: str, batch: int, optimizer: str
+) -> None:
+    """Blocks always count gradients; the update needs its temporaries, the allocator its slack."""
+    job, how = load_workload(model, optimizer=optimizer), Configuration(accumulates=True)
+    on, graph = cluster("NVLink and InfiniBand"), job.passes[0].graph
+    points = Points(batch=np.array([float(batch)]), seq=np.array([float(job.default_seq)]))
+    alone = predict_pass(lower(graph, how), DeviceTable.from_devices([on.device]), points)
+    by_blocks = evaluate_stated(
+        graph, HOW, on, Strategy(), seq=job.default_seq, global_batch=batch,
+        recipe=kept_format(graph, HOW),
+    )  # fmt: skip
+    assert by_blocks.memory_bytes == pytest.approx(float(alone.memory_high_bytes[0, 0]), rel=0.03)
