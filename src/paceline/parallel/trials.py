@@ -46,9 +46,10 @@ def doubts(steps: Sequence[StepTraits], spreads: Spreads, lessons: Lessons | Non
 
     Args:
         steps: What may run.
-        spreads: Of the parts of a step's error.
+        spreads: Of the parts of a step's error, before the first measurement.
         lessons: What measurements taught; None before the first.
     """
+    spreads = spreads if lessons is None else lessons.spreads
     covariance = spreads.shared(steps, steps)
     np.fill_diagonal(covariance, spreads.total)
     if lessons is None:

@@ -3,10 +3,12 @@
 How far a step is off its prediction has parts, each normal around none and independent of the
 others: the device's, which all its steps share; that of a setting; that of a workload; that of the
 kernels, which two steps share as far as they spend their time in the same ones; and the step's own.
-Measured steps determine the sum for any other step, and how much of its variance is left.
+Measured steps determine the sum for any other step, and how much of its variance is left. How far
+shared parts and own parts reach differs from user to user, and is taken from the measured steps
+themselves as far as they tell.
 
 Source: Gaussian process regression, Rasmussen and Williams, "Gaussian Processes for Machine
-Learning", equations 2.25 and 2.26.
+Learning", equations 2.25, 2.26 and, of the reach, 5.8.
 """
 
 from __future__ import annotations
@@ -51,15 +53,37 @@ class Spreads:
 
     def shared(self, one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatArray:
         """Covariance of two steps without their own parts, (len(one), len(other))."""
-        return (
-            self.device
-            + self.setting * _same(one, other, lambda step: step.setting)
-            + self.workload * _same(one, other, lambda step: step.workload)
-            + self.kernels * likeness(one, other)
+        return self.weighed(in_common(one, other))
+
+    def weighed(self, common: FloatArray) -> FloatArray:
+        """The same from what `in_common` says of them."""
+        variances = np.array([self.device, self.setting, self.workload, self.kernels])
+        covariance: FloatArray = np.tensordot(variances, common, axes=1)
+        return covariance
+
+    def scaled(self, shared: float, own: float) -> Spreads:
+        """With other reaches of what steps share and of their own parts: factors on sigmas."""
+        return Spreads(
+            device=self.device * shared**2,
+            setting=self.setting * shared**2,
+            workload=self.workload * shared**2,
+            kernels=self.kernels * shared**2,
+            step=self.step * own**2,
         )
 
 
+def in_common(one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatArray:
+    """What two steps share of each part but their own, (4, len(one), len(other)), 0 to 1."""
+    alike = likeness(one, other)
+    return np.stack([
+        np.ones_like(alike), _same(one, other, lambda step: step.setting),
+        _same(one, other, lambda step: step.workload), alike,
+    ])  # fmt: skip
+
+
 PARTS = ("device", "setting", "workload", "kernels", "step")
+#: Factors on the usual reach that are tried.
+_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,12 +91,14 @@ class Lessons:
     """Measured steps of one device, (num_steps,).
 
     Attributes:
-        spreads: By which they are weighed.
+        usual: How far parts usually reach.
+        spreads: How far they reach here, by which steps are weighed.
         steps: What was measured; none twice.
         weights: Of each step's covariance with another in what that one is off.
         precision: Inverse of the covariance of what was measured, (num_steps, num_steps).
     """
 
+    usual: Spreads
     spreads: Spreads
     steps: tuple[StepTraits, ...]
     weights: FloatArray
@@ -84,10 +110,13 @@ class Lessons:
         return shift
 
     def left_frac(self, steps: Sequence[StepTraits]) -> FloatArray:
-        """Share of the variance of a step's log time that is left, (len(steps),)."""
+        """Variance of steps' log times over what is usual where nothing is known, (len(steps),).
+
+        Above one where the steps measured err more than is usual and tell nothing of this one.
+        """
         shared = self.spreads.shared(self.steps, steps)
         explained = np.einsum("ij,ik,kj->j", shared, self.precision, shared, optimize=True)
-        left: FloatArray = 1.0 - explained / self.spreads.total
+        left: FloatArray = (self.spreads.total - explained) / self.usual.total
         return left
 
     def left_out_log_error(self) -> FloatArray:
@@ -99,22 +128,66 @@ class Lessons:
         return error
 
 
-def learn(measured: Sequence[tuple[StepTraits, float]], spreads: Spreads) -> Lessons:
+def learn(measured: Sequence[tuple[StepTraits, float]], usual: Spreads) -> Lessons:
     """Lessons of measured steps; a step measured again is the mean of its measurements.
 
     Args:
         measured: Steps, at least one, with the log of measured over predicted time.
-        spreads: Of the parts of such logs.
+        usual: How far the parts of such logs usually reach.
     """
+    steps, means = _once_each(measured)
+    return _weighed(steps, means, _reaching(means, in_common(steps, steps), usual), usual)
+
+
+def weigh(measured: Sequence[tuple[StepTraits, float]], spreads: Spreads) -> Lessons:
+    """As `learn`, where it is known how far the parts reach."""
+    return _weighed(*_once_each(measured), spreads, spreads)
+
+
+def _once_each(
+    measured: Sequence[tuple[StepTraits, float]],
+) -> tuple[tuple[StepTraits, ...], FloatArray]:
     by_step: dict[StepTraits, list[float]] = defaultdict(list)
     for step, log_ratio in measured:
         by_step[step].append(log_ratio)
-    steps = tuple(by_step)
     means = np.array([sum(ratios) / len(ratios) for ratios in by_step.values()])
-    covariance = spreads.shared(steps, steps)
+    return tuple(by_step), means
+
+
+def _weighed(
+    steps: tuple[StepTraits, ...], means: FloatArray, spreads: Spreads, usual: Spreads
+) -> Lessons:
+    covariance = _covariance(in_common(steps, steps), spreads)
+    precision = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+    return Lessons(
+        usual=usual, spreads=spreads, steps=steps, weights=precision @ means, precision=precision
+    )
+
+
+def _covariance(common: FloatArray, spreads: Spreads) -> FloatArray:
+    covariance = spreads.weighed(common)
     np.fill_diagonal(covariance, spreads.total)
-    precision: FloatArray = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
-    return Lessons(spreads=spreads, steps=steps, weights=precision @ means, precision=precision)
+    return covariance
+
+
+def _reaching(means: FloatArray, common: FloatArray, usual: Spreads) -> Spreads:
+    """The reach of what steps share, and of their own parts, that measurements make likely.
+
+    The mean of the logarithms over a grid of factors. Before anything is measured each is within a
+    factor of two of the usual at the 68th percentile.
+    """
+    grid = np.array([(one, two) for one in _FACTORS for two in _FACTORS])
+    fits = [_log_likelihood(means, _covariance(common, usual.scaled(*pair))) for pair in grid]
+    scores = np.array(fits) - 0.5 * np.square(np.log2(grid)).sum(axis=1)
+    chances = np.exp(scores - scores.max())
+    shared, own = np.exp(chances @ np.log(grid) / chances.sum())
+    return usual.scaled(float(shared), float(own))
+
+
+def _log_likelihood(means: FloatArray, covariance: FloatArray) -> float:
+    root = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(root, means)
+    return float(-0.5 * white @ white - np.log(np.diag(root)).sum())
 
 
 def _same(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.predict import DeviceTable, Points, builtin_calibration
-from paceline.predict.lessons import PARTS, Spreads, learn
+from paceline.predict.lessons import PARTS, Spreads, learn, weigh
 from paceline.predict.told import pass_traits
 from paceline.predict.traits import StepTraits, likeness
 
@@ -63,7 +63,7 @@ def test_likeness_counts_shares_of_time_and_not_their_sum():
 
 @given(measured)
 def test_what_is_left_is_a_share_and_less_with_every_measurement(rows):
-    left = [learn(rows[:count], SPREADS).left_frac([NEW])[0] for count in range(1, len(rows) + 1)]
+    left = [weigh(rows[:count], SPREADS).left_frac([NEW])[0] for count in range(1, len(rows) + 1)]
     assert all(SPREADS.step / SPREADS.total <= one < 1 for one in left)
     assert all(after <= before + 1e-9 for before, after in itertools.pairwise(left))
 
@@ -73,9 +73,9 @@ def test_left_out_errors_are_those_of_learning_without_the_row(rows):
     rows = list({one: (one, ratio) for one, ratio in rows}.values())
     if len(rows) < 2:
         return
-    errors = learn(rows, SPREADS).left_out_log_error()
+    errors = weigh(rows, SPREADS).left_out_log_error()
     for place, (one, ratio) in enumerate(rows):
-        others = learn(rows[:place] + rows[place + 1 :], SPREADS)
+        others = weigh(rows[:place] + rows[place + 1 :], SPREADS)
         assert errors[place] == pytest.approx(ratio - others.log_shift([one])[0], abs=1e-9)
 
 
@@ -86,7 +86,7 @@ def test_one_device_and_one_setting_are_a_mean_that_is_shrunk(ratio, count):
     shared = SPREADS.device + SPREADS.setting
     own = SPREADS.total - shared
     expected = ratio * shared / (shared + own / count)
-    told = learn(rows, SPREADS).log_shift([StepTraits(workload="another", setting="s")])[0]
+    told = weigh(rows, SPREADS).log_shift([StepTraits(workload="another", setting="s")])[0]
     assert told == pytest.approx(expected, abs=1e-12)
 
 
@@ -109,3 +109,23 @@ def test_traits_of_a_point_are_its_own_whatever_else_is_asked():
     assert among[0].kernels != among[1].kernels
     assert among[0].workload == among[1].workload
     assert sum(share for _, share in alone[0].kernels) == pytest.approx(1.0, abs=1e-3)
+
+
+@given(measured)
+def test_learning_is_weighing_by_the_reach_that_it_found(rows):
+    found = learn(rows, SPREADS)
+    same = weigh(rows, found.spreads)
+    np.testing.assert_allclose(found.log_shift([NEW]), same.log_shift([NEW]))
+    assert found.left_frac([NEW])[0] * SPREADS.total == pytest.approx(
+        same.left_frac([NEW])[0] * found.spreads.total
+    )
+
+
+def test_how_far_parts_reach_is_taken_from_what_was_measured():
+    """Equal kernels that are off alike have small parts of their own; that are not, large ones."""
+    runs = [step(f"w{n}", k1=1.0) for n in range(8)] + [step(f"v{n}", k2=1.0) for n in range(8)]
+    alike = [(one, 0.3 if n < 8 else -0.3) for n, one in enumerate(runs)]
+    apart = [(one, 0.3 if n % 2 else -0.3) for n, one in enumerate(runs)]
+    assert learn(alike, SPREADS).spreads.step < SPREADS.step < learn(apart, SPREADS).spreads.step
+    assert learn(alike, SPREADS).spreads.kernels > learn(apart, SPREADS).spreads.kernels
+    assert learn(apart, SPREADS).left_frac([NEW])[0] > learn(alike, SPREADS).left_frac([runs[0]])[0]
