@@ -16,7 +16,7 @@ from paceline.parallel.trials import (
     worth_of_trials,
 )
 from paceline.predict import builtin_calibration
-from paceline.predict.lessons import Spreads, learn
+from paceline.predict.lessons import Spreads, learn, weigh
 from paceline.predict.traits import StepTraits
 
 SPREADS = Spreads.of(builtin_calibration().constants["calibrate"])
@@ -101,7 +101,7 @@ def test_a_run_that_was_measured_tells_nothing_more():
     after = once_measured(covariance, 1)
     assert saved_frac(np.zeros(3), after, 1) == pytest.approx(0.0, abs=1e-8)
     assert (np.diag(after) <= np.diag(covariance)).all()
-    lessons = learn([(step("b", 2), 0.2)], SPREADS)
+    lessons = weigh([(step("b", 2), 0.2)], SPREADS)
     by_learning = doubts([step("a", 1), step("c", 2)], SPREADS, lessons)
     np.testing.assert_allclose(after[np.ix_([0, 2], [0, 2])], by_learning, atol=1e-12)
 
