@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.app.inquiry import read_calibration
+from paceline.app.progress import progress
 from paceline.app.scaling import ScalingQuestion, place_of
 from paceline.errors import InvalidInputError
 from paceline.parallel.replica_work import LoweredStep
@@ -28,6 +29,7 @@ class Trials:
         global_batch: Items per step.
         assumptions: Printed first, one sentence each.
         trials: Most worth first; none where the choice is sure.
+        saved_frac: Share of the step's time that is lost less on average once all are measured.
     """
 
     model: str
@@ -38,6 +40,7 @@ class Trials:
     global_batch: int
     assumptions: tuple[str, ...]
     trials: tuple[Trial, ...]
+    saved_frac: float
 
 
 def answer_trials(workload: Workload, question: ScalingQuestion, num_trials: int) -> Trials:
@@ -66,6 +69,8 @@ def answer_trials(workload: Workload, question: ScalingQuestion, num_trials: int
         graph=workload.passes[0].graph, configuration=place.configuration,
         cluster=place.cluster, count=count, global_batch=batch, seq=seq, calibration=calibration,
     )  # fmt: skip
+    with progress("comparing strategies"):
+        found = worthwhile_trials(asked, num_trials)
     return Trials(
         model=workload.name,
         title=workload.title,
@@ -74,5 +79,6 @@ def answer_trials(workload: Workload, question: ScalingQuestion, num_trials: int
         count=count,
         global_batch=batch,
         assumptions=place.assumptions(question, seq),
-        trials=worthwhile_trials(asked, num_trials),
+        trials=found.trials,
+        saved_frac=found.saved_frac,
     )

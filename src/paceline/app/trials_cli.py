@@ -52,15 +52,20 @@ def trials(
 
 
 def _parts(found: Trials, rows: Path | None) -> tuple[Table | str, ...]:
+    from paceline.units import format_percent
+
     head = f"{found.title} · training · {found.count} × {found.device} · batch {found.global_batch}"
     assumed = "; ".join(found.assumptions)
     if not found.trials:
-        return head, f"assumed: {assumed}", "no run would improve the choice: one strategy competes"
+        return head, f"assumed: {assumed}", "no run would improve the choice: one strategy is ahead"
     where = rows or "FILE"
     written = "" if rows else "--rows FILE writes them; "
+    shorter = format_percent(found.saved_frac)
     following = (
-        f"next: {written}run each, write its step_time_ms into {where}, then "
-        f"`paceline calibrate {where}` and --calibration calibration.json"
+        f"measured, they make the chosen step {shorter} shorter on average\n\n"
+        f"next: {written}run each for some twenty steps, write step_time_ms into {where}, then\n"
+        f"      paceline calibrate {where}\n"
+        "      and give --calibration calibration.json to the other verbs"
     )
     return head, f"assumed: {assumed}", _table(found), following
 
@@ -75,7 +80,6 @@ def _table(found: Trials) -> Table:
             Column(title="items", is_number=True),
             Column(title="step", is_number=True),
             Column(title="may be fastest", is_number=True),
-            Column(title="saves on average", is_number=True),
         ),
         rows=tuple(
             (
@@ -83,7 +87,6 @@ def _table(found: Trials) -> Table:
                 str(one.found.microbatch),
                 format_duration(one.found.step_s),
                 format_percent(one.better_chance),
-                format_percent(one.saved_frac),
             )
             for one in found.trials
         ),

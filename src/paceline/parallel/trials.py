@@ -16,28 +16,35 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from paceline.errors import DoesNotFitError
 from paceline.parallel.blocks import TensorGroup, rank_traits
 from paceline.parallel.cluster import Cluster
+from paceline.parallel.replica_work import as_step
+from paceline.parallel.replicas import Job, is_replicated, replicated_steps
 from paceline.parallel.search import FoundStrategy, SearchSpace, prepare_search, search_strategies
 from paceline.parallel.stated import fabric_of
 from paceline.parallel.strategy import Strategy
 from paceline.predict import Calibration, DeviceTable, Points
 from paceline.predict.lessons import Lessons, Spreads
+from paceline.predict.told import pass_traits
 from paceline.predict.traits import StepTraits
+from paceline.trace import lower
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import FloatArray, Graph, IntArray
 from paceline.trace.master_weights import kept_format
 
 #: A difference whose spread is less is known.
 _LEAST_LOG_SIGMA = 1e-9
+#: A run that is worth less of the step, over all its rivals, is not asked for.
+_LEAST_WORTH = 0.002
 #: So many of the fastest strategies compete.
 _NUM_RIVALS = 64
 #: Microbatch sizes that are tried, as far as a device has so many items.
 _MICROBATCHES = tuple(2**n for n in range(11))
 #: Ranks that share a model take more items each: sizes up to this are always tried.
 _LEAST_LARGEST = 8
-#: Points and weights of a standard normal, for means.
-_NORMAL_POINTS, _NORMAL_WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
+#: Outcomes that are drawn for a mean over them.
+_NUM_DRAWN = 8192
 _error_function = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -83,21 +90,25 @@ def worth_of_trials(log_s: FloatArray, contest: IntArray, covariance: FloatArray
     return worth
 
 
-def saved_frac(log_s: FloatArray, covariance: FloatArray, place: int) -> float:
-    """Share of the time that is lost less on average once one of competing runs is measured.
+def saved_frac(log_s: FloatArray, covariance: FloatArray, places: Sequence[int]) -> float:
+    """Share of the time that is lost less on average once some competing runs are measured.
 
-    The mean gain of the run that is then predicted best over the one that is now; for rivals all
-    at once, where `worth_of_trials` takes them one by one.
+    The mean gain of the run that is then predicted best over the one that is now, over what may be
+    measured; some need one another: of two that err alike, one alone tells nothing.
 
     Args:
         log_s: Log of the predicted times, (num_runs,).
         covariance: Of the log times, (num_runs, num_runs).
-        place: Of the run that is measured.
+        places: Of the runs that are measured.
     """
-    told = covariance[:, place] / math.sqrt(max(covariance[place, place], _LEAST_LOG_SIGMA**2))
-    best = np.min(log_s[:, None] + told[:, None] * _NORMAL_POINTS, axis=0)
-    mean = float(best @ _NORMAL_WEIGHTS) / float(_NORMAL_WEIGHTS.sum())
-    return max(-math.expm1(mean - float(np.min(log_s))), 0.0)
+    if not len(places):
+        return 0.0
+    told = covariance[:, places]
+    weights = np.linalg.pinv(covariance[np.ix_(places, places)], hermitian=True)
+    root = np.linalg.cholesky(weights + _LEAST_LOG_SIGMA * np.eye(len(places)))
+    drawn = np.random.default_rng(0).standard_normal((len(places), _NUM_DRAWN))
+    then = np.min(log_s[:, None] + told @ root @ drawn, axis=0)
+    return max(-math.expm1(float(then.mean() - log_s.min())), 0.0)
 
 
 def expected_loss(gap: FloatArray, log_sigma: FloatArray) -> FloatArray:
@@ -127,13 +138,24 @@ class Trial:
         log_shift: What measurements have moved its predicted time by already, as a logarithm.
         better_chance: That it is faster than the strategy predicted best; of that one itself, that
             the strongest rival is not.
-        saved_frac: Share of the step's time that is lost less on average once it is measured.
     """
 
     found: FoundStrategy
     step: StepTraits
     log_shift: float
     better_chance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSet:
+    """Runs that are worth measuring together.
+
+    Attributes:
+        trials: Most worth first; none where the choice is sure.
+        saved_frac: Share of the step's time that is lost less on average once all are measured.
+    """
+
+    trials: tuple[Trial, ...]
     saved_frac: float
 
 
@@ -154,6 +176,11 @@ class TrialQuestion:
         """A table of the one device."""
         return DeviceTable.from_devices([self.cluster.device])
 
+    def points(self, sizes: Sequence[int]) -> Points:
+        """Microbatches of these sizes."""
+        batch = np.array(sizes, dtype=np.float64)
+        return Points(batch=batch, seq=np.full(len(batch), float(self.seq)))
+
     @property
     def microbatches(self) -> tuple[int, ...]:
         """Sizes that the batch has items for."""
@@ -161,40 +188,45 @@ class TrialQuestion:
         return tuple(size for size in _MICROBATCHES if size <= max(most, _LEAST_LARGEST))
 
 
-def worthwhile_trials(asked: TrialQuestion, num_trials: int) -> tuple[Trial, ...]:
+def worthwhile_trials(asked: TrialQuestion, num_trials: int) -> TrialSet:
     """The runs to measure, the most worth first; each knows that those before it are measured.
 
-    Fewer where none is left that would improve the choice.
+    Fewer where none is left that is worth it.
 
     Raises:
         InvalidInputError: No combination of degrees uses exactly so many devices and items.
         DoesNotFitError: None fits into memory.
     """
-    space = _space(asked)
-    found = search_strategies(
-        space, num_devices=asked.count, global_batch=asked.global_batch, num_best=_NUM_RIVALS
-    )
-    steps = rival_steps(asked, space, found)
+    found, steps = rivals(asked)
     lessons = asked.calibration.lessons.get(asked.cluster.device.name)
     covariance = doubts(steps, Spreads.of(asked.calibration.constants["calibrate"]), lessons)
     shifts = np.zeros(len(steps)) if lessons is None else lessons.log_shift(steps)
-    log_s, contest = np.log([one.step_s for one in found]), np.zeros(len(found), dtype=np.int64)
+    log_s = np.log([one.step_s for one in found])
     chances = better_chances(log_s, covariance)
-    trials: list[Trial] = []
-    for _ in range(min(num_trials, len(found))):
-        worth = worth_of_trials(log_s, contest, covariance)
-        place = int(np.argmax(worth))
-        if worth[place] <= 0.0:
-            break
-        trials.append(
+    places = _chosen(log_s, covariance, num_trials)
+    return TrialSet(
+        trials=tuple(
             Trial(
                 found=found[place], step=steps[place], log_shift=float(shifts[place]),
                 better_chance=float(chances[place]),
-                saved_frac=saved_frac(log_s, covariance, place),
             )
-        )  # fmt: skip
+            for place in places
+        ),
+        saved_frac=saved_frac(log_s, covariance, places),
+    )  # fmt: skip
+
+
+def _chosen(log_s: FloatArray, covariance: FloatArray, num_trials: int) -> list[int]:
+    """Places of runs to measure, one after the other."""
+    contest, places = np.zeros(len(log_s), dtype=np.int64), list[int]()
+    for _ in range(min(num_trials, len(log_s))):
+        worth = worth_of_trials(log_s, contest, covariance)
+        place = int(np.argmax(worth))
+        if worth[place] < _LEAST_WORTH:
+            break
+        places.append(place)
         covariance = once_measured(covariance, place)
-    return tuple(trials)
+    return places
 
 
 def once_measured(covariance: FloatArray, place: int) -> FloatArray:
@@ -221,12 +253,70 @@ def better_chances(log_s: FloatArray, covariance: FloatArray) -> FloatArray:
     return chances
 
 
-def rival_steps(
+def rivals(asked: TrialQuestion) -> tuple[list[FoundStrategy], list[StepTraits]]:
+    """The fastest strategies that fit, and what measurements know their ranks' microbatches by.
+
+    Replicas are as `replicated_steps` has them, all others as the search has them.
+
+    Raises:
+        InvalidInputError: No combination of degrees uses exactly so many devices and items.
+        DoesNotFitError: None fits into memory.
+    """
+    replicas, space = _replicas(asked), _space(asked)
+    try:
+        searched = search_strategies(
+            space, num_devices=asked.count, global_batch=asked.global_batch, num_best=_NUM_RIVALS
+        )
+    except DoesNotFitError:
+        if not replicas:
+            raise
+        searched = ()
+    split = [one for one in searched if not is_replicated(one.strategy)]
+    return [*replicas, *split], [
+        *_replica_steps(asked, replicas),
+        *_split_steps(asked, space, split),
+    ]
+
+
+def _replicas(asked: TrialQuestion) -> list[FoundStrategy]:
+    if asked.global_batch % asked.count:
+        return []
+    per_rank = asked.global_batch // asked.count
+    job = Job(
+        step=as_step(lower(asked.graph, asked.configuration)), cluster=asked.cluster,
+        seq=asked.seq, calibration=asked.calibration,
+    )  # fmt: skip
+    ways = replicated_steps(job, asked.count, per_rank)
+    fitting = np.flatnonzero(ways.memory_bytes <= asked.cluster.capacity_bytes)
+    return [
+        FoundStrategy(
+            strategy=ways.strategy(way, asked.count),
+            microbatch=per_rank // int(ways.microbatches[way]),
+            step_s=float(ways.step_s[way]),
+            bubble_s=0.0,
+            tensor_s=0.0,
+            exposed_s=float(ways.exposed_s[way]),
+            memory_bytes=float(ways.memory_bytes[way]),
+        )
+        for way in fitting.tolist()
+        if math.isfinite(ways.step_s[way])
+    ]
+
+
+def _replica_steps(asked: TrialQuestion, found: Sequence[FoundStrategy]) -> list[StepTraits]:
+    if not found:
+        return []
+    sizes = sorted({one.microbatch for one in found})
+    steps = pass_traits(
+        lower(asked.graph, asked.configuration), asked.device, asked.points(sizes),
+        asked.calibration,
+    )  # fmt: skip
+    return [steps[sizes.index(one.microbatch)] for one in found]
+
+
+def _split_steps(
     asked: TrialQuestion, space: SearchSpace, found: Sequence[FoundStrategy]
 ) -> list[StepTraits]:
-    """What measurements know the ranks' microbatches of strategies by."""
-    sizes = np.array(space.microbatches, dtype=np.float64)
-    points = Points(batch=sizes, seq=np.full(len(sizes), float(asked.seq)))
     known: dict[tuple[object, ...], tuple[StepTraits, ...]] = {}
 
     def of(one: FoundStrategy) -> StepTraits:
@@ -236,7 +326,8 @@ def rival_steps(
                strategy.sequence_parallel, strategy.recompute)  # fmt: skip
         if key not in known:
             known[key] = rank_traits(
-                asked.graph, how, asked.device, points, _group(strategy, space),
+                asked.graph, how, asked.device, asked.points(space.microbatches),
+                _group(strategy, space),
                 recipe=kept_format(asked.graph, asked.configuration),
                 calibration=asked.calibration,
             )  # fmt: skip

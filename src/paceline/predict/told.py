@@ -19,6 +19,8 @@ from paceline.trace.graph import FloatArray, Phase
 
 #: So many kernels stand for a step, those that take most of its time.
 _MOST_KERNELS = 48
+#: A kernel with a smaller share is none of them.
+_LEAST_SHARE_FRAC = 1e-4
 #: Steps of a kernel's work per doubling: a kernel is known by its work to a quarter of a percent.
 _STEPS_PER_DOUBLING = 256
 #: Bits of a signature: as many as a number in JSON holds.
@@ -124,4 +126,5 @@ def _heaviest(
     distinct, place = np.unique(signatures, return_inverse=True)
     shares = np.bincount(place, seconds, len(distinct)) / max(seconds.sum(), 1e-30)
     order = np.argsort(-shares, kind="stable")[:_MOST_KERNELS]
-    return tuple((int(distinct[one]), round(float(shares[one]), 5)) for one in order if shares[one])
+    kept = order[shares[order] >= _LEAST_SHARE_FRAC]
+    return tuple((int(distinct[one]), round(float(shares[one]), 5)) for one in kept)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -87,19 +89,27 @@ def test_runs_of_the_same_kernels_are_no_contest():
 
 
 @given(st.floats(0.0, 0.3), st.integers(0, 2))
-def test_of_two_runs_what_is_saved_is_the_expected_loss_that_the_run_tells_of(gap, kernel):
+def test_of_two_runs_what_both_save_is_the_expected_loss(gap, kernel):
     """All rivals at once and one by one are one number where there is one rival."""
     covariance = doubts([step("a", 0), step("b", kernel)], SPREADS, None)
     log_s = np.array([0.0, gap])
-    told = (covariance[0, 1] - covariance[1, 1]) / np.sqrt(covariance[1, 1])
-    expected = float(expected_loss(np.array(gap), np.array(abs(told) + 1e-12)))
-    assert -np.log1p(-saved_frac(log_s, covariance, 1)) == pytest.approx(expected, abs=6e-3)
+    spread = np.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
+    expected = float(expected_loss(np.array(gap), np.array(spread)))
+    assert -np.log1p(-saved_frac(log_s, covariance, [0, 1])) == pytest.approx(expected, abs=8e-3)
+
+
+@given(st.lists(st.floats(0.0, 0.5), min_size=3, max_size=6))
+def test_more_runs_save_no_less_and_none_save_nothing(gaps):
+    covariance = doubts([step(str(n), n % 3) for n in range(len(gaps))], SPREADS, None)
+    saved = [saved_frac(np.array(gaps), covariance, range(n)) for n in range(len(gaps) + 1)]
+    assert saved[0] == 0
+    assert all(after >= before - 5e-3 for before, after in itertools.pairwise(saved))
 
 
 def test_a_run_that_was_measured_tells_nothing_more():
     covariance = doubts([step("a", 1), step("b", 2), step("c", 2)], SPREADS, None)
     after = once_measured(covariance, 1)
-    assert saved_frac(np.zeros(3), after, 1) == pytest.approx(0.0, abs=1e-8)
+    assert saved_frac(np.zeros(3), after, [1]) == pytest.approx(0.0, abs=1e-6)
     assert (np.diag(after) <= np.diag(covariance)).all()
     lessons = weigh([(step("b", 2), 0.2)], SPREADS)
     by_learning = doubts([step("a", 1), step("c", 2)], SPREADS, lessons)

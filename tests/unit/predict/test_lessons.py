@@ -11,12 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.predict import DeviceTable, Points, builtin_calibration
+from paceline.predict import (
+    DeviceTable,
+    Points,
+    builtin_calibration,
+    calibrate,
+    read_updates,
+    residual,
+    write_updates,
+)
 from paceline.predict.lessons import PARTS, Spreads, learn, weigh
 from paceline.predict.told import pass_traits
 from paceline.predict.traits import StepTraits, likeness
 
-from .passes import device, lowered, matmul
+from .passes import device, lowered, matmul, stream
 
 SPREADS = Spreads.of(builtin_calibration().constants["calibrate"])
 NEW = StepTraits(workload="new", setting="new", kernels=((99, 1.0),))
@@ -129,3 +137,15 @@ def test_how_far_parts_reach_is_taken_from_what_was_measured():
     assert learn(alike, SPREADS).spreads.step < SPREADS.step < learn(apart, SPREADS).spreads.step
     assert learn(alike, SPREADS).spreads.kernels > learn(apart, SPREADS).spreads.kernels
     assert learn(apart, SPREADS).left_frac([NEW])[0] > learn(alike, SPREADS).left_frac([runs[0]])[0]
+
+
+def test_what_measurements_know_a_step_by_survives_its_file(tmp_path):
+    """Also a step of many kernels, of which most take next to nothing."""
+    work = lowered(matmul(65536, 8192, 8192), *(stream(2**n) for n in range(12)))
+    points = Points(batch=np.array([64.0]), seq=np.array([1.0]))
+    base = builtin_calibration()
+    (found,) = pass_traits(work, DeviceTable.from_devices([device("D")]), points, base)
+    seen = residual(device_name="D", step=found, measured_s=1.1, predicted_s=1.0)
+    kept = calibrate(base, [seen], label="t")
+    write_updates(kept, tmp_path / "c.json")
+    assert read_updates(base, tmp_path / "c.json").updates == kept.updates
