@@ -28,7 +28,8 @@ def calibrate(
     """Learn from a table of your own measurements how far steps of its devices are off.
 
     Args:
-        rows: The table (CSV): the columns of `score`, with ``step_time_ms`` or ``throughput``.
+        rows: The table (CSV): the columns of `score`, with ``step_time_ms`` or ``throughput``; runs
+            that `trials` asked for, with their times; or a folder of `measure`.
         out: Where the calibration goes (JSON), for the ``calibration`` of the other verbs.
         calibration: A calibration to add to.
         python: The Python that has torch, for models that must be traced; found if None.
@@ -44,9 +45,9 @@ def calibrate(
     from paceline.predict import write_updates
 
     found, summary = calibrate_rows(
-        rows,
+        Path(rows),
         catalog=load_catalog(tuple(facts)),
-        label=f"{date.today()} {rows.name}",
+        label=f"{date.today()} {Path(rows).resolve().name}",
         start=read_calibration(calibration),
         python=python,
         on_progress=on_progress or (lambda _: None),

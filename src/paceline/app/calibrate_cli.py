@@ -30,7 +30,11 @@ def register(app: Commands) -> None:
 def calibrate(
     rows: Annotated[
         Path | None,
-        Argument(metavar="ROWS.csv", help="Your measurements, as `paceline score` reads them."),
+        Argument(
+            metavar="ROWS.csv",
+            help="Your measurements, as `paceline score` reads them; runs of `paceline trials` "
+            "with their times; or a folder of `paceline measure`.",
+        ),
     ] = None,
     out: Annotated[
         Path, Option(metavar="FILE", help="Where the calibration goes, for --calibration.")
@@ -48,11 +52,12 @@ def calibrate(
     form: common.Format = "text",
     is_json: common.Json = False,
 ) -> None:
-    """Learn from measurements how far each device is off, and keep that in a file.
+    """Learn from measurements how far steps of a device are off, and keep that in a file.
 
-    One measurement moves a prediction a little, many models move it all the way. Rows need
-    step_time_ms, or throughput and unit, beside the input columns of `paceline score`. --list and
-    --undo read the file of --calibration, else of --out, and --undo writes it again.
+    A measured step moves itself nearly all the way, its model and its kernels in part, and the
+    rest of its device a little. Rows need step_time_ms, or throughput and unit, beside the input
+    columns of `paceline score`. --list and --undo read the file of --calibration, else of --out,
+    and --undo writes it again.
     """
     wanted = common.form_of(form, is_json=is_json)
     if sum((rows is not None, is_list, undo is not None)) != 1:

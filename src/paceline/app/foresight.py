@@ -167,7 +167,7 @@ def _catalogue_row(record: Record) -> LedgerRow:
     """A GPU's record with what `paceline predict` says about its device."""
     if record.framework != "torch" or record.mode == "forward-backward":
         return LedgerRow(record=record)
-    workload = _traced(record.workload, record.task, _optimizer(record), record.image_size)
+    workload = traced_workload(record)
     question = Question(
         device=record.device_name,
         batches=(int(record.batch_per_device or 1),),
@@ -224,6 +224,11 @@ def _work(record: Record) -> StepWork | None:
         return None
     seq = int(record.seq or DEFAULT_SEQ)
     return step_work(lowered, batch=int(record.batch_per_device), seq=seq)
+
+
+def traced_workload(record: Record) -> Workload | None:
+    """The model of a record as its step ran; None where it cannot be traced here."""
+    return _traced(record.workload, record.task, _optimizer(record), record.image_size)
 
 
 def _optimizer(record: Record) -> str:

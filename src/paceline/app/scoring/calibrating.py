@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from paceline.app.record_residuals import read_store
 from paceline.app.scoring.answers import Answer
 from paceline.app.scoring.cells import number_of
 from paceline.app.scoring.rows import read_rows, read_table_cells
@@ -73,7 +74,7 @@ def calibrate_rows(
 
     Args:
         rows_path: The columns of ``score``, with ``step_time_ms`` or ``throughput`` and ``unit``;
-            or runs that ``trials`` asked for, with their times.
+            runs that ``trials`` asked for, with their times; or a folder of ``measure``.
         catalog: Devices.
         label: Date and origin, kept in the calibration.
         start: What to add to; the built-in calibration if None.
@@ -85,7 +86,9 @@ def calibrate_rows(
         InvalidInputError: The table cannot be read, a row is more than ten times off, or no row
             can be used.
     """
-    if is_of_trials(rows_path):
+    if rows_path.is_dir():
+        found, num_rows = read_store(rows_path, catalog)
+    elif is_of_trials(rows_path):
         found, num_rows = read_trials(rows_path)
     else:
         rows = read_rows(rows_path)
