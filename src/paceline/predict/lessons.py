@@ -82,6 +82,9 @@ def in_common(one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatAr
 
 
 PARTS = ("device", "setting", "workload", "kernels", "step")
+#: So many different steps of one device are learned from, the newest: learning takes time with
+#: the cube of their number, and more tell hardly more.
+MOST_STEPS = 1000
 #: Factors on the usual reach that are tried.
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -132,16 +135,63 @@ def learn(measured: Sequence[tuple[StepTraits, float]], usual: Spreads) -> Lesso
     """Lessons of measured steps; a step measured again is the mean of its measurements.
 
     Args:
-        measured: Steps, at least one, with the log of measured over predicted time.
+        measured: Steps, at least one, with the log of measured over predicted time, the oldest
+            first. Of different steps the newest ``MOST_STEPS`` count.
         usual: How far the parts of such logs usually reach.
     """
     steps, means = _once_each(measured)
-    return _weighed(steps, means, _reaching(means, in_common(steps, steps), usual), usual)
+    found = _Spectrum.of(usual.weighed(in_common(steps, steps)), usual)
+    return found.lessons(steps, means, usual, _reaching(found, means))
 
 
 def weigh(measured: Sequence[tuple[StepTraits, float]], spreads: Spreads) -> Lessons:
     """As `learn`, where it is known how far the parts reach."""
-    return _weighed(*_once_each(measured), spreads, spreads)
+    steps, means = _once_each(measured)
+    found = _Spectrum.of(spreads.weighed(in_common(steps, steps)), spreads)
+    return found.lessons(steps, means, spreads, (1.0, 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Spectrum:
+    """What steps share, as independent directions: whatever the reach, they are the same.
+
+    Attributes:
+        values: Variance along each by what steps usually share, (num_steps,).
+        directions: One per column, (num_steps, num_steps).
+        own: Usual variance of a step's own part.
+    """
+
+    values: FloatArray
+    directions: FloatArray
+    own: float
+
+    @classmethod
+    def of(cls, shared: FloatArray, usual: Spreads) -> _Spectrum:
+        np.fill_diagonal(shared, usual.total - usual.step)
+        values, directions = np.linalg.eigh(shared)
+        return cls(values=np.maximum(values, 0.0), directions=directions, own=usual.step)
+
+    def variances(self, shared: float, own: float) -> FloatArray:
+        """Along each direction, with factors on the standard deviations."""
+        found: FloatArray = shared**2 * self.values + own**2 * self.own
+        return found
+
+    def log_likelihood(self, means: FloatArray, shared: float, own: float) -> float:
+        """Of what was measured, but for a constant."""
+        variances = self.variances(shared, own)
+        along = self.directions.T @ means
+        return float(-0.5 * (np.square(along) / variances + np.log(variances)).sum())
+
+    def lessons(
+        self, steps: tuple[StepTraits, ...], means: FloatArray, usual: Spreads,
+        factors: tuple[float, float],
+    ) -> Lessons:  # fmt: skip
+        """With factors on the standard deviations of what steps share and of their own parts."""
+        precision = (self.directions / self.variances(*factors)) @ self.directions.T
+        return Lessons(
+            usual=usual, spreads=usual.scaled(*factors), steps=steps, weights=precision @ means,
+            precision=precision,
+        )  # fmt: skip
 
 
 def _once_each(
@@ -150,44 +200,22 @@ def _once_each(
     by_step: dict[StepTraits, list[float]] = defaultdict(list)
     for step, log_ratio in measured:
         by_step[step].append(log_ratio)
-    means = np.array([sum(ratios) / len(ratios) for ratios in by_step.values()])
-    return tuple(by_step), means
+    steps = tuple(by_step)[-MOST_STEPS:]
+    return steps, np.array([sum(by_step[step]) / len(by_step[step]) for step in steps])
 
 
-def _weighed(
-    steps: tuple[StepTraits, ...], means: FloatArray, spreads: Spreads, usual: Spreads
-) -> Lessons:
-    covariance = _covariance(in_common(steps, steps), spreads)
-    precision = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
-    return Lessons(
-        usual=usual, spreads=spreads, steps=steps, weights=precision @ means, precision=precision
-    )
+def _reaching(found: _Spectrum, means: FloatArray) -> tuple[float, float]:
+    """Factors on the reach of what steps share, and of their own parts, that are likely.
 
-
-def _covariance(common: FloatArray, spreads: Spreads) -> FloatArray:
-    covariance = spreads.weighed(common)
-    np.fill_diagonal(covariance, spreads.total)
-    return covariance
-
-
-def _reaching(means: FloatArray, common: FloatArray, usual: Spreads) -> Spreads:
-    """The reach of what steps share, and of their own parts, that measurements make likely.
-
-    The mean of the logarithms over a grid of factors. Before anything is measured each is within a
-    factor of two of the usual at the 68th percentile.
+    The mean of the logarithms over a grid. Before anything is measured each is within a factor of
+    two of the usual at the 68th percentile.
     """
     grid = np.array([(one, two) for one in _FACTORS for two in _FACTORS])
-    fits = [_log_likelihood(means, _covariance(common, usual.scaled(*pair))) for pair in grid]
-    scores = np.array(fits) - 0.5 * np.square(np.log2(grid)).sum(axis=1)
+    fits = np.array([found.log_likelihood(means, *pair) for pair in grid.tolist()])
+    scores = fits - 0.5 * np.square(np.log2(grid)).sum(axis=1)
     chances = np.exp(scores - scores.max())
-    shared, own = np.exp(chances @ np.log(grid) / chances.sum())
-    return usual.scaled(float(shared), float(own))
-
-
-def _log_likelihood(means: FloatArray, covariance: FloatArray) -> float:
-    root = np.linalg.cholesky(covariance)
-    white = np.linalg.solve(root, means)
-    return float(-0.5 * white @ white - np.log(np.diag(root)).sum())
+    shared, own = np.exp(chances @ np.log(grid) / chances.sum()).tolist()
+    return shared, own
 
 
 def _same(

@@ -16,6 +16,7 @@ from paceline.predict import (
     Points,
     builtin_calibration,
     calibrate,
+    lessons,
     read_updates,
     residual,
     write_updates,
@@ -149,3 +150,11 @@ def test_what_measurements_know_a_step_by_survives_its_file(tmp_path):
     kept = calibrate(base, [seen], label="t")
     write_updates(kept, tmp_path / "c.json")
     assert read_updates(base, tmp_path / "c.json").updates == kept.updates
+
+
+def test_of_very_many_steps_the_newest_count(monkeypatch):
+    monkeypatch.setattr(lessons, "MOST_STEPS", 3)
+    rows = [(StepTraits(workload=f"w{n}"), 0.1 * n) for n in range(5)]
+    few, all_of_them = learn(rows[2:], SPREADS), learn(rows, SPREADS)
+    assert all_of_them.steps == few.steps
+    assert all_of_them.log_shift([NEW])[0] == few.log_shift([NEW])[0]

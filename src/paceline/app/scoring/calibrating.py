@@ -173,7 +173,7 @@ def _devices(
 
 def _device(name: str, rows: Sequence[Residual], lessons: Lessons) -> DeviceCalibration:
     log_ratios = np.array([one.log_ratio for one in rows])
-    shifts = lessons.log_shift([one.step for one in rows])
+    shifts = lessons.log_shift(lessons.steps)
     return DeviceCalibration(
         device=name,
         num_rows=len(rows),
