@@ -65,6 +65,7 @@ def test_exported_names() -> None:
         "to_dict",
         "to_json",
         "trace",
+        "trials",
         "why_not",
         "write_plan",
     ]

@@ -92,7 +92,7 @@ def test_measurements_correct_a_curve_as_they_correct_a_prediction(tmp_path: Pat
         ).cells
         curve = scale(
             "resnet50", device="A100 SXM4 80GB", counts=(1,), batch=64, precision="fp16",
-            as_of=DAY, **how,
+            as_of=DAY, strategy="dp1", **how,
         )  # fmt: skip
         assert isinstance(curve, Scaling)
         return cell.samples_per_s.mid, curve.curve.points[0].items_per_s

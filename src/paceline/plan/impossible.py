@@ -59,9 +59,10 @@ def _no_price(search: Search) -> NoOfferError:
     offers = {place.offer.name: place.offer for place in search.found.places}
     days = [offer.priced_on for offer in offers.values()]
     later = [day for day in days if day is not None and day > today]
-    when = f" by {today}: the first was seen on {min(later)}" if later else ""
     return NoOfferError(
-        f"no price is known of {plural(len(offers), 'offer')} that could be ranked{when}",
+        f"no offer that is left has a price by {today}: the first was seen on {min(later)}"
+        if later
+        else f"no price is known of {plural(len(offers), 'offer')} that could be ranked",
         hint=(f"judge prices as of a later day, such as --as-of {max(later)}; " if later else "")
         + "add your own offer and price with --facts FILE, or loosen the filters",
     )

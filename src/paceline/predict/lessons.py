@@ -113,14 +113,14 @@ class Lessons:
         return shift
 
     def left_frac(self, steps: Sequence[StepTraits]) -> FloatArray:
-        """Variance of steps' log times over what is usual where nothing is known, (len(steps),).
+        """Share of the usual variance of steps' log times that is left, (len(steps),).
 
-        Above one where the steps measured err more than is usual and tell nothing of this one.
+        At most one: that what was measured errs more than is usual makes no step less known.
         """
         shared = self.spreads.shared(self.steps, steps)
         explained = np.einsum("ij,ik,kj->j", shared, self.precision, shared, optimize=True)
         left: FloatArray = (self.spreads.total - explained) / self.usual.total
-        return left
+        return np.minimum(left, 1.0)
 
     def left_out_log_error(self) -> FloatArray:
         """How far each measured step is from what the others tell of it, (num_steps,).
