@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.catalog import Catalog, find_device
+from paceline.parallel.block_memory import PassPeaks
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
@@ -16,6 +17,7 @@ from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Varia
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph
 from paceline.trace.costs import Checkpointing
+from paceline.trace.graph import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +88,25 @@ def rank_memory(costs: BlockCosts, job: Job, catalog: Catalog) -> StrategyEvalua
 
 def with_transient(costs: BlockCosts, block: str, num_bytes: float) -> BlockCosts:
     """The same with more alive while one block runs."""
-    transient = costs.transient_bytes.copy()
-    transient[:, costs.names.index(block)] += num_bytes
-    return dataclasses.replace(costs, transient_bytes=transient)
+    added = np.zeros(len(costs.names))
+    added[costs.names.index(block)] = num_bytes
+    return dataclasses.replace(
+        costs, transient_bytes=costs.transient_bytes + added, peaks=_raised(costs, added)
+    )
 
 
 def with_saved(costs: BlockCosts, prefix: str, num_bytes: float) -> BlockCosts:
     """The same with more kept by each block of a kind."""
-    is_kind = np.array([name.startswith(prefix) for name in costs.names])
-    return dataclasses.replace(costs, saved_bytes=costs.saved_bytes + num_bytes * is_kind)
+    added = num_bytes * np.array([name.startswith(prefix) for name in costs.names])
+    return dataclasses.replace(
+        costs, saved_bytes=costs.saved_bytes + added, peaks=_raised(costs, np.cumsum(added))
+    )
+
+
+def _raised(costs: BlockCosts, added: FloatArray) -> PassPeaks:
+    """Peaks with so much more alive while each block runs, forward and backward."""
+    live_bytes = costs.peaks.live_bytes + np.tile(added, 2)
+    return dataclasses.replace(costs.peaks, live_bytes=live_bytes)
 
 
 def _table(job: Job) -> StrategyTable:

@@ -11,7 +11,13 @@ from functools import lru_cache
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
-from paceline.parallel.block_memory import BlockMemory, BoolArray, block_memory, boundary_bytes
+from paceline.parallel.block_memory import (
+    BlockMemory,
+    BoolArray,
+    PassPeaks,
+    block_memory,
+    boundary_bytes,
+)
 from paceline.parallel.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.parallel.cluster import check_known
 from paceline.parallel.collectives import RankGroup, collective_s, exchange_tokens_s
@@ -78,6 +84,8 @@ class BlockCosts:
         boundary_bytes: What the next block needs of this one and those before, same shape.
         transient_bytes: Activations alive for a moment while the block runs, in forward or
             backward, same shape.
+        largest_bytes: The largest single tensor of the block that comes and goes, same shape.
+        peaks: Of a rank that runs all blocks once, from which gradients come one by one.
     """
 
     names: tuple[str, ...]
@@ -96,6 +104,8 @@ class BlockCosts:
     put_off_bytes: FloatArray
     boundary_bytes: FloatArray
     transient_bytes: FloatArray
+    largest_bytes: FloatArray
+    peaks: PassPeaks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -190,6 +200,8 @@ def block_costs(
         put_off_bytes=memory.put_off_bytes,
         boundary_bytes=work.boundary_bytes,
         transient_bytes=memory.transient_bytes,
+        largest_bytes=memory.largest_bytes,
+        peaks=memory.peaks,
     )
 
 
@@ -302,9 +314,12 @@ def _rank_work(
         program=program,
         block=block,
         lowered=_lowered(program, graph.name, configuration),
-        memory=block_memory(program, block, len(names), points, experts.is_expert),
+        memory=block_memory(
+            program, block, len(names), points, experts.is_expert,
+            accumulates=configuration.accumulates,
+        ),
         boundary_bytes=boundary_bytes(unfused, names, points),
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

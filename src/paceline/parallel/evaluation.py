@@ -10,20 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from paceline.parallel.data_parallel import (
     BUCKET_BYTES,
-    GATHERED_FRAC,
     data_parallel_step,
     summed_over_replicas_s,
 )
-from paceline.parallel.played import HeldByPipelines, Pipelines, PipelineTimes, distinct_pipelines
+from paceline.parallel.played import PipelineTimes, distinct_pipelines
+from paceline.parallel.rank_memory import Owned, rank_memory, splits
 from paceline.parallel.rank_program import StateBytes
-from paceline.parallel.strategy import Sharding
 from paceline.parallel.strategy_table import SHARDINGS, Fabric, StrategyTable, Variant
-from paceline.predict.memory import process_memory
-from paceline.trace.costs import Platform
 from paceline.trace.graph import FloatArray, IntArray
 
 #: Megatron-LM's buckets of gradients: at least so many parameters, and so many per rank that
@@ -47,7 +43,8 @@ class StrategyEvaluation:
         state_bytes: Parameters, gradients and optimizer state of the fullest rank.
         kept_bytes: Activations of microbatches in flight on that rank.
         allocated_bytes: Peak of its live tensors.
-        memory_bytes: Peak of its process, the bound that holds at a chance of 95 %.
+        memory_mid_bytes: Peak of its process, median.
+        memory_bytes: The same, the bound that holds at a chance of 95 %.
     """
 
     step_s: FloatArray
@@ -60,6 +57,7 @@ class StrategyEvaluation:
     state_bytes: FloatArray
     kept_bytes: FloatArray
     allocated_bytes: FloatArray
+    memory_mid_bytes: FloatArray
     memory_bytes: FloatArray
 
 
@@ -77,7 +75,7 @@ def evaluate_strategies(
         state: Bytes per parameter of the training recipe.
     """
     pipelines = distinct_pipelines(table, variants, fabric)
-    memory = _memory(table, variants, pipelines, fabric, state)
+    memory = rank_memory(table, variants, pipelines, fabric, state)
     times, of_row = pipelines.times(), pipelines.of_row
     updated = _sum(_updated(table, part) for part in memory.owned)
     host_s = np.array([v.costs.update_host_s for v in variants])[table.variant] / table.pp
@@ -96,7 +94,8 @@ def evaluate_strategies(
         state_bytes=memory.state_bytes,
         kept_bytes=memory.kept_bytes,
         allocated_bytes=memory.allocated_bytes,
-        memory_bytes=memory.process_bytes,
+        memory_mid_bytes=memory.process_mid_bytes,
+        memory_bytes=memory.process_high_bytes,
     )
 
 
@@ -111,132 +110,21 @@ def strategy_memory_bytes(
         fabric: The cluster.
         state: Bytes per parameter of the training recipe.
     """
-    return _memory(
-        table, variants, distinct_pipelines(table, variants, fabric), fabric, state
-    ).process_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Memory:
-    """Bytes of the fullest rank, (num_strategies,), and who owns what."""
-
-    state_bytes: FloatArray
-    kept_bytes: FloatArray
-    allocated_bytes: FloatArray
-    process_bytes: FloatArray
-    owned: tuple[_Owned, ...]
-
-
-def _memory(
-    table: StrategyTable, variants: Sequence[Variant], pipelines: Pipelines, fabric: Fabric,
-    state: StateBytes,
-) -> _Memory:  # fmt: skip
-    of_row, held = pipelines.of_row, pipelines.held()
-    owned = _owned(table, variants, held, of_row)
-    state_bytes = _sum(
-        part.parameters * _state_bytes(table, part, state)[:, None] for part in owned
-    )
-    kept_bytes = held.activation_bytes[of_row]
-    updating_bytes = _sum(
-        part.parameters * _updating_bytes(table, part, state)[:, None] for part in owned
-    )
-    passing_bytes = state_bytes + kept_bytes + held.transient_bytes[of_row]
-    whole_bytes = np.maximum(passing_bytes, updating_bytes)
-    fullest = (np.arange(len(table)), whole_bytes.argmax(axis=1))
-    return _Memory(
-        state_bytes=state_bytes[fullest],
-        kept_bytes=kept_bytes[fullest],
-        allocated_bytes=whole_bytes[fullest],
-        process_bytes=_process_bytes(whole_bytes[fullest], fabric.platform),
-        owned=owned,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Owned:
-    """Parameters that equally many ranks hold alike, (num_strategies,) or with ranks of a pipeline.
-
-    Attributes:
-        parameters: Of each rank of the pipeline, (num_strategies, num_ranks).
-        copies: Ranks that hold the same and reduce its gradients.
-        shards: Of them, how many split what `SHARDINGS` says; the others are replicas of these.
-        stride: Ranks between neighbours of them.
-    """
-
-    parameters: FloatArray
-    copies: IntArray
-    shards: IntArray
-    stride: IntArray
-
-    @property
-    def most(self) -> FloatArray:
-        """Parameters of the rank that has most, (num_strategies,)."""
-        return np.asarray(self.parameters.max(axis=1))
-
-
-def _owned(
-    table: StrategyTable, variants: Sequence[Variant], held: HeldByPipelines, of_row: IntArray
-) -> tuple[_Owned, ...]:
-    """What all replicas hold, and experts, of which expert ranks hold different ones."""
-    tensor, context, expert = (
-        np.array([getattr(v, name) for v in variants])[table.variant]
-        for name in ("tensor_degree", "context_degree", "expert_degree")
-    )
-    experts = held.experts[of_row] * (expert > 1)[:, None]
-    shards = np.where(table.shards > 0, table.shards, table.dp) * context
-    common = _Owned(
-        parameters=held.parameters[of_row] - experts,
-        copies=table.dp * context * expert,
-        shards=shards * expert,
-        stride=tensor,
-    )
-    if not experts.any():
-        return (common,)
-    own = _Owned(
-        parameters=experts, copies=table.dp * context, shards=shards, stride=tensor * expert
-    )
-    return (common, own)
+    pipelines = distinct_pipelines(table, variants, fabric)
+    return rank_memory(table, variants, pipelines, fabric, state).process_high_bytes
 
 
 def _sum(parts: Iterable[FloatArray]) -> FloatArray:
     return np.asarray(functools.reduce(np.add, parts))
 
 
-def _state_bytes(table: StrategyTable, owned: _Owned, state: StateBytes) -> FloatArray:
-    """Bytes a rank keeps per parameter it owns, by what data-parallel ranks split."""
-    share = 1.0 / owned.shards
-    gathered = np.minimum(1.0, share + GATHERED_FRAC)
-    weight = state.weight * np.where(_splits(table, "zero3"), gathered, 1.0)
-    gradient = state.gradient * np.where(_splits(table, "zero2"), share, 1.0)
-    optimizer = state.optimizer * np.where(_splits(table, "zero1"), share, 1.0)
-    return np.asarray(weight + gradient + optimizer)
-
-
-def _updating_bytes(table: StrategyTable, owned: _Owned, state: StateBytes) -> FloatArray:
-    """Bytes per parameter while the optimizer runs.
-
-    There are no narrow copies and nothing is gathered, but there are temporaries of what it
-    updates.
-    """
-    share = 1.0 / owned.shards
-    weight = state.gathered * np.where(_splits(table, "zero3"), share, 1.0)
-    gradient = state.gradient * np.where(_splits(table, "zero2"), share, 1.0)
-    optimizer = (state.optimizer + state.workspace) * np.where(_splits(table, "zero1"), share, 1.0)
-    return np.asarray(weight + gradient + optimizer)
-
-
-def _updated(table: StrategyTable, owned: _Owned) -> FloatArray:
+def _updated(table: StrategyTable, owned: Owned) -> FloatArray:
     """Parameters whose optimizer state a rank has."""
-    return np.asarray(owned.most * np.where(_splits(table, "zero1"), 1.0 / owned.shards, 1.0))
-
-
-def _splits(table: StrategyTable, level: Sharding) -> npt.NDArray[np.bool_]:
-    """Whether ranks split what that level does; each level splits what those before it do."""
-    return np.asarray(table.sharding >= SHARDINGS.index(level))
+    return np.asarray(owned.most * np.where(splits(table, "zero1"), 1.0 / owned.shards, 1.0))
 
 
 def _exposed_s(
-    table: StrategyTable, times: PipelineTimes, of_row: IntArray, owned: Sequence[_Owned],
+    table: StrategyTable, times: PipelineTimes, of_row: IntArray, owned: Sequence[Owned],
     fabric: Fabric, state: StateBytes,
 ) -> FloatArray:  # fmt: skip
     """Data-parallel communication that nothing hides; each part has its share of the time."""
@@ -272,7 +160,7 @@ def _passing_s(table: StrategyTable, one_s: FloatArray) -> FloatArray:
 
 
 def _replicas_exposed_s(
-    owned: _Owned, hides_s: FloatArray, fabric: Fabric, state: StateBytes
+    owned: Owned, hides_s: FloatArray, fabric: Fabric, state: StateBytes
 ) -> FloatArray:
     """What of summing the gradients of shards over replicas nothing hides."""
     exposed_s = np.zeros(len(hides_s))
@@ -292,7 +180,7 @@ def _replicas_exposed_s(
 
 
 def _part_exposed_s(
-    table: StrategyTable, owned: _Owned, alone_s: FloatArray, hides_s: FloatArray,
+    table: StrategyTable, owned: Owned, alone_s: FloatArray, hides_s: FloatArray,
     ahead_s: FloatArray, fabric: Fabric, state: StateBytes,
 ) -> FloatArray:  # fmt: skip
     """What nothing hides of reducing and gathering what one kind of copies holds alike."""
@@ -325,12 +213,3 @@ def _part_exposed_s(
             ).exposed_communication_s
         )
     return exposed_s
-
-
-def _process_bytes(allocated_bytes: FloatArray, platform: Platform) -> FloatArray:
-    """Upper bound of the process, from its live tensors."""
-    added = process_memory(platform)
-    reserved_bytes = (
-        allocated_bytes * (1.0 + added.fragmentation_high_frac) + added.slack_high_bytes
-    )
-    return np.asarray(reserved_bytes + added.workspace_bytes + added.context_high_bytes)

@@ -32,6 +32,7 @@ class Layout:
         put_off_bytes: Kept besides where gradients of weights come later.
         message_bytes: The largest message between two stages, of one rank.
         transient_bytes: Beyond ``saved_bytes`` at the peak.
+        largest_bytes: The largest single tensor that comes and goes.
     """
 
     forward_s: FloatArray
@@ -46,6 +47,7 @@ class Layout:
     put_off_bytes: FloatArray
     message_bytes: float
     transient_bytes: FloatArray
+    largest_bytes: FloatArray
 
 
 @lru_cache(maxsize=8192)
@@ -96,6 +98,7 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         put_off_bytes=put_off_bytes,
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,
         transient_bytes=_stage_transient_bytes(saved_of_blocks, costs.transient_bytes[point], cuts),
+        largest_bytes=np.maximum.reduceat(costs.largest_bytes[point], cuts),
     )
 
 

@@ -33,12 +33,14 @@ class HeldByPipelines:
         experts: Of them, experts.
         activation_bytes: Of the microbatches in flight.
         transient_bytes: Beyond them at the peak.
+        largest_bytes: The largest single tensor that comes and goes.
     """
 
     parameters: FloatArray
     experts: FloatArray
     activation_bytes: FloatArray
     transient_bytes: FloatArray
+    largest_bytes: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,8 +86,9 @@ class Pipelines:
         size = (len(self.keys), int(self.keys[:, 0].max(initial=1)))
         held = HeldByPipelines(**{name: np.zeros(size) for name in HeldByPipelines.__slots__})
         for rows, (pp, chunks, _, _), schedule in self._by_shape():
-            stacked = self._stacked(rows, "transient_bytes")
-            held.transient_bytes[rows, :pp] = stacked.reshape(len(rows), chunks, pp).max(axis=1)
+            for name in ("transient_bytes", "largest_bytes"):
+                stacked = self._stacked(rows, name).reshape(len(rows), chunks, pp)
+                getattr(held, name)[rows, :pp] = stacked.max(axis=1)
             held.parameters[rows, :pp] = _per_rank(self._stacked(rows, "parameters"), chunks)
             held.experts[rows, :pp] = _per_rank(self._stacked(rows, "experts"), chunks)
             saved_bytes = _per_rank(self._stacked(rows, "saved_bytes"), chunks)

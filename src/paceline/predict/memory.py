@@ -63,7 +63,7 @@ def process_memory(platform: Platform) -> ProcessMemory:
 
 
 def rounded_bytes(
-    live_bytes: FloatArray, num_allocations: FloatArray, *, platform: Platform
+    live_bytes: FloatArray, num_allocations: FloatArray | float, *, platform: Platform
 ) -> FloatArray:
     """Live tensors, each rounded up to the allocator's granularity on average.
 
@@ -106,15 +106,37 @@ def peak_memory_bytes(
         Lower end of the 80 % interval, median, and the bound that holds at a chance of 95 %, each
         (P,).
     """
-    added = process_memory(platform)
     live, count = live_at_peak(memory, points)
-    allocated = rounded_bytes(live, count, platform=platform)
+    return process_bytes(live, count, _largest(memory, points), platform=platform)
+
+
+def process_bytes(
+    live_bytes: FloatArray,
+    num_allocations: FloatArray | float,
+    largest_bytes: FloatArray,
+    *,
+    platform: Platform,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Peak memory of a process from that of its live tensors.
+
+    Args:
+        live_bytes: Bytes of the tensors that are alive at the peak.
+        num_allocations: How many of them; none where that is not known.
+        largest_bytes: The largest tensor that comes and goes, same shape.
+        platform: Whose allocator, libraries and driver.
+
+    Returns:
+        Lower end of the 80 % interval, median, and the bound that holds at a chance of 95 %, each
+        of that shape.
+    """
+    added = process_memory(platform)
+    allocated = rounded_bytes(live_bytes, num_allocations, platform=platform)
     mid = reserved_bytes(allocated, platform=platform)
-    all_rounded = live + added.round_bytes * count
+    all_rounded = live_bytes + added.round_bytes * num_allocations
     high = all_rounded * (1 + added.fragmentation_high_frac) + added.slack_high_bytes
-    high = high + added.spare_tensors_high * _largest(memory, points)
+    high = high + added.spare_tensors_high * largest_bytes
     return (
-        live + added.context_low_bytes,
+        live_bytes + added.context_low_bytes,
         mid + added.workspace_bytes + added.context_mid_bytes,
         high + added.workspace_bytes + added.context_high_bytes,
     )

@@ -7,6 +7,7 @@ import pytest
 from links_of_tests import make_link
 
 from paceline.catalog import find_device, load_catalog
+from paceline.parallel.block_memory import PassPeaks
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.links import LinkTable
 from paceline.predict import DeviceTable, Points, builtin_calibration
@@ -14,6 +15,8 @@ from paceline.trace import Configuration, Graph, load_workload
 from paceline.trace.costs import Checkpointing
 
 BATCHES, SEQ, HIDDEN, WIDTH = (1.0, 4.0), 512.0, 768, 2
+#: Fields of `BlockCosts` that are no arrays or strings.
+NESTED = ("points", "peaks")
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +63,10 @@ def test_costs_are_the_same_whatever_was_asked_before(gpt2, other) -> None:
     """What machines of all kinds share is kept between them, and none of their own figures."""
     costs_of(gpt2, "none", *other)
     after, alone = costs_of(gpt2, "none"), costs_of(replace(gpt2), "none")
-    for field in fields(BlockCosts):
-        if field.name != "points":
-            assert np.array_equal(getattr(after, field.name), getattr(alone, field.name))
+    for name in (field.name for field in fields(BlockCosts) if field.name not in NESTED):
+        assert np.array_equal(getattr(after, name), getattr(alone, name))
+    for field in fields(PassPeaks):
+        assert np.array_equal(getattr(after.peaks, field.name), getattr(alone.peaks, field.name))
 
 
 def test_what_the_user_measured_of_a_device_holds_for_each_of_its_blocks(gpt2) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.parallel.links_of_tests import make_link
 
+from paceline.parallel.block_memory import PassPeaks
 from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.layouts import Layout, layout
 from paceline.parallel.links import LinkTable
@@ -44,6 +45,14 @@ def variant(
         put_off_bytes=1e3 * rising[None],
         boundary_bytes=boundary * rising[None],
         transient_bytes=np.asarray(transient)[None],
+        largest_bytes=np.asarray(transient)[None],
+        peaks=PassPeaks(
+            live_bytes=np.zeros((1, 2 * num_blocks)),
+            gradient_bytes=np.zeros((1, 2 * num_blocks)),
+            copy_bytes=np.zeros((1, 2 * num_blocks)),
+            all_gradient_bytes=0.0,
+            lasting_bytes=np.zeros(1),
+        ),
     )
     return Variant(
         tensor_degree=tensor_degree, sequence_parallel=is_split, checkpointing="none", costs=costs
@@ -79,6 +88,14 @@ def test_a_stage_peaks_where_its_backward_does(held: list[tuple[float, float]]) 
         peak = max(peak, kept + transient)
         kept -= saved
     assert found.saved_bytes[0] + found.transient_bytes[0] == pytest.approx(peak)
+
+
+@given(held=HELD, num_stages=st.integers(1, 4))
+def test_the_largest_tensor_of_a_stage_is_that_of_its_blocks(
+    held: list[tuple[float, float]], num_stages: int
+) -> None:
+    one, found = cut(held, num_stages)
+    assert found.largest_bytes.max() == one.costs.largest_bytes.max()
 
 
 def test_tensor_ranks_send_a_part_of_the_message_each_unless_each_has_only_a_part() -> None:

@@ -14,6 +14,7 @@ from paceline.parallel.replica_work import LoweredStep, ReplicaWork
 from paceline.parallel.stated import evaluate_stated
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.trace import Configuration, Workload, load_workload, lower
+from paceline.trace.costs import Checkpointing, KeptFormat
 from paceline.trace.master_weights import kept_format
 
 HOW = Configuration()
@@ -201,18 +202,62 @@ def test_a_smaller_update_and_a_scattered_one_are_counted_once_a_step() -> None:
     assert four == pytest.approx(4 * once - 3 * update_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize(("model", "batch"), [("resnet50", 8), ("resnet50", 64), ("bert-base", 16)])
-def test_memory_by_blocks_is_that_of_a_pass_that_adds_to_gradients(
-    model: str, batch: int, optimizer: str
-) -> None:
-    """Blocks always count gradients; the update needs its temporaries, the allocator its slack."""
-    job, how = load_workload(model, optimizer=optimizer), Configuration(accumulates=True)
+def memory_by_both_roads(
+    job: Workload, how: Configuration, strategy: Strategy, batch: int
+) -> list[float]:
+    """As replicas, whose memory is that of the whole pass, and block by block."""
     on, graph = cluster("NVLink and InfiniBand"), job.passes[0].graph
-    points = Points(batch=np.array([float(batch)]), seq=np.array([float(job.default_seq)]))
-    alone = predict_pass(lower(graph, how), DeviceTable.from_devices([on.device]), points)
-    by_blocks = evaluate_stated(
-        graph, HOW, on, Strategy(), seq=job.default_seq, global_batch=batch,
-        recipe=kept_format(graph, HOW),
-    )  # fmt: skip
-    assert by_blocks.memory_bytes == pytest.approx(float(alone.memory_high_bytes[0, 0]), rel=0.03)
+    on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
+    items = batch * strategy.num_batches * strategy.schedule.num_microbatches
+    return [
+        evaluate_stated(
+            graph, how, on, strategy, seq=job.default_seq, global_batch=items, recipe=recipe
+        ).memory_bytes
+        for recipe in (None, kept_format(graph, how))
+    ]
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "block"])
+@pytest.mark.parametrize("text", ["dp1", "dp1/mb4"])
+@pytest.mark.parametrize(
+    ("model", "batch", "optimizer"),
+    [
+        ("bert-base", 1, "adamw"), ("bert-base", 32, "adamw"), ("gpt2", 1, "adamw"),
+        ("gpt2", 16, "adamw"), ("resnet50", 8, "sgd"), ("resnet50", 128, "adamw"),
+        ("llama-3.2-1b", 1, "adamw"), ("llama-3.2-1b", 4, "adamw"), ("llama-3-8b", 1, "adamw"),
+    ],
+)  # fmt: skip
+def test_memory_by_blocks_is_that_of_the_pass(
+    model: str, batch: int, optimizer: str, text: str, checkpointing: Checkpointing
+) -> None:
+    """Gradients come as backward goes; those of later microbatches are there already."""
+    job, how = load_workload(model, optimizer=optimizer), Configuration(checkpointing=checkpointing)
+    by_pass, by_blocks = memory_by_both_roads(job, how, Strategy.parse(text), batch)
+    assert by_blocks == pytest.approx(by_pass, rel=0.03)
+
+
+@pytest.mark.parametrize("kept", ["autocast", "half-weights", "pure"])
+def test_memory_by_blocks_is_that_of_the_pass_in_every_format(kept: KeptFormat) -> None:
+    how = Configuration(training_format=kept)
+    by_pass, by_blocks = memory_by_both_roads(load_workload("gpt2"), how, Strategy(), 4)
+    assert by_blocks == pytest.approx(by_pass, rel=0.03)
+
+
+@pytest.mark.parametrize("text", ["dp8", "dp8+zero1", "dp8+zero2", "dp8+zero3", "dp8/mb4+zero2"])
+@pytest.mark.parametrize("model", ["bert-base", "gpt2"])
+def test_memory_of_shards_by_blocks_is_that_of_the_pass(model: str, text: str) -> None:
+    by_pass, by_blocks = memory_by_both_roads(
+        load_workload(model), HOW, Strategy.parse(text), batch=8
+    )
+    assert by_blocks == pytest.approx(by_pass, rel=0.03)
+
+
+@pytest.mark.parametrize("model", ["resnet50", "bert-base"])
+def test_gradients_that_are_kept_between_steps_are_there_by_blocks_too(model: str) -> None:
+    """PyTorch before 2.0 zeroed them in place: one microbatch needs what several do."""
+    job, how = load_workload(model), Configuration(accumulates=True)
+    once, again = (
+        memory_by_both_roads(job, how, Strategy.parse(text), 32) for text in ("dp1", "dp1/mb4")
+    )
+    assert once == pytest.approx(again, rel=0.003)
+    assert once[1] == pytest.approx(once[0], rel=0.003)
