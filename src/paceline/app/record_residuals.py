@@ -74,10 +74,7 @@ def _residual(record: Record, catalog: Catalog) -> Residual | None:
         configuration = replace(configuration, channels_last=record.channels_last)
     lowered = lower(workload.passes[0].graph, configuration)
     table, calibration = DeviceTable.from_devices([device]), builtin_calibration()
-    point = Points(
-        batch=np.array([float(record.batch_per_device)]),
-        seq=np.array([float(record.seq or workload.default_seq)]),
-    )
+    point = Points.of([record.batch_per_device], seq=record.seq or workload.default_seq)
     predicted_s = float(predict_pass(lowered, table, point, calibration=calibration).mid_s[0, 0])
     if not np.isfinite(predicted_s):
         return None

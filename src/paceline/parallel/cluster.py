@@ -63,6 +63,11 @@ class Cluster:
         return capacity_bytes
 
     @property
+    def device_table(self) -> DeviceTable:
+        """A table of the one device."""
+        return DeviceTable.from_devices([self.device])
+
+    @property
     def usd_per_device_s(self) -> float | None:
         """Price of one device for a second; None if unknown."""
         return None if self.usd_per_device_hour is None else self.usd_per_device_hour / HOUR_S

@@ -17,7 +17,7 @@ from paceline.parallel.links import LinkTable
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork, replicated_step
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, sharded_memory_bytes
 from paceline.parallel.strategy import Schedule, Sharding, Strategy
-from paceline.predict import Calibration, DeviceTable, Points, predict_pass
+from paceline.predict import Calibration, Points, predict_pass
 from paceline.trace.graph import FloatArray
 
 #: Powers of two up to this many microbatches are tried.
@@ -61,9 +61,9 @@ class Job:
     seq: float
     calibration: Calibration | None
 
-    def points(self, batches: FloatArray) -> Points:
+    def points(self, batches: npt.ArrayLike) -> Points:
         """Batches per device at the job's sequence length."""
-        return Points(batch=batches, seq=np.full(len(batches), float(self.seq)))
+        return Points.of(batches, seq=self.seq)
 
     def alone(self, points: Points) -> AloneStep:
         """One device alone.
@@ -71,7 +71,7 @@ class Job:
         Raises:
             MissingFactError: The catalogue does not know what its times need.
         """
-        devices = DeviceTable.from_devices([self.cluster.device])
+        devices = self.cluster.device_table
         check_known(self.step.largest, devices)
         found = [
             predict_pass(lowered, devices, points, calibration=self.calibration)
@@ -176,7 +176,7 @@ def stated_steps(job: Job, strategy: Strategy, microbatches: Sequence[int]) -> R
         strategy: One for which `is_replicated`.
         microbatches: Items per device and microbatch.
     """
-    points = job.points(np.array(microbatches, dtype=np.float64))
+    points = job.points(microbatches)
     shards = strategy.size("fsdp")
     asked = _Replicas(
         job=job,

@@ -193,7 +193,7 @@ class _Question:
     def alone(self, part: Part, items: npt.NDArray[np.int64]) -> AloneStep:
         """One device of a kind alone, with so many items, (num_splits,)."""
         job = Job(step=self.step, cluster=part.cluster, seq=self.seq, calibration=self.calibration)
-        return job.alone(job.points(items.astype(np.float64)))
+        return job.alone(job.points(items))
 
 
 def _check_strategy(strategy: Strategy | None, count: int) -> None:

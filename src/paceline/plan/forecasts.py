@@ -207,10 +207,7 @@ def forecast(
         replicas=tuple(ReplicaWork.of(step, seq=seq) for step in steps),
         parameter_bytes=np.array([p.parameter_bytes for p in largest]),
         optimizer_state_bytes=np.array([p.optimizer_state_bytes for p in largest]),
-        moments=tuple(
-            peak_moments(p, Points(batch=batch, seq=np.full(len(batch), float(seq))))
-            for p in largest
-        ),
+        moments=tuple(peak_moments(p, Points.of(batch, seq=seq)) for p in largest),
         tensor_degree=np.array([c.tensor_degree for c in configured], dtype=np.int64),
         tensor_calls=tuple(
             _tensor_calls(splits[c.tensor_degree], c.configuration, batch, work, seq)
@@ -304,7 +301,7 @@ def _tensor_calls(
     seq: int,
 ) -> TensorCalls:
     def table(name: str, length: float) -> CallTable:
-        points = Points(batch=batch, seq=np.full(len(batch), float(length)))
+        points = Points.of(batch, seq=length)
         return call_table(splits[name].collectives, configuration, points)
 
     if "decode" not in splits:
@@ -343,7 +340,7 @@ def _useful_batches(
     """
     if window is None:
         return slice(0, len(batch))
-    points = Points(batch=batch, seq=np.full(len(batch), float(length)))
+    points = Points.of(batch, seq=length)
     bounds = [
         peak_memory_bytes(p.memory, points, platform=p.configuration.platform) for p in step.passes
     ]
@@ -372,7 +369,7 @@ def _cell(
     table = DeviceTable.from_devices(devices)
 
     def predict(name: str, length: float) -> StepPrediction:
-        points = Points(batch=batch, seq=np.full(len(batch), float(length)))
+        points = Points.of(batch, seq=length)
         return predict_pass(lowered[name], table, points, calibration=calibration)
 
     if "decode" in lowered:

@@ -131,7 +131,7 @@ def break_down(
         num_ops: How many ops to list.
         calibration: Coefficients; the built-in ones if None.
     """
-    points = Points(batch=np.array([float(batch)]), seq=np.array([float(seq)]))
+    points = Points.of([batch], seq=seq)
     rows = _Rows.of(lowered, device, points, calibration or builtin_calibration())
     return PassBreakdown(
         name=lowered.name,

@@ -43,6 +43,16 @@ class Points:
     seq: FloatArray
     release_year: FloatArray | None = None
 
+    @classmethod
+    def of(cls, batch: npt.ArrayLike, *, seq: float) -> Points:
+        """Batches of sequences of one length.
+
+        >>> Points.of([1, 2], seq=128).seq
+        array([128., 128.])
+        """
+        sizes = np.asarray(batch, dtype=np.float64)
+        return cls(batch=sizes, seq=np.full(len(sizes), float(seq)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepPrediction:

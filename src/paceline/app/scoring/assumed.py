@@ -49,7 +49,7 @@ def with_batch(cell: Cell, lowered: LoweredPass, seq: float) -> Cell:
     """
     if not math.isnan(cell.job.batch_per_gpu):
         return cell
-    points = Points(batch=_BATCHES, seq=np.full(len(_BATCHES), float(seq)))
+    points = Points.of(_BATCHES, seq=seq)
     platform = lowered.configuration.platform
     high_bytes = peak_memory_bytes(lowered.memory, points, platform=platform)[2]
     capacity = cell.capacities_bytes[0] if cell.capacities_bytes else math.inf

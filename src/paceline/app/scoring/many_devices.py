@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-import numpy as np
-
 from paceline.app.scoring.assumed import note_of, widening
 from paceline.app.scoring.contention import contention
 from paceline.app.scoring.groups import Cell, Group, JobStep
@@ -123,7 +121,7 @@ def rank_memory_frac(cell: Cell, lowered: LoweredPass, seq: float) -> float:
     num_ranks = cell.row.num_devices
     if num_ranks <= 1 or cell.job.task == "infer":
         return 1.0
-    points = Points(batch=np.array([cell.job.batch_per_gpu]), seq=np.array([seq]))
+    points = Points.of([cell.job.batch_per_gpu], seq=seq)
     moments = peak_moments(lowered, points)
     saved = saved_bytes(moments, num_ranks, sharding_of(cell.row.parallelism))
     return 1.0 - float(saved[0] / moments.whole.max())

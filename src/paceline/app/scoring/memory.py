@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from paceline.app.scoring.many_devices import rank_memory_frac, state_frac
 from paceline.app.scoring.tables import fitting_lines
 from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
@@ -124,7 +122,7 @@ def _bounds(prediction: StepPrediction) -> tuple[FloatArray, FloatArray, FloatAr
 
 
 def _half_step(cell: Cell, in_half: KeptInHalf, seq: float) -> list[float]:
-    points = Points(batch=np.array([cell.job.batch_per_gpu]), seq=np.array([seq]))
+    points = Points.of([cell.job.batch_per_gpu], seq=seq)
     pure = in_half.lowered
     bounds = peak_memory_bytes(pure.memory, points, platform=pure.configuration.platform)
     share = rank_memory_frac(cell, pure, seq)

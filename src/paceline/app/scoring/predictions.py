@@ -197,10 +197,7 @@ def _answer(
 
 def _traits(cell: Cell, group: Group) -> StepTraits:
     """What measurements know the pass of one device by."""
-    point = Points(
-        batch=np.array([float(cell.job.batch_per_gpu)]),
-        seq=np.array([float(_seq(cell, group.workload))]),
-    )
+    point = Points.of([cell.job.batch_per_gpu], seq=_seq(cell, group.workload))
     device = DeviceTable.from_devices([cell.device])
     found = pass_traits(group.lowered, device, point, group.calibration, framework=group.framework)
     return found[0]
@@ -247,7 +244,7 @@ def _fits(cell: Cell, lowered: LoweredPass, memory: RankMemory, seq: float) -> s
     least, most = cell.capacities_bytes
     low_bytes, high_bytes = memory.low_bytes, memory.high_bytes
     if cell.job.requests is not None:
-        one = Points(batch=np.ones(1), seq=np.array([float(seq)]))
+        one = Points.of([1], seq=seq)
         platform = lowered.configuration.platform
         bounds = peak_memory_bytes(lowered.memory, one, platform=platform)
         low_bytes, high_bytes = float(bounds[0][0]), float(bounds[2][0])

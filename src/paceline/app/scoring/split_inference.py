@@ -42,7 +42,7 @@ def shared_step(cell: Cell, group: Group, alone_s: float, place: tuple[int, int]
     link = _link(cell, group)
     passes = group.passes
     one = passes.get(_GENERATES) or next(iter(passes.values()))
-    points = Points(batch=np.array([cell.job.batch_per_gpu]), seq=np.array([_seq(cell, group)]))
+    points = Points.of([cell.job.batch_per_gpu], seq=_seq(cell, group))
     log_sigma = 0.0
     if isinstance(one, DenoiserPass):
         log_sigma = widening(["tokens"]) * math.log2(split.num_ranks)
@@ -80,7 +80,7 @@ def _serving_exchange_s(
     requests, prompt = cell.job.requests, group.passes.get(_READS)
     if requests is None or not isinstance(prompt, RankPass):
         return total_s
-    read = Points(batch=np.ones(1), seq=np.array([float(requests.input_tokens)]))
+    read = Points.of([1], seq=requests.input_tokens)
     prompt_s = float(serving_ranks.exchange_s(prompt, read, link, width)[0])
     return total_s + prompt_s * cell.job.batch_per_gpu * requests.prompts_per_token
 
