@@ -53,6 +53,13 @@ def test_every_verb_is_in_the_changes() -> None:
     ] == []
 
 
+def test_lists_are_said_to_have_commas_in_one_way() -> None:
+    for name in ("cli.md", "api.md"):
+        page = " ".join(generate_docs.pages()[name].split())
+        ways = re.findall(r"(\S+ \S+) commas?\b", page)
+        assert set(ways) == {"several with"}, name
+
+
 def test_the_page_of_the_catalogue_counts_the_rows_of_its_tables() -> None:
     page = (_ROOT / "docs" / "explanation" / "catalogue.md").read_text(encoding="utf-8")
     told = {name: int(count) for name, count in re.findall(r"\| `(\w+\.csv)` \| (\d+) \|", page)}

@@ -119,7 +119,7 @@ def predict(
 
     Args:
         model: As in `plan`.
-        device: Devices or families, commas between; ``a100:4`` means four of them. A family means
+        device: Device or family, several with commas; ``a100:4`` means four of them. A family means
             its default variant. None means every device that a framework runs on.
         batch: Items per device; a ladder that ends where memory does if empty.
         devices: Device counts, data parallel in training and replicas in inference.
@@ -128,8 +128,8 @@ def predict(
         image_size: Pixels of the square input image; the workload's own if None.
         optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
         python: The Python that has the model's framework; found if None.
-        precision: One or several with commas; the usual one of each device if None.
-        compiler: ``eager``, ``compiled``, or both with a comma.
+        precision: One, several with commas; the usual one of each device if None.
+        compiler: ``eager`` or ``compiled``, several with commas.
         checkpointing: What training recomputes in backward: ``none``, ``selective``, ``block``,
             ``full``.
         rewrite: Further fields of `Configuration`: ``"lora_rank=8,offload=optimizer"``.
@@ -271,7 +271,7 @@ def scale(
             many data-parallel replicas as fill it. The best if None.
         experts: How expert ranks exchange tokens, of a strategy with an ``ep`` axis:
             ``tokens-once`` (a dispatcher such as DeepEP), ``whole`` (tensor ranks are expert ranks
-            too), ``hidden`` (while another microbatch is computed); commas between.
+            too), ``hidden`` (while another microbatch is computed); several with commas.
         beside: Others that share the batch by speed, ``NAME:COUNT``; ``counts`` is then one number.
         samples: Per epoch; those of the reference job if no work is stated.
         epochs: Passes over them.

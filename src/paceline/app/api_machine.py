@@ -197,7 +197,7 @@ def report(
         html: The page.
         svg: Folder for its charts as SVG pictures.
         png: Folder for its charts as PNG pictures.
-        device: Of a model: one or several with commas.
+        device: Of a model: one, several with commas.
         batch: Of a model: items per device.
         precision: Of a model; the usual one if None.
         task: Of a model: ``train`` or ``infer``.

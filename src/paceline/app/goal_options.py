@@ -83,7 +83,13 @@ WORK_OPTIONS = (
     ),
     TextOption(name="concurrency", example="8", help="Requests in flight at once."),
 )
-
+#: Settings of a step whose strategy is searched.
+REWRITE = TextOption(
+    name="rewrite",
+    example="lora_rank=16",
+    help="Run it another way: LoRA adapters (lora_rank=16; frozen_weights=int4 beneath them), "
+    "freeze layers (frozen=except:fc), training_format=pure, …; several with commas.",
+)
 GOAL_OPTIONS = (
     TextOption(name="deadline", example="24h", help="Done within this time."),
     TextOption(name="budget", example="50usd", help="Costs no more than this."),
@@ -129,12 +135,7 @@ GOAL_OPTIONS = (
         example="imagenet",
         help="How samples lie on disk: a known data set, or ready if nothing is to be decoded.",
     ),
-    TextOption(
-        name="rewrite",
-        example="lora_rank=16",
-        help="Run it another way: LoRA adapters (lora_rank=16; frozen_weights=int4 beneath "
-        "them), freeze layers (frozen=except:fc), training_format=pure, …; joined by commas.",
-    ),
+    REWRITE,
     TextOption(
         name="pin",
         example="offer=NAME",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
@@ -26,6 +26,27 @@ def register(app: Commands) -> None:
     stacks.add_verb("remove", stacks_remove)
 
 
+class _CellOptions(TypedDict, total=False):
+    """How every cell is measured."""
+
+    python: common.Python
+    device: Annotated[str, Option(help="cpu, gpu, or auto.", default="auto")]
+    threads: Annotated[int | None, Option(help="CPU threads of each process.")]
+    seq: Annotated[int, Option(help="Sequence length of texts.", default=128)]
+    image_size: common.ImageSize
+    optimizer: Annotated[
+        str, Option(help="sgd, adam or adamw; a workload's own goes first.", default="sgd")
+    ]
+    channels_last: Annotated[bool, Option(help="Images in NHWC (PyTorch).", default=False)]
+    timeout: Annotated[str, Option(help="Longest time of one cell.", default="10min")]
+    memory: Annotated[str | None, Option(help="Cap of main memory of one cell.")]
+    seconds: Annotated[float, Option(help="Shortest time to sample a cell.", default=1.0)]
+    profile: Annotated[
+        Path | None, Option(help="Folder for a Chrome trace of every cell (PyTorch).")
+    ]
+    store: common.Store
+
+
 @common.answers
 def measure(
     models: Annotated[
@@ -37,34 +58,28 @@ def measure(
         ),
     ],
     batch: Annotated[
-        str, Option(metavar="1,4,16|max", help="Items per device, or the largest that fits.")
+        str,
+        Option(
+            metavar="1,4,16|max",
+            help="Items per device, or the largest that fits; several with commas.",
+        ),
     ] = "1,4,16",
-    devices: Annotated[str, Option(metavar="1,2", help="Devices, or CPU processes.")] = "1",
-    mode: Annotated[str, Option(help="step, forward-backward, forward; commas.")] = "step",
-    precision: Annotated[str, Option(help="fp32, tf32, bf16, fp16; commas.")] = "fp32",
+    devices: Annotated[
+        str, Option(metavar="1,2", help="Devices, or CPU processes; several with commas.")
+    ] = "1",
+    mode: Annotated[
+        str, Option(help="step, forward-backward, forward; several with commas.")
+    ] = "step",
+    precision: Annotated[str, Option(help="fp32, tf32, bf16, fp16; several with commas.")] = "fp32",
     compiler: Annotated[
-        str, Option(help="eager, compiled, xla, or usual: as people run it; commas.")
+        str,
+        Option(help="eager, compiled, xla, or usual: as people run it; several with commas."),
     ] = "usual",
     stack: Annotated[
-        str | None, Option(help="Stacks, commas between; this Python's torch without.")
-    ] = None,
-    python: common.Python = None,
-    device: Annotated[str, Option(help="cpu, gpu, or auto.")] = "auto",
-    threads: Annotated[int | None, Option(help="CPU threads of each process.")] = None,
-    seq: Annotated[int, Option(help="Sequence length of texts.")] = 128,
-    image_size: common.ImageSize = None,
-    optimizer: Annotated[
-        str, Option(help="sgd, adam or adamw; a workload's own goes first.")
-    ] = "sgd",
-    channels_last: Annotated[bool, Option(help="Images in NHWC (PyTorch).")] = False,
-    timeout: Annotated[str, Option(help="Longest time of one cell.")] = "10min",
-    memory: Annotated[str | None, Option(help="Cap of main memory of one cell.")] = None,
-    seconds: Annotated[float, Option(help="Shortest time to sample a cell.")] = 1.0,
-    profile: Annotated[
-        Path | None, Option(help="Folder for a Chrome trace of every cell (PyTorch).")
+        str | None, Option(help="Stack, or this Python's torch without; several with commas.")
     ] = None,
     html: Annotated[Path | None, Option(help="Write a report that opens offline.")] = None,
-    store: common.Store = None,
+    **options: Unpack[_CellOptions],
 ) -> Answer:
     """Measure models on this machine: batch against devices, precision, compiler and stack.
 
@@ -84,18 +99,7 @@ def measure(
         precision=_words(precision),
         compiler=_words(compiler),
         stack=_words(stack or ""),
-        python=python,
-        device=device,
-        threads=threads,
-        seq=seq,
-        image_size=image_size,
-        optimizer=optimizer,
-        channels_last=channels_last,
-        timeout=timeout,
-        memory=memory,
-        seconds=seconds,
-        profile=profile,
-        store=store,
+        **options,
     )
     if html is not None:
         print(f"{html} written", file=sys.stderr)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict, get_args
 
 from paceline.app.command_line import Argument, Option, spelled_out
+from paceline.app.goal_options import REWRITE
 from paceline.app.output import Answer, Form, say
 from paceline.errors import InvalidInputError
 
@@ -32,26 +33,18 @@ Rewrite = Annotated[
         metavar="SETTINGS",
         help="Run it another way: checkpointing=full, attention=math, LoRA adapters (lora_rank=8), "
         "freeze layers (frozen=except:fc), frozen_weights=int4, offload=optimizer, "
-        "accumulates=yes, optimizer_kernel=fused, …; joined by commas.",
+        "accumulates=yes, optimizer_kernel=fused, …; several with commas.",
         default="",
     ),
 ]
-SearchedRewrite = Annotated[
-    str,
-    Option(
-        metavar="lora_rank=16",
-        help="Run it another way: LoRA adapters (lora_rank=16; frozen_weights=int4 beneath "
-        "them), freeze layers (frozen=except:fc), training_format=pure, …; joined by commas.",
-        default="",
-    ),
-]
+SearchedRewrite = Annotated[str, Option(metavar=REWRITE.example, help=REWRITE.help, default="")]
 Python = Annotated[
     str | None,
     Option(help="The Python that has the model's framework."),
 ]
 Devices = Annotated[
     str | None,
-    Option(metavar="A,B", help="Devices or families, commas between."),
+    Option(metavar="A,B", help="Device or family; several with commas."),
 ]
 _FACTS = Option(help="File with your own devices, offers and machines; repeatable.", default=())
 Facts = Annotated[list[Path] | None, _FACTS]

@@ -47,10 +47,10 @@ def predict(
     model: common.Model,
     device: common.Devices = None,
     batch: Annotated[
-        str | None, Option(metavar="1,8,32", help="Items per device, commas between.")
+        str | None, Option(metavar="1,8,32", help="Items per device; several with commas.")
     ] = None,
     devices: Annotated[
-        str | None, Option(metavar="1,2,4,8", help="Device counts, commas between.")
+        str | None, Option(metavar="1,2,4,8", help="Device count; several with commas.")
     ] = None,
     **options: Unpack[PredictOptions],
 ) -> Answer:

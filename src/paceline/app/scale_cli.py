@@ -42,7 +42,7 @@ def scale(
     ] = None,
     offer: Annotated[str | None, Option(metavar="NAME", help="On these machines.")] = None,
     counts: Annotated[
-        str, Option(metavar="1,2,4,8", help="Device counts, commas between.")
+        str, Option(metavar="1,2,4,8", help="Device count; several with commas.")
     ] = "1,2,4,8,16,32,64",
     batch: Annotated[int | None, Option(help="Items per device (weak scaling).")] = None,
     global_batch: Annotated[
@@ -57,7 +57,8 @@ def scale(
         Option(
             metavar="tokens-once,whole,hidden",
             help="How expert ranks exchange tokens, of a stated strategy with an ep axis: once to "
-            "each place, experts not shared by tensor ranks, hidden behind another microbatch.",
+            "each place, experts not shared by tensor ranks, hidden behind another microbatch; "
+            "several with commas.",
         ),
     ] = None,
     beside: Annotated[
