@@ -69,3 +69,19 @@ def test_a_sound_is_told_by_its_frames_and_has_no_length():
     workload = trace_here("hf:parakeet-ctc-0.6b", task="infer")
     assert (workload.default_seq, workload.input_description) == (1, "1000 frames of 80")
     assert workload.sample_unit == "samples"
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("grounding-dino-tiny", (2, 256)),
+        ("owlvit-base-32", (160, 16)),
+        ("owlv2-base-16", (160, 16)),
+    ],
+)
+def test_a_detector_that_is_asked_takes_pictures_and_their_texts(name, texts):
+    """One text of all names, or a text of each of the 80 classes of COCO."""
+    subject = worker("torch_hf").hf_subject(name, {})
+    given = subject.inputs(2, 1)
+    assert tuple(given["input_ids"].shape) == texts
+    assert tuple(given["pixel_values"].shape) == (2, *subject.shape)

@@ -174,6 +174,85 @@ def test_a_known_name_has_nearly_the_published_parameters(name):
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(NEARLY[name][0], rel=0.02)
 
 
+NEARLY_TABLE = (Path(__file__).parent / "data" / "hf_nearly.csv").read_text(encoding="utf-8")
+NEARLY_ROWS = list(csv.DictReader(NEARLY_TABLE.splitlines()))
+QUICK = ("grounding-dino-tiny", "owlv2-base-16", "vjepa2-vitl", "qwen3.5-9b", "gemma-4-e2b")
+
+
+def counted(model, part=""):
+    """Parameters of a part; ``text`` is all but the encoders of pictures and sound."""
+    if part == "text":
+        return counted(model.model.language_model) + counted(model.lm_head)
+    return sum(p.numel() for p in (model.get_submodule(part) if part else model).parameters())
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row["name"], marks=() if row["name"] in QUICK else pytest.mark.slow)
+        for row in NEARLY_ROWS
+    ],
+)
+def test_a_newer_name_is_within_a_hundredth_of_what_is_published(row):
+    model = hf_subject(row["name"], {}).model
+    assert counted(model, row["part"]) == pytest.approx(int(row["parameters"]), rel=0.01)
+
+
+#: hidden, layers, feed-forward, heads, heads of keys, heads of the recurrence, whether tied: the
+#: model cards of Qwen3.5, and THUDM/slime, scripts/models (read 2026-11-22).
+QWEN3_5 = {
+    "qwen3.5-0.8b": (1024, 24, 3584, 8, 2, 16, True),
+    "qwen3.5-2b": (2048, 24, 6144, 8, 2, 16, True),
+    "qwen3.5-4b": (2560, 32, 9216, 16, 4, 32, True),
+    "qwen3.5-27b": (5120, 64, 17408, 24, 4, 48, False),
+}
+
+
+@pytest.mark.parametrize("name", QWEN3_5)
+def test_qwen3_5_has_an_attention_in_four_layers_and_recurrences_in_the_others(name):
+    """Heads of 256, gates as wide as queries; 16 heads of keys of 128, and a convolution of 4."""
+    hidden, layers, inner, heads, keys, values, is_tied = QWEN3_5[name]
+    attention = hidden * 256 * (3 * heads + 2 * keys) + 2 * 256
+    mixed = (2 * 16 + values) * 128
+    recurrence = hidden * (mixed + 2 * values * 128 + 2 * values) + 4 * mixed + 2 * values + 128
+    layer = 3 * hidden * inner + 2 * hidden
+    total = layers * layer + layers // 4 * (attention + 3 * recurrence) + hidden
+    total += 248320 * hidden * (1 if is_tied else 2)
+    model = hf_subject(name, {}).model
+    own = counted(model.model.language_model) + (0 if is_tied else counted(model.lm_head))
+    assert own == total
+
+
+def test_what_qwen2_5_omni_thinks_with_is_qwen2_5_vl_and_an_ear():
+    model = hf_subject("qwen2.5-omni-7b", {}).model
+    assert counted(model) - counted(model.model.audio_tower) == PUBLISHED["qwen2.5-vl-7b"]
+
+
+def test_kimi_k2_5_is_kimi_k2_and_an_eye():
+    listed = {
+        row["entry"]: int(row["parameters"]) for row in shipped_rows("trace", "model_sizes.csv")
+    }
+    model = hf_subject("kimi-k2.5", {}).model
+    text = counted(model.model.language_model) + counted(model.lm_head)
+    assert text == listed["hf:kimi-k2"]
+
+
+@pytest.mark.parametrize(("name", "clip"), [("owlvit-base-32", "clip-vit-b-32"),
+                                            ("owlvit-base-16", "clip-vit-b-16"),
+                                            ("owlvit-large-14", "clip-vit-l-14")])  # fmt: skip
+def test_owl_vit_is_clip_with_heads_for_boxes(name, clip):
+    """All but positions, which follow the size of the picture and the length of the text."""
+    owl = hf_subject(name, {}).model.owlvit
+    places = sum(
+        counted(one) for path, one in owl.named_modules() if path.endswith("position_embedding")
+    )
+    other = hf_subject(clip, {}).model
+    others = sum(
+        counted(one) for path, one in other.named_modules() if path.endswith("position_embedding")
+    )
+    assert counted(owl) - places == counted(other) - others
+
+
 @pytest.mark.parametrize("size", ["tiny", "small", "base_plus", "large"])
 def test_an_encoder_of_sam_2_has_the_parameters_of_timms(size):
     """All but the norm that timm ends it with."""

@@ -34,6 +34,23 @@ from paceline.trace.zoo_facts import zoo_facts
         ("RWKV/rwkv-4-1b5-pile", "hf:rwkv-4-1b5"), ("zai-org/GLM-4.7", "hf:glm-4.5"),
         ("nvidia/NVIDIA-Nemotron-Nano-9B-v2", "hf:nemotron-nano-9b-v2"),
         ("facebook/convnext-tiny-224", "timm:convnext_tiny"), ("TimesFM", "hf:timesfm-2.0-500m"),
+        ("google/mt5-large", "hf:mt5-large"), ("Grounding DINO", "hf:grounding-dino-tiny"),
+        ("IDEA-Research/grounding-dino-base", "hf:grounding-dino-base"),
+        ("OWL-ViT", "hf:owlvit-base-32"), ("google/owlv2-large-patch14", "hf:owlv2-large-14"),
+        ("google/owlv2-base-patch16-ensemble", "hf:owlv2-base-16"), ("V-JEPA 2", "hf:vjepa2-vitl"),
+        ("facebook/vjepa2-vitg-fpc64-256", "hf:vjepa2-vitg"), ("zai-org/GLM-4.5V", "hf:glm-4.5v"),
+        ("mistralai/Devstral-2-123B-Instruct-2512", "hf:devstral-2-123b"),
+        ("mistralai/Devstral-Small-2-24B-Instruct-2512", "hf:mistral-small-3.1-24b"),
+        ("mistralai/Mistral-Large-3-675B-Instruct-2512", "hf:mistral-large-3-675b"),
+        ("Qwen/Qwen2.5-Omni-7B", "hf:qwen2.5-omni-7b"), ("Qwen/Qwen3.8-27B", "hf:qwen3.5-27b"),
+        ("Qwen/Qwen3.6-35B-A3B-FP8", "hf:qwen3.5-35b-a3b"), ("Qwen 3.5 9B", "hf:qwen3.5-9b"),
+        ("moonshotai/Kimi-Linear-48B-A3B-Instruct", "hf:kimi-linear-48b-a3b"),
+        ("google/gemma-4-26B-A4B-it", "hf:gemma-4-26b-a4b"), ("zai-org/GLM-5.1", "hf:glm-5"),
+        ("deepseek-ai/DeepSeek-V3.2-Exp", "hf:deepseek-v3.2"), ("Kimi K2.6", "hf:kimi-k2.5"),
+        ("deepseek-ai/DeepSeek-V3-0324", "hf:deepseek-v3"), ("tencent/Hy3-preview", "hf:hy3"),
+        ("Wan-AI/Wan2.2-TI2V-5B-Diffusers", "published_images:wan22_5b"),
+        ("Lightricks/LTX-Video", "published_images:ltx_2b"),
+        ("Qwen/Qwen-Image", "published_images:qwen_image"),
         ("hf:anything", "hf:anything"), ("train:make_model", "train:make_model"),
     ],
 )  # fmt: skip
@@ -52,7 +69,8 @@ def test_every_name_means_itself():
     [("whisper", "whisper-large-v3"), ("mixtral", "mixtral-8x22b"), ("dinov2", "dinov2-base"),
      ("swinv2", "timm:swinv2_base_window12_192"), ("yolov8", "published_yolo:yolov8n"),
      ("faster-rcnn", "torchvision:fasterrcnn_resnet50_fpn"),
-     ("qwen3-9b", "qwen3-8b"), ("nobody/no-such-model", "hf:config.json")],
+     ("qwen3-9b", "qwen3-8b"), ("mT5", "mt5-large"), ("gemma 4", "gemma-4-31b"),
+     ("Qwen2.5-Omni-3B", "qwen2.5-omni-7b"), ("nobody/no-such-model", "hf:config.json")],
 )  # fmt: skip
 def test_a_name_of_several_or_of_none_says_what_there_is(typed, near):
     with pytest.raises(UnknownNameError) as caught:

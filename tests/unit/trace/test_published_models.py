@@ -132,7 +132,7 @@ def test_linear_attention_asks_twice_as_much_of_twice_the_patches():
 TRANSFORMERS = {
     "flux1": 11_901_408_320, "sd3_medium": 2_028_328_000, "sd35_medium": 2_243_171_520,
     "sd35_large": 8_056_627_520, "cogvideox_2b": 1_693_000_000, "cogvideox_5b": 5_570_000_000,
-    "wan21_1b": 1_418_996_800, "wan21_14b": 14_288_491_584,
+    "wan21_1b": 1_418_996_800, "wan21_14b": 14_288_491_584, "qwen_image": 20_430_401_088,
 }  # fmt: skip
 
 
@@ -140,6 +140,18 @@ TRANSFORMERS = {
 def test_a_transformer_of_diffusion_has_nearly_the_parameters_of_its_release(name):
     published = pytest.approx(TRANSFORMERS[name], rel=0.02)
     assert num_parameters(built(published_images, name)) == published
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "published"),
+    [("wan22_5b", 3072, 4_999_787_712), ("ltx_2b", 2048, 1_923_385_472), ("ltx_13b", 4096, 13e9)],
+)
+def test_a_film_has_the_weights_of_its_release_less_its_embeddings(name, width, published):
+    """Of time, through two layers and into six scales, and of the text, through two."""
+    time = 256 * width + width**2 + 6 * width**2
+    text = 4096 * width + width**2
+    total = num_parameters(built(published_images, name)) + time + text
+    assert total == pytest.approx(published, rel=0.01)
 
 
 def test_a_film_of_hunyuan_has_its_release_less_two_layers_that_refine_the_text():

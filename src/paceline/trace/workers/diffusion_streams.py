@@ -225,6 +225,14 @@ def two_streams_then_one(double, single, tokens, words):
     return JointTransformer(blocks, 3072, tokens, words, 3072, guided=1)
 
 
+def two_streams(layers, tokens, words, text):
+    """Qwen-Image, of width 3072 (arXiv:2508.02324, table 1): blocks with two streams alone."""
+    sizes = (3072, 24, 12_288, "rms", 3072, True)
+    return JointTransformer(
+        [lambda: JointBlock(*sizes)] * layers, 3072, tokens, words, 3072, text=text
+    )
+
+
 def one_stream(layers, width, heads, tokens, words, has_rotary):
     """CogVideoX: weights in common, scales of picture and of text from a vector of 512."""
 

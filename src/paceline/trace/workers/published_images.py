@@ -10,6 +10,7 @@ from diffusion_streams import (
     one_stream,
     placed,
     stable_diffusion_3,
+    two_streams,
     two_streams_then_one,
 )
 from torch import nn
@@ -290,6 +291,10 @@ _MODELS = {
     "hunyuan_video": _made(two_streams_then_one, 20, 40, 118_800, 256),
     "wan21_1b": _made(DiffusionTransformer, 30, 1536, 12, 8960, 32_760, 512, has_rotary=True),
     "wan21_14b": _made(DiffusionTransformer, 40, 5120, 40, 13_824, 32_760, 512, has_rotary=True),
+    "wan22_5b": _made(DiffusionTransformer, 30, 3072, 24, 14_336, 27_280, 512, has_rotary=True),
+    "ltx_2b": _made(DiffusionTransformer, 28, 2048, 32, 8192, 7392, 128, has_rotary=True),
+    "ltx_13b": _made(DiffusionTransformer, 48, 4096, 32, 16_384, 7392, 128, has_rotary=True),
+    "qwen_image": _made(two_streams, 60, 4096, 512, 3584),
     "cogvideox_2b": _made(one_stream, 30, 1920, 30, 17_550, 226, False),
     "cogvideox_5b": _made(one_stream, 42, 3072, 48, 17_550, 226, True),
     "cogvideox15_5b": _made(one_stream, 42, 3072, 48, 44_880, 224, True),

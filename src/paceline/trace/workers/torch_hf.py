@@ -15,7 +15,6 @@ import os
 import torch
 import torch_models
 from torch_building import build
-from torch_choices import Choices
 from torch_hf_kernels import fuse
 from torch_subjects import RequestError, Subject
 from torch_waits import full_masks
@@ -33,11 +32,11 @@ _HEADS = (
     ("MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES", "features"),
     ("MODEL_FOR_CTC_MAPPING_NAMES", "features"),
     ("MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", "image"),
+    ("MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES", "image"),
     ("MODEL_MAPPING_NAMES", "text"),
 )
-#: What is said of a language model that may look at pictures, and of a loss over found boxes.
+#: What is said of a language model that may look at pictures.
 _WITHOUT_PICTURES = "text without pictures"
-_WITHOUT_MATCHING = "a loss that matches no boxes"
 
 #: Kinds whose items are labelled as a whole.
 _WHOLE = ("image", "features")
@@ -59,7 +58,15 @@ _ONE_LANGUAGE = ("xmod",)
 _PICTURES = {
     **dict.fromkeys(("rt_detr", "rt_detr_v2", "d_fine", "deimv2"), (640, 640)),
     **dict.fromkeys(
-        ("detr", "conditional_detr", "deformable_detr", "dab-detr", "table-transformer"),
+        (
+            "detr",
+            "conditional_detr",
+            "deformable_detr",
+            "dab-detr",
+            "table-transformer",
+            "grounding-dino",
+            "mm-grounding-dino",
+        ),
         (800, 1066),
     ),
 }
@@ -78,9 +85,10 @@ def hf_subject(name, request):
     _say_that_sequences_are_whole()
     model_class, config = _find(name)
     fuse(config)
-    kind = _kind(model_class)
-    kind_of = _HfDetector if _is_detector(model_class) else _HfSubject
-    return kind_of(_built(model_class, config), kind, request.get("image_size"))
+    kind, size = _kind(model_class), request.get("image_size")
+    model = _built(model_class, config)
+    detectors = importlib.import_module("torch_hf_detectors")
+    return detectors.detector(model, kind, size) or HfSubject(model, kind, size)
 
 
 def _say_that_sequences_are_whole():
@@ -133,7 +141,10 @@ def _built(model_class, config):
             setattr(config, name, 0)
     if getattr(config, "languages", None) and getattr(config, "default_language", "") is None:
         config.default_language = next(iter(config.languages))
-    return build(lambda: model_class._from_config(config, dtype=dtype))
+    model = build(lambda: model_class._from_config(config, dtype=dtype))
+    if getattr(config, "has_own_head", False):
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
+    return model
 
 
 def _find(name):
@@ -187,6 +198,10 @@ def _from_settings(transformers, settings):
         config = transformers.AutoConfig.for_model(model_type, **settings)
     except Exception as error:  # Each configuration class has errors of its own.
         raise RequestError("bad-config", str(error).strip().splitlines()[-1].strip()) from error
+    # T5's class ties its head whatever a config says, and loads the head that a release has.
+    config.has_own_head = (
+        settings.get("tie_word_embeddings") is False and config.tie_word_embeddings
+    )
     named = (settings.get("architectures") or [None])[0]
     class_name = named or _class_name(model_type, config)
     if class_name is None or not hasattr(transformers, class_name):
@@ -239,16 +254,17 @@ def _is_ctc(model):
     return type(model).__name__ in auto.MODEL_FOR_CTC_MAPPING_NAMES.values()
 
 
-def _is_detector(model_class):
-    auto = importlib.import_module("transformers.models.auto.modeling_auto")
-    return model_class.__name__ in auto.MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES.values()
+class HfSubject(Subject):
+    """A model of transformers: its inputs follow from its main input and its forward.
 
+    Attributes:
+        main: Name of the main input, where it is another than the library's.
+    """
 
-class _HfSubject(Subject):
-    """A model of transformers: its inputs follow from its main input and its forward."""
+    main = ""
 
     def __init__(self, model, kind, image_size=None):
-        self._main = getattr(model, "main_input_name", "input_ids")
+        self._main = self.main or getattr(model, "main_input_name", "input_ids")
         self._forward_names = inspect.signature(model.forward).parameters
         is_on_text = kind == "language" and _looks(model.config)
         if is_on_text:
@@ -335,36 +351,6 @@ class _HfSubject(Subject):
         return {"logits_to_keep": 1} if "logits_to_keep" in self._forward_names else {}
 
 
-class _Finite(Choices):
-    """Detectors ask in training whether a layer's output is infinite: it never is."""
-
-    def taken(self):
-        """Nothing that a user would have to know."""
-        return []
-
-
-class _HfDetector(_HfSubject):
-    """A detector of transformers: matching boxes needs values, which a trace has not."""
-
-    def __init__(self, model, kind, image_size=None):
-        super().__init__(model, kind, image_size)
-        height, width = self.shape[1:]
-        self.taken = "pictures of %d×%d" % (height, width)
-        self.choices = _Finite()
-
-    def inputs(self, batch, _seq):
-        """Pictures; no boxes."""
-        return {self._main: torch.empty((batch, *self.shape), device="meta")}
-
-    def loss(self, output, inputs):
-        """Cross-entropy of every query's classes, and the distance of its box, unmatched."""
-        if _WITHOUT_MATCHING not in self.taken:
-            self.taken = ", ".join((self.taken, _WITHOUT_MATCHING))
-        boxes = output.pred_boxes
-        distance = torch.nn.functional.l1_loss(boxes, torch.empty_like(boxes))
-        return super().loss(output, inputs) + distance
-
-
 def _looks(config):
     """Whether a language model may look at pictures, and is traced on text: no image token."""
     return bool(getattr(config, "vision_config", None)) and config.model_type not in _CAPTIONS
@@ -439,8 +425,8 @@ def _picture_shape(config, image_size):
     vision = getattr(config, "vision_config", config)
     backbone = getattr(vision, "backbone_config", vision)
     stated = getattr(vision, "image_size", None) or getattr(backbone, "image_size", None)
-    stated = stated or getattr(vision, "crop_size", None) or _PICTURES.get(config.model_type, 224)
-    size = image_size or stated
+    stated = stated or getattr(vision, "crop_size", None) or 224
+    size = image_size or _PICTURES.get(config.model_type, stated)
     size = size if isinstance(size, (list, tuple)) else (size, size)
     frames = getattr(vision, "num_frames", None) or getattr(vision, "frames_per_clip", None)
     picture = (getattr(vision, "num_channels", None) or getattr(vision, "in_chans", 3), *size)

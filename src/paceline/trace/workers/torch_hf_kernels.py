@@ -105,6 +105,68 @@ def _fuse_weighted_keys(_kind):
     modeling.rwkv_linear_attention = fused
 
 
+def _fuse_delta_rule(kind):
+    """The gated delta rule by chunks, and its step of one token, as kernels run them.
+
+    The library writes them out in FP32 and loops over chunks. A chunk's keys meet each other and
+    correct its values, what the state knew of them is taken off, and its queries meet both: three
+    products over keys and two over values within a chunk, three with the state. As in
+    `_fuse_chunked_scan`, one chunk stands for all. A gate per channel (Kimi) costs no product.
+
+    Sources: Yang, Kautz, Hatamizadeh, "Gated Delta Networks", 2024 (arXiv:2412.06464), section
+    3.3; "Kimi Linear", 2025 (arXiv:2510.26692), section 3.
+    """
+    home = kind[: -len("_text")] if kind.endswith("_text") else kind
+    modeling = importlib.import_module("transformers.models.%s.modeling_%s" % (home, home))
+    for prefix, suffix in (("torch_", "gated_delta_rule"), ("", "kimi_delta_attention")):
+        if hasattr(modeling, prefix + "chunk_" + suffix):
+            setattr(modeling, prefix + "chunk_" + suffix, _delta_chunks)
+            setattr(modeling, prefix + "recurrent_" + suffix, _delta_step)
+
+
+def _by_head(tensor):
+    """(batch, length, heads, size) as (batch, heads, length, size)."""
+    return tensor.transpose(1, 2)
+
+
+def _delta_chunks(query, key, value, g, beta, chunk_size=64, output_final_state=False, **_more):
+    """Takes and returns what the library's ``torch_chunk_gated_delta_rule`` does."""
+    batch, length, groups, _ = key.shape
+    heads, width = value.shape[2:]
+    shared = heads // groups
+    keys, queries = _by_head(key), _by_head(query)
+    values = _by_head(value.reshape(batch, length, groups, shared * width))
+    met_keys, met_values = (
+        one.mean(2, keepdim=True).expand(-1, -1, shared * chunk_size, -1)
+        for one in (keys, values[..., :width])
+    )
+    scores = keys @ met_keys.transpose(2, 3)
+    known, corrected = scores @ met_keys, scores @ met_values
+    near = queries @ met_keys.transpose(2, 3) @ met_values
+    state = keys.transpose(2, 3) @ values
+    far = known @ state + queries @ state
+    output = _by_head(far).reshape(value.shape) + _by_head(near + corrected).repeat_interleave(
+        shared, dim=2
+    )
+    decay = g if g.dim() == beta.dim() else g.mean(-1)
+    output = (output * (decay + beta)[..., None]).to(query.dtype)
+    state = state.float().view(batch, groups, -1, shared, width).transpose(2, 3)
+    return output, state.reshape(batch, heads, -1, width) if output_final_state else None
+
+
+def _delta_step(query, key, value, g, beta, initial_state=None, **_more):
+    """Takes and returns what the library's ``torch_recurrent_gated_delta_rule`` does."""
+    shared = value.shape[2] // key.shape[2]
+    keys, queries = (
+        _by_head(one.repeat_interleave(shared, dim=2)).to(initial_state.dtype)
+        for one in (key, query)
+    )
+    decay = g if g.dim() == beta.dim() else g.mean(-1)
+    change = _by_head(value * (decay + beta)[..., None]).to(initial_state.dtype)
+    state = torch.addcmul(initial_state, keys.transpose(2, 3), change)
+    return _by_head(queries @ state).to(query.dtype), state
+
+
 def _routed(rows, weights, chosen, num_experts):
     """Rows of tokens through the experts that each chose, as one grouped product per weight.
 
@@ -178,6 +240,20 @@ _FUSED = {
     ),
     **dict.fromkeys(("mamba", "falcon_mamba", "jamba"), (_fuse_selective_scan,)),
     "rwkv": (_fuse_weighted_keys,),
+    **dict.fromkeys(
+        (
+            "qwen3_next",
+            "qwen3_5",
+            "qwen3_5_text",
+            "qwen3_5_moe",
+            "qwen3_5_moe_text",
+            "olmo_hybrid",
+            "kimi_linear",
+            "glm5_next",
+            "bailing_hybrid",
+        ),
+        (_fuse_delta_rule,),
+    ),
     "llama4": (_fuse_llama4_experts,),
     "llama4_text": (_fuse_llama4_experts,),
     "dbrx": (_fuse_dbrx_experts,),

@@ -334,15 +334,22 @@ def _hf_subject(name, request):
     return hf_subject(name, request)
 
 
+#: Names that timm maps to the narrowest network of their kind: width of a group in each.
+_TIMM_GROUP_WIDTHS = {f"ig_resnext101_32x{width}d": width for width in (16, 32, 48)}
+
+
 def _timm_model(timm, name, image_size):
     """The model at that size; one without positions or windows takes any and knows no setting."""
+    asked = {"pretrained": False}
+    if name in _TIMM_GROUP_WIDTHS:
+        asked["base_width"] = _TIMM_GROUP_WIDTHS[name]
     if image_size:
         try:
-            return build(lambda: timm.create_model(name, pretrained=False, img_size=image_size))
+            return build(lambda: timm.create_model(name, img_size=image_size, **asked))
         except TypeError as error:
             if "img_size" not in str(error):
                 raise
-    return build(lambda: timm.create_model(name, pretrained=False))
+    return build(lambda: timm.create_model(name, **asked))
 
 
 def _transformer_subject(text, _request):

@@ -1,0 +1,83 @@
+"""Detectors of transformers: of classes that they know, and of what a text asks for.
+
+Standard library, torch and transformers only. Matching boxes to objects needs values, which a trace
+has not: the loss is that of every query.
+"""
+
+import importlib
+
+import torch
+from torch_choices import Choices
+from torch_hf import HfSubject
+
+_WITHOUT_MATCHING = "a loss that matches no boxes"
+#: Names that a picture is searched for, each a text of its own: the classes of COCO.
+_NUM_NAMES = 80
+
+
+def detector(model, kind, image_size):
+    """The subject of a detector; None of any other model."""
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    name = type(model).__name__
+    if name in auto.MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES.values():
+        return _Detector(model, kind, image_size)
+    if name in auto.MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES.values():
+        return _AskedDetector(model, kind, image_size)
+    return None
+
+
+class _Finite(Choices):
+    """Detectors ask in training whether a layer's output is infinite: it never is."""
+
+    def taken(self):
+        """Nothing that a user would have to know."""
+        return []
+
+
+class _Detector(HfSubject):
+    """Finds objects of its own classes."""
+
+    main = "pixel_values"
+
+    def __init__(self, model, kind, image_size=None):
+        super().__init__(model, kind, image_size)
+        height, width = self.shape[1:]
+        self.taken = "pictures of %d×%d" % (height, width)
+        self.choices = _Finite()
+
+    def inputs(self, batch, _seq):
+        """Pictures; no boxes."""
+        return {"pixel_values": torch.empty((batch, *self.shape), device="meta")}
+
+    def loss(self, output, inputs):
+        """Cross-entropy of every query's classes, and the distance of its box, unmatched."""
+        if _WITHOUT_MATCHING not in self.taken:
+            self.taken = ", ".join((self.taken, _WITHOUT_MATCHING))
+        boxes = output.pred_boxes
+        distance = torch.nn.functional.l1_loss(boxes, torch.empty_like(boxes))
+        return super().loss(output, inputs) + distance
+
+
+class _AskedDetector(_Detector):
+    """Finds what a text names: all names in one text (Liu et al. 2023), or a text per name.
+
+    Sources: Grounding DINO, arXiv:2303.05499 (one text of at most 256 tokens); OWL-ViT,
+    arXiv:2205.06230 (a query embedding per name).
+    """
+
+    def __init__(self, model, kind, image_size=None):
+        super().__init__(model, kind, image_size)
+        longest = getattr(model.config, "max_text_len", None)
+        self._texts = (1, longest or model.config.text_config.max_position_embeddings)
+        said = "one text of %d tokens" % self._texts[1]
+        if longest is None:
+            self._texts = (_NUM_NAMES, self._texts[1])
+            said = "%d names of %d tokens" % self._texts
+        self.taken = ", ".join((self.taken, said))
+
+    def inputs(self, batch, seq):
+        """Pictures, and the texts of each."""
+        texts, tokens = self._texts
+        given = super().inputs(batch, seq)
+        ids = torch.empty((texts * batch, tokens), dtype=torch.int64, device="meta")
+        return {**given, "input_ids": ids}
