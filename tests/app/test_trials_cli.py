@@ -10,7 +10,7 @@ import pytest
 
 import paceline
 from paceline.app.cli import main
-from paceline.errors import InvalidInputError
+from paceline.errors import InvalidInputError, UnknownNameError
 
 ASKED = {"device": "a100", "devices": 8, "global_batch": 64, "as_of": "2026-11-20"}
 
@@ -140,3 +140,9 @@ def test_typed_and_called_are_one(capsys, asked) -> None:
 def test_silly_requests_have_a_hint(words, capsys) -> None:
     assert main(["trials", *words.split()]) == 2
     assert capsys.readouterr().err.startswith("error")
+
+
+def test_an_option_that_trials_have_not_is_refused() -> None:
+    """A strategy that was stated and not heeded would be a choice nobody made."""
+    with pytest.raises(UnknownNameError, match="strategy"):
+        paceline.trials("gpt2", device="a100", strategy="dp8")

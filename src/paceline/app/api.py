@@ -284,20 +284,18 @@ def scale(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.scaling import ScalingQuestion, answer_scaling, stated_work
+    from paceline.app.scaling import answer_scaling, read_question, stated_work
 
-    workload = load(
-        model, task="train", seq=seq, image_size=image_size, optimizer=optimizer, python=python
-    )
-    question = ScalingQuestion(
-        device=device, offer=offer, counts=tuple(counts), beside=beside,
-        batch_per_device=batch, global_batch=global_batch, seq=seq,
-        precision=precision, compiler=compiler, rewrite=rewrite,
-        strategy=strategy, experts=experts,
-        work=stated_work(samples=samples, epochs=epochs, tokens=tokens),
-        facts=tuple(facts), calibration=calibration, today=read_day(as_of),
+    workload, question = read_question(
+        model, counts, device=device, offer=offer, global_batch=global_batch, seq=seq,
+        image_size=image_size, optimizer=optimizer, python=python, precision=precision,
+        compiler=compiler, rewrite=rewrite, as_of=as_of, calibration=calibration, facts=facts,
     )  # fmt: skip
-    return answer_scaling(workload, question)
+    stated = replace(
+        question, batch_per_device=batch, strategy=strategy, experts=experts, beside=beside,
+        work=stated_work(samples=samples, epochs=epochs, tokens=tokens),
+    )  # fmt: skip
+    return answer_scaling(workload, stated)
 
 
 def score(

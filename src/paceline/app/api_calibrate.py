@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from paceline.app.inquiry import load, read_calibration, read_day
+from paceline.app.inquiry import read_calibration
 from paceline.app.options import check_above_zero
 
 if TYPE_CHECKING:
+    from paceline.app.goal_options import ClusterOptions
     from paceline.app.scoring.calibrating import CalibrationSummary
     from paceline.app.trials import Trials
     from paceline.predict import Update
@@ -94,61 +95,31 @@ def calibrate_undo(calibration: Path, name: str = "last") -> tuple[Update, ...]:
 def trials(
     model: object,
     *,
-    device: str | None = None,
-    offer: str | None = None,
     devices: int = 8,
-    global_batch: int | None = None,
     num: int = 3,
     rows: Path | None = None,
-    seq: int | None = None,
-    image_size: int | None = None,
-    optimizer: str | None = None,
-    python: str | None = None,
-    precision: str | None = None,
-    compiler: str = "eager",
-    rewrite: str = "",
-    as_of: str | date | None = None,
-    calibration: Path | None = None,
-    facts: Sequence[Path] = (),
+    **options: Unpack[ClusterOptions],
 ) -> Trials:
     """Name the runs whose times would most improve the choice between strategies of training.
 
     Args:
         model: As in `plan`.
-        device: On the largest machines for rent with this device.
-        offer: On these machines.
         devices: How many.
-        global_batch: Items per step in all; what keeps every device busy if None.
         num: How many runs at most.
         rows: Where the runs are written (CSV), for their times and then for `calibrate`.
-        seq: Sequence length; the workload's own if None.
-        image_size: Pixels of the square input image; the workload's own if None.
-        optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
-        python: The Python that has the model's framework; found if None.
-        precision: Name in ``dtypes.PRECISIONS``; the usual one of the device if None.
-        compiler: ``eager`` or ``compiled``.
-        rewrite: Settings of the step, ``"lora_rank=8"``; what a strategy says is refused.
-        as_of: Day on which prices are judged; today if None.
-        calibration: File that `calibrate` wrote; the built-in coefficients if None.
-        facts: Files with your own devices and offers.
+        **options: As in `scale`: ``device`` or ``offer``; ``global_batch``, what keeps every device
+            busy if None; ``seq``, ``image_size``, ``optimizer``, ``python``, ``precision``,
+            ``compiler``, ``rewrite``, ``as_of``, ``calibration``, ``facts``.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.scaling import ScalingQuestion
+    from paceline.app.scaling import read_question
     from paceline.app.trial_rows import write_trials
     from paceline.app.trials import answer_trials
 
     check_above_zero(devices=devices, num=num)
-    workload = load(
-        model, task="train", seq=seq, image_size=image_size, optimizer=optimizer, python=python
-    )
-    question = ScalingQuestion(
-        device=device, offer=offer, counts=(devices,), batch_per_device=None,
-        global_batch=global_batch, seq=seq, precision=precision, compiler=compiler,
-        rewrite=rewrite, facts=tuple(facts), calibration=calibration, today=read_day(as_of),
-    )  # fmt: skip
-    found = answer_trials(workload, question, num)
+    found = answer_trials(*read_question(model, (devices,), **options), num)
     if rows is not None:
         write_trials(found.trials, found.device, found.global_batch, rows)
     return found

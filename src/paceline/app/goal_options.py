@@ -64,6 +64,24 @@ class InquiryOptions(PlanOptions, total=False):
     calibration: Path | None
 
 
+class ClusterOptions(TypedDict, total=False):
+    """What `scale` and `trials` take alike: how a model is traced and run, and where."""
+
+    device: str | None
+    offer: str | None
+    global_batch: int | None
+    seq: int | None
+    image_size: int | None
+    optimizer: str | None
+    python: str | None
+    precision: str | None
+    compiler: str
+    rewrite: str
+    as_of: str | date | None
+    calibration: Path | None
+    facts: Sequence[Path]
+
+
 #: How much a training job does.
 JOB_OPTIONS = (
     TextOption(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
@@ -113,7 +113,7 @@ def inquire(
     from paceline.catalog import check_priced, load_catalog
     from paceline.plan import parse_goal, parse_work
 
-    _check_option_names(options)
+    check_option_names(options, PlanOptions.__annotations__, command="paceline plan --help")
     asked_as = model if isinstance(model, str) else ""
     goal = parse_goal(option_texts(options, GOAL_OPTIONS))
     work = parse_work(option_texts(options, WORK_OPTIONS))
@@ -139,12 +139,17 @@ def inquire(
     )
 
 
-def _check_option_names(options: Mapping[str, object]) -> None:
-    """Refuse a keyword that no option has: it would be a constraint that nobody keeps."""
-    known = PlanOptions.__annotations__
+def check_option_names(
+    options: Mapping[str, object], known: Collection[str], *, command: str
+) -> None:
+    """Refuse a keyword that no option has: it would be a constraint that nobody keeps.
+
+    Raises:
+        UnknownNameError: There is one; ``command`` tells which there are.
+    """
     for name in options:
         if name not in known:
-            raise UnknownNameError.from_name("option", name, known, command="paceline plan --help")
+            raise UnknownNameError.from_name("option", name, known, command=command)
 
 
 def read_calibration(path: Path | None) -> Calibration | None:

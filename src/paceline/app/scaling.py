@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from typing import Any, Unpack
 
 from paceline.app.beside import Beside, read_beside, shared_batch
-from paceline.app.goal_options import JOB_OPTIONS
-from paceline.app.inquiry import read_calibration, read_compiler, read_word
+from paceline.app.goal_options import JOB_OPTIONS, ClusterOptions
+from paceline.app.inquiry import (
+    check_option_names,
+    load,
+    read_calibration,
+    read_compiler,
+    read_day,
+    read_word,
+)
 from paceline.app.option_table import option_texts
 from paceline.app.progress import progress
 from paceline.catalog import (
@@ -34,7 +42,7 @@ from paceline.parallel.replica_work import LoweredStep
 from paceline.parallel.scaling import BatchRule, default_batch
 from paceline.parallel.spread import WIDEST_LOG_SIGMA
 from paceline.parallel.unequal import Part, unequal_step
-from paceline.plan.amounts import check_global_batch, resolve_job
+from paceline.plan.amounts import Job, check_global_batch, resolve_job
 from paceline.plan.goal import Work
 from paceline.plan.options import parse_work
 from paceline.plan.own_machines import OWN, owned_offers
@@ -79,22 +87,61 @@ class Scaling:
 class ScalingQuestion:
     """On what and how a training job is to be scaled; see `paceline.app.api.scale`."""
 
-    device: str | None
-    offer: str | None
     counts: tuple[int, ...]
-    batch_per_device: int | None
-    global_batch: int | None
-    precision: str | None
-    compiler: str
-    seq: int | None
-    facts: tuple[Path, ...]
     today: date
+    device: str | None = None
+    offer: str | None = None
+    batch_per_device: int | None = None
+    global_batch: int | None = None
+    precision: str | None = None
+    compiler: str = "eager"
+    seq: int | None = None
     strategy: str | None = None
     experts: str | None = None
     rewrite: str = ""
     work: Work = field(default_factory=Work)
+    facts: tuple[Path, ...] = ()
     calibration: Path | None = None
     beside: str | None = None
+
+    def length(self, workload: Workload) -> int:
+        """Tokens of a sequence: as asked, else the workload's own."""
+        return self.seq or workload.default_seq
+
+    def job(self, workload: Workload) -> Job:
+        """How much is trained.
+
+        Raises:
+            InvalidInputError: The work cannot be counted, or no epoch fills the global batch.
+        """
+        job = resolve_job(workload, self.work, seq=self.length(workload))
+        check_global_batch(self.global_batch, job, workload)
+        return job
+
+    def rule(self, workload: Workload) -> BatchRule:
+        """How the global batch follows the number of devices."""
+        return BatchRule(
+            global_batch=self.global_batch,
+            batch_per_device=self.batch_per_device,
+            max_global_batch=None if self.global_batch else workload.max_global_batch,
+        )
+
+
+def read_question(
+    model: object, counts: Sequence[int], **options: Unpack[ClusterOptions]
+) -> tuple[Workload, ScalingQuestion]:
+    """The traced model, and where and how it is to be trained.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    check_option_names(options, ClusterOptions.__annotations__, command="paceline scale --help")
+    given: dict[str, Any] = {**options}
+    traced = {name: given.pop(name, None) for name in ("image_size", "optimizer", "python")}
+    workload = load(model, task="train", seq=given.get("seq"), **traced)
+    today, facts = read_day(given.pop("as_of", None)), tuple(given.pop("facts", ()))
+    question = ScalingQuestion(counts=tuple(counts), today=today, facts=facts, **given)
+    return workload, question
 
 
 def stated_work(**options: str | float | None) -> Work:
@@ -120,11 +167,8 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         NoOfferError: Nobody offers that device at a usable price.
         DoesNotFitError: The job works on none of the counts.
     """
-    place = place_of(question)
-    rule = _rule(workload, question)
-    seq = question.seq or workload.default_seq
-    job = resolve_job(workload, question.work, seq=seq)
-    check_global_batch(question.global_batch, job, workload)
+    place, rule = place_of(question), question.rule(workload)
+    job, seq = question.job(workload), question.length(workload)
     items = job.amount.items_per_epoch
     calibration = read_calibration(question.calibration)
     graph = workload.passes[0].graph if len(workload.passes) == 1 else None
@@ -222,19 +266,9 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
             f"{len(question.counts)} device counts beside other devices",
             hint="give one count, such as --counts 8 --beside NAME:8",
         )
-    seq = question.seq or workload.default_seq
-    check_global_batch(
-        question.global_batch, resolve_job(workload, question.work, seq=seq), workload
-    )
-    catalog = _catalog(question)
-    name, count = read_beside(beside)
-    total = question.counts[0] + count
-    offers = (_offer(catalog, question, total), _named_offer(catalog, question, name, total))
-    parts = (
-        Part(cluster=_cluster(catalog, offers[0], question.today), count=question.counts[0]),
-        Part(cluster=_cluster(catalog, offers[1], question.today), count=count),
-    )
-    rule = _rule(workload, question)
+    question.job(workload)  # Refuses a global batch that no epoch fills.
+    seq, rule = question.length(workload), question.rule(workload)
+    offers, parts = _parts(question, *read_beside(beside))
     configuration = _configuration(parts[0].cluster.device, question)
     checked_on(parts[1].cluster.device, configuration)
     lowered = LoweredStep.of(workload, configuration)
@@ -251,18 +285,30 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         calibration=calibration,
         strategy=None if question.strategy is None else Strategy.parse(question.strategy),
     )
-    machines = (_machines(offer) for offer in offers)
     return Beside(
         model=workload.name,
         title=workload.title,
         sample_unit=workload.sample_unit,
         assumptions=(
-            *machines,
+            *map(_machines, offers),
             *_ways(configuration, question.rewrite),
             *filter(None, (_length(seq),)),
             "all devices meet over the slower of each link; losses are weighted by items",
         ),
         step=step,
+    )
+
+
+def _parts(
+    question: ScalingQuestion, name: str, count: int
+) -> tuple[tuple[Offer, Offer], tuple[Part, Part]]:
+    """The machines asked about and ``count`` devices of those named beside them."""
+    catalog, own = _catalog(question), question.counts[0]
+    first = _offer(catalog, question, own + count)
+    second = _named_offer(catalog, question, name, own + count)
+    return (first, second), (
+        Part(cluster=_cluster(catalog, first, question.today), count=own),
+        Part(cluster=_cluster(catalog, second, question.today), count=count),
     )
 
 
@@ -293,14 +339,6 @@ def _exchanging(cluster: Cluster, question: ScalingQuestion) -> Cluster:
         sends_tokens_once="tokens-once" in ways,
         keeps_experts_whole="whole" in ways,
         hides_exchange="hidden" in ways,
-    )
-
-
-def _rule(workload: Workload, question: ScalingQuestion) -> BatchRule:
-    return BatchRule(
-        global_batch=question.global_batch,
-        batch_per_device=question.batch_per_device,
-        max_global_batch=None if question.global_batch else workload.max_global_batch,
     )
 
 

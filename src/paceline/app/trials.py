@@ -9,9 +9,8 @@ from paceline.app.progress import progress
 from paceline.app.scaling import ScalingQuestion, place_of
 from paceline.errors import InvalidInputError
 from paceline.parallel.replica_work import LoweredStep
-from paceline.parallel.scaling import BatchRule, default_batch
+from paceline.parallel.scaling import default_batch
 from paceline.parallel.trials import Trial, TrialQuestion, worthwhile_trials
-from paceline.plan.amounts import check_global_batch, resolve_job
 from paceline.predict import builtin_calibration
 from paceline.trace import Workload
 
@@ -55,15 +54,12 @@ def answer_trials(workload: Workload, question: ScalingQuestion, num_trials: int
             hint="`paceline scale` shows what more replicas bring",
         )
     (count,) = question.counts
-    place = place_of(question)
-    seq = question.seq or workload.default_seq
-    check_global_batch(
-        question.global_batch, resolve_job(workload, question.work, seq=seq), workload
-    )
+    question.job(workload)  # Refuses a global batch that no epoch fills.
+    place, seq = place_of(question), question.length(workload)
     calibration = read_calibration(question.calibration) or builtin_calibration()
     batch = question.global_batch or count * default_batch(
-        LoweredStep.of(workload, place.configuration), place.cluster,
-        BatchRule(max_global_batch=workload.max_global_batch), seq=seq, calibration=calibration,
+        LoweredStep.of(workload, place.configuration), place.cluster, question.rule(workload),
+        seq=seq, calibration=calibration,
     )  # fmt: skip
     asked = TrialQuestion(
         graph=workload.passes[0].graph, configuration=place.configuration,
