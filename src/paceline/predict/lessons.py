@@ -22,6 +22,14 @@ import numpy as np
 from paceline.predict.traits import StepTraits, likeness
 from paceline.trace.graph import FloatArray
 
+#: Parts of what is off, from what all steps share to a step's own.
+PARTS = ("device", "setting", "workload", "kernels", "step")
+#: So many different steps of one device are learned from, the newest: learning takes time with
+#: the cube of their number, and more tell hardly more.
+MOST_STEPS = 1000
+#: Factors on the usual reach that are tried.
+_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spreads:
@@ -53,12 +61,8 @@ class Spreads:
 
     def shared(self, one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatArray:
         """Covariance of two steps without their own parts, (len(one), len(other))."""
-        return self.weighed(in_common(one, other))
-
-    def weighed(self, common: FloatArray) -> FloatArray:
-        """The same from what `in_common` says of them."""
         variances = np.array([self.device, self.setting, self.workload, self.kernels])
-        covariance: FloatArray = np.tensordot(variances, common, axes=1)
+        covariance: FloatArray = np.tensordot(variances, _in_common(one, other), axes=1)
         return covariance
 
     def scaled(self, shared: float, own: float) -> Spreads:
@@ -72,21 +76,13 @@ class Spreads:
         )
 
 
-def in_common(one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatArray:
+def _in_common(one: Sequence[StepTraits], other: Sequence[StepTraits]) -> FloatArray:
     """What two steps share of each part but their own, (4, len(one), len(other)), 0 to 1."""
     alike = likeness(one, other)
     return np.stack([
         np.ones_like(alike), _same(one, other, lambda step: step.setting),
         _same(one, other, lambda step: step.workload), alike,
     ])  # fmt: skip
-
-
-PARTS = ("device", "setting", "workload", "kernels", "step")
-#: So many different steps of one device are learned from, the newest: learning takes time with
-#: the cube of their number, and more tell hardly more.
-MOST_STEPS = 1000
-#: Factors on the usual reach that are tried.
-_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -140,14 +136,14 @@ def learn(measured: Sequence[tuple[StepTraits, float]], usual: Spreads) -> Lesso
         usual: How far the parts of such logs usually reach.
     """
     steps, means = _once_each(measured)
-    found = _Spectrum.of(usual.weighed(in_common(steps, steps)), usual)
+    found = _Spectrum.of(steps, usual)
     return found.lessons(steps, means, usual, _reaching(found, means))
 
 
 def weigh(measured: Sequence[tuple[StepTraits, float]], spreads: Spreads) -> Lessons:
     """As `learn`, where it is known how far the parts reach."""
     steps, means = _once_each(measured)
-    found = _Spectrum.of(spreads.weighed(in_common(steps, steps)), spreads)
+    found = _Spectrum.of(steps, spreads)
     return found.lessons(steps, means, spreads, (1.0, 1.0))
 
 
@@ -166,7 +162,9 @@ class _Spectrum:
     own: float
 
     @classmethod
-    def of(cls, shared: FloatArray, usual: Spreads) -> _Spectrum:
+    def of(cls, steps: Sequence[StepTraits], usual: Spreads) -> _Spectrum:
+        """Of steps with these parts; with itself a step shares all but its own."""
+        shared = usual.shared(steps, steps)
         np.fill_diagonal(shared, usual.total - usual.step)
         values, directions = np.linalg.eigh(shared)
         return cls(values=np.maximum(values, 0.0), directions=directions, own=usual.step)
