@@ -159,6 +159,7 @@ class _Shown:
         seq: int,
         calibration: Calibration | None,
     ) -> _Shown:
+        """One pass as it runs, on a device where one is named."""
         lowered = lower(one.graph, configuration)
         num_rows = len(lowered.costs.kind)
         whole = break_down(

@@ -97,6 +97,11 @@ class _Options:
 
     @classmethod
     def parse(cls, names: list[str], text: str) -> _Options:
+        """Words after ``+``; ``text`` is the whole strategy, for the message.
+
+        Raises:
+            InvalidInputError: A word that says nothing, or two that contradict each other.
+        """
         known = {*get_args(Sharding), *_SYNC, "sp", "offload"} | {
             f"recompute-{kind}" for kind in get_args(Checkpointing)
         }

@@ -186,6 +186,7 @@ class _Steps:
 
     @property
     def step_s(self) -> FloatArray:
+        """From one update of the weights to the next."""
         return self.alone_s + self.exposed_s + self.starved_s
 
 

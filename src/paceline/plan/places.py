@@ -208,6 +208,7 @@ class _Support:
         self._stacks: dict[str, tuple[PlannedStack | None, str | None]] = {}
 
     def of(self, device: Device) -> tuple[PlannedStack | None, str | None]:
+        """The newest stack there, and why it cannot be planned with, if it cannot."""
         if device.name not in self._stacks:
             stack = newest_stack(device, framework=self._framework)
             is_lowered = stack is not None and platform_of(stack) is not None

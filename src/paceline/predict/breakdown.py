@@ -193,6 +193,7 @@ class _Rows:
         cls, lowered: LoweredPass, device: DeviceTable | None, points: Points,
         calibration: Calibration,
     ) -> _Rows:  # fmt: skip
+        """Work of every row at one point, and its time where a device is named."""
         costs, shapes = lowered.costs, evaluate_shapes(lowered.costs, points)
         times = None if device is None else steady_row_times(lowered, shapes, device, calibration)
         seconds = None

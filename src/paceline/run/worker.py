@@ -142,6 +142,7 @@ class _Watch:
 
     @property
     def wall_s(self) -> float:
+        """Since the worker was started."""
         return time.monotonic() - self.started_s
 
     def until_end(self) -> None:

@@ -110,9 +110,11 @@ class _OfText(nn.Module):
     """What models from characters to mel frames and further answers share."""
 
     def inputs(self, batch):
+        """Texts, as numbers of their characters."""
         return torch.empty((batch, self.characters), dtype=torch.int64)
 
     def loss(self, output, _inputs):
+        """Squares of every answer."""
         return sum(part.float().pow(2).mean() for part in output)
 
     def _read(self, text):

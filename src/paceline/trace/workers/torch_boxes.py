@@ -72,6 +72,7 @@ class _PoolRegions(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
+        """Gradients go to the features alone: boxes have none."""
         (boxes,) = ctx.saved_tensors
         return torch.ops.paceline.pool_regions_backward(grad, boxes, ctx.shape), None, None
 

@@ -43,6 +43,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
+        """One kernel for query, key and value."""
         saved = ctx.saved_tensors
         with ctx.recorder.paused():
             grads = [_like_transposed(t, t.shape[-1]) for t in saved[:3]]
@@ -132,6 +133,7 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
+        """One kernel for the data and its weight."""
         saved = ctx.saved_tensors
         with ctx.recorder.paused():
             made = [torch.empty_like(t) for t in saved[:-1]]
@@ -168,6 +170,7 @@ class _Recurrent(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
+        """One call for all layers, steps and weights."""
         saved = ctx.saved_tensors
         needed = ctx.needs_input_grad[2:]
         with ctx.recorder.paused():
