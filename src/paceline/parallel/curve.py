@@ -23,7 +23,7 @@ class CountedStep:
         global_batch: Items per step over all devices.
         step_s: Step time.
         items_per_s: Batch items per second of all devices.
-        memory_bytes: Peak per device, the bound that holds at a chance of 95 %.
+        memory_bytes: Peak per device, the bound that holds at the chance at which it must fit.
         communication_s: Communication per step, hidden or not.
         exposed_communication_s: Of it, what nothing hides.
         log_sigma: Standard deviation of log step time, communication and input included.

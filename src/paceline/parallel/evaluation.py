@@ -101,8 +101,8 @@ def evaluate_strategies(
 
 def strategy_memory_bytes(
     table: StrategyTable, variants: Sequence[Variant], fabric: Fabric, state: StateBytes
-) -> FloatArray:
-    """Memory alone, as `evaluate_strategies` has it, without playing a schedule.
+) -> tuple[FloatArray, FloatArray]:
+    """Memory alone, median and bound, as `evaluate_strategies` has it, without playing a schedule.
 
     Args:
         table: Strategies.
@@ -111,7 +111,8 @@ def strategy_memory_bytes(
         state: Bytes per parameter of the training recipe.
     """
     pipelines = distinct_pipelines(table, variants, fabric)
-    return rank_memory(table, variants, pipelines, fabric, state).process_high_bytes
+    memory = rank_memory(table, variants, pipelines, fabric, state)
+    return memory.process_mid_bytes, memory.process_high_bytes
 
 
 def _sum(parts: Iterable[FloatArray]) -> FloatArray:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from paceline.parallel.cluster import Cluster, check_known
 from paceline.parallel.links import LinkTable
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork, replicated_step
+from paceline.parallel.room import bound_bytes
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, sharded_memory_bytes
 from paceline.parallel.strategy import Schedule, Sharding, Strategy
 from paceline.predict import Calibration, Points, predict_pass
@@ -35,13 +36,15 @@ class AloneStep:
         backward_s: Of it, the backward part that communication can hide behind.
         update_s: Of it, updates.
         log_sigma: Standard deviation of log time; passes are taken to err together.
-        memory_high_bytes: Peak, the bound that holds at a chance of 95 %.
+        memory_mid_bytes: Peak, median.
+        memory_high_bytes: The same, the bound that holds at a chance of 95 %.
     """
 
     mid_s: FloatArray
     backward_s: FloatArray
     update_s: FloatArray
     log_sigma: FloatArray
+    memory_mid_bytes: FloatArray
     memory_high_bytes: FloatArray
 
 
@@ -85,6 +88,7 @@ class Job:
             backward_s=repeats @ np.stack([one.backward_s[0] for one in found]),
             update_s=repeats @ np.stack([one.update_s[0] for one in found]),
             log_sigma=(pass_s * np.stack([one.log_sigma[0] for one in found])).sum(axis=0) / mid_s,
+            memory_mid_bytes=np.max([one.memory_mid_bytes[0] for one in found], axis=0),
             memory_high_bytes=np.max([one.memory_high_bytes[0] for one in found], axis=0),
         )
 
@@ -100,7 +104,8 @@ class ReplicatedSteps:
         exposed_s: Of it, communication that nothing hides.
         log_sigma: Standard deviation of log time of what a device computes of it.
         communication_s: Communication, hidden or not.
-        memory_bytes: Peak per device, the bound that holds at a chance of 95 %.
+        memory_mid_bytes: Peak per device, median.
+        memory_bytes: The same, the bound that holds at a chance of 95 %.
     """
 
     sharding: npt.NDArray[np.int64]
@@ -109,11 +114,17 @@ class ReplicatedSteps:
     exposed_s: FloatArray
     log_sigma: FloatArray
     communication_s: FloatArray
+    memory_mid_bytes: FloatArray
     memory_bytes: FloatArray
+
+    @property
+    def needed_bytes(self) -> FloatArray:
+        """Memory that a device must have, at the chance at which a job must fit."""
+        return bound_bytes(self.memory_mid_bytes, self.memory_bytes)
 
     def fastest(self, capacity_bytes: float) -> int | None:
         """The fastest way that fits, or one as good that is simpler; None where none fits."""
-        fits = self.memory_bytes <= capacity_bytes
+        fits = self.needed_bytes <= capacity_bytes
         if not fits.any():
             return None
         step_s = np.where(fits, self.step_s, np.inf)
@@ -230,16 +241,19 @@ def _sharded(asked: _Replicas, level: int) -> ReplicatedSteps:
         exposed_s=step.exposed_s,
         log_sigma=alone.log_sigma,
         communication_s=step.communication_s,
-        memory_bytes=_memory_bytes(asked, sharding),
+        memory_mid_bytes=_memory_bytes(asked, sharding, is_bound=False),
+        memory_bytes=_memory_bytes(asked, sharding, is_bound=True),
     )
 
 
-def _memory_bytes(asked: _Replicas, sharding: Sharding) -> FloatArray:
+def _memory_bytes(asked: _Replicas, sharding: Sharding, *, is_bound: bool) -> FloatArray:
     """Peak per device; from the second microbatch on, gradients are there already."""
+    alone = asked.alone
+    whole_bytes = alone.memory_high_bytes if is_bound else alone.memory_mid_bytes
     one, many = (
         sharded_memory_bytes(
-            asked.moments, asked.alone.memory_high_bytes, num_ranks=asked.shards,
-            sharding=sharding, accumulates=accumulates,
+            asked.moments, whole_bytes, num_ranks=asked.shards, sharding=sharding,
+            is_bound=is_bound, accumulates=accumulates,
         )
         for accumulates in (False, True)
     )  # fmt: skip

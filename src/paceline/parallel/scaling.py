@@ -22,6 +22,7 @@ from paceline.parallel.replicas import (
     replicated_steps,
     stated_steps,
 )
+from paceline.parallel.room import bound_bytes
 from paceline.parallel.search import (
     FoundStrategy,
     SearchSpace,
@@ -219,7 +220,8 @@ def _with_default_batch(job: Job, rule: BatchRule) -> BatchRule:
     sizes = 2.0 ** np.arange(math.log2(_MAX_DEFAULT_BATCH) + 1)
     sizes = sizes[sizes <= (rule.max_global_batch or _MAX_DEFAULT_BATCH)]
     alone = job.alone(job.points(sizes))
-    fits = alone.memory_high_bytes <= job.cluster.capacity_bytes
+    needed_bytes = bound_bytes(alone.memory_mid_bytes, alone.memory_high_bytes)
+    fits = needed_bytes <= job.cluster.capacity_bytes
     if not fits.any():
         return replace(rule, batch_per_device=1)
     rate = np.where(fits, sizes / alone.mid_s, 0.0)
@@ -292,7 +294,7 @@ def _stated_passes(job: Job, strategy: Strategy, items: int) -> CountedStep:
     ways = stated_steps(job, strategy, [microbatch])
     if ways.fastest(job.cluster.capacity_bytes) is None:
         raise does_not_fit(
-            strategy, float(ways.memory_bytes[0]), job.cluster.device.name,
+            strategy, float(ways.needed_bytes[0]), job.cluster.device.name,
             job.cluster.capacity_bytes,
         )  # fmt: skip
     return _replicated_step(job, strategy.num_ranks, items // strategy.num_ranks, ways, 0)
@@ -308,7 +310,7 @@ def _replicated(job: Job, count: int, rule: BatchRule) -> _Found:
     ways = replicated_steps(job, count, per_rank)
     best = ways.fastest(job.cluster.capacity_bytes)
     if best is None:
-        return _too_large(job, count, per_rank, float(ways.memory_bytes.min()))
+        return _too_large(job, count, per_rank, float(ways.needed_bytes.min()))
     if not np.isfinite(ways.step_s[best]):
         return _Rejected(count=count, reason=_NO_LINK)
     return _replicated_step(job, count, per_rank, ways, best)
@@ -332,7 +334,7 @@ def _replicated_step(
         global_batch=items,
         step_s=step_s,
         items_per_s=items / step_s,
-        memory_bytes=float(ways.memory_bytes[way]),
+        memory_bytes=float(ways.needed_bytes[way]),
         communication_s=float(ways.communication_s[way]),
         exposed_communication_s=exposed_s,
         log_sigma=float(
@@ -419,7 +421,7 @@ def _found_step(job: Job, best: FoundStrategy, items: int) -> CountedStep:
         global_batch=items,
         step_s=best.step_s,
         items_per_s=items / best.step_s,
-        memory_bytes=best.memory_bytes,
+        memory_bytes=best.needed_bytes(),
         communication_s=exposed_s,
         exposed_communication_s=exposed_s,
         log_sigma=float(

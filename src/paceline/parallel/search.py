@@ -25,6 +25,7 @@ from paceline.parallel.expert_split import split_experts
 from paceline.parallel.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallel.offload import Host, host_bytes, offloaded, without_optimizer
 from paceline.parallel.rank_program import Optimizer, Recipe, StateBytes, state_bytes
+from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
 from paceline.parallel.sequence_split import split_sequence
 from paceline.parallel.strategy import ScheduleKind, Sharding, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
@@ -62,6 +63,7 @@ class SearchSpace:
         state: Bytes per parameter.
         capacity_bytes: Memory of one device.
         microbatches: Microbatch sizes, as ``variants`` were evaluated.
+        memory_confidence: Chance at which a strategy must fit.
         host: Where the optimizer may be kept if nothing fits otherwise; None where it may not.
     """
 
@@ -70,6 +72,7 @@ class SearchSpace:
     state: StateBytes
     capacity_bytes: float
     microbatches: tuple[int, ...]
+    memory_confidence: float = MEMORY_CONFIDENCE
     host: Host | None = None
 
 
@@ -85,7 +88,8 @@ class FoundStrategy:
         tensor_s: Of it, communication of ranks that share blocks.
         exposed_s: Of it, data-parallel communication that nothing hides, and what a host with the
             optimizer adds.
-        memory_bytes: Peak of the fullest rank, the bound that holds at a chance of 95 %.
+        memory_mid_bytes: Peak of the fullest rank, median.
+        memory_bytes: The same, the bound that holds at a chance of 95 %.
         shares: What each of two kinds of device does of the batch; empty where all do the same.
     """
 
@@ -95,8 +99,13 @@ class FoundStrategy:
     bubble_s: float
     tensor_s: float
     exposed_s: float
+    memory_mid_bytes: float
     memory_bytes: float
     shares: tuple[Share, ...] = ()
+
+    def needed_bytes(self, confidence: float = MEMORY_CONFIDENCE) -> float:
+        """Memory that a device must have for this to fit with such a chance."""
+        return float(bound_bytes(self.memory_mid_bytes, self.memory_bytes, confidence))
 
 
 def prepare_search(
@@ -112,6 +121,7 @@ def prepare_search(
     recipe: Recipe | None = None,
     calibration: Calibration | None = None,
     context_part_tokens: int = CONTEXT_PART_TOKENS,
+    memory_confidence: float = MEMORY_CONFIDENCE,
     host: Host | None = None,
 ) -> SearchSpace:
     """Evaluate the blocks of a model once per tensor, context and expert degree and recomputation.
@@ -131,6 +141,7 @@ def prepare_search(
         recipe: How weights are kept; as `kept_format` has it by default.
         calibration: Of the predictor; the built-in one by default.
         context_part_tokens: Least tokens of a sequence per context rank.
+        memory_confidence: Chance at which a strategy must fit.
         host: Where the optimizer may be kept if nothing fits otherwise.
     """
     sizes = np.array(microbatches, dtype=np.float64)
@@ -160,6 +171,7 @@ def prepare_search(
         state=state_bytes(kept, configuration, Optimizer.of(graph)),
         capacity_bytes=capacity_bytes,
         microbatches=tuple(microbatches),
+        memory_confidence=memory_confidence,
         host=host,
     )
 
@@ -185,7 +197,7 @@ def search_strategies(
             f"no strategy spreads {global_batch} items over {num_devices} devices",
             hint="choose a global batch that is a multiple of the devices, or fewer devices",
         )
-    memory = strategy_memory_bytes(table, space.variants, space.fabric, space.state)
+    memory = _needed_bytes(space, table, space.state)
     if (memory <= space.capacity_bytes).any():
         return _best(space, table.take(np.flatnonzero(memory <= space.capacity_bytes)), num_best)
     offloading = _with_optimizer_on_host(space, table, num_devices)
@@ -202,6 +214,12 @@ def search_strategies(
     )
 
 
+def _needed_bytes(space: SearchSpace, table: StrategyTable, state: StateBytes) -> FloatArray:
+    """Memory that a device must have for each strategy, at the chance that counts."""
+    mid, high = strategy_memory_bytes(table, space.variants, space.fabric, state)
+    return bound_bytes(mid, high, space.memory_confidence)
+
+
 def _best(space: SearchSpace, table: StrategyTable, num_best: int) -> tuple[FoundStrategy, ...]:
     found = evaluate_strategies(table, space.variants, space.fabric, space.state)
     return _ranked(space, table, found, num_best)
@@ -214,7 +232,7 @@ def _with_optimizer_on_host(
     if space.host is None:
         return None
     kept, sharing = without_optimizer(space.state), min(space.fabric.devices_per_node, num_devices)
-    memory = strategy_memory_bytes(table, space.variants, space.fabric, kept)
+    memory = _needed_bytes(space, table, kept)
     table = table.take(np.flatnonzero(memory <= space.capacity_bytes))
     if not len(table):
         return None
@@ -419,5 +437,6 @@ def found_strategy(
         bubble_s=at(found.bubble_s),
         tensor_s=at(found.tensor_s),
         exposed_s=at(found.exposed_s),
+        memory_mid_bytes=at(found.memory_mid_bytes),
         memory_bytes=at(found.memory_bytes),
     )

@@ -30,6 +30,7 @@ from paceline.parallel.rank_program import (
 )
 from paceline.parallel.replica_work import as_step
 from paceline.parallel.replicas import Job, is_replicated, stated_steps
+from paceline.parallel.room import MEMORY_CONFIDENCE
 from paceline.parallel.search import FoundStrategy, evaluated_variant, found_strategy
 from paceline.parallel.sequence_split import check_sequence
 from paceline.parallel.strategy import MeshAxis, Strategy
@@ -80,6 +81,7 @@ def evaluate_batches(
     seq: float,
     microbatches: Sequence[int],
     capacity_bytes: float,
+    memory_confidence: float = MEMORY_CONFIDENCE,
     recipe: Recipe | None = None,
     calibration: Calibration | None = None,
 ) -> tuple[FoundStrategy, ...]:
@@ -95,6 +97,7 @@ def evaluate_batches(
         seq: Sequence length.
         microbatches: Items per replica and microbatch.
         capacity_bytes: Memory of one device.
+        memory_confidence: Chance at which it must fit.
         recipe: How weights are kept, block by block; as `kept_format` has it by default.
         calibration: Of the predictor; the built-in one by default.
 
@@ -107,7 +110,8 @@ def evaluate_batches(
         recipe=recipe, calibration=calibration,
     )  # fmt: skip
     _check_stated(asked, global_batch=strategy.num_batches * strategy.schedule.num_microbatches)
-    return _fitting(_evaluated(asked, microbatches), cluster.device.name, capacity_bytes)
+    found = _evaluated(asked, microbatches)
+    return _fitting(found, cluster.device.name, capacity_bytes, memory_confidence)
 
 
 def stated_traits(
@@ -205,6 +209,7 @@ def _replicas(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrate
             bubble_s=0.0,
             tensor_s=0.0,
             exposed_s=float(steps.exposed_s[row]),
+            memory_mid_bytes=float(steps.memory_mid_bytes[row]),
             memory_bytes=float(steps.memory_bytes[row]),
         )
         for row, size in enumerate(microbatches)
@@ -352,12 +357,16 @@ def _rows(strategy: Strategy, num_points: int) -> StrategyTable:
 
 
 def _fitting(
-    found: Sequence[FoundStrategy], device: str, capacity_bytes: float
-) -> tuple[FoundStrategy, ...]:
-    fits = tuple(one for one in found if one.memory_bytes <= capacity_bytes)
+    found: Sequence[FoundStrategy], device: str, capacity_bytes: float,
+    confidence: float = MEMORY_CONFIDENCE,
+) -> tuple[FoundStrategy, ...]:  # fmt: skip
+    needed_bytes = [one.needed_bytes(confidence) for one in found]
+    fits = tuple(
+        one for one, needed in zip(found, needed_bytes, strict=True) if needed <= capacity_bytes
+    )
     if not fits:
-        least = min(found, key=lambda one: one.memory_bytes)
-        raise does_not_fit(least.strategy, least.memory_bytes, device, capacity_bytes)
+        needed, least = min(zip(needed_bytes, found, strict=True), key=lambda pair: pair[0])
+        raise does_not_fit(least.strategy, needed, device, capacity_bytes)
     return fits
 
 

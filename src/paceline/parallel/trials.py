@@ -177,7 +177,7 @@ def _replicas(asked: TrialQuestion) -> list[FoundStrategy]:
         seq=asked.seq, calibration=asked.calibration,
     )  # fmt: skip
     ways = replicated_steps(job, asked.count, per_rank)
-    fitting = np.flatnonzero(ways.memory_bytes <= asked.cluster.capacity_bytes)
+    fitting = np.flatnonzero(ways.needed_bytes <= asked.cluster.capacity_bytes)
     return [
         FoundStrategy(
             strategy=ways.strategy(way, asked.count),
@@ -186,6 +186,7 @@ def _replicas(asked: TrialQuestion) -> list[FoundStrategy]:
             bubble_s=0.0,
             tensor_s=0.0,
             exposed_s=float(ways.exposed_s[way]),
+            memory_mid_bytes=float(ways.memory_mid_bytes[way]),
             memory_bytes=float(ways.memory_bytes[way]),
         )
         for way in fitting.tolist()

@@ -21,6 +21,7 @@ from paceline.parallel.cluster import Cluster
 from paceline.parallel.links import LinkTable
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork, as_step, replicated_step
 from paceline.parallel.replicas import AloneStep, Job
+from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
 from paceline.parallel.spread import interval_of, sharing_in, step_log_sigma
 from paceline.parallel.strategy import Strategy
 from paceline.planfile import Interval
@@ -66,7 +67,8 @@ class Share:
         count: Devices.
         items_per_device: Of each step.
         alone_s: One of its devices for those, without communication.
-        memory_bytes: Peak per device, the bound that holds at a chance of 95 %.
+        memory_mid_bytes: Peak per device, median.
+        memory_bytes: The same, the bound that holds at a chance of 95 %.
         log_sigma: Spread of the logarithm of ``alone_s``.
         sharing_log_sigma: What is not known of those devices that share a machine.
     """
@@ -75,9 +77,15 @@ class Share:
     count: int
     items_per_device: int
     alone_s: float
+    memory_mid_bytes: float
     memory_bytes: float
     log_sigma: float
     sharing_log_sigma: float
+
+    @property
+    def needed_bytes(self) -> float:
+        """Memory that a device must have, at the chance at which a job must fit."""
+        return float(bound_bytes(self.memory_mid_bytes, self.memory_bytes))
 
 
 def shared_log_sigmas(shares: Sequence[Share]) -> tuple[float, float]:
@@ -122,6 +130,7 @@ def unequal_step(
     global_batch: int,
     seq: float = 1.0,
     strategy: Strategy | None = None,
+    memory_confidence: float = MEMORY_CONFIDENCE,
     calibration: Calibration | None = None,
 ) -> UnequalStep:
     """Split a global batch over two kinds of device as well as can be.
@@ -134,6 +143,7 @@ def unequal_step(
         seq: Sequence length.
         strategy: What is asked for, if anything; plain data parallel over all devices is the only
             one that runs.
+        memory_confidence: Chance at which each device must have the memory for its items.
         calibration: Of the predictor; the built-in one by default.
 
     Raises:
@@ -143,7 +153,7 @@ def unequal_step(
     _check_strategy(strategy, first.count + second.count)
     asked = _Question(
         step=as_step(lowered), parts=(first, second), global_batch=global_batch, seq=seq,
-        calibration=calibration,
+        memory_confidence=memory_confidence, calibration=calibration,
     )  # fmt: skip
     found = _evaluated(asked)
     best = found.best()
@@ -188,12 +198,18 @@ class _Question:
     parts: tuple[Part, Part]
     global_batch: int
     seq: float
+    memory_confidence: float
     calibration: Calibration | None
 
     def alone(self, part: Part, items: npt.NDArray[np.int64]) -> AloneStep:
         """One device of a kind alone, with so many items, (num_splits,)."""
         job = Job(step=self.step, cluster=part.cluster, seq=self.seq, calibration=self.calibration)
         return job.alone(job.points(items))
+
+    def has_room(self, part: Part, alone: AloneStep) -> npt.NDArray[np.bool_]:
+        """Whether a device of a kind has the memory for its items, (num_splits,)."""
+        mid, high = alone.memory_mid_bytes, alone.memory_high_bytes
+        return np.asarray(bound_bytes(mid, high, self.memory_confidence) <= part.room_bytes)
 
 
 def _check_strategy(strategy: Strategy | None, count: int) -> None:
@@ -233,6 +249,7 @@ class _Splits:
     items: npt.NDArray[np.int64]
     alone_s: FloatArray
     alone_log_sigma: FloatArray
+    memory_mid_bytes: FloatArray
     memory_bytes: FloatArray
     step_s: FloatArray
     exposed_s: FloatArray
@@ -258,6 +275,7 @@ class _Splits:
             count=part.count,
             items_per_device=int(self.items[kind, row]),
             alone_s=float(self.alone_s[kind, row]),
+            memory_mid_bytes=float(self.memory_mid_bytes[kind, row]),
             memory_bytes=float(self.memory_bytes[kind, row]),
             log_sigma=float(self.alone_log_sigma[kind, row]),
             sharing_log_sigma=sharing_in(part.cluster, part.count),
@@ -276,8 +294,7 @@ def _evaluated(asked: _Question) -> _Splits:
     alone_s = np.stack([_rising(s.mid_s, own) for s, own in zip(steps, items, strict=True)])
     backward_s = np.stack([step.backward_s for step in steps])
     update_s = np.stack([step.update_s for step in steps])
-    memory = np.stack([step.memory_high_bytes for step in steps])
-    room = np.array([part.room_bytes for part in asked.parts])
+    fits = [asked.has_room(*pair) for pair in zip(asked.parts, steps, strict=True)]
     together = _reduced(
         asked, asked.parts, alone_s.max(axis=0), backward_s.min(axis=0), update_s.max(axis=0)
     )
@@ -285,10 +302,11 @@ def _evaluated(asked: _Question) -> _Splits:
         items=items,
         alone_s=alone_s,
         alone_log_sigma=np.stack([step.log_sigma for step in steps]),
-        memory_bytes=memory,
+        memory_mid_bytes=np.stack([step.memory_mid_bytes for step in steps]),
+        memory_bytes=np.stack([step.memory_high_bytes for step in steps]),
         step_s=together[0],
         exposed_s=together[1],
-        fits=np.asarray((memory <= room[:, None]).all(axis=0)),
+        fits=np.logical_and(*fits),
     )
 
 
@@ -342,7 +360,7 @@ def _alone(asked: _Question, part: Part) -> float | None:
     if left:
         return None
     step = asked.alone(part, np.array([items]))
-    if step.memory_high_bytes[0] > part.room_bytes:
+    if not asked.has_room(part, step)[0]:
         return None
     step_s, _ = _reduced(asked, [part], step.mid_s, step.backward_s, step.update_s)
     return float(asked.global_batch / step_s[0]) if np.isfinite(step_s[0]) else None

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.parallel import Sharding
+from paceline.parallel.room import Z_95, bound_bytes
 from paceline.parallel.sharded_memory import saved_process_bytes
-from paceline.plan.chance import Z_95
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
 from paceline.trace.graph import FloatArray
@@ -76,7 +76,7 @@ class BatchRule:
         exact_global_batch: Exactly so many, reached by accumulation; None if free.
         num_largest: Batches kept per place, nodes, sharding and configuration.
         accumulates: Whether gradients may be accumulated up to the limit.
-        memory_z: Standard deviations of log memory that must still fit.
+        memory_confidence: Chance at which the memory of a device must suffice.
         shards_freely: Whether state is also sharded where it would fit unsharded.
     """
 
@@ -84,7 +84,7 @@ class BatchRule:
     exact_global_batch: int | None
     num_largest: int
     accumulates: bool
-    memory_z: float
+    memory_confidence: float
     shards_freely: bool = False
 
 
@@ -144,7 +144,7 @@ def _candidates(chosen: _Chosen, rule: BatchRule, *, accumulates: bool) -> Candi
     rows, groups, forecast = chosen.rows, chosen.groups, chosen.forecast
     global_batch = groups[:, None] * forecast.batch[None, :].astype(np.int64)
     microbatches = _microbatches(global_batch, rule) if accumulates else np.ones_like(global_batch)
-    mid, high, fits = _memory(chosen, rule.memory_z, accumulates=accumulates)
+    mid, high, fits = _memory(chosen, rule.memory_confidence, accumulates=accumulates)
     allowed = fits & _batch_allowed(global_batch * microbatches, rule)
     if not rule.shards_freely:
         allowed &= ~_fits_unsharded(rows, allowed)
@@ -215,7 +215,7 @@ def _rows(
 
 
 def _memory(
-    chosen: _Chosen, memory_z: float, *, accumulates: bool
+    chosen: _Chosen, confidence: float, *, accumulates: bool
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Peak per device, median and bound, and whether it fits at that chance, (num_rows, P)."""
     rows, places, forecast = chosen.rows, chosen.places, chosen.forecast
@@ -225,7 +225,7 @@ def _memory(
     high = forecast.memory_high_bytes[cell] - saved_high
     capacity = places.memory_bytes[rows.place][:, None]
     is_known = np.isfinite(forecast.step_s[cell])
-    return mid, high, is_known & (mid * (high / mid) ** (memory_z / Z_95) <= capacity)
+    return mid, high, is_known & (bound_bytes(mid, high, confidence) <= capacity)
 
 
 def _saved(

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 
+from paceline.parallel.room import Z_95 as Z_95
 from paceline.planfile import Interval
 from paceline.predict.intervals import Z_80 as Z_80
 from paceline.units import format_percent
-
-#: Standard deviations to the bound that holds in 95 of 100 cases: that of every predicted peak of
-#: memory.
-Z_95 = 1.6448536269514722
 
 
 def normal_cdf(z: float) -> float:

@@ -133,16 +133,18 @@ def place_of(search: Search, row: int) -> Place:
 
 def strategy_of(search: Search, row: int) -> Strategy:
     """The strategy of a candidate."""
-    candidates = search.candidates
+    candidates, forecast = search.candidates, search.forecast
     whole = search.whole_strategy(row)
     if whole is not None:
         return whole.strategy
+    configuration = candidates.configuration[row]
     num_groups = int(candidates.num_groups[row])
     return Strategy.from_degrees(
         dp=num_groups,
-        tp=int(search.forecast.tensor_degree[candidates.configuration[row]]),
+        tp=int(forecast.tensor_degree[configuration]),
         sharding=SHARDINGS[candidates.sharding[row]] if num_groups > 1 else "none",
         schedule=Schedule(num_microbatches=int(candidates.microbatches[row])),
+        recompute=forecast.configurations[configuration].checkpointing,
     )
 
 

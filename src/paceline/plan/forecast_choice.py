@@ -10,8 +10,8 @@ import numpy as np
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError
 from paceline.parallel import Strategy
+from paceline.parallel.room import bound_bytes
 from paceline.plan.amounts import is_generation
-from paceline.plan.chance import normal_quantile
 from paceline.plan.configurations import (
     ConfiguredDevices,
     choose_configurations,
@@ -119,8 +119,11 @@ def _recomputed(
     devices: Sequence[Device],
     configured: Sequence[ConfiguredDevices],
 ) -> tuple[ConfiguredDevices, ...]:
-    """Training with activations recomputed, on devices where little fits."""
-    if not question.is_training:
+    """Training with activations recomputed, on devices where little fits.
+
+    A pinned strategy says itself what is recomputed.
+    """
+    if not question.is_training or "strategy" in question.goal.pins:
         return ()
     tight = _tight_devices(plain, devices, question.goal)
     return tuple(
@@ -181,7 +184,7 @@ def _window(question: Question, found: PlaceSearch, devices: Sequence[Device]) -
     return BatchWindow(
         least_bytes=np.array([min(room_bytes[d.name]) for d in devices]),
         most_bytes=np.array([max(room_bytes[d.name]) for d in devices]),
-        memory_z=normal_quantile(goal.memory_confidence),
+        memory_confidence=goal.memory_confidence,
         num_largest=options.num_largest_batches if is_free else None,
         least_batch=max(limit // goal.max_devices, 1),
     )
@@ -191,9 +194,7 @@ def _tight_devices(plain: Forecast, devices: Sequence[Device], goal: Goal) -> fr
     """Rows of devices on which so few items fit that recomputing activations competes."""
     is_cpu = np.array([device.kind == "cpu" for device in devices])
     capacity_bytes = np.where(is_cpu, np.inf, [d.capacity_bytes or 0.0 for d in devices])
-    needed = plain.memory_mid_bytes * np.exp(
-        normal_quantile(goal.memory_confidence) * plain.memory_log_sigma
-    )
+    needed = bound_bytes(plain.memory_mid_bytes, plain.memory_high_bytes, goal.memory_confidence)
     fits = (needed <= capacity_bytes[None, :, None]).any(axis=0)
     largest = np.max(np.where(fits, plain.batch[None, :], 0.0), axis=1, initial=0.0)
     roomy = min(_ROOMY_BATCH, plain.batch[-1])

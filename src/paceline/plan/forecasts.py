@@ -17,10 +17,10 @@ from paceline.catalog.entities import Device
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork
+from paceline.parallel.room import bound_bytes
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_process_bytes
 from paceline.parallel.spread import interval_of
 from paceline.parallel.tensor_parallel import TensorSplit, split_graph
-from paceline.plan.chance import Z_95
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
 from paceline.plan.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table
@@ -102,11 +102,6 @@ class Forecast(_DeviceFigures):
     tensor_degree: npt.NDArray[np.int64]
     tensor_calls: tuple[TensorCalls, ...]
 
-    @property
-    def memory_log_sigma(self) -> FloatArray:
-        """Standard deviation of log peak memory, (C, D, P)."""
-        return np.log(self.memory_high_bytes / self.memory_mid_bytes) / Z_95
-
 
 def step_interval_of(
     forecast: Forecast, cell: tuple[int, int, int], step_s: float, log_sigma: float
@@ -133,14 +128,14 @@ class BatchWindow:
     Attributes:
         least_bytes: Memory of the smallest place of each device, (D,).
         most_bytes: Of the largest, (D,).
-        memory_z: Standard deviations of log memory that must still fit.
+        memory_confidence: Chance at which the memory of a device must suffice.
         num_largest: Batches kept per candidate; None keeps the small ones too.
         least_batch: Largest batch allowed on the most devices at once.
     """
 
     least_bytes: FloatArray
     most_bytes: FloatArray
-    memory_z: float
+    memory_confidence: float
     num_largest: int | None
     least_batch: float
 
@@ -346,13 +341,13 @@ def _useful_batches(
     ]
     mid = np.max([b[1] for b in bounds], axis=0)
     high = np.max([b[2] for b in bounds], axis=0)
-    margin = (high / mid) ** (window.memory_z / Z_95)
     shared = saved_process_bytes(peak_moments(step.largest, points), _MANY_RANKS, "zero3")
     fits_somewhere = mid - shared <= window.most_bytes[list(rows)].max()
     end = max(int(fits_somewhere.sum()), 1)
     if window.num_largest is None:
         return slice(0, end)
-    fits_everywhere = mid * margin <= window.least_bytes[list(rows)].min()
+    needed_bytes = bound_bytes(mid, high, window.memory_confidence)
+    fits_everywhere = needed_bytes <= window.least_bytes[list(rows)].min()
     fits_everywhere &= batch <= window.least_batch
     return slice(max(int(fits_everywhere.sum()) - window.num_largest, 0), end)
 

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.parallel.room import MEMORY_CONFIDENCE
 from paceline.plan.rewrites import check_rewrite
 from paceline.trace.costs import Compiler
 
@@ -71,7 +72,7 @@ class Goal:
     in_datacenter: bool = False
     max_devices: int = 64
     confidence: float = 0.8
-    memory_confidence: float = 0.9
+    memory_confidence: float = MEMORY_CONFIDENCE
     objective: Objective = "auto"
     precisions: tuple[str, ...] = ()
     compilers: tuple[str, ...] = ()

@@ -17,11 +17,12 @@ import numpy.typing as npt
 from paceline.catalog import OfferLinks, machine_links, offer_links
 from paceline.catalog.entities import Catalog, Device, Machine
 from paceline.parallel import LinkTable, Sharding
+from paceline.parallel.room import bound_bytes
 from paceline.parallel.sharded_memory import saved_process_bytes
 from paceline.parallel.spread import energy_interval_of, interval_of, is_too_wide, too_wide_words
 from paceline.plan.amounts import is_generation, resolve_job
 from paceline.plan.candidates import SHARDINGS, CandidateTable
-from paceline.plan.chance import Z_95, chance_below, chance_text, normal_quantile
+from paceline.plan.chance import chance_below, chance_text
 from paceline.plan.configurations import DeviceSupport, choose_configurations, why_unusable
 from paceline.plan.evaluation import Amount, Evaluation, evaluate
 from paceline.plan.forecasts import Forecast, forecast, step_interval_of
@@ -289,8 +290,7 @@ def _evaluate(
     device_link = LinkTable.from_links([p.links.device for p in places])
     node_link = LinkTable.from_links([p.links.node for p in places])
     evaluation = evaluate(candidates, table, predictions, amount, device_link, node_link)
-    margin = np.exp(normal_quantile(goal.memory_confidence) * candidates.memory_log_sigma)
-    fits = memory * margin <= table.memory_bytes[place]
+    fits = bound_bytes(memory, bound, goal.memory_confidence) <= table.memory_bytes[place]
     return _Grid(
         predictions=predictions,
         candidates=candidates,
@@ -440,8 +440,7 @@ def _why_no_figure(
     place: _GridPlace, grid: _Grid, row: int, memory: Interval, capacity_bytes: float
 ) -> str:
     if not grid.fits[row]:
-        z = normal_quantile(grid.memory_confidence)
-        bound = memory.mid * (memory.high / memory.mid) ** (z / Z_95)
+        bound = float(bound_bytes(memory.mid, memory.high, grid.memory_confidence))
         return (
             f"needs {format_bytes(memory.mid)} ({format_bytes(bound)} at a chance of "
             f"{chance_text(grid.memory_confidence)}) of {format_bytes(capacity_bytes)}"

@@ -10,7 +10,7 @@ import numpy as np
 from paceline.catalog import find_devices
 from paceline.catalog.entities import Catalog
 from paceline.errors import DoesNotFitError, NoOfferError
-from paceline.plan.chance import normal_quantile
+from paceline.parallel.room import bound_bytes
 from paceline.plan.evaluation import IN_WATTS, Constraint
 from paceline.plan.goal import Goal
 from paceline.plan.loosening import loosening
@@ -182,8 +182,8 @@ def _whose_compilers(search: Search) -> tuple[str, ...]:
 def _has_room(search: Search) -> bool:
     """Whether any batch that was predicted fits a device as it is."""
     forecast, places = search.forecast, search.places
-    z = normal_quantile(search.goal.memory_confidence)
-    needed = forecast.memory_mid_bytes * np.exp(z * forecast.memory_log_sigma)
+    mid, high = forecast.memory_mid_bytes, forecast.memory_high_bytes
+    needed = bound_bytes(mid, high, search.goal.memory_confidence)
     return bool((needed[:, places.device] <= places.memory_bytes[None, :, None]).any())
 
 

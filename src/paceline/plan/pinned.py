@@ -7,7 +7,6 @@ whose whole number has its ranks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +17,6 @@ from paceline.parallel.legality import check_costed
 from paceline.parallel.search import FoundStrategy
 from paceline.parallel.stated import evaluate_batches
 from paceline.plan.candidates import SHARDINGS, CandidateTable
-from paceline.plan.chance import Z_95, normal_quantile
 from paceline.plan.forecast_choice import pinned_count
 from paceline.plan.forecasts import Forecast
 from paceline.plan.goal import Goal
@@ -175,24 +173,14 @@ def _that_fit(
     ground: Ground, place: int, cell: tuple[int, int], pinned: Strategy, microbatches: Sequence[int]
 ) -> tuple[FoundStrategy, ...]:
     """The pinned strategy in one place, with the microbatches that fit at the goal's chance."""
-    question, forecast, table = ground.question, ground.forecast, ground.table
-    log_sigma = forecast.memory_log_sigma[cell[0], table.device[place], cell[1]]
-    z = normal_quantile(question.goal.memory_confidence)
-    capacity_bytes = float(table.memory_bytes[place])
-
-    def within(room_bytes: float) -> tuple[FoundStrategy, ...]:
-        return evaluate_batches(
-            question.workload.passes[0].graph, forecast.configurations[cell[0]],
-            _cluster(ground.places[place], int(table.devices_per_node[place])), pinned,
-            seq=question.seq, microbatches=microbatches, capacity_bytes=room_bytes,
-            calibration=question.calibration,
-        )  # fmt: skip
-
-    try:
-        # What is compared with it is the bound of 95 %.
-        return within(capacity_bytes * math.exp((Z_95 - z) * float(log_sigma)))
-    except DoesNotFitError:
-        return within(capacity_bytes)
+    question, table = ground.question, ground.table
+    return evaluate_batches(
+        question.workload.passes[0].graph, ground.forecast.configurations[cell[0]],
+        _cluster(ground.places[place], int(table.devices_per_node[place])), pinned,
+        seq=question.seq, microbatches=microbatches,
+        capacity_bytes=float(table.memory_bytes[place]),
+        memory_confidence=question.goal.memory_confidence, calibration=question.calibration,
+    )  # fmt: skip
 
 
 def _told(

@@ -20,7 +20,6 @@ from paceline.plan.candidates import (
     enumerate_candidates,
     joined,
 )
-from paceline.plan.chance import normal_quantile
 from paceline.plan.evaluation import (
     Constraint,
     Evaluation,
@@ -223,7 +222,7 @@ def _batch_rule(question: Question) -> BatchRule:
         exact_global_batch=goal.global_batch if is_training else None,
         num_largest=options.num_largest_batches if is_training else options.max_batch,
         accumulates=options.accumulates and is_training and goal.global_batch is None,
-        memory_z=normal_quantile(goal.memory_confidence),
+        memory_confidence=goal.memory_confidence,
         shards_freely="strategy" in goal.pins,
     )
 

@@ -140,13 +140,16 @@ def _shared(
     try:
         found = unequal_step(
             step, first, second, global_batch=global_batch, seq=question.seq,
-            calibration=question.calibration,
+            memory_confidence=question.goal.memory_confidence, calibration=question.calibration,
         )  # fmt: skip
     except (DoesNotFitError, InvalidInputError):
         return None
     count = first.count + second.count
     room_bytes = [part.room_bytes for part in (first, second)]
-    fullest_frac = max(s.memory_bytes / r for s, r in zip(found.shares, room_bytes, strict=True))
+    mid_frac, bound_frac = (
+        max(getattr(s, name) / r for s, r in zip(found.shares, room_bytes, strict=True))
+        for name in ("memory_mid_bytes", "memory_bytes")
+    )
     return FoundStrategy(
         strategy=Strategy.from_degrees(dp=count),
         microbatch=global_batch // count,
@@ -154,7 +157,8 @@ def _shared(
         bubble_s=0.0,
         tensor_s=0.0,
         exposed_s=found.exposed_communication_s,
-        memory_bytes=fullest_frac * room_bytes[0],
+        memory_mid_bytes=mid_frac * room_bytes[0],
+        memory_bytes=bound_frac * room_bytes[0],
         shares=found.shares,
     )
 

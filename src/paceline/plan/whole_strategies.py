@@ -24,7 +24,6 @@ from paceline.parallel.search import (
 )
 from paceline.parallel.strategy_table import Fabric
 from paceline.plan.candidates import CandidateTable
-from paceline.plan.chance import Z_95
 from paceline.plan.evaluation import Evaluation
 from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import PlaceTable
@@ -240,6 +239,7 @@ def _space(ground: Ground, index: int, configuration: int, device: DeviceTable) 
         ),
         seq=question.seq,
         capacity_bytes=float(table.memory_bytes[index]),
+        memory_confidence=question.goal.memory_confidence,
         calibration=question.calibration,
         host=known_host(place.links.host, place.offer.host_memory_bytes),
     )
@@ -269,13 +269,11 @@ def _best(
 
 def as_candidates(rows: Sequence[PlacedStrategy], ground: Ground) -> WholeStrategies:
     """Placed strategies as rows of the candidate table."""
-    table, forecast = ground.table, ground.forecast
+    table = ground.table
     place = np.array([row.place for row in rows], dtype=np.int64)
     configuration = np.array([row.cell[0] for row in rows], dtype=np.int64)
     batch = np.array([row.cell[1] for row in rows], dtype=np.int64)
     num_nodes = np.array([row.num_nodes for row in rows], dtype=np.int64)
-    sigma = forecast.memory_log_sigma[configuration, table.device[place], batch]
-    bound = np.array([row.found.memory_bytes for row in rows])
     return WholeStrategies(
         candidates=CandidateTable(
             place=place,
@@ -288,8 +286,8 @@ def as_candidates(rows: Sequence[PlacedStrategy], ground: Ground) -> WholeStrate
             microbatches=np.array(
                 [row.found.strategy.schedule.num_microbatches for row in rows], dtype=np.int64
             ),
-            memory_mid_bytes=bound / np.exp(Z_95 * sigma),
-            memory_high_bytes=bound,
+            memory_mid_bytes=np.array([row.found.memory_mid_bytes for row in rows]),
+            memory_high_bytes=np.array([row.found.memory_bytes for row in rows]),
         ),
         found=tuple(row.found for row in rows),
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from paceline.plan.chance import Z_80, Z_95, chance_text
+from paceline.parallel.room import bound_bytes
+from paceline.plan.chance import chance_text
 from paceline.planfile import Interval
 from paceline.units import (
     duration_scale,
@@ -68,7 +69,7 @@ def memory_bound_bytes(used: Interval) -> float:
     That is the chance at which a plan must fit unless its goal says otherwise; ``used.high`` holds
     at 95 %, and the logarithm of a peak is taken to be normal.
     """
-    return float(used.mid * (used.high / used.mid) ** (Z_80 / Z_95))
+    return float(bound_bytes(used.mid, used.high))
 
 
 def memory_share(used: Interval, capacity_bytes: float) -> str:

@@ -205,7 +205,9 @@ def how_in_full(choice: PlannedChoice) -> str:
         choice.precision.upper(),
         choice.compiler,
         f"strategy {choice.strategy}" if choice.num_devices > 1 else "",
-        f"recompute {choice.checkpointing}" if choice.checkpointing != "none" else "",
+        f"recompute {choice.checkpointing}"
+        if choice.checkpointing != "none" and choice.num_devices == 1
+        else "",
     )
     return ", ".join(part for part in parts if part)
 

@@ -46,7 +46,7 @@ def unequal_table(step: UnequalStep, unit: str) -> Table:
                 share.device,
                 f"{share.items_per_device:,}",
                 format_duration(share.alone_s),
-                format_bytes(share.memory_bytes),
+                format_bytes(share.needed_bytes),
                 format_percent(share.count * share.items_per_device / step.global_batch),
             )
             for share in step.shares

@@ -89,7 +89,7 @@ def test_the_simplest_of_ways_as_good_is_taken_and_none_where_none_fits() -> Non
     assert best is not None
     assert found.step_s[best] <= 1.01 * found.step_s.min() < found.step_s[:best].min()
     assert found.strategy(0, COUNT) == Strategy.from_degrees(dp=COUNT)
-    assert found.fastest(float(found.memory_bytes.min()) - 1) is None
+    assert found.fastest(float(found.needed_bytes.min()) - 1) is None
     least = found.fastest(float(found.memory_bytes.min()))
     assert least == int(np.argmin(found.memory_bytes))
     assert str(found.strategy(least, COUNT)) == "dp8/mb4+zero3"

@@ -124,7 +124,7 @@ def test_memory_alone_is_that_of_the_whole_evaluation() -> None:
     for columns in ({"dp": 1}, {"sharding": "zero2"}, {"sharding": "zero3", "microbatches": 4}):
         found = evaluated(**columns)
         alone = strategy_memory_bytes(table(**columns), [blocks()], FAST, STATE)
-        assert alone[0] == found.memory_bytes[0]
+        assert alone == (found.memory_mid_bytes, found.memory_bytes)
         assert found.memory_bytes[0] > found.allocated_bytes[0] >= found.state_bytes[0]
 
 

@@ -144,7 +144,7 @@ def test_a_small_card_gets_what_fits() -> None:
     lean = replace(small, device=small.device.with_memory(8e9))
     found = step(Part(cluster=cluster(FAST), count=8), Part(cluster=lean, count=8), 4096)
     roomy, tight = found.shares
-    assert tight.memory_bytes <= 8e9
+    assert tight.needed_bytes <= 8e9
     assert roomy.items_per_device > tight.items_per_device
     assert found.equal_items_per_s is None
 

@@ -13,7 +13,7 @@ from paceline.plan.candidates import SHARDINGS, BatchRule, enumerate_candidates
 
 FREE = BatchRule(
     max_global_batch=None, exact_global_batch=None, num_largest=99, accumulates=False,
-    memory_z=1.28, shards_freely=True,
+    memory_confidence=0.9, shards_freely=True,
 )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def test_sharding_admits_what_plain_data_parallel_does_not():
 def test_the_global_batch_limit_holds(limit):
     rule = BatchRule(
         max_global_batch=limit, exact_global_batch=None, num_largest=99, accumulates=True,
-        memory_z=1.28,
+        memory_confidence=0.9,
     )  # fmt: skip
     forecast = made_forecast()
     candidates = table(made_places(), forecast, rule, node_counts=(1, 2, 4, 8, 16))
@@ -87,7 +87,7 @@ def test_the_global_batch_limit_holds(limit):
 def test_an_exact_global_batch_is_made_exactly(exact):
     rule = BatchRule(
         max_global_batch=None, exact_global_batch=exact, num_largest=99, accumulates=False,
-        memory_z=1.28,
+        memory_confidence=0.9,
     )  # fmt: skip
     forecast = made_forecast(batch=(1, 2, 3, 4, 6, 8))
     candidates = table(made_places(), forecast, rule)
@@ -99,7 +99,7 @@ def test_an_exact_global_batch_is_made_exactly(exact):
 def test_only_the_largest_batches_are_kept():
     rule = BatchRule(
         max_global_batch=None, exact_global_batch=None, num_largest=2, accumulates=False,
-        memory_z=1.28,
+        memory_confidence=0.9,
     )  # fmt: skip
     forecast = made_forecast()
     candidates = table(made_places(), forecast, rule, node_counts=(1,))

@@ -22,7 +22,7 @@ RULE = BatchRule(
     exact_global_batch=None,
     num_largest=99,
     accumulates=True,
-    memory_z=1.28,
+    memory_confidence=0.9,
 )
 NONE = Checkpointing(save_s=0.0, restart_s=0.0)
 JOB = Amount(items_per_epoch=1000, num_epochs=3.0, samples_per_item=1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from functools import cache
@@ -11,11 +12,13 @@ import pytest
 
 from paceline.catalog import Catalog, is_rankable, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel import Cluster, Strategy
+from paceline.parallel import BatchRule, Cluster, Strategy, scaling_curve
+from paceline.parallel.replica_work import LoweredStep
+from paceline.parallel.room import bound_bytes
 from paceline.parallel.stated import evaluate_stated
 from paceline.plan import Goal, SearchOptions, Work
 from paceline.plan.choices import strategy_of
-from paceline.plan.pinned import pinned_node_counts, pinned_strategy
+from paceline.plan.pinned import is_searched, pinned_node_counts, pinned_strategy
 from paceline.plan.places import Place, find_places
 from paceline.plan.question import resolve_question
 from paceline.plan.search import Search, run_search
@@ -219,3 +222,47 @@ def test_what_is_pinned_must_fit_at_the_chance_that_the_goal_states() -> None:
         else:
             with pytest.raises(DoesNotFitError, match="per device"):
                 run_search(asked, tight)
+
+
+@pytest.mark.parametrize("text", ["dp8", "dp8+zero2", "dp8/mb4", "dp4.tp2+sp"])
+def test_every_verb_judges_alike_at_the_edge_whether_a_job_fits(text: str) -> None:
+    """`plan`, `scale` and the search for strategies, a hair above what is needed and below."""
+    strategy, work = Strategy.parse(text), Work()
+    batch = 16 if is_searched(strategy) else 8
+    pins = {"strategy": text, "batch": str(batch)}
+    question = resolve_question(
+        load_workload("gpt2"), Goal(pins=pins), work, today=TODAY, options=SearchOptions()
+    )
+    place = next(p for p in places() if p.offer.num_devices == 8 and "H100" in p.device.name)
+    one = replace(catalog(), offers=(place.offer,))
+    found = run_search(question, one)
+    candidates = found.candidates
+    of_row = bound_bytes(candidates.memory_mid_bytes, candidates.memory_high_bytes)
+    leanest, needed = int(of_row.argmin()), float(of_row.min())
+    how = found.forecast.configurations[candidates.configuration[leanest]]
+    for room_bytes, fits in ((needed * (1 + 1e-6), True), (needed * (1 - 1e-6), False)):
+        device = place.device.with_memory(room_bytes)
+        narrow = replace(
+            one, devices=tuple(device if d.name == device.name else d for d in one.devices)
+        )
+        cluster = Cluster(
+            device=device, devices_per_node=8, device_link=place.links.device,
+            node_link=place.links.node,
+        )  # fmt: skip
+        global_batch = batch * strategy.num_batches * strategy.schedule.num_microbatches
+        assert _runs(lambda market=narrow: len(run_search(question, market).candidates)) == fits
+        assert _runs(
+            lambda on=cluster, items=global_batch: scaling_curve(
+                LoweredStep.of(question.workload, how), on, counts=(8,),
+                batch=BatchRule(global_batch=items), seq=question.seq,
+                graph=question.workload.passes[0].graph, strategy=strategy,
+            )
+        ) == fits  # fmt: skip
+
+
+def _runs(ask: Callable[[], object]) -> bool:
+    """Whether anything is found."""
+    try:
+        return bool(ask())
+    except DoesNotFitError:
+        return False
