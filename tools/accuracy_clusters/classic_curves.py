@@ -26,6 +26,7 @@ from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.dense_hybrid import hybrid_step
 from paceline.parallel.links import LinkTable
 from paceline.parallel.stated import evaluate_stated
+from paceline.parallel.traced_job import TracedJob
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, load_workload, lower
 from paceline.trace.graph import Graph
@@ -146,9 +147,16 @@ def _items_per_s(curve: dict[str, Any], devices: int, batch: int) -> float:
         return found.points[0].items_per_s
     items, strategy = devices * batch, _strategy(curve["way"], devices, batch)
     stated = evaluate_stated(
-        graph, configuration, _cluster(curve), strategy, seq=seq, global_batch=items,
-        recipe="half-weights",
-    )  # fmt: skip
+        TracedJob(
+            graph=graph,
+            configuration=configuration,
+            cluster=_cluster(curve),
+            seq=seq,
+            recipe="half-weights",
+        ),
+        strategy,
+        global_batch=items,
+    )
     return items / stated.step_s
 
 

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from traced_models import traced
 
-from paceline.catalog import Device, find_device, load_catalog
+from paceline.catalog import find_device, load_catalog
 from paceline.catalog.entities import Link, Source
-from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs, rank_traits
+from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import ADAM, state_bytes
@@ -23,6 +23,7 @@ from paceline.predict import Calibration, DeviceTable, Points, builtin_calibrati
 from paceline.predict.traits import StepTraits
 from paceline.trace import Configuration, Graph
 from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler
+from paceline.trace.graph import FloatArray
 
 MICROBATCHES = np.array([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 CACHE = Path(tempfile.gettempdir()) / "paceline-traces"
@@ -108,7 +109,7 @@ class Simulator:
 
     def run(self, run: Run, site: Site) -> StrategyEvaluation:
         """Time and memory of one step."""
-        device, configuration = find_device(self.catalog, site.device), _configuration(run, site)
+        configuration = _configuration(run, site)
         fabric = Fabric(
             devices_per_node=min(8, run.num_gpus),
             device_link=self.links[site.device_link],
@@ -122,7 +123,7 @@ class Simulator:
             tensor_degree=run.tp,
             sequence_parallel=run.sequence_parallel,
             checkpointing=run.checkpointing,
-            costs=self._blocks(run, site, configuration, device, fabric),
+            costs=self._blocks(run, site),
             context_degree=run.cp,
             expert_degree=run.ep,
         )
@@ -141,18 +142,13 @@ class Simulator:
         """What measurements know a rank's microbatch by."""
         key = (*self.key(run, site), run.microbatch)
         if key not in self.steps:
-            device = DeviceTable.from_devices([find_device(self.catalog, site.device)])
-            points = Points(batch=np.array([run.microbatch]), seq=np.array([float(run.seq)]))
-            (self.steps[key],) = rank_traits(
-                run.graph(), _configuration(run, site), device, points,
-                self._group(run, site, min(8, run.num_gpus)), recipe="half-weights",
-                calibration=self.calibration,
-            )  # fmt: skip
+            costs = self._costs(run, site, np.array([run.microbatch]), self.calibration)
+            (self.steps[key],) = costs.traits
         return self.steps[key]
 
-    def _group(self, run: Run, site: Site, ranks_per_node: int) -> TensorGroup:
+    def _group(self, run: Run, site: Site) -> TensorGroup:
         return TensorGroup(
-            degree=run.tp, ranks_per_node=ranks_per_node,
+            degree=run.tp, ranks_per_node=min(8, run.num_gpus),
             device_link=self.links[site.device_link], node_link=self.links[site.node_link],
             sequence_parallel=run.sequence_parallel, context_degree=run.cp,
             expert_degree=run.ep,
@@ -165,18 +161,22 @@ class Simulator:
             run.key, run.seq, run.tp, run.cp, run.ep, run.sequence_parallel, run.checkpointing, site
         )  # fmt: skip
 
-    def _blocks(
-        self, run: Run, site: Site, configuration: Configuration, device: Device, fabric: Fabric
-    ) -> BlockCosts:
+    def _blocks(self, run: Run, site: Site) -> BlockCosts:
         key = self.key(run, site)
         if key not in self.blocks:
-            group = self._group(run, site, fabric.devices_per_node)
-            points = Points(batch=MICROBATCHES, seq=np.full(len(MICROBATCHES), float(run.seq)))
-            self.blocks[key] = block_costs(
-                run.graph(), configuration, DeviceTable.from_devices([device]), points, group,
-                recipe="half-weights", calibration=calibration_of(site, self.calibration),
-            )  # fmt: skip
+            here = calibration_of(site, self.calibration)
+            self.blocks[key] = self._costs(run, site, MICROBATCHES, here)
         return self.blocks[key]
+
+    def _costs(
+        self, run: Run, site: Site, sizes: FloatArray, calibration: Calibration
+    ) -> BlockCosts:
+        return block_costs(
+            run.graph(), _configuration(run, site),
+            DeviceTable.from_devices([find_device(self.catalog, site.device)]),
+            Points.of(sizes, seq=run.seq),
+            self._group(run, site), recipe="half-weights", calibration=calibration,
+        )  # fmt: skip
 
 
 def _configuration(run: Run, site: Site) -> Configuration:

@@ -10,7 +10,8 @@ from paceline.app.scaling import ScalingQuestion, place_of
 from paceline.errors import InvalidInputError
 from paceline.parallel.replica_work import LoweredStep
 from paceline.parallel.scaling import default_batch
-from paceline.parallel.trials import Trial, TrialQuestion, worthwhile_trials
+from paceline.parallel.traced_job import TracedJob
+from paceline.parallel.trials import Trial, worthwhile_trials
 from paceline.predict import builtin_calibration
 from paceline.trace import Workload
 
@@ -61,12 +62,12 @@ def answer_trials(workload: Workload, question: ScalingQuestion, num_trials: int
         LoweredStep.of(workload, place.configuration), place.cluster, question.rule(workload),
         seq=seq, calibration=calibration,
     )  # fmt: skip
-    asked = TrialQuestion(
+    job = TracedJob(
         graph=workload.passes[0].graph, configuration=place.configuration,
-        cluster=place.cluster, count=count, global_batch=batch, seq=seq, calibration=calibration,
+        cluster=place.cluster, seq=seq, calibration=calibration,
     )  # fmt: skip
     with progress("comparing strategies"):
-        found = worthwhile_trials(asked, num_trials)
+        found = worthwhile_trials(job, num_devices=count, global_batch=batch, num_trials=num_trials)
     return Trials(
         model=workload.name,
         title=workload.title,

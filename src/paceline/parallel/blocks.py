@@ -31,7 +31,7 @@ from paceline.predict.host import dispatch_s, listing_s, wait_costs, waits_of
 from paceline.predict.kernels import evaluate_shapes
 from paceline.predict.sustained import steady_row_times
 from paceline.predict.timeline import waiting_end_s
-from paceline.predict.told import pass_traits, told
+from paceline.predict.told import told, traits_of
 from paceline.predict.traits import StepTraits
 from paceline.trace.costs import Configuration, LoweredPass, MemoryTable
 from paceline.trace.costs_table import cost_table
@@ -86,6 +86,7 @@ class BlockCosts:
             backward, same shape.
         largest_bytes: The largest single tensor of the block that comes and goes, same shape.
         peaks: Of a rank that runs all blocks once, from which gradients come one by one.
+        traits: What measurements know the microbatch by, (num_points,).
     """
 
     names: tuple[str, ...]
@@ -106,6 +107,7 @@ class BlockCosts:
     transient_bytes: FloatArray
     largest_bytes: FloatArray
     peaks: PassPeaks
+    traits: tuple[StepTraits, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -202,22 +204,8 @@ def block_costs(
         transient_bytes=memory.transient_bytes,
         largest_bytes=memory.largest_bytes,
         peaks=memory.peaks,
+        traits=ops.traits,
     )
-
-
-def rank_traits(
-    graph: Graph,
-    configuration: Configuration,
-    device: DeviceTable,
-    points: Points,
-    group: TensorGroup,
-    *,
-    recipe: Recipe = "autocast",
-    calibration: Calibration | None = None,
-) -> tuple[StepTraits, ...]:
-    """What measurements know a rank's microbatch by, one per point; arguments as `block_costs`."""
-    work = _rank_work(graph, configuration, recipe, _Sharing.of(group), _PointsKey.of(points))
-    return pass_traits(work.lowered, device, points, calibration or builtin_calibration())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,6 +322,7 @@ class _OpTimes:
         waits: Ops after which the host waits for the device, ascending.
         update_host_s: Time of the host to dispatch the optimizer, and around a step.
         update_bytes_per_s: Rate at which the optimizer moves its bytes.
+        traits: What measurements know it all by, (num_points,).
     """
 
     program: Program
@@ -343,6 +332,7 @@ class _OpTimes:
     waits: IntArray
     update_host_s: float
     update_bytes_per_s: float
+    traits: tuple[StepTraits, ...]
 
 
 @lru_cache(maxsize=64)
@@ -369,6 +359,7 @@ def _op_times(
         waits=waits_of(lowered),
         update_host_s=(around_s + float(dispatched[is_update].sum())) * float(factor[0, 0]),
         update_bytes_per_s=float(updated_bytes) / update_s if update_s else np.inf,
+        traits=traits_of(lowered, shapes, rows.device_s[0], framework),
     )
 
 

@@ -23,17 +23,13 @@ from paceline.parallel.replicas import (
     stated_steps,
 )
 from paceline.parallel.room import bound_bytes
-from paceline.parallel.search import (
-    FoundStrategy,
-    SearchSpace,
-    prepare_search,
-    search_strategies,
-)
+from paceline.parallel.search import FoundStrategy, SearchSpace, search_strategies
 from paceline.parallel.spread import sharing_in, step_log_sigma, too_wide_words
-from paceline.parallel.stated import at_count, does_not_fit, evaluate_stated, fabric_of
+from paceline.parallel.stated import at_count, does_not_fit, evaluate_stated
 from paceline.parallel.strategy import Strategy
+from paceline.parallel.traced_job import TracedJob
 from paceline.parallel.worth import finished_points, knee_reason, pace_per_device
-from paceline.predict import Calibration, DeviceTable
+from paceline.predict import Calibration
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import Graph
 from paceline.units import format_bytes
@@ -237,7 +233,7 @@ def _best_steps(
     found = [_replicated(job, count, rule) for count in counts]
     if graph is None or not any(isinstance(one, _Searchable) for one in found):
         return found
-    space = _search_space(job, graph, rule)
+    space = _search_space(TracedJob.of(job, graph), rule)
     return [
         _searched(job, graph, space, one) if isinstance(one, _Searchable) else one for one in found
     ]
@@ -268,15 +264,12 @@ def _stated_steps(
 def _stated(job: Job, graph: Graph | None, strategy: Strategy, rule: BatchRule) -> CountedStep:
     """By default each microbatch has one item per replica."""
     count = strategy.num_ranks
-    items = strategy.num_batches * strategy.schedule.num_microbatches
+    items = strategy.num_parts
     if rule.global_batch or rule.batch_per_device:
         items = rule.global_batch or count * (rule.batch_per_device or 1)
     if graph is None:
         return _stated_passes(job, strategy, items)
-    best = evaluate_stated(
-        graph, job.step.configuration, job.cluster, strategy,
-        seq=job.seq, global_batch=items, calibration=job.calibration,
-    )  # fmt: skip
+    best = evaluate_stated(TracedJob.of(job, graph), strategy, global_batch=items)
     return _found_step(job, best, items)
 
 
@@ -290,8 +283,7 @@ def _stated_passes(job: Job, strategy: Strategy, items: int) -> CountedStep:
     check_strategy(
         strategy, job.cluster, num_devices=strategy.num_ranks, global_batch=items, num_blocks=1
     )
-    microbatch = items // strategy.num_batches // strategy.schedule.num_microbatches
-    ways = stated_steps(job, strategy, [microbatch])
+    ways = stated_steps(job, strategy, [items // strategy.num_parts])
     if ways.fastest(job.cluster.capacity_bytes) is None:
         raise does_not_fit(
             strategy, float(ways.needed_bytes[0]), job.cluster.device.name,
@@ -350,21 +342,11 @@ def _replicated_step(
     )
 
 
-def _search_space(job: Job, graph: Graph, rule: BatchRule) -> SearchSpace:
+def _search_space(job: TracedJob, rule: BatchRule) -> SearchSpace:
     """Everything that could work where data parallel does not."""
-    cluster, configuration = job.cluster, job.step.configuration
     most = rule.global_batch or rule.batch_per_device or 1
-    return prepare_search(
-        graph,
-        configuration,
-        DeviceTable.from_devices([cluster.device]),
-        fabric_of(cluster, configuration),
-        seq=job.seq,
-        capacity_bytes=cluster.capacity_bytes,
-        microbatches=[size for size in _MICROBATCHES if size <= most],
-        calibration=job.calibration,
-        host=known_host(cluster.host_link, cluster.host_memory_bytes),
-    )
+    host = known_host(job.cluster.host_link, job.cluster.host_memory_bytes)
+    return job.space([size for size in _MICROBATCHES if size <= most], host=host)
 
 
 def _searched(job: Job, graph: Graph, space: SearchSpace, rejected: _Searchable) -> _Found:
@@ -374,7 +356,7 @@ def _searched(job: Job, graph: Graph, space: SearchSpace, rejected: _Searchable)
         found = search_strategies(
             space, num_devices=count, global_batch=items, num_best=_NUM_SEARCHED
         )
-        best = min(_as_stated(job, graph, found, items), key=lambda one: one.step_s)
+        best = min(_as_stated(TracedJob.of(job, graph), found, items), key=lambda one: one.step_s)
     except (DoesNotFitError, InvalidInputError) as error:
         reason = str(error) if rejected.is_too_large else rejected.reason
         return _Rejected(count=count, reason=reason)
@@ -383,9 +365,7 @@ def _searched(job: Job, graph: Graph, space: SearchSpace, rejected: _Searchable)
     return _found_step(job, best, items)
 
 
-def _as_stated(
-    job: Job, graph: Graph, found: Sequence[FoundStrategy], items: int
-) -> list[FoundStrategy]:
+def _as_stated(job: TracedJob, found: Sequence[FoundStrategy], items: int) -> list[FoundStrategy]:
     """What was found, with the figures that each strategy has where it is stated.
 
     The search knows replicas as blocks, which is coarser than what they are known as elsewhere.
@@ -397,10 +377,9 @@ def _as_stated(
     failure: DoesNotFitError | None = None
     for one in found:
         try:
-            kept.append(one if not is_replicated(one.strategy) else evaluate_stated(
-                graph, job.step.configuration, job.cluster, one.strategy,
-                seq=job.seq, global_batch=items, calibration=job.calibration,
-            ))  # fmt: skip
+            if is_replicated(one.strategy):
+                one = evaluate_stated(job, one.strategy, global_batch=items)
+            kept.append(one)
         except DoesNotFitError as error:
             failure = error
     if failure and not kept:
@@ -412,7 +391,7 @@ def _found_step(job: Job, best: FoundStrategy, items: int) -> CountedStep:
     count = best.strategy.num_ranks
     exposed_s = best.tensor_s + best.exposed_s
     lost_s = best.bubble_s + exposed_s
-    alone = job.alone(job.points(np.array([float(best.microbatch)])))
+    alone = job.alone(job.points([best.microbatch]))
     return CountedStep(
         count=count,
         num_nodes=_num_nodes(job, count),

@@ -25,12 +25,14 @@ from paceline.parallel.expert_split import split_experts
 from paceline.parallel.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallel.offload import Host, host_bytes, offloaded, without_optimizer
 from paceline.parallel.rank_program import Optimizer, Recipe, StateBytes, state_bytes
+from paceline.parallel.replicas import ReplicatedSteps
 from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
 from paceline.parallel.sequence_split import split_sequence
 from paceline.parallel.strategy import ScheduleKind, Sharding, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallel.unequal import Share
 from paceline.predict import Calibration, DeviceTable, Points
+from paceline.predict.traits import StepTraits
 from paceline.trace.costs import Checkpointing, Configuration
 from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.master_weights import kept_format
@@ -74,6 +76,11 @@ class SearchSpace:
     microbatches: tuple[int, ...]
     memory_confidence: float = MEMORY_CONFIDENCE
     host: Host | None = None
+
+    def traits(self, found: FoundStrategy) -> StepTraits:
+        """What measurements know the microbatch of a strategy that was found here by."""
+        variant = next(one for one in self.variants if one.runs(found.strategy))
+        return variant.costs.traits[self.microbatches.index(found.microbatch)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +151,7 @@ def prepare_search(
         memory_confidence: Chance at which a strategy must fit.
         host: Where the optimizer may be kept if nothing fits otherwise.
     """
-    sizes = np.array(microbatches, dtype=np.float64)
-    points = Points(batch=sizes, seq=np.full(len(sizes), float(seq)))
+    points = Points.of(microbatches, seq=seq)
     experts = _expert_degrees(graph, fabric.devices_per_node)
     kept = recipe or kept_format(graph, configuration)
 
@@ -439,4 +445,20 @@ def found_strategy(
         exposed_s=at(found.exposed_s),
         memory_mid_bytes=at(found.memory_mid_bytes),
         memory_bytes=at(found.memory_bytes),
+    )
+
+
+def found_replicas(
+    strategy: Strategy, microbatch: int, steps: ReplicatedSteps, way: int
+) -> FoundStrategy:
+    """One way to use replicas, with its strategy."""
+    return FoundStrategy(
+        strategy=strategy,
+        microbatch=microbatch,
+        step_s=float(steps.step_s[way]),
+        bubble_s=0.0,
+        tensor_s=0.0,
+        exposed_s=float(steps.exposed_s[way]),
+        memory_mid_bytes=float(steps.memory_mid_bytes[way]),
+        memory_bytes=float(steps.memory_bytes[way]),
     )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.block_names import block_names, layers_of
-from paceline.parallel.blocks import TensorGroup, rank_traits
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.legality import check_strategy
-from paceline.parallel.links import LinkTable
 from paceline.parallel.offload import (
     check_host_memory,
     host_bytes,
@@ -22,39 +20,25 @@ from paceline.parallel.offload import (
     offloaded,
     without_optimizer,
 )
-from paceline.parallel.rank_program import (
-    Optimizer,
-    Recipe,
-    StateBytes,
-    state_bytes,
-)
-from paceline.parallel.replica_work import as_step
-from paceline.parallel.replicas import Job, is_replicated, stated_steps
+from paceline.parallel.rank_program import Optimizer, StateBytes, state_bytes
+from paceline.parallel.replicas import is_replicated, stated_steps
 from paceline.parallel.room import MEMORY_CONFIDENCE
-from paceline.parallel.search import FoundStrategy, evaluated_variant, found_strategy
+from paceline.parallel.search import (
+    FoundStrategy,
+    evaluated_variant,
+    found_replicas,
+    found_strategy,
+)
 from paceline.parallel.sequence_split import check_sequence
 from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
-from paceline.predict import Calibration, DeviceTable, Points
+from paceline.parallel.traced_job import TracedJob
+from paceline.predict import Points
 from paceline.predict.traits import StepTraits
-from paceline.trace import lower
-from paceline.trace.costs import Configuration
-from paceline.trace.graph import Graph
-from paceline.trace.master_weights import kept_format
 from paceline.units import format_bytes
 
 
-def evaluate_stated(
-    graph: Graph,
-    configuration: Configuration,
-    cluster: Cluster,
-    strategy: Strategy,
-    *,
-    seq: float,
-    global_batch: int,
-    recipe: Recipe | None = None,
-    calibration: Calibration | None = None,
-) -> FoundStrategy:
+def evaluate_stated(job: TracedJob, strategy: Strategy, *, global_batch: int) -> FoundStrategy:
     """Time and memory of one strategy, as `evaluate_batches` has them, at one global batch.
 
     Raises:
@@ -62,129 +46,68 @@ def evaluate_stated(
         DoesNotFitError: A rank's memory is too small.
         MissingFactError: The memory of the device, or what its times need, is not known.
     """
-    asked = _Question(
-        graph=graph, configuration=configuration, cluster=cluster, strategy=strategy, seq=seq,
-        recipe=recipe, calibration=calibration,
-    )  # fmt: skip
-    _check_stated(asked, global_batch=global_batch)
-    microbatch = global_batch // strategy.num_batches // strategy.schedule.num_microbatches
-    found = _evaluated(asked, [microbatch])
-    return _fitting(found, cluster.device.name, cluster.capacity_bytes)[0]
+    _check_stated(job, strategy, global_batch=global_batch)
+    found = _evaluated(job, strategy, [global_batch // strategy.num_parts])
+    return _fitting(found, job.cluster.device.name, job.cluster.capacity_bytes)[0]
 
 
 def evaluate_batches(
-    graph: Graph,
-    configuration: Configuration,
-    cluster: Cluster,
+    job: TracedJob,
     strategy: Strategy,
     *,
-    seq: float,
     microbatches: Sequence[int],
     capacity_bytes: float,
     memory_confidence: float = MEMORY_CONFIDENCE,
-    recipe: Recipe | None = None,
-    calibration: Calibration | None = None,
 ) -> tuple[FoundStrategy, ...]:
     """One strategy with several microbatch sizes: those that fit, in the order given.
 
     Replicas are what `predict` says of one device and a scaling curve of many.
 
     Args:
-        graph: The training step.
-        configuration: How a rank runs it; the strategy says what is recomputed.
-        cluster: On what.
+        job: The training step and its cluster.
         strategy: What is asked for; all its ranks are used.
-        seq: Sequence length.
         microbatches: Items per replica and microbatch.
         capacity_bytes: Memory of one device.
         memory_confidence: Chance at which it must fit.
-        recipe: How weights are kept, block by block; as `kept_format` has it by default.
-        calibration: Of the predictor; the built-in one by default.
 
     Raises:
         InvalidInputError: The strategy cannot run there, or has no cost model.
         DoesNotFitError: None fits.
     """
-    asked = _Question(
-        graph=graph, configuration=configuration, cluster=cluster, strategy=strategy, seq=seq,
-        recipe=recipe, calibration=calibration,
-    )  # fmt: skip
-    _check_stated(asked, global_batch=strategy.num_batches * strategy.schedule.num_microbatches)
-    found = _evaluated(asked, microbatches)
-    return _fitting(found, cluster.device.name, capacity_bytes, memory_confidence)
+    _check_stated(job, strategy, global_batch=strategy.num_parts)
+    found = _evaluated(job, strategy, microbatches)
+    return _fitting(found, job.cluster.device.name, capacity_bytes, memory_confidence)
 
 
-def stated_traits(
-    graph: Graph,
-    configuration: Configuration,
-    cluster: Cluster,
-    strategy: Strategy,
-    *,
-    seq: float,
-    global_batch: int,
-    recipe: Recipe | None = None,
-    calibration: Calibration | None = None,
-) -> StepTraits:
-    """What measurements know a rank's microbatch by; arguments as of `evaluate_stated`."""
-    asked = _Question(
-        graph=graph, configuration=configuration, cluster=cluster, strategy=strategy, seq=seq,
-        recipe=recipe, calibration=calibration,
-    )  # fmt: skip
-    group = _tensor_group(asked, fabric_of(cluster, configuration))
-    microbatch = global_batch // strategy.num_batches // strategy.schedule.num_microbatches
-    return rank_traits(
-        graph, asked.how, DeviceTable.from_devices([cluster.device]),
-        _points(asked, [microbatch]), group, recipe=asked.kept, calibration=calibration,
-    )[0]  # fmt: skip
+def stated_traits(job: TracedJob, strategy: Strategy, *, global_batch: int) -> StepTraits:
+    """What measurements know a rank's microbatch by."""
+    return _variant(job, strategy, [global_batch // strategy.num_parts]).costs.traits[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Question:
-    """One training step with one strategy on one cluster."""
-
-    graph: Graph
-    configuration: Configuration
-    cluster: Cluster
-    strategy: Strategy
-    seq: float
-    recipe: Recipe | None
-    calibration: Calibration | None
-
-    @property
-    def how(self) -> Configuration:
-        """How a rank runs: what the strategy recomputes, or else what the configuration does."""
-        recompute = self.strategy.recompute
-        if recompute == "none":
-            return self.configuration
-        return replace(self.configuration, checkpointing=recompute)
-
-    @property
-    def kept(self) -> Recipe:
-        """How weights are kept."""
-        return self.recipe or kept_format(self.graph, self.configuration)
-
-
-def _check_stated(asked: _Question, *, global_batch: int) -> None:
+def _check_stated(job: TracedJob, strategy: Strategy, *, global_batch: int) -> None:
     check_strategy(
-        asked.strategy,
-        asked.cluster,
-        num_devices=asked.strategy.num_ranks,
+        strategy,
+        job.cluster,
+        num_devices=strategy.num_ranks,
         global_batch=global_batch,
-        num_blocks=layers_of(block_names(asked.graph)),
+        num_blocks=layers_of(block_names(job.graph)),
     )
-    if asked.strategy.size("cp") > 1:
-        check_sequence(asked.graph)
-    _check_length(asked.strategy, asked.seq)
+    if strategy.size("cp") > 1:
+        check_sequence(job.graph)
+    _check_length(strategy, job.seq)
 
 
-def _evaluated(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrategy]:
+def _evaluated(
+    job: TracedJob, strategy: Strategy, microbatches: Sequence[int]
+) -> list[FoundStrategy]:
     """The strategy with every microbatch size, whether it fits or not."""
-    if asked.recipe is None and is_replicated(asked.strategy):
-        return _replicas(asked, microbatches)
-    strategy, fabric = asked.strategy, fabric_of(asked.cluster, asked.configuration)
-    variant, table = _variant(asked, fabric, microbatches), _rows(strategy, len(microbatches))
-    state = state_bytes(asked.kept, asked.configuration, Optimizer.of(asked.graph))
-    evaluated = _with_host(asked, table, variant, fabric, state)
+    if job.recipe is None and is_replicated(strategy):
+        steps = stated_steps(job.replicated(strategy), strategy, microbatches)
+        return [found_replicas(strategy, size, steps, row) for row, size in enumerate(microbatches)]
+    fabric, variant = job.fabric, _variant(job, strategy, microbatches)
+    state = state_bytes(job.kept, job.configuration, Optimizer.of(job.graph))
+    table = _rows(strategy, len(microbatches))
+    evaluated = _with_host(strategy, job.cluster, table, variant, fabric, state)
     found = [
         found_strategy(strategy, size, evaluated, row) for row, size in enumerate(microbatches)
     ]
@@ -194,72 +117,25 @@ def _evaluated(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrat
     return found
 
 
-def _replicas(asked: _Question, microbatches: Sequence[int]) -> list[FoundStrategy]:
-    """Replicas with every microbatch size."""
-    job = Job(
-        step=as_step(lower(asked.graph, asked.how)), cluster=asked.cluster, seq=asked.seq,
-        calibration=asked.calibration,
-    )  # fmt: skip
-    steps = stated_steps(job, asked.strategy, microbatches)
-    return [
-        FoundStrategy(
-            strategy=asked.strategy,
-            microbatch=size,
-            step_s=float(steps.step_s[row]),
-            bubble_s=0.0,
-            tensor_s=0.0,
-            exposed_s=float(steps.exposed_s[row]),
-            memory_mid_bytes=float(steps.memory_mid_bytes[row]),
-            memory_bytes=float(steps.memory_bytes[row]),
-        )
-        for row, size in enumerate(microbatches)
-    ]
-
-
 def _with_host(
-    asked: _Question, table: StrategyTable, variant: Variant, fabric: Fabric, state: StateBytes
-) -> StrategyEvaluation:
+    strategy: Strategy, cluster: Cluster, table: StrategyTable, variant: Variant, fabric: Fabric,
+    state: StateBytes,
+) -> StrategyEvaluation:  # fmt: skip
     """Every row; with the optimizer on the host where the strategy wants it there."""
-    if not asked.strategy.offloads_optimizer:
+    if not strategy.offloads_optimizer:
         return evaluate_strategies(table, [variant], fabric, state)
-    host, sharing = host_of(asked.cluster), min(fabric.devices_per_node, asked.strategy.num_ranks)
+    host, sharing = host_of(cluster), min(fabric.devices_per_node, strategy.num_ranks)
     evaluated = evaluate_strategies(table, [variant], fabric, without_optimizer(state))
     check_host_memory(float(host_bytes(evaluated.updated, sharing, state).max()), host)
     return offloaded(evaluated, sharing, host, state)
 
 
-def _variant(asked: _Question, fabric: Fabric, microbatches: Sequence[int]) -> Variant:
+def _variant(job: TracedJob, strategy: Strategy, microbatches: Sequence[int]) -> Variant:
     """The model's blocks as the strategy's ranks run them, at every microbatch size."""
     return evaluated_variant(
-        asked.graph,
-        asked.how,
-        DeviceTable.from_devices([asked.cluster.device]),
-        _points(asked, microbatches),
-        _tensor_group(asked, fabric),
-        asked.kept,
-        asked.calibration,
-    )
-
-
-def _points(asked: _Question, microbatches: Sequence[int]) -> Points:
-    sizes = np.array(microbatches, dtype=np.float64)
-    return Points(batch=sizes, seq=np.full(len(sizes), float(asked.seq)))
-
-
-def _tensor_group(asked: _Question, fabric: Fabric) -> TensorGroup:
-    strategy, cluster = asked.strategy, asked.cluster
-    return TensorGroup(
-        degree=strategy.size("tp"),
-        ranks_per_node=fabric.devices_per_node,
-        device_link=fabric.device_link,
-        node_link=fabric.node_link,
-        sequence_parallel=strategy.sequence_parallel,
-        context_degree=strategy.size("cp"),
-        expert_degree=strategy.size("ep"),
-        sends_tokens_once=cluster.sends_tokens_once,
-        keeps_experts_whole=cluster.keeps_experts_whole,
-        hides_exchange=cluster.hides_exchange,
-    )
+        job.graph, job.how(strategy), job.cluster.device_table,
+        Points.of(microbatches, seq=job.seq), job.group(strategy), job.kept, job.calibration,
+    )  # fmt: skip
 
 
 def _check_length(strategy: Strategy, seq: float) -> None:
@@ -322,17 +198,6 @@ def at_count(strategy: Strategy, count: int) -> Strategy:
     num_copies = replicas * strategy.size("cp") * strategy.size("ep")
     sharding = strategy.sharding if num_copies > 1 else "none"
     return replace(strategy, mesh=tuple(mesh), sharding=sharding)
-
-
-def fabric_of(cluster: Cluster, configuration: Configuration) -> Fabric:
-    """A cluster as strategies see it."""
-    return Fabric(
-        devices_per_node=cluster.devices_per_node,
-        device_link=LinkTable.from_links([cluster.device_link]),
-        node_link=LinkTable.from_links([cluster.node_link]),
-        platform=configuration.platform,
-        gathers_ahead=cluster.gathers_ahead,
-    )
 
 
 def _rows(strategy: Strategy, num_points: int) -> StrategyTable:

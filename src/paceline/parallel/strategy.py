@@ -236,6 +236,11 @@ class Strategy:
         """Groups of ranks that each have items of their own."""
         return self.size("dp") * self.size("fsdp") * self.size("ep")
 
+    @property
+    def num_parts(self) -> int:
+        """Microbatches of all such groups: equal parts of the items of a step."""
+        return self.num_batches * self.schedule.num_microbatches
+
     def size(self, name: AxisName) -> int:
         """Ranks along an axis; 1 where the mesh has none."""
         return next((axis.size for axis in self.mesh if axis.name == name), 1)

@@ -47,6 +47,13 @@ class Variant:
         """Ranks that share every block."""
         return self.tensor_degree * self.context_degree * self.expert_degree
 
+    def runs(self, strategy: Strategy) -> bool:
+        """Whether its ranks are those that share a model under a strategy."""
+        own = (self.tensor_degree, self.context_degree, self.expert_degree,
+               self.sequence_parallel, self.checkpointing)  # fmt: skip
+        return own == (strategy.size("tp"), strategy.size("cp"), strategy.size("ep"),
+                       strategy.sequence_parallel, strategy.recompute)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fabric:

@@ -16,6 +16,7 @@ from paceline.parallel import Cluster, Strategy, check_strategy
 from paceline.parallel.legality import check_costed
 from paceline.parallel.search import FoundStrategy
 from paceline.parallel.stated import evaluate_batches
+from paceline.parallel.traced_job import TracedJob
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.forecast_choice import pinned_count
 from paceline.plan.forecasts import Forecast
@@ -135,7 +136,7 @@ def evaluate_pinned(ground: Ground, pinned: Strategy) -> WholeStrategies:
 
 def _microbatches(question: Question, pinned: Strategy) -> list[int]:
     """Items per replica and microbatch: as asked, or powers of two up to the largest batch."""
-    goal, parts = question.goal, pinned.num_batches * pinned.schedule.num_microbatches
+    goal, parts = question.goal, pinned.num_parts
     if "batch" in goal.pins:
         return [pinned_count(goal.pins["batch"])]
     limit = batch_limit(question)
@@ -174,12 +175,16 @@ def _that_fit(
 ) -> tuple[FoundStrategy, ...]:
     """The pinned strategy in one place, with the microbatches that fit at the goal's chance."""
     question, table = ground.question, ground.table
+    job = TracedJob(
+        graph=question.workload.passes[0].graph,
+        configuration=ground.forecast.configurations[cell[0]],
+        cluster=_cluster(ground.places[place], int(table.devices_per_node[place])),
+        seq=question.seq,
+        calibration=question.calibration,
+    )
     return evaluate_batches(
-        question.workload.passes[0].graph, ground.forecast.configurations[cell[0]],
-        _cluster(ground.places[place], int(table.devices_per_node[place])), pinned,
-        seq=question.seq, microbatches=microbatches,
-        capacity_bytes=float(table.memory_bytes[place]),
-        memory_confidence=question.goal.memory_confidence, calibration=question.calibration,
+        job, pinned, microbatches=microbatches, capacity_bytes=float(table.memory_bytes[place]),
+        memory_confidence=question.goal.memory_confidence,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from paceline.app.scoring.workloads import WorkloadKey, cached_workload
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.stated import evaluate_stated
+from paceline.parallel.traced_job import TracedJob
 
 H100 = "H100 SXM5 80GB"
 BASE = {
@@ -113,17 +114,16 @@ def test_a_stated_strategy_costs_what_it_costs_a_user():
     device = find_device(catalog, H100)
     job = resolve_job(row)
     key = WorkloadKey(entry=job.entry, task="train", image_size=None, optimizer=None)
-    found = evaluate_stated(
-        cached_workload(key).passes[0].graph,
-        job.configuration,
-        Cluster(
-            device=device.with_memory(math.inf), devices_per_node=8,
-            device_link=switched_link(catalog, device), node_link=None,
-        ),
-        Strategy.parse("pp2.dp2.tp2@1f1b/mb8"),
-        seq=2048,
-        global_batch=16,
+    on = Cluster(
+        device=device.with_memory(math.inf), devices_per_node=8,
+        device_link=switched_link(catalog, device), node_link=None,
     )  # fmt: skip
+    graph = cached_workload(key).passes[0].graph
+    found = evaluate_stated(
+        TracedJob(graph=graph, configuration=job.configuration, cluster=on, seq=2048),
+        Strategy.parse("pp2.dp2.tp2@1f1b/mb8"),
+        global_batch=16,
+    )
     assert answer.step_mid_s == pytest.approx(found.step_s)
     assert answer.memory_mid_bytes == pytest.approx(found.memory_bytes)
     assert answer.throughput_mid == pytest.approx(16 * 2048 / found.step_s)

@@ -21,7 +21,8 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
-from paceline.parallel.stated import evaluate_stated, fabric_of
+from paceline.parallel.stated import evaluate_stated
+from paceline.parallel.traced_job import TracedJob, fabric_of
 from paceline.predict import DeviceTable
 from paceline.trace import Configuration, Graph, load_workload
 
@@ -81,9 +82,16 @@ def one_by_one(num_devices: int, global_batch: int, seq: int) -> Iterator[FoundS
                 )  # fmt: skip
                 try:
                     yield evaluate_stated(
-                        graph(), Configuration(), cluster(), stated, seq=seq, recipe="half-weights",
+                        TracedJob(
+                            graph=graph(),
+                            configuration=Configuration(),
+                            cluster=cluster(),
+                            seq=seq,
+                            recipe="half-weights",
+                        ),
+                        stated,
                         global_batch=global_batch,
-                    )  # fmt: skip
+                    )
                 except (InvalidInputError, DoesNotFitError):
                     continue
 

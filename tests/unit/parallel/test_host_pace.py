@@ -12,6 +12,7 @@ from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.block_names import block_names, blocks_of_ops
 from paceline.parallel.stated import evaluate_stated
+from paceline.parallel.traced_job import TracedJob
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.predict.host import wait_costs
 from paceline.trace import Configuration, Graph, load_workload, lower
@@ -35,9 +36,16 @@ def graph_of(model: str) -> tuple[Graph, int]:
 
 def by_blocks(graph: Graph, seq: int, how: Configuration, *, batch: int, strategy="dp1") -> float:
     found = evaluate_stated(
-        graph, how, cluster(), Strategy.parse(strategy),
-        seq=seq, global_batch=batch, recipe=kept_format(graph, how),
-    )  # fmt: skip
+        TracedJob(
+            graph=graph,
+            configuration=how,
+            cluster=cluster(),
+            seq=seq,
+            recipe=kept_format(graph, how),
+        ),
+        Strategy.parse(strategy),
+        global_batch=batch,
+    )
     return found.step_s
 
 

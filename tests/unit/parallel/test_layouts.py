@@ -53,6 +53,7 @@ def variant(
             all_gradient_bytes=0.0,
             lasting_bytes=np.zeros(1),
         ),
+        traits=(),
     )
     return Variant(
         tensor_degree=tensor_degree, sequence_parallel=is_split, checkpointing="none", costs=costs

@@ -31,7 +31,8 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
-from paceline.parallel.stated import evaluate_stated, fabric_of
+from paceline.parallel.stated import evaluate_stated
+from paceline.parallel.traced_job import TracedJob, fabric_of
 from paceline.predict import DeviceTable
 from paceline.trace import Configuration, load_workload
 
@@ -53,9 +54,16 @@ def cluster() -> Cluster:
 def stated(text: str, on: Cluster | None = None) -> FoundStrategy:
     graph = load_workload("gpt2").passes[0].graph
     return evaluate_stated(
-        graph, Configuration(), on or cluster(), Strategy.parse(text), seq=1024, global_batch=64,
-        recipe="half-weights",
-    )  # fmt: skip
+        TracedJob(
+            graph=graph,
+            configuration=Configuration(),
+            cluster=on or cluster(),
+            seq=1024,
+            recipe="half-weights",
+        ),
+        Strategy.parse(text),
+        global_batch=64,
+    )
 
 
 @pytest.mark.parametrize("text", ["dp1", "dp8+zero2", "dp2.fsdp4", "pp4.dp2@1f1b/mb8", "dp4.tp2"])
@@ -174,7 +182,9 @@ def test_what_is_searched_is_what_is_stated() -> None:
     assert found.strategy.offloads_optimizer
     graph = load_workload("gpt2").passes[0].graph
     alone = evaluate_stated(
-        graph, Configuration(), cluster(), found.strategy, seq=1024, global_batch=16
+        TracedJob(graph=graph, configuration=Configuration(), cluster=cluster(), seq=1024),
+        found.strategy,
+        global_batch=16,
     )
     assert alone.step_s == pytest.approx(found.step_s, rel=1e-9)
     assert alone.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-9)

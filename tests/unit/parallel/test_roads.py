@@ -12,6 +12,7 @@ from paceline.errors import InvalidInputError
 from paceline.parallel import BatchRule, Cluster, ScalingPoint, Strategy, scaling_curve
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork
 from paceline.parallel.stated import evaluate_stated
+from paceline.parallel.traced_job import TracedJob
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.trace import Configuration, Workload, load_workload, lower
 from paceline.trace.costs import Checkpointing, KeptFormat
@@ -57,6 +58,13 @@ def scaled(job: Workload, on: Cluster, count: int, items: int, strategy=None) ->
     return found.points[0]
 
 
+def traced(job: Workload, on: Cluster, recipe=None) -> TracedJob:
+    return TracedJob(
+        graph=job.passes[0].graph, configuration=HOW, cluster=on, seq=job.default_seq,
+        recipe=recipe,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("where", CLUSTERS)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_best_of_a_curve_costs_as_much_where_it_is_stated(model: str, where: str) -> None:
@@ -66,9 +74,7 @@ def test_the_best_of_a_curve_costs_as_much_where_it_is_stated(model: str, where:
     best = scaled(job, on, count, items)
     strategy = Strategy.parse(best.strategy)
     stated = scaled(job, on, count, items, strategy)
-    by_hand = evaluate_stated(
-        job.passes[0].graph, HOW, on, strategy, seq=job.default_seq, global_batch=items
-    )
+    by_hand = evaluate_stated(traced(job, on), strategy, global_batch=items)
     for other in (stated, by_hand):
         assert other.step_s == pytest.approx(best.step_s, rel=1e-12)
         assert other.memory_bytes == pytest.approx(best.memory_bytes, rel=1e-12)
@@ -81,9 +87,7 @@ def test_a_stated_strategy_costs_as_much_by_hand(text: str) -> None:
         cluster("NVLink and InfiniBand"),
         Strategy.parse(text),
     )
-    by_hand = evaluate_stated(
-        job.passes[0].graph, HOW, on, strategy, seq=job.default_seq, global_batch=64
-    )
+    by_hand = evaluate_stated(traced(job, on), strategy, global_batch=64)
     assert scaled(job, on, 8, 64, strategy).step_s == pytest.approx(by_hand.step_s, rel=1e-12)
 
 
@@ -132,12 +136,13 @@ def test_one_device_has_one_number_by_every_road_and_at_every_size(model: str, k
         ).points[0]
         for strategy in (None, Strategy())
     ]  # fmt: skip
-    roads.append(evaluate_stated(graph, how, on, Strategy(), seq=seq, global_batch=1))
+    whole = TracedJob(graph=graph, configuration=how, cluster=on, seq=seq)
+    roads.append(evaluate_stated(whole, Strategy(), global_batch=1))
     for found in roads:
         assert found.step_s == pytest.approx(float(alone.mid_s[0, 0]), rel=1e-9)
         assert found.memory_bytes == pytest.approx(float(alone.memory_high_bytes[0, 0]), rel=1e-9)
     by_blocks = evaluate_stated(
-        graph, how, on, Strategy(), seq=seq, global_batch=1, recipe=kept_format(graph, how)
+        replace(whole, recipe=kept_format(graph, how)), Strategy(), global_batch=1
     )
     assert by_blocks.step_s == pytest.approx(roads[0].step_s, rel=0.03)
 
@@ -149,9 +154,7 @@ def test_microbatches_cost_as_much_block_by_block(model: str, batch: int) -> Non
     on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
     graph, many = job.passes[0].graph, Strategy.parse("dp1/mb16")
     whole, by_blocks = (
-        evaluate_stated(
-            graph, HOW, on, many, seq=job.default_seq, global_batch=16 * batch, recipe=recipe
-        ).step_s
+        evaluate_stated(traced(job, on, recipe), many, global_batch=16 * batch).step_s
         for recipe in (None, kept_format(graph, HOW))
     )
     assert whole == pytest.approx(by_blocks, rel=0.01)
@@ -163,9 +166,7 @@ def test_replicas_have_one_number_at_every_size(model: str) -> None:
     on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
     best = scaled(job, on, 8, 8)
     strategy = Strategy.parse(best.strategy)
-    by_hand = evaluate_stated(
-        job.passes[0].graph, HOW, on, strategy, seq=job.default_seq, global_batch=8
-    )
+    by_hand = evaluate_stated(traced(job, on), strategy, global_batch=8)
     for other in (scaled(job, on, 8, 8, strategy), by_hand):
         assert other.step_s == pytest.approx(best.step_s, rel=1e-12)
         assert other.memory_bytes == pytest.approx(best.memory_bytes, rel=1e-12)
@@ -208,10 +209,10 @@ def memory_by_both_roads(
     """As replicas, whose memory is that of the whole pass, and block by block."""
     on, graph = cluster("NVLink and InfiniBand"), job.passes[0].graph
     on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
-    items = batch * strategy.num_batches * strategy.schedule.num_microbatches
+    items = batch * strategy.num_parts
     return [
         evaluate_stated(
-            graph, how, on, strategy, seq=job.default_seq, global_batch=items, recipe=recipe
+            replace(traced(job, on, recipe), configuration=how), strategy, global_batch=items
         ).memory_bytes
         for recipe in (None, kept_format(graph, how))
     ]

@@ -9,7 +9,8 @@ from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel import Cluster, Strategy, prepare_search, search_strategies
 from paceline.parallel.scaling import BatchRule, ScalingCurve, scaling_curve
 from paceline.parallel.search import FoundStrategy
-from paceline.parallel.stated import at_count, evaluate_stated, fabric_of
+from paceline.parallel.stated import at_count, evaluate_stated
+from paceline.parallel.traced_job import TracedJob, fabric_of
 from paceline.predict import DeviceTable
 from paceline.trace import Configuration, Graph, load_workload, lower
 
@@ -43,9 +44,16 @@ def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
     )
     for found in search_strategies(space, num_devices=16, global_batch=64, num_best=40):
         stated = evaluate_stated(
-            gpt2, Configuration(), cluster(), found.strategy, seq=1024, global_batch=64,
-            recipe="half-weights",
-        )  # fmt: skip
+            TracedJob(
+                graph=gpt2,
+                configuration=Configuration(),
+                cluster=cluster(),
+                seq=1024,
+                recipe="half-weights",
+            ),
+            found.strategy,
+            global_batch=64,
+        )
         assert stated.step_s == pytest.approx(found.step_s, rel=1e-9)
         assert stated.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-9)
         assert stated.microbatch == found.microbatch
@@ -63,7 +71,9 @@ def test_a_device_with_a_fact_missing_is_not_taken_for_one_without_limits(gpt2, 
     lacking = replace(whole, device=replace(whole.device, **missing))
     with pytest.raises(MissingFactError, match=whole.device.name):
         evaluate_stated(
-            gpt2, Configuration(), lacking, Strategy.parse("dp8"), seq=1024, global_batch=64
+            TracedJob(graph=gpt2, configuration=Configuration(), cluster=lacking, seq=1024),
+            Strategy.parse("dp8"),
+            global_batch=64,
         )
 
 
@@ -71,7 +81,9 @@ def test_gradients_that_meet_in_one_place_are_never_faster(gpt2) -> None:
     def step_s(text: str) -> float:
         strategy = Strategy.parse(text)
         return evaluate_stated(
-            gpt2, Configuration(), cluster(), strategy, seq=1024, global_batch=64
+            TracedJob(graph=gpt2, configuration=Configuration(), cluster=cluster(), seq=1024),
+            strategy,
+            global_batch=64,
         ).step_s
 
     assert step_s("dp8") < step_s("dp8+parameter-server")
@@ -139,9 +151,15 @@ def test_what_cannot_run_anywhere_says_why(gpt2) -> None:
 def evaluated(name: str, text: str, *, seq: float, global_batch: int) -> FoundStrategy:
     roomy = replace(cluster(), device=cluster().device.with_memory(1e13))
     return evaluate_stated(
-        load_workload(name).passes[0].graph, Configuration(), roomy, Strategy.parse(text),
-        seq=seq, global_batch=global_batch,
-    )  # fmt: skip
+        TracedJob(
+            graph=load_workload(name).passes[0].graph,
+            configuration=Configuration(),
+            cluster=roomy,
+            seq=seq,
+        ),
+        Strategy.parse(text),
+        global_batch=global_batch,
+    )
 
 
 def test_context_ranks_take_long_sequences_where_replicas_cannot() -> None:
@@ -196,17 +214,19 @@ def test_what_is_split_cannot_be_split_again() -> None:
 
 def test_adapters_need_no_gradients_of_what_they_stand_beside() -> None:
     """A third of the arithmetic goes (products that make gradients of weights), and all state."""
+    roomy = replace(cluster(), device=cluster().device.with_memory(1e13))
+    graph = load_workload("llama-3-8b").passes[0].graph
     plain, adapted = (
         evaluate_stated(
-            load_workload("llama-3-8b").passes[0].graph, configuration,
-            replace(cluster(), device=cluster().device.with_memory(1e13)),
-            Strategy.parse("dp4.tp2/mb2"), seq=4096, global_batch=8,
+            TracedJob(graph=graph, configuration=configuration, cluster=roomy, seq=4096),
+            Strategy.parse("dp4.tp2/mb2"),
+            global_batch=8,
         )
         for configuration in (
             Configuration(precision="bf16"),
             Configuration(precision="bf16", lora_rank=16, lora_modules=("*.q", "*.v", "*q_proj")),
         )
-    )  # fmt: skip
+    )
     assert 0.55 < adapted.step_s / plain.step_s < 0.8
     assert adapted.memory_bytes < plain.memory_bytes / 2
     assert adapted.exposed_s < plain.exposed_s

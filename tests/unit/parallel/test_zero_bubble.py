@@ -18,6 +18,7 @@ from paceline.parallel.links import LinkTable
 from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.pipeline import in_flight, num_put_off, pipeline_s
 from paceline.parallel.stated import evaluate_stated
+from paceline.parallel.traced_job import TracedJob
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph, load_workload
 
@@ -139,10 +140,16 @@ def found(kind: str, stages: int):
         device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],
     )  # fmt: skip
     return evaluate_stated(
-        graph(), Configuration(), cluster,
-        Strategy.parse(f"pp{stages}@{kind}/mb{2 * stages}"), seq=1024, global_batch=16 * stages,
-        recipe="half-weights",
-    )  # fmt: skip
+        TracedJob(
+            graph=graph(),
+            configuration=Configuration(),
+            cluster=cluster,
+            seq=1024,
+            recipe="half-weights",
+        ),
+        Strategy.parse(f"pp{stages}@{kind}/mb{2 * stages}"),
+        global_batch=16 * stages,
+    )
 
 
 def test_a_model_gains_time_and_pays_memory() -> None:

@@ -16,6 +16,7 @@ from paceline.parallel import BatchRule, Cluster, Strategy, scaling_curve
 from paceline.parallel.replica_work import LoweredStep
 from paceline.parallel.room import bound_bytes
 from paceline.parallel.stated import evaluate_stated
+from paceline.parallel.traced_job import TracedJob
 from paceline.plan import Goal, SearchOptions, Work
 from paceline.plan.choices import strategy_of
 from paceline.plan.pinned import is_searched, pinned_node_counts, pinned_strategy
@@ -102,10 +103,15 @@ def test_figures_are_those_that_scale_gives() -> None:
             node_link=place.links.node,
         )
         alone = evaluate_stated(
-            found.workload.passes[0].graph, configuration, cluster,
-            Strategy.parse("pp2.dp2.tp2@1f1b/mb8+sp"), seq=found.question.seq,
+            TracedJob(
+                graph=found.workload.passes[0].graph,
+                configuration=configuration,
+                cluster=cluster,
+                seq=found.question.seq,
+            ),
+            Strategy.parse("pp2.dp2.tp2@1f1b/mb8+sp"),
             global_batch=int(found.evaluation.global_batch[row]),
-        )  # fmt: skip
+        )
         assert found.evaluation.step_s[row] == pytest.approx(alone.step_s, rel=1e-9)
 
 
@@ -194,10 +200,15 @@ def test_searched_memory_is_that_of_the_strategy_stated(text: str, global_batch:
             device_link=place.links.device, node_link=place.links.node,
         )  # fmt: skip
         stated = evaluate_stated(
-            found.workload.passes[0].graph,
-            found.forecast.configurations[found.candidates.configuration[row]],
-            cluster, strategy_of(found, row), seq=found.question.seq, global_batch=global_batch,
-        )  # fmt: skip
+            TracedJob(
+                graph=found.workload.passes[0].graph,
+                configuration=found.forecast.configurations[found.candidates.configuration[row]],
+                cluster=cluster,
+                seq=found.question.seq,
+            ),
+            strategy_of(found, row),
+            global_batch=global_batch,
+        )
         assert found.candidates.memory_high_bytes[row] == pytest.approx(stated.memory_bytes)
 
 

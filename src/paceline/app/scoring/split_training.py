@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from paceline.app.scoring.assumed import note_of, widening
 from paceline.app.scoring.groups import Cell, Group, JobStep
@@ -22,6 +21,7 @@ from paceline.app.scoring.tables import fitting_lines
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.search import FoundStrategy
 from paceline.parallel.stated import evaluate_stated, stated_traits
+from paceline.parallel.traced_job import TracedJob
 
 _RELEASE = re.compile(r"\b\d\d\.\d\d(?:\.\d+)?\b")
 
@@ -78,17 +78,18 @@ def split_step(cell: Cell, group: Group, degrees: Degrees) -> JobStep:
     items = items_of(cell.row, degrees)
     strategy = strategy_of(cell.row, degrees, recipe, has_adapters=has_adapters)
     cluster, is_assumed = _cluster(cell, group, recipe)
-    asked: dict[str, Any] = {
-        "seq": cell.job.seq or group.workload.default_seq,
-        "global_batch": int(items),
-        "recipe": "half-weights" if recipe.is_megatron else None,
-        "calibration": group.calibration,
-    }
-    graph, configuration = group.workload.passes[0].graph, group.lowered.configuration
-    found = evaluate_stated(graph, configuration, cluster, strategy, **asked)
+    job = TracedJob(
+        graph=group.workload.passes[0].graph,
+        configuration=group.lowered.configuration,
+        cluster=cluster,
+        seq=cell.job.seq or group.workload.default_seq,
+        recipe="half-weights" if recipe.is_megatron else None,
+        calibration=group.calibration,
+    )
+    found = evaluate_stated(job, strategy, global_batch=int(items))
     traits = None
     if group.is_learned_from:
-        traits = stated_traits(graph, configuration, cluster, strategy, **asked)
+        traits = stated_traits(job, strategy, global_batch=int(items))
     return JobStep(
         step_s=found.step_s - (_hidden_s(found) if recipe.hides_tensor_sums else 0.0),
         items=items,

@@ -1,0 +1,109 @@
+"""A training step as it was traced, on one kind of cluster: what any strategy is asked of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from paceline.parallel.blocks import TensorGroup
+from paceline.parallel.cluster import Cluster
+from paceline.parallel.links import LinkTable
+from paceline.parallel.offload import Host
+from paceline.parallel.rank_program import Recipe
+from paceline.parallel.replica_work import as_step
+from paceline.parallel.replicas import Job
+from paceline.parallel.search import SearchSpace, prepare_search
+from paceline.parallel.strategy import Strategy
+from paceline.parallel.strategy_table import Fabric
+from paceline.predict import Calibration
+from paceline.trace import lower
+from paceline.trace.costs import Configuration
+from paceline.trace.graph import Graph
+from paceline.trace.master_weights import kept_format
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TracedJob:
+    """One training step on one kind of cluster, whatever the strategy.
+
+    Attributes:
+        graph: The training step.
+        configuration: How a rank runs it; a strategy says what is recomputed.
+        cluster: On what.
+        seq: Sequence length.
+        recipe: How weights are kept, block by block; as `kept_format` has it if None.
+        calibration: Of the predictor; the built-in one if None.
+    """
+
+    graph: Graph
+    configuration: Configuration
+    cluster: Cluster
+    seq: float
+    recipe: Recipe | None = None
+    calibration: Calibration | None = None
+
+    @classmethod
+    def of(cls, job: Job, graph: Graph) -> TracedJob:
+        """The same job, by the graph that its one pass was made from."""
+        return cls(
+            graph=graph, configuration=job.step.configuration, cluster=job.cluster, seq=job.seq,
+            calibration=job.calibration,
+        )  # fmt: skip
+
+    @property
+    def fabric(self) -> Fabric:
+        """The cluster as strategies see it."""
+        return fabric_of(self.cluster, self.configuration)
+
+    @property
+    def kept(self) -> Recipe:
+        """How weights are kept."""
+        return self.recipe or kept_format(self.graph, self.configuration)
+
+    def how(self, strategy: Strategy) -> Configuration:
+        """How a rank runs: what the strategy recomputes, or else what the configuration does."""
+        if strategy.recompute == "none":
+            return self.configuration
+        return replace(self.configuration, checkpointing=strategy.recompute)
+
+    def group(self, strategy: Strategy) -> TensorGroup:
+        """The ranks that share every block under a strategy."""
+        cluster, fabric = self.cluster, self.fabric
+        return TensorGroup(
+            degree=strategy.size("tp"),
+            ranks_per_node=fabric.devices_per_node,
+            device_link=fabric.device_link,
+            node_link=fabric.node_link,
+            sequence_parallel=strategy.sequence_parallel,
+            context_degree=strategy.size("cp"),
+            expert_degree=strategy.size("ep"),
+            sends_tokens_once=cluster.sends_tokens_once,
+            keeps_experts_whole=cluster.keeps_experts_whole,
+            hides_exchange=cluster.hides_exchange,
+        )
+
+    def replicated(self, strategy: Strategy) -> Job:
+        """The same job whose replicas recompute what a strategy says."""
+        return Job(
+            step=as_step(lower(self.graph, self.how(strategy))), cluster=self.cluster,
+            seq=self.seq, calibration=self.calibration,
+        )  # fmt: skip
+
+    def space(self, microbatches: Sequence[int], *, host: Host | None = None) -> SearchSpace:
+        """All strategies with microbatches of these sizes, as `prepare_search` has them."""
+        return prepare_search(
+            self.graph, self.configuration, self.cluster.device_table, self.fabric,
+            seq=self.seq, capacity_bytes=self.cluster.capacity_bytes, microbatches=microbatches,
+            recipe=self.recipe, calibration=self.calibration, host=host,
+        )  # fmt: skip
+
+
+def fabric_of(cluster: Cluster, configuration: Configuration) -> Fabric:
+    """A cluster as strategies see it."""
+    return Fabric(
+        devices_per_node=cluster.devices_per_node,
+        device_link=LinkTable.from_links([cluster.device_link]),
+        node_link=LinkTable.from_links([cluster.node_link]),
+        platform=configuration.platform,
+        gathers_ahead=cluster.gathers_ahead,
+    )
