@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
+from fit.published import read_published
 from pages import deliver, need, page_parser
 from scored_rows import scored
 
@@ -33,7 +34,7 @@ TOLD = ("memory_low_bytes", "memory_mid_bytes", "memory_high_bytes", "fits", "re
 
 def chosen_rows(folder: Path, table: str) -> pd.DataFrame:
     """Rows on GPUs that are known to have run or to have run out of memory."""
-    rows = pd.read_csv(folder / f"{table}.csv", low_memory=False)
+    rows = read_published(folder, table)
     on_gpu = pd.to_numeric(rows.n_gpus, errors="coerce") >= 1
     ran = (
         rows[["throughput", "step_time_ms"]].apply(pd.to_numeric, errors="coerce").gt(0).any(axis=1)

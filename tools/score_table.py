@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from fit.published import read_published
 from scored_rows import scored
 
 TABLES = {
@@ -54,7 +55,7 @@ TOLD = (
 
 def chosen_rows(path: Path, *, is_timm: bool = False, is_shared: bool = False) -> pd.DataFrame:
     """Quality-A rows on one GPU, or on several; for timm those of the sampled models."""
-    table = pd.read_csv(path, low_memory=False)
+    table = read_published(path.parent, path.stem)
     count = (table.n_gpus > 1) if is_shared else (table.n_gpus == 1)
     on_gpus = count & ~table.gpu.fillna("CPU").str.startswith("CPU")
     table = table[on_gpus & (table.quality == "A")]

@@ -20,6 +20,7 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from fit.constants import DATA, write_spreads
+from fit.published import read_published
 from fit.steps import Steps
 from paceline.predict.lessons import PARTS
 from paceline.predict.traits import StepTraits, likeness
@@ -97,7 +98,7 @@ def machines_of(lines: pd.DataFrame, steps: Steps, truth: Path) -> Iterator[Mach
     )
     lines = lines[~lines.is_open & np.isfinite(lines.log_error) & ~lines.source.isin(_LEFT_OUT)]
     for table, of_table in lines.groupby("source"):
-        settings = _settings(truth / "e2e" / f"{table}.csv")
+        settings = _settings(truth / "e2e", str(table))
         for device, rows in of_table.groupby("device"):
             chosen = _some_models(rows)
             if len(chosen) >= _LEAST_ROWS:
@@ -117,8 +118,8 @@ def _some_models(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows.entry.isin(chosen)]
 
 
-def _settings(path: Path) -> pd.Series:
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+def _settings(folder: Path, name: str) -> pd.Series:
+    table = read_published(folder, name, dtype=str, keep_default_na=False)
     return table.task + " " + table.precision + " " + table.framework + " " + table.compiler_flags
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fit.published import read_published
 from paceline.app.scoring.devices import resolve_device
 from paceline.app.scoring.groups import GroupKey
 from paceline.app.scoring.names import UnresolvedRowError, on_device, resolve_job
@@ -21,13 +22,7 @@ from paceline.errors import PacelineError
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.host import host_years
-from paceline.predict.kernels import (
-    Question,
-    evaluate_shapes,
-    grouped_features,
-    row_bounds,
-    row_peaks,
-)
+from paceline.predict.kernels import evaluate_shapes, grouped_features, question
 from paceline.predict.prediction import Points
 from paceline.predict.ripeness import release_year, ripeness_years
 from paceline.predict.sustained import power_flop, power_s
@@ -148,16 +143,16 @@ def read_measured(folder: Path, tables: Sequence[str]) -> list[Measured]:
         lines = list(csv.DictReader(file))
     measured = []
     for table in tables:
-        with (folder / "e2e" / f"{table}.csv").open(encoding="utf-8", newline="") as file:
-            for index, values in enumerate(csv.DictReader(file)):
-                if values["quality"] != "A" or values["n_gpus"] not in ("1", "1.0"):
-                    continue
-                row = parse_row(values)
-                step_s = _step_s(values, row)
-                if step_s is None or row.gpu.startswith("CPU"):
-                    continue
-                one = Measured(row=row, step_s=step_s, source=table, index=index)
-                measured.append(replace(one, is_open=_is_open(one, values["extra"], lines)))
+        rows = read_published(folder / "e2e", table, dtype=str, keep_default_na=False)
+        for index, values in enumerate(rows.to_dict("records")):
+            if values["quality"] != "A" or values["n_gpus"] not in ("1", "1.0"):
+                continue
+            row = parse_row(values)
+            step_s = _step_s(values, row)
+            if step_s is None or row.gpu.startswith("CPU"):
+                continue
+            one = Measured(row=row, step_s=step_s, source=table, index=index)
+            measured.append(replace(one, is_open=_is_open(one, values["extra"], lines)))
     return measured
 
 
@@ -240,15 +235,11 @@ class _Builder:
             seq=np.array([s for _, s in points], float),
         )
         shapes = evaluate_shapes(lowered.costs, where)
-        peak_dr = row_peaks(lowered, table, self._calibration)
-        bounds = row_bounds(shapes, table, peak_dr)
+        asked = question(lowered, shapes, table, self._calibration, framework=key[2])
+        bounds = asked.bounds
         if np.isnan(bounds.roofline_s).any():
             return
         costs, picked = lowered.costs, np.array(wanted)
-        asked = Question(
-            lowered=lowered, shapes=shapes, devices=table, peak_dr=peak_dr, bounds=bounds,
-            calibration=self._calibration, framework=key[2],
-        )  # fmt: skip
         power = power_s(power_flop(lowered, shapes), table)
         for one in grouped_features(asked):
             size = (len(points), len(one.rows))

@@ -66,6 +66,14 @@ class DeviceTable:
     def __len__(self) -> int:
         return len(self.names)
 
+    def take(self, numbers: npt.NDArray[np.intp]) -> DeviceTable:
+        """Some of the devices, in the order of their numbers."""
+        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name, values in facts.items():
+            is_text = isinstance(values, tuple)
+            facts[name] = tuple(values[n] for n in numbers) if is_text else values[numbers]
+        return DeviceTable(**facts)
+
     @classmethod
     def from_devices(cls, devices: Sequence[Device]) -> DeviceTable:
         """Lay the facts of ``devices`` out as arrays; an unknown fact becomes NaN."""
@@ -116,6 +124,19 @@ def has_matrix_units(devices: DeviceTable) -> npt.NDArray[np.bool_]:
     matrix, vector = (devices.peaks[:, PEAK_KEYS.index(key)] for key in ("fp16", "fp16_vector"))
     is_faster: npt.NDArray[np.bool_] = matrix > np.nan_to_num(vector)
     return is_faster
+
+
+def calculates_in_fp32(devices: DeviceTable, precision: Precision) -> npt.NDArray[np.bool_]:
+    """Whether a GPU has no units for the job's 16-bit products, (D,).
+
+    Its libraries then store 16 bits and calculate in FP32, on vector units: compute capabilities
+    below 6.0 and 6.1, whose own rate of 16 bits is 1/64 or none.
+
+    Source: NVIDIA, "CUDA C++ Programming Guide", table of arithmetic throughput.
+    """
+    is_narrow = precision.matmul_dtype in (DType.FP16, DType.BF16)
+    lacks: npt.NDArray[np.bool_] = np.isnan(devices.peaks[:, PEAK_KEYS.index("fp16")])
+    return lacks & (devices.is_gpu > 0) & is_narrow
 
 
 def _first_known(devices: DeviceTable, keys: tuple[str, ...]) -> FloatArray:

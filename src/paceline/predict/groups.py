@@ -69,15 +69,20 @@ PLAIN_COLUMNS = np.float32(1024.0)
 _BACKWARD = tuple(kind for kind in OpKind if kind.name.endswith("_BACKWARD"))
 
 
-def groups_of_rows(costs: CostTable, precision: Precision) -> npt.NDArray[np.int8]:
+def groups_of_rows(
+    costs: CostTable, precision: Precision, *, on_vector_units: bool = False
+) -> npt.NDArray[np.int8]:
     """`Group` of every row, (num_rows,).
 
     Args:
         costs: The rows.
         precision: With TF32, products of FP32 operands run on matrix units.
+        on_vector_units: Products of 16 bits are calculated in FP32, as
+            `devices.calculates_in_fp32` has it.
     """
     kind = costs.kind
     narrow = (costs.matmul_dtype != int(DType.FP32)) | (precision.peak_key == "tf32")
+    narrow &= not on_vector_units
     group = np.full(len(kind), Group.STREAM, dtype=np.int8)
     products = (kind == OpKind.MATMUL) | np.isin(kind, _RECURRENT)
     group[products] = np.where(narrow[products], Group.PRODUCT_TENSOR, Group.PRODUCT_VECTOR)

@@ -5,7 +5,7 @@ Shape legend: D devices, P points, R rows of the cost table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,13 @@ from paceline.predict.attention_kernels import log10_slower
 from paceline.predict.attention_tiles import AttentionConstants, attention_tiled_s
 from paceline.predict.calibration import Calibration
 from paceline.predict.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
-from paceline.predict.devices import DeviceTable, dtype_peaks, has_matrix_units, matrix_peaks
+from paceline.predict.devices import (
+    DeviceTable,
+    calculates_in_fp32,
+    dtype_peaks,
+    has_matrix_units,
+    matrix_peaks,
+)
 from paceline.predict.expert_tiles import expert_constants, expert_product_s
 from paceline.predict.features import (
     Array,
@@ -146,11 +152,51 @@ def row_times(
         calibration: Slowdowns.
         framework: Whose kernels run.
     """
-    peak_dr = row_peaks(lowered, devices, calibration)
-    asked = Question(
+    in_fp32 = calculates_in_fp32(devices, find_precision(lowered.configuration.precision))
+    if in_fp32.all() or not in_fp32.any():
+        return _times(question(lowered, shapes, devices, calibration, framework=framework))
+    parts = [np.flatnonzero(in_fp32), np.flatnonzero(~in_fp32)]
+    times = [
+        _times(question(lowered, shapes, devices.take(part), calibration, framework=framework))
+        for part in parts
+    ]
+    return _merged(times, np.argsort(np.concatenate(parts)))
+
+
+def question(
+    lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, calibration: Calibration, *,
+    framework: str,
+) -> Question:  # fmt: skip
+    """What is asked of devices of which all or none calculate 16-bit products in FP32."""
+    precision = find_precision(lowered.configuration.precision)
+    on_vector_units = bool(calculates_in_fp32(devices, precision).all())
+    peak_dr = row_peaks(lowered, devices, calibration, on_vector_units=on_vector_units)
+    return Question(
         lowered=lowered, shapes=shapes, devices=devices, peak_dr=peak_dr,
         bounds=row_bounds(shapes, devices, peak_dr), calibration=calibration, framework=framework,
+        on_vector_units=on_vector_units,
     )  # fmt: skip
+
+
+def _merged(parts: Sequence[RowTimes], order: npt.NDArray[np.intp]) -> RowTimes:
+    """Times on several groups of devices, one after another and then in an order."""
+
+    def joined(values: Sequence[Array]) -> Array:
+        shape = np.broadcast_shapes(*(v.shape[1:] for v in values))
+        whole = [np.broadcast_to(v, (len(v), *shape)) for v in values]
+        return np.concatenate(whole)[order]
+
+    bounds = [part.bounds for part in parts]
+    names = ("compute_s", "memory_s", "bytes_over_l2")
+    return RowTimes(
+        device_s=joined([part.device_s for part in parts]),
+        bounds=Bounds(**{name: joined([getattr(b, name) for b in bounds]) for name in names}),
+    )
+
+
+def _times(asked: Question) -> RowTimes:
+    lowered, shapes, devices = asked.lowered, asked.shapes, asked.devices
+    calibration, framework = asked.calibration, asked.framework
     costs, bounds = lowered.costs, asked.bounds
     factor = np.power(np.float32(10), _log10_slowdown(asked))
     busy_s = np.maximum(bounds.roofline_s * factor, bounds.uncached_s)
@@ -281,6 +327,7 @@ class Question:
         bounds: Physical bounds, (D, P, R).
         calibration: Constants.
         framework: Whose kernels run.
+        on_vector_units: Products of 16 bits are calculated in FP32.
     """
 
     lowered: LoweredPass
@@ -290,6 +337,7 @@ class Question:
     bounds: Bounds
     calibration: Calibration
     framework: str
+    on_vector_units: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -310,7 +358,7 @@ class GroupFeatures:
 def grouped_features(asked: Question) -> Iterator[GroupFeatures]:
     """Features of all rows, one efficiency model after another."""
     costs, precision = asked.lowered.costs, find_precision(asked.lowered.configuration.precision)
-    group_r = groups_of_rows(costs, precision)
+    group_r = groups_of_rows(costs, precision, on_vector_units=asked.on_vector_units)
     for number in np.unique(group_r):
         group = Group(number)
         for model, rows in _models(group, np.flatnonzero(group_r == number), costs):
@@ -331,7 +379,10 @@ def _models(
             yield model, chosen
 
 
-def row_peaks(lowered: LoweredPass, devices: DeviceTable, calibration: Calibration) -> FloatArray:
+def row_peaks(
+    lowered: LoweredPass, devices: DeviceTable, calibration: Calibration, *,
+    on_vector_units: bool = False,
+) -> FloatArray:  # fmt: skip
     """Peak that applies to each row, (D, R); NaN if a device has none.
 
     Vector units run at the clock that the power limit leaves them. Ops that only stream through
@@ -342,7 +393,7 @@ def row_peaks(lowered: LoweredPass, devices: DeviceTable, calibration: Calibrati
     peak_dr = dtype_peaks(devices)[:, dtype_r]
     own = dtype_r == int(precision.matmul_dtype)
     peak_dr[:, own] = matrix_peaks(devices, precision)[:, None]
-    group_r = groups_of_rows(lowered.costs, precision)
+    group_r = groups_of_rows(lowered.costs, precision, on_vector_units=on_vector_units)
     streams = group_r == Group.STREAM
     peak_dr[:, streams] = np.where(np.isnan(peak_dr[:, streams]), np.inf, peak_dr[:, streams])
     vectors = np.isin(group_r, (Group.PRODUCT_VECTOR, Group.CONV_VECTOR))

@@ -16,7 +16,6 @@ from paceline.trace import OpKind, monomials
 #: Models whose published figures are not those of the network that their name builds today.
 NOT_THE_SAME_NETWORK = {
     "ghostnetv3_160": "published with its branches merged, as it runs after training",
-    "ig_resnext101_32x32d": "timm 1.0 has the name as an alias of the 32x8d network",
 }
 #: fvcore counts no ``aten::_convolution_mode``, which a padding of ``"same"`` calls.
 SAME_PADDING = {"convmixer_768_32", "convmixer_1536_20"}
