@@ -194,22 +194,30 @@ def _interval_score(size: np.ndarray, width: np.ndarray) -> float:
     return float(np.mean(2 * width + 2 / (1 - _LEVEL) * np.maximum(size - width, 0.0)))
 
 
-def coverage(seen: pd.DataFrame) -> pd.DataFrame:
-    """Per fold and per table: mean half-width, from the other folds, and the share it covers."""
+def with_widths(seen: pd.DataFrame) -> pd.DataFrame:
+    """Steps with the half-width of each in log, which the other folds give."""
     parts = []
     for fold, g in seen.groupby("fold"):
         others = seen[seen.fold != fold]
         widths = fit_widths(others, level=level_of_new_groups(others.fold.nunique()))
         parts.append(g.assign(width=widths.of(g, others)))
-    every = pd.concat(parts)
-    named = [(f"fold {name}", g) for name, g in every.groupby("fold")]
-    named += [(f"table {name}", g) for name, g in every.groupby("source")]
+    return pd.concat(parts)
+
+
+def coverage(wide: pd.DataFrame) -> pd.DataFrame:
+    """Per fold and per table: mean half-width and the share it covers.
+
+    Args:
+        wide: Steps, as of `with_widths`.
+    """
+    named = [(f"fold {name}", g) for name, g in wide.groupby("fold")]
+    named += [(f"table {name}", g) for name, g in wide.groupby("source")]
     return pd.DataFrame([_covered(name, g) for name, g in named])
 
 
 def _covered(name: str, g: pd.DataFrame) -> dict[str, Any]:
     covered = float((g.residual.abs() <= g.width).mean())
-    low, high = _binomial_band(len(g))
+    low, high = band(len(g))
     return {
         "devices or rows": name, "rows": len(g), "mean half-width ×/÷": np.exp(g.width.mean()),
         "covered": covered, "inside": low <= covered <= high,
@@ -217,8 +225,8 @@ def _covered(name: str, g: pd.DataFrame) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _binomial_band(count: int, level: float = _LEVEL) -> tuple[float, float]:
-    """75-85 %, or where fewer than 40 rows are, the binomial 90 % band."""
+def band(count: int, level: float = _LEVEL) -> tuple[float, float]:
+    """Shares that count as 80 %: 75-85 %; below 40 rows, the binomial 90 % band."""
     if count >= 40:
         return 0.75, 0.85
     draws = np.random.default_rng(0).binomial(count, level, 20_000) / count

@@ -18,6 +18,7 @@ from fit.tiling import TileFit, fit_tiles, seconds
 
 from accuracy.few_shapes import correction, places
 from accuracy.figures import Figure, errors, figure
+from accuracy.limits import measured_twice
 from accuracy.model_graphs import KEYS, measured_sums, read_calls
 from accuracy.operator_worst import Worst, attention_cases, product_cases
 from accuracy.stream_choice import StreamLog, choose_streams
@@ -183,8 +184,12 @@ def test_choice(ends: pd.DataFrame) -> list[Figure]:
 
 
 def bf16_products(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
-    """BF16 matrix products, one table per system, without the copied one."""
-    rows = truth.aic_products(folder, facts, {"bfloat16": ("peak_bf16", 2.0)})
+    """BF16 matrix products of both engines, without the copied table."""
+    return truth.aic_products(folder, facts, {"bfloat16": ("peak_bf16", 2.0)})
+
+
+def one_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """Products of one engine per system."""
     own = np.where(rows.source_name == "a100_sxm", "sglang", "vllm")
     return rows[rows.framework == own].reset_index(drop=True)
 
@@ -195,8 +200,14 @@ def _resident(rows: pd.DataFrame, fitted: TileFit) -> pd.DataFrame:
 
 
 def test_products(rows: pd.DataFrame, worst: Worst) -> list[Figure]:
-    """T3 and T4: BF16 matrix products, architecture held out, then with measured shapes."""
-    figures, means = [], []
+    """T3 and T4: BF16 matrix products, architecture held out, then with measured shapes.
+
+    Args:
+        rows: Of both engines; one is predicted, the other says how far measurements agree.
+        worst: Gathers the worst classes.
+    """
+    figures, means = measured_twice(rows, _FOLDS), []
+    rows = one_table(rows)
     for name, systems in _FOLDS.items():
         held = rows.source_name.isin(systems).to_numpy()
         fitted = fit_tiles(rows[~held], with_clock=False, num_rows=2500, rounds=600)

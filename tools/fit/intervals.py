@@ -13,7 +13,7 @@ import pickle
 from pathlib import Path
 
 import pandas as pd
-from accuracy.intervals import components, coverage, with_covariates
+from accuracy.intervals import components, coverage, with_covariates, with_widths
 
 from fit.constants import DATA, write_intervals
 from paceline.catalog import load_catalog
@@ -29,7 +29,7 @@ def main() -> None:
     lines = pd.read_pickle(given.lines / "devices.pkl")
     calibration = builtin_calibration()
     seen = with_covariates(lines, steps, devices, calibration)
-    print(coverage(seen).round(3).to_string())
+    print(coverage(with_widths(seen)).round(3).to_string())
     write_intervals(components(seen, devices, calibration), given.out)
 
 

@@ -54,12 +54,13 @@ def test_a_framework_counts_the_folds_of_others_that_hold_it():
 
 
 def test_a_fold_takes_no_width_from_its_own_residuals():
-    from accuracy.intervals import coverage
+    from accuracy.intervals import coverage, with_widths
 
     seen = residuals(0.5, count=400)
     worse = seen.assign(residual=seen.residual.where(seen.fold != "a", 9.0))
     widths = [
-        coverage(s).set_index("devices or rows")["mean half-width ×/÷"] for s in (seen, worse)
+        coverage(with_widths(s)).set_index("devices or rows")["mean half-width ×/÷"]
+        for s in (seen, worse)
     ]
     assert widths[0]["fold a"] == widths[1]["fold a"]
     assert widths[0]["fold b"] < widths[1]["fold b"]
