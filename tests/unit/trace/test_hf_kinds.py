@@ -85,3 +85,14 @@ def test_a_detector_that_is_asked_takes_pictures_and_their_texts(name, texts):
     given = subject.inputs(2, 1)
     assert tuple(given["input_ids"].shape) == texts
     assert tuple(given["pixel_values"].shape) == (2, *subject.shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "side"), [("segformer-b0", 512), ("depth-anything-v2-small", 518)]
+)
+def test_networks_that_answer_every_pixel_are_trained_on_pictures(name, side):
+    workload = trace_here(f"hf:{name}")
+    assert (workload.sample_unit, workload.input_description) == ("images", f"{side}×{side}")
+    graph = workload.passes[0].graph
+    backward = flop_of(graph, OpKind.MATMUL, 4, 1, Phase.BACKWARD)
+    assert 1.9 <= backward / flop_of(graph, OpKind.MATMUL, 4, 1) <= 2.05

@@ -237,6 +237,11 @@ def test_kimi_k2_5_is_kimi_k2_and_an_eye():
     assert text == listed["hf:kimi-k2"]
 
 
+def test_prot_t5_is_t5_3b_with_a_word_for_each_residue():
+    words = (32128 - 128) * 1024
+    assert counted(hf_subject("prot-t5-xl", {}).model) == PUBLISHED["t5-3b"] - words
+
+
 @pytest.mark.parametrize(("name", "clip"), [("owlvit-base-32", "clip-vit-b-32"),
                                             ("owlvit-base-16", "clip-vit-b-16"),
                                             ("owlvit-large-14", "clip-vit-l-14")])  # fmt: skip

@@ -161,7 +161,18 @@ def test_a_film_of_hunyuan_has_its_release_less_two_layers_that_refine_the_text(
     assert total == pytest.approx(12_821_012_544, rel=0.02)
 
 
-@pytest.mark.parametrize("name", ["flux1", "sd35_medium", "cogvideox_2b"])
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("flux2_dev", 32), ("flux2_klein_4b", 4), ("flux2_klein_9b", 9), ("z_image", 6)],
+)
+def test_a_gated_transformer_of_diffusion_has_the_billions_of_its_release(name, billions):
+    """As its release says, in whole ones: black-forest-labs/FLUX.2, Tongyi-MAI/Z-Image."""
+    assert round(num_parameters(built(published_images, name)) / 1e9) == billions
+
+
+@pytest.mark.parametrize(
+    "name", ["flux1", "sd35_medium", "cogvideox_2b", "flux2_klein_4b", "z_image"]
+)
 def test_text_goes_through_a_transformer_with_the_picture(name):
     """Twice the products of as many parameters as tokens meet, and the attention of both."""
     model = built(published_images, name)

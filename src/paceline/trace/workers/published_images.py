@@ -5,6 +5,7 @@ Standard library, torch and timm only. ``published_images:published__NAME`` buil
 
 import torch
 import torch.nn.functional as F
+from diffusion_gated import Flux2, ZImage
 from diffusion_streams import (
     HEAD_NORMS,
     one_stream,
@@ -288,6 +289,10 @@ _MODELS = {
     "sd35_medium": _made(stable_diffusion_3, 24, 1536, 24, "rms", dual=13),
     "sd35_large": _made(stable_diffusion_3, 38, 2432, 38, "rms"),
     "flux1": _made(two_streams_then_one, 19, 38, 4096, 512),
+    "flux2_dev": _made(Flux2, 8, 48, 6144, 15_360),
+    "flux2_klein_4b": _made(Flux2, 5, 20, 3072, 7680),
+    "flux2_klein_9b": _made(Flux2, 8, 24, 4096, 12_288),
+    "z_image": ZImage,
     "hunyuan_video": _made(two_streams_then_one, 20, 40, 118_800, 256),
     "wan21_1b": _made(DiffusionTransformer, 30, 1536, 12, 8960, 32_760, 512, has_rotary=True),
     "wan21_14b": _made(DiffusionTransformer, 40, 5120, 40, 13_824, 32_760, 512, has_rotary=True),

@@ -34,6 +34,8 @@ _HEADS = (
     ("MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES", "image"),
     ("MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES", "image"),
     ("MODEL_MAPPING_NAMES", "text"),
+    ("MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES", "image"),
+    ("MODEL_FOR_DEPTH_ESTIMATION_MAPPING_NAMES", "image"),
 )
 #: What is said of a language model that may look at pictures.
 _WITHOUT_PICTURES = "text without pictures"
@@ -249,9 +251,11 @@ def _reads_text_alone(model_class):
     return "input_ids" in names and is_free
 
 
-def _is_ctc(model):
+def _is_for(model, task):
+    """Whether the library has the model's class for ``CTC``, ``DEPTH_ESTIMATION`` and the like."""
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
-    return type(model).__name__ in auto.MODEL_FOR_CTC_MAPPING_NAMES.values()
+    table = getattr(auto, "MODEL_FOR_%s_MAPPING_NAMES" % task)
+    return type(model).__name__ in table.values()
 
 
 class HfSubject(Subject):
@@ -271,7 +275,9 @@ class HfSubject(Subject):
             self._main = "input_ids"
         shape = _item_shape(model, self._main, image_size)
         super().__init__(model, kind, shape, has_seq=kind not in _WHOLE)
-        self.taken = _WITHOUT_PICTURES if is_on_text else _FRAME_BY_FRAME if _is_ctc(model) else ""
+        self.taken = (
+            _WITHOUT_PICTURES if is_on_text else _FRAME_BY_FRAME if _is_for(model, "CTC") else ""
+        )
         self.longest = _longest(model.config)
         self._is_generator = kind == "language" and self._main == "input_ids"
         self._is_generator &= not getattr(model.config, "is_encoder_decoder", False)
@@ -291,6 +297,8 @@ class HfSubject(Subject):
         if self.kind == "features" and len(self.shape) > 1:
             size = "×".join(str(n) for n in self.shape[2:] or self.shape[1:])
             return "%d frames of %s" % (self.shape[0], size)
+        if self.shape is not None and len(self.shape) == 1:
+            return "%d numbers" % self.shape[0]
         return Subject.input_description(self)
 
     def inputs(self, batch, seq):
@@ -303,10 +311,19 @@ class HfSubject(Subject):
         else:
             given[self._main] = torch.empty((batch, *tuple(self.shape)), device="meta")
         self._add_text(given, batch, seq)
-        if self.model.training and "labels" in self._forward_names and not _is_ctc(self.model):
-            label = (batch,) if self.kind in _WHOLE else (batch, seq)
-            given["labels"] = _tokens(*label, *((codebooks,) if codebooks else ()))
+        # The library's loss of a recogniser reads values; that of depths is not written.
+        has_loss = not any(_is_for(self.model, task) for task in ("CTC", "DEPTH_ESTIMATION"))
+        if self.model.training and "labels" in self._forward_names and has_loss:
+            given["labels"] = _tokens(
+                *self._label(batch, seq), *((codebooks,) if codebooks else ())
+            )
         return given
+
+    def _label(self, batch, seq):
+        """Shape of what is to be answered: a class of an item, of its pixels, of its tokens."""
+        if _is_for(self.model, "SEMANTIC_SEGMENTATION"):
+            return (batch, *self.shape[1:])
+        return (batch,) if self.kind in _WHOLE else (batch, seq)
 
     def _add_text(self, given, batch, seq):
         """The second input of encoder-decoders and of models of two modalities."""
