@@ -105,7 +105,8 @@ def with_saved(costs: BlockCosts, prefix: str, num_bytes: float) -> BlockCosts:
 
 def _raised(costs: BlockCosts, added: FloatArray) -> PassPeaks:
     """Peaks with so much more alive while each block runs, forward and backward."""
-    live_bytes = costs.peaks.live_bytes + np.tile(added, 2)
+    num_rounds = costs.peaks.live_bytes.shape[1] // len(added)
+    live_bytes = costs.peaks.live_bytes + np.tile(added, num_rounds)
     return dataclasses.replace(costs.peaks, live_bytes=live_bytes)
 
 

@@ -21,11 +21,14 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PassPeaks:
-    """A pass through all blocks: the fullest moment of each forward, then of each backward.
+    """A pass through all blocks, at the moments that can be its peak, whatever ranks split.
+
+    First come the fullest moment of each block's forward and of its backward, then those fullest
+    of activations alone.
 
     Attributes:
-        live_bytes: Activations, inputs, gradients and narrow copies of weights alive at it,
-            (num_points, 2 num_blocks).
+        live_bytes: Activations, inputs, gradients and narrow copies of weights alive at each,
+            (num_points, 4 num_blocks).
         gradient_bytes: Of them, gradients, same shape.
         copy_bytes: Of them, narrow copies, same shape.
         all_gradient_bytes: Of all parameters, which no moment need have at once.
@@ -160,7 +163,7 @@ def _pass_peaks(
     program: Program, size_bytes: FloatArray, block: IntArray, num_blocks: int, *,
     accumulates: bool,
 ) -> PassPeaks:  # fmt: skip
-    """The fullest moments of forward and backward of each block, and who owns what then."""
+    """The moments of forward and backward of each block that can be the peak, and whose it is."""
     owner, phase = program.stores.owner, program.ops.phase
     is_copy, is_gradient = is_weight_copy(program), owner == Owner.GRADIENT
     is_other = np.isin(owner, (Owner.ACTIVATION, Owner.INPUT)) & ~is_copy
@@ -171,8 +174,10 @@ def _pass_peaks(
         gradients = np.broadcast_to(size_bytes[is_gradient].sum(axis=0), gradients.shape)
     is_update = phase == Phase.OPTIMIZER
     is_late = program.ops.position >= program.first_backward()
-    moment = _fullest_ops(gradients + copies + others, block + num_blocks * is_late, ~is_update,
-                          2 * num_blocks)  # fmt: skip
+    part, whole = block + num_blocks * is_late, gradients + copies + others
+    moment = np.concatenate(
+        [_fullest_ops(live, part, ~is_update, 2 * num_blocks) for live in (whole, others)]
+    )
 
     def at(live: FloatArray) -> FloatArray:
         found = np.take_along_axis(live, np.maximum(moment, 0), axis=0)
@@ -180,7 +185,7 @@ def _pass_peaks(
 
     updating = (others + copies)[is_update]
     return PassPeaks(
-        live_bytes=at(gradients + copies + others),
+        live_bytes=at(whole),
         gradient_bytes=at(gradients),
         copy_bytes=at(copies),
         all_gradient_bytes=float(size_bytes[is_gradient, 0].sum()),

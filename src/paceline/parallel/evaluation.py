@@ -128,16 +128,19 @@ def _exposed_s(
     table: StrategyTable, times: PipelineTimes, of_row: IntArray, owned: Sequence[Owned],
     fabric: Fabric, state: StateBytes,
 ) -> FloatArray:  # fmt: skip
-    """Data-parallel communication that nothing hides; each part has its share of the time."""
+    """Data-parallel communication that nothing hides; each part has its share of the time.
+
+    What splits gradients exchanges them in every microbatch.
+    """
     forward_s, backward_s = times.forward_s[of_row], times.backward_s[of_row]
     last_s, first_s = (_passing_s(table, one_s) for one_s in (backward_s, forward_s))
-    is_gathered = table.sharding == SHARDINGS.index("zero3")
-    alone_s = np.where(is_gathered, forward_s + backward_s, times.all_s[of_row])
+    is_in_every = splits(table, "zero2")
+    alone_s = np.where(is_in_every, forward_s + backward_s, times.all_s[of_row])
     everything = np.maximum(_sum(part.most for part in owned), 1.0)
     exposed_s = np.zeros(len(table))
     for part in owned:
         frac = part.most / everything
-        hides_s = np.where(is_gathered, backward_s, last_s) * frac * fabric.overlaps_gradients
+        hides_s = np.where(is_in_every, backward_s, last_s) * frac * fabric.overlaps_gradients
         ahead_s = first_s * frac * fabric.gathers_ahead
         exposed_s += _part_exposed_s(table, part, alone_s * frac, hides_s, ahead_s, fabric, state)
         exposed_s += _replicas_exposed_s(part, hides_s, fabric, state)

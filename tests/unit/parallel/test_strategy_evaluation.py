@@ -90,10 +90,11 @@ def test_an_update_takes_its_bytes_at_its_rate_and_its_share(sharding) -> None:
     assert evaluated(dp=8).update_s[0] == alone
 
 
-def test_parameters_are_gathered_again_for_every_microbatch() -> None:
-    """Of a reduction there is one a step, however many microbatches."""
+@pytest.mark.parametrize("sharding", ["zero2", "zero3"])
+def test_what_splits_gradients_talks_again_in_every_microbatch(sharding) -> None:
+    """Of a reduction of whole gradients there is one a step, however many microbatches."""
     once, four_times = (
-        evaluated(SLOW, sharding="zero3", microbatches=count).exposed_s[0] for count in (1, 4)
+        evaluated(SLOW, sharding=sharding, microbatches=count).exposed_s[0] for count in (1, 4)
     )
     assert four_times == pytest.approx(4 * once)
     once, four_times = (evaluated(SLOW, microbatches=count).exposed_s[0] for count in (1, 4))
