@@ -79,9 +79,11 @@ def evaluate_batches(
     return _fitting(found, job.cluster.device.name, capacity_bytes, memory_confidence)
 
 
-def stated_traits(job: TracedJob, strategy: Strategy, *, global_batch: int) -> StepTraits:
-    """What measurements know a rank's microbatch by."""
-    return _variant(job, strategy, [global_batch // strategy.num_parts]).costs.traits[0]
+def stated_traits(
+    job: TracedJob, strategy: Strategy, microbatches: Sequence[int]
+) -> tuple[StepTraits, ...]:
+    """What measurements know a rank's microbatches by, one per size."""
+    return _variant(job, strategy, microbatches).costs.traits
 
 
 def _check_stated(job: TracedJob, strategy: Strategy, *, global_batch: int) -> None:

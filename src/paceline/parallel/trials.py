@@ -10,6 +10,7 @@ import numpy as np
 from paceline.errors import DoesNotFitError
 from paceline.parallel.replicas import Job, is_replicated, replicated_steps
 from paceline.parallel.search import FoundStrategy, found_replicas, search_strategies
+from paceline.parallel.stated import stated_traits
 from paceline.parallel.strategy import Strategy
 from paceline.parallel.traced_job import TracedJob
 from paceline.parallel.trial_worth import (
@@ -21,7 +22,6 @@ from paceline.parallel.trial_worth import (
 )
 from paceline.predict import builtin_calibration
 from paceline.predict.lessons import Spreads
-from paceline.predict.told import pass_traits
 from paceline.predict.traits import StepTraits
 from paceline.trace.graph import FloatArray
 
@@ -132,8 +132,7 @@ def rivals(
         InvalidInputError: No combination of degrees uses exactly so many devices and items.
         DoesNotFitError: None fits into memory.
     """
-    whole = job.replicated(Strategy())
-    replicas = _replicas(whole, num_devices, global_batch)
+    replicas = _replicas(job.replicated(Strategy()), num_devices, global_batch)
     space = job.space(_microbatches(global_batch // num_devices))
     try:
         searched = search_strategies(
@@ -144,7 +143,7 @@ def rivals(
             raise
         searched = ()
     split = [one for one in searched if not is_replicated(one.strategy)]
-    return [*replicas, *split], [*_traits(whole, replicas), *map(space.traits, split)]
+    return [*replicas, *split], [*_traits(job, replicas), *map(space.traits, split)]
 
 
 def _microbatches(per_device: int) -> list[int]:
@@ -166,12 +165,9 @@ def _replicas(job: Job, num_devices: int, global_batch: int) -> list[FoundStrate
     ]
 
 
-def _traits(job: Job, replicas: Sequence[FoundStrategy]) -> list[StepTraits]:
+def _traits(job: TracedJob, replicas: Sequence[FoundStrategy]) -> list[StepTraits]:
     if not replicas:
         return []
     sizes = sorted({one.microbatch for one in replicas})
-    calibration = job.calibration or builtin_calibration()
-    steps = pass_traits(
-        job.step.passes[0], job.cluster.device_table, job.points(sizes), calibration
-    )
-    return [steps[sizes.index(one.microbatch)] for one in replicas]
+    known = dict(zip(sizes, stated_traits(job, Strategy(), sizes), strict=True))
+    return [known[one.microbatch] for one in replicas]

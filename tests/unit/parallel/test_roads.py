@@ -11,9 +11,11 @@ from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel import BatchRule, Cluster, ScalingPoint, Strategy, scaling_curve
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork
-from paceline.parallel.stated import evaluate_stated
+from paceline.parallel.search import search_strategies
+from paceline.parallel.stated import evaluate_stated, stated_traits
 from paceline.parallel.traced_job import TracedJob
-from paceline.predict import DeviceTable, Points, predict_pass
+from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
+from paceline.predict.told import pass_traits
 from paceline.trace import Configuration, Workload, load_workload, lower
 from paceline.trace.costs import Checkpointing, Compiler, KeptFormat
 from paceline.trace.master_weights import kept_format
@@ -267,3 +269,31 @@ def test_gradients_that_are_kept_between_steps_are_there_by_blocks_too(model: st
     )
     assert once == pytest.approx(again, rel=0.003)
     assert once[1] == pytest.approx(once[0], rel=0.003)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [HOW, Configuration(compiler="compiled"), Configuration(checkpointing="block"),
+     Configuration(training_format="pure")],
+)  # fmt: skip
+@pytest.mark.parametrize("model", ["resnet50", "bert-base", "gpt2"])
+def test_measurements_know_a_step_by_the_same_whole_and_block_by_block(
+    model: str, how: Configuration
+) -> None:
+    """What a step of one device taught counts for replicas, and for their ranks elsewhere."""
+    job = replace(traced(load_workload(model), cluster("NVLink and InfiniBand")), configuration=how)
+    whole = pass_traits(
+        lower(job.graph, how), job.cluster.device_table, Points.of([1, 4], seq=job.seq),
+        builtin_calibration(),
+    )  # fmt: skip
+    assert stated_traits(job, Strategy.parse("dp8"), [1, 4]) == whole
+
+
+def test_measurements_know_what_was_searched_as_what_is_stated() -> None:
+    job = traced(load_workload("gpt2"), cluster("NVLink and InfiniBand"))
+    space = job.space([1, 2, 4])
+    searched = search_strategies(space, num_devices=8, global_batch=16, num_best=200)
+    assert {one.strategy.size("tp") for one in searched} >= {1, 2, 4}
+    for found in searched[::10]:
+        (stated,) = stated_traits(job, found.strategy, [found.microbatch])
+        assert space.traits(found) == stated

@@ -89,7 +89,7 @@ def split_step(cell: Cell, group: Group, degrees: Degrees) -> JobStep:
     found = evaluate_stated(job, strategy, global_batch=int(items))
     traits = None
     if group.is_learned_from:
-        traits = stated_traits(job, strategy, global_batch=int(items))
+        (traits,) = stated_traits(job, strategy, [found.microbatch])
     return JobStep(
         step_s=found.step_s - (_hidden_s(found) if recipe.hides_tensor_sums else 0.0),
         items=items,
