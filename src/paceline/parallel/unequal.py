@@ -156,18 +156,7 @@ def unequal_step(
         memory_confidence=memory_confidence, calibration=calibration,
     )  # fmt: skip
     found = _evaluated(asked)
-    best = found.best()
-    if best is None:
-        raise DoesNotFitError(
-            f"no split of {global_batch} items fits {first.cluster.device.name} and "
-            f"{second.cluster.device.name}",
-            hint="take a smaller global batch, or more devices",
-        )
-    if not np.isfinite(found.step_s[best]):
-        raise InvalidInputError(
-            "the two kinds of device have no link with each other",
-            hint="choose machines whose network is known",
-        )
+    best = _best(asked, found)
     equal = found.equal()
     step_s, exposed_s = float(found.step_s[best]), float(found.exposed_s[best])
     shares = (found.share(first, best, 0), found.share(second, best, 1))
@@ -210,6 +199,28 @@ class _Question:
         """Whether a device of a kind has the memory for its items, (num_splits,)."""
         mid, high = alone.memory_mid_bytes, alone.memory_high_bytes
         return np.asarray(bound_bytes(mid, high, self.memory_confidence) <= part.room_bytes)
+
+
+def _best(asked: _Question, found: _Splits) -> int:
+    """The split to take.
+
+    Raises:
+        InvalidInputError: The two kinds of device have no link.
+        DoesNotFitError: No split fits.
+    """
+    best = found.best()
+    if best is None:
+        first, second = (part.cluster.device.name for part in asked.parts)
+        raise DoesNotFitError(
+            f"no split of {asked.global_batch} items fits {first} and {second}",
+            hint="take a smaller global batch, or more devices",
+        )
+    if not np.isfinite(found.step_s[best]):
+        raise InvalidInputError(
+            "the two kinds of device have no link with each other",
+            hint="choose machines whose network is known",
+        )
+    return best
 
 
 def _check_strategy(strategy: Strategy | None, count: int) -> None:

@@ -172,15 +172,7 @@ def forecast(
         window: Batches that can be candidates at all; None predicts them all.
     """
     splits = _splits(workload, configured)
-    lowered = [
-        {
-            p.name: lower(splits[c.tensor_degree][p.name].graph, as_kept(p.graph, c.configuration))
-            for p in workload.passes
-        }
-        for c in configured
-    ]
-    for passes in lowered:
-        _check_weights(next(iter(passes.values())))
+    lowered = [_lowered(workload, c, splits[c.tensor_degree]) for c in configured]
     steps = [LoweredStep.of_passes(workload, passes) for passes in lowered]
     is_generation = any(p.name == "decode" for p in workload.passes)
     length = work.prompt_tokens + work.output_tokens if is_generation else seq
@@ -258,6 +250,20 @@ def _splits(
     """Each pass as one rank of each tensor degree runs it."""
     degrees = {c.tensor_degree for c in configured}
     return {d: {p.name: _split(p.graph, d) for p in workload.passes} for d in degrees}
+
+
+def _lowered(
+    workload: Workload, configured: ConfiguredDevices, splits: Mapping[str, TensorSplit]
+) -> dict[str, LoweredPass]:
+    """Every pass of one rank in one configuration.
+
+    Raises:
+        InvalidInputError: The precision promises narrow weights and the lowering keeps wide ones.
+    """
+    how = configured.configuration
+    passes = {p.name: lower(splits[p.name].graph, as_kept(p.graph, how)) for p in workload.passes}
+    _check_weights(next(iter(passes.values())))
+    return passes
 
 
 def _check_weights(lowered: LoweredPass) -> None:
