@@ -96,3 +96,18 @@ def test_networks_that_answer_every_pixel_are_trained_on_pictures(name, side):
     graph = workload.passes[0].graph
     backward = flop_of(graph, OpKind.MATMUL, 4, 1, Phase.BACKWARD)
     assert 1.9 <= backward / flop_of(graph, OpKind.MATMUL, 4, 1) <= 2.05
+
+
+def test_a_transducer_meets_every_frame_with_every_token_in_training():
+    """125 frames after eight are one, 40 tokens, and scores of 8,193 words and 5 durations."""
+    (step,) = trace_here("hf:parakeet-tdt-0.6b").passes
+    (forward,) = trace_here("hf:parakeet-tdt-0.6b", task="infer").passes
+    frames, tokens, width = 125, 40, 640
+    more = 2 * frames * (tokens - 1) * width * (8193 + 5)
+    asked = flop_of(step.graph, OpKind.MATMUL, 1, 1) - flop_of(forward.graph, OpKind.MATMUL, 1, 1)
+    assert asked == pytest.approx(more, rel=0.01)
+
+
+def test_a_part_of_bark_writes_token_after_token():
+    workload = trace_here("hf:bark-coarse", task="infer")
+    assert [one.name for one in workload.passes] == ["prefill", "decode"]

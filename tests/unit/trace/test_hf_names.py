@@ -228,6 +228,15 @@ def test_what_qwen2_5_omni_thinks_with_is_qwen2_5_vl_and_an_ear():
     assert counted(model) - counted(model.model.audio_tower) == PUBLISHED["qwen2.5-vl-7b"]
 
 
+def test_what_qwen3_omni_and_qwen3_asr_write_with_is_qwen3():
+    """Omni's heads and experts are the 30 B's, with 128 words more; ASR's layers the 1.7 B's."""
+    omni = hf_subject("qwen3-omni-30b-a3b", {}).model
+    text = counted(omni.model.language_model) + counted(omni.lm_head)
+    assert text == PUBLISHED["qwen3-30b-a3b"] + 2 * 128 * 2048
+    asr = hf_subject("qwen3-asr-1.7b", {}).model
+    assert counted(asr.model.language_model) == PUBLISHED["qwen3-1.7b"]
+
+
 def test_kimi_k2_5_is_kimi_k2_and_an_eye():
     listed = {
         row["entry"]: int(row["parameters"]) for row in shipped_rows("trace", "model_sizes.csv")

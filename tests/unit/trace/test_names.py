@@ -59,6 +59,11 @@ from paceline.trace.zoo_facts import zoo_facts
         ("PekingU/rtdetr_v2_r50vd", "hf:rt-detr-v2-r50"), ("D-FINE-L", "hf:d-fine-l"),
         ("black-forest-labs/FLUX.2-klein-4B", "published_images:flux2_klein_4b"),
         ("Tongyi-MAI/Z-Image-Turbo", "published_images:z_image"),
+        ("nvidia/parakeet-tdt-0.6b-v3", "hf:parakeet-tdt-0.6b"),
+        ("OpenGVLab/InternVL3_5-8B", "hf:internvl3.5-8b"),
+        ("zai-org/GLM-4.1V-9B-Thinking", "hf:glm-4.1v-9b"),
+        ("Qwen/Qwen3-Omni-30B-A3B-Instruct", "hf:qwen3-omni-30b-a3b"),
+        ("LiquidAI/LFM2-8B-A1B", "hf:lfm2-8b-a1b"), ("Qwen/Qwen3-ASR-1.7B", "hf:qwen3-asr-1.7b"),
         ("hf:anything", "hf:anything"), ("train:make_model", "train:make_model"),
     ],
 )  # fmt: skip
@@ -77,8 +82,9 @@ def test_every_name_means_itself():
     [("whisper", "whisper-large-v3"), ("mixtral", "mixtral-8x22b"), ("dinov2", "dinov2-base"),
      ("swinv2", "timm:swinv2_base_window12_192"), ("yolov8", "published_yolo:yolov8n"),
      ("faster-rcnn", "torchvision:fasterrcnn_resnet50_fpn"),
-     ("qwen3-9b", "qwen3-8b"), ("mT5", "mt5-large"), ("gemma 4", "gemma-4-31b"),
-     ("Qwen2.5-Omni-3B", "qwen2.5-omni-7b"), ("nobody/no-such-model", "hf:config.json")],
+     ("qwen3-9b", "qwen3-8b"), ("mT5", "mt5-large"), ("suno/bark", "bark-coarse"),
+     ("gemma 4", "gemma-4-31b"), ("Qwen2.5-Omni-3B", "qwen2.5-omni-7b"),
+     ("nobody/no-such-model", "hf:config.json")],
 )  # fmt: skip
 def test_a_name_of_several_or_of_none_says_what_there_is(typed, near):
     with pytest.raises(UnknownNameError) as caught:

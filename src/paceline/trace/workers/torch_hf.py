@@ -76,6 +76,8 @@ _PICTURES = {
 _FRAMES = 1000
 #: What a forward calls the state that it goes on from: of attention, of a recurrence.
 _CACHES = ("past_key_values", "cache_params")
+#: Model types whose class refuses to be trained: the parts of Bark.
+_WITHOUT_LOSS = ("semantic", "coarse_acoustics")
 #: Model types that write captions, and take no loss without an image.
 _CAPTIONS = ("git",)
 
@@ -89,8 +91,9 @@ def hf_subject(name, request):
     fuse(config)
     kind, size = _kind(model_class), request.get("image_size")
     model = _built(model_class, config)
-    detectors = importlib.import_module("torch_hf_detectors")
-    return detectors.detector(model, kind, size) or HfSubject(model, kind, size)
+    special = (("torch_hf_detectors", "detector"), ("torch_hf_speech", "transducer"))
+    found = (getattr(importlib.import_module(m), f)(model, kind, size) for m, f in special)
+    return next(filter(None, found), None) or HfSubject(model, kind, size)
 
 
 def _say_that_sequences_are_whole():
@@ -192,19 +195,22 @@ def _from_settings(transformers, settings):
     model_type = settings.pop("model_type", None)
     if not isinstance(model_type, str):
         raise RequestError("bad-config", "the config has no `model_type`")
+    named = (settings.get("architectures") or [""])[0]
+    config_class = getattr(getattr(transformers, named, None), "config_class", None)
     mapping = importlib.import_module("transformers.models.auto.configuration_auto")
-    if model_type not in mapping.CONFIG_MAPPING_NAMES:
+    if model_type in mapping.CONFIG_MAPPING_NAMES:
+        config_class = functools.partial(transformers.AutoConfig.for_model, model_type)
+    elif getattr(config_class, "model_type", "") != model_type:
         known = sorted(mapping.CONFIG_MAPPING_NAMES)
         raise RequestError("unknown-model", json.dumps({"name": model_type, "known": known}))
     try:
-        config = transformers.AutoConfig.for_model(model_type, **settings)
+        config = config_class(**settings)
     except Exception as error:  # Each configuration class has errors of its own.
         raise RequestError("bad-config", str(error).strip().splitlines()[-1].strip()) from error
     # T5's class ties its head whatever a config says, and loads the head that a release has.
     config.has_own_head = (
         settings.get("tie_word_embeddings") is False and config.tie_word_embeddings
     )
-    named = (settings.get("architectures") or [None])[0]
     class_name = named or _class_name(model_type, config)
     if class_name is None or not hasattr(transformers, class_name):
         version = transformers.__version__
@@ -232,7 +238,13 @@ def _kind(model_class):
         if model_class.__name__ in getattr(auto, table).values():
             needs_pictures = "IMAGE_TEXT" in table and not _reads_text_alone(model_class)
             return "text" if needs_pictures else _kind_alone(model_class) or kind
-    return _kind_alone(model_class) or "text"
+    return _kind_alone(model_class) or ("language" if _writes(model_class) else "text")
+
+
+def _writes(model_class):
+    """Whether a class of no table writes token after token, as parts of larger models do."""
+    names = inspect.signature(model_class.forward).parameters
+    return "input_ids" in names and "past_key_values" in names and hasattr(model_class, "generate")
 
 
 def _kind_alone(model_class):
@@ -307,16 +319,15 @@ class HfSubject(Subject):
         codebooks = getattr(self.model.config, "num_codebooks", None)
         if self.shape is None:
             rows = batch * codebooks if codebooks else batch
-            given[self._main] = _tokens(rows, seq)
+            given[self._main] = tokens(rows, seq)
         else:
             given[self._main] = torch.empty((batch, *tuple(self.shape)), device="meta")
         self._add_text(given, batch, seq)
-        # The library's loss of a recogniser reads values; that of depths is not written.
+        # The loss of a recogniser reads values; those of depths and of Bark are not written.
         has_loss = not any(_is_for(self.model, task) for task in ("CTC", "DEPTH_ESTIMATION"))
+        has_loss &= self.model.config.model_type not in _WITHOUT_LOSS
         if self.model.training and "labels" in self._forward_names and has_loss:
-            given["labels"] = _tokens(
-                *self._label(batch, seq), *((codebooks,) if codebooks else ())
-            )
+            given["labels"] = tokens(*self._label(batch, seq), *((codebooks,) if codebooks else ()))
         return given
 
     def _label(self, batch, seq):
@@ -330,9 +341,9 @@ class HfSubject(Subject):
         is_double = getattr(self.model.config, "is_encoder_decoder", False)
         has_labels = self.model.training and "labels" in self._forward_names
         if is_double and "decoder_input_ids" in self._forward_names and not has_labels:
-            given["decoder_input_ids"] = _tokens(batch, seq)
+            given["decoder_input_ids"] = tokens(batch, seq)
         if self._main == "pixel_values" and "input_ids" in self._forward_names:
-            given["input_ids"] = _tokens(batch, seq)
+            given["input_ids"] = tokens(batch, seq)
         vision = getattr(self.model.config, "vision_config", None)
         takes_both = self._main == "input_ids" and "pixel_values" in self._forward_names
         # A language model that may look at images is traced on text: no image token, no image.
@@ -341,8 +352,8 @@ class HfSubject(Subject):
             size = vision.image_size
             given["pixel_values"] = torch.empty((batch, 3, size, size), device="meta")
         if "past_values_padding" in self._forward_names:
-            given["past_values_padding"] = _tokens(batch, *self.shape)
-            given["freq"] = _tokens(batch, 1)
+            given["past_values_padding"] = tokens(batch, *self.shape)
+            given["freq"] = tokens(batch, 1)
         if "return_loss" in self._forward_names and self.model.training:
             given["return_loss"] = True
 
@@ -361,7 +372,7 @@ class HfSubject(Subject):
             cache = getattr(filled, self._cache)
             for tensor in _cached(cache):
                 recorder.own(tensor, "kv_cache")
-            token = _tokens(inputs["input_ids"].shape[0], 1)
+            token = tokens(inputs["input_ids"].shape[0], 1)
         self.call({"input_ids": token, self._cache: cache, "use_cache": True})
 
     def _last_only(self):
@@ -450,5 +461,6 @@ def _picture_shape(config, image_size):
     return (frames, *picture) if frames else picture
 
 
-def _tokens(*shape):
+def tokens(*shape):
+    """Uninitialised numbers of words."""
     return torch.empty(shape, dtype=torch.int64, device="meta")
