@@ -219,6 +219,7 @@ class _Sharing:
 
     @classmethod
     def of(cls, group: TensorGroup) -> _Sharing:
+        """Of the ranks of a group."""
         return cls(
             degree=group.degree,
             sequence_parallel=group.sequence_parallel,
@@ -237,6 +238,7 @@ class _PointsKey:
 
     @classmethod
     def of(cls, points: Points) -> _PointsKey:
+        """Their numbers."""
         year = points.release_year
         return cls(
             (*points.batch.tolist(),),
@@ -245,6 +247,7 @@ class _PointsKey:
         )
 
     def points(self) -> Points:
+        """Points of these numbers."""
         year = self.release_year
         return Points(
             batch=np.array(self.batch),

@@ -148,6 +148,7 @@ class _Shares:
 
     @classmethod
     def of(cls, table: StrategyTable, owned: Owned) -> _Shares:
+        """What each strategy of a table has its ranks keep."""
         share = 1.0 / owned.shards
         gathered = np.minimum(1.0, share + GATHERED_FRAC)
         return cls(

@@ -80,9 +80,14 @@ def expected_loss(gap: FloatArray, log_sigma: FloatArray) -> FloatArray:
     """
     ratio = gap / log_sigma
     density = np.exp(-0.5 * np.square(ratio)) / math.sqrt(2.0 * math.pi)
-    beyond = 0.5 * (1.0 - _error_function(ratio / math.sqrt(2.0)))
-    loss: FloatArray = log_sigma * (density - ratio * beyond)
+    loss: FloatArray = log_sigma * (density - ratio * _chance_beyond(ratio))
     return np.maximum(loss, 0.0)
+
+
+def _chance_beyond(ratio: FloatArray) -> FloatArray:
+    """Chance that a normal variable is more than so many standard deviations above its mean."""
+    chance: FloatArray = 0.5 * (1.0 - _error_function(ratio / math.sqrt(2.0)))
+    return chance
 
 
 def once_measured(covariance: FloatArray, place: int) -> FloatArray:
@@ -103,7 +108,7 @@ def better_chances(log_s: FloatArray, covariance: FloatArray) -> FloatArray:
     variance = np.diag(covariance) + covariance[best, best] - 2.0 * covariance[best]
     spread = np.sqrt(np.maximum(variance, _LEAST_LOG_SIGMA**2))
     ratio = (log_s - log_s[best]) / spread
-    chances: FloatArray = 0.5 * (1.0 - _error_function(ratio / math.sqrt(2.0)))
+    chances = _chance_beyond(ratio)
     chances[best] = 0.0
     chances[best] = 1.0 - chances.max()
     return chances
