@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import pytest
 import paceline
 from paceline.app.cli import main
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
-from paceline.plan.options import goal_option_names, work_option_names
+from paceline.errors import PacelineError
+from paceline.plan.options import goal_option_names, parse_goal, work_option_names
 
 
 def test_exported_names() -> None:
@@ -124,6 +126,20 @@ def test_options_are_those_that_the_planner_reads() -> None:
 def test_the_api_takes_the_options_of_the_command_line() -> None:
     options = {option.parameter for option in (*GOAL_OPTIONS, *WORK_OPTIONS)}
     assert set(PlanOptions.__annotations__) == options
+
+
+def test_options_that_take_several_names_say_so() -> None:
+    say_so = {option.name for option in GOAL_OPTIONS if "several with commas" in option.help}
+    take = set()
+    for option in GOAL_OPTIONS:
+        try:
+            goal = parse_goal({option.name: f"{option.example},{option.example}"})
+        except PacelineError:
+            continue
+        if any(isinstance(value, tuple) and len(value) > 1 for value in dataclasses.astuple(goal)):
+            take.add(option.name)
+    assert take
+    assert say_so == take | {"rewrite"}
 
 
 def test_a_plan_from_python_is_the_plan_of_the_command_line() -> None:

@@ -122,13 +122,27 @@ GOAL_OPTIONS = (
     TextOption(
         name="cooling-limit", example="3kW", help="Heat that your own room takes away, at most."
     ),
-    TextOption(name="vendor", example="NVIDIA,AMD", help="Accepted makers."),
-    TextOption(name="cloud", example="Lambda,own", help="Accepted clouds; own is your machines."),
-    TextOption(name="region", example="eu", help="Accepted regions, by their beginning."),
+    TextOption(name="vendor", example="NVIDIA,AMD", help="Accepted makers; several with commas."),
     TextOption(
-        name="device-class", example="datacenter", help="Accepted classes: consumer, edge, …"
+        name="cloud",
+        example="Lambda,own",
+        help="Accepted clouds, own being your machines; several with commas.",
     ),
-    TextOption(name="device", example="a100,4090", help="Accepted devices or families."),
+    TextOption(
+        name="region",
+        example="eu",
+        help="Accepted regions, by their beginning; several with commas.",
+    ),
+    TextOption(
+        name="device-class",
+        example="datacenter",
+        help="Accepted classes: consumer, edge, …; several with commas.",
+    ),
+    TextOption(
+        name="device",
+        example="a100,4090",
+        help="Accepted devices or families; several with commas.",
+    ),
     TextOption(name="max-devices", example="8", help="Most devices in one plan."),
     TextOption(name="spot", help="Let interruptible prices compete."),
     TextOption(
@@ -143,8 +157,8 @@ GOAL_OPTIONS = (
         example="cost",
         help="What is best: cost, time, energy, performance-per-usd.",
     ),
-    TextOption(name="precision", example="bf16", help="Accepted precisions."),
-    TextOption(name="compiler", example="eager", help="Accepted compilers."),
+    TextOption(name="precision", example="bf16", help="Accepted precisions; several with commas."),
+    TextOption(name="compiler", example="eager", help="Accepted compilers; several with commas."),
     TextOption(name="framework", example="jax", help="It must run there; torch without."),
     TextOption(name="global-batch", example="256", help="Items per optimizer step, exactly."),
     TextOption(name="max-price-age-days", example="365", help="Older prices stand below the line."),

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 
 class _RunOptions(TypedDict, total=False):
-    precision: common.Precision
-    compiler: common.Compiler
+    precision: Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …; several with commas.")]
+    compiler: Annotated[
+        str, Option(help="eager or compiled; several with commas.", default="eager")
+    ]
     checkpointing: Annotated[
         str,
         Option(help="Recomputed in backward: none, selective, block or full.", default="none"),
