@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import subprocess
 import sys
@@ -10,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 import paceline
 from paceline.app.cli import main
-from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, ClusterOptions, PlanOptions
+from paceline.app.scale_cli import ScaleOptions
 from paceline.errors import PacelineError
 from paceline.plan.options import goal_option_names, parse_goal, work_option_names
 
@@ -126,6 +129,13 @@ def test_options_are_those_that_the_planner_reads() -> None:
 def test_the_api_takes_the_options_of_the_command_line() -> None:
     options = {option.parameter for option in (*GOAL_OPTIONS, *WORK_OPTIONS)}
     assert set(PlanOptions.__annotations__) == options
+
+
+def test_scale_and_trials_take_the_same_options_typed_and_called() -> None:
+    alike = set(ClusterOptions.__annotations__)
+    typed = set(get_type_hints(ScaleOptions)) | {"device", "offer", "global_batch"}
+    assert alike == typed
+    assert alike <= set(inspect.signature(paceline.scale).parameters)
 
 
 def test_options_that_take_several_names_say_so() -> None:
