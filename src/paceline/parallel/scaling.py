@@ -25,7 +25,7 @@ from paceline.parallel.replicas import (
 from paceline.parallel.room import bound_bytes
 from paceline.parallel.search import FoundStrategy, SearchSpace, search_strategies
 from paceline.parallel.spread import sharing_in, step_log_sigma, too_wide_words
-from paceline.parallel.stated import at_count, does_not_fit, evaluate_stated
+from paceline.parallel.stated import as_stated, at_count, does_not_fit, evaluate_stated
 from paceline.parallel.strategy import Strategy
 from paceline.parallel.traced_job import TracedJob
 from paceline.parallel.worth import finished_points, knee_reason, pace_per_device
@@ -356,35 +356,16 @@ def _searched(job: Job, graph: Graph, space: SearchSpace, rejected: _Searchable)
         found = search_strategies(
             space, num_devices=count, global_batch=items, num_best=_NUM_SEARCHED
         )
-        best = min(_as_stated(TracedJob.of(job, graph), found, items), key=lambda one: one.step_s)
     except (DoesNotFitError, InvalidInputError) as error:
         reason = str(error) if rejected.is_too_large else rejected.reason
         return _Rejected(count=count, reason=reason)
+    stated = as_stated(TracedJob.of(job, graph), found, capacity_bytes=job.cluster.capacity_bytes)
+    if not stated:
+        return _Rejected(count=count, reason=rejected.reason)
+    best = min(stated, key=lambda one: one.step_s)
     if not math.isfinite(best.step_s):
         return _Rejected(count=count, reason=_NO_LINK)
     return _found_step(job, best, items)
-
-
-def _as_stated(job: TracedJob, found: Sequence[FoundStrategy], items: int) -> list[FoundStrategy]:
-    """What was found, with the figures that each strategy has where it is stated.
-
-    The search knows replicas as blocks, which is coarser than what they are known as elsewhere.
-
-    Raises:
-        DoesNotFitError: None fits with those.
-    """
-    kept: list[FoundStrategy] = []
-    failure: DoesNotFitError | None = None
-    for one in found:
-        try:
-            if is_replicated(one.strategy):
-                one = evaluate_stated(job, one.strategy, global_batch=items)
-            kept.append(one)
-        except DoesNotFitError as error:
-            failure = error
-    if failure and not kept:
-        raise failure
-    return kept
 
 
 def _found_step(job: Job, best: FoundStrategy, items: int) -> CountedStep:

@@ -79,6 +79,36 @@ def evaluate_batches(
     return _fitting(found, job.cluster.device.name, capacity_bytes, memory_confidence)
 
 
+def as_stated(
+    job: TracedJob,
+    found: Sequence[FoundStrategy],
+    *,
+    capacity_bytes: float,
+    memory_confidence: float = MEMORY_CONFIDENCE,
+) -> list[FoundStrategy]:
+    """What a search found, with the figures that each strategy has where it is stated.
+
+    The search knows replicas as blocks, which is coarser than what they are known as elsewhere.
+    Those that do not fit with these figures are left out.
+
+    Args:
+        job: The training step and its cluster.
+        found: By `search_strategies`.
+        capacity_bytes: Memory of one device.
+        memory_confidence: Chance at which they must fit.
+    """
+    return [
+        stated
+        for one in found
+        for stated in (
+            _evaluated(job, one.strategy, [one.microbatch])
+            if is_replicated(one.strategy)
+            else [one]
+        )
+        if stated.needed_bytes(memory_confidence) <= capacity_bytes
+    ]
+
+
 def stated_traits(
     job: TracedJob, strategy: Strategy, microbatches: Sequence[int]
 ) -> tuple[StepTraits, ...]:

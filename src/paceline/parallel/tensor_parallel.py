@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
+from paceline.parallel.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.parallel.links import COLLECTIVES, Collective
 from paceline.parallel.split_roles import OpView, Role, find_roles, view_ops
 from paceline.trace.costs import Configuration
@@ -53,8 +54,8 @@ class CollectiveTable:
         element_bytes = np.where(np.isnan(self.element_bytes), width, self.element_bytes)
         return np.column_stack([self.name, self.elements * element_bytes[:, None]])
 
-    def take(self, chosen: npt.NDArray[np.bool_]) -> CollectiveTable:
-        """Some of the calls."""
+    def take(self, chosen: npt.NDArray[np.bool_ | np.int64]) -> CollectiveTable:
+        """Some of the calls, by a mask or by rows."""
         return CollectiveTable(
             op=self.op[chosen],
             name=self.name[chosen],
@@ -113,6 +114,23 @@ def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -
         collectives=_collectives(graph, flow, sequence_parallel=sequence_parallel),
         split_parameter_frac=float(size[parameters & flow.is_split].sum() / size[parameters].sum()),
     )
+
+
+def calls_when_run(split: TensorSplit, configuration: Configuration) -> CollectiveTable:
+    """The collectives of a rank; recomputing a block repeats the calls of its forward.
+
+    Args:
+        split: What the rank has.
+        configuration: What it recomputes.
+    """
+    calls, graph = split.collectives, split.graph
+    if configuration.checkpointing not in ("block", "full"):
+        return calls
+    names = block_names(graph)
+    block = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)[calls.op]
+    again = np.array([is_numbered(name) for name in names])[block]
+    again &= np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
+    return calls.take(np.concatenate([np.arange(len(calls.op)), np.flatnonzero(again)]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

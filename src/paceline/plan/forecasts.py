@@ -20,7 +20,7 @@ from paceline.parallel.replica_work import LoweredStep, ReplicaWork
 from paceline.parallel.room import bound_bytes
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_process_bytes
 from paceline.parallel.spread import interval_of
-from paceline.parallel.tensor_parallel import TensorSplit, split_graph
+from paceline.parallel.tensor_parallel import TensorSplit, calls_when_run, split_graph
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
 from paceline.plan.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table
@@ -303,7 +303,7 @@ def _tensor_calls(
 ) -> TensorCalls:
     def table(name: str, length: float) -> CallTable:
         points = Points.of(batch, seq=length)
-        return call_table(splits[name].collectives, configuration, points)
+        return call_table(calls_when_run(splits[name], configuration), configuration, points)
 
     if "decode" not in splits:
         return TensorCalls(first=table(next(iter(splits)), seq), repeated=NO_CALLS, num_repeats=0)

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel import Cluster, Strategy, check_strategy
+from paceline.parallel import Strategy, check_strategy
 from paceline.parallel.legality import check_costed
 from paceline.parallel.search import FoundStrategy
 from paceline.parallel.stated import evaluate_batches
-from paceline.parallel.traced_job import TracedJob
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.forecast_choice import pinned_count
 from paceline.plan.forecasts import Forecast
@@ -30,8 +29,11 @@ from paceline.plan.whole_strategies import (
     WholeStrategies,
     as_candidates,
     batch_limit,
+    cluster_of,
+    known_configuration,
     machine_kinds,
-    reference_cell,
+    placed,
+    traced_job,
 )
 
 #: Sizes kept of each kind of machine.
@@ -124,7 +126,8 @@ def evaluate_pinned(ground: Ground, pinned: Strategy) -> WholeStrategies:
     rows: list[PlacedStrategy] = []
     failures: list[DoesNotFitError | InvalidInputError] = []
     memory_bytes = ground.table.memory_bytes
-    for members in sorted(machine_kinds(ground), key=lambda kind: -float(memory_bytes[kind[0]])):
+    kinds = machine_kinds(ground, with_processors=True)
+    for members in sorted(kinds, key=lambda kind: -float(memory_bytes[kind[0]])):
         try:
             rows += _as_stated(ground, members, pinned, microbatches)
         except (DoesNotFitError, InvalidInputError) as error:
@@ -158,33 +161,22 @@ def _as_stated(
     first, goal, configurations = members[0], ground.question.goal, ground.forecast.configurations
     per_node = int(ground.table.devices_per_node[first])
     num_nodes, left = divmod(pinned.num_ranks, per_node)
-    cell = reference_cell(ground, first, [how.precision for how in configurations])
-    if left or cell is None or goal.pins.get("nodes", str(num_nodes)) != str(num_nodes):
+    known = known_configuration(ground, first, [how.precision for how in configurations])
+    if left or known is None or goal.pins.get("nodes", str(num_nodes)) != str(num_nodes):
         return []
-    found = _that_fit(ground, first, cell, pinned, microbatches)
+    found = _that_fit(ground, first, known, pinned, microbatches)
     best = sorted(found, key=lambda one: one.step_s / one.microbatch)[:_NUM_BEST]
-    return [
-        PlacedStrategy(place=place, num_nodes=num_nodes, cell=cell, found=one)
-        for place in members
-        for one in best
-    ]
+    return placed(ground, members, num_nodes, known, best)
 
 
 def _that_fit(
-    ground: Ground, place: int, cell: tuple[int, int], pinned: Strategy, microbatches: Sequence[int]
+    ground: Ground, place: int, configuration: int, pinned: Strategy, microbatches: Sequence[int]
 ) -> tuple[FoundStrategy, ...]:
     """The pinned strategy in one place, with the microbatches that fit at the goal's chance."""
-    question, table = ground.question, ground.table
-    job = TracedJob(
-        graph=question.workload.passes[0].graph,
-        configuration=ground.forecast.configurations[cell[0]],
-        cluster=_cluster(ground.places[place], int(table.devices_per_node[place])),
-        seq=question.seq,
-        calibration=question.calibration,
-    )
     return evaluate_batches(
-        job, pinned, microbatches=microbatches, capacity_bytes=float(table.memory_bytes[place]),
-        memory_confidence=question.goal.memory_confidence,
+        traced_job(ground, place, configuration), pinned, microbatches=microbatches,
+        capacity_bytes=float(ground.table.memory_bytes[place]),
+        memory_confidence=ground.question.goal.memory_confidence,
     )  # fmt: skip
 
 
@@ -194,17 +186,6 @@ def _told(
     """The failure to tell: the largest memory that is too small, which comes first, or any."""
     too_large = (error for error in failures if isinstance(error, DoesNotFitError))
     return next(too_large, failures[0] if failures else None)
-
-
-def _cluster(place: Place, devices_per_node: int) -> Cluster:
-    return Cluster(
-        device=place.device,
-        devices_per_node=devices_per_node,
-        device_link=place.links.device,
-        node_link=place.links.node,
-        host_link=place.links.host,
-        host_memory_bytes=place.offer.host_memory_bytes,
-    )
 
 
 def _check_places(pinned: Strategy, goal: Goal, places: Sequence[Place]) -> None:
@@ -217,7 +198,7 @@ def _check_places(pinned: Strategy, goal: Goal, places: Sequence[Place]) -> None
         try:
             check_strategy(
                 pinned,
-                _cluster(place, per_node),
+                cluster_of(place, per_node),
                 num_devices=pinned.num_ranks,
                 global_batch=goal.global_batch or pinned.num_ranks,
                 num_blocks=1,

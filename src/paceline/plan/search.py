@@ -48,7 +48,7 @@ from paceline.plan.place_table import (
 from paceline.plan.places import PlaceSearch, find_places, pinned_offers
 from paceline.plan.question import Question, SearchOptions
 from paceline.plan.together import search_together, with_joined
-from paceline.plan.whole_strategies import Ground, search_whole
+from paceline.plan.whole_strategies import Ground, search_whole, without_searched
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
 
@@ -189,6 +189,7 @@ def _candidates(
     else:
         evaluation = _evaluation(question, found, places, forecast, first)
         whole = search_whole(ground, first, evaluation, node_counts)
+        first = first if whole is None else without_searched(first, forecast, whole)
     rows = [more for more in (whole, search_together(ground)) if more is not None]
     candidates = reduce(joined, (one.candidates for one in rows), first)
     return candidates, tuple(strategy for one in rows for strategy in one.found)

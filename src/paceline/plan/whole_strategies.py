@@ -14,7 +14,7 @@ import numpy as np
 
 from paceline.catalog.entities import Device
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel import LinkTable
+from paceline.parallel import Cluster, LinkTable
 from paceline.parallel.offload import known_host
 from paceline.parallel.search import (
     FoundStrategy,
@@ -22,7 +22,9 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
+from paceline.parallel.stated import as_stated
 from paceline.parallel.strategy_table import Fabric
+from paceline.parallel.traced_job import TracedJob
 from paceline.plan.candidates import CandidateTable
 from paceline.plan.evaluation import Evaluation
 from paceline.plan.forecasts import Forecast
@@ -94,12 +96,27 @@ def search_whole(
     rows: list[PlacedStrategy] = []
     tables: dict[str, DeviceTable] = {}
     for members in _shortlist(ground, candidates, evaluation):
-        cell = reference_cell(ground, members[0], _HALF_PRECISIONS)
-        if cell is not None:
+        configuration = known_configuration(ground, members[0], _HALF_PRECISIONS)
+        if configuration is not None:
             device = ground.places[members[0]].device
             table = tables.setdefault(device.name, DeviceTable.from_devices([device]))
-            rows += _searched(ground, members, cell, node_counts, table)
+            rows += _searched(ground, members, configuration, node_counts, table)
     return as_candidates(rows, ground) if rows else None
+
+
+def without_searched(
+    candidates: CandidateTable, forecast: Forecast, whole: WholeStrategies
+) -> CandidateTable:
+    """The candidates without tensor groups in places where the search has better figures of them.
+
+    Args:
+        candidates: Of the first search.
+        forecast: What they are made of.
+        whole: What was searched.
+    """
+    is_group = forecast.tensor_degree[candidates.configuration] > 1
+    is_searched = np.isin(candidates.place, whole.candidates.place)
+    return candidates.take(np.flatnonzero(~(is_group & is_searched)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,17 +153,20 @@ def _shortlist(
     return list(chosen.values())[:_NUM_FABRICS]
 
 
-def machine_kinds(ground: Ground, *, are_ranked: bool = False) -> list[list[int]]:
-    """Places by kind of machine: alike in device, number and links.
+def machine_kinds(
+    ground: Ground, *, are_ranked: bool = False, with_processors: bool = False
+) -> list[list[int]]:
+    """Places by kind of machine: alike in device, number, links and, of processors, memory.
 
     Args:
         ground: Where it could run.
         are_ranked: Whether only places with a fresh price count.
+        with_processors: Whether machines count whose processors are the device.
     """
     kinds: dict[tuple[object, ...], list[int]] = {}
     table = ground.table
     for index, place in enumerate(ground.places):
-        is_kind = place.device.kind != "cpu" and not place.parts
+        is_kind = (with_processors or place.device.kind != "cpu") and not place.parts
         if is_kind and (table.is_ranked[index] or not are_ranked):
             kinds.setdefault(_kind(place, table, index), []).append(index)
     return list(kinds.values())
@@ -154,7 +174,8 @@ def machine_kinds(ground: Ground, *, are_ranked: bool = False) -> list[list[int]
 
 def _kind(place: Place, table: PlaceTable, index: int) -> tuple[object, ...]:
     links = tuple(link.name if link else "" for link in (place.links.device, place.links.node))
-    return place.device.name, int(table.devices_per_node[index]), links
+    memory_bytes = float(table.memory_bytes[index])
+    return place.device.name, int(table.devices_per_node[index]), memory_bytes, links
 
 
 def _nearest_front(
@@ -181,8 +202,8 @@ def _roomiest(table: PlaceTable, members: Iterable[int]) -> list[int]:
     return [index for pair in zip(by_price, by_size, strict=True) for index in pair]
 
 
-def reference_cell(ground: Ground, place: int, precisions: Sequence[str]) -> tuple[int, int] | None:
-    """A configuration and batch whose spread stands for a device; None where none is known.
+def known_configuration(ground: Ground, place: int, precisions: Sequence[str]) -> int | None:
+    """The first configuration in which a device is known; None where none is.
 
     Args:
         ground: What is asked, and where it could run.
@@ -191,23 +212,48 @@ def reference_cell(ground: Ground, place: int, precisions: Sequence[str]) -> tup
     """
     forecast, device = ground.forecast, int(ground.table.device[place])
     for configuration, how in enumerate(forecast.configurations):
-        known = np.flatnonzero(np.isfinite(forecast.step_s[configuration, device]))
         if (
             how.precision in precisions
-            and len(known)
+            and np.isfinite(forecast.step_s[configuration, device]).any()
             and forecast.tensor_degree[configuration] == 1
         ):
-            return configuration, int(known[0])
+            return configuration
     return None
 
 
+def placed(
+    ground: Ground, members: Sequence[int], num_nodes: int, configuration: int,
+    found: Sequence[FoundStrategy],
+) -> list[PlacedStrategy]:  # fmt: skip
+    """Strategies of one kind of machine in all its places.
+
+    What stands for the device is one of it with a batch as near to the microbatch as is predicted.
+
+    Args:
+        ground: What is asked, and where it could run.
+        members: Rows of its places.
+        num_nodes: Machines.
+        configuration: As found, row of the forecast.
+        found: The strategies.
+    """
+    forecast = ground.forecast
+    step_s = forecast.step_s[configuration, int(ground.table.device[members[0]])]
+    batches = np.where(np.isfinite(step_s), forecast.batch, np.nan)
+    nearest = [int(np.nanargmin(np.abs(np.log(batches / max(one.microbatch, 1))))) for one in found]
+    return [
+        PlacedStrategy(place=place, num_nodes=num_nodes, cell=(configuration, batch), found=one)
+        for place in members
+        for one, batch in zip(found, nearest, strict=True)
+    ]
+
+
 def _searched(
-    ground: Ground, members: Sequence[int], cell: tuple[int, int], node_counts: Sequence[int],
+    ground: Ground, members: Sequence[int], configuration: int, node_counts: Sequence[int],
     device: DeviceTable,
 ) -> list[PlacedStrategy]:  # fmt: skip
     """The best strategies of one kind of machine, for each number of them, in all its places."""
     first, question, table = members[0], ground.question, ground.table
-    space = _space(ground, first, cell[0], device)
+    space = _space(ground, first, configuration, device)
     rows = []
     for num_nodes in node_counts:
         num_devices = int(num_nodes * table.devices_per_node[first])
@@ -215,12 +261,13 @@ def _searched(
             num_nodes > 1 and not table.has_node_link[first]
         ):
             continue
-        found = _best(question, space, num_devices, num_nodes)
-        rows += [
-            PlacedStrategy(place=place, num_nodes=num_nodes, cell=cell, found=one)
-            for place in members
-            for one in found
-        ]
+        found = as_stated(
+            traced_job(ground, first, configuration),
+            _best(question, space, num_devices, num_nodes),
+            capacity_bytes=space.capacity_bytes,
+            memory_confidence=space.memory_confidence,
+        )
+        rows += placed(ground, members, num_nodes, configuration, found)
     return rows
 
 
@@ -242,6 +289,30 @@ def _space(ground: Ground, index: int, configuration: int, device: DeviceTable) 
         memory_confidence=question.goal.memory_confidence,
         calibration=question.calibration,
         host=known_host(place.links.host, place.offer.host_memory_bytes),
+    )
+
+
+def cluster_of(place: Place, devices_per_node: int) -> Cluster:
+    """Machines of a place as strategies see them."""
+    return Cluster(
+        device=place.device,
+        devices_per_node=devices_per_node,
+        device_link=place.links.device,
+        node_link=place.links.node,
+        host_link=place.links.host,
+        host_memory_bytes=place.offer.host_memory_bytes,
+    )
+
+
+def traced_job(ground: Ground, place: int, configuration: int) -> TracedJob:
+    """The training step in one place, run in one configuration of the forecast."""
+    question = ground.question
+    return TracedJob(
+        graph=question.workload.passes[0].graph,
+        configuration=ground.forecast.configurations[configuration],
+        cluster=cluster_of(ground.places[place], int(ground.table.devices_per_node[place])),
+        seq=question.seq,
+        calibration=question.calibration,
     )
 
 

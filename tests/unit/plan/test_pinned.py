@@ -185,6 +185,21 @@ def test_the_processors_of_a_machine_are_one_device() -> None:
     assert {str(strategy_of(found, row)) for row in np.flatnonzero(found.is_feasible)} == {"dp1"}
 
 
+@pytest.mark.parametrize("text", ["dp1/mb2", "dp1+recompute-block"])
+def test_processors_run_strategies_that_are_stated_in_full(text: str) -> None:
+    """Within the memory of their machine, which is theirs."""
+    graviton = tuple(o for o in load_catalog().offers if o.name == "aws/c7g.4xlarge")
+    question = resolve_question(
+        load_workload("mnist-cnn"), pin(text), Work(), today=TODAY, options=SearchOptions()
+    )
+    found = run_search(question, replace(load_catalog(), offers=graviton))
+    assert {str(strategy_of(found, row)) for row in range(len(found.candidates))} == {text}
+    assert np.isfinite(found.evaluation.step_s).all()
+    small = tuple(replace(offer, host_memory_bytes=1e8) for offer in graviton)
+    with pytest.raises(DoesNotFitError):
+        run_search(question, replace(load_catalog(), offers=small))
+
+
 @pytest.mark.parametrize("global_batch", [64, 512])
 @pytest.mark.parametrize("text", ["dp8", "dp8+zero2", "dp8+zero3"])
 def test_searched_memory_is_that_of_the_strategy_stated(text: str, global_batch: int) -> None:

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from paceline.catalog import is_rankable, load_catalog
+from paceline.parallel.room import bound_bytes
 from paceline.plan import Goal, SearchOptions, Work
 from paceline.plan.choices import planned_choice
 from paceline.plan.question import resolve_question
@@ -57,7 +58,9 @@ def test_a_choice_prints_the_strategy_and_fits():
     for row, one in rows[:4]:
         choice = planned_choice(found, row)
         assert choice.strategy == str(one.strategy)
-        assert choice.memory_bytes.high <= choice.memory_capacity_bytes
+        memory = choice.memory_bytes
+        needed_bytes = bound_bytes(memory.mid, memory.high, found.goal.memory_confidence)
+        assert needed_bytes <= choice.memory_capacity_bytes
         assert choice.step_s.low < choice.step_s.mid < choice.step_s.high
         assert 0 < choice.mfu_frac < 1
 
