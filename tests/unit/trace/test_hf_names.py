@@ -246,6 +246,16 @@ def test_kimi_k2_5_is_kimi_k2_and_an_eye():
     assert text == listed["hf:kimi-k2"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "trillions"), [("deepseek-v4-pro", "1.6"), ("mistral-large-4", "1")]
+)
+def test_a_model_of_trillions_has_what_its_release_says_as_far_as_it_says_it(name, trillions):
+    """docs.venice.ai (1.6 T) and docs.nvidia.com/nemo/automodel (1 T), read 2026-11-22."""
+    digits = len(trillions.partition(".")[2])
+    assert f"{counted(hf_subject(name, {}).model) / 1e12:.{digits}f}" == trillions
+
+
 def test_prot_t5_is_t5_3b_with_a_word_for_each_residue():
     words = (32128 - 128) * 1024
     assert counted(hf_subject("prot-t5-xl", {}).model) == PUBLISHED["t5-3b"] - words

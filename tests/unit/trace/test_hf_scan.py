@@ -64,3 +64,14 @@ def test_a_token_of_the_delta_rule_reads_its_state_and_no_past(tmp_path):
     rows = [".linear_attn" in decode.modules[one] for one in decode.ops.module]
     near, far = (decode.ops.flop[rows] @ monomials(1.0, past).T for past in (64.0, 4096.0))
     assert near.sum() == pytest.approx(far.sum())
+
+
+def test_rwkv_7_is_a_language_model_whose_work_follows_its_text():
+    """The delta rule in chunks of 16: as much for each token, however long the text."""
+    workload = trace_here("published_recurrent:rwkv7_0b1", task="infer")
+    assert workload.sample_unit == "tokens"
+    assert not workload.has_fixed_length
+    ops = workload.passes[0].graph.ops
+    chosen = ops.kind == OpKind.MATMUL
+    short, long = (ops.flop[chosen] @ monomials(2.0, seq).T for seq in (128.0, 4096.0))
+    assert long.sum() == pytest.approx(32 * short.sum())

@@ -64,6 +64,8 @@ from paceline.trace.zoo_facts import zoo_facts
         ("zai-org/GLM-4.1V-9B-Thinking", "hf:glm-4.1v-9b"),
         ("Qwen/Qwen3-Omni-30B-A3B-Instruct", "hf:qwen3-omni-30b-a3b"),
         ("LiquidAI/LFM2-8B-A1B", "hf:lfm2-8b-a1b"), ("Qwen/Qwen3-ASR-1.7B", "hf:qwen3-asr-1.7b"),
+        ("RWKV/RWKV7-Goose-World3-2.9B-HF", "published_recurrent:rwkv7_2b9"),
+        ("rwkv7-1.5b", "published_recurrent:rwkv7_1b5"),
         ("hf:anything", "hf:anything"), ("train:make_model", "train:make_model"),
     ],
 )  # fmt: skip
@@ -83,7 +85,7 @@ def test_every_name_means_itself():
      ("swinv2", "timm:swinv2_base_window12_192"), ("yolov8", "published_yolo:yolov8n"),
      ("faster-rcnn", "torchvision:fasterrcnn_resnet50_fpn"),
      ("qwen3-9b", "qwen3-8b"), ("mT5", "mt5-large"), ("suno/bark", "bark-coarse"),
-     ("gemma 4", "gemma-4-31b"), ("Qwen2.5-Omni-3B", "qwen2.5-omni-7b"),
+     ("gemma 4", "gemma-4-31b"), ("Qwen2.5-Omni-3B", "qwen2.5-omni-7b"), ("RWKV-7", "rwkv7_1b5"),
      ("nobody/no-such-model", "hf:config.json")],
 )  # fmt: skip
 def test_a_name_of_several_or_of_none_says_what_there_is(typed, near):

@@ -17,6 +17,7 @@ sys.path.insert(0, str(WORKERS))
 import published_diffusion  # noqa: E402
 import published_gpunet  # noqa: E402
 import published_images  # noqa: E402
+import published_recurrent  # noqa: E402
 import published_speech  # noqa: E402
 import published_tables  # noqa: E402
 
@@ -114,6 +115,16 @@ def test_a_denoiser_answers_in_the_shape_of_its_latents(name):
     with torch.device("meta"):
         latents, *more = model.inputs(2)
         assert model(latents, *more).numel() == latents.numel()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("rwkv7_0b1", 191_034_624), ("rwkv7_0b4", 450_767_872), ("rwkv7_1b5", 1_527_404_544),
+     ("rwkv7_2b9", 2_947_735_040)],
+)  # fmt: skip
+def test_a_recurrence_of_states_has_the_parameters_of_its_paper(name, parameters):
+    """arXiv:2503.14456, sizes of RWKV-7 World."""
+    assert num_parameters(built(published_recurrent, name)) == parameters
 
 
 def test_linear_attention_asks_twice_as_much_of_twice_the_patches():

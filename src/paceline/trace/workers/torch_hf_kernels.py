@@ -17,6 +17,10 @@ def fuse(config):
     for kind in kinds:
         for replace in _FUSED.get(kind, ()):
             replace(kind)
+    for part in (config, text):
+        # Hyper-connections: a kernel normalises rows and columns twenty times where it stands.
+        if hasattr(part, "hc_sinkhorn_iters"):
+            part.hc_sinkhorn_iters = 1
 
 
 def _fuse_attention_with_sinks(_kind):
@@ -120,7 +124,7 @@ def _fuse_delta_rule(kind):
     modeling = importlib.import_module("transformers.models.%s.modeling_%s" % (home, home))
     for prefix, suffix in (("torch_", "gated_delta_rule"), ("", "kimi_delta_attention")):
         if hasattr(modeling, prefix + "chunk_" + suffix):
-            setattr(modeling, prefix + "chunk_" + suffix, _delta_chunks)
+            setattr(modeling, prefix + "chunk_" + suffix, delta_chunks)
             setattr(modeling, prefix + "recurrent_" + suffix, _delta_step)
 
 
@@ -129,7 +133,7 @@ def _by_head(tensor):
     return tensor.transpose(1, 2)
 
 
-def _delta_chunks(query, key, value, g, beta, chunk_size=64, output_final_state=False, **_more):
+def delta_chunks(query, key, value, g, beta, chunk_size=64, output_final_state=False, **_more):
     """Takes and returns what the library's ``torch_chunk_gated_delta_rule`` does."""
     batch, length, groups, _ = key.shape
     heads, width = value.shape[2:]

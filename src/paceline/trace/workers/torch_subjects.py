@@ -27,6 +27,7 @@ _PUBLISHED = {
     "published_gpunet": "published_gpunet",
     "published_images": "published_images",
     "published_litgpt": "published_litgpt",
+    "published_recurrent": "published_recurrent",
     "published_sequences": "published_sequences",
     "published_speech": "published_speech",
     "published_tables": "published_tables",
@@ -280,6 +281,9 @@ class _WithModel:
 
     def __init__(self, model):
         self.model = model
+        # What a user's model calls a kind may be anything else.
+        is_language = getattr(model, "kind", "") == "language"
+        self.kind = "language" if is_language else "features"
         for name in ("inputs", "loss", "optimizer", "step"):
             if callable(getattr(model, name, None)):
                 setattr(self, name, getattr(model, name))
