@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-#: Cells that the compiled tables state otherwise than their source: rows from first to last.
+#: Cells that the compiled tables state otherwise than their source: rows from first to last, but
+#: for those of one model.
 CORRECTIONS = Path(__file__).parent / "corrected_rows.csv"
 
 
@@ -25,10 +26,9 @@ def read_published(folder: Path, table: str, **options: Any) -> pd.DataFrame:
     rows = pd.read_csv(folder / f"{table}.csv", low_memory=False, **options)
     wrong = pd.read_csv(CORRECTIONS, dtype={"compiled": str, "published": str})
     for one in wrong[wrong.table == table].itertuples():
-        cells = rows.loc[one.first : one.last, one.column]
-        if len(cells) != one.last - one.first + 1 or not (cells == one.compiled).all():
-            raise ValueError(
-                f"{table}: rows {one.first} to {one.last} no longer say {one.compiled}"
-            )
-        rows.loc[one.first : one.last, one.column] = one.published
+        block = rows.loc[one.first : one.last]
+        chosen = block[block.model != one.unless_model]
+        if len(block) != one.last - one.first + 1 or (chosen[one.column] != one.compiled).any():
+            raise ValueError(f"{table}: rows from {one.first} on no longer say {one.compiled}")
+        rows.loc[chosen.index, one.column] = one.published
     return rows

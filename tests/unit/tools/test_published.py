@@ -12,12 +12,14 @@ def table(tmp_path, monkeypatch):
 
     wrong = tmp_path / "wrong.csv"
     wrong.write_text(
-        "table,first,last,column,compiled,published,source\nt,1,2,precision,fp32,fp16,x\n"
+        "table,first,last,unless_model,column,compiled,published,source\n"
+        "t,1,3,kept,precision,fp32,fp16,x\n"
     )
     monkeypatch.setattr(published, "CORRECTIONS", wrong)
 
     def read(*precisions):
-        rows = pd.DataFrame({"precision": precisions, "throughput": range(len(precisions))})
+        models = ["a", "a", "kept", "b", "b"][: len(precisions)]
+        rows = pd.DataFrame({"model": models, "precision": precisions})
         rows.to_csv(tmp_path / "t.csv", index=False)
         return published.read_published(tmp_path, "t", dtype=str)
 
@@ -25,12 +27,12 @@ def table(tmp_path, monkeypatch):
 
 
 def test_only_the_rows_named_change(table):
-    rows = table("fp32", "fp32", "fp32", "fp32")
-    assert rows.precision.tolist() == ["fp32", "fp16", "fp16", "fp32"]
-    assert rows.throughput.tolist() == ["0", "1", "2", "3"]
+    rows = table("fp32", "fp32", "fp32", "fp32", "fp32")
+    assert rows.precision.tolist() == ["fp32", "fp16", "fp32", "fp16", "fp32"]
+    assert rows.model.tolist() == ["a", "a", "kept", "b", "b"]
 
 
-@pytest.mark.parametrize("precisions", [("fp32", "fp16", "fp32"), ("fp32", "fp32")])
+@pytest.mark.parametrize("precisions", [("fp32", "fp16", "fp32", "fp32"), ("fp32", "fp32")])
 def test_a_table_compiled_anew_is_refused(table, precisions):
     with pytest.raises(ValueError, match="no longer say fp32"):
         table(*precisions)
