@@ -9,7 +9,14 @@ from functools import cache, lru_cache
 
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.tables import read_table
-from paceline.trace.names import hub_row, library_entry, plainer, without_owner, zoo_entry
+from paceline.trace.names import (
+    hub_row,
+    library_entry,
+    library_names,
+    plainer,
+    without_owner,
+    zoo_entry,
+)
 
 #: Targets of accuracy and scenarios of MLPerf Inference.
 _MLPERF = re.compile(r"-(99(\.9)?|interactive|offline|server)+$")
@@ -85,7 +92,10 @@ def resolve_model(row: Row) -> PublishedModel:
     if not _BEAM.search(row.flags):
         _check_refused(row)
     name = row.model.strip()
-    found = _listed(row) or _zoo_model(name) or _hub_model(name) or _image_model(name)
+    found = (
+        _listed(row) or _zoo_model(name) or _timm_exactly(name) or _hub_model(name)
+        or _image_model(name)
+    )  # fmt: skip
     if found is None:
         raise UnresolvedRowError(f"no known model is called `{name}`")
     return _with_steps(found, row)
@@ -169,6 +179,16 @@ def _library_case(entry: str) -> str:
 
 def _zoo_model(name: str) -> PublishedModel | None:
     return _as_entry(zoo_entry(without_owner(_DATA.sub("", name.strip()))))
+
+
+def _timm_exactly(name: str) -> PublishedModel | None:
+    """A model as timm writes it: ``sam2_hiera_tiny`` the trunk, ``sam2-hiera-tiny`` the hub's."""
+    return _as_entry(f"timm:{name}" if name in _timm_names() else None)
+
+
+@cache
+def _timm_names() -> frozenset[str]:
+    return frozenset(library_names("timm"))
 
 
 def _image_model(name: str) -> PublishedModel | None:

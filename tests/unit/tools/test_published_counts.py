@@ -1,0 +1,39 @@
+"""Names of published rows build the network whose parameters are published beside them."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from paceline.app.scoring.names import UnresolvedRowError, resolve_job
+from paceline.app.scoring.rows import parse_row
+from paceline.shipped import shipped_rows
+
+TRUTH = Path(__file__).parents[4] / "shared" / "truth" / "e2e"
+#: Prefix of the entry, and why its published count is another.
+OTHERWISE = {
+    "timm:ghostnetv3_": "published with its branches merged, as it runs after training",
+    "timm:vit_base_patch16_224_miil": "published with a head of 1,000 classes",
+}
+
+
+@pytest.mark.truth
+@pytest.mark.skipif(not TRUTH.exists(), reason="no published measurements here")
+def test_timm_names_build_what_was_timed():
+    rows = shipped_rows("trace", "model_sizes.csv")
+    sizes = {row["entry"]: int(row["parameters"]) for row in rows}
+    with (TRUTH / "timm.csv").open(encoding="utf-8", newline="") as file:
+        published = {row["model"]: row for row in csv.DictReader(file) if row["params_m"]}
+    wrong, compared = {}, 0
+    for name, row in published.items():
+        try:
+            entry = resolve_job(parse_row(row)).entry
+        except UnresolvedRowError:
+            continue
+        if entry in sizes and not entry.startswith(tuple(OTHERWISE)):
+            compared += 1
+            ratio = sizes[entry] / 1e6 / float(row["params_m"])
+            if abs(ratio - 1) > 0.02:
+                wrong[name] = (entry, ratio)
+    assert wrong == {}
+    assert compared > 1_000
