@@ -16,7 +16,7 @@ from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.predict.calibration import Calibration
 from paceline.predict.device_effects import measured_levels
 from paceline.predict.devices import DeviceTable
-from paceline.predict.features import Array
+from paceline.predict.features import Array, Bounds
 from paceline.predict.groups import Group, groups_of_rows
 from paceline.predict.kernels import RowShapes, RowTimes, has_one_query, row_times
 from paceline.predict.power import ClockConstants, clock_frac
@@ -30,6 +30,10 @@ _MATRIX_GROUPS = (
     Group.ATTENTION,
     Group.ATTENTION_BACKWARD,
 )
+_PRODUCT_GROUPS = (Group.PRODUCT_TENSOR, Group.ATTENTION, Group.ATTENTION_BACKWARD)
+#: Clock of desktop cards for consumers over the listed one, where power and heat allow: an RTX 3090
+#: lists 1,695 MHz and runs at up to 1,950 (recalled).
+_CLOCK_OVER_LISTED = 1.15
 
 
 @cache
@@ -51,8 +55,9 @@ def steady_row_times(
 
     Whether steps are so limited is part of the calibration: they are where its networks were
     fitted with the law. A device has the level of steps that tables show, which bursts do not
-    have. No level makes memory faster, and a step that makes one token of each item has none: the
-    tables timed whole items. A device that the user has measured is shifted besides.
+    have. No level makes memory or arithmetic faster than they are, and a step that makes one token
+    of each item has none: the tables timed whole items. A device that the user has measured is
+    shifted besides.
     """
     burst = row_times(lowered, shapes, devices, calibration, framework=framework)
     device_s = burst.device_s
@@ -65,8 +70,23 @@ def steady_row_times(
         )  # fmt: skip
         least_s = burst.bounds.uncached_s * shapes.launches
         device_s = np.maximum(device_s * level[:, None, None], least_s)
+    device_s = np.maximum(device_s, _product_least_s(lowered, shapes, devices, burst.bounds))
     shift = np.array([calibration.device_log_shift.get(name, 0.0) for name in devices.names])
     return replace(burst, device_s=device_s * np.exp(shift, dtype=np.float32)[:, None, None])
+
+
+def _product_least_s(
+    lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, bounds: Bounds
+) -> Array:
+    """Least time of products on matrix units, zero of other rows, (D, P, R).
+
+    Unlike convolutions they have no way around an operation.
+    """
+    precision = find_precision(lowered.configuration.precision)
+    products = np.isin(groups_of_rows(lowered.costs, precision), _PRODUCT_GROUPS)
+    faster = np.where(devices.is_consumer > 0, _CLOCK_OVER_LISTED, 1.0)[:, None, None]
+    least_s = bounds.compute_s * (products * shapes.launches) / faster
+    return np.nan_to_num(least_s, posinf=0.0).astype(np.float32)
 
 
 def _is_decode(lowered: LoweredPass) -> bool:

@@ -8,6 +8,7 @@ from paceline.dtypes import DType, find_precision
 from paceline.predict import DeviceTable, Points, builtin_calibration
 from paceline.predict.devices import calculates_in_fp32
 from paceline.predict.kernels import evaluate_shapes, row_times
+from paceline.predict.sustained import steady_row_times
 from paceline.trace.costs import Configuration
 
 from .passes import lowered, matmul, stream
@@ -60,3 +61,22 @@ def test_some_devices_of_a_table_keep_their_facts():
     assert some.names == (every.names[5], every.names[0])
     assert some.num_sms.tolist() == every.num_sms[[5, 0]].tolist()
     assert some.peaks.shape == (2, every.peaks.shape[1])
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "tf32"])
+def test_no_card_multiplies_faster_than_its_clock_allows(precision):
+    """Desktop cards for consumers run at most 15 % beyond the clock of their listed peak."""
+    cards = [d for d in load_catalog().devices if d.kind == "gpu"]
+    dtype = DType.FP32 if precision == "tf32" else find_precision(precision).matmul_dtype
+    work = lowered(
+        matmul(4096, 4096, 4096, dtype=dtype), matmul(8192, 14336, 4096, dtype=dtype),
+        configuration=Configuration(precision=precision),
+    )  # fmt: skip
+    shapes = evaluate_shapes(work.costs, Points(batch=BATCHES, seq=np.ones_like(BATCHES)))
+    devices = DeviceTable.from_devices(cards)
+    times = steady_row_times(work, shapes, devices, builtin_calibration())
+    reached = times.bounds.compute_s / times.device_s
+    most = np.where(devices.is_consumer > 0, 1.15, 1.0)
+    known = ~np.isnan(reached).any(axis=(1, 2))
+    assert known.sum() > 100
+    assert (reached.max(axis=(1, 2))[known] <= most[known] * (1 + 1e-5)).all()
