@@ -65,7 +65,7 @@ def test_some_devices_of_a_table_keep_their_facts():
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16", "tf32"])
 def test_no_card_multiplies_faster_than_its_clock_allows(precision):
-    """Desktop cards for consumers run at most 15 % beyond the clock of their listed peak."""
+    """Desktop cards for consumers run at most 5 % beyond the clock of their listed peak."""
     cards = [d for d in load_catalog().devices if d.kind == "gpu"]
     dtype = DType.FP32 if precision == "tf32" else find_precision(precision).matmul_dtype
     work = lowered(
@@ -76,7 +76,7 @@ def test_no_card_multiplies_faster_than_its_clock_allows(precision):
     devices = DeviceTable.from_devices(cards)
     times = steady_row_times(work, shapes, devices, builtin_calibration())
     reached = times.bounds.compute_s / times.device_s
-    most = np.where(devices.is_consumer > 0, 1.15, 1.0)
+    most = np.where(devices.is_consumer > 0, 1.05, 1.0)
     known = ~np.isnan(reached).any(axis=(1, 2))
     assert known.sum() > 100
     assert (reached.max(axis=(1, 2))[known] <= most[known] * (1 + 1e-5)).all()
