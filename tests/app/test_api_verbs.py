@@ -16,7 +16,7 @@ from paceline.app import measuring
 from paceline.app.api_machine import MeasureOptions
 from paceline.app.api_stack import HostOptions, StackOptions
 from paceline.app.cli import build_commands, main
-from paceline.app.goal_options import PlanOptions
+from paceline.app.goal_options import ClusterOptions, PlanOptions
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 
@@ -38,6 +38,7 @@ TABLES = {
     "MeasureOptions": MeasureOptions,
     "HostOptions": HostOptions,
     "StackOptions": StackOptions,
+    "ClusterOptions": ClusterOptions,
 }
 
 
