@@ -71,23 +71,27 @@ def steady_row_times(
         )  # fmt: skip
         least_s = burst.bounds.uncached_s * shapes.launches
         device_s = np.maximum(device_s * level[:, None, None], least_s)
-    device_s = np.maximum(device_s, _product_least_s(lowered, shapes, devices, burst.bounds))
+    device_s = _within_clock(device_s, lowered, shapes, devices, burst.bounds)
     shift = np.array([calibration.device_log_shift.get(name, 0.0) for name in devices.names])
     return replace(burst, device_s=device_s * np.exp(shift, dtype=np.float32)[:, None, None])
 
 
-def _product_least_s(
-    lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, bounds: Bounds
+def _within_clock(
+    device_s: Array, lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, bounds: Bounds
 ) -> Array:
-    """Least time of products on matrix units, zero of other rows, (D, P, R).
+    """Times of which no product on matrix units is faster than the clock allows, (D, P, R).
 
     Unlike convolutions they have no way around an operation.
     """
     precision = find_precision(lowered.configuration.precision)
-    products = np.isin(groups_of_rows(lowered.costs, precision), _PRODUCT_GROUPS)
+    products = np.flatnonzero(np.isin(groups_of_rows(lowered.costs, precision), _PRODUCT_GROUPS))
+    if not products.size:
+        return device_s
     faster = np.where(devices.is_consumer > 0, _CLOCK_OVER_LISTED, 1.0)[:, None, None]
-    least_s = bounds.compute_s * (products * shapes.launches) / faster
-    return np.nan_to_num(least_s, posinf=0.0).astype(np.float32)
+    least_s = bounds.compute_s[..., products] * shapes.launches[:, products] / faster
+    limited = device_s.copy()
+    limited[..., products] = np.maximum(device_s[..., products], np.nan_to_num(least_s, posinf=0.0))
+    return limited
 
 
 def _is_decode(lowered: LoweredPass) -> bool:
