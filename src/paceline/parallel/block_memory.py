@@ -41,16 +41,6 @@ class PassPeaks:
     all_gradient_bytes: float
     lasting_bytes: FloatArray
 
-    def at(self, point: int) -> PassPeaks:
-        """The same at one point, without the first axis."""
-        return PassPeaks(
-            live_bytes=self.live_bytes[point],
-            gradient_bytes=self.gradient_bytes[point],
-            copy_bytes=self.copy_bytes[point],
-            all_gradient_bytes=self.all_gradient_bytes,
-            lasting_bytes=self.lasting_bytes[point],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BlockMemory:

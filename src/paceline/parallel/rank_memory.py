@@ -190,12 +190,8 @@ def _single_stage_bytes(
     """
     if not len(rows):
         return np.zeros(0)
-    peaks = [
-        variants[variant].costs.peaks.at(point)
-        for variant, point in zip(table.variant[rows], table.point[rows], strict=True)
-    ]
     live, gradients, copies = (
-        np.stack([getattr(one, name) for one in peaks])
+        _at_rows(table, rows, [getattr(v.costs.peaks, name) for v in variants])
         for name in ("live_bytes", "gradient_bytes", "copy_bytes")
     )
     parameters = np.stack([owned.parameters[rows, 0] for owned, _ in parts])
@@ -205,7 +201,8 @@ def _single_stage_bytes(
         share = np.stack([getattr(shares, name)[rows] for _, shares in parts])
         return np.asarray((parameters * share).sum(axis=0) / total)[:, None]
 
-    everything = np.array([one.all_gradient_bytes for one in peaks])[:, None]
+    of_variant = np.array([v.costs.peaks.all_gradient_bytes for v in variants])
+    everything = of_variant[table.variant[rows]][:, None]
     is_only = (table.microbatches[rows] == 1)[:, None]
     passing = live - gradients - copies * (1.0 - kept("gathered"))
     passing = passing + kept("gradient") * np.where(is_only, gradients, everything)
@@ -219,7 +216,10 @@ def _single_stage_bytes(
 
 def _lasting_bytes(table: StrategyTable, variants: Sequence[Variant], rows: IntArray) -> FloatArray:
     """Activations that ranks which run all blocks still hold at the update, (num_rows,)."""
-    return np.array([
-        variants[variant].costs.peaks.lasting_bytes[point]
-        for variant, point in zip(table.variant[rows], table.point[rows], strict=True)
-    ])  # fmt: skip
+    return _at_rows(table, rows, [v.costs.peaks.lasting_bytes for v in variants])
+
+
+def _at_rows(table: StrategyTable, rows: IntArray, values: Sequence[FloatArray]) -> FloatArray:
+    """Values by variant and point, (num_points, …) each, as rows of the table have them."""
+    whole: FloatArray = np.stack(values)[table.variant[rows], table.point[rows]]
+    return whole
