@@ -22,6 +22,9 @@ from accuracy.limits import measured_twice
 from accuracy.model_graphs import KEYS, measured_sums, read_calls
 from accuracy.operator_worst import Worst, attention_cases, product_cases
 from accuracy.stream_choice import StreamLog, choose_streams
+from paceline.predict import builtin_calibration
+from paceline.predict.lessons import Spreads, learn
+from paceline.predict.traits import StepTraits
 
 UNSEEN = ("NVIDIA H100 80GB HBM3", "NVIDIA L4", "NVIDIA A100 80GB PCIe")
 _FOLDS = {
@@ -165,22 +168,52 @@ def test_models(ends: pd.DataFrame, worst: Worst) -> list[Figure]:
 
 
 def test_choice(ends: pd.DataFrame) -> list[Figure]:
-    """T12: ratio of two GPUs on one workload; at least one of them unseen."""
-    own, neusight, roofline = [], [], []
-    unseen = {n.replace(" ", "_") for n in UNSEEN}
-    for _, g in ends.groupby(["model", "seqlen", "model_batch", "mode"]):
-        for i in range(len(g)):
-            for j in range(i):
-                a, b = g.iloc[i], g.iloc[j]
-                if not {a.device, b.device} & unseen:
-                    continue
-                true = np.log(a.measured_e2e_ms / b.measured_e2e_ms)
-                own.append(np.log(a.own_s / b.own_s) - true)
-                neusight.append(np.log(a.pred_neusight_e2e_ms / b.pred_neusight_e2e_ms) - true)
-                roofline.append(np.log(a.pred_roofline_e2e_ms / b.pred_roofline_e2e_ms) - true)
-    size = [100 * np.expm1(np.abs(np.array(v))) for v in (own, neusight, roofline)]
-    return [figure("T12", "speed ratio", size[0], roofline=size[2][np.isfinite(size[2])],
-                   anchor=float(np.nanmean(size[1])), target=10)]  # fmt: skip
+    """T12: ratio of two GPUs on one workload; at least one of them unseen.
+
+    A second line is for those who have one of the two: what its steps of other models teach of it
+    is known, by the rule of ``paceline calibrate``.
+    """
+    names = {"own": ends.own_s * 1e3, "neusight": ends.pred_neusight_e2e_ms,
+             "roofline": ends.pred_roofline_e2e_ms}  # fmt: skip
+    off = pd.DataFrame({n: np.log(told / ends.measured_e2e_ms) for n, told in names.items()})
+    off["taught"] = off.own + _taught(ends, off.own)
+    pairs = _pairs(ends)
+    size = 100 * np.expm1(np.abs(off.iloc[pairs[:, 0]].to_numpy() - off.iloc[pairs[:, 1]]))
+    roofline = size.roofline[np.isfinite(size.roofline)].to_numpy()
+    anchor = float(np.nanmean(size.neusight))
+    return [
+        figure("T12", "speed ratio", size.own.to_numpy(), roofline=roofline, anchor=anchor,
+               target=10),
+        figure("T12", "speed ratio, the measured GPU calibrated with other models",
+               size.taught.to_numpy()),
+    ]  # fmt: skip
+
+
+def _is_unseen(ends: pd.DataFrame) -> np.ndarray:
+    return ends.device.isin([name.replace(" ", "_") for name in UNSEEN]).to_numpy()
+
+
+def _pairs(ends: pd.DataFrame) -> np.ndarray:
+    """Places of two rows of one workload, at least one of an unseen GPU, (pairs, 2)."""
+    workload = ends.groupby(["model", "seqlen", "model_batch", "mode"]).ngroup().to_numpy()
+    unseen = _is_unseen(ends)
+    is_pair = (workload[:, None] == workload) & (unseen[:, None] | unseen)
+    return np.argwhere(np.tril(is_pair, -1))
+
+
+def _taught(ends: pd.DataFrame, off: pd.Series) -> np.ndarray:
+    """Log shifts of steps of seen GPUs by their steps of other models; none of unseen GPUs."""
+    spreads = Spreads.of(builtin_calibration().constants["calibrate"])
+    keys = [key for key in KEYS if key != "device"]
+    steps = [StepTraits(workload=str(tuple(one)), setting=one[1]) for one in ends[keys].to_numpy()]
+    device, model = ends.device.to_numpy(), ends.model.to_numpy()
+    shifts = np.zeros(len(ends))
+    for place in np.flatnonzero(~_is_unseen(ends)):
+        others = np.flatnonzero((device == device[place]) & (model != model[place]))
+        if others.size:
+            lessons = learn([(steps[i], -off.iloc[i]) for i in others], spreads)
+            shifts[place] = lessons.log_shift([steps[place]])[0]
+    return shifts
 
 
 def bf16_products(folder: Path, facts: pd.DataFrame) -> pd.DataFrame:
