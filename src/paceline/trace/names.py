@@ -117,7 +117,8 @@ def _unknown(typed: str) -> UnknownNameError:
         return UnknownNameError(
             f"`{typed}` names no single model", hint=f"did you mean {listed}? {_OTHER_WAYS}"
         )
-    known = {**zoo_facts(), **_hub_names()}
+    published = (entry.partition(":")[2] for entry in _published().values())
+    known = (*zoo_facts(), *_hub_names(), *published)
     error = UnknownNameError.from_name(
         "model", without_owner(typed), known, command="paceline models"
     )
