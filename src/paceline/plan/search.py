@@ -48,7 +48,12 @@ from paceline.plan.place_table import (
 from paceline.plan.places import PlaceSearch, find_places, pinned_offers
 from paceline.plan.question import Question, SearchOptions
 from paceline.plan.together import search_together, with_joined
-from paceline.plan.whole_strategies import Ground, search_whole, without_searched
+from paceline.plan.whole_strategies import (
+    Ground,
+    is_searched_whole,
+    search_whole,
+    without_searched,
+)
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
 
@@ -184,9 +189,10 @@ def _candidates(
     )
     if pinned is not None:
         return narrowed(first, forecast, pinned), ()
+    whole = None
     if len(pinned_offers(question.goal)) > 1:
-        first, whole = first.take(np.arange(0)), None
-    else:
+        first = first.take(np.arange(0))
+    elif is_searched_whole(question):
         evaluation = _evaluation(question, found, places, forecast, first)
         whole = search_whole(ground, first, evaluation, node_counts)
         first = first if whole is None else without_searched(first, forecast, whole)

@@ -75,13 +75,19 @@ class WholeStrategies:
     found: tuple[FoundStrategy, ...]
 
 
+def is_searched_whole(question: Question) -> bool:
+    """Whether complete strategies can pay: a large model is trained, and none is stated."""
+    is_large = question.workload.num_parameters >= LEAST_PARAMETERS
+    return question.is_training and is_large and "strategy" not in question.goal.pins
+
+
 def search_whole(
     ground: Ground,
     candidates: CandidateTable,
     evaluation: Evaluation,
     node_counts: Sequence[int],
 ) -> WholeStrategies | None:
-    """Search complete strategies where that can pay; None where it cannot.
+    """Search complete strategies; None where none fits.
 
     Args:
         ground: What is asked, and where it could run.
@@ -89,10 +95,6 @@ def search_whole(
         evaluation: Their figures.
         node_counts: Machine counts to try.
     """
-    question = ground.question
-    is_large = question.workload.num_parameters >= LEAST_PARAMETERS
-    if not (question.is_training and is_large) or "strategy" in question.goal.pins:
-        return None
     rows: list[PlacedStrategy] = []
     tables: dict[str, DeviceTable] = {}
     for members in _shortlist(ground, candidates, evaluation):
