@@ -303,17 +303,17 @@ def _stretch(
     Only a few distinct rates exist, so the formula is asked once for each.
     """
     frac = places.interruption_frac_per_month[candidates.place]
-    pairs, inverse = np.unique(np.stack([frac, candidates.num_nodes]), axis=1, return_inverse=True)
-    runs = [
-        interrupted_run(_LONG_JOB_S, checkpointing, interruptions_per_s(f, int(n)))
-        if f > 0
-        else None
-        for f, n in pairs.T.tolist()
-    ]
-    paid = np.array([r.paid_s / _LONG_JOB_S if r else 1.0 for r in runs] or [1.0])
-    events = np.array([r.num_interruptions / _LONG_JOB_S if r else 0.0 for r in runs] or [0.0])
-    rows = inverse.reshape(-1)
-    return paid[rows], events[rows]
+    paid, events = np.ones(len(candidates)), np.zeros(len(candidates))
+    rows = np.flatnonzero(frac > 0)
+    pairs, inverse = np.unique(
+        np.stack([frac[rows], candidates.num_nodes[rows]]), axis=1, return_inverse=True
+    )
+    for number, (rate, num_nodes) in enumerate(pairs.T.tolist()):
+        run = interrupted_run(_LONG_JOB_S, checkpointing, interruptions_per_s(rate, int(num_nodes)))
+        alike = rows[inverse.reshape(-1) == number]
+        paid[alike] = run.paid_s / _LONG_JOB_S
+        events[alike] = run.num_interruptions / _LONG_JOB_S
+    return paid, events
 
 
 def count_steps(global_batch: IntArray, amount: Amount) -> IntArray:
