@@ -100,6 +100,8 @@ def collective_s(name: Collective, message_bytes: npt.ArrayLike, group: RankGrou
         message_bytes: Size of the message as the module defines it, (num_candidates,) or scalar.
         group: Who communicates.
     """
+    if not (group.num_ranks > 1).any():
+        return np.zeros(group.num_ranks.shape)
     size = np.broadcast_to(np.asarray(message_bytes, dtype=np.float64), group.num_ranks.shape)
     ways = [_ring_s(name, size, group)]
     if name == "all_reduce":
