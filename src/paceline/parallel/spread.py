@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,9 @@ from paceline.parallel.links import LinkTable
 from paceline.planfile import Interval
 from paceline.predict.intervals import Z_80
 from paceline.trace.graph import FloatArray
+
+if TYPE_CHECKING:
+    from paceline.parallel.unequal import Share
 
 #: An 80 % interval wider than half to double is no answer.
 WIDEST_LOG_SIGMA = math.log(2.0) / Z_80
@@ -105,3 +110,8 @@ def too_wide_words(log_sigma: float) -> str:
     """Why a quantity whose interval `is_too_wide` has no figure."""
     factor = math.exp(Z_80 * log_sigma)
     return f"known only within ×/÷ {factor:.1f}: no measured device is like it"
+
+
+def shared_log_sigmas(shares: Sequence[Share]) -> tuple[float, float]:
+    """Spread of a step's devices, and of sharing machines: all wait for the one known least."""
+    return max(s.log_sigma for s in shares), max(s.sharing_log_sigma for s in shares)

@@ -22,7 +22,12 @@ from paceline.parallel.links import LinkTable
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork, as_step, replicated_step
 from paceline.parallel.replicas import AloneStep, Job
 from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
-from paceline.parallel.spread import interval_of, sharing_in, step_log_sigma
+from paceline.parallel.spread import (
+    interval_of,
+    shared_log_sigmas,
+    sharing_in,
+    step_log_sigma,
+)
 from paceline.parallel.strategy import Strategy
 from paceline.planfile import Interval
 from paceline.predict import Calibration
@@ -86,11 +91,6 @@ class Share:
     def needed_bytes(self) -> float:
         """Memory that a device must have, at the chance at which a job must fit."""
         return float(bound_bytes(self.memory_mid_bytes, self.memory_bytes))
-
-
-def shared_log_sigmas(shares: Sequence[Share]) -> tuple[float, float]:
-    """Spread of a step's devices, and of sharing machines: all wait for the one known least."""
-    return max(s.log_sigma for s in shares), max(s.sharing_log_sigma for s in shares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.parallel import LinkTable, RankGroup
 from paceline.parallel.replica_work import replicated_step
-from paceline.parallel.search import FoundStrategy
-from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
-from paceline.parallel.unequal import shared_log_sigmas
+from paceline.parallel.spread import shared_log_sigmas, sharing_log_sigma, step_log_sigma
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import normal_quantile
 from paceline.plan.forecasts import Forecast
@@ -21,6 +20,9 @@ from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
 from paceline.plan.tensor_calls import calls_s
 from paceline.trace.graph import FloatArray
 from paceline.units import HOUR_S
+
+if TYPE_CHECKING:
+    from paceline.parallel.search import FoundStrategy
 
 #: Long enough that the first and last interval between saves do not count.
 _LONG_JOB_S = 90 * 86_400.0

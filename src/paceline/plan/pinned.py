@@ -8,14 +8,13 @@ whose whole number has its ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Strategy, check_strategy
 from paceline.parallel.legality import check_costed
-from paceline.parallel.search import FoundStrategy
-from paceline.parallel.stated import evaluate_batches
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.forecast_choice import pinned_count
 from paceline.plan.forecasts import Forecast
@@ -33,8 +32,10 @@ from paceline.plan.whole_strategies import (
     known_configuration,
     machine_kinds,
     placed,
-    traced_job,
 )
+
+if TYPE_CHECKING:
+    from paceline.parallel.search import FoundStrategy
 
 #: Sizes kept of each kind of machine.
 _NUM_BEST = 2
@@ -173,6 +174,9 @@ def _that_fit(
     ground: Ground, place: int, configuration: int, pinned: Strategy, microbatches: Sequence[int]
 ) -> tuple[FoundStrategy, ...]:
     """The pinned strategy in one place, with the microbatches that fit at the goal's chance."""
+    from paceline.parallel.stated import evaluate_batches  # meshes and schedules: only if needed
+    from paceline.plan.whole_search import traced_job
+
     return evaluate_batches(
         traced_job(ground, place, configuration), pinned, microbatches=microbatches,
         capacity_bytes=float(ground.table.memory_bytes[place]),

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.catalog.entities import Catalog, Device
 from paceline.parallel import LinkTable
-from paceline.parallel.search import FoundStrategy
 from paceline.parallel.spread import is_too_wide
 from paceline.plan.amounts import Job
 from paceline.plan.candidates import (
@@ -48,14 +48,12 @@ from paceline.plan.place_table import (
 from paceline.plan.places import PlaceSearch, find_places, pinned_offers
 from paceline.plan.question import Question, SearchOptions
 from paceline.plan.together import search_together, with_joined
-from paceline.plan.whole_strategies import (
-    Ground,
-    is_searched_whole,
-    search_whole,
-    without_searched,
-)
+from paceline.plan.whole_strategies import Ground, is_searched_whole, without_searched
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
+
+if TYPE_CHECKING:
+    from paceline.parallel.search import FoundStrategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -193,6 +191,8 @@ def _candidates(
     if len(pinned_offers(question.goal)) > 1:
         first = first.take(np.arange(0))
     elif is_searched_whole(question):
+        from paceline.plan.whole_search import search_whole  # meshes and schedules: only if needed
+
         evaluation = _evaluation(question, found, places, forecast, first)
         whole = search_whole(ground, first, evaluation, node_counts)
         first = first if whole is None else without_searched(first, forecast, whole)

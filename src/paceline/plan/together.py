@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +18,6 @@ from paceline.catalog.entities import Catalog, Link, OfferLinks
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.replica_work import LoweredStep
-from paceline.parallel.search import FoundStrategy
-from paceline.parallel.unequal import Part, unequal_step
 from paceline.plan.own_machines import electricity_usd_per_hour
 from paceline.plan.places import JOINED_BY, Place, PlaceSearch
 from paceline.plan.question import Question
@@ -29,6 +28,10 @@ from paceline.plan.whole_strategies import (
     as_candidates,
     batch_limit,
 )
+
+if TYPE_CHECKING:
+    from paceline.parallel.search import FoundStrategy
+    from paceline.parallel.unequal import Part
 
 #: Global batches kept of each pair of machines and configuration: the largest that fit.
 _NUM_LARGEST = 2
@@ -122,7 +125,8 @@ def _found(ground: Ground, place: Place, configuration: int) -> list[FoundStrate
     """The largest few global batches that fit, halved from the limit; every device gets some."""
     question, count = ground.question, int(place.offer.num_devices)
     step = LoweredStep.of(question.workload, ground.forecast.configurations[configuration])
-    limit, kept = batch_limit(question) // count, list[FoundStrategy]()
+    kept: list[FoundStrategy] = []
+    limit = batch_limit(question) // count
     if question.goal.global_batch and question.goal.global_batch % count:
         return []
     while limit >= 1 and len(kept) < _NUM_LARGEST:
@@ -136,6 +140,9 @@ def _shared(
     question: Question, place: Place, step: LoweredStep, global_batch: int
 ) -> FoundStrategy | None:
     """A step of both machines; None where no split of the batch fits or they have no link."""
+    from paceline.parallel.search import FoundStrategy  # two kinds of device: only if needed
+    from paceline.parallel.unequal import unequal_step
+
     first, second = (_part(part, place) for part in place.parts)
     try:
         found = unequal_step(
@@ -165,6 +172,8 @@ def _shared(
 
 def _part(part: Place, place: Place) -> Part:
     """One of the machines, on the link that joins it with the other."""
+    from paceline.parallel.unequal import Part
+
     count = int(part.offer.num_devices)
     cluster = Cluster(
         device=part.device,
