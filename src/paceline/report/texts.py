@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from paceline.measurements.records import Record
+if TYPE_CHECKING:
+    from paceline.measurements.records import Record
 
 
 def labelled(label: str, sentences: Iterable[str], width: int) -> list[str]:

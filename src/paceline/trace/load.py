@@ -13,15 +13,11 @@ import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.trace.build import build_graph
 from paceline.trace.graph import Graph, Owner, monomials
-from paceline.trace.in_process import report_of_object
 from paceline.trace.names import entry_of, name_key, reading_of
 from paceline.trace.optimizer import find_optimizer, with_resident_states
 from paceline.trace.polynomial import GrowthError
-from paceline.trace.raw import parse_pass
 from paceline.trace.store import read_workload
-from paceline.trace.worker import run_worker
 from paceline.trace.workload import Pass, Task, Workload
 from paceline.trace.zoo_facts import SampleUnit, ZooFacts, zoo_facts
 
@@ -104,6 +100,8 @@ def trace_workload(
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Workload:
     """Trace ``entry`` in a worker, also if the zoo has it. Arguments as of `load_workload`."""
+    from paceline.trace.worker import run_worker  # tracing: only what is not on disk
+
     entry = entry_of(entry)
     facts = zoo_facts().get(entry)
     chosen = find_optimizer(optimizer or (facts.optimizer if facts else _DEFAULT_OPTIMIZER)).name
@@ -135,6 +133,8 @@ def _trace_object(
     optimizer: str | None = None,
 ) -> Workload:
     """Trace a model that this process holds. Arguments as of `load_workload`."""
+    from paceline.trace.in_process import report_of_object
+
     chosen = find_optimizer(optimizer or _DEFAULT_OPTIMIZER).name
     request = {"task": task, "seq": seq, "image_size": image_size}
     name = type(model).__name__
@@ -188,6 +188,9 @@ def _title(entry: str, taken: str) -> str:
 
 
 def _pass(reported: dict[str, Any], entry: str, optimizer: str) -> Pass:
+    from paceline.trace.build import build_graph
+    from paceline.trace.raw import parse_pass
+
     name = f"{entry}/{reported['name']}"
     return Pass(
         name=str(reported["name"]),
