@@ -101,3 +101,12 @@ def test_each_count_of_what_was_found_makes_the_host_wait():
     levels = 4
     assert waits["fasterrcnn_resnet50_fpn"] == 3 + levels + 1 + 3
     assert waits["maskrcnn_resnet50_fpn"] == waits["fasterrcnn_resnet50_fpn"] + levels
+
+
+@pytest.mark.parametrize(
+    ("name", "published"), [("rf-detr-nano", 31.9e9), ("rf-detr-large", 125.6e9)]
+)
+def test_rf_detr_has_the_operations_of_its_release(name, published):
+    """rfdetr.roboflow.com, benchmarks (recalled 2026-11-22)."""
+    workload = trace_here(f"hf:{name}", task="infer")
+    assert workload.passes[0].graph.ops.flop.sum() == pytest.approx(published, rel=0.01)

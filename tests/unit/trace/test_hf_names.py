@@ -103,6 +103,9 @@ def test_a_model_type_that_is_none_has_neighbours(tmp_path):
 NEARLY = {
     "glm-4.5": (358_337_791_296, "with the layer that predicts the token after next"),
     "rt-detr-r50": (42_862_860, "PekingU/rtdetr_r50vd"),
+    "d-fine-s": (10.2e6, "github.com/roboflow/rf-detr, README, without what is for training"),
+    "d-fine-m": (19.2e6, "github.com/roboflow/rf-detr, README, without what is for training"),
+    "d-fine-x": (62e6, "github.com/Peterande/D-FINE, README"),
     "llama-3.2-90b-vision": (88.6e9, "meta-llama/Llama-3.2-90B-Vision, model card"),
     "command-r7b": (8.03e9, "CohereLabs/c4ai-command-r7b-12-2024"),
     "nemotron-4-340b": (341e9, "arXiv:2406.11704, table 1: 331.6 B and 9.4 B of embeddings"),
@@ -176,7 +179,14 @@ def test_a_known_name_has_nearly_the_published_parameters(name):
 
 NEARLY_TABLE = (Path(__file__).parent / "data" / "hf_nearly.csv").read_text(encoding="utf-8")
 NEARLY_ROWS = list(csv.DictReader(NEARLY_TABLE.splitlines()))
-QUICK = ("grounding-dino-tiny", "owlv2-base-16", "vjepa2-vitl", "qwen3.5-9b", "gemma-4-e2b")
+QUICK = (
+    "rf-detr-nano",
+    "grounding-dino-tiny",
+    "owlv2-base-16",
+    "vjepa2-vitl",
+    "qwen3.5-9b",
+    "gemma-4-e2b",
+)
 
 
 def counted(model, part=""):
@@ -259,6 +269,31 @@ def test_a_model_of_trillions_has_what_its_release_says_as_far_as_it_says_it(nam
 def test_prot_t5_is_t5_3b_with_a_word_for_each_residue():
     words = (32128 - 128) * 1024
     assert counted(hf_subject("prot-t5-xl", {}).model) == PUBLISHED["t5-3b"] - words
+
+
+def test_phi_4_multimodal_is_phi_4_mini_with_an_eye_an_ear_and_adapters():
+    """Adapters of rank 320 and 256 on every product of every layer (5,574,460,384 in all)."""
+    model = hf_subject("phi-4-multimodal", {}).model
+    text = counted(model) - counted(model.model.embed_tokens_extend)
+    assert text == PUBLISHED["phi-4-mini"]
+    layer = model.model.layers[0]
+    products = (layer.self_attn.qkv_proj, layer.self_attn.o_proj,
+                layer.mlp.gate_up_proj, layer.mlp.down_proj)  # fmt: skip
+    width = sum(sum(product.weight.shape) for product in products)
+    adapted = counted(model) + 32 * (320 + 256) * width
+    assert adapted == pytest.approx(5_574_460_384, rel=1e-3)
+
+
+def test_jina_embeddings_v3_is_xlm_r_with_rotations_for_positions():
+    """arXiv:2409.10173: 559 M without adapters."""
+    plain = counted(hf_subject("xlm-roberta-large", {}).model)
+    assert counted(hf_subject("jina-embeddings-v3", {}).model) == plain - 514 * 1024
+
+
+def test_canary_v2_is_its_release_with_the_output_layer_apart():
+    """huggingface.co/nvidia/canary-1b-v2: 978 M (recalled 2026-11-22)."""
+    model = hf_subject("canary-1b-v2", {}).model
+    assert counted(model) + 16384 * 1025 == pytest.approx(978e6, rel=2e-3)
 
 
 @pytest.mark.parametrize(("name", "clip"), [("owlvit-base-32", "clip-vit-b-32"),
