@@ -110,3 +110,15 @@ def test_rf_detr_has_the_operations_of_its_release(name, published):
     """rfdetr.roboflow.com, benchmarks (recalled 2026-11-22)."""
     workload = trace_here(f"hf:{name}", task="infer")
     assert workload.passes[0].graph.ops.flop.sum() == pytest.approx(published, rel=0.01)
+
+
+@pytest.mark.parametrize("task", ["train", "infer"])
+def test_a_segmenter_draws_what_a_text_names(task):
+    """SAM 3: nearly all its work is that of an encoder on 72×72 patches of the picture."""
+    workload = trace_here("hf:sam3", task=task)
+    subject = worker("torch_hf").hf_subject("sam3", {})
+    assert "a text of 32 tokens" in subject.taken
+    encoder = sum(p.numel() for p in subject.model.vision_encoder.backbone.layers.parameters())
+    flop = workload.passes[0].graph.ops.flop.sum()
+    products = 2 * encoder * 72**2 * (3 if task == "train" else 1)
+    assert products < flop < 1.5 * products

@@ -71,6 +71,7 @@ from paceline.trace.zoo_facts import zoo_facts
         ("rfdetr-nano", "hf:rf-detr-nano"), ("dfine-small-coco", "hf:d-fine-s"),
         ("microsoft/Phi-4-multimodal-instruct", "hf:phi-4-multimodal"),
         ("jinaai/jina-embeddings-v3", "hf:jina-embeddings-v3"), ("D-FINE-X", "hf:d-fine-x"),
+        ("facebook/sam3", "hf:sam3"), ("SAM 3", "hf:sam3"),
         ("OpenGVLab/InternVL3_5-8B", "hf:internvl3.5-8b"),
         ("zai-org/GLM-4.1V-9B-Thinking", "hf:glm-4.1v-9b"),
         ("Qwen/Qwen3-Omni-30B-A3B-Instruct", "hf:qwen3-omni-30b-a3b"),

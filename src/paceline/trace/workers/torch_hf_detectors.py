@@ -4,6 +4,7 @@ Standard library, torch and transformers only. Matching boxes to objects needs v
 has not: the loss is that of every query.
 """
 
+import functools
 import importlib
 
 import torch
@@ -23,6 +24,8 @@ def detector(model, kind, image_size):
         return _Detector(model, kind, image_size)
     if name in auto.MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES.values():
         return _AskedDetector(model, kind, image_size)
+    if model.config.model_type == "sam3":
+        return _AskedSegmenter(model, "image", image_size)
     return None
 
 
@@ -81,3 +84,34 @@ class _AskedDetector(_Detector):
         given = super().inputs(batch, seq)
         ids = torch.empty((texts * batch, tokens), dtype=torch.int64, device="meta")
         return {**given, "input_ids": ids}
+
+
+class _AskedSegmenter(_Detector):
+    """Draws every object that one short text names (SAM 3, arXiv:2511.16719)."""
+
+    def __init__(self, model, kind, image_size=None):
+        super().__init__(model, kind, image_size)
+        self._tokens = model.config.text_config.max_position_embeddings
+        self.taken = ", ".join((self.taken, "a text of %d tokens" % self._tokens))
+        patch = model.config.vision_config.backbone_config.patch_size
+        model.detr_decoder._get_coords = functools.partial(_coordinates, self.shape, patch)
+
+    def inputs(self, batch, seq):
+        """Pictures, and the text of each."""
+        ids = torch.empty((batch, self._tokens), dtype=torch.int64, device="meta")
+        return {**super().inputs(batch, seq), "input_ids": ids}
+
+    def loss(self, output, _inputs):
+        """Of every query, unmatched: whether it is one, its box and its mask."""
+        if _WITHOUT_MATCHING not in self.taken:
+            self.taken = ", ".join((self.taken, _WITHOUT_MATCHING))
+        told = output.pred_logits, output.pred_masks
+        score = torch.nn.functional.binary_cross_entropy_with_logits
+        boxes = torch.nn.functional.l1_loss(output.pred_boxes, torch.empty_like(output.pred_boxes))
+        return boxes + sum(score(one, torch.empty_like(one)) for one in told)
+
+
+def _coordinates(shape, patch, _height, _width, dtype, device):
+    """Places of patches along both sides, of which the library reads the number from a tensor."""
+    counts = [side // patch for side in shape[1:]]
+    return [torch.arange(count, device=device, dtype=dtype) / count for count in counts]
