@@ -23,6 +23,7 @@ from torch_structures import completed, fitting, mapped, tensors_in, total_loss
 _PUBLISHED = {
     "published": "published_models",
     "published_diffusion": "published_diffusion",
+    "published_folding": "published_folding",
     "published_frames": "published_frames",
     "published_gpunet": "published_gpunet",
     "published_images": "published_images",
