@@ -79,7 +79,6 @@ class _Verdict:
     pythons: tuple[str, ...]
     floors: tuple[_Bound, ...] = ()
     ceilings: tuple[_Bound, ...] = ()
-    applied: tuple[Rule, ...] = ()
     python_fields: frozenset[str] = frozenset()
     python_rule: Rule | None = None
 
@@ -116,12 +115,13 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
     """
     verdict = _Verdict(pythons=build.pythons, violations=tuple(_selection(build, facts)))
     runs_by = _ways_to_run(build, facts, tables)
+    applied: list[Rule] = []
     for rule in _rules_of(build, tables):
         if stops_early and verdict.violations:
             break
         if rule.kind == "require" and _matches(rule, facts, runs_by):
-            applied = replace(verdict, applied=(*verdict.applied, rule))
-            verdict = _required(rule, build, facts, tables, runs_by, applied)
+            applied.append(rule)
+            verdict = _required(rule, build, facts, tables, runs_by, verdict)
     left = (*_empty_windows(verdict), *_python_violations(build, facts, verdict))
     return Judgement(
         violations=_specific_first((*verdict.violations, *left), tables),
@@ -129,7 +129,7 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
         below_driver=min((c[0] for c in verdict.ceilings), key=version_key, default=None),
         pythons=verdict.pythons,
         runs_by=runs_by[0] if runs_by else "",
-        rules=verdict.applied,
+        rules=tuple(applied),
     )
 
 
@@ -269,14 +269,14 @@ def _required(
 ) -> _Verdict:
     """The verdict with what a rule adds that applies: a violation, or a bound on a free subject."""
     fields = _selector_fields(rule)
-    if rule.subject == "runs" and _ways_to_run(build, replace(facts, system=None), tables):
-        fields |= {"system"}
     if rule.subject == "driver":
         return _with_driver(rule, build, facts, tables, fields, verdict)
     if rule.subject == "python":
         return _with_python(rule, fields, verdict)
     if _subject_holds(rule, build, facts, runs_by):
         return verdict
+    if rule.subject == "runs" and _ways_to_run(build, replace(facts, system=None), tables):
+        fields |= {"system"}
     subject = {"runs": "device"}.get(rule.subject, rule.subject)
     named = frozenset({subject}) if subject in {"device", "system"} else frozenset()
     return replace(verdict, violations=(*verdict.violations, _broken(rule, fields | named)))
