@@ -157,6 +157,17 @@ def test_a_network_is_traced_by_its_bare_name_as_pictures(name, task):
     assert workload.num_parameters == _num_parameters(_model(name)[0])
 
 
+def test_pictures_of_half_the_side_take_a_quarter_of_the_operations():
+    """As all layers of YOLOv8 are convolutions."""
+    whole, half = (
+        trace_here("published_yolo:yolov8n", task="infer", image_size=size).passes[0].graph
+        for size in (640, 320)
+    )
+    assert half.ops.flop.sum() == pytest.approx(whole.ops.flop.sum() / 4, rel=1e-3)
+    with pytest.raises(worker("torch_subjects").RequestError, match="multiple of 32"):
+        trace_here("published_yolo:yolov8n", task="infer", image_size=330)
+
+
 def test_a_name_that_leaves_something_open_says_how_it_was_taken():
     assert re.search("anchors", _model("yolov5s")[0].taken)
     assert re.search("first release", _model("yolov9c")[0].taken)

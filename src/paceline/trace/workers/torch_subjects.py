@@ -304,9 +304,20 @@ def _published_subject(scheme, name, request):
         known = ["%s:%s" % (scheme, known) for known in sorted(module._MODELS)]
         asked = json.dumps({"name": "%s:%s" % (scheme, name), "known": known})
         raise RequestError("unknown-model", asked)
-    subject = subject_of(build(module._MODELS[name]), request)
+    job, size = build(module._MODELS[name]), request.get("image_size")
+    if size and hasattr(job, "side"):
+        _resize(job, name, size)
+    subject = subject_of(job, request)
     subject.taken = getattr(subject.model, "taken", subject.taken)
     return subject
+
+
+def _resize(job, name, size):
+    """Let a job have pictures of another size than its release."""
+    if size % job.multiple:
+        message = "a side of `%s` is a multiple of %d" % (name, job.multiple)
+        raise RequestError("bad-request", message)
+    job.side = size
 
 
 def _torchvision_subject(name, request):

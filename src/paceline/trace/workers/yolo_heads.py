@@ -176,16 +176,21 @@ class Classes(nn.Module):
 
 
 class Job:
-    """Pictures of a size, and the loss of what is told of them."""
+    """Pictures of a size, and the loss of what is told of them.
 
-    kind = "image"
+    Attributes:
+        side: Of a picture; another may be asked for.
+        multiple: What a side is a multiple of.
+    """
+
+    kind, multiple = "image", 32
 
     def __init__(self, model, side=640):
-        self.model, self._side = model, side
+        self.model, self.side = model, side
 
     def inputs(self, batch):
         """Pictures."""
-        return torch.empty(batch, 3, self._side, self._side)
+        return torch.empty(batch, 3, self.side, self.side)
 
     def loss(self, output, _inputs):
         """As the head has it."""
