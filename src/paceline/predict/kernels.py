@@ -220,10 +220,11 @@ def _log10_slowdown(asked: Question) -> Array:
     slowdown = np.zeros(asked.bounds.compute_s.shape, dtype=np.float32)
     for one in grouped_features(asked):
         offset = _kind_offset(costs.kind[one.rows], calibration)
-        slowdown[..., one.rows] = _learned_log10(one, asked) + offset
+        slower = (_learned_log10(one, asked) + offset).astype(np.float32, copy=False)
         if one.model == _PREFILL:
-            slowdown[..., one.rows] += older[:, None, None]
-        slowdown[..., one.rows] += _effect(one, effects, asked.bounds)
+            slower += older[:, None, None]
+        slower += _effect(one, effects, asked.bounds)
+        slowdown[..., one.rows] = slower
     if lowered.configuration.is_served:
         experts = costs.expert_rows()
         slowdown[..., experts] = _expert_log10(experts, asked)

@@ -141,6 +141,7 @@ def tiled_s(
     batch, m, n, k = product
     flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
     s_per_byte = engine.s_per_byte(constants)
+    moved_s = [_moved_bytes(product, moved_bytes, split) * s_per_byte for split in _SPLITS]
     best: Array = np.full((), np.inf, dtype=np.float32)
     for rows, columns in _tiles_of(engine):
         area = float(rows * columns)
@@ -153,17 +154,14 @@ def tiled_s(
             ),
             constants.step_cycles / 64,
         )
-        for split in _SPLITS:
+        for split, bytes_s in zip(_SPLITS, moved_s, strict=True):
             depth = np.ceil(k / (split * _STEP)) * _STEP
             waves = np.ceil(tiles * split / engine.num_sms)
             cycles = waves * (depth * cycles_per_k + constants.prologue_cycles)
-            partial: Array | float = 0.0
             if split > 1:
                 cycles = cycles + split * constants.split_cycles
-                partial = split * _PARTIAL_BYTES * batch * m * n
             fill = np.clip(tiles * split / (engine.num_sms * constants.fill_frac), 0.02, 1.0)
-            memory_s = (moved_bytes + partial) * s_per_byte / fill
-            time_s = np.maximum(cycles / engine.clock_hz, memory_s)
+            time_s = np.maximum(cycles / engine.clock_hz, bytes_s / fill)
             best = np.minimum(best, _where_offered(time_s, (rows, columns, split), batch, engine))
     stream_s = np.maximum(
         moved_bytes * s_per_byte, k * (constants.chain_cycles / 64) / engine.clock_hz
@@ -171,6 +169,14 @@ def tiled_s(
     best = np.minimum(best, _streamed_s(product, stream_s, engine))
     total: Array = best + constants.launch_s + constants.launch_cycles / engine.clock_hz
     return total
+
+
+def _moved_bytes(product: tuple[Array, ...], moved_bytes: Array, split: int) -> Array:
+    """Bytes with the partial results that parts of a sum write and read."""
+    if split == 1:
+        return moved_bytes
+    batch, m, n, _ = product
+    return moved_bytes + split * _PARTIAL_BYTES * batch * m * n
 
 
 def tuned_s(
