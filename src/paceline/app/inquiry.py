@@ -128,6 +128,7 @@ def inquire(
     workload = load(
         model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python
     )
+    check_length(workload, seq)
     return Inquiry(
         workload=workload,
         goal=goal,
@@ -198,11 +199,17 @@ def load(
     """The traced model, with a line of progress where that takes longer than a moment.
 
     Raises:
-        PacelineError: The model cannot be traced, or has no length but is given one.
+        PacelineError: The model cannot be traced, or has no length, or nothing that is trained, but
+            is given one.
     """
     from paceline.trace import load_workload
 
     check_no_file(model)
+    if optimizer is not None and task == "infer":
+        raise InvalidInputError(
+            f"nothing is trained, and `--optimizer {optimizer}` would change nothing",
+            hint="leave --optimizer out; `--task train` trains",
+        )
     with progress(f"tracing {model if isinstance(model, str) else type(model).__name__}"):
         workload = load_workload(
             model,
@@ -218,6 +225,21 @@ def load(
             hint="leave --seq out",
         )
     return workload
+
+
+def check_length(workload: Workload, seq: int | None) -> None:
+    """Refuse the length of a sequence where a prompt and its answer have theirs.
+
+    Raises:
+        InvalidInputError: One is given.
+    """
+    from paceline.plan.amounts import is_generation
+
+    if seq is not None and is_generation(workload) and not workload.has_fixed_length:
+        raise InvalidInputError(
+            f"`--seq {seq}` says nothing here: {workload.title} answers prompts",
+            hint=f"give --prompt-tokens {seq}, and --output-tokens for the answer",
+        )
 
 
 def read_task(text: str) -> Task:

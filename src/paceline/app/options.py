@@ -25,7 +25,10 @@ Model = Annotated[
 ]
 Task = Annotated[str, Option(help="train or infer.", default="train")]
 Seq = Annotated[int | None, Option(help="Sequence length in tokens.")]
-ImageSize = Annotated[int | None, Option(help="Pixels of the square input image.")]
+ImageSize = Annotated[
+    int | None,
+    Option(help="Side of the square input image in pixels, or of the cube in voxels."),
+]
 Optimizer = Annotated[str | None, Option(help="sgd, adam, adamw, adamw-8bit, adafactor, lion, …")]
 Rewrite = Annotated[
     str,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from paceline.app.inquiry import read_calibration, read_compiler
+from paceline.app.inquiry import check_length, read_calibration, read_compiler
 from paceline.app.progress import progress
 from paceline.app.remedies import Remedy, remedy_lines
 from paceline.catalog import (
@@ -21,6 +21,7 @@ from paceline.catalog import (
 from paceline.errors import InvalidInputError
 from paceline.parallel import Sharding
 from paceline.plan import parse_goal, parse_work
+from paceline.plan.applicable import check_requests
 from paceline.plan.grid import (
     MAX_DEVICES_PER_MACHINE,
     GridAxes,
@@ -74,6 +75,7 @@ def predict_question(question: Question, workload: Workload) -> PredictionGrid:
         InvalidInputError: A batch, count or setting that cannot be.
     """
     check_rewrite(question.rewrite, OF_A_PREDICTION)
+    check_length(workload, question.seq)
     if workload.task == "infer" and question.sharding != "none":
         raise InvalidInputError(
             f"`--sharding {question.sharding}` splits what training keeps, and nothing is trained",
@@ -105,6 +107,7 @@ def _grid(
     ladder = _FINE_LADDER if is_ranking else _LADDER
     lengths = {"prompt": str(question.prompt_tokens), "output": str(question.output_tokens)}
     goal, work = parse_goal(_goal_options(question)), parse_work(lengths)
+    check_requests(work, workload)
     axes = GridAxes(
         devices=where.devices,
         counts=_checked(question.counts or where.counts, "device count", MAX_DEVICES_PER_MACHINE),

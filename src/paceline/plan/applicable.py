@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.errors import InvalidInputError
@@ -32,6 +33,19 @@ def check_applicable(goal: Goal, work: Work, job: Job, workload: Workload) -> No
         else _of_inference(goal, work, workload)
     )
     refusals = (*refusals, *_of_endless(goal, work, job), *_of_requests(work, workload))
+    _refuse(refusals)
+
+
+def check_requests(work: Work, workload: Workload) -> None:
+    """Pass if what is stated of requests is stated of a model that answers them.
+
+    Raises:
+        InvalidInputError: It answers none.
+    """
+    _refuse(_of_requests(work, workload))
+
+
+def _refuse(refusals: Iterable[_Refusal]) -> None:
     for one in refusals:
         if one.is_stated:
             raise InvalidInputError(f"`{one.option}` says nothing here: {one.why}", hint=one.hint)

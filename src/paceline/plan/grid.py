@@ -515,7 +515,7 @@ def _assumptions(
     if is_generation(workload):
         parts.append(f"prompt {work.prompt_tokens}, answer {work.output_tokens} tokens")
     elif seq > 1:
-        parts.append(f"sequence length {seq}")
+        parts.append(f"{workload.length_name} {seq}")
     parts += [f"{workload.optimizer}"] if workload.optimizer else []
     parts.append("input fed fast enough")
     return (", ".join(part for part in parts if part), *_joints(places))

@@ -81,6 +81,7 @@ def load_workload(
         workload = read_workload(_zoo_file(entry, task))
     elif entry.endswith(".npz"):
         workload = read_workload(Path(entry))
+        _check_as_traced(workload, entry, image_size=image_size, optimizer=optimizer)
     else:
         workload = trace_workload(
             entry, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
@@ -169,8 +170,14 @@ def workload_from_report(
         max_global_batch=facts.max_global_batch if facts and task == "train" else None,
         reference_job=facts.jobs.get(task) if facts else None,
         shortest_seq=max((int(one.get("shortest") or 1) for one in report["passes"]), default=1),
+        length_name="length of the text" if _hears_or_sees(report) else "sequence length",
         source=facts.source if facts else f"traced from `{entry}` with torch {report['torch']}",
     )
+
+
+def _hears_or_sees(report: dict[str, Any]) -> bool:
+    """Whether the main input is no text, so that a length can be that of a text beside it alone."""
+    return report["input"] != "tokens" and report["input_shape"] is not None
 
 
 def _described(reported: str, default_seq: int) -> str:
@@ -269,6 +276,24 @@ def _meant(typed: str, workload: Workload) -> Workload:
         return workload
     title = f"{typed} (as {workload.title})"
     return replace(workload, title=title, reading=reading_of(typed))
+
+
+def _check_as_traced(
+    workload: Workload, entry: str, *, image_size: int | None, optimizer: str | None
+) -> None:
+    """Refuse what a file cannot do: its pictures and its optimizer are those that were traced."""
+    if image_size is not None and not workload.input_description.endswith(
+        f"{image_size}×{image_size}"
+    ):
+        raise InvalidInputError(
+            f"`{entry}` was traced on {workload.input_description or 'inputs of its own'}",
+            hint=f"trace the model again with `--image-size {image_size}`",
+        )
+    if optimizer is not None and find_optimizer(optimizer).name != workload.optimizer:
+        raise InvalidInputError(
+            f"`{entry}` was traced with {workload.optimizer or 'no optimizer'}",
+            hint=f"trace the model again with `--optimizer {optimizer}`",
+        )
 
 
 def _check_sizes(seq: int | None, image_size: int | None) -> None:

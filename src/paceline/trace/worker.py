@@ -214,6 +214,9 @@ def reported_error(
         return UnknownNameError.from_name(
             "model", names["name"], names["known"], command=_LISTS.get(scheme, _LISTS[""])
         )
+    if kind == "size":
+        refused = json.loads(message)
+        return InvalidInputError(f"`{entry}`: {refused['said']}", hint=refused["hint"])
     if kind == "raised":
         details = str(event.get("details", ""))
         return WorkerError(

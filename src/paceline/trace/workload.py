@@ -69,6 +69,7 @@ class Workload:
         source: Where the architecture comes from, with its published parameter count.
         shortest_seq: Shortest length that the graphs are known at.
         reading: How a short name was read (`reading_of`); empty where nothing was left open.
+        length_name: What ``default_seq`` is the length of, as printed.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Workload:
     source: str
     shortest_seq: int = 1
     reading: str = ""
+    length_name: str = "sequence length"
 
     @property
     def has_fixed_length(self) -> bool:

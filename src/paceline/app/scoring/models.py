@@ -55,6 +55,8 @@ class PublishedModel:
         seq: Sequence length; None takes the model's default.
         peak_seq: Length at which memory peaks, where lengths vary; None for ``seq``.
         image_size: Side of the input; None takes the model's default.
+        has_own_size: The model's default stands even where the row has a side: its pictures are no
+            squares of that side.
         train_units: What its sources count per training item, where neither items nor tokens.
         infer_units: The same for inference.
         is_seq_given: ``seq`` stands even where the row has a length: that column holds another
@@ -69,6 +71,7 @@ class PublishedModel:
     seq: int | None = None
     peak_seq: int | None = None
     image_size: int | None = None
+    has_own_size: bool = False
     train_units: float | None = None
     infer_units: float | None = None
     is_seq_given: bool = False
@@ -159,7 +162,8 @@ def _published(known: dict[str, str], match: re.Match[str]) -> PublishedModel:
         entry=_library_case(match.expand(known["entry"])),
         seq=_whole(known["seq"]),
         peak_seq=_whole(known["peak_seq"]),
-        image_size=_whole(known["image_size"]),
+        image_size=_whole(known["image_size"].removeprefix("own")),
+        has_own_size=known["image_size"] == "own",
         train_units=_number(known["train_units"]),
         infer_units=_number(known["infer_units"]),
         is_seq_given=bool(known["seq_is"] and known["seq"]),

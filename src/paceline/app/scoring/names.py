@@ -141,7 +141,7 @@ def resolve_job(row: Row) -> Job:
         task=task,
         seq=model.seq if model.is_seq_given else _whole(row.seq) or _context(requests) or model.seq,
         peak_seq=None if row.seq else model.peak_seq,
-        image_size=_whole(row.image_size) or model.image_size,
+        image_size=None if model.has_own_size else _whole(row.image_size) or model.image_size,
         optimizer=_optimizer(row, task) or _of_script(model.entry, row, task),
         configuration=_configuration(row, framework, model),
         framework=framework["framework"],

@@ -8,7 +8,7 @@ vector.
 
 import torch
 import torch.nn.functional as F
-from diffusion_streams import RmsNorm, placed
+from diffusion_streams import OfPatches, RmsNorm, placed
 from torch import nn
 
 _HEAD_WIDTH = 128
@@ -94,7 +94,7 @@ class _OneStream(nn.Module):
         return x + scales[2] * self.outward(both)
 
 
-class Flux2(nn.Module):
+class Flux2(OfPatches, nn.Module):
     """One denoising step of FLUX.2 on a picture of 1024 × 1024: 4096 patches, 512 tokens of text.
 
     Scales of all blocks of a kind are the same, and made once.
@@ -111,6 +111,7 @@ class Flux2(nn.Module):
     def __init__(self, double, single, width, text):
         super().__init__()
         self.text = text
+        self.show(4096)
         self.patch, self.head = (
             nn.Linear(128, width, bias=False), nn.Linear(width, 128, bias=False)
         )  # fmt: skip
@@ -123,7 +124,7 @@ class Flux2(nn.Module):
     def inputs(self, batch):
         """Patches, the encoded prompt, the vector of time and guidance."""
         return (
-            torch.empty(batch, 4096, 128),
+            torch.empty(batch, self.num_patches, 128),
             torch.empty(batch, 512, self.text),
             torch.empty(batch, self.patch.out_features),
         )
@@ -172,7 +173,7 @@ class _ZLayer(nn.Module):
         return x + scales[3] * self.norms[3](self.down(_gated(inner)))
 
 
-class ZImage(nn.Module):
+class ZImage(OfPatches, nn.Module):
     """One denoising step of Z-Image (arXiv:2511.22699) on a picture of 1024 × 1024.
 
     Patches and text pass two layers each, then thirty together; the turbo needs no guidance.
@@ -183,6 +184,7 @@ class ZImage(nn.Module):
     def __init__(self, layers=30, width=3840, text=2560):
         super().__init__()
         self.text = text
+        self.show(4096)
         self.patch, self.head = nn.Linear(64, width), nn.Linear(width, 64)
         self.prompt = nn.Sequential(RmsNorm(text), nn.Linear(text, width))
         self.of_patches = nn.ModuleList([_ZLayer(width, 256) for _ in range(2)])
@@ -194,7 +196,7 @@ class ZImage(nn.Module):
     def inputs(self, batch):
         """Patches, the encoded prompt, the vector of time."""
         return (
-            torch.empty(batch, 4096, 64),
+            torch.empty(batch, self.num_patches, 64),
             torch.empty(batch, 512, self.text),
             torch.empty(batch, 256),
         )

@@ -5,6 +5,8 @@ huggingface/diffusers that follow it: transformer_sd3.py, transformer_flux.py,
 transformer_hunyuan_video.py, cogvideox_transformer_3d.py (read 2026-11-21).
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -157,7 +159,38 @@ class JointBlock(nn.Module):
         return stream.finished(x, attended, scales[2], rest)
 
 
-class JointTransformer(nn.Module):
+class OfPatches:
+    """What models on patches of 16×16 pixels are given: a square picture, or a film of its own.
+
+    Attributes:
+        side: Of a picture; another may be asked for. None of a film.
+        multiple: What a side is a multiple of.
+    """
+
+    multiple = 16
+
+    def show(self, tokens, film=""):
+        """An item of so many patches: a square picture unless it is a film."""
+        self.film, self._tokens = film, tokens
+        self.side = None if film else self.multiple * math.isqrt(tokens)
+
+    @property
+    def has_one_size(self):
+        """Whether no other size can be asked for."""
+        return self.side is None
+
+    @property
+    def num_patches(self):
+        """Of one item."""
+        return (self.side // self.multiple) ** 2 if self.side else self._tokens
+
+    @property
+    def described(self):
+        """As printed."""
+        return self.film or "pictures of %d×%d" % (self.side, self.side)
+
+
+class JointTransformer(OfPatches, nn.Module):
     """One denoising step on latent patches, of one picture or film and its text.
 
     Time embedding, text encoders and the decoder of latents are not counted: they run once, or on
@@ -171,25 +204,29 @@ class JointTransformer(nn.Module):
         conditions: Width of the vector that scales and shifts follow from.
         guided: Passes per item: two where guidance needs the item without its prompt.
         text: Width of the encoded prompt.
+        film: What an item is in words, where it is no picture.
     """
 
     taken = "a sample is one denoising step"
 
-    def __init__(self, blocks, width, tokens, words, conditions, guided=2, text=4096):
+    def __init__(
+        self, blocks, width, tokens, words, conditions, guided=2, text=4096, film=""
+    ):  # fmt: skip
         super().__init__()
         self.patch, self.head = nn.Linear(64, width), nn.Linear(width, 64)
         self.prompt = nn.Linear(text, width)
         self.last = nn.Linear(conditions, 2 * width)
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.blocks = nn.ModuleList([make() for make in blocks])
-        self.sizes = (tokens, words, text, conditions, guided)
+        self.sizes = (words, text, conditions, guided)
+        self.show(tokens, film)
 
     def inputs(self, batch):
         """Patches, the encoded prompt, the vector of time and conditions."""
-        tokens, words, text, conditions, guided = self.sizes
+        words, text, conditions, guided = self.sizes
         items = guided * batch
         return (
-            torch.empty(items, tokens, 64),
+            torch.empty(items, self.num_patches, 64),
             torch.empty(items, words, text),
             torch.empty(items, conditions),
         )
@@ -217,12 +254,12 @@ def stable_diffusion_3(layers, width, heads, norm, dual=0):
     return JointTransformer(blocks, width, 4096, 333, width)
 
 
-def two_streams_then_one(double, single, tokens, words):
+def two_streams_then_one(double, single, tokens, words, film=""):
     """FLUX.1 and HunyuanVideo, of width 3072: so many blocks with two streams, so many with one."""
     sizes = (3072, 24, 12_288, "rms", 3072, True)
     blocks = [lambda: JointBlock(*sizes)] * double
     blocks += [lambda: JointBlock(*sizes, "common", num_scales=3)] * single
-    return JointTransformer(blocks, 3072, tokens, words, 3072, guided=1)
+    return JointTransformer(blocks, 3072, tokens, words, 3072, guided=1, film=film)
 
 
 def two_streams(layers, tokens, words, text):
@@ -233,7 +270,7 @@ def two_streams(layers, tokens, words, text):
     )
 
 
-def one_stream(layers, width, heads, tokens, words, has_rotary):
+def one_stream(layers, width, heads, tokens, words, has_rotary, film):
     """CogVideoX: weights in common, scales of picture and of text from a vector of 512."""
 
     def block():
@@ -241,4 +278,4 @@ def one_stream(layers, width, heads, tokens, words, has_rotary):
             width, heads, 4 * width, "layer", 512, has_rotary, "common", num_scales=12
         )
 
-    return JointTransformer([block] * layers, width, tokens, words, 512)
+    return JointTransformer([block] * layers, width, tokens, words, 512, film=film)

@@ -4,6 +4,8 @@ Standard library and torch only. Podell et al. 2023 (SDXL), Rombach et al. 2022 
 Xie et al. 2024 (SANA). Text encoders and decoders of latents run once and are not counted.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -11,6 +13,8 @@ from torch_diffusion import CrossAttention, ResidualBlock
 
 _TIME = 1280
 _HEAD_WIDTH = 64
+#: Of a side of a picture in one of a latent picture, of Stable Diffusion and of SANA.
+_PIXELS, _SANA_PIXELS = 8, 32
 
 
 class _TextLayer(nn.Module):
@@ -72,7 +76,8 @@ class LatentUNet(nn.Module):
 
     def __init__(self, widths, depths, context, side, added=0, guided=1):
         super().__init__()
-        self.sizes = (side, context, added, guided)
+        self.sizes = (context, added, guided)
+        self.side, self.multiple = _PIXELS * side, _PIXELS * 2 ** (len(widths) - 1)
         base, last = widths[0], len(widths) - 1
         self.time = nn.Sequential(nn.Linear(base, _TIME), nn.SiLU(), nn.Linear(_TIME, _TIME))
         self.added = (
@@ -104,7 +109,7 @@ class LatentUNet(nn.Module):
 
     def inputs(self, batch):
         """Latent pictures, waves of their times, the text, and what else conditions them."""
-        side, context, added, guided = self.sizes
+        (context, added, guided), side = self.sizes, self.side // _PIXELS
         items, base = guided * batch, self.inward.out_channels
         given = (torch.empty(items, 4, side, side), torch.empty(items, base))
         text = torch.empty(items, 77, context)
@@ -159,9 +164,9 @@ class _LinearAttention(nn.Module):
 class _SanaBlock(nn.Module):
     """Linear attention, attention to the text and a gated convolution over the picture."""
 
-    def __init__(self, width, side, norm):
+    def __init__(self, width, norm):
         super().__init__()
-        inner, self.side = int(2.5 * width), side
+        inner = int(2.5 * width)
         self.own = _LinearAttention(width, norm)
         self.q, self.kv = nn.Linear(width, width), nn.Linear(width, 2 * width)
         self.text_norms = nn.ModuleList([nn.RMSNorm(width) for _ in range(2)] if norm else [])
@@ -177,7 +182,7 @@ class _SanaBlock(nn.Module):
         x = x + gate * self.own(self.norm(x) * (1 + scale) + shift)
         x = x + self.o(self._attended(x, text))
         y = self.norm(x) * (1 + scale2) + shift2
-        y = y.unflatten(1, (self.side, self.side)).permute(0, 3, 1, 2)
+        y = y.unflatten(1, (math.isqrt(y.shape[1]),) * 2).permute(0, 3, 1, 2)
         value, gates = self.deep(F.silu(self.wide(y))).chunk(2, 1)
         y = self.narrow(value * F.silu(gates)).flatten(2).transpose(1, 2)
         return x + gate2 * y
@@ -198,25 +203,27 @@ class Sana(nn.Module):
         layers: Blocks.
         norm: Queries and keys are normalised, as SANA 1.5 does.
         width: Hidden size.
-        side: Patches of a side.
+        side: Of a picture.
     """
 
     taken = "a sample is one denoising step with guidance"
+    multiple = _SANA_PIXELS
 
-    def __init__(self, layers, norm=False, width=2240, side=32):
+    def __init__(self, layers, norm=False, width=2240, side=1024):
         super().__init__()
         self.patch, self.head = nn.Conv2d(32, width, 1), nn.Linear(width, 32)
         self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
         self.scales = nn.Linear(width, 6 * width)
         self.caption = nn.Sequential(nn.Linear(2304, width), nn.GELU(), nn.Linear(width, width))
         self.caption_norm = nn.RMSNorm(width)
-        self.blocks = nn.ModuleList([_SanaBlock(width, side, norm) for _ in range(layers)])
+        self.blocks = nn.ModuleList([_SanaBlock(width, norm) for _ in range(layers)])
         self.norm = nn.LayerNorm(width, elementwise_affine=False)
         self.last, self.side = nn.Parameter(torch.empty(2, width)), side
 
     def inputs(self, batch):
         """Latent pictures with and without their prompt, waves of their times, the text."""
-        latents = torch.empty(2 * batch, 32, self.side, self.side)
+        side = self.side // _SANA_PIXELS
+        latents = torch.empty(2 * batch, 32, side, side)
         return latents, torch.empty(2 * batch, 256), torch.empty(2 * batch, 300, 2304)
 
     def forward(self, latents, waves, text):

@@ -344,6 +344,7 @@ class _FoldingJob:
     def __init__(self, places, clusters, sequences):
         self.model = AlphaFold()
         self._sizes = places, clusters, sequences
+        self.described = "crops of %d residues" % places
 
     def inputs(self, batch):
         """Residues, clusters and further sequences of a crop, and its templates."""

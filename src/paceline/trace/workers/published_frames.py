@@ -37,6 +37,7 @@ class Tacotron2(nn.Module):
     def __init__(self, frames=100, characters=20):
         super().__init__()
         self.frames, self.characters = frames, characters
+        self.described = "cuts of %d mel frames and %d characters" % (frames, characters)
         self.embedding = nn.Embedding(148, 512)
         self.convs = nn.ModuleList([self._conv(512, 512) for _ in range(3)])
         self.encoder = nn.LSTM(512, 256, batch_first=True, bidirectional=True)
@@ -110,6 +111,8 @@ class DeepSpeech2(nn.Module):
     Source:
         SeanNaren/deepspeech.pytorch, deepspeech_pytorch/model.py.
     """
+
+    described = "12.3 s of sound"
 
     def __init__(self, hidden=1024, layers=5, frames=1230, labels=29):
         super().__init__()

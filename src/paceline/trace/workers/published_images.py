@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from diffusion_gated import Flux2, ZImage
 from diffusion_streams import (
     HEAD_NORMS,
+    OfPatches,
     one_stream,
     placed,
     stable_diffusion_3,
@@ -45,7 +46,12 @@ class _FeaturePyramidCell(nn.Module):
 
 
 class EfficientDet(nn.Module):
-    """EfficientDet-D0 at 512×512 (Tan et al., 2020), without choosing boxes."""
+    """EfficientDet-D0 at 512×512 (Tan et al., 2020), without choosing boxes.
+
+    Seven levels halve a side: it is a multiple of 128 (section 4.2 of the paper).
+    """
+
+    side, multiple = 512, 128
 
     def __init__(self, width=64, cells=3, anchors=9, classes=90):
         super().__init__()
@@ -65,7 +71,7 @@ class EfficientDet(nn.Module):
 
     def inputs(self, batch):
         """Images."""
-        return torch.empty(batch, 3, 512, 512)
+        return torch.empty(batch, 3, self.side, self.side)
 
     def loss(self, output, _inputs):
         """A square of every score and box: matching boxes to truth is not counted."""
@@ -131,6 +137,8 @@ class RetinaNetMlperf(nn.Module):
     Architecture of mlcommons/training, single_stage_detector/ssd/model.
     """
 
+    side, multiple = 800, 32
+
     def __init__(self, classes=264):
         super().__init__()
         import torch_models
@@ -146,7 +154,7 @@ class RetinaNetMlperf(nn.Module):
 
     def inputs(self, batch):
         """Images."""
-        return torch.empty(batch, 3, 800, 800)
+        return torch.empty(batch, 3, self.side, self.side)
 
     def loss(self, output, _inputs):
         """Of scores and boxes; matching boxes to truth is not counted."""
@@ -160,6 +168,8 @@ class RetinaNetMlperf(nn.Module):
 
 class UNetIndustrial(nn.Module):
     """The small U-Net of NVIDIA/DeepLearningExamples on grey images of 512×512."""
+
+    side, multiple = 512, 16
 
     def __init__(self):
         super().__init__()
@@ -179,7 +189,7 @@ class UNetIndustrial(nn.Module):
 
     def inputs(self, batch):
         """Grey images."""
-        return torch.empty(batch, 1, 512, 512)
+        return torch.empty(batch, 1, self.side, self.side)
 
     def loss(self, output, _inputs):
         """A square of every pixel."""
@@ -232,7 +242,7 @@ class _DiffusionBlock(nn.Module):
         return y.transpose(1, 2).reshape(q.shape)
 
 
-class DiffusionTransformer(nn.Module):
+class DiffusionTransformer(OfPatches, nn.Module):
     """One denoising step of a transformer on latent patches that attend to the text, with guidance.
 
     Time embedding, text encoders and the decoder of latents are not counted: they run once.
@@ -246,24 +256,26 @@ class DiffusionTransformer(nn.Module):
         text: Tokens of the prompt.
         has_rotary: Positions turn queries and keys; else they are added to the patches.
         norm: Of the queries and keys of a head.
+        film: What an item is in words, where it is no picture.
     """
 
     taken = "a sample is one denoising step with guidance"
 
     def __init__(
-        self, layers, width, heads, inner, tokens, text, has_rotary=False, norm="rms"
+        self, layers, width, heads, inner, tokens, text, has_rotary=False, norm="rms", film=""
     ):  # fmt: skip
         super().__init__()
         self.patch, self.head = nn.Linear(64, width), nn.Linear(width, 64)
         self.blocks = nn.ModuleList(
             [_DiffusionBlock(width, heads, inner, has_rotary, norm) for _ in range(layers)]
         )
-        self.tokens, self.words, self.width = tokens, text, width
+        self.words, self.width = text, width
+        self.show(tokens, film)
 
     def inputs(self, batch):
         """Patches and text of items with and without their prompt."""
         return (
-            torch.empty(2 * batch, self.tokens, 64),
+            torch.empty(2 * batch, self.num_patches, 64),
             torch.empty(2 * batch, self.words, self.width),
         )
 
@@ -276,6 +288,10 @@ class DiffusionTransformer(nn.Module):
 
 def _made(build, *sizes, **more):
     return lambda: build(*sizes, **more)
+
+
+def _film(film, build, *sizes, **more):
+    return _made(build, *sizes, film=film, **more)
 
 
 _MODELS = {
@@ -293,14 +309,64 @@ _MODELS = {
     "flux2_klein_4b": _made(Flux2, 5, 20, 3072, 7680),
     "flux2_klein_9b": _made(Flux2, 8, 24, 4096, 12_288),
     "z_image": ZImage,
-    "hunyuan_video": _made(two_streams_then_one, 20, 40, 118_800, 256),
-    "wan21_1b": _made(DiffusionTransformer, 30, 1536, 12, 8960, 32_760, 512, has_rotary=True),
-    "wan21_14b": _made(DiffusionTransformer, 40, 5120, 40, 13_824, 32_760, 512, has_rotary=True),
-    "wan22_5b": _made(DiffusionTransformer, 30, 3072, 24, 14_336, 27_280, 512, has_rotary=True),
-    "ltx_2b": _made(DiffusionTransformer, 28, 2048, 32, 8192, 7392, 128, has_rotary=True),
-    "ltx_13b": _made(DiffusionTransformer, 48, 4096, 32, 16_384, 7392, 128, has_rotary=True),
+    "hunyuan_video": _film("129 frames of 720×1280", two_streams_then_one, 20, 40, 118_800, 256),
+    "wan21_1b": _film(
+        "81 frames of 480×832",
+        DiffusionTransformer,
+        30,
+        1536,
+        12,
+        8960,
+        32_760,
+        512,
+        has_rotary=True,
+    ),
+    "wan21_14b": _film(
+        "81 frames of 480×832",
+        DiffusionTransformer,
+        40,
+        5120,
+        40,
+        13_824,
+        32_760,
+        512,
+        has_rotary=True,
+    ),
+    "wan22_5b": _film(
+        "121 frames of 704×1280",
+        DiffusionTransformer,
+        30,
+        3072,
+        24,
+        14_336,
+        27_280,
+        512,
+        has_rotary=True,
+    ),
+    "ltx_2b": _film(
+        "161 frames of 512×704",
+        DiffusionTransformer,
+        28,
+        2048,
+        32,
+        8192,
+        7392,
+        128,
+        has_rotary=True,
+    ),
+    "ltx_13b": _film(
+        "161 frames of 512×704",
+        DiffusionTransformer,
+        48,
+        4096,
+        32,
+        16_384,
+        7392,
+        128,
+        has_rotary=True,
+    ),
     "qwen_image": _made(two_streams, 60, 4096, 512, 3584),
-    "cogvideox_2b": _made(one_stream, 30, 1920, 30, 17_550, 226, False),
-    "cogvideox_5b": _made(one_stream, 42, 3072, 48, 17_550, 226, True),
-    "cogvideox15_5b": _made(one_stream, 42, 3072, 48, 44_880, 224, True),
+    "cogvideox_2b": _film("49 frames of 480×720", one_stream, 30, 1920, 30, 17_550, 226, False),
+    "cogvideox_5b": _film("49 frames of 480×720", one_stream, 42, 3072, 48, 17_550, 226, True),
+    "cogvideox15_5b": _film("81 frames of 768×1360", one_stream, 42, 3072, 48, 44_880, 224, True),
 }

@@ -172,6 +172,8 @@ class WaveGlow(nn.Module):
     speaks with 256.
     """
 
+    described = "8,000 samples of sound"
+
     def __init__(self, channels=512):
         super().__init__()
         self.mixing = nn.ModuleList([nn.Conv1d(8, 8, 1, bias=False) for _ in range(12)])
@@ -269,7 +271,13 @@ class Ssd300(nn.Module):
 
 
 class UNetMedical(nn.Module):
-    """The U-Net of 2015 on 572×572 grey images, unpadded."""
+    """The U-Net of 2015 on 572×572 grey images, unpadded.
+
+    Every pooling halves an even side, and the lowest level has pixels left: sides are 12 above a
+    multiple of 16, from 188 on.
+    """
+
+    side, multiple, rest, least = 572, 16, 12, 188
 
     def __init__(self):
         super().__init__()
@@ -287,7 +295,7 @@ class UNetMedical(nn.Module):
 
     def inputs(self, batch):
         """Grey images."""
-        return torch.empty(batch, 1, 572, 572)
+        return torch.empty(batch, 1, self.side, self.side)
 
     def loss(self, output, _inputs):
         """Cross-entropy of every pixel."""
@@ -313,7 +321,13 @@ class MaskRcnn(nn.Module):
 
     Proposals are a fixed number of regions per image and their pooling is a copy; choosing and
     suppressing boxes (host work and small kernels) is not counted.
+
+    Attributes:
+        side: Of a square picture, where one is asked for.
+        multiple: Of the sides of a batch's pictures, which are padded to it.
     """
+
+    side, multiple = None, 32
 
     def __init__(self, regions=512, masks=128):
         super().__init__()
@@ -335,9 +349,19 @@ class MaskRcnn(nn.Module):
         )  # fmt: skip
         self.regions, self.masks = regions, masks
 
+    @property
+    def shape(self):
+        """Of a picture: a square that was asked for, or as a batch of COCO has them."""
+        return (self.side, self.side) if self.side else (800, 1344)
+
+    @property
+    def described(self):
+        """As printed."""
+        return "pictures of %d×%d" % self.shape
+
     def inputs(self, batch):
         """Images."""
-        return torch.empty(batch, 3, 800, 1344)
+        return torch.empty(batch, 3, *self.shape)
 
     def loss(self, output, _inputs):
         """A square of every score, box and mask: matching boxes to truth is not counted."""

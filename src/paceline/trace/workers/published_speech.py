@@ -37,6 +37,8 @@ class HifiGan(nn.Module):
     656 frames: 7.6 s of speech at 22,050 samples per second.
     """
 
+    described = "7.6 s of sound"
+
     def __init__(self, frames=656):
         super().__init__()
         self.first, self.frames = nn.Conv1d(80, 512, 7, padding=3), frames
@@ -109,6 +111,11 @@ def _predictor():
 class _OfText(nn.Module):
     """What models from characters to mel frames and further answers share."""
 
+    @property
+    def described(self):
+        """As printed."""
+        return "texts of %d characters" % self.characters
+
     def inputs(self, batch):
         """Texts, as numbers of their characters."""
         return torch.empty((batch, self.characters), dtype=torch.int64)
@@ -177,7 +184,7 @@ class Spoken(nn.Module):
 
     def __init__(self, text, vocoder):
         super().__init__()
-        self.text, self.vocoder = text, vocoder
+        self.text, self.vocoder, self.described = text, vocoder, text.described
 
     def inputs(self, batch):
         """Text, as its own model takes it."""
@@ -235,6 +242,8 @@ class SpeechRecogniser(nn.Module):
         is_separable: Depthwise and pointwise convolutions (QuartzNet).
         frames: Of 10 ms, in an utterance of 15 s with its padding.
     """
+
+    described = "15 s of sound"
 
     def __init__(self, blocks, repeats, tail, is_separable, frames=1500):
         super().__init__()

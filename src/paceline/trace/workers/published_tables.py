@@ -152,6 +152,7 @@ class FusionTransformer(nn.Module):
     def __init__(self, ids=369, known=3, width=128, dropout=0.1, past=168, ahead=24, heads=4):
         super().__init__()
         self.sizes = (known, width, past, ahead, heads)
+        self.described = "%d hours behind and %d ahead" % (past, ahead)
         self.static = nn.Embedding(ids, width)
         self.known = nn.Parameter(torch.empty(2, known, width))
         self.target = nn.Parameter(torch.empty(2, 1, width))

@@ -18,7 +18,33 @@ def _double(inputs, outputs, stride=1):
     return nn.Sequential(*layers)
 
 
-class VolumeUNet(nn.Module):
+class _OfVolumes:
+    """What networks over volumes are given: cubes of a side, or an extent of their own.
+
+    Attributes:
+        side: Of a cube; another may be asked for. None where an extent is stated.
+        multiple: What a side is a multiple of.
+    """
+
+    extent = None
+
+    @property
+    def has_one_size(self):
+        """Whether no other size can be asked for."""
+        return self.side is None
+
+    @property
+    def shape(self):
+        """Of one channel."""
+        return (self.side,) * 3 if self.side else self.extent
+
+    @property
+    def described(self):
+        """As printed."""
+        return "volumes of %d×%d×%d voxels" % self.shape
+
+
+class VolumeUNet(_OfVolumes, nn.Module):
     """The 3D U-Net of MLPerf training on KiTS19 (Isensee et al., nnU-Net): crops of 128³ voxels.
 
     That of NVIDIA/DeepLearningExamples (TensorFlow/Segmentation/UNet_3D_Medical/model/unet3d.py)
@@ -28,7 +54,8 @@ class VolumeUNet(nn.Module):
     def __init__(self, channels=1, classes=3, kernel=1, extent=(128, 128, 128)):
         super().__init__()
         widths = (32, 64, 128, 256, 320, 320)
-        self._item = (channels, *extent)
+        self.channels, self.extent, self.multiple = channels, extent, 2 ** (len(widths) - 1)
+        self.side = extent[0] if len(set(extent)) == 1 else None
         pairs = list(zip(widths, widths[1:]))
         self.inward = _double(channels, widths[0])
         self.down = nn.ModuleList([_double(a, b, 2) for a, b in pairs])
@@ -38,7 +65,7 @@ class VolumeUNet(nn.Module):
 
     def inputs(self, batch):
         """Volumes."""
-        return torch.empty(batch, *self._item)
+        return torch.empty(batch, self.channels, *self.shape)
 
     def loss(self, output, _inputs):
         """Cross-entropy and Dice, half each."""
@@ -78,12 +105,14 @@ class _Residual(nn.Module):
         return self.layers(x) + x
 
 
-class VNet(nn.Module):
+class VNet(_OfVolumes, nn.Module):
     """V-Net (Milletari et al. 2016) on crops of 32³ voxels of the hippocampus, three classes.
 
     Sizes of NVIDIA/DeepLearningExamples, TensorFlow/Segmentation/VNet: model/vnet.py and the
     defaults of its command line.
     """
+
+    side, multiple = 32, 8
 
     def __init__(self, widths=(16, 32, 64, 128), classes=3):
         super().__init__()
@@ -104,7 +133,7 @@ class VNet(nn.Module):
 
     def inputs(self, batch):
         """Volumes."""
-        return torch.empty(batch, 1, 32, 32, 32)
+        return torch.empty(batch, 1, *self.shape)
 
     def loss(self, output, _inputs):
         """Cross-entropy of every voxel."""

@@ -144,14 +144,15 @@ class DiffusionUNet(nn.Module):
 class DiffusionJob:
     """Noise prediction on 64×64 latents (512×512 images) with 77 text tokens."""
 
-    kind = "image"
+    kind, side, multiple = "image", 512, 64
 
     def __init__(self):
         self.model = DiffusionUNet()
 
     def inputs(self, batch):
         """Latents, time steps, text."""
-        return torch.empty(batch, 4, 64, 64), torch.empty(batch), torch.empty(batch, 77, _CONTEXT)
+        latents = torch.empty(batch, 4, self.side // 8, self.side // 8)
+        return latents, torch.empty(batch), torch.empty(batch, 77, _CONTEXT)
 
     def loss(self, output, inputs):
         """Mean squared error against the noise."""

@@ -11,12 +11,14 @@ import inspect
 import itertools
 import json
 import os
+import re
 
 import torch
 import torch_models
 from torch_building import build
 from torch_hf_kernels import fuse
-from torch_subjects import RequestError, Subject
+from torch_structures import tensors_in
+from torch_subjects import RequestError, Subject, of_size
 from torch_waits import full_masks
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -74,6 +76,12 @@ _PICTURES = {
 }
 #: Frames of sound in ten seconds at a hop of ten milliseconds, where a config bounds them not.
 _FRAMES = 1000
+_FRAMES_PER_S, _SAMPLES_PER_S = 100, 16_000
+#: Learned tables of places in a text, by the name of their module.
+_POSITIONS = re.compile(
+    r"^(?!.*(?:vision|visual|rel|encoder\.embed_positions|[xyhw]_pos)).*"
+    r"(?:\bwpe|\bembed_positions|\bposition_embeddings?)$"
+)
 #: What a forward calls the state that it goes on from: of attention, of a recurrence.
 _CACHES = ("past_key_values", "cache_params")
 #: Model types whose class refuses to be trained: the parts of Bark.
@@ -93,7 +101,31 @@ def hf_subject(name, request):
     model = _built(model_class, config)
     special = (("torch_hf_detectors", "detector"), ("torch_hf_speech", "transducer"))
     found = (getattr(importlib.import_module(m), f)(model, kind, size) for m, f in special)
-    return next(filter(None, found), None) or HfSubject(model, kind, size)
+    subject = next(filter(None, found), None) or HfSubject(model, kind, size)
+    _check_length(subject, request)
+    return subject
+
+
+def _check_length(subject, request):
+    """Whether anything has the length, and a table of positions reaches as far as was asked.
+
+    Raises:
+        RequestError: It does not.
+    """
+    subject.model.train(request.get("task") != "infer")
+    if subject.has_seq:
+        short, long = (tensors_in(subject.inputs(2, length)) for length in (3, 5))
+        subject.has_seq = [one.shape for one in short] != [one.shape for one in long]
+    tables = [
+        module.num_embeddings
+        for name, module in subject.model.named_modules()
+        if isinstance(module, torch.nn.Embedding) and _POSITIONS.search(name)
+    ]
+    asked = request.get("seq") or 0
+    if subject.has_seq and asked > min(tables, default=asked):
+        most = min([*tables, subject.longest] if subject.longest else tables)
+        said = "its table of positions ends before a length of %d" % asked
+        raise of_size(said, "give --seq %d or less" % most)
 
 
 def _say_that_sequences_are_whole():
@@ -296,6 +328,8 @@ class HfSubject(Subject):
         caches = [name for name in _CACHES if name in self._forward_names]
         self._cache = caches[0] if caches else ""
         self._is_generator &= bool(caches)
+        self._interpolates = _is_another_side(model.config, image_size)
+        self._interpolates &= "interpolate_pos_encoding" in self._forward_names
 
     def passes(self, task):
         """Training step; prefill and decode of a decoder; forward of all else."""
@@ -306,6 +340,9 @@ class HfSubject(Subject):
 
     def input_description(self):
         """As printed: clips and sounds by their frames."""
+        sound = _sound(self._main, self.shape)
+        if sound:
+            return sound
         if self.kind == "features" and len(self.shape) > 1:
             size = "×".join(str(n) for n in self.shape[2:] or self.shape[1:])
             return "%d frames of %s" % (self.shape[0], size)
@@ -354,6 +391,8 @@ class HfSubject(Subject):
         if "past_values_padding" in self._forward_names:
             given["past_values_padding"] = tokens(batch, *self.shape)
             given["freq"] = tokens(batch, 1)
+        if self._interpolates:
+            given["interpolate_pos_encoding"] = True
         if "return_loss" in self._forward_names and self.model.training:
             given["return_loss"] = True
 
@@ -427,6 +466,24 @@ def _longest(config):
             if isinstance(found, int) and found > 0:
                 return found
     return None
+
+
+def _sound(main, shape):
+    """Seconds of sound, and the numbers that they come in; empty for all else.
+
+    Recognisers hear 16,000 numbers or 100 frames a second, (channels, frames) or the reverse.
+    """
+    if main == "input_values" and len(shape) == 1:
+        return "%g s of sound (%d numbers)" % (shape[0] / _SAMPLES_PER_S, *shape)
+    if main not in ("input_values", "input_features"):
+        return ""
+    frames, channels = max(shape), min(shape)
+    return "%g s of sound (%d frames of %d)" % (frames / _FRAMES_PER_S, frames, channels)
+
+
+def _is_another_side(config, image_size):
+    """Whether positions are known for other pictures than those that were asked for."""
+    return bool(image_size) and tuple(_picture_shape(config, None)[-2:]) != (image_size,) * 2
 
 
 def _item_shape(model, main, image_size=None):

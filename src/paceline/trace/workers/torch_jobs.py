@@ -259,20 +259,22 @@ class MedicalUNet(nn.Module):
 
 
 class SegmentationJob:
-    """Pixel-wise cross-entropy on 512×512 slices."""
+    """Pixel-wise cross-entropy on 512×512 slices, or on others of a multiple of 16."""
 
-    kind = "image"
+    kind, side, multiple = "image", 512, 16
 
     def __init__(self):
         self.model = MedicalUNet()
 
     def inputs(self, batch):
         """Grey slices."""
-        return torch.empty(batch, 1, 512, 512)
+        return torch.empty(batch, 1, self.side, self.side)
 
     def loss(self, output, inputs):
         """Cross-entropy of every pixel."""
-        return F.cross_entropy(output, torch.empty(len(output), 512, 512, dtype=torch.int64))
+        return F.cross_entropy(
+            output, torch.empty(len(output), *output.shape[2:], dtype=torch.int64)
+        )
 
 
 class NeuralFiltering(nn.Module):
@@ -371,7 +373,7 @@ class RetinaNetJob:
     Matching boxes to targets and suppressing duplicates depend on the data and are left out.
     """
 
-    kind = "image"
+    kind, side, multiple = "image", 800, 32
 
     def __init__(self):
         detection = torch_models.import_torchvision().models.detection
@@ -380,7 +382,7 @@ class RetinaNetJob:
 
     def inputs(self, batch):
         """Images."""
-        return torch.empty(batch, 3, 800, 800)
+        return torch.empty(batch, 3, self.side, self.side)
 
     def loss(self, output, inputs):
         """Cross-entropy of every anchor's classes, and distances of its box."""

@@ -45,6 +45,11 @@ class RequestError(Exception):
         self.kind = kind
 
 
+def of_size(said, hint):
+    """The refusal of a size that was asked for, with what can be given."""
+    return RequestError("size", json.dumps({"said": said, "hint": hint}))
+
+
 class Subject:
     """A model, what a batch of its inputs is, and what its passes do.
 
@@ -61,8 +66,12 @@ class Subject:
         is_fixed: Whether it is known at one length only, as the request asks.
         longest: Most tokens that the model takes; None where nothing bounds them.
         taken: Sizes that were not stated, as they were taken; empty where all were.
+        side: Of the pictures that were asked for, where the inputs show it in another form.
+        described: What one item is, where its inputs do not tell.
     """
 
+    side = None
+    described = ""
     makes_tensors = False
     pretends = False
     choices = None
@@ -88,6 +97,8 @@ class Subject:
 
     def input_description(self):
         """As printed."""
+        if self.described:
+            return self.described
         return "tokens" if self.shape is None else "×".join(str(n) for n in self.shape[1:])
 
     def inputs(self, batch, seq):
@@ -193,8 +204,41 @@ def _checked_phase(phase):
 def build_subject(request):
     """The model that an entry names."""
     subject = _named_subject(request)
+    check_side(subject, request)
     subject.is_fixed = bool(request.get("is_fixed"))
     return subject
+
+
+def check_side(subject, request):
+    """Refuse a side of pictures that nothing of the subject has.
+
+    Raises:
+        RequestError: It reads none, or others than were asked for.
+    """
+    side = request.get("image_size")
+    if not side or subject.side == side:
+        return
+    with pretended() if subject.pretends else contextlib.nullcontext():
+        tensors = tensors_in(subject.inputs(2, 8))
+    if any(one.ndim > 3 and tuple(one.shape[-2:]) == (side, side) for one in tensors):
+        return
+    if subject.pretends:
+        raise of_size(
+            "its own code makes its inputs, and none are pictures of %d×%d" % (side, side),
+            "change the code that makes them, and leave --image-size out",
+        )
+    length = "; the length of its text is given with --seq" if subject.has_seq else ""
+    said = "it takes %s: no side can be asked for" % _given_to(subject, tensors)
+    raise of_size(said, "leave --image-size out" + length)
+
+
+def _given_to(subject, tensors):
+    """What a subject is given, in words."""
+    extents = next((one.shape[2:] for one in tensors if one.ndim > 3), None)
+    if subject.described or extents is None:
+        described = subject.input_description()
+        return "no pictures" if described in ("", "tokens") else described
+    return "pictures of %s" % "×".join(map(str, extents))
 
 
 def _named_subject(request):
@@ -203,7 +247,7 @@ def _named_subject(request):
         return _zoo_subject(entry, request)
     job = _zoo_job(entry)
     if job is not None:
-        return subject_of(build(job), request)
+        return _job_subject(build(job), entry, request)
     if entry.endswith(".pt2"):
         from torch_program import ProgramSubject, load_program
 
@@ -228,7 +272,7 @@ def _zoo_subject(entry, request):
     if not size:
         return Subject(build(builder), kind, shape)
     if kind != "image":
-        raise RequestError("bad-request", "`%s` takes no images" % entry)
+        raise of_size("`%s` takes no images" % entry, "leave --image-size out")
     torchvision = torch_models.import_torchvision()
     if entry in torchvision.models.list_models(module=torchvision.models):
         return _torchvision_subject(entry, request)
@@ -304,20 +348,47 @@ def _published_subject(scheme, name, request):
         known = ["%s:%s" % (scheme, known) for known in sorted(module._MODELS)]
         asked = json.dumps({"name": "%s:%s" % (scheme, name), "known": known})
         raise RequestError("unknown-model", asked)
-    job, size = build(module._MODELS[name]), request.get("image_size")
-    if size and hasattr(job, "side"):
-        _resize(job, name, size)
-    subject = subject_of(job, request)
+    job = build(module._MODELS[name])
+    subject = _job_subject(job, name, request)
+    subject.described = _item_of(job)
     subject.taken = getattr(subject.model, "taken", subject.taken)
     return subject
 
 
+def _job_subject(job, name, request):
+    """A job of ours, on pictures or volumes of the side that is asked for."""
+    size = request.get("image_size")
+    can = size and hasattr(job, "side") and not getattr(job, "has_one_size", False)
+    if can:
+        _resize(job, name, size)
+    subject = subject_of(job, request)
+    if can:
+        subject.side, subject.described = size, _item_of(job)
+    return subject
+
+
 def _resize(job, name, size):
-    """Let a job have pictures of another size than its release."""
-    if size % job.multiple:
-        message = "a side of `%s` is a multiple of %d" % (name, job.multiple)
-        raise RequestError("bad-request", message)
-    job.side = size
+    """Let a job have pictures of another size than its release.
+
+    Attributes of the job: ``multiple`` and ``rest`` (a side is so much above a multiple), and
+    ``least``, the smallest.
+    """
+    step, rest = getattr(job, "multiple", 1), getattr(job, "rest", 0)
+    least = getattr(job, "least", step + rest)
+    if size % step == rest and size >= least:
+        job.side = size
+        return
+    above = "%d above " % rest if rest else ""
+    said = "a side of `%s` is %sa multiple of %d, from %d on" % (name, above, step, least)
+    below = max(least, (size - rest) // step * step + rest)
+    raise of_size(said, "give --image-size %d or %d" % (below, below + step))
+
+
+def _item_of(job):
+    """What one item of a job of ours is, as printed; empty where a length says it."""
+    side = getattr(job, "side", None)
+    square = "pictures of %d×%d" % (side, side) if side else ""
+    return getattr(job, "described", square)
 
 
 def _torchvision_subject(name, request):

@@ -66,21 +66,40 @@ def serve(request, progress):
 
     torch.backends.mha.set_fastpath_enabled(False)
     progress("building %s" % request["entry"])
-    subject = build_subject(request)
-    progress("tracing %s" % request["entry"])
-    return report(subject, request["task"], request.get("seq") or LENGTH)
+    subject = None
+    try:
+        subject = build_subject(request)
+        progress("tracing %s" % request["entry"])
+        return report(subject, request["task"], request.get("seq") or LENGTH)
+    except Exception as error:
+        is_own = subject is not None and subject.pretends
+        if not request.get("image_size") or is_own or getattr(error, "kind", None):
+            raise
+        raise _refused_side(request, error) from error
+
+
+def _refused_side(request, error):
+    """The refusal of a side that a model of ours or of a library fails at."""
+    from torch_subjects import build_subject, of_size
+
+    usual = build_subject({**request, "image_size": None}).input_description()
+    side = request["image_size"]
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+    said = "it cannot take pictures of %d×%d (%s)" % (side, side, reason)
+    return of_size(said, "leave --image-size out for its own, %s" % usual)
 
 
 def report_or_event(made, request):
     """(error event, None) or (None, report) of a model object of this process."""
     import torch
     from torch_building import on_meta_twin
-    from torch_subjects import of_users_code, subject_of
+    from torch_subjects import check_side, of_users_code, subject_of
 
     fastpath = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         subject = of_users_code(subject_of(on_meta_twin(made), request))
+        check_side(subject, request)
         subject.is_fixed = bool(request.get("is_fixed"))
         return None, report(subject, request["task"], request.get("seq") or LENGTH)
     except Exception as error:  # noqa: BLE001  The edge, as in `main`.
