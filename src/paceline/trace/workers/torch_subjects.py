@@ -272,7 +272,7 @@ def _zoo_subject(entry, request):
     if not size:
         return Subject(build(builder), kind, shape)
     if kind != "image":
-        raise of_size("`%s` takes no images" % entry, "leave --image-size out")
+        raise of_size("it takes no images", "leave --image-size out")
     torchvision = torch_models.import_torchvision()
     if entry in torchvision.models.list_models(module=torchvision.models):
         return _torchvision_subject(entry, request)
@@ -360,14 +360,14 @@ def _job_subject(job, name, request):
     size = request.get("image_size")
     can = size and hasattr(job, "side") and not getattr(job, "has_one_size", False)
     if can:
-        _resize(job, name, size)
+        _resize(job, size)
     subject = subject_of(job, request)
     if can:
         subject.side, subject.described = size, _item_of(job)
     return subject
 
 
-def _resize(job, name, size):
+def _resize(job, size):
     """Let a job have pictures of another size than its release.
 
     Attributes of the job: ``multiple`` and ``rest`` (a side is so much above a multiple), and
@@ -379,7 +379,7 @@ def _resize(job, name, size):
         job.side = size
         return
     above = "%d above " % rest if rest else ""
-    said = "a side of `%s` is %sa multiple of %d, from %d on" % (name, above, step, least)
+    said = "a side is %sa multiple of %d, from %d on" % (above, step, least)
     below = max(least, (size - rest) // step * step + rest)
     raise of_size(said, "give --image-size %d or %d" % (below, below + step))
 
