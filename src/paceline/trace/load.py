@@ -170,6 +170,7 @@ def workload_from_report(
         max_global_batch=facts.max_global_batch if facts and task == "train" else None,
         reference_job=facts.jobs.get(task) if facts else None,
         shortest_seq=max((int(one.get("shortest") or 1) for one in report["passes"]), default=1),
+        longest_seq=facts.longest_seq if facts else None,
         length_name="length of the text" if _hears_or_sees(report) else "sequence length",
         source=facts.source if facts else f"traced from `{entry}` with torch {report['torch']}",
     )

@@ -68,6 +68,7 @@ class Workload:
         reference_job: Used when no work is given; None if unknown.
         source: Where the architecture comes from, with its published parameter count.
         shortest_seq: Shortest length that the graphs are known at.
+        longest_seq: Where a learned table of positions ends; None where none is known.
         reading: How a short name was read (`reading_of`); empty where nothing was left open.
         length_name: What ``default_seq`` is the length of, as printed.
     """
@@ -86,6 +87,7 @@ class Workload:
     reference_job: ReferenceJob | None
     source: str
     shortest_seq: int = 1
+    longest_seq: int | None = None
     reading: str = ""
     length_name: str = "sequence length"
 
@@ -98,8 +100,14 @@ class Workload:
         """Refuse a length that the graphs say nothing about.
 
         Raises:
-            InvalidInputError: Another length than the one traced, or a shorter one than traced.
+            InvalidInputError: Another length than the one traced, a shorter one than traced, or one
+                beyond the model's table of positions.
         """
+        if self.longest_seq is not None and seq > self.longest_seq:
+            raise InvalidInputError(
+                f"the table of positions of `{self.name}` ends before a length of {seq}",
+                hint=f"give --seq {self.longest_seq} or less",
+            )
         if self.has_fixed_length and seq != self.default_seq:
             raise InvalidInputError(
                 f"the operators of `{self.name}` change with the length, and this graph was "

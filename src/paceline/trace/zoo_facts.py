@@ -27,6 +27,7 @@ class ZooFacts:
         parameters: Published parameter count.
         max_global_batch: Largest batch its recipe, or a published variation of it, trains with.
         default_seq: Sequence length of the recipe; 1 where there is none.
+        longest_seq: Rows of its learned table of positions; None where it has none.
         entry: What the worker is asked for.
         source: Architecture and where its parameter count is published.
         jobs: Reference job of each task.
@@ -38,6 +39,7 @@ class ZooFacts:
     parameters: int
     max_global_batch: int
     default_seq: int
+    longest_seq: int | None
     entry: str
     source: str
     jobs: dict[str, ReferenceJob]
@@ -56,6 +58,7 @@ def zoo_facts() -> dict[str, ZooFacts]:
             parameters=row["parameters"],
             max_global_batch=row["max_global_batch"],
             default_seq=row.get("default_seq", 1),
+            longest_seq=row.get("longest_seq"),
             entry=row.get("entry", name),
             source=row["source"],
             jobs={task: ReferenceJob(**row[task]) for task in tasks if task in row},

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from paceline.errors import InvalidInputError
 from paceline.trace import (
     Configuration,
     OpKind,
@@ -154,3 +155,20 @@ def test_reference_jobs_say_where_they_come_from(name):
     for task, job in zoo_facts()[name].jobs.items():
         assert job.source
         assert load_workload(name, task=task).reference_job == job
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [("bert-base", 768), ("bert-large", 1024), ("gpt2", 768), ("gpt2-xl", 1600),
+     ("whisper-small", 768), ("clip-vit-b-32", 512)],
+)  # fmt: skip
+def test_a_length_ends_where_the_table_of_positions_does(name, width):
+    """Widths as published; the table is one of the parameters."""
+    for task in zoo_facts()[name].jobs:
+        workload = load_workload(name, task=task)
+        storages = workload.passes[0].graph.storages
+        tables = storages.elements[storages.owner == Owner.PARAMETER]
+        assert width * workload.longest_seq in tables
+        workload.check_length(workload.longest_seq)
+        with pytest.raises(InvalidInputError, match="positions"):
+            workload.check_length(workload.longest_seq + 1)
