@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     raised is a bug of paceline and shows its traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Commands keep nearly all that they make: looking for garbage takes a plan 4 % and finds none.
+    # Commands keep nearly all that they make: a plan would look for garbage 2 to 4 % of its time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
         _run(arguments)

@@ -294,6 +294,11 @@ def _film(film, build, *sizes, **more):
     return _made(build, *sizes, film=film, **more)
 
 
+def _turned_film(film, *sizes):
+    """Of a transformer whose positions turn queries and keys."""
+    return _film(film, DiffusionTransformer, *sizes, has_rotary=True)
+
+
 _MODELS = {
     "efficientdet_d0": EfficientDet,
     "ssd_resnet34": SsdResNet34,
@@ -310,61 +315,11 @@ _MODELS = {
     "flux2_klein_9b": _made(Flux2, 8, 24, 4096, 12_288),
     "z_image": ZImage,
     "hunyuan_video": _film("129 frames of 720×1280", two_streams_then_one, 20, 40, 118_800, 256),
-    "wan21_1b": _film(
-        "81 frames of 480×832",
-        DiffusionTransformer,
-        30,
-        1536,
-        12,
-        8960,
-        32_760,
-        512,
-        has_rotary=True,
-    ),
-    "wan21_14b": _film(
-        "81 frames of 480×832",
-        DiffusionTransformer,
-        40,
-        5120,
-        40,
-        13_824,
-        32_760,
-        512,
-        has_rotary=True,
-    ),
-    "wan22_5b": _film(
-        "121 frames of 704×1280",
-        DiffusionTransformer,
-        30,
-        3072,
-        24,
-        14_336,
-        27_280,
-        512,
-        has_rotary=True,
-    ),
-    "ltx_2b": _film(
-        "161 frames of 512×704",
-        DiffusionTransformer,
-        28,
-        2048,
-        32,
-        8192,
-        7392,
-        128,
-        has_rotary=True,
-    ),
-    "ltx_13b": _film(
-        "161 frames of 512×704",
-        DiffusionTransformer,
-        48,
-        4096,
-        32,
-        16_384,
-        7392,
-        128,
-        has_rotary=True,
-    ),
+    "wan21_1b": _turned_film("81 frames of 480×832", 30, 1536, 12, 8960, 32_760, 512),
+    "wan21_14b": _turned_film("81 frames of 480×832", 40, 5120, 40, 13_824, 32_760, 512),
+    "wan22_5b": _turned_film("121 frames of 704×1280", 30, 3072, 24, 14_336, 27_280, 512),
+    "ltx_2b": _turned_film("161 frames of 512×704", 28, 2048, 32, 8192, 7392, 128),
+    "ltx_13b": _turned_film("161 frames of 512×704", 48, 4096, 32, 16_384, 7392, 128),
     "qwen_image": _made(two_streams, 60, 4096, 512, 3584),
     "cogvideox_2b": _film("49 frames of 480×720", one_stream, 30, 1920, 30, 17_550, 226, False),
     "cogvideox_5b": _film("49 frames of 480×720", one_stream, 42, 3072, 48, 17_550, 226, True),
