@@ -19,11 +19,11 @@ from typing import Any, Literal
 import numpy as np
 from pages import deliver
 
+from accuracy_clusters.dense_hybrid import hybrid_step
 from paceline.catalog import find_device, load_catalog
 from paceline.catalog.entities import Link, Source
 from paceline.parallel import BatchRule, Cluster, Strategy, scaling_curve
 from paceline.parallel.blocks import TensorGroup, block_costs
-from paceline.parallel.dense_hybrid import hybrid_step
 from paceline.parallel.links import LinkTable
 from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.parallel.block_names import blocks_of_ops
 from paceline.parallel.rank_program import home_op, is_weight_copy, put_off_with_weights
 from paceline.predict import Points
+from paceline.trace.block_names import blocks_of_ops
 from paceline.trace.graph import FloatArray, IntArray, Owner, Phase, monomials
 from paceline.trace.program import OUTLIVES, Program
 

@@ -18,14 +18,13 @@ from paceline.parallel.block_memory import (
     block_memory,
     boundary_bytes,
 )
-from paceline.parallel.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.parallel.cluster import check_known
 from paceline.parallel.collectives import RankGroup, collective_s, exchange_tokens_s
-from paceline.parallel.expert_split import ExpertSplit, Routing, split_experts
 from paceline.parallel.links import COLLECTIVES, LinkTable
 from paceline.parallel.rank_program import Recipe, makes_weight_gradients, rank_program
-from paceline.parallel.sequence_split import ring_s, split_sequence
-from paceline.parallel.tensor_parallel import CollectiveTable, TensorSplit, split_graph
+from paceline.parallel.split.experts import ExpertSplit, Routing, split_experts
+from paceline.parallel.split.sequence import ring_s, split_sequence
+from paceline.parallel.split.tensor import CollectiveTable, TensorSplit, split_graph
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.predict.host import dispatch_s, listing_s, wait_costs, waits_of
 from paceline.predict.kernels import evaluate_shapes
@@ -33,6 +32,7 @@ from paceline.predict.sustained import steady_row_times
 from paceline.predict.timeline import waiting_end_s
 from paceline.predict.told import told, traits_of
 from paceline.predict.traits import StepTraits
+from paceline.trace.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.trace.costs import Configuration, LoweredPass, MemoryTable
 from paceline.trace.costs_table import cost_table
 from paceline.trace.graph import (

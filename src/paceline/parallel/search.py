@@ -14,25 +14,25 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel.block_names import layers_of
 from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.evaluation import (
     StrategyEvaluation,
     evaluate_strategies,
     strategy_memory_bytes,
 )
-from paceline.parallel.expert_split import split_experts
 from paceline.parallel.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallel.offload import Host, host_bytes, offloaded, without_optimizer
 from paceline.parallel.rank_program import Optimizer, Recipe, StateBytes, state_bytes
 from paceline.parallel.replicas import ReplicatedSteps
 from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
-from paceline.parallel.sequence_split import split_sequence
+from paceline.parallel.split.experts import split_experts
+from paceline.parallel.split.sequence import split_sequence
 from paceline.parallel.strategy import ScheduleKind, Sharding, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallel.unequal import Share
 from paceline.predict import Calibration, DeviceTable, Points
 from paceline.predict.traits import StepTraits
+from paceline.trace.block_names import layers_of
 from paceline.trace.costs import Checkpointing, Configuration
 from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.master_weights import kept_format

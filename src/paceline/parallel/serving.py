@@ -20,7 +20,7 @@ import numpy as np
 from paceline.catalog import Link
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
-from paceline.parallel.serving_ranks import ServedRanks, exchange_s, rank_pass
+from paceline.parallel.split.serving_ranks import ServedRanks, exchange_s, rank_pass
 from paceline.predict import Calibration, DeviceTable, Points, predict_pass
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import FloatArray, Graph

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel.block_names import block_names, layers_of
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
@@ -29,12 +28,13 @@ from paceline.parallel.search import (
     found_replicas,
     found_strategy,
 )
-from paceline.parallel.sequence_split import check_sequence
+from paceline.parallel.split.sequence import check_sequence
 from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallel.traced_job import TracedJob
 from paceline.predict import Points
 from paceline.predict.traits import StepTraits
+from paceline.trace.block_names import block_names, layers_of
 from paceline.units import format_bytes
 
 

@@ -19,8 +19,8 @@ from paceline.errors import InvalidInputError
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork
 from paceline.parallel.room import bound_bytes
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_process_bytes
+from paceline.parallel.split.tensor import TensorSplit, calls_when_run, split_graph
 from paceline.parallel.spread import interval_of
-from paceline.parallel.tensor_parallel import TensorSplit, calls_when_run, split_graph
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
 from paceline.plan.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table

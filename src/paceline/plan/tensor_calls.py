@@ -10,7 +10,7 @@ import numpy.typing as npt
 from paceline.parallel import RankGroup
 from paceline.parallel.collectives import collective_s
 from paceline.parallel.links import COLLECTIVES
-from paceline.parallel.tensor_parallel import CollectiveTable
+from paceline.parallel.split.tensor import CollectiveTable
 from paceline.predict import Points
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import FloatArray, monomials

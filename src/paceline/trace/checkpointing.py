@@ -13,11 +13,11 @@ arXiv 2205.05198, section 5 (selective).
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
 
+from paceline.trace.block_names import repeated_child
 from paceline.trace.costs import Checkpointing
 from paceline.trace.graph import IntArray, OpKind, Owner, Phase
 from paceline.trace.program import (
@@ -32,8 +32,6 @@ from paceline.trace.program import (
     take,
     take_stores,
 )
-
-_BLOCK = re.compile(r"^(.*?(?:^|[._])\d+)(?:\.|$)")
 
 
 def checkpointed(program: Program, how: Checkpointing) -> Program:
@@ -58,9 +56,9 @@ def _block_of_op(program: Program) -> IntArray:
     names: dict[str, int] = {}
     numbers = np.full(max(len(program.modules), 1), -1)
     for index, path in enumerate(program.modules):
-        match = _BLOCK.match(path)
-        if match:
-            numbers[index] = names.setdefault(match.group(1), len(names))
+        name = repeated_child(path)
+        if name is not None:
+            numbers[index] = names.setdefault(name, len(names))
     block: IntArray = numbers[program.ops.module]
     return block
 

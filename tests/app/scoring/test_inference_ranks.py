@@ -15,8 +15,8 @@ from paceline.app.scoring.models import UnresolvedRowError
 from paceline.app.scoring.rows import parse_row
 from paceline.app.scoring.score import predict_rows
 from paceline.catalog import load_catalog
-from paceline.parallel.denoiser_split import SequenceRanks
-from paceline.parallel.serving_ranks import ServedRanks, exchange_s, rank_pass
+from paceline.parallel.split.denoiser_split import SequenceRanks
+from paceline.parallel.split.serving_ranks import ServedRanks, exchange_s, rank_pass
 from paceline.predict import Points
 from paceline.trace import load_workload
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.parallel.block_names import block_names, blocks_of_ops
 from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.data_parallel import BUCKET_BYTES, bucket_ends
 from paceline.parallel.links import COLLECTIVES, Collective
 from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.profile import accumulated_gradients
+from paceline.parallel.split.tensor import TensorSplit
 from paceline.parallel.stages import even_cuts
 from paceline.parallel.strategy import Schedule
-from paceline.parallel.tensor_parallel import TensorSplit
+from paceline.trace.block_names import block_names, blocks_of_ops
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray, Graph, Owner, monomials
 

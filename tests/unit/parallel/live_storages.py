@@ -21,7 +21,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.parallel.block_names import block_names, blocks_of_ops
 from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.rank_program import (
     Optimizer,
@@ -33,6 +32,7 @@ from paceline.parallel.rank_program import (
 )
 from paceline.parallel.stages import even_cuts
 from paceline.parallel.strategy import Schedule
+from paceline.trace.block_names import block_names, blocks_of_ops
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
 from paceline.trace.platforms import on_platform

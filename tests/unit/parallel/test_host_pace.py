@@ -10,12 +10,12 @@ from tests.unit.parallel.links_of_tests import make_link
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Cluster, Strategy
-from paceline.parallel.block_names import block_names, blocks_of_ops
 from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.predict.host import wait_costs
 from paceline.trace import Configuration, Graph, load_workload, lower
+from paceline.trace.block_names import block_names, blocks_of_ops
 from paceline.trace.graph import OpKind, Phase
 from paceline.trace.master_weights import kept_format
 

@@ -28,12 +28,12 @@ from tests.unit.parallel.issued import (
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
-from paceline.parallel.expert_split import split_experts
 from paceline.parallel.links import COLLECTIVES, LinkTable
 from paceline.parallel.rank_program import rank_program
-from paceline.parallel.sequence_split import ring_messages, split_sequence
+from paceline.parallel.split.experts import split_experts
+from paceline.parallel.split.sequence import ring_messages, split_sequence
+from paceline.parallel.split.tensor import split_graph
 from paceline.parallel.strategy import Schedule
-from paceline.parallel.tensor_parallel import split_graph
 from paceline.predict import DeviceTable, Points
 from paceline.trace import lower, monomials
 from paceline.trace.graph import Owner, Phase

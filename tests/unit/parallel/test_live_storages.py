@@ -11,10 +11,10 @@ from tests.unit.parallel.live_storages import (
     sharded_live_bytes,
 )
 
-from paceline.parallel.expert_split import split_experts
-from paceline.parallel.sequence_split import split_sequence
+from paceline.parallel.split.experts import split_experts
+from paceline.parallel.split.sequence import split_sequence
+from paceline.parallel.split.tensor import split_graph
 from paceline.parallel.strategy import Schedule
-from paceline.parallel.tensor_parallel import split_graph
 from paceline.trace import Graph, lower, monomials
 
 pytest.importorskip("torch")

@@ -15,7 +15,7 @@ from paceline.parallel.serving import (
     fastest,
     serving_times,
 )
-from paceline.parallel.serving_ranks import engine_all_reduce_s
+from paceline.parallel.split.serving_ranks import engine_all_reduce_s
 from paceline.predict import DeviceTable, builtin_calibration
 from paceline.trace import Configuration, load_workload
 

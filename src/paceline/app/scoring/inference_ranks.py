@@ -9,8 +9,8 @@ from typing import TypeAlias
 from paceline.app.scoring.models import UnresolvedRowError
 from paceline.app.scoring.rows import Row
 from paceline.app.scoring.stated_degrees import Degrees, sharding_of, stated_degrees
-from paceline.parallel.denoiser_split import DenoiserPass, SequenceRanks, denoiser_pass
-from paceline.parallel.serving_ranks import RankPass, ServedRanks, rank_pass
+from paceline.parallel.split.denoiser_split import DenoiserPass, SequenceRanks, denoiser_pass
+from paceline.parallel.split.serving_ranks import RankPass, ServedRanks, rank_pass
 from paceline.trace.graph import Graph
 from paceline.trace.workload import Workload
 

@@ -16,10 +16,10 @@ from paceline.app.scoring.split_training import degrees_of, recipe_of, split_ste
 from paceline.app.scoring.stated_degrees import sharding_of, stated_degrees
 from paceline.app.scoring.tables import fitting_lines
 from paceline.parallel import LinkTable, data_parallel_step
-from paceline.parallel.block_names import block_names, layers_of
 from paceline.parallel.sharded_memory import peak_moments, saved_bytes
 from paceline.parallel.spread import sharing_log_sigma
 from paceline.predict import Points
+from paceline.trace.block_names import block_names, layers_of
 from paceline.trace.costs import LoweredPass
 
 _REDUCES_IN_FP32 = re.compile(r"mp_mode=DEFAULT")

@@ -12,9 +12,9 @@ from paceline.app.scoring.models import UnresolvedRowError
 from paceline.app.scoring.networks import links_of_row
 from paceline.catalog import Link
 from paceline.dtypes import ELEMENT_BYTES, find_precision
-from paceline.parallel import denoiser_split, serving_ranks
-from paceline.parallel.denoiser_split import DenoiserPass
-from paceline.parallel.serving_ranks import RankPass
+from paceline.parallel.split import denoiser_split, serving_ranks
+from paceline.parallel.split.denoiser_split import DenoiserPass
+from paceline.parallel.split.serving_ranks import RankPass
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.lowering import lower

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
-from paceline.parallel.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.parallel.links import COLLECTIVES, Collective
-from paceline.parallel.split_roles import OpView, Role, find_roles, view_ops
+from paceline.parallel.split.roles import OpView, Role, find_roles, view_ops
+from paceline.trace.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import FloatArray, Graph, OpKind, Owner, Phase
 

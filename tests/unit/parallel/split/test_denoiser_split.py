@@ -20,7 +20,8 @@ from tests.unit.parallel.small_denoiser import (
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel.collectives import RankGroup, collective_s
-from paceline.parallel.denoiser_split import (
+from paceline.parallel.links import LinkTable
+from paceline.parallel.split.denoiser_split import (
     DenoiserPass,
     SequenceRanks,
     Streams,
@@ -29,7 +30,6 @@ from paceline.parallel.denoiser_split import (
     exchange_s,
     streams_of,
 )
-from paceline.parallel.links import LinkTable
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.trace import Configuration, load_workload
 from paceline.trace.graph import Graph, OpKind, Owner, monomials

@@ -1,17 +1,20 @@
 """AlexNet's hybrid: dense layers split, convolutions replicated."""
 
 from dataclasses import replace
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
-from links_of_tests import ETHERNET, INFINIBAND, NOTHING, NVLINK, PCIE
+from tests.unit.parallel.links_of_tests import ETHERNET, INFINIBAND, NOTHING, NVLINK, PCIE
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
-from paceline.parallel.dense_hybrid import HybridStep, hybrid_step
 from paceline.parallel.links import LinkTable
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, load_workload
+
+dense_hybrid = import_module("accuracy_clusters.dense_hybrid")
 
 BATCH = 128
 
@@ -30,8 +33,8 @@ def alexnet() -> BlockCosts:
     )  # fmt: skip
 
 
-def hybrid(costs: BlockCosts, num_ranks: int, link: LinkTable, *, dense: str) -> HybridStep:
-    return hybrid_step(
+def hybrid(costs: BlockCosts, num_ranks: int, link: LinkTable, *, dense: str) -> Any:
+    return dense_hybrid.hybrid_step(
         costs, np.array([name.startswith(dense) for name in costs.names]),
         num_ranks=num_ranks, ranks_per_node=8, device_link=link, node_link=INFINIBAND,
         gradient_element_bytes=4,

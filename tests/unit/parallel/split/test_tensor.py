@@ -7,8 +7,8 @@ import pytest
 
 from paceline.errors import InvalidInputError
 from paceline.parallel.links import COLLECTIVES
-from paceline.parallel.split_roles import Role, find_roles, view_ops
-from paceline.parallel.tensor_parallel import split_graph
+from paceline.parallel.split.roles import Role, find_roles, view_ops
+from paceline.parallel.split.tensor import split_graph
 from paceline.trace import Configuration, Graph, load_workload, lower, monomials
 from paceline.trace.graph import OpKind, Owner
 from paceline.trace.master_weights import as_kept

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.expert_split import Routing, split_experts
 from paceline.parallel.links import COLLECTIVES
-from paceline.parallel.tensor_parallel import split_graph
+from paceline.parallel.split.experts import Routing, split_experts
+from paceline.parallel.split.tensor import split_graph
 from paceline.trace import Configuration, Graph, load_workload, lower, monomials
 
 BATCH, SEQ = 2, 1024

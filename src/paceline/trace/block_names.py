@@ -37,7 +37,7 @@ def is_numbered(name: str) -> bool:
     >>> is_numbered("model.layers.7"), is_numbered("lm_head")
     (True, False)
     """
-    return _BLOCK.match(name) is not None
+    return repeated_child(name) is not None
 
 
 def layers_of(names: Sequence[str]) -> int:
@@ -50,6 +50,15 @@ def layers_of(names: Sequence[str]) -> int:
 
 
 @cache
-def _block_key(path: str) -> str:
+def repeated_child(path: str) -> str | None:
+    """The repeated child of a container that a module is, or lies in; None outside all.
+
+    >>> repeated_child("model.layers.7.mlp.0"), repeated_child("lm_head")
+    ('model.layers.7', None)
+    """
     match = _BLOCK.match(path)
-    return match.group(1) if match else path
+    return match.group(1) if match else None
+
+
+def _block_key(path: str) -> str:
+    return repeated_child(path) or path

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from links_of_tests import make_link
+from tests.unit.parallel.links_of_tests import make_link
 
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
@@ -12,7 +12,7 @@ from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.collectives import RankGroup, send_recv_s
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import rank_program
-from paceline.parallel.sequence_split import ring_messages, ring_s, split_sequence
+from paceline.parallel.split.sequence import ring_messages, ring_s, split_sequence
 from paceline.predict import DeviceTable, Points
 from paceline.predict.kernels import evaluate_shapes
 from paceline.trace import Configuration, Graph, load_workload, lower

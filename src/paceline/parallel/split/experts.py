@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.split_roles import OpView, view_ops
-from paceline.parallel.tensor_parallel import CollectiveCall, CollectiveTable, collective_table
+from paceline.parallel.split.roles import OpView, view_ops
+from paceline.parallel.split.tensor import CollectiveCall, CollectiveTable, collective_table
 from paceline.trace.graph import DIM_NAMES, EXPONENTS, Graph, OpKind, Owner, Phase
 
 _BATCH, _M, _N, _K = (DIM_NAMES[OpKind.MATMUL].index(name) for name in ("batch", "m", "n", "k"))

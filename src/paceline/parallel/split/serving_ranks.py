@@ -25,11 +25,11 @@ import numpy as np
 
 from paceline.catalog import Link
 from paceline.parallel.collectives import RankGroup, all_reduce_s, collective_s
-from paceline.parallel.expert_split import ExpertSplit, Routing, split_experts
 from paceline.parallel.failures import straggler_factor
 from paceline.parallel.links import COLLECTIVES, LinkTable
-from paceline.parallel.op_choice import only_ops
-from paceline.parallel.tensor_parallel import (
+from paceline.parallel.split.experts import ExpertSplit, Routing, split_experts
+from paceline.parallel.split.op_choice import only_ops
+from paceline.parallel.split.tensor import (
     CollectiveCall,
     CollectiveTable,
     collective_table,

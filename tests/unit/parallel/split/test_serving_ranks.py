@@ -8,9 +8,9 @@ import pytest
 from paceline.catalog import Link, find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel.collectives import RankGroup, collective_s
-from paceline.parallel.expert_split import Routing
 from paceline.parallel.links import COLLECTIVES, LinkTable
-from paceline.parallel.serving_ranks import (
+from paceline.parallel.split.experts import Routing
+from paceline.parallel.split.serving_ranks import (
     RankPass,
     ServedRanks,
     busiest_frac,

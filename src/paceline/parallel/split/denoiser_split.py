@@ -30,8 +30,8 @@ from paceline.catalog import Link
 from paceline.errors import InvalidInputError
 from paceline.parallel.collectives import RankGroup, collective_s
 from paceline.parallel.links import Collective, LinkTable
-from paceline.parallel.op_choice import only_ops
-from paceline.parallel.split_roles import OpView, view_ops
+from paceline.parallel.split.op_choice import only_ops
+from paceline.parallel.split.roles import OpView, view_ops
 from paceline.predict import Points
 from paceline.trace.graph import (
     DIM_NAMES,
