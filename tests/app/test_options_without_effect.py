@@ -3,9 +3,9 @@
 import pytest
 
 from paceline.app.api import predict
-from paceline.app.scoring.names import resolve_job
-from paceline.app.scoring.rows import parse_row
 from paceline.errors import InvalidInputError
+from paceline.scoring.names import resolve_job
+from paceline.scoring.rows import parse_row
 
 
 @pytest.mark.parametrize(

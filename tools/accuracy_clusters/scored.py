@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from paceline.app.scoring.rows import Row, parse_row
-from paceline.app.scoring.score import predict_rows
 from paceline.catalog import load_catalog
+from paceline.scoring.rows import Row, parse_row
+from paceline.scoring.score import predict_rows
 
 
 def read(path: Path) -> pd.DataFrame:

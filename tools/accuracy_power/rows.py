@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from paceline.app.scoring.devices import resolve_device
-from paceline.app.scoring.groups import GroupKey
-from paceline.app.scoring.names import Job, UnresolvedRowError, on_device, resolve_job
-from paceline.app.scoring.predictions import group_key, scored_pass
-from paceline.app.scoring.rows import parse_row
-from paceline.app.scoring.workloads import cached_workload
 from paceline.catalog import Catalog, Device, load_catalog
 from paceline.errors import PacelineError
 from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
 from paceline.predict.power import use_of
+from paceline.scoring.devices import resolve_device
+from paceline.scoring.groups import GroupKey
+from paceline.scoring.names import Job, UnresolvedRowError, on_device, resolve_job
+from paceline.scoring.predictions import group_key, scored_pass
+from paceline.scoring.rows import parse_row
+from paceline.scoring.workloads import cached_workload
 from paceline.trace.lowering import lower
 
 TABLES = ("zeus_power_trace", "mlenergy_leaderboard_v3")

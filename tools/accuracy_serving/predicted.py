@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from accuracy_serving.rows import PRECISIONS
-from paceline.app.scoring.workloads import WorkloadKey, cached_workload
 from paceline.catalog import Device, Link, find_device, load_catalog
 from paceline.errors import PacelineError
 from paceline.parallel.engine_hosts import engine_host
 from paceline.parallel.serving import ServingRuns, fastest, serving_times
 from paceline.predict import DeviceTable, builtin_calibration
+from paceline.scoring.workloads import WorkloadKey, cached_workload
 from paceline.trace.costs import Configuration
 
 _SHARED = ["entry", "device", "format", "ranks", "backend"]

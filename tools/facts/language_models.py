@@ -2,7 +2,7 @@
 
 Usage: PYTHONPATH=tools python -m facts.language_models LITGPT_CONFIG.py > language_models.csv
 LITGPT_CONFIG.py is ``litgpt/config.py`` of Lightning-AI/litgpt (Apache-2.0), which holds the sizes
-of published models as in their config.json; the table belongs into ``paceline/app/scoring/data``.
+of published models as in their config.json; the table belongs into ``paceline/scoring/data``.
 Mixtures of experts and latent attention are left out: they are named one by one in
 ``model_names.csv``.
 """

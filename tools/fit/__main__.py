@@ -31,9 +31,9 @@ from fit.steps import Steps, build_steps, read_measured, select
 from fit.tiling import fit_tiles
 from fit.traits import device_traits
 from fit.truth import aic_attention, device_facts, neusight_products
-from paceline.app.scoring.workloads import default_cache_folder
 from paceline.catalog import Catalog, load_catalog
 from paceline.predict import builtin_calibration
+from paceline.scoring.workloads import default_cache_folder
 
 PARTS = ("products", "networks", "intervals")
 

@@ -11,12 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from fit.published import read_published
-from paceline.app.scoring.devices import resolve_device
-from paceline.app.scoring.groups import GroupKey
-from paceline.app.scoring.names import UnresolvedRowError, on_device, resolve_job
-from paceline.app.scoring.predictions import group_key
-from paceline.app.scoring.rows import Row, parse_row
-from paceline.app.scoring.workloads import cached_workload, is_cached
 from paceline.catalog import Catalog
 from paceline.errors import PacelineError
 from paceline.predict.calibration import Calibration
@@ -26,6 +20,12 @@ from paceline.predict.kernels import evaluate_shapes, grouped_features, question
 from paceline.predict.prediction import Points
 from paceline.predict.ripeness import release_year, ripeness_years
 from paceline.predict.sustained import power_flop, power_s
+from paceline.scoring.devices import resolve_device
+from paceline.scoring.groups import GroupKey
+from paceline.scoring.names import UnresolvedRowError, on_device, resolve_job
+from paceline.scoring.predictions import group_key
+from paceline.scoring.rows import Row, parse_row
+from paceline.scoring.workloads import cached_workload, is_cached
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import Phase
 from paceline.trace.lowering import lower

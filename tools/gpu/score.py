@@ -19,11 +19,6 @@ import numpy as np
 from pages import deliver, page_parser
 
 from gpu.one_operator import operator_pass
-from paceline.app.scoring.answers import Answer
-from paceline.app.scoring.groups import Cell
-from paceline.app.scoring.names import Job, on_device, resolve_job
-from paceline.app.scoring.predictions import answer_group, group_key
-from paceline.app.scoring.rows import Row, parse_row
 from paceline.catalog import Catalog, Device, find_device, load_catalog
 from paceline.errors import PacelineError
 from paceline.measurements.records import Record
@@ -39,6 +34,11 @@ from paceline.predict import (
 from paceline.predict.lessons import Lessons
 from paceline.predict.told import pass_traits
 from paceline.predict.traits import StepTraits
+from paceline.scoring.answers import Answer
+from paceline.scoring.groups import Cell
+from paceline.scoring.names import Job, on_device, resolve_job
+from paceline.scoring.predictions import answer_group, group_key
+from paceline.scoring.rows import Row, parse_row
 from paceline.trace.graph import OpKind
 
 _WORST = 15

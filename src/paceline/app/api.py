@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from paceline.app.beside import Beside
     from paceline.app.goal_options import InquiryOptions, PlanOptions
     from paceline.app.scaling import Scaling
-    from paceline.app.scoring import ScoreSummary
     from paceline.app.traces import Trace
     from paceline.catalog import Device, Offer
     from paceline.deploy import Deployment
     from paceline.plan.grid import PredictionGrid
     from paceline.planfile import PlanFile
+    from paceline.scoring import ScoreSummary
     from paceline.trace.known_models import KnownModel
     from paceline.trace.zoo_facts import ZooFacts
 
@@ -320,8 +320,8 @@ def score(
     Raises:
         InvalidInputError: A table that cannot be read, or an answer that cannot be written.
     """
-    from paceline.app.scoring import score_rows
     from paceline.catalog import load_catalog
+    from paceline.scoring import score_rows
 
     catalog = load_catalog(tuple(facts))
     tell = on_progress or (lambda _: None)

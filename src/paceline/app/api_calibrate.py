@@ -11,8 +11,8 @@ from paceline.app.inquiry import read_calibration
 from paceline.app.options import check_above_zero
 
 if TYPE_CHECKING:
+    from paceline.app.calibrating import CalibrationSummary
     from paceline.app.goal_options import ClusterOptions
-    from paceline.app.scoring.calibrating import CalibrationSummary
     from paceline.app.trials import Trials
     from paceline.predict import Update
 
@@ -41,7 +41,7 @@ def calibrate(
         InvalidInputError: A table that cannot be read, holds nothing that can be used, or a row
             that is more than ten times off.
     """
-    from paceline.app.scoring.calibrating import calibrate_rows
+    from paceline.app.calibrating import calibrate_rows
     from paceline.catalog import load_catalog
     from paceline.predict import write_updates
 

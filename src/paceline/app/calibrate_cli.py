@@ -15,7 +15,7 @@ from paceline.app.output import Answer, answer_of, say
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from paceline.app.scoring.calibrating import CalibrationSummary
+    from paceline.app.calibrating import CalibrationSummary
     from paceline.predict.calibration import Update
     from paceline.report.tables import Table
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from paceline.app.scoring.cells import read_cells
 from paceline.errors import InvalidInputError
 from paceline.parallel.trials import Trial
 from paceline.predict import Residual, residual
 from paceline.predict.calibrate import step_of
+from paceline.scoring.cells import read_cells
 from paceline.writing import whole_file
 
 #: Column that says what a run is known by: nothing that a user writes.

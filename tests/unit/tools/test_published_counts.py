@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.app.scoring.names import UnresolvedRowError, resolve_job
-from paceline.app.scoring.rows import parse_row
+from paceline.scoring.names import UnresolvedRowError, resolve_job
+from paceline.scoring.rows import parse_row
 from paceline.shipped import shipped_rows
 
 TRUTH = Path(__file__).parents[4] / "shared" / "truth" / "e2e"

@@ -1,0 +1,85 @@
+"""The answer to one row, and how it is written."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.predict.traits import StepTraits
+from paceline.scoring.rows import Row
+from paceline.writing import whole_file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Prediction of one row; None where there is none, and then ``reason`` says why.
+
+    Attributes:
+        entry: The model that was predicted.
+        device: ``Device.name`` that was predicted.
+        case: How near the device is to one measured.
+        step_low_s: Lower end of the 80 % interval of the time of one step of the whole job.
+        step_mid_s: Median.
+        step_high_s: Upper end.
+        throughput_low: Lower end, in ``throughput_unit``.
+        throughput_mid: Median.
+        throughput_high: Upper end.
+        throughput_unit: The unit that the row asked for; empty where none can be given.
+        memory_low_bytes: Lower end of peak memory per device.
+        memory_mid_bytes: Median.
+        memory_high_bytes: What holds at a chance of 95 %.
+        fits: ``yes`` at a chance of 95 %, ``no`` if even the lower bound is too much, ``unsure``
+            between; empty where memory is unknown.
+        power_w: Mean power per device.
+        roofline_s: Plain roofline of one microbatch, for comparison.
+        reason: Why there is no prediction; empty where there is one.
+        note: What was assumed.
+        step: What measurements know the step by, where that was asked for; not written.
+    """
+
+    entry: str = ""
+    device: str = ""
+    case: str = ""
+    step_low_s: float | None = None
+    step_mid_s: float | None = None
+    step_high_s: float | None = None
+    throughput_low: float | None = None
+    throughput_mid: float | None = None
+    throughput_high: float | None = None
+    throughput_unit: str = ""
+    memory_low_bytes: float | None = None
+    memory_mid_bytes: float | None = None
+    memory_high_bytes: float | None = None
+    fits: str = ""
+    power_w: float | None = None
+    roofline_s: float | None = None
+    reason: str = ""
+    note: str = ""
+    step: StepTraits | None = None
+
+
+#: Of an answer, what stands in no table.
+_NOT_WRITTEN = frozenset({"step"})
+
+
+def write_answers(path: Path, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
+    """Write one line per row, in the order of the rows.
+
+    Raises:
+        InvalidInputError: The file cannot be written.
+    """
+    names = (field.name for field in dataclasses.fields(Answer))
+    columns = [name for name in names if name not in _NOT_WRITTEN]
+    with whole_file(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["row", "model", "gpu", *columns])
+        for index, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+            values = (_cell(getattr(answer, column)) for column in columns)
+            writer.writerow([index, row.model, row.gpu, *values])
+
+
+def _cell(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else value

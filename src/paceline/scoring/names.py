@@ -1,0 +1,333 @@
+"""What a published row runs: the model, its configuration and its batch, or why we cannot tell."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from paceline.catalog import Device
+from paceline.predict.ripeness import release_year
+from paceline.scoring.assumed import Assumed, note_of, widening
+from paceline.scoring.inference_ranks import WHOLE, Split, split_of
+from paceline.scoring.models import PublishedModel, UnresolvedRowError, resolve_model
+from paceline.scoring.precisions import resolve_precision
+from paceline.scoring.rows import Row
+from paceline.scoring.scripts import inference_format_of, update_of
+from paceline.scoring.serving import Requests, note_on_host, requests_of
+from paceline.scoring.tables import fitting_lines, read_table
+from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler, Configuration
+from paceline.trace.workload import Task
+
+__all__ = ["Job", "UnresolvedRowError", "on_device", "resolve_job"]
+
+#: Releases of PyTorch before this one had no fused attention.
+_FUSED_ATTENTION_SINCE = 2.0
+#: Frameworks that came with fused attention or after it.
+_FUSES_ATTENTION = (
+    r"vllm|sglang|tensorrt-llm|trt-llm|text-generation-inference|lmdeploy|llm-foundry|litgpt|"
+    r"megatron|nemo|diffusers|xdit|torchtitan|torchtune|jax|maxtext"
+)
+#: Its sweeps run Triton's version of the first FlashAttention (mosaicml/llm-foundry,
+#: scripts/train/benchmarking/submit_benchmarks.py: ``attn_impl`` is ``triton``).
+_FIRST_FUSED_ATTENTION = re.compile(r"llm-foundry", re.IGNORECASE)
+#: Where NVIDIA's own libraries bring the attention.
+_VENDORS_ATTENTION = re.compile(
+    r"megatron|nemo|nvidia release|\bngc\b|transformer[- ]?engine", re.IGNORECASE
+)
+_CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
+#: Inference engines, as the table of frameworks calls their host and graph.
+_ENGINES = "vllm"
+_TUNED = re.compile(r"\btuned convolutions\b", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"\boptimizer[=: ]\s*([\w-]+)", re.IGNORECASE)
+_CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
+_LORA = re.compile(r"\bq?lora\b", re.IGNORECASE)
+#: LLaMA-Adapter trains a few prompts per layer: as good as nothing beside the base, as LoRA does.
+_PROMPT_ADAPTER = re.compile(r"\badapter\b(?!.?v2)", re.IGNORECASE)
+_ADAPTER = re.compile(r"\badapter\b", re.IGNORECASE)
+_NARROW_WEIGHTS: dict[Literal["int4", "int8"], re.Pattern[str]] = {
+    "int4": re.compile(r"\b(nf4|fp4|int4|4-bit|awq|gptq)\b", re.IGNORECASE),
+    "int8": re.compile(r"\bbnb\.int8\b|\b8-bit weights\b", re.IGNORECASE),
+}
+#: bitsandbytes multiplies one token with 4-bit weights in one kernel (`matmul_4bit` takes
+#: `gemv_4bit` where ``A.numel() == A.shape[-1]``); more tokens are multiplied with a widened copy.
+_ONE_TOKEN_KERNEL = re.compile(r"\bbnb\.[nf]", re.IGNORECASE)
+#: LitGPT wraps and recomputes blocks on several devices (finetune/*.py: ``FSDPStrategy`` with
+#: ``activation_checkpointing_policy={Block}``).
+_RECOMPUTES_SHARDED = re.compile(r"litgpt", re.IGNORECASE)
+_CASTS_PARAMETERS = re.compile(r"llm-?foundry|composer|torchtitan", re.IGNORECASE)
+_VERSION = re.compile(r"torch[ =:/-]+v?(\d+\.\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a row runs, in paceline's terms.
+
+    Attributes:
+        entry: Model as typed.
+        task: Training or inference.
+        seq: Sequence length; None takes the model's default.
+        peak_seq: Length at which memory peaks; None for ``seq``.
+        image_size: Side of the input; None takes the model's default.
+        optimizer: As stated; None takes the model's default.
+        configuration: Precision, compiler, layout and the rest.
+        framework: Whose host dispatch applies.
+        release_year: When the release that ran came out; None where the row does not tell.
+        batch_per_gpu: Items per device and microbatch.
+        grad_accumulation: Microbatches per step.
+        units_per_item: What the sources of this model count per batch item, where it is neither
+            items nor tokens of the whole sequence.
+        num_passes: Passes that make one step of the row.
+        log_level: Log of the time that the framework takes over that of its kernels.
+        log_sigma: What is left out of the graph widens the interval by that much.
+        is_cut: Memory of the graph is not that of an item.
+        has_adapters: The entry is the framework's own code with its adapters.
+        note: What was assumed where the row is silent.
+        requests: What is served, where the row says so.
+        split: How devices share the model in inference.
+        assumed: What the row does not say; such rows are predicted and never fitted to.
+    """
+
+    entry: str
+    task: Task
+    seq: int | None
+    peak_seq: int | None
+    image_size: int | None
+    optimizer: str | None
+    configuration: Configuration
+    framework: str
+    release_year: float | None
+    batch_per_gpu: float
+    grad_accumulation: float
+    units_per_item: float | None
+    num_passes: float
+    log_level: float
+    log_sigma: float
+    is_cut: bool = False
+    has_adapters: bool = False
+    note: str = ""
+    requests: Requests | None = None
+    split: Split = WHOLE
+    assumed: tuple[Assumed, ...] = ()
+
+
+def resolve_job(row: Row) -> Job:
+    """The job of a row.
+
+    Raises:
+        UnresolvedRowError: The row cannot be believed, the model or the precision is unknown, or
+            the batch that is served.
+    """
+    if row.damage:
+        raise UnresolvedRowError(row.damage)
+    model = resolve_model(row)
+    framework = _framework(row) or _framework(replace(row, framework=""))
+    assert framework is not None
+    task: Task = "train" if row.task.startswith("train") else "infer"
+    split = split_of(row) if task == "infer" else WHOLE
+    batch, accumulation = _batch(row, split.num_sharing)
+    assumed = _assumed(row, batch)
+    requests = requests_of(row) if task == "infer" else None
+    notes = (
+        row.note,
+        framework["note"] if not row.framework else "",
+        note_of(assumed),
+        note_on_host(row.framework) if requests else "",
+    )
+    return Job(
+        entry=model.entry,
+        task=task,
+        seq=model.seq if model.is_seq_given else _whole(row.seq) or _context(requests) or model.seq,
+        peak_seq=None if row.seq else model.peak_seq,
+        image_size=None if model.has_own_size else _whole(row.image_size) or model.image_size,
+        optimizer=_optimizer(row, task) or _of_script(model.entry, row, task),
+        configuration=_configuration(row, framework, model),
+        framework=framework["framework"],
+        release_year=release_year(row.framework),
+        batch_per_gpu=batch,
+        grad_accumulation=accumulation,
+        units_per_item=model.train_units if task == "train" else model.infer_units,
+        num_passes=model.num_passes,
+        log_level=float(framework["log_level"] or 0.0),
+        log_sigma=math.hypot(
+            model.log_sigma, float(framework["log_sigma"] or 0.0), widening(assumed)
+        ),
+        is_cut=model.is_cut,
+        has_adapters=model.has_adapters,
+        note="; ".join(note for note in notes if note),
+        requests=requests,
+        split=split,
+        assumed=assumed,
+    )
+
+
+def _assumed(row: Row, batch: float) -> tuple[Assumed, ...]:
+    """What the row does not say, in the order of the table of assumptions."""
+    missing: dict[Assumed, bool] = {
+        "framework": _framework(row) is None,
+        "batch": math.isnan(batch),
+    }
+    return tuple(what for what, is_missing in missing.items() if is_missing)
+
+
+def _context(requests: Requests | None) -> int | None:
+    return requests.mean_context if requests else None
+
+
+def on_device(job: Job, device: Device) -> Job:
+    """The job as frameworks run it there: TF32 is plain FP32 where no unit has it."""
+    if job.configuration.precision != "tf32" or "tf32" in device.peak_flop_per_s:
+        return job
+    return replace(job, configuration=replace(job.configuration, precision="fp32"))
+
+
+def _framework(row: Row) -> dict[str, str] | None:
+    return _framework_line(row.framework, row.task, row.flags)
+
+
+@lru_cache(maxsize=8192)
+def _framework_line(framework: str, task: str, flags: str) -> dict[str, str] | None:
+    for known in read_table("framework_names.csv"):
+        if (
+            re.fullmatch(known["pattern"], framework, re.IGNORECASE)
+            and task.startswith(known["task"])
+            and re.fullmatch(known["flags_pattern"] or ".*", flags, re.IGNORECASE)
+        ):
+            return known
+    return None
+
+
+def _of_script(entry: str, row: Row, task: Task) -> str | None:
+    return update_of(entry, row).optimizer if task == "train" else None
+
+
+def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -> Configuration:
+    compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}
+    checkpointing: Checkpointing = "block" if _recomputes(row) else "none"
+    plain = Configuration(
+        precision=resolve_precision(row),
+        compiler=compilers[framework["compiler"]],
+        checkpointing=checkpointing,
+        platform="cpu" if row.num_gpus == 0 or row.gpu.startswith("CPU") else "cuda",
+        channels_last=bool(_CHANNELS_LAST.search(row.flags)),
+        attention=_attention(row),
+        optimizer_kernel=update_of(model.entry, row).kernel,
+        training_format="pure" if _is_pure(row) else "autocast",
+        inference_format=inference_format_of(model.entry, row),
+        convolutions="tuned" if _TUNED.search(row.flags) else "library",
+        is_served=framework["framework"] == _ENGINES and not row.task.startswith("train"),
+    )
+    return _tuned(row, plain, has_adapters=model.has_adapters)
+
+
+def _is_pure(row: Row) -> bool:
+    """Whether everything between weights and loss is in the narrow format.
+
+    FSDP's mixed precision computes on narrow parameters, and MPT's norm is
+    ``low_precision_layernorm`` (``MPTConfig`` of mosaicml/llm-foundry); torchtitan's FSDP2 has
+    ``mixed_precision_param`` in BF16. Autocast has no part in it.
+    """
+    is_fsdp = "fsdp" in row.parallelism.lower()
+    casts_parameters = is_fsdp and _CASTS_PARAMETERS.search(row.framework)
+    return bool(row.precision.endswith("-true") or casts_parameters)
+
+
+def _recomputes(row: Row) -> bool:
+    is_sharded = row.num_devices > 1 and "fsdp" in row.parallelism.lower()
+    by_default = is_sharded and _RECOMPUTES_SHARDED.search(row.framework)
+    return bool(by_default or _CHECKPOINTING.search(row.flags))
+
+
+def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configuration:
+    """With what the flags say of adapters and of the format of weights.
+
+    Raises:
+        UnresolvedRowError: Adapters on every dense layer, other than LoRA.
+    """
+    found = (name for name, words in _NARROW_WEIGHTS.items() if words.search(row.flags))
+    weights = next(found, None)
+    if not row.task.startswith("train"):
+        in_kernels = bool(_ONE_TOKEN_KERNEL.search(row.flags)) and row.batch_per_gpu == 1
+        quantised = replace(plain, precision=weights or "", widens_in_kernels=in_kernels)
+        return quantised if weights else plain
+    if has_adapters:
+        return replace(
+            plain, frozen_weights=weights or "same", keeps_quantised_inputs=weights is not None
+        )
+    has_prompts = bool(_PROMPT_ADAPTER.search(row.flags))
+    if _ADAPTER.search(row.flags) and not has_prompts:
+        raise UnresolvedRowError("adapters that scale every dense layer are not modelled")
+    if not (_LORA.search(row.flags) or has_prompts):
+        return plain
+    adapters = next(fitting_lines("lora_defaults.csv", {"framework": row.framework}))
+    return replace(
+        plain,
+        lora_rank=int(adapters["rank"]),
+        lora_modules=tuple(adapters["modules"].split()),
+        frozen_weights=weights or "same",
+        keeps_quantised_inputs=weights is not None,
+    )
+
+
+def _attention(row: Row) -> AttentionKernels:
+    if _FIRST_FUSED_ATTENTION.search(row.framework):
+        return "memory-efficient"
+    if not _has_fused_attention(row):
+        return "math"
+    return "vendor" if _VENDORS_ATTENTION.search(row.framework) else "flash"
+
+
+def _has_fused_attention(row: Row) -> bool:
+    if match := _VERSION.search(row.framework):
+        return float(match.group(1).split(".")[0]) >= _FUSED_ATTENTION_SINCE
+    return bool(re.search(_FUSES_ATTENTION, row.framework, re.IGNORECASE))
+
+
+def _optimizer(row: Row, task: Task) -> str | None:
+    """As stated, or the nearest that is known; None takes the model's default.
+
+    >>> from paceline.scoring.rows import parse_row
+    >>> row = {"model": "m", "gpu": "g", "compiler_flags": "optimizer=adadelta; power_limit_w=100"}
+    >>> _optimizer(parse_row(row), "train")
+    'adam'
+    """
+    if task != "train":
+        return None
+    stated = _OPTIMIZER.search(row.flags)
+    words = [stated.group(1)] if stated else re.findall(r"[\w-]+", row.flags)
+    for known in read_table("optimizer_names.csv"):
+        if any(re.fullmatch(known["pattern"], word, re.IGNORECASE) for word in words):
+            return known["optimizer"]
+    return None
+
+
+def _batch(row: Row, num_sharing: int) -> tuple[float, float]:
+    """Items per device and microbatch, not a number where training states none; and microbatches.
+
+    Devices that share items in inference, ``num_sharing`` of them, all have the same ones. A whole
+    number of times as many items in a step as devices take at a time are so many microbatches.
+
+    Raises:
+        UnresolvedRowError: What is served in which batch nobody can tell, or a batch is none.
+    """
+    stated = [size for size in (row.batch_per_gpu, row.global_batch) if size is not None]
+    if any(size <= 0 for size in stated):
+        raise UnresolvedRowError("the row states a batch size of zero or less")
+    accumulation = max(row.grad_accumulation or 1.0, 1.0)
+    devices = row.num_devices / num_sharing
+    if row.batch_per_gpu and row.batch_per_gpu > 0:
+        rounds = (row.global_batch or 0.0) / (row.batch_per_gpu * devices)
+        is_implied = row.grad_accumulation is None and row.task.startswith("train")
+        is_implied &= rounds > 1.0 and rounds.is_integer()
+        return row.batch_per_gpu, rounds if is_implied else accumulation
+    if row.global_batch and row.global_batch > 0:
+        return row.global_batch / devices / accumulation, accumulation
+    if row.task.startswith("train"):
+        return math.nan, accumulation
+    raise UnresolvedRowError("the row states no batch size")
+
+
+def _whole(value: float | None) -> int | None:
+    return int(value) if value and value >= 1 else None

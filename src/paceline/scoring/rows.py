@@ -1,0 +1,232 @@
+"""Rows to score: the input columns of a table of published measurements, and nothing else.
+
+Measured columns (throughput, step time, memory, extras) are dropped while reading, so that no
+prediction can see them. Of ``extra``, which holds both, `extras` reads the inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import InvalidInputError
+from paceline.scoring.cells import SURPLUS, number_of, read_cells
+from paceline.scoring.extras import stated_inputs
+
+INPUT_COLUMNS: tuple[str, ...] = (
+    "model", "task", "framework", "precision", "compiler_flags", "gpu", "gpu_mem_gb", "n_gpus",
+    "n_nodes", "interconnect", "parallelism", "batch_per_gpu", "global_batch", "grad_accum",
+    "seq_len", "img_size", "params_m", "unit", "extra", "source", "input_data",
+)  # fmt: skip
+
+#: What was measured: read by `calibrate` only.
+MEASURED_COLUMNS: tuple[str, ...] = ("step_time_ms", "throughput")
+
+#: Words for training and fine-tuning, then for running forward; any other is taken as the latter.
+_TRAINING = re.compile(r"train|tun(e|ing)|\bsft\b|backward|\bfit\b", re.IGNORECASE)
+_INFERENCE = re.compile(
+    r"infer|forward|predict|serv|generat|eval|valid|test|prefill|decod|sampl|denois|transcri|"
+    r"translat|classif|detect|segment|embed|synthes|latency|throughput|offline|online",
+    re.IGNORECASE,
+)
+#: Without these no row can be understood.
+_REQUIRED = ("model", "gpu")
+#: How many, before the name of a device or after it.
+_GPU_COUNT = re.compile(
+    r"^(\d+) ?[x×*] ?(?=[a-z])|[ (](?:[x×] ?(\d+)|(\d+)[x×])\)?$", re.IGNORECASE
+)
+#: Sizes as people write them beside the bare number.
+_GIGABYTES = re.compile(r"(.*\d)\s*gi?b", re.IGNORECASE)
+_SQUARE = re.compile(r"(\d+)\s*[x×]\s*\1", re.IGNORECASE)
+_SPELLED = {"gpu_mem_gb": _GIGABYTES, "img_size": _SQUARE}
+_NUMBERS = (
+    "gpu_mem_gb", "n_gpus", "n_nodes", "batch_per_gpu", "global_batch", "grad_accum", "seq_len",
+    "img_size", "params_m",
+)  # fmt: skip
+#: Counts; every other number of a job may be a fraction (a batch, as a mean).
+_WHOLE = ("n_gpus", "n_nodes")
+#: Of these 0 says nothing, and less than one of them there is not.
+_FROM_ONE = ("n_nodes", "grad_accum", "seq_len", "img_size")
+#: No input of a job is larger; beyond it a cell is damaged.
+_LARGEST = 1e15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The inputs of one row; None or an empty text where the row says nothing.
+
+    Attributes:
+        model: As named by the source.
+        task: ``train`` or ``infer``; empty where it is not stated.
+        framework: As stated.
+        precision: As stated.
+        flags: Compiler flags, layout, checkpointing, optimizer, as stated.
+        gpu: As named by the source.
+        gpu_memory_gb: As stated.
+        num_gpus: Of the whole job; 0 is a CPU.
+        num_nodes: Machines.
+        interconnect: As stated.
+        parallelism: As stated.
+        batch_per_gpu: Items per device and microbatch.
+        global_batch: Items per step.
+        grad_accumulation: Microbatches per step.
+        seq: Tokens.
+        image_size: Pixels of the square input.
+        num_parameters: As stated.
+        unit: Unit in which throughput is wanted.
+        variant: Which of the models of that name, where ``extra`` says so.
+        num_steps: Passes that make one item, where ``extra`` says so.
+        origin: Where its table comes from and which data it fed, as stated.
+        damage: Why the row cannot be believed; empty where nothing is wrong with it.
+        note: What was taken where its words leave it open.
+    """
+
+    model: str
+    task: str
+    framework: str
+    precision: str
+    flags: str
+    gpu: str
+    gpu_memory_gb: float | None
+    num_gpus: float | None
+    num_nodes: float | None
+    interconnect: str
+    parallelism: str
+    batch_per_gpu: float | None
+    global_batch: float | None
+    grad_accumulation: float | None
+    seq: float | None
+    image_size: float | None
+    num_parameters: float | None
+    unit: str
+    variant: str = ""
+    num_steps: float | None = None
+    origin: str = ""
+    damage: str = ""
+    note: str = ""
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of the whole job; one where the row says nothing, or names a CPU."""
+        return max(int(self.num_gpus or 1), 1)
+
+
+def read_rows(path: Path) -> tuple[Row, ...]:
+    """Read the input columns of a CSV file.
+
+    Args:
+        path: The table, with the columns of ``INPUT_COLUMNS``; others are ignored.
+
+    Raises:
+        InvalidInputError: No such file, not text, no rows, or a needed column is missing.
+    """
+    rows = tuple(parse_row(cells) for cells in read_table_cells(path))
+    if not rows:
+        raise InvalidInputError(f"`{path}` has no rows", hint="give at least one row to score")
+    return rows
+
+
+def read_table_cells(path: Path) -> list[dict[str, str]]:
+    """Every line of a table by column, measured ones included.
+
+    Raises:
+        InvalidInputError: No table, or one that would be misread.
+    """
+    return read_cells(path, columns=(*INPUT_COLUMNS, *MEASURED_COLUMNS), required=_REQUIRED)
+
+
+def parse_row(values: Mapping[str, str | None]) -> Row:
+    """The inputs of one line of a table; what cannot be believed stands in ``damage``."""
+
+    def text(name: str) -> str:
+        return (values.get(name) or "").strip()
+
+    task, note = _task(text("task"))
+    numbers, damage = _numbers({name: text(name) for name in _NUMBERS})
+    parameters_m, stated = numbers["params_m"], stated_inputs(text("extra"))
+    return Row(
+        model=text("model"),
+        task=task,
+        framework=text("framework"),
+        precision=text("precision"),
+        flags="; ".join(part for part in (text("compiler_flags"), stated.flags) if part),
+        gpu=text("gpu"),
+        gpu_memory_gb=numbers["gpu_mem_gb"],
+        num_gpus=_count(numbers["n_gpus"], text("gpu")),
+        num_nodes=numbers["n_nodes"],
+        interconnect=text("interconnect"),
+        parallelism=text("parallelism"),
+        batch_per_gpu=numbers["batch_per_gpu"],
+        global_batch=numbers["global_batch"],
+        grad_accumulation=numbers["grad_accum"],
+        seq=numbers["seq_len"],
+        image_size=numbers["img_size"] or stated.image_size,
+        num_parameters=None if parameters_m is None else parameters_m * 1e6,
+        unit=text("unit"),
+        variant=stated.variant,
+        num_steps=stated.num_steps,
+        origin="; ".join(filter(None, (text("source"), text("input_data")))),
+        damage=_surplus(text(SURPLUS)) or damage or ("" if task else "the row states no task"),
+        note=note,
+    )
+
+
+def _task(text: str) -> tuple[str, str]:
+    """``train``, ``infer`` or nothing where nothing is stated; and what was taken for that.
+
+    >>> _task("Fine-tuning"), _task("text generation"), _task("racing")
+    (('train', ''), ('infer', ''), ('infer', 'the task `racing` is taken as inference'))
+    """
+    if _TRAINING.search(text):
+        return "train", ""
+    is_known = not text or _INFERENCE.search(text)
+    return "infer" if text else "", "" if is_known else f"the task `{text}` is taken as inference"
+
+
+def _surplus(text: str) -> str:
+    return f"the row has more cells than the header has names: {text}" if text else ""
+
+
+def _count(stated: float | None, gpu: str) -> float | None:
+    """Devices of a job: as stated, else as its device is written.
+
+    >>> _count(None, "8x A100"), _count(4.0, "8x A2"), _count(None, "A2"), _count(None, "A2 x4")
+    (8.0, 4.0, None, 4.0)
+    """
+    match = _GPU_COUNT.search(gpu)
+    return float(match[match.lastindex or 0]) if stated is None and match else stated
+
+
+def _numbers(texts: Mapping[str, str]) -> tuple[dict[str, float | None], str]:
+    """Numbers by column, and what is wrong with the first that is no number of its column."""
+    found: dict[str, float | None] = {}
+    damage = ""
+    for name, text in texts.items():
+        try:
+            found[name] = _number(name, text)
+        except ValueError:
+            found[name] = None
+            damage = damage or f"`{text}` is no {name}"
+    return found, damage
+
+
+def _number(name: str, text: str) -> float | None:
+    """A number that a column can hold; None for an empty cell.
+
+    Raises:
+        ValueError: Anything else.
+
+    >>> _number("gpu_mem_gb", "80 GB"), _number("img_size", "224x224"), _number("n_gpus", "0")
+    (80.0, 224.0, 0.0)
+    """
+    if match := _SPELLED[name].fullmatch(text) if name in _SPELLED else None:
+        text = match.group(1)
+    value = number_of(text)
+    if value is None or (value == 0.0 and name in _FROM_ONE):
+        return None
+    least = 1.0 if name in _FROM_ONE else 0.0
+    if not least <= value < _LARGEST or (name in _WHOLE and not value.is_integer()):
+        raise ValueError(text)
+    return value

@@ -1,0 +1,134 @@
+"""`score_rows`: predict every row of a table of published measurements from its inputs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.catalog import Catalog
+from paceline.errors import PacelineError
+from paceline.predict import Calibration, builtin_calibration
+from paceline.scoring.answers import Answer, write_answers
+from paceline.scoring.benchmark_facts import with_benchmark_facts
+from paceline.scoring.devices import possible_capacities, resolve_device
+from paceline.scoring.groups import Cell, GroupKey
+from paceline.scoring.names import UnresolvedRowError, on_device, resolve_job
+from paceline.scoring.predictions import answer_group, group_key
+from paceline.scoring.rows import Row, read_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreSummary:
+    """What was answered.
+
+    Attributes:
+        num_rows: Rows read.
+        num_predicted: Rows with a step time.
+        abstentions: Reason and number of rows, most frequent first.
+    """
+
+    num_rows: int
+    num_predicted: int
+    abstentions: tuple[tuple[str, int], ...]
+
+
+def score_rows(
+    rows_path: Path,
+    out_path: Path,
+    *,
+    catalog: Catalog,
+    python: str | None = None,
+    cache_folder: Path | None = None,
+    calibration: Calibration | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> ScoreSummary:
+    """Predict every row of ``rows_path`` and write one line per row to ``out_path``.
+
+    Only input columns are read; see `rows.INPUT_COLUMNS`.
+
+    Args:
+        rows_path: Table with the columns of the published measurements.
+        out_path: Where the answers go.
+        catalog: Devices and links.
+        python: Interpreter that has torch (and timm), for models that must be traced.
+        cache_folder: Where traced models are kept; the user's cache folder if None.
+        calibration: Coefficients; the built-in ones if None.
+        on_progress: Called with one line per model.
+
+    Raises:
+        InvalidInputError: The table cannot be read, or the answers cannot be written.
+    """
+    rows = read_rows(rows_path)
+    answers = predict_rows(
+        rows,
+        catalog=catalog,
+        python=python,
+        cache_folder=cache_folder,
+        calibration=calibration,
+        on_progress=on_progress,
+    )
+    write_answers(out_path, rows, answers)
+    return _summary(answers)
+
+
+def predict_rows(
+    rows: Sequence[Row],
+    *,
+    catalog: Catalog,
+    python: str | None = None,
+    cache_folder: Path | None = None,
+    calibration: Calibration | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+    is_learned_from: bool = False,
+) -> list[Answer]:
+    """Answers to rows, in their order; with what measurements know their steps by where asked."""
+    answers: dict[int, Answer] = {}
+    groups: dict[GroupKey, list[Cell]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        cell = _resolve(index, with_benchmark_facts(row), catalog)
+        if isinstance(cell, Answer):
+            answers[index] = cell
+        else:
+            groups[group_key(cell.job)].append(cell)
+    for number, (key, cells) in enumerate(groups.items(), start=1):
+        on_progress(f"{number} of {len(groups)}: {key[0].entry}")
+        given = answer_group(
+            key,
+            cells,
+            catalog,
+            cache_folder=cache_folder,
+            python=python,
+            calibration=calibration or builtin_calibration(),
+            is_learned_from=is_learned_from,
+        )
+        answers.update(zip((cell.index for cell in cells), given, strict=True))
+    return [answers[index] for index in range(len(rows))]
+
+
+def _resolve(index: int, row: Row, catalog: Catalog) -> Cell | Answer:
+    try:
+        job = resolve_job(row)
+        device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)
+        capacities = possible_capacities(catalog, row.gpu, row.gpu_memory_gb)
+        if row.num_gpus == 0 and device.kind != "cpu":
+            raise UnresolvedRowError(f"n_gpus is 0, and `{row.gpu}` is no CPU")
+    except (UnresolvedRowError, PacelineError) as error:
+        return Answer(reason=str(error))
+    return Cell(
+        index=index,
+        row=row,
+        job=on_device(job, device),
+        device=device,
+        capacities_bytes=capacities,
+    )
+
+
+def _summary(answers: Sequence[Answer]) -> ScoreSummary:
+    reasons = Counter(answer.reason for answer in answers if answer.reason)
+    return ScoreSummary(
+        num_rows=len(answers),
+        num_predicted=sum(answer.step_mid_s is not None for answer in answers),
+        abstentions=tuple(reasons.most_common()),
+    )

@@ -1,0 +1,97 @@
+"""How long the requests of a serving row are, and what their prompts cost each token."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.parallel.engine_hosts import engine_host, hosted_step_s
+from paceline.scoring.rows import Row
+from paceline.scoring.tables import read_table
+
+_INPUT = re.compile(r"\b(?:isl|input(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
+_OUTPUT = re.compile(r"\b(?:osl|output(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Mean lengths of the requests that an engine serves, as many at a time as the batch holds.
+
+    Attributes:
+        input_tokens: Of the prompt.
+        output_tokens: Generated.
+    """
+
+    input_tokens: int
+    output_tokens: int
+
+    @property
+    def mean_context(self) -> int:
+        """Tokens that a decode step looks back on, halfway through a request."""
+        return self.input_tokens + self.output_tokens // 2
+
+    @property
+    def prompts_per_token(self) -> float:
+        """Prompts that are read per token that is written."""
+        return 1.0 / self.output_tokens
+
+
+def requests_of(row: Row) -> Requests | None:
+    """Lengths as the flags state them or as the workload they name has them; None if neither.
+
+    >>> from paceline.scoring.rows import parse_row
+    >>> requests_of(parse_row({"model": "m", "gpu": "g", "compiler_flags": "ISL=1000; OSL=200"}))
+    Requests(input_tokens=1000, output_tokens=200)
+    """
+    stated = _INPUT.search(row.flags), _OUTPUT.search(row.flags)
+    if stated[0] and stated[1] and int(stated[1].group(1)) > 0:
+        return Requests(input_tokens=int(stated[0].group(1)), output_tokens=int(stated[1].group(1)))
+    for known in read_table("serving_workloads.csv"):
+        if re.search(known["pattern"], row.flags, re.IGNORECASE):
+            return Requests(
+                input_tokens=int(known["input_tokens"]), output_tokens=int(known["output_tokens"])
+            )
+    return None
+
+
+def with_host_of_engine(step_s: float, framework: str, num_requests: float) -> float:
+    """The step with what the engine's host does for each request.
+
+    A row that names no release is taken to run one whose host waits for every step, which is the
+    slower of both; `note_on_host` says so.
+
+    Args:
+        step_s: Of the device, prompts included.
+        framework: As the row has it.
+        num_requests: In flight.
+
+    >>> with_host_of_engine(0.01, "vLLM", 0.0), with_host_of_engine(0.01, "TGI", 64.0)
+    (0.01, 0.01)
+    """
+    host = engine_host(framework)
+    if host is None or host.request_s is None:
+        return step_s
+    return float(
+        hosted_step_s(
+            np.array(step_s), np.array(num_requests), host.request_s,
+            overlaps=host.overlaps(framework),
+        )
+    )  # fmt: skip
+
+
+def note_on_host(framework: str) -> str:
+    """What is taken where a row names an engine without its release; empty where nothing is.
+
+    >>> note_on_host("vLLM 0.19"), note_on_host("TGI")
+    ('', '')
+    """
+    host = engine_host(framework)
+    if host is None or host.overlaps_since is None or any(c.isdigit() for c in framework):
+        return ""
+    major, minor = host.overlaps_since
+    return (
+        f"no release of {framework} is stated: taken to schedule between its steps, as before "
+        f"{major}.{minor}"
+    )

@@ -1,0 +1,33 @@
+"""How published tables spell devices: timm, Lambda, MLPerf, drivers, clouds and shops.
+
+``spelled_devices.csv`` holds a spelling and the device it must mean; an empty device is a name
+that must not be answered: a slice, two devices at once, a size that nobody sold, or one that the
+catalogue has not.
+"""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from paceline.catalog import load_catalog
+from paceline.errors import PacelineError
+from paceline.scoring.devices import resolve_device
+
+CATALOG = load_catalog()
+TABLE = Path(__file__).with_name("spelled_devices.csv").read_text(encoding="utf-8")
+SURVEY = tuple(csv.DictReader(TABLE.splitlines()))
+
+
+@pytest.mark.parametrize("line", SURVEY, ids=lambda line: line["spelling"])
+def test_a_spelling_means_its_device_and_no_other(line):
+    if line["device"]:
+        assert resolve_device(CATALOG, line["spelling"], None, None).name == line["device"]
+        return
+    with pytest.raises(PacelineError):
+        resolve_device(CATALOG, line["spelling"], None, None)
+
+
+def test_the_catalogues_own_names_mean_themselves():
+    for device in CATALOG.devices:
+        assert resolve_device(CATALOG, device.name, None, None).name == device.name
