@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,13 @@ from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.trace.graph import Graph, Owner, monomials
 from paceline.trace.names import entry_of, name_key, reading_of
-from paceline.trace.optimizer import find_optimizer, with_resident_states
+from paceline.trace.optable import UPDATE
+from paceline.trace.optimizer import (
+    find_optimizer,
+    first_optimizer,
+    graphs_with_optimizer,
+    with_resident_states,
+)
 from paceline.trace.polynomial import GrowthError
 from paceline.trace.store import read_workload
 from paceline.trace.workload import Pass, Task, Workload
@@ -28,6 +34,26 @@ _DEFAULT_OPTIMIZER = "adamw"
 _DEFAULT_SEQ = 512
 _LABEL_BYTES = 8.0
 _FP32_BYTES = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """How a model is asked for; fields as the arguments of `load_workload`."""
+
+    task: Task
+    seq: int | None
+    image_size: int | None
+    optimizer: str | None
+    python: str | None = None
+    on_progress: Callable[[str], None] = lambda _: None
+
+    def request(self) -> dict[str, Any]:
+        """What a worker is told beside the entry."""
+        return {"task": self.task, "seq": self.seq, "image_size": self.image_size}
+
+    def chosen(self, usual: str) -> str:
+        """Name of the optimizer of updates that leave it open."""
+        return find_optimizer(self.optimizer or usual).name
 
 
 def zoo_names() -> tuple[str, ...]:
@@ -57,7 +83,7 @@ def load_workload(
         task: Training or inference.
         seq: Sequence length to use when none is given later.
         image_size: Side of the input image, where the model takes another than its usual one.
-        optimizer: Replaces the recipe's.
+        optimizer: Replaces the recipe's; one that the model's own code calls stays.
         python: Interpreter that has the framework.
         on_progress: Called with what a slow load is doing.
 
@@ -67,27 +93,41 @@ def load_workload(
         WorkerError: The user's code failed.
     """
     _check_sizes(seq, image_size)
-    if not isinstance(entry, str):
-        workload = _trace_object(
-            entry, task=task, seq=seq, image_size=image_size, optimizer=optimizer
-        )
-    elif (meant := entry_of(entry)) != entry:
-        named = load_workload(
-            meant, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
-            on_progress=on_progress,
-        )  # fmt: skip
-        return _meant(entry, named)
-    elif _is_in_zoo(entry, optimizer) and image_size is None:
-        workload = read_workload(_zoo_file(entry, task))
-    elif entry.endswith(".npz"):
-        workload = read_workload(Path(entry))
-        _check_as_traced(workload, entry, image_size=image_size, optimizer=optimizer)
+    asked = _Asked(
+        task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
+        on_progress=on_progress,
+    )  # fmt: skip
+    if isinstance(entry, str):
+        found = entry_of(entry)
+        workload = _of_entry(found, asked)
+        workload = workload if found == entry else _meant(entry, workload)
     else:
-        workload = trace_workload(
-            entry, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
-            on_progress=on_progress,
-        )  # fmt: skip
+        workload = _trace_object(entry, asked)
     return workload if seq is None else _at_length(workload, seq)
+
+
+def _of_entry(entry: str, asked: _Asked) -> Workload:
+    """The workload of an entry, from a file or traced."""
+    is_file = entry.endswith(".npz")
+    if not is_file and (entry not in zoo_facts() or asked.image_size is not None):
+        return _trace_entry(entry, asked)
+    workload = read_workload(Path(entry) if is_file else _zoo_file(entry, asked.task))
+    _check_side(workload, entry, asked.image_size)
+    return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
+
+
+def with_optimizer(workload: Workload, optimizer: str) -> Workload:
+    """The workload as it is traced with ``optimizer``; what its own code calls stays.
+
+    Raises:
+        UnknownNameError: No such optimizer.
+    """
+    chosen = find_optimizer(optimizer).name
+    if workload.has_own_optimizer or workload.optimizer in (None, chosen):
+        return workload
+    graphs = graphs_with_optimizer([one.graph for one in workload.passes], chosen)
+    passes = tuple(replace(one, graph=g) for one, g in zip(workload.passes, graphs, strict=True))
+    return replace(workload, passes=passes, optimizer=chosen)
 
 
 def trace_workload(
@@ -101,16 +141,22 @@ def trace_workload(
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Workload:
     """Trace ``entry`` in a worker, also if the zoo has it. Arguments as of `load_workload`."""
+    asked = _Asked(
+        task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
+        on_progress=on_progress,
+    )  # fmt: skip
+    return _trace_entry(entry_of(entry), asked)
+
+
+def _trace_entry(entry: str, asked: _Asked) -> Workload:
     from paceline.trace.worker import run_worker  # tracing: only what is not on disk
 
-    entry = entry_of(entry)
     facts = zoo_facts().get(entry)
-    chosen = find_optimizer(optimizer or (facts.optimizer if facts else _DEFAULT_OPTIMIZER)).name
-    asked = facts.entry if facts else entry
-    request = {"entry": asked, "task": task, "seq": seq, "image_size": image_size}
+    chosen = asked.chosen(facts.optimizer if facts else _DEFAULT_OPTIMIZER)
+    request = {"entry": facts.entry if facts else entry, **asked.request()}
     return _grown(
-        lambda more: run_worker(request | more, python=python, on_progress=on_progress),
-        lambda report: workload_from_report(report, entry=entry, task=task, optimizer=chosen),
+        lambda more: run_worker(request | more, python=asked.python, on_progress=asked.on_progress),
+        lambda report: workload_from_report(report, entry=entry, task=asked.task, optimizer=chosen),
     )
 
 
@@ -125,23 +171,14 @@ def _grown(
         return workload_of(report_of({"is_fixed": True}))
 
 
-def _trace_object(
-    model: object,
-    *,
-    task: Task = "train",
-    seq: int | None = None,
-    image_size: int | None = None,
-    optimizer: str | None = None,
-) -> Workload:
-    """Trace a model that this process holds. Arguments as of `load_workload`."""
+def _trace_object(model: object, asked: _Asked) -> Workload:
+    """Trace a model that this process holds."""
     from paceline.trace.in_process import report_of_object
 
-    chosen = find_optimizer(optimizer or _DEFAULT_OPTIMIZER).name
-    request = {"task": task, "seq": seq, "image_size": image_size}
-    name = type(model).__name__
+    chosen, name = asked.chosen(_DEFAULT_OPTIMIZER), type(model).__name__
     return _grown(
-        lambda more: report_of_object(model, request | more),
-        lambda report: workload_from_report(report, entry=name, task=task, optimizer=chosen),
+        lambda more: report_of_object(model, asked.request() | more),
+        lambda report: workload_from_report(report, entry=name, task=asked.task, optimizer=chosen),
     )
 
 
@@ -156,6 +193,7 @@ def workload_from_report(
     graphs = with_resident_states([one.graph for one in traced])
     passes = tuple(replace(one, graph=g) for one, g in zip(traced, graphs, strict=True))
     default_seq = _default_seq(report, facts)
+    has_own = _names_its_optimizer(report)
     return Workload(
         name=entry,
         title=facts.title if facts else _title(entry, str(report.get("taken") or "")),
@@ -165,15 +203,21 @@ def workload_from_report(
         default_seq=default_seq,
         sample_bytes=_sample_bytes(report, graphs[0], default_seq),
         num_parameters=int(report["num_parameters"]),
-        optimizer=optimizer if task == "train" else None,
+        optimizer=(first_optimizer(graphs) if has_own else optimizer) if task == "train" else None,
         input_description=_described(str(report["input"]), default_seq),
         max_global_batch=facts.max_global_batch if facts and task == "train" else None,
         reference_job=facts.jobs.get(task) if facts else None,
         shortest_seq=max((int(one.get("shortest") or 1) for one in report["passes"]), default=1),
         longest_seq=facts.longest_seq if facts else None,
         length_name="length of the text" if _hears_or_sees(report) else "sequence length",
+        has_own_optimizer=has_own,
         source=facts.source if facts else f"traced from `{entry}` with torch {report['torch']}",
     )
+
+
+def _names_its_optimizer(report: dict[str, Any]) -> bool:
+    names = {name for one in report["passes"] for name in one["topology"]["names"]}
+    return any(name.startswith(f"{UPDATE}|") and name != f"{UPDATE}|" for name in names)
 
 
 def _hears_or_sees(report: dict[str, Any]) -> bool:
@@ -235,11 +279,6 @@ def _sample_bytes(report: dict[str, Any], graph: Graph, seq: int) -> float:
     return float(widths @ (storages.elements[is_input] @ monomials(1, seq)[0]))
 
 
-def _is_in_zoo(entry: str, optimizer: str | None) -> bool:
-    facts = zoo_facts().get(entry)
-    return facts is not None and optimizer in (None, facts.optimizer)
-
-
 def _at_length(workload: Workload, seq: int) -> Workload:
     if workload.default_seq in (1, seq):
         return workload
@@ -279,21 +318,13 @@ def _meant(typed: str, workload: Workload) -> Workload:
     return replace(workload, title=title, reading=reading_of(typed))
 
 
-def _check_as_traced(
-    workload: Workload, entry: str, *, image_size: int | None, optimizer: str | None
-) -> None:
-    """Refuse what a file cannot do: its pictures and its optimizer are those that were traced."""
-    if image_size is not None and not workload.input_description.endswith(
-        f"{image_size}×{image_size}"
-    ):
+def _check_side(workload: Workload, entry: str, image_size: int | None) -> None:
+    """Refuse what a file cannot do: its pictures are those that were traced."""
+    described = workload.input_description
+    if image_size is not None and not described.endswith(f"{image_size}×{image_size}"):
         raise InvalidInputError(
-            f"`{entry}` was traced on {workload.input_description or 'inputs of its own'}",
+            f"`{entry}` was traced on {described or 'inputs of its own'}",
             hint=f"trace the model again with `--image-size {image_size}`",
-        )
-    if optimizer is not None and find_optimizer(optimizer).name != workload.optimizer:
-        raise InvalidInputError(
-            f"`{entry}` was traced with {workload.optimizer or 'no optimizer'}",
-            hint=f"trace the model again with `--optimizer {optimizer}`",
         )
 
 

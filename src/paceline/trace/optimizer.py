@@ -7,9 +7,9 @@ business. State is kept per element in the formats of ``data/optimizers.csv``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from paceline.trace.graph import Graph, IntArray, OpKind, Owner, StorageTable, T
 from paceline.trace.optable import UPDATE, read_table, variants
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+_Pointers: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,11 @@ def _rules() -> dict[str, OptimizerRule]:
     }
 
 
+def optimizer_names() -> tuple[str, ...]:
+    """Names of the optimizers that a step can be updated by."""
+    return tuple(_rules())
+
+
 def find_optimizer(name: str) -> OptimizerRule:
     """The rule of an optimizer.
 
@@ -126,6 +132,72 @@ def with_states(graph: Graph) -> Graph:
     return graph
 
 
+def graphs_with_optimizer(graphs: Sequence[Graph], optimizer: str) -> tuple[Graph, ...]:
+    """Passes of one job whose updates are another optimizer's, as if traced with that one.
+
+    An update stays one op on the same parameters and gradients; its old states go, and those of
+    ``optimizer`` come.
+
+    Args:
+        graphs: All passes of the job: each also holds the states that only the others update.
+        optimizer: Of every update.
+
+    Raises:
+        UnknownNameError: No such optimizer.
+    """
+    variant = find_optimizer(optimizer).variant
+    return with_resident_states([with_states(_updated_by(variant, one)) for one in graphs])
+
+
+def _updated_by(variant: int, graph: Graph) -> Graph:
+    """The graph without optimizer states, its updates of another variant."""
+    bare = _without_states(graph)
+    is_update = bare.ops.kind == OpKind.OPTIMIZER
+    variants = np.where(is_update, variant, bare.ops.variant).astype(bare.ops.variant.dtype)
+    return replace(bare, ops=replace(bare.ops, variant=variants))
+
+
+def _without_states(graph: Graph) -> Graph:
+    """The graph without the storages of optimizer states, and without what points at them."""
+    ops, tensors, storages = graph.ops, graph.tensors, graph.storages
+    stays = storages.owner != Owner.OPTIMIZER_STATE
+    is_used = stays[tensors.storage]
+    input_start, input_tensor = _kept(ops.input_start, ops.input_tensor, is_used)
+    output_start, output_tensor = _kept(ops.output_start, ops.output_tensor, is_used)
+    return replace(
+        graph,
+        ops=replace(
+            ops,
+            input_start=input_start,
+            input_tensor=input_tensor,
+            output_start=output_start,
+            output_tensor=output_tensor,
+        ),
+        tensors=TensorTable(
+            storage=_renumbered(tensors.storage[is_used], stays),
+            elements=tensors.elements[is_used],
+            dtype=tensors.dtype[is_used],
+        ),
+        storages=StorageTable(
+            **{one.name: getattr(storages, one.name)[stays] for one in fields(StorageTable)}
+        ),
+    )
+
+
+def _kept(
+    start: _Pointers, tensor: _Pointers, is_used: npt.NDArray[np.bool_]
+) -> tuple[_Pointers, _Pointers]:
+    """Row pointers and tensors without the tensors that go."""
+    stays = is_used[tensor]
+    num_before = np.concatenate(([0], np.cumsum(stays)))
+    return num_before[start].astype(np.int32), _renumbered(tensor[stays], is_used)
+
+
+def _renumbered(numbers: _Pointers, stays: npt.NDArray[np.bool_]) -> _Pointers:
+    """Numbers of rows that stay, among those that stay."""
+    return (np.cumsum(stays) - 1)[numbers].astype(np.int32)
+
+
 def with_resident_states(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
     """Passes of one job, each also holding the state that only the others update.
 
@@ -136,6 +208,12 @@ def with_resident_states(graphs: Sequence[Graph]) -> tuple[Graph, ...]:
     return tuple(
         _with_idle_states(graph, most - own) for graph, own in zip(graphs, kept, strict=True)
     )
+
+
+def first_optimizer(graphs: Sequence[Graph]) -> str | None:
+    """Name of the first update's optimizer; None where nothing is updated."""
+    variants = [v for one in graphs for v in one.ops.variant[one.ops.kind == OpKind.OPTIMIZER]]
+    return optimizer_by_variant(int(variants[0])).name if variants else None
 
 
 def _states_per_parameter(graph: Graph) -> IntArray:
@@ -215,8 +293,8 @@ def _with_state_storages(
 
 
 def _inserted(
-    start: npt.NDArray[np.int32], tensor: npt.NDArray[np.int32], op: int, new: IntArray
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    start: _Pointers, tensor: _Pointers, op: int, new: IntArray
+) -> tuple[_Pointers, _Pointers]:
     """Row pointers and tensors with ``new`` appended to one op's."""
     moved = start.copy()
     moved[op + 1 :] += len(new)

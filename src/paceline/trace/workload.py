@@ -62,7 +62,7 @@ class Workload:
         default_seq: Sequence length used when none is given; 1 where there is none.
         sample_bytes: Host-to-device bytes per batch item, at ``default_seq``.
         num_parameters: All parameters.
-        optimizer: ``sgd``, ``adam``, ``adamw``, …; None in inference.
+        optimizer: ``sgd``, ``adam``, ``adamw``, …, of the first update; None in inference.
         input_description: As printed, such as ``224×224``.
         max_global_batch: Largest global batch that the reference recipe trains well with.
         reference_job: Used when no work is given; None if unknown.
@@ -71,6 +71,7 @@ class Workload:
         longest_seq: Where a learned table of positions ends; None where none is known.
         reading: How a short name was read (`reading_of`); empty where nothing was left open.
         length_name: What ``default_seq`` is the length of, as printed.
+        has_own_optimizer: Whether its code names its optimizer, which then stays.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Workload:
     longest_seq: int | None = None
     reading: str = ""
     length_name: str = "sequence length"
+    has_own_optimizer: bool = False
 
     @property
     def has_fixed_length(self) -> bool:
