@@ -87,33 +87,37 @@ def accumulated(moments: PeakMoments) -> PeakMoments:
 
 
 def saved_bytes(
-    moments: PeakMoments, num_ranks: int, sharding: Sharding, *, accumulates: bool = False
+    moments: PeakMoments,
+    num_ranks: npt.ArrayLike,
+    sharding: Sharding,
+    *,
+    accumulates: bool = False,
 ) -> FloatArray:
     """Live bytes that one rank's peak is below that of a device that keeps everything, (P,).
 
     Args:
         moments: Live bytes of one device.
-        num_ranks: Ranks that share the state.
+        num_ranks: Ranks that share the state, one number or (P,).
         sharding: What they split.
         accumulates: Whether a rank runs several microbatches per step, and the one device that is
             compared runs one: what it saves is below zero where it splits little.
     """
     of_rank = accumulated(moments) if accumulates else moments
     saved = np.zeros_like(of_rank.whole)
-    shared_frac = 1.0 - 1.0 / num_ranks
+    shared_frac = 1.0 - 1.0 / np.asarray(num_ranks, dtype=np.float64)
     if sharding != "none":
         saved = saved + (of_rank.states + of_rank.update) * shared_frac
     if sharding in ("zero2", "zero3"):
         saved = saved + of_rank.gradients * shared_frac
     if sharding == "zero3":
-        saved = saved + of_rank.parameters * max(shared_frac - GATHERED_FRAC, 0.0)
+        saved = saved + of_rank.parameters * np.maximum(shared_frac - GATHERED_FRAC, 0.0)
     peak: FloatArray = moments.whole.max(axis=0) - (of_rank.whole - saved).max(axis=0)
     return peak
 
 
 def saved_process_bytes(
     moments: PeakMoments,
-    num_ranks: int,
+    num_ranks: npt.ArrayLike,
     sharding: Sharding,
     *,
     is_bound: bool = False,

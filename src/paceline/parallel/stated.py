@@ -136,17 +136,27 @@ def _evaluated(
     if job.recipe is None and is_replicated(strategy):
         steps = stated_steps(job.replicated(strategy), strategy, microbatches)
         return [found_replicas(strategy, size, steps, row) for row, size in enumerate(microbatches)]
+    evaluated = evaluated_steps(job, strategy, microbatches=microbatches)
+    return [found_strategy(strategy, size, evaluated, row) for row, size in enumerate(microbatches)]
+
+
+def evaluated_steps(
+    job: TracedJob, strategy: Strategy, *, microbatches: Sequence[float]
+) -> StrategyEvaluation:
+    """One strategy block by block, with several microbatch sizes, whether they fit or not.
+
+    Args:
+        job: The training step and its cluster.
+        strategy: What is asked for; all its ranks are used.
+        microbatches: Items per replica and microbatch.
+    """
     fabric, variant = job.fabric, _variant(job, strategy, microbatches)
     state = state_bytes(job.kept, job.configuration, Optimizer.of(job.graph))
     table = _rows(strategy, len(microbatches))
     evaluated = _with_host(strategy, job.cluster, table, variant, fabric, state)
-    found = [
-        found_strategy(strategy, size, evaluated, row) for row, size in enumerate(microbatches)
-    ]
-    if strategy.gradient_sync != "all_reduce":
-        parameters = float(variant.costs.parameters.sum())
-        found = [_met_centrally(one, parameters, fabric, state) for one in found]
-    return found
+    if strategy.gradient_sync == "all_reduce":
+        return evaluated
+    return _met_centrally(evaluated, strategy, float(variant.costs.parameters.sum()), fabric, state)
 
 
 def _with_host(
@@ -162,7 +172,7 @@ def _with_host(
     return offloaded(evaluated, sharing, host, state)
 
 
-def _variant(job: TracedJob, strategy: Strategy, microbatches: Sequence[int]) -> Variant:
+def _variant(job: TracedJob, strategy: Strategy, microbatches: Sequence[float]) -> Variant:
     """The model's blocks as the strategy's ranks run them, at every microbatch size."""
     return evaluated_variant(
         job.graph, job.how(strategy), job.cluster.device_table,
@@ -185,22 +195,23 @@ def _check_length(strategy: Strategy, seq: float) -> None:
 
 
 def _met_centrally(
-    found: FoundStrategy, num_parameters: float, fabric: Fabric, state: StateBytes
-) -> FoundStrategy:
+    evaluated: StrategyEvaluation, strategy: Strategy, num_parameters: float, fabric: Fabric,
+    state: StateBytes,
+) -> StrategyEvaluation:  # fmt: skip
     """The same with gradients that meet in one place, where nothing hides them."""
+    one_row = np.zeros(len(evaluated.step_s), dtype=np.int64)
     step = data_parallel_step(
-        mid_s=found.step_s - found.exposed_s,
+        mid_s=evaluated.step_s - evaluated.exposed_s,
         backward_s=0.0,
         gradient_bytes=num_parameters * state.reduced,
-        num_ranks=found.strategy.num_ranks,
+        num_ranks=strategy.num_ranks,
         ranks_per_node=fabric.devices_per_node,
-        device_link=fabric.device_link,
-        node_link=fabric.node_link,
+        device_link=fabric.device_link.take(one_row),
+        node_link=fabric.node_link.take(one_row),
         parameter_bytes=num_parameters * state.gathered,
-        gradient_sync=found.strategy.gradient_sync,
+        gradient_sync=strategy.gradient_sync,
     )
-    exposed_s = float(step.exposed_communication_s[0])
-    return replace(found, step_s=float(step.mid_s[0]), exposed_s=exposed_s)
+    return replace(evaluated, step_s=step.mid_s, exposed_s=step.exposed_communication_s)
 
 
 def at_count(strategy: Strategy, count: int) -> Strategy:

@@ -17,7 +17,7 @@ from paceline.plan.forecasts import Forecast
 from paceline.plan.goal import Goal
 from paceline.plan.interruption import Checkpointing, interrupted_run, interruptions_per_s
 from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
-from paceline.plan.tensor_calls import calls_s
+from paceline.simulation.tensor_calls import calls_s
 from paceline.trace.graph import FloatArray
 from paceline.units import HOUR_S
 

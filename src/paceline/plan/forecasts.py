@@ -23,10 +23,10 @@ from paceline.parallel.split.tensor import TensorSplit, calls_when_run, split_gr
 from paceline.parallel.spread import interval_of
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
-from paceline.plan.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table
 from paceline.planfile import Interval
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.predict.memory import peak_memory_bytes
+from paceline.simulation.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table
 from paceline.trace import lower
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import FloatArray, Graph

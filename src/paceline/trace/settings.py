@@ -40,6 +40,26 @@ def read_settings(text: str, base: Configuration) -> Configuration:
     return replace(base, **changes)
 
 
+def format_settings(configuration: Configuration, base: Configuration) -> str:
+    """What `read_settings` makes ``configuration`` of, on ``base``; empty where they are equal.
+
+    >>> format_settings(Configuration(lora_rank=8, is_served=True), Configuration())
+    'lora_rank=8,is_served=yes'
+    """
+    changed = (
+        (field.name, value)
+        for field in fields(Configuration)
+        if (value := getattr(configuration, field.name)) != getattr(base, field.name)
+    )
+    return ",".join(f"{name}={_text(value)}" for name, value in changed)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "|".join(value) if isinstance(value, tuple) else str(value)
+
+
 def _value(name: str, text: str) -> object:
     wanted = get_type_hints(Configuration)[name]
     if get_origin(wanted) is Literal:

@@ -1,0 +1,100 @@
+"""Training whose ranks share layers, stages, sequences or experts, block by block.
+
+Shapes: (num_rows,).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from paceline.errors import InvalidInputError
+from paceline.parallel.cluster import Cluster
+from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
+from paceline.parallel.stated import evaluated_steps
+from paceline.parallel.strategy import Strategy
+from paceline.parallel.traced_job import TracedJob
+from paceline.predict import Calibration
+from paceline.simulation.cases import Cases
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.steps import Steps
+
+
+def split_steps(
+    cases: Cases, alone: Steps, strategy: Strategy, *, calibration: Calibration | None
+) -> Steps:
+    """Optimizer steps of one strategy on one machine, with several microbatch sizes.
+
+    Args:
+        cases: Of one job, machine and strategy.
+        alone: What a device does with a microbatch of the whole model: how sure its times are.
+        strategy: With the replicas and microbatches of the rows.
+        calibration: Of the predictor.
+
+    Raises:
+        InvalidInputError: The model cannot be split so.
+        MissingFactError: A fact of the machine is missing.
+        DoesNotFitError: The node's main memory does not hold what is kept there.
+    """
+    job, machine = cases.jobs[int(cases.job[0])], cases.machines[int(cases.machine[0])]
+    found = evaluated_steps(
+        traced(job, machine, calibration), strategy, microbatches=cases.batch.tolist()
+    )
+    exposed_s = found.tensor_s + found.exposed_s
+    lost_s = found.bubble_s + exposed_s
+    link = cases.device_link
+    sharing = sharing_log_sigma(link, min(strategy.num_ranks, machine.devices_per_node))
+    log_sigma = step_log_sigma(
+        alone.device_log_sigma, alone_s=found.step_s - lost_s, exposed_s=lost_s,
+        sharing_log_sigma=sharing,
+    )  # fmt: skip
+    return replace(
+        Steps.of(len(cases), {}),
+        step_s=found.step_s,
+        backward_s=found.backward_s,
+        update_s=found.update_s,
+        exposed_s=found.exposed_s,
+        communication_s=exposed_s,
+        tensor_s=found.tensor_s,
+        bubble_s=found.bubble_s,
+        per_token_s=found.step_s,
+        memory_low_bytes=found.memory_mid_bytes * alone.memory_low_bytes / alone.memory_mid_bytes,
+        memory_mid_bytes=found.memory_mid_bytes,
+        memory_high_bytes=found.memory_bytes,
+        device_log_sigma=alone.device_log_sigma,
+        sharing_log_sigma=sharing,
+        bound=alone.bound,
+        knowledge=alone.knowledge,
+        reasons=alone.reasons,
+    ).with_spread(log_sigma)
+
+
+def traced(job: Job, machine: Machine, calibration: Calibration | None) -> TracedJob:
+    """The job as its strategies are asked about.
+
+    Raises:
+        InvalidInputError: A step of it runs several programs.
+    """
+    if len(job.workload.passes) != 1:
+        raise InvalidInputError(
+            f"`{job.strategy}` splits one pass, and a step of this job has several",
+            hint="state data parallel, such as `dp8` or `dp8+zero3`",
+        )
+    return TracedJob(
+        graph=job.workload.passes[0].graph,
+        configuration=job.configuration,
+        cluster=behaving(machine.cluster, job),
+        seq=job.length,
+        calibration=calibration,
+    )
+
+
+def behaving(cluster: Cluster, job: Job) -> Cluster:
+    """A cluster whose software has the habits of a job."""
+    return replace(
+        cluster,
+        sends_tokens_once="tokens-once" in job.habits,
+        keeps_experts_whole="whole" in job.habits,
+        hides_exchange="hidden" in job.habits,
+        gathers_ahead="gathers-ahead" in job.habits,
+    )

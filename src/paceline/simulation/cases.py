@@ -1,0 +1,137 @@
+"""Pairs of a job and a machine as columns, so that many are evaluated at once.
+
+Shapes: (num_rows,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.parallel.links import LinkTable
+from paceline.parallel.strategy import Strategy
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.trace.graph import FloatArray, IntArray
+
+_Kind = TypeVar("_Kind", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cases:
+    """Jobs on machines; what a column says stands for what the job itself says.
+
+    Attributes:
+        jobs: What the rows have in common.
+        machines: Where; a column says how many of its devices work.
+        job: Row of ``jobs``.
+        machine: Row of ``machines``.
+        batch: Items of a microbatch on a rank with items of its own.
+        replicas: Ranks along ``dp`` and ``fsdp``.
+        microbatches: Per step.
+    """
+
+    jobs: tuple[Job, ...]
+    machines: tuple[Machine, ...]
+    job: IntArray
+    machine: IntArray
+    batch: FloatArray
+    replicas: IntArray
+    microbatches: IntArray
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.job)
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], machines: Sequence[Machine]) -> Cases:
+        """``jobs[i]`` on ``machines[i]``."""
+        where, machine = _distinct(machines, _place)
+        what, job = _distinct(jobs, _work)
+        strategies = [one.strategy for one in jobs]
+        return cls(
+            jobs=what,
+            machines=where,
+            job=job,
+            machine=machine,
+            batch=np.array([one.batch for one in jobs], dtype=np.float64),
+            replicas=np.array([num_replicas(one) for one in strategies], dtype=np.int64),
+            microbatches=np.array(
+                [one.schedule.num_microbatches for one in strategies], dtype=np.int64
+            ),
+        )
+
+    def take(self, rows: npt.ArrayLike) -> Cases:
+        """Some rows, in this order."""
+        index = np.asarray(rows)
+        columns = ("job", "machine", "batch", "replicas", "microbatches")
+        return replace(self, **{name: getattr(self, name)[index] for name in columns})
+
+    def of_jobs(self, values: Sequence[float]) -> FloatArray:
+        """Values of the jobs at every row."""
+        return np.asarray(np.array(values, dtype=np.float64)[self.job])
+
+    def of_machines(self, values: Sequence[float]) -> FloatArray:
+        """Values of the machines at every row."""
+        return np.asarray(np.array(values, dtype=np.float64)[self.machine])
+
+    @property
+    def devices_per_node(self) -> IntArray:
+        """Of every row's machine."""
+        return np.array([one.devices_per_node for one in self.machines])[self.machine]
+
+    @property
+    def device_link(self) -> LinkTable:
+        """Inside a node."""
+        return LinkTable.from_links([one.device_link for one in self.machines]).take(self.machine)
+
+    @property
+    def node_link(self) -> LinkTable:
+        """Between nodes."""
+        return LinkTable.from_links([one.node_link for one in self.machines]).take(self.machine)
+
+
+def num_replicas(strategy: Strategy) -> int:
+    """Ranks along ``dp`` and ``fsdp``."""
+    return strategy.size("dp") * strategy.size("fsdp")
+
+
+def grouped(keys: Sequence[_Kind]) -> dict[_Kind, IntArray]:
+    """Places of each distinct key, in the order in which keys come first."""
+    places: dict[_Kind, list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(key, []).append(place)
+    return {key: np.array(found, dtype=np.int64) for key, found in places.items()}
+
+
+def _distinct(
+    values: Sequence[_Value], key: Callable[[_Value], Hashable]
+) -> tuple[tuple[_Value, ...], IntArray]:
+    """One value of each key, and which of them stands for every place."""
+    first: dict[Hashable, int] = {}
+    kept: list[_Value] = []
+    index = np.empty(len(values), dtype=np.int64)
+    for place, value in enumerate(values):
+        number = first.setdefault(key(value), len(kept))
+        if number == len(kept):
+            kept.append(value)
+        index[place] = number
+    return tuple(kept), index
+
+
+def _work(job: Job) -> Hashable:
+    """What a job is but for its batch."""
+    lengths = (job.seq, job.prompt_tokens, job.output_tokens)
+    return job.workload, job.configuration, job.strategy, *lengths, job.profile, job.habits
+
+
+def _place(machine: Machine) -> Hashable:
+    """A machine by its devices as objects: their facts are not hashed."""
+    groups = tuple((id(one.device), one.count, one.devices_per_node) for one in machine.groups)
+    links = (machine.device_link, machine.node_link, machine.host_link)
+    return groups, *links, machine.host_memory_bytes

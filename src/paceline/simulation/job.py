@@ -1,0 +1,160 @@
+"""A Job: what is run, and how, as one frozen value with one canonical line of text."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from paceline.errors import InvalidInputError
+from paceline.parallel.strategy import Strategy
+from paceline.trace.costs import Configuration
+from paceline.trace.settings import format_settings, read_settings
+from paceline.trace.workload import Task, Workload
+
+#: What the software of a job does beside its strategy: tokens go once to each rank that has one of
+#: their experts; tensor ranks keep whole experts; tokens travel while another microbatch is
+#: computed; ranks that shard an optimizer gather behind the next forward pass, in large buckets.
+Habit = Literal["tokens-once", "whole", "hidden", "gathers-ahead"]
+HABITS: tuple[Habit, ...] = get_args(Habit)
+
+#: Finds a workload by what it is called and its task.
+Load = Callable[[str, Task], Workload]
+
+_HINT = "write jobs like `gpt2 train bf16 eager dp8+zero1 batch=4`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is run, and how.
+
+    Attributes:
+        workload: Passes and how often each runs; the task.
+        configuration: Every rewrite of its graphs.
+        strategy: How ranks share it; one device without axes.
+        batch: Items of a microbatch, on each rank that has items of its own.
+        seq: Tokens of a sequence; the workload's own if None.
+        prompt_tokens: Of a request whose answer is generated.
+        output_tokens: Of its answer.
+        profile: Framework or engine whose host dispatches it.
+        habits: What its software does beside the strategy, in the order of `HABITS`.
+    """
+
+    workload: Workload
+    configuration: Configuration = field(default_factory=Configuration)
+    strategy: Strategy = field(default_factory=Strategy)
+    batch: float = 1
+    seq: int | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    profile: str = "torch"
+    habits: tuple[Habit, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.batch > 0:
+            raise InvalidInputError(f"a batch of {self.batch:g} has no items", hint=_HINT)
+        if tuple(habit for habit in HABITS if habit in self.habits) != self.habits:
+            known = ", ".join(HABITS)
+            raise InvalidInputError(
+                f"`{','.join(self.habits)}` are no habits", hint=f"choose among {known}, in order"
+            )
+
+    def __str__(self) -> str:
+        """The canonical line, which `parse` reads back; what is usual is left out."""
+        how = self.configuration
+        plain = Configuration(precision=how.precision, compiler=how.compiler)
+        rewrite = format_settings(how, plain)
+        words = [self.workload.name, self.workload.task, how.precision, how.compiler]
+        words += [str(self.strategy), f"batch={_number(self.batch)}"]
+        words += [f"seq={self.seq}"] if self.seq is not None else []
+        words += [f"prompt={self.prompt_tokens}"] if self.prompt_tokens is not None else []
+        words += [f"output={self.output_tokens}"] if self.output_tokens is not None else []
+        words += [f"rewrite={rewrite}"] if rewrite else []
+        words += [f"profile={self.profile}"] if self.profile != "torch" else []
+        words += [f"habits={','.join(self.habits)}"] if self.habits else []
+        return shlex.join(words)
+
+    @classmethod
+    def parse(cls, text: str, load: Load) -> Job:
+        """Read what `str` writes.
+
+        Args:
+            text: The line.
+            load: Finds its workload.
+
+        Raises:
+            InvalidInputError: Not a job.
+            UnknownNameError: No such model, precision or setting.
+        """
+        try:
+            name, task, precision, compiler, strategy, *rest = shlex.split(text)
+        except ValueError as error:
+            raise InvalidInputError(f"`{text[:80]}` is no job", hint=_HINT) from error
+        known = next((one for one in get_args(Task) if one == task), None)
+        if known is None:
+            raise InvalidInputError(f"`{task}` is no task", hint=_HINT)
+        facts = dict(word.partition("=")[::2] for word in rest)
+        how = read_settings(f"precision={precision},compiler={compiler}", Configuration())
+        return cls(
+            workload=load(name, known),
+            configuration=read_settings(facts.pop("rewrite", ""), how),
+            strategy=Strategy.parse(strategy),
+            batch=_items(facts.pop("batch", "1")),
+            seq=_whole(facts, "seq"),
+            prompt_tokens=_whole(facts, "prompt"),
+            output_tokens=_whole(facts, "output"),
+            profile=facts.pop("profile", "torch"),
+            habits=_habits(facts),
+        )
+
+    @property
+    def length(self) -> int:
+        """Tokens of a sequence."""
+        return self.seq or self.workload.default_seq
+
+    @property
+    def is_generation(self) -> bool:
+        """Whether requests are answered token by token."""
+        return any(one.name == "decode" for one in self.workload.passes)
+
+    @property
+    def how(self) -> Configuration:
+        """How a rank runs: what the strategy recomputes, else what the configuration says."""
+        if self.strategy.recompute == "none":
+            return self.configuration
+        return replace(self.configuration, checkpointing=self.strategy.recompute)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def _items(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidInputError(f"`batch={text}` is no number of items", hint=_HINT) from error
+
+
+def _whole(facts: dict[str, str], name: str) -> int | None:
+    text = facts.pop(name, None)
+    if text is not None and not text.isdecimal():
+        raise InvalidInputError(f"`{name}={text}` is no count", hint=_HINT)
+    return None if text is None else int(text)
+
+
+def _habits(facts: Mapping[str, str]) -> tuple[Habit, ...]:
+    """The habits named; nothing else is left.
+
+    Raises:
+        InvalidInputError: Something is.
+    """
+    if unknown := facts.keys() - {"habits"}:
+        raise InvalidInputError(f"a job has no `{min(unknown)}`", hint=_HINT)
+    named = facts.get("habits", "").split(",")
+    if wrong := [word for word in named if word and word not in HABITS]:
+        raise InvalidInputError(
+            f"`{wrong[0]}` is no habit", hint=f"choose among {', '.join(HABITS)}"
+        )
+    return tuple(habit for habit in HABITS if habit in named)

@@ -1,0 +1,233 @@
+"""What one rank computes: the passes of a job on one device each, for devices × points at once.
+
+Shape legend: D devices, P points; rows of a table are all points of the first device, then of the
+next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.errors import InvalidInputError, MissingFactError
+from paceline.parallel.replica_work import LoweredStep
+from paceline.parallel.split.tensor import TensorSplit, split_graph
+from paceline.predict import (
+    Calibration,
+    DeviceTable,
+    Points,
+    StepPrediction,
+    abstentions,
+    predict_pass,
+)
+from paceline.simulation.steps import Steps
+from paceline.trace import lower
+from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.graph import FloatArray
+from paceline.trace.master_weights import as_kept
+from paceline.trace.workload import Pass, Workload
+
+#: Narrow weights take less than this share of wide ones (embeddings and norms stay wide).
+_NARROW_FRAC = 0.85
+#: Columns that passes add up, by the name that `StepPrediction` has for them.
+_SUMMED = {
+    "step_low_s": "low_s", "step_s": "mid_s", "step_high_s": "high_s", "device_s": "device_s",
+    "host_s": "host_s", "wait_s": "wait_s", "copy_s": "copy_s", "backward_s": "backward_s",
+    "update_s": "update_s", "compute_bound_s": "compute_bound_s",
+    "bandwidth_bound_s": "bandwidth_bound_s", "roofline_s": "roofline_s", "energy_j": "energy_j",
+}  # fmt: skip
+#: Columns of which the largest of any pass counts.
+_LARGEST = ("memory_low_bytes", "memory_mid_bytes", "memory_high_bytes")
+_NOTHING = ("exposed_s", "communication_s", "tensor_s", "bubble_s", "sharing_log_sigma")
+_HINT = "add it to a file of your own devices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankPasses:
+    """The passes of a job as one rank runs them.
+
+    Attributes:
+        workload: Whose passes.
+        splits: Each pass as cut for the ranks that share layers, by name.
+        lowered: The same in one configuration.
+        profile: Whose host dispatches them.
+    """
+
+    workload: Workload
+    splits: Mapping[str, TensorSplit]
+    lowered: Mapping[str, LoweredPass]
+    profile: str
+
+    @classmethod
+    def of(
+        cls, workload: Workload, configuration: Configuration, *, tensor: int = 1,
+        profile: str = "torch",
+    ) -> RankPasses:  # fmt: skip
+        """Every pass of one rank in one configuration.
+
+        Args:
+            workload: The passes.
+            configuration: How a rank runs them.
+            tensor: Ranks that share each layer.
+            profile: Whose host dispatches them.
+
+        Raises:
+            InvalidInputError: The model cannot be shared so, or the precision promises narrow
+                weights and the lowering keeps wide ones.
+        """
+        splits = {one.name: split_graph(one.graph, tensor) for one in workload.passes}
+        lowered = {
+            one.name: lower(splits[one.name].graph, as_kept(one.graph, configuration))
+            for one in workload.passes
+        }
+        _check_weights(next(iter(lowered.values())))
+        return cls(workload=workload, splits=splits, lowered=lowered, profile=profile)
+
+    @property
+    def step(self) -> LoweredStep:
+        """What runs on a device, in order."""
+        return LoweredStep.of_passes(self.workload, self.lowered)
+
+    @property
+    def is_generation(self) -> bool:
+        """Whether requests are answered token by token."""
+        return "decode" in self.lowered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lengths:
+    """What a rank is asked at each point, (P,).
+
+    Attributes:
+        batch: Items at a time.
+        seq: Tokens of a sequence.
+        prompt: Of a request, where answers are generated.
+        output: Of its answer.
+    """
+
+    batch: FloatArray
+    seq: FloatArray
+    prompt: FloatArray
+    output: FloatArray
+
+    def __len__(self) -> int:
+        """Number of points."""
+        return len(self.batch)
+
+
+def rank_steps(
+    passes: RankPasses, devices: DeviceTable, asked: Lengths, *, calibration: Calibration | None
+) -> Steps:
+    """One step of a rank on its device, without other ranks; (D · P) rows.
+
+    Args:
+        passes: What runs.
+        devices: Where, D of them.
+        asked: At which points, P of them.
+        calibration: Of the predictor; the built-in one if None.
+
+    Raises:
+        UnknownNameError: Nothing is known of the profile's host.
+    """
+
+    def predict(name: str, length: FloatArray) -> StepPrediction:
+        points = Points(batch=asked.batch, seq=length)
+        return predict_pass(
+            passes.lowered[name], devices, points, calibration=calibration,
+            framework=passes.profile,
+        )  # fmt: skip
+
+    if passes.is_generation:
+        # Decode is affine in the past length, so its mean over the answer is at the mean length.
+        prompt, output = asked.prompt, asked.output
+        first = predict("prefill", prompt)
+        columns = _generated(
+            first,
+            predict("decode", prompt + (output - 1.0) / 2.0),
+            predict("decode", prompt + output),
+            output,
+        )
+    else:
+        on_device = [one for one in passes.workload.passes if one.runs_on == "device"]
+        found = [(one, predict(one.name, asked.seq)) for one in on_device]
+        first, columns = found[0][1], _summed(found)
+    largest, num_points = passes.step.largest, len(asked)
+    reasons = [None if r is None else MissingFactError(r, hint=_HINT)
+               for r in abstentions(largest, devices)]  # fmt: skip
+    return Steps.of(
+        len(devices) * num_points,
+        columns
+        | dict.fromkeys(_NOTHING, 0.0)
+        | {
+            "power_w": columns["energy_j"] / columns["step_s"],
+            "device_log_sigma": columns["log_sigma"],
+            "knowledge": np.repeat(first.knowledge, num_points),
+            "parameter_bytes": largest.parameter_bytes,
+            "optimizer_state_bytes": largest.optimizer_state_bytes,
+            "reasons": np.repeat(np.array(reasons, dtype=object), num_points),
+        },
+    )
+
+
+def _check_weights(lowered: LoweredPass) -> None:
+    """Refuse a precision that promises narrow weights where the lowering kept them wide."""
+    precision = find_precision(lowered.configuration.precision)
+    is_training = len(lowered.gradient_ready) > 0
+    half_bytes = ELEMENT_BYTES[precision.activation_dtype] * lowered.num_parameters
+    is_narrow = ELEMENT_BYTES[precision.weight_dtype] < ELEMENT_BYTES[precision.activation_dtype]
+    is_kept = lowered.parameter_bytes > _NARROW_FRAC * half_bytes
+    if is_narrow and is_kept and not is_training:
+        raise InvalidInputError(
+            f"weights in {precision.name} are not predicted for this model yet",
+            hint="use --precision bf16 or fp16",
+        )
+
+
+def _summed(predictions: Sequence[tuple[Pass, StepPrediction]]) -> dict[str, FloatArray]:
+    """Passes one after the other; the largest peak counts, and the longest pass binds."""
+    repeats = np.array([one.repeats for one, _ in predictions])
+    found = [prediction for _, prediction in predictions]
+
+    def stacked(name: str) -> FloatArray:
+        return np.stack([getattr(one, name).ravel() for one in found]).astype(np.float64)
+
+    pass_s = repeats[:, None] * stacked("mid_s")
+    step_s = pass_s.sum(axis=0)
+    longest = pass_s.argmax(axis=0)[None]
+    log_sigma = (pass_s * stacked("log_sigma")).sum(axis=0) / step_s
+    return {
+        **{column: repeats @ stacked(name) for column, name in _SUMMED.items()},
+        **{name: stacked(name).max(axis=0) for name in _LARGEST},
+        "step_s": step_s,
+        "per_token_s": step_s,
+        "log_sigma": log_sigma if len(found) > 1 else stacked("log_sigma")[0],
+        "bound": np.take_along_axis(stacked("bound"), longest, axis=0)[0],
+        "flop": np.tile(repeats @ np.stack([one.flop for one in found]), len(found[0].mid_s)),
+        "num_waits": np.full_like(step_s, repeats @ [one.num_waits for one in found]),
+    }
+
+
+def _generated(
+    prefill: StepPrediction, decode: StepPrediction, last: StepPrediction, outputs: FloatArray
+) -> dict[str, FloatArray]:
+    """A prompt read once and an answer written token by token, all requests of a batch together."""
+    step_s = prefill.mid_s + outputs * decode.mid_s
+    decode_frac = outputs * decode.mid_s / step_s
+
+    def total(name: str) -> FloatArray:
+        return np.asarray(getattr(prefill, name) + outputs * getattr(decode, name))
+
+    tables = {
+        **{column: total(name) for column, name in _SUMMED.items()},
+        **{name: np.maximum(getattr(prefill, name), getattr(last, name)) for name in _LARGEST},
+        "per_token_s": decode.mid_s,
+        "first_token_s": prefill.mid_s,
+        "log_sigma": decode_frac * decode.log_sigma + (1.0 - decode_frac) * prefill.log_sigma,
+        "bound": np.where(decode_frac > 0.5, decode.bound, prefill.bound),
+        "flop": np.broadcast_to(total("flop"), step_s.shape),
+        "num_waits": np.broadcast_to(total("num_waits"), step_s.shape),
+    }
+    return {name: np.asarray(table, dtype=np.float64).ravel() for name, table in tables.items()}

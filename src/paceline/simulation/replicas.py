@@ -1,0 +1,155 @@
+"""Data-parallel ranks: from the step of one to the step and memory of all.
+
+Shapes: (num_rows,).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+
+from paceline.errors import MissingFactError
+from paceline.parallel.replica_work import ReplicaWork, replicated_step
+from paceline.parallel.sharded_memory import peak_moments, saved_process_bytes
+from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
+from paceline.parallel.strategy import Sharding, Strategy
+from paceline.predict import Points
+from paceline.simulation.cases import Cases
+from paceline.simulation.rank import RankPasses
+from paceline.simulation.steps import Steps
+from paceline.trace.graph import FloatArray, IntArray
+
+_SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
+
+
+def is_replicated(strategy: Strategy) -> bool:
+    """Whether ranks differ in nothing but their items and what they keep of the training state.
+
+    >>> [is_replicated(Strategy.parse(text)) for text in ("dp8/mb4+zero2", "dp2.fsdp8", "dp4.tp2")]
+    [True, True, False]
+    """
+    names = [axis.name for axis in strategy.mesh]
+    splits_no_more = names in ([], ["dp"], ["fsdp"], ["dp", "fsdp"])
+    is_usual = strategy.gradient_sync == "all_reduce" and not strategy.offloads_optimizer
+    return splits_no_more and is_usual and not strategy.placements
+
+
+def replicated(cases: Cases, passes: RankPasses, alone: Steps, *, seq: FloatArray) -> Steps:
+    """Optimizer steps of replicas of what one rank does.
+
+    Args:
+        cases: Whose strategies all are replicas.
+        passes: What every rank runs.
+        alone: One microbatch with its update on one device, per row.
+        seq: Tokens of a sequence, per row.
+    """
+    parts = []
+    sharding = np.array([_SHARDINGS.index(kept_by(one.strategy)) for one in cases.jobs])
+    level_of_row = sharding[cases.job]
+    for level in np.unique(level_of_row).tolist():
+        rows = np.flatnonzero(level_of_row == level)
+        part = _sharded(cases.take(rows), passes, alone.take(rows), seq[rows], _SHARDINGS[level])
+        parts.append((rows, part))
+    return Steps.joined(parts, len(cases))
+
+
+def kept_by(strategy: Strategy) -> Sharding:
+    """What ranks split; ``fsdp`` splits everything."""
+    return "zero3" if strategy.size("fsdp") > 1 else strategy.sharding
+
+
+def num_shards(cases: Cases) -> IntArray:
+    """Ranks that split what is split; the others are replicas of these."""
+    fsdp = cases.of_jobs([one.strategy.size("fsdp") for one in cases.jobs]).astype(np.int64)
+    return np.where(fsdp > 1, fsdp, cases.replicas)
+
+
+def _sharded(
+    cases: Cases, passes: RankPasses, alone: Steps, seq: FloatArray, sharding: Sharding
+) -> Steps:
+    """Rows that split the same."""
+    shards = num_shards(cases)
+    device_link = cases.device_link
+    step = replicated_step(
+        ReplicaWork.of(passes.step, seq=float(seq[0])),
+        alone_s=alone.step_s,
+        backward_s=alone.backward_s,
+        update_s=alone.update_s,
+        microbatches=cases.microbatches,
+        num_ranks=cases.replicas,
+        ranks_per_node=cases.devices_per_node,
+        device_link=device_link,
+        node_link=cases.node_link,
+        sharding=sharding,
+        shards=shards,
+    )
+    shared = np.minimum(cases.replicas, cases.devices_per_node)
+    sharing = sharing_log_sigma(device_link, shared)
+    log_sigma = step_log_sigma(
+        alone.device_log_sigma, alone_s=step.compute_s, exposed_s=step.exposed_s,
+        sharing_log_sigma=sharing,
+    )  # fmt: skip
+    steps = replace(
+        alone,
+        step_s=step.step_s,
+        exposed_s=step.exposed_s,
+        communication_s=step.communication_s,
+        per_token_s=step.step_s,
+        sharing_log_sigma=sharing,
+    ).with_spread(log_sigma)
+    is_alone = step.step_s == alone.step_s
+    steps = replace(
+        steps,
+        step_low_s=np.where(is_alone, alone.step_low_s, steps.step_low_s),
+        step_high_s=np.where(is_alone, alone.step_high_s, steps.step_high_s),
+        reasons=_linked(cases, steps),
+    )
+    return _with_memory(cases, passes, steps, seq, sharding)
+
+
+def _linked(cases: Cases, steps: Steps) -> np.ndarray:
+    """The reasons, with that of rows that lack a link."""
+    reasons = np.array(steps.reasons)
+    for row in np.flatnonzero(np.isinf(steps.step_s)).tolist():
+        reasons[row] = MissingFactError(
+            f"no known link between {cases.replicas[row]} devices",
+            hint="name machines whose links are known",
+        )
+    return reasons
+
+
+def _with_memory(
+    cases: Cases, passes: RankPasses, steps: Steps, seq: FloatArray, sharding: Sharding
+) -> Steps:
+    """Peak per device; from the second microbatch on, gradients are there already."""
+    shards, is_alone = num_shards(cases), cases.microbatches == 1
+    points, of_row = np.unique(
+        np.stack([cases.batch, seq, shards, is_alone]), axis=1, return_inverse=True
+    )
+    of_row = of_row.reshape(-1)
+    lowered, at = passes.step.largest, Points(batch=points[0], seq=points[1])
+    moments = peak_moments(lowered, at)
+    saved_mid, saved_high = (
+        np.where(
+            points[3] > 0,
+            *(
+                saved_process_bytes(
+                    moments, points[2], sharding, is_bound=is_bound, accumulates=accumulates
+                )
+                for accumulates in (False, True)
+            ),
+        )[of_row]
+        for is_bound in (False, True)
+    )
+    mid = steps.memory_mid_bytes - saved_mid
+    share = 1.0 if sharding == "none" else 1.0 / shards
+    return replace(
+        steps,
+        memory_low_bytes=steps.memory_low_bytes * mid / steps.memory_mid_bytes,
+        memory_mid_bytes=mid,
+        memory_high_bytes=steps.memory_high_bytes - saved_high,
+        optimizer_state_bytes=steps.optimizer_state_bytes * share,
+        parameter_bytes=steps.parameter_bytes * (share if sharding == "zero3" else 1.0),
+    )

@@ -1,0 +1,79 @@
+"""Inference: replicas that do not talk, each of one device or of a few that share every layer.
+
+Shapes: (num_rows,).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.parallel import RankGroup
+from paceline.parallel.split.tensor import calls_when_run
+from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
+from paceline.predict import Points
+from paceline.simulation.cases import Cases
+from paceline.simulation.rank import Lengths, RankPasses
+from paceline.simulation.steps import Steps
+from paceline.simulation.tensor_calls import call_table, calls_s
+from paceline.trace.graph import FloatArray
+
+
+def served(cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths, *, tensor: int) -> Steps:
+    """Batches of replicas of what one rank does.
+
+    Args:
+        cases: Whose strategies are replicas of tensor groups.
+        passes: What every rank runs.
+        alone: A rank's own part, per row.
+        asked: Of a rank, per row.
+        tensor: Ranks of a replica.
+    """
+    first_s, repeated_s = _exchanged_s(cases, passes, asked, tensor)
+    repeats = asked.output if passes.is_generation else np.zeros(len(cases))
+    added_s = cases.microbatches * (first_s + repeats * repeated_s)
+    alone_s = cases.microbatches * alone.step_s
+    device_link = cases.device_link
+    shared = np.minimum(cases.replicas * tensor, cases.devices_per_node)
+    sharing = sharing_log_sigma(device_link, shared)
+    log_sigma = step_log_sigma(
+        alone.device_log_sigma, alone_s=alone_s, exposed_s=added_s, sharing_log_sigma=sharing
+    )
+    steps = replace(
+        alone,
+        step_s=alone_s + added_s,
+        tensor_s=added_s,
+        per_token_s=alone.per_token_s + (repeated_s if passes.is_generation else first_s),
+        first_token_s=alone.first_token_s + first_s,
+        sharing_log_sigma=sharing,
+    ).with_spread(log_sigma)
+    is_alone = steps.step_s == alone.step_s
+    return replace(
+        steps,
+        step_low_s=np.where(is_alone, alone.step_low_s, steps.step_low_s),
+        step_high_s=np.where(is_alone, alone.step_high_s, steps.step_high_s),
+    )
+
+
+def _exchanged_s(
+    cases: Cases, passes: RankPasses, asked: Lengths, tensor: int
+) -> tuple[FloatArray, FloatArray]:
+    """Seconds of what ranks of a replica exchange: of the step or prompt, and of each token."""
+    nothing = np.zeros(len(cases))
+    if tensor == 1:
+        return nothing, nothing
+    group = RankGroup.of(
+        np.full(len(cases), float(tensor)), cases.devices_per_node, cases.device_link,
+        cases.node_link,
+    )  # fmt: skip
+
+    def seconds(name: str, length: FloatArray) -> FloatArray:
+        how = passes.lowered[name].configuration
+        calls = calls_when_run(passes.splits[name], how)
+        table = call_table(calls, how, Points(batch=asked.batch, seq=length))
+        return calls_s(table, np.arange(len(cases)), group)
+
+    if not passes.is_generation:
+        return seconds(next(iter(passes.splits)), asked.seq), nothing
+    return seconds("prefill", asked.prompt), seconds("decode", asked.prompt)

@@ -1,0 +1,191 @@
+"""Steps: what `simulate` answers, one columnar table, declared once.
+
+Shapes: (num_rows,); a figure that does not apply, or is not known, is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.errors import PacelineError
+from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
+from paceline.planfile import Interval
+from paceline.predict import Bound
+from paceline.predict.intervals import Z_80
+from paceline.trace.graph import FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steps:
+    """One optimizer step, one batch of inference, or one batch of answers, per row.
+
+    Attributes:
+        step_low_s: Lower end of the 80 % interval of ``step_s``.
+        step_s: Median time.
+        step_high_s: Upper end.
+        device_s: Busy time of a device in one microbatch.
+        host_s: What the host needs to dispatch one.
+        wait_s: What is lost in one because the host waits for the device.
+        num_waits: How often it does.
+        copy_s: Host-to-device transfer of one microbatch's inputs.
+        backward_s: Backward of one microbatch, which communication can hide behind.
+        update_s: The optimizer's update.
+        compute_bound_s: Of ``device_s``, in ops bound by arithmetic.
+        bandwidth_bound_s: Of ``device_s``, in ops bound by device memory.
+        roofline_s: Plain roofline of one microbatch, for comparison.
+        exposed_s: Of ``step_s``, communication that nothing hides, and what a host with the
+            optimizer adds.
+        communication_s: All of the step's communication between replicas, hidden or not.
+        tensor_s: Of ``step_s``, communication of ranks that share layers.
+        bubble_s: Of ``step_s``, waiting in a pipeline.
+        first_token_s: To the first token of an answer; NaN where none is generated.
+        per_token_s: From one token to the next, else ``step_s``.
+        flop: Of one microbatch on one rank.
+        energy_j: Of one device over one microbatch, or one batch of inference.
+        power_w: Mean power of a device.
+        memory_low_bytes: Peak of the fullest rank's process, lower end of its 80 % interval.
+        memory_mid_bytes: Median.
+        memory_high_bytes: The bound that holds at a chance of 95 %.
+        parameter_bytes: Of it, parameters as a rank keeps them.
+        optimizer_state_bytes: Of it, optimizer state with master weights.
+        log_sigma: Standard deviation of log step time.
+        device_log_sigma: Of what a device computes of it.
+        sharing_log_sigma: Of what ranks of one machine share.
+        bound: ``Bound`` code of one microbatch, int8.
+        knowledge: ``Knowledge`` code of the device, int8.
+        reasons: Why a row has no figure; None where it has.
+    """
+
+    step_low_s: FloatArray
+    step_s: FloatArray
+    step_high_s: FloatArray
+    device_s: FloatArray
+    host_s: FloatArray
+    wait_s: FloatArray
+    num_waits: FloatArray
+    copy_s: FloatArray
+    backward_s: FloatArray
+    update_s: FloatArray
+    compute_bound_s: FloatArray
+    bandwidth_bound_s: FloatArray
+    roofline_s: FloatArray
+    exposed_s: FloatArray
+    communication_s: FloatArray
+    tensor_s: FloatArray
+    bubble_s: FloatArray
+    first_token_s: FloatArray
+    per_token_s: FloatArray
+    flop: FloatArray
+    energy_j: FloatArray
+    power_w: FloatArray
+    memory_low_bytes: FloatArray
+    memory_mid_bytes: FloatArray
+    memory_high_bytes: FloatArray
+    parameter_bytes: FloatArray
+    optimizer_state_bytes: FloatArray
+    log_sigma: FloatArray
+    device_log_sigma: FloatArray
+    sharing_log_sigma: FloatArray
+    bound: npt.NDArray[np.int8]
+    knowledge: npt.NDArray[np.int8]
+    reasons: npt.NDArray[np.object_]
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.step_s)
+
+    @classmethod
+    def of(cls, num_rows: int, columns: Mapping[str, npt.ArrayLike]) -> Steps:
+        """Rows of which some columns are known; the others are NaN.
+
+        Args:
+            num_rows: How many.
+            columns: Values by name, (num_rows,) or one for all.
+        """
+        kinds = {"bound": np.int8, "knowledge": np.int8, "reasons": np.object_}
+        plain = {"bound": 0, "knowledge": 0, "reasons": None}
+        return cls(
+            **{
+                field.name: np.broadcast_to(
+                    np.asarray(
+                        columns.get(field.name, plain.get(field.name, np.nan)),
+                        dtype=kinds.get(field.name, np.float64),
+                    ),
+                    num_rows,
+                )
+                for field in fields(cls)
+            }
+        )
+
+    @classmethod
+    def refused(cls, num_rows: int, reason: PacelineError) -> Steps:
+        """Rows that all lack a figure for one reason."""
+        return cls.of(num_rows, {"reasons": np.full(num_rows, reason, dtype=object)})
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[npt.NDArray[np.int64], Steps]], num_rows: int) -> Steps:
+        """Parts in their places.
+
+        Args:
+            parts: Rows of the whole, and what stands there.
+            num_rows: Of the whole.
+        """
+        if len(parts) == 1 and np.array_equal(parts[0][0], np.arange(num_rows)):
+            return parts[0][1]
+        names = [field.name for field in fields(cls)]
+        columns = {name: np.array(getattr(cls.of(num_rows, {}), name)) for name in names}
+        for rows, part in parts:
+            for name, column in columns.items():
+                column[rows] = getattr(part, name)
+        return cls(**columns)
+
+    def take(self, rows: npt.ArrayLike) -> Steps:
+        """Some rows, in this order; rows may repeat."""
+        index = np.asarray(rows)
+        return Steps(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+    def check(self, row: int = 0) -> None:
+        """Raise why a row has no figure, if it has none.
+
+        Raises:
+            PacelineError: It has none.
+        """
+        reason = self.reasons[row]
+        if reason is not None:
+            raise reason
+
+    def step_interval_s(self, row: int = 0) -> Interval:
+        """The 80 % interval of a row's step."""
+        return Interval(
+            low=float(self.step_low_s[row]), mid=float(self.step_s[row]),
+            high=float(self.step_high_s[row]),
+        )  # fmt: skip
+
+    def memory_interval_bytes(self, row: int = 0) -> Interval:
+        """Low, median and 95 % bound of a row's peak."""
+        return Interval(
+            low=float(self.memory_low_bytes[row]), mid=float(self.memory_mid_bytes[row]),
+            high=float(self.memory_high_bytes[row]),
+        )  # fmt: skip
+
+    def needed_bytes(self, confidence: float = MEMORY_CONFIDENCE) -> FloatArray:
+        """Memory that a device must have for each row to fit with such a chance."""
+        return bound_bytes(self.memory_mid_bytes, self.memory_high_bytes, confidence)
+
+    def bound_word(self, row: int = 0) -> str:
+        """What holds a row's microbatch back."""
+        return Bound(int(self.bound[row])).name.lower()
+
+    def with_spread(self, log_sigma: FloatArray) -> Steps:
+        """The same, with the interval of a log-normal step time."""
+        factor = np.exp(Z_80 * log_sigma)
+        return replace(
+            self,
+            step_low_s=self.step_s / factor,
+            step_high_s=self.step_s * factor,
+            log_sigma=log_sigma,
+        )

@@ -1,0 +1,91 @@
+"""A job and a machine print to one line each, and are read back from it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from paceline.catalog import load_catalog
+from paceline.errors import InvalidInputError, PacelineError
+from paceline.parallel import Strategy
+from paceline.simulation import Job, Machine
+from paceline.trace import Configuration, Workload, load_workload
+
+CONFIGURATIONS = (
+    Configuration(),
+    Configuration(precision="fp32", compiler="compiled"),
+    Configuration(checkpointing="full", channels_last=False, platform="rocm"),
+    Configuration(lora_rank=8, lora_modules=("*.q", "*.v"), frozen=("except:norm",)),
+    Configuration(training_format="half-weights", is_served=True, accumulates=True),
+)
+STRATEGIES = (
+    "dp1", "dp8/mb4+zero2", "pp2.dp2.tp2@interleaved2/mb8+zero1+sp", "dp2.fsdp8",
+    "dp2.tp4/mb2+recompute-block;transformer.*=tp:replicate",
+)  # fmt: skip
+REST = (
+    {},
+    {"batch": 12, "seq": 512, "habits": ("tokens-once", "gathers-ahead")},
+    {"batch": 2.5, "prompt_tokens": 7, "output_tokens": 3, "profile": "vllm"},
+)
+
+
+def load(name: str, task: str) -> Workload:
+    return WORKLOADS[name, task]
+
+
+WORKLOADS = {
+    (name, task): load_workload(name, task=task)
+    for name in ("mnist-cnn", "gpt2")
+    for task in ("train", "infer")
+}
+
+
+@pytest.mark.parametrize("key", WORKLOADS)
+def test_a_job_is_read_back_from_its_line(key: tuple[str, str]) -> None:
+    lines = set()
+    for how, strategy, rest in product(CONFIGURATIONS, STRATEGIES, REST):
+        job = Job(
+            workload=WORKLOADS[key], configuration=how, strategy=Strategy.parse(strategy), **rest
+        )
+        assert Job.parse(str(job), load) == job
+        lines.add(str(job))
+    assert len(lines) == len(CONFIGURATIONS) * len(STRATEGIES) * len(REST)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpt2", "gpt2 dream bf16 eager dp1", "gpt2 train bf16 eager dp1 batch=0",
+        "gpt2 train bf16 eager dp1 seq=many", "gpt2 train bf16 eager dp1 colour=red",
+        "gpt2 train bf16 slow dp1", "gpt2 train bf16 eager d8", "gpt2 train bf16 eager 'dp1",
+        "gpt2 train bf16 eager dp1 habits=bad", "gpt2 train bf16 eager dp1 batch=some",
+    ],
+)  # fmt: skip
+def test_what_is_no_job_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(PacelineError) as error:
+        Job.parse(text, load)
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1xTesla T4", "8xA100 SXM4 80GB@dgx-a100,-",
+        "16xH100 SXM5 80GB/8@dgx-h100-nvls,dgx-h100-ib",
+        "2xGeForce RTX 4090+2xGeForce RTX 3090@-,eth-10",
+        "8xH100 SXM5 80GB@dgx-h100-nvls,-;host_link=pcie5-x16;host_memory_bytes=2000000000000B",
+    ],
+)  # fmt: skip
+def test_a_machine_is_read_back_from_its_line(text: str) -> None:
+    catalog = load_catalog()
+    machine = Machine.parse(text, catalog)
+    assert str(machine) == text
+    assert Machine.parse(str(machine), catalog) == machine
+
+
+@pytest.mark.parametrize("text", ["T4", "0xT4", "2xT4@no-such-link", "2xT4;colour=red"])
+def test_what_is_no_machine_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        Machine.parse(text, load_catalog())
+    assert error.value.hint

@@ -1,0 +1,173 @@
+"""The first law: a job on a machine has one step, whoever asks for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paceline.catalog import find_device, load_catalog
+from paceline.parallel import BatchRule, Strategy, scaling_curve
+from paceline.parallel.replica_work import LoweredStep
+from paceline.parallel.stated import evaluate_stated
+from paceline.parallel.traced_job import TracedJob
+from paceline.plan import parse_goal, parse_work
+from paceline.plan.grid import GridAxes, predict_grid
+from paceline.predict import DeviceTable, Points, predict_pass
+from paceline.simulation import Job, Machine, Steps, simulate
+from paceline.trace import Configuration, Workload, load_workload, lower
+
+CATALOG = load_catalog()
+LINKS = {link.name: link for link in CATALOG.links}
+H100 = find_device(CATALOG, "H100 SXM5")
+NODE = Machine.of(H100, 8, device_link=LINKS["dgx-h100-nvls"], node_link=LINKS["dgx-h100-ib"])
+#: Items per device.
+MODELS = {"resnet50": 32, "gpt2": 2, "dlrm": 64}
+
+
+def one(workload: Workload, machine: Machine = NODE, **facts: object) -> Steps:
+    steps = simulate([Job(workload=workload, **facts)], [machine])  # type: ignore[arg-type]
+    steps.check()
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("model", "task"),
+    [*((model, "train") for model in MODELS), ("resnet50", "infer"), ("dlrm", "infer")],
+)
+def test_one_device_is_what_a_pass_of_it_takes(model: str, task: str) -> None:
+    workload = load_workload(model, task=task)
+    how, items = Configuration(precision="fp32"), MODELS[model]
+    points = Points.of([items], seq=workload.default_seq)
+    found = predict_pass(
+        lower(workload.passes[0].graph, how), DeviceTable.from_devices([H100]), points
+    )
+    steps = one(workload, Machine.of(H100), configuration=how, batch=items)
+    for column, name in (
+        ("step_low_s", "low_s"), ("step_s", "mid_s"), ("step_high_s", "high_s"),
+        ("device_s", "device_s"), ("energy_j", "energy_j"), ("log_sigma", "log_sigma"),
+        ("power_w", "power_w"), ("memory_mid_bytes", "memory_mid_bytes"),
+        ("memory_high_bytes", "memory_high_bytes"), ("update_s", "update_s"),
+    ):  # fmt: skip
+        assert getattr(steps, column)[0] == pytest.approx(getattr(found, name)[0, 0], rel=1e-9)
+
+
+@pytest.mark.parametrize("text", ["dp8", "dp8/mb2+zero2", "dp8+zero3", "dp8+recompute-block"])
+@pytest.mark.parametrize("model", MODELS)
+def test_replicas_are_what_a_scaling_curve_has(model: str, text: str) -> None:
+    workload, strategy = load_workload(model), Strategy.parse(text)
+    curve = scaling_curve(
+        LoweredStep.of(workload, Configuration()),
+        NODE.cluster,
+        counts=(8,),
+        batch=BatchRule(global_batch=MODELS[model] * strategy.num_parts),
+        seq=workload.default_seq,
+        graph=workload.passes[0].graph,
+        strategy=strategy,
+    )
+    steps = one(workload, strategy=strategy, batch=MODELS[model])
+    (point,) = curve.points
+    assert steps.step_s[0] == pytest.approx(point.step_s, rel=1e-9)
+    if strategy.recompute == "none":
+        assert steps.log_sigma[0] == pytest.approx(point.log_sigma, rel=1e-9)
+    assert steps.needed_bytes()[0] == pytest.approx(point.memory_bytes, rel=1e-9)
+    assert steps.exposed_s[0] == pytest.approx(point.exposed_communication_s, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["dp2.tp4", "pp2.dp4", "dp4.tp2/mb2+sp", "pp2.dp2.tp2@interleaved2/mb4+zero1", "dp4.cp2"],
+)
+def test_ranks_that_share_a_model_are_what_is_stated(text: str) -> None:
+    workload, strategy = load_workload("gpt2"), Strategy.parse(text)
+    job = TracedJob(
+        graph=workload.passes[0].graph, configuration=Configuration(), cluster=NODE.cluster,
+        seq=workload.default_seq,
+    )  # fmt: skip
+    found = evaluate_stated(job, strategy, global_batch=2 * strategy.num_parts)
+    steps = one(workload, strategy=strategy, batch=2)
+    for name in ("step_s", "tensor_s", "bubble_s", "exposed_s", "memory_mid_bytes"):
+        assert getattr(steps, name)[0] == pytest.approx(getattr(found, name), rel=1e-9)
+    assert steps.memory_high_bytes[0] == pytest.approx(found.memory_bytes, rel=1e-9)
+
+
+@pytest.mark.parametrize("sharding", ["none", "zero2"])
+def test_a_grid_shows_the_step_of_each_of_its_jobs(sharding: str) -> None:
+    workload = load_workload("gpt2")
+    axes = GridAxes(devices=[H100], counts=(1, 8), batches=(1, 4), sharding=sharding)
+    grid = predict_grid(workload, parse_goal({"compiler": "eager"}), parse_work({}), CATALOG, axes)
+    for cell in grid.cells:
+        steps = one(
+            workload,
+            grid_machine(cell.num_devices),
+            configuration=Configuration(precision=cell.precision, compiler="eager"),
+            strategy=Strategy.from_degrees(
+                dp=cell.num_devices, sharding=sharding if cell.num_devices > 1 else "none"
+            ),
+            batch=cell.batch_per_device,
+        )
+        assert cell.step_s is not None
+        assert steps.step_s[0] == pytest.approx(cell.step_s.mid, rel=1e-9)
+        assert steps.step_high_s[0] == pytest.approx(cell.step_s.high, rel=1e-9)
+        assert steps.memory_high_bytes[0] == pytest.approx(cell.memory_bytes.high, rel=1e-9)
+
+
+def grid_machine(count: int) -> Machine:
+    from paceline.plan.grid import _links
+
+    links = _links(CATALOG, H100, count)
+    return Machine.of(H100, count, device_link=links.device, node_link=links.node)
+
+
+def test_answers_are_as_a_grid_shows_them() -> None:
+    workload = load_workload("gpt2", task="infer")
+    axes = GridAxes(devices=[H100], batches=(4,))
+    lengths = parse_work({"prompt": "100", "output": "20"})
+    grid = predict_grid(workload, parse_goal({"compiler": "eager"}), lengths, CATALOG, axes)
+    (cell,) = grid.cells
+    steps = one(
+        workload, Machine.of(H100), batch=4, prompt_tokens=100, output_tokens=20,
+        configuration=Configuration(precision=cell.precision),
+    )  # fmt: skip
+    assert cell.step_s is not None
+    assert cell.ttft_s is not None
+    assert cell.latency_s is not None
+    assert steps.step_s[0] == pytest.approx(cell.step_s.mid, rel=1e-9)
+    assert steps.first_token_s[0] == pytest.approx(cell.ttft_s.mid, rel=1e-9)
+    assert steps.per_token_s[0] == pytest.approx(cell.latency_s.mid, rel=1e-9)
+
+
+def test_many_rows_are_what_each_is_alone() -> None:
+    gpt2, resnet = load_workload("gpt2"), load_workload("resnet50", task="infer")
+    texts = ("dp8", "dp8/mb2+zero2", "fsdp8", "dp2.tp4", "pp2.dp4", "dp8+parameter-server")
+    jobs = [
+        Job(workload=gpt2, strategy=Strategy.parse(text), batch=batch)
+        for text in texts
+        for batch in (1, 4)
+    ]
+    machines = [NODE] * len(jobs)
+    jobs += [Job(workload=resnet, batch=batch) for batch in (1, 32)]
+    machines += [Machine.of(H100), Machine.of(find_device(CATALOG, "T4"))]
+    together = simulate(jobs, machines)
+    assert len(together) == len(jobs)
+    for row, (job, machine) in enumerate(zip(jobs, machines, strict=True)):
+        alone = simulate([job], [machine])
+        for name in ("step_s", "step_high_s", "exposed_s", "memory_high_bytes", "energy_j"):
+            np.testing.assert_allclose(
+                getattr(together, name)[row], getattr(alone, name)[0], rtol=1e-6
+            )
+
+
+def test_what_cannot_run_has_a_reason_and_leaves_the_others_alone() -> None:
+    gpt2 = load_workload("gpt2")
+    texts = ("dp8", "dp4", "tp8", "dp8;a=dp:replicate")
+    jobs = [Job(workload=gpt2, strategy=Strategy.parse(text)) for text in texts]
+    steps = simulate(jobs, [NODE] * len(jobs))
+    assert [reason is None for reason in steps.reasons] == [True, False, False, False]
+    assert np.isfinite(steps.step_s).tolist() == [True, False, False, False]
+    assert all(reason.hint for reason in steps.reasons[1:])
+
+
+def test_replicas_without_a_link_have_a_reason() -> None:
+    job = Job(workload=load_workload("gpt2"), strategy=Strategy.parse("dp8"))
+    (reason,) = simulate([job], [Machine.of(H100, 8)]).reasons
+    assert "link" in str(reason)
