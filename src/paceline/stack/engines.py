@@ -1,0 +1,162 @@
+"""What runs a model, by name: inference engines with their habits, and plain loops."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any, TypeAlias
+
+from paceline.catalog.entities import Device
+from paceline.errors import UnknownNameError
+
+#: Major and minor number.
+Release: TypeAlias = tuple[int, int]
+
+#: Serves language models unless a name is given.
+USUAL_ENGINE = "vllm"
+#: Runs everything else.
+USUAL_LOOP = "torch"
+
+#: What may stand behind a name.
+_RELEASE = r"(?:[ /=:@v-]*(?P<release>\d+\.\d+)\S*)?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineProfile:
+    """What software does around the passes of a model; from ``data/engines.toml``.
+
+    Attributes:
+        name: As ``--framework`` takes it.
+        title: As printed.
+        framework: Whose releases must run on the device.
+        host: Whose dispatch applies: a name in the calibration's ``host`` table.
+        compiler: How its steps are launched; None where the user chooses.
+        platforms: Whose devices it serves on; none for a plain loop, which runs anywhere.
+        least_capability: Of NVIDIA's devices; None where all will do.
+        mixes_prompts: Whether a step that writes tokens reads a prompt too.
+        path_s: Way of a request from its client to the engine behind HTTP, and of its first token
+            back; None where it is unknown.
+        request_s: Of the host, in each step, for each request that it writes a token for:
+            scheduling, handing out, streaming; None where it is unknown.
+        overlaps_since: First release whose host does so while the device works on the next step;
+            None where it is unknown.
+        all_reduce: Its own kernel that sums over ranks; None where the library sums.
+        release: Which is run; None takes the newest.
+    """
+
+    name: str
+    title: str
+    framework: str
+    host: str
+    compiler: str | None = None
+    platforms: tuple[str, ...] = ()
+    least_capability: float | None = None
+    mixes_prompts: bool = False
+    path_s: float | None = None
+    request_s: float | None = None
+    overlaps_since: Release | None = None
+    all_reduce: str | None = None
+    release: Release | None = None
+
+    @property
+    def serves(self) -> bool:
+        """Whether it keeps requests in flight; a plain loop runs a batch as it is."""
+        return bool(self.platforms)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the host of its release works beside the device."""
+        if self.overlaps_since is None:
+            return False
+        return self.release is None or self.release >= self.overlaps_since
+
+    def serves_on(self, device: Device, platform: str) -> bool:
+        """Whether it has kernels for a device on its platform."""
+        if platform not in self.platforms:
+            return False
+        if platform != "cuda" or self.least_capability is None:
+            return True
+        capability = device.compute_capability
+        return capability is not None and float(capability) >= self.least_capability
+
+
+def find_engine(name: str) -> EngineProfile:
+    """The profile of that name, of its newest release unless one is named.
+
+    Raises:
+        UnknownNameError: No such profile.
+
+    >>> find_engine("vllm").overlaps, find_engine("vLLM 0.12.0").overlaps
+    (True, False)
+    """
+    for spelling, profile in _spellings():
+        if found := spelling.fullmatch(name.strip()):
+            return _of_release(profile, found)
+    raise UnknownNameError.from_name("framework", name, sorted(engines()))
+
+
+def engine_in(text: str) -> EngineProfile | None:
+    """The inference engine that a longer text tells of, with the release that follows its name.
+
+    >>> [engine_in(text).name for text in ("Nvidia TRT-LLM 1.0", "vllm/v0.9")]
+    ['trtllm', 'vllm']
+    >>> engine_in("MLPerf v4.1; vLLM 0.5.2").release
+    (0, 5)
+    >>> engine_in("PyTorch 2.4") is None
+    True
+    """
+    for spelling, profile in _spellings():
+        if profile.serves and (found := spelling.search(text)):
+            return _of_release(profile, found)
+    return None
+
+
+@cache
+def engines() -> dict[str, EngineProfile]:
+    """Every profile by its name."""
+    return {name: _profile(name, row) for name, row in _tables().items()}
+
+
+def serving_engines() -> Collection[str]:
+    """Names of those that serve."""
+    return tuple(name for name, profile in engines().items() if profile.serves)
+
+
+@cache
+def _spellings() -> tuple[tuple[re.Pattern[str], EngineProfile], ...]:
+    """Each profile by its name, and a release behind it."""
+    return tuple(
+        (re.compile(f"(?:{row['spelling']}){_RELEASE}", re.IGNORECASE), engines()[name])
+        for name, row in _tables().items()
+    )
+
+
+def _of_release(profile: EngineProfile, found: re.Match[str]) -> EngineProfile:
+    return replace(profile, release=_release(found.group("release") or ""))
+
+
+@cache
+def _tables() -> dict[str, dict[str, Any]]:
+    path = resources.files("paceline.stack") / "data" / "engines.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _profile(name: str, row: dict[str, Any]) -> EngineProfile:
+    facts = {key: value for key, value in row.items() if key not in ("spelling", "source")}
+    facts["platforms"] = tuple(row.get("platforms", ()))
+    facts["overlaps_since"] = _release(row.get("overlaps_since", ""))
+    return EngineProfile(name=name, **facts)
+
+
+def _release(text: str) -> Release | None:
+    """Major and minor number.
+
+    >>> _release("0.14.1"), _release("")
+    ((0, 14), None)
+    """
+    major, _, rest = text.partition(".")
+    return (int(major), int(rest.partition(".")[0])) if rest else None
