@@ -11,15 +11,15 @@ import pandas as pd
 from accuracy_serving.rows import PRECISIONS
 from paceline.catalog import Device, Link, find_device, load_catalog
 from paceline.errors import PacelineError
-from paceline.parallel.engine_hosts import engine_host
-from paceline.parallel.serving import ServingRuns, fastest, serving_times
+from paceline.parallel.serving.batching import ServingRuns, fastest, request_times
+from paceline.parallel.serving.engine import serving_passes
+from paceline.parallel.split.serving_ranks import ServedRanks
 from paceline.predict import DeviceTable, builtin_calibration
 from paceline.scoring.workloads import WorkloadKey, cached_workload
+from paceline.stack.engines import find_engine
 from paceline.trace.costs import Configuration
 
 _SHARED = ["entry", "device", "format", "ranks", "backend"]
-#: Reads prompts in steps of their own unless it is told otherwise (``--enable-mixed-chunk``).
-_APART = "sglang"
 
 
 def predicted(
@@ -42,12 +42,6 @@ def predicted(
     return runs
 
 
-def _path_s(engine: str) -> float:
-    """Way of a request to its engine; nothing is known of others than those that are shipped."""
-    host = engine_host(engine)
-    return np.nan if host is None else host.path_s
-
-
 def _times(
     group: pd.DataFrame, device: Device, link: Link | None, cache: Path | None
 ) -> pd.DataFrame:
@@ -61,22 +55,23 @@ def _times(
         input_tokens=group.input_tokens.to_numpy(float),
         output_tokens=group.output_tokens.to_numpy(float),
         rounds=group.rounds.to_numpy(float),
-        mixes=first.backend != _APART,
-        path_s=_path_s(str(first.backend)),
     )
+    # Older releases of vLLM schedule beside the device where they are told to; runs do not state it.
+    engine = find_engine(str(first.backend))
     ways = [
-        serving_times(
+        serving_passes(
             workload,
             Configuration(precision=precision, compiler="compiled"),
             DeviceTable.from_devices([device]),
             runs,
+            engine=engine,
             calibration=builtin_calibration(),
-            num_ranks=int(first.ranks),
+            ranks=ServedRanks(tensor=int(first.ranks)),
             link=link,
         )
         for precision in PRECISIONS[first.format]
     ]
-    times = fastest(runs, ways)
+    times = request_times(runs, fastest(ways), engine)
     writes_only = group["mode"] == "disagg"
     return pd.DataFrame(
         {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
 import numpy as np
@@ -106,3 +106,13 @@ class StepPrediction:
     bound: npt.NDArray[np.int8]
     knowledge: npt.NDArray[np.int8]
     log_sigma: FloatArray
+
+    def at(self, points: npt.ArrayLike) -> StepPrediction:
+        """The prediction at some of its points, in this order; points may repeat."""
+        index = np.asarray(points)
+        of_points = (f.name for f in fields(self) if f.name not in _OF_NO_POINT)
+        return replace(self, **{name: getattr(self, name)[..., index] for name in of_points})
+
+
+#: Fields of a prediction that are alike at all its points.
+_OF_NO_POINT = ("num_waits", "knowledge")

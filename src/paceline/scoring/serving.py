@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paceline.parallel.engine_hosts import engine_host, hosted_step_s
+from paceline.parallel.serving.batching import hosted_step_s
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import read_table
+from paceline.stack.engines import EngineProfile, Release, engine_in
 
 _INPUT = re.compile(r"\b(?:isl|input(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
 _OUTPUT = re.compile(r"\b(?:osl|output(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
+#: Taken where a row states none.
+_OLDEST: Release = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +73,26 @@ def with_host_of_engine(step_s: float, framework: str, num_requests: float) -> f
     >>> with_host_of_engine(0.01, "vLLM", 0.0), with_host_of_engine(0.01, "TGI", 64.0)
     (0.01, 0.01)
     """
-    host = engine_host(framework)
-    if host is None or host.request_s is None:
+    engine = engine_of(framework)
+    if engine is None or engine.request_s is None:
         return step_s
     return float(
         hosted_step_s(
-            np.array(step_s), np.array(num_requests), host.request_s,
-            overlaps=host.overlaps(framework),
+            np.array(step_s), np.array(num_requests), engine.request_s, overlaps=engine.overlaps
         )
-    )  # fmt: skip
+    )
+
+
+def engine_of(framework: str) -> EngineProfile | None:
+    """The engine that a row names; of one whose release it does not state, the slowest habits.
+
+    >>> engine_of("vLLM").overlaps, engine_of("vLLM 0.19").overlaps, engine_of("TGI")
+    (False, True, None)
+    """
+    engine = engine_in(framework)
+    if engine is None or engine.release is not None:
+        return engine
+    return replace(engine, release=_OLDEST)
 
 
 def note_on_host(framework: str) -> str:
@@ -87,10 +101,10 @@ def note_on_host(framework: str) -> str:
     >>> note_on_host("vLLM 0.19"), note_on_host("TGI")
     ('', '')
     """
-    host = engine_host(framework)
-    if host is None or host.overlaps_since is None or any(c.isdigit() for c in framework):
+    engine = engine_in(framework)
+    if engine is None or engine.overlaps_since is None or engine.release is not None:
         return ""
-    major, minor = host.overlaps_since
+    major, minor = engine.overlaps_since
     return (
         f"no release of {framework} is stated: taken to schedule between its steps, as before "
         f"{major}.{minor}"

@@ -1,0 +1,1 @@
+"""Serving a language model: what an engine's steps take, and what requests then see."""

@@ -1,0 +1,190 @@
+"""An inference engine's passes on one rank or several: a prompt, and a token for every request.
+
+All ranks hold the same requests; each has its share of heads, of widths and of the experts, and
+sums what it made twice a layer.
+
+Shape legend: D devices, R runs.
+
+Sources:
+    Shoeybi et al., arXiv 1909.08053 (the split); vLLM, ``csrc/custom_all_reduce.cuh`` (sums of one
+    or of two steps).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.catalog import Link
+from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.errors import InvalidInputError
+from paceline.parallel.serving.batching import (
+    EnginePasses,
+    ServingRuns,
+    ServingTimes,
+    request_times,
+)
+from paceline.parallel.split.serving_ranks import (
+    RankPass,
+    ServedRanks,
+    busiest_frac,
+    exchange_s,
+    experts_alone,
+    rank_pass,
+)
+from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
+from paceline.stack.engines import EngineProfile
+from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.graph import FloatArray
+from paceline.trace.lowering import lower
+from paceline.trace.workload import Workload
+
+#: The pass that reads a prompt, and the one that writes a token for every request.
+PROMPT, TOKEN = "prefill", "decode"
+_ALONE = ServedRanks()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PredictedPasses:
+    """An engine's passes as one rank runs them, without what ranks exchange; (D, R) each.
+
+    Attributes:
+        prompt: One prompt.
+        token: A token for every request, halfway through their answers.
+        weights_s: Of it, all but what grows with the context.
+    """
+
+    prompt: StepPrediction
+    token: StepPrediction
+    weights_s: FloatArray
+
+    def passes(self, name: str = "mid_s") -> EnginePasses:
+        """Their medians, or an end of their interval: ``low_s``, ``high_s``.
+
+        Prompts of one request after the other keep the device busy, so that their dispatch, which
+        runs ahead, does not count.
+        """
+        widths = [getattr(one, name) / one.mid_s for one in (self.prompt, self.token)]
+        return EnginePasses(
+            prompt_s=self.prompt.device_s * widths[0],
+            step_s=getattr(self.token, name),
+            weights_s=self.weights_s * widths[1],
+        )
+
+
+def predicted_passes(
+    prompt: LoweredPass, token: LoweredPass, devices: DeviceTable, runs: ServingRuns,
+    engine: EngineProfile, *, calibration: Calibration,
+) -> PredictedPasses:  # fmt: skip
+    """Predict the passes of an engine for every device and run.
+
+    Args:
+        prompt: As one rank runs it, lowered as served.
+        token: Likewise.
+        devices: D of them.
+        runs: R of them.
+        engine: Whose dispatch applies.
+        calibration: Of the predictor.
+    """
+    one = np.ones_like(runs.concurrency)
+    lengths, where = np.unique(runs.input_tokens, return_inverse=True)
+    read = _predicted(prompt, devices, np.ones_like(lengths), lengths, engine, calibration)
+    batch = np.tile(runs.concurrency, 2)
+    seq = np.concatenate((runs.mean_context, one))
+    written = _predicted(token, devices, batch, seq, engine, calibration)
+    rows = np.arange(len(one))
+    return PredictedPasses(
+        prompt=read.at(where.ravel()),
+        token=written.at(rows),
+        weights_s=written.mid_s[:, len(one) + rows],
+    )
+
+
+def serving_times(
+    workload: Workload, configuration: Configuration, device: DeviceTable, runs: ServingRuns, *,
+    engine: EngineProfile, calibration: Calibration, ranks: ServedRanks = _ALONE,
+    link: Link | None = None,
+) -> ServingTimes:  # fmt: skip
+    """Times of ``runs`` on devices of one node, (R,) each.
+
+    Args:
+        workload: Inference with the passes prefill and decode.
+        configuration: How ranks run it; it is served whatever that says.
+        device: A table of one device.
+        runs: What is asked of it.
+        engine: That serves.
+        calibration: Of the predictor.
+        ranks: How devices share the model.
+        link: Between them; None where it is unknown.
+
+    Raises:
+        InvalidInputError: The workload does not generate, or cannot be split so many ways.
+    """
+    passes = serving_passes(
+        workload, configuration, device, runs, engine=engine, calibration=calibration,
+        ranks=ranks, link=link,
+    )  # fmt: skip
+    return request_times(runs, passes, engine)
+
+
+def serving_passes(
+    workload: Workload, configuration: Configuration, device: DeviceTable, runs: ServingRuns, *,
+    engine: EngineProfile, calibration: Calibration, ranks: ServedRanks = _ALONE,
+    link: Link | None = None,
+) -> EnginePasses:  # fmt: skip
+    """The passes behind `serving_times`, with what ranks exchange and wait for, (R,) each."""
+    split = engine_ranks(workload, ranks)
+    served = replace(configuration, is_served=True)
+    lowered = {name: lower(one.graph, served) for name, one in split.items()}
+    predicted = predicted_passes(
+        lowered[PROMPT], lowered[TOKEN], device, runs, engine, calibration=calibration
+    ).passes()
+    mine = EnginePasses(
+        prompt_s=predicted.prompt_s[0], step_s=predicted.step_s[0], weights_s=predicted.weights_s[0]
+    )
+    read = Points(batch=np.ones_like(runs.input_tokens), seq=runs.input_tokens)
+    written = Points(batch=runs.concurrency, seq=runs.mean_context)
+    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
+    waiting_s = _waiting_s(split[TOKEN], served, device, written, engine, calibration)
+    return mine.exchanging(
+        exchange_s(split[PROMPT], read, link, width),
+        exchange_s(split[TOKEN], written, link, width) + waiting_s,
+    )
+
+
+def engine_ranks(workload: Workload, ranks: ServedRanks) -> dict[str, RankPass]:
+    """The passes of an engine, by name, as one of its ranks runs them.
+
+    Raises:
+        InvalidInputError: The workload does not generate, or cannot be split so many ways.
+    """
+    graphs = {one.name: one.graph for one in workload.passes}
+    if not {PROMPT, TOKEN} <= graphs.keys():
+        raise InvalidInputError(
+            f"{workload.name} does not generate tokens", hint="serve a causal language model"
+        )
+    return {name: rank_pass(graphs[name], ranks) for name in (PROMPT, TOKEN)}
+
+
+def _waiting_s(
+    token: RankPass, configuration: Configuration, device: DeviceTable, points: Points,
+    engine: EngineProfile, calibration: Calibration,
+) -> FloatArray:  # fmt: skip
+    """Seconds in which ranks wait for the one whose experts more tokens happen to reach, (R,)."""
+    more_frac = busiest_frac(token, points)
+    if not more_frac.any():
+        return np.zeros(len(points.batch))
+    experts = predict_pass(
+        lower(experts_alone(token), configuration), device, points, calibration=calibration,
+        framework=engine.host,
+    )  # fmt: skip
+    return np.asarray(more_frac * experts.device_s[0])
+
+
+def _predicted(
+    lowered: LoweredPass, devices: DeviceTable, batch: FloatArray, seq: FloatArray,
+    engine: EngineProfile, calibration: Calibration,
+) -> StepPrediction:  # fmt: skip
+    points = Points(batch=batch, seq=seq)
+    return predict_pass(lowered, devices, points, calibration=calibration, framework=engine.host)

@@ -1,0 +1,79 @@
+"""What is known of engines, by the names that people and tables give them."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from paceline.catalog import find_device, load_catalog
+from paceline.errors import UnknownNameError
+from paceline.stack.engines import (
+    USUAL_ENGINE,
+    USUAL_LOOP,
+    EngineProfile,
+    _tables,
+    engine_in,
+    engines,
+    find_engine,
+)
+
+CATALOG = load_catalog()
+
+
+def test_engines_are_known_by_what_tables_call_them():
+    names = {"vLLM": "vllm", "SGLang 0.5": "sglang", "TRT-LLM": "trtllm", "trtllm": "trtllm"}
+    for name, engine in names.items():
+        found = engine_in(name)
+        assert found is not None
+        assert found.name == engine == find_engine(name).name
+        assert 0.0 < found.path_s < 1.0
+    assert engine_in("PyTorch") is None
+    assert find_engine("PyTorch").name == "torch"
+
+
+def test_an_unknown_name_is_refused_with_near_ones():
+    with pytest.raises(UnknownNameError, match="sglnag") as refused:
+        find_engine("sglnag")
+    assert "sglang" in refused.value.hint
+
+
+def test_an_engine_whose_host_was_not_measured_says_so():
+    engine = find_engine("sglang 9.9")
+    assert engine.request_s is None
+    assert not engine.overlaps
+
+
+def test_the_newest_release_is_meant_unless_one_is_named():
+    assert find_engine("vllm").overlaps
+    assert find_engine("vllm==0.14.1").overlaps
+    assert not find_engine("vllm 0.13").overlaps
+
+
+def test_what_runs_unless_stated_is_an_engine_and_a_loop():
+    assert engines()[USUAL_ENGINE].serves
+    assert not engines()[USUAL_LOOP].serves
+
+
+def test_an_engine_serves_where_it_has_kernels():
+    vllm = find_engine("vllm")
+    h100, p100 = (find_device(CATALOG, name) for name in ("h100", "Tesla P100 PCIe 16GB"))
+    assert vllm.serves_on(h100, "cuda")
+    assert not vllm.serves_on(p100, "cuda")
+    assert not vllm.serves_on(h100, "cpu")
+
+
+def test_each_measured_fact_of_an_engine_has_a_source():
+    ours = {"title", "spelling", "framework", "all_reduce", "source"}
+    for name, row in _tables().items():
+        if not engines()[name].serves:
+            continue
+        sourced = {field for source in row["source"] for field in source["fields"]}
+        assert set(row) - ours == sourced, name
+        assert all(source["note"] and source["read_on"] for source in row["source"])
+
+
+def test_no_profile_has_a_fact_that_nobody_reads():
+    known = {field.name for field in fields(EngineProfile)} | {"spelling", "source"}
+    for row in _tables().values():
+        assert set(row) <= known
