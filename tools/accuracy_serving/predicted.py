@@ -56,7 +56,7 @@ def _times(
         output_tokens=group.output_tokens.to_numpy(float),
         rounds=group.rounds.to_numpy(float),
     )
-    # Older releases of vLLM schedule beside the device where they are told to; runs do not state it.
+    # Older releases schedule beside the device where they are told to; runs do not state it.
     engine = find_engine(str(first.backend))
     ways = [
         serving_passes(

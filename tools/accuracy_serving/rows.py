@@ -16,7 +16,7 @@ import pandas as pd
 PRECISIONS = {"bf16": ("bf16",), "fp8": ("fp8",), "fp4": ("int4", "fp8"), "int4": ("int4",)}
 #: Devices of one node.
 MAX_RANKS = 8
-#: Runs that gave the ways of requests (`parallel/data/engine_hosts.csv`).
+#: Runs that gave the ways of requests (`stack/data/engines.toml`).
 _PATH_DEVICES = ("h100_sxm", "h200_sxm")
 _PATH_TOKENS = 1024
 _PATH_REQUESTS = 8

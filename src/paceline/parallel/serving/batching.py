@@ -116,9 +116,7 @@ class ServingTimes:
     weights_s: FloatArray
 
 
-def request_times(
-    runs: ServingRuns, passes: EnginePasses, engine: EngineProfile
-) -> ServingTimes:
+def request_times(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile) -> ServingTimes:
     """Times of requests from those of passes.
 
     Args:
