@@ -18,6 +18,8 @@ from paceline.shipped import shipped_rows
 _ROOT = Path(__file__).parents[2]
 _FOLDERS = ("docs", "benchmarks", "tools", "examples")
 _PAGES = sorted([*_ROOT.glob("*.md"), *(p for f in _FOLDERS for p in (_ROOT / f).rglob("*.md"))])
+#: Decisions are superseded and never edited: they name the files of their day.
+_CURRENT = [page for page in _PAGES if page.parent.name != "decisions"]
 
 
 @pytest.mark.parametrize("name", ["cli.md", "api.md", "devices.md", "offers.md"])
@@ -104,7 +106,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(_ROOT)))
+@pytest.mark.parametrize("page", _CURRENT, ids=lambda page: str(page.relative_to(_ROOT)))
 def test_files_modules_and_targets_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     code = [

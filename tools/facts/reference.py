@@ -52,6 +52,18 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
         writer.writerows(rows)
 
 
+def write_devices(path: Path, rows: Iterable[Row], made_by: str) -> None:
+    """Replace the rows of `devices.csv` that one tool made; facts that others added stay."""
+    old = read_rows(path) if path.exists() else []
+    known = {row["name"]: row for row in old}
+    mine = {row["name"]: {**known.get(row["name"], {}), **row, "made_by": made_by} for row in rows}
+    kept = [row for row in old if row["made_by"] != made_by and row["name"] not in mine]
+    order = {name: number for number, name in enumerate(known)}
+    both = sorted([*kept, *mine.values()], key=lambda row: order.get(row["name"], len(order)))
+    columns = list(dict.fromkeys(name for row in both for name in row))
+    write_rows(path, [{name: row.get(name, "") for name in columns} for row in both])
+
+
 # ---------------------------------------------------------------- devices
 
 _BRANDS = re.compile(r"\b(GeForce|Tesla|Radeon|Instinct|NVIDIA|Intel|AMD|AWS)\b ?")
@@ -355,7 +367,9 @@ def main(arguments: list[str]) -> None:
     folder = Path(arguments[0])
     out = Path(arguments[1]) if len(arguments) > 1 else DATA_FOLDER
     out.mkdir(parents=True, exist_ok=True)
-    write_rows(out / "devices.csv", convert_devices(read_rows(folder / "devices.csv")))
+    write_devices(
+        out / "devices.csv", convert_devices(read_rows(folder / "devices.csv")), "reference"
+    )
     write_rows(out / "offers.csv", convert_offers(read_rows(folder / "offers.csv")))
     write_rows(out / "links.csv", convert_links(read_rows(folder / "interconnects.csv")))
     write_rows(out / "ownership.csv", convert_ownership(read_rows(folder / "onprem.csv")))

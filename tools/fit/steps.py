@@ -273,7 +273,7 @@ class _Builder:
             task=[key[0].task] * n,
             index=[m.index for m in measured],
             is_open=[m.is_open for m in measured],
-            ripeness_years=ripeness_years(table.compute_capabilities, released)[0],
+            ripeness_years=ripeness_years(table.generations, released)[0],
             host_years=[float(host_years(table)[0])] * n,
         )
         self._count += n

@@ -12,6 +12,7 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from fit.residency import hit_frac
+from paceline.catalog.architectures import Generation, generation_of, shipped_generations
 from paceline.predict.power import ClockConstants, clock_frac
 from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s
 
@@ -70,10 +71,15 @@ def seconds(rows: pd.DataFrame, fitted: TileFit) -> np.ndarray:
         element_bytes=rows.element_bytes.to_numpy(float),
         has_matrix_units=clock is None,
         hit_frac=hit_frac(rows, fitted.num_copies),
-        batched_tile=None if clock is None else batched_tiles(rows.compute_capability),
+        batched_tile=None if clock is None else batched_tiles(_generations(rows)),
     )
     product = tuple(rows[name].to_numpy(float) for name in ("batch", "m", "n", "k"))
     return tiled_s(product, rows.moved_bytes.to_numpy(float), engine, fitted.tiles)
+
+
+def _generations(rows: pd.DataFrame) -> list[Generation]:
+    known = shipped_generations()
+    return [generation_of(known, "", code) for code in rows.compute_capability]
 
 
 def fit_tiles(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
 
+from paceline.catalog.architectures import NO_GENERATION, Generation
 from paceline.dtypes import Precision
 
 DeviceKind = Literal["gpu", "tpu", "npu", "cpu"]
@@ -75,6 +76,7 @@ class Device:
         base_clock_hz: Clock that the vendor promises under any load.
         same_chip_as: Family of another name whose measurements hold for it: the same chip, sold
             with other links, another host or a few multiprocessors less.
+        generation: What it shares with its generation.
     """
 
     name: str
@@ -109,6 +111,12 @@ class Device:
     usable_memory_bytes: float | None = None
     base_clock_hz: float | None = None
     same_chip_as: str | None = None
+    generation: Generation = NO_GENERATION
+
+    @property
+    def code(self) -> str | None:
+        """By which software knows its generation: compute capability or LLVM target."""
+        return self.compute_capability or self.gfx_target
 
     @property
     def capacity_bytes(self) -> float | None:
@@ -288,6 +296,7 @@ class Catalog:
         links: All links, unique by name.
         offers: All offers, unique by name.
         machines: The user's own machines.
+        generations: Of devices; the first is that of devices which nobody described.
     """
 
     version: str
@@ -295,3 +304,4 @@ class Catalog:
     links: tuple[Link, ...]
     offers: tuple[Offer, ...]
     machines: tuple[Machine, ...] = ()
+    generations: tuple[Generation, ...] = ()

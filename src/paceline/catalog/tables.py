@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from functools import lru_cache
 from typing import Literal, cast
 
+from paceline.catalog.architectures import Generation, generation_of, shipped_generations
 from paceline.catalog.entities import (
     Catalog,
     Confidence,
@@ -22,7 +23,6 @@ from paceline.shipped import shipped_rows
 
 Row = dict[str, str]
 
-_DEVICE_TABLES = ("devices.csv", "devices_added.csv", "devices_long_tail.csv")
 _PEAK_PREFIX, _PEAK_SUFFIX = "peak_", "_flop_per_s"
 
 
@@ -34,31 +34,20 @@ def read_rows(table: str) -> Iterator[Row]:
 @lru_cache(maxsize=1)
 def shipped_catalog() -> Catalog:
     """The catalogue as shipped, without anything of the user's."""
-    more = {
-        name: _by_device(f"{name}.csv") for name in ("usable_memory", "base_clocks", "same_chips")
-    }
-    rows = (row for table in _DEVICE_TABLES for row in read_rows(table))
-    devices = tuple(
-        _device(row, **{name: facts.get(row["name"]) for name, facts in more.items()})
-        for row in rows
-    )
+    generations = shipped_generations()
+    devices = tuple(_device(row, generations) for row in read_rows("devices.csv"))
     offers = tuple(_offer(row) for row in read_rows("offers.csv"))
     return Catalog(
         version=max(row["read_on"] for row in read_rows("devices.csv"))[:7],
         devices=devices,
         links=tuple(_link(row) for row in read_rows("links.csv")),
         offers=offers,
+        generations=generations,
     )
 
 
-def _by_device(table: str) -> dict[str, Row]:
-    return {row["device_name"]: row for row in read_rows(table)}
-
-
-def _device(
-    row: Row, usable_memory: Row | None, base_clocks: Row | None, same_chips: Row | None
-) -> Device:
-    more = [found for found in (usable_memory, base_clocks, same_chips) if found]
+def _device(row: Row, generations: Sequence[Generation]) -> Device:
+    code = row["compute_capability"] or row["gfx_target"] or None
     return Device(
         name=row["name"],
         family=row["family"],
@@ -85,22 +74,15 @@ def _device(
         price_usd=_number(row["price_usd"]),
         price_on=_day(row["price_on"]),
         measured_bf16_flop_per_s=_number(row["measured_bf16_flop_per_s"]),
-        sources=_sources(row) + tuple(_source_of(found) for found in more),
+        sources=_sources(row),
         note=row["note"],
         gfx_target=row["gfx_target"] or None,
         checked_fields=tuple(row["checked_fields"].split()),
-        usable_memory_bytes=_fact(usable_memory, "usable_memory_bytes"),
-        base_clock_hz=_fact(base_clocks, "base_clock_hz"),
-        same_chip_as=same_chips["family"] if same_chips else None,
+        usable_memory_bytes=_number(row["usable_memory_bytes"]),
+        base_clock_hz=_number(row["base_clock_hz"]),
+        same_chip_as=row["same_chip_as"] or None,
+        generation=generation_of(generations, row["architecture"], code),
     )
-
-
-def _fact(row: Row | None, name: str) -> float | None:
-    return float(row[name]) if row else None
-
-
-def _source_of(row: Row) -> Source:
-    return Source(text=row["source"], confidence=cast(Confidence, row["confidence"]))
 
 
 def _peaks(row: Row) -> dict[str, float]:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from paceline.catalog.architectures import Generation, generation_of, with_entries
 from paceline.catalog.entities import (
     Catalog,
     Device,
@@ -38,6 +39,7 @@ _Text = Annotated[str, Field(max_length=2000)]
 _Positive = Annotated[float, Field(gt=0, lt=1e24, allow_inf_nan=False)]
 _Frac = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _Count = Annotated[int, Field(gt=0, lt=10**7)]
+AttentionFamily = Literal["flash", "vendor", "memory-efficient"]
 
 
 class _Strict(BaseModel):
@@ -71,6 +73,17 @@ class _DeviceEntry(_Strict):
     price_usd: _Positive | None = None
     price_on: date | None = None
     note: _Text = ""
+
+
+class _GenerationEntry(_Strict):
+    architecture: _Name
+    code: Annotated[str, Field(pattern=r"^(\d{1,2}\.\d|gfx[0-9a-f]{3,5})?$")] = ""
+    like: _Text | None = None
+    first_device_year: _Count | None = None
+    num_lanes: _Count | None = None
+    num_schedulers: _Count | None = None
+    batched_tile: tuple[_Count, _Count] | None = None
+    attention_slowdown: dict[AttentionFamily, _Positive] | None = None
 
 
 class _OfferEntry(_Strict):
@@ -110,6 +123,7 @@ class _MachineEntry(_Strict):
 
 
 class _File(_Strict):
+    generations: list[_GenerationEntry] = []
     devices: list[_DeviceEntry] = []
     offers: list[_OfferEntry] = []
     machines: list[_MachineEntry] = []
@@ -132,8 +146,13 @@ def with_user_file(catalog: Catalog, path: Path) -> Catalog:
             that is neither in the catalogue nor in the file.
     """
     entries = _validated(_plain_data(path), path)
+    generations = _generations(entries.generations, catalog, path)
     devices = _merged(catalog.devices, tuple(_device(e, path) for e in entries.devices))
-    known = replace(catalog, devices=devices)
+    devices = tuple(
+        replace(one, generation=generation_of(generations, one.architecture, one.code))
+        for one in devices
+    )
+    known = replace(catalog, devices=devices, generations=generations)
     return replace(
         known,
         offers=_merged(catalog.offers, tuple(_offer(e, known, path) for e in entries.offers)),
@@ -146,7 +165,7 @@ def _plain_data(path: Path) -> Mapping[str, Any]:
     data = _guarded(parse, _text(path), path)
     if not isinstance(data, dict):
         raise InvalidInputError(
-            f"{path} holds no table of devices, offers or machines", hint=_EXAMPLE
+            f"{path} holds no table of devices, generations, offers or machines", hint=_EXAMPLE
         )
     return data
 
@@ -200,6 +219,18 @@ def _validated(data: Mapping[str, Any], path: Path) -> _File:
         more = error.error_count() - 1
         also = f" (and {more} more)" if more else ""
         raise InvalidInputError(f"{path}: {where}: {first['msg']}{also}", hint=_EXAMPLE) from None
+
+
+def _generations(
+    entries: list[_GenerationEntry], catalog: Catalog, path: Path
+) -> tuple[Generation, ...]:
+    try:
+        return with_entries(catalog.generations, [entry.model_dump() for entry in entries])
+    except KeyError as error:
+        raise InvalidInputError(
+            f"{path}: a generation is like {error}, which is not known",
+            hint="name the compute capability or LLVM target of one above it, such as 9.0",
+        ) from None
 
 
 def _device(entry: _DeviceEntry, path: Path) -> Device:

@@ -8,55 +8,47 @@ version, xFormers), called ``memory-efficient``, split work otherwise.
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 
+from paceline.catalog.architectures import Generation
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
-from paceline.shipped import shipped_rows
 from paceline.trace.costs import Configuration
+
+#: Of frameworks that bring no kernels of their own, ``flash`` is what the vendor's libraries do.
+_BRINGS_FLASH = "torch"
 
 
 def log10_slower(devices: DeviceTable, configuration: Configuration, framework: str) -> Array:
     """Log10 of the time of attention over that of the measured kernels, (num_devices,).
 
+    NaN where nothing is known of a family of kernels on a device. ``math`` is no fused kernel: an
+    op that stands for it takes as long as with the slowest family.
+
     Args:
         devices: Where it runs.
-        configuration: Says the family of kernels, and whether an engine brings its own; families
-            without a row are those measured.
+        configuration: Says the family of kernels, and whether an engine brings its own.
         framework: Whose kernels run.
 
     >>> from paceline.catalog import find_device, load_catalog
     >>> names = ("A100 SXM4 80GB", "H100 SXM5 80GB")
     >>> devices = DeviceTable.from_devices([find_device(load_catalog(), name) for name in names])
-    >>> for kernels in ("vendor", "flash", "memory-efficient"):
+    >>> for kernels in ("vendor", "flash", "memory-efficient", "math"):
     ...     slower = log10_slower(devices, Configuration(attention=kernels), "torch")
     ...     print(kernels, [round(float(10**one), 2) for one in slower])
     vendor [1.0, 1.0]
     flash [1.0, 1.6]
     memory-efficient [2.0, 3.5]
+    math [2.0, 3.5]
     """
-    if configuration.is_served:
-        return np.zeros(len(devices.compute_capabilities), dtype=np.float32)
-    slowdown = [
-        _slowdown(configuration.attention, framework, generation)
-        for generation in _generations(devices)
-    ]
+    kernels: str = configuration.attention
+    if configuration.is_served or (kernels == "flash" and framework != _BRINGS_FLASH):
+        kernels = "vendor"
+    slowdown = [_slowdown(kernels, one) for one in devices.generations]
     return np.log10(np.array(slowdown, dtype=np.float32))
 
 
-def _generations(devices: DeviceTable) -> list[str]:
-    """Major compute capability of each device; empty where it has none."""
-    return [str(one).partition(".")[0] for one in devices.compute_capabilities]
-
-
-@cache
-def _slowdown(kernels: str, framework: str, generation: str) -> float:
-    """Of the most particular row: of this generation, else of any."""
-    for asked in (generation, "*"):
-        for row in shipped_rows("predict", "attention_kernels.csv"):
-            is_family = row["kernels"] == kernels and row["framework"] in (framework, "*")
-            if is_family and row["compute_capability"] == asked:
-                return float(row["slowdown"])
-    return 1.0
+def _slowdown(kernels: str, generation: Generation) -> float:
+    known = generation.attention_slowdown
+    slowest = max(known.values(), default=np.nan)
+    return slowest if kernels == "math" else known.get(kernels, np.nan)

@@ -111,7 +111,7 @@ def log10_effects(
     )
     by_device = (np.array(facts["slope"]) * traits).sum(axis=1) + own
     log_effect = by_device[:, None].repeat(len(release_years), axis=1)
-    years = ripeness_years(devices.compute_capabilities, release_years)
+    years = ripeness_years(devices.generations, release_years)
     log_effect[..., Effect.PRODUCT] += years * facts["product_log_per_year"]
     effects: Array = (log_effect / np.log(10.0)).astype(np.float32)
     return effects

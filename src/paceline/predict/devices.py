@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from paceline.catalog.architectures import Generation
 from paceline.catalog.entities import Device
 from paceline.dtypes import DType, Precision
 from paceline.trace.graph import FloatArray
@@ -34,6 +35,7 @@ class DeviceTable:
         families: Whose measurements hold for each: ``Device.same_chip_as``, else its own family.
         architectures: ``Device.architecture``.
         compute_capabilities: ``Device.compute_capability``.
+        generations: ``Device.generation``.
         is_gpu: Whether kernels are scheduled in waves over multiprocessors.
         is_consumer: Whether it is a desktop card for consumers, whose clock exceeds the listed one.
         num_sms: Multiprocessors.
@@ -51,6 +53,7 @@ class DeviceTable:
     families: tuple[str, ...]
     architectures: tuple[str, ...]
     compute_capabilities: tuple[str | None, ...]
+    generations: tuple[Generation, ...]
     is_gpu: FloatArray
     is_consumer: FloatArray
     num_sms: FloatArray
@@ -90,6 +93,7 @@ class DeviceTable:
             families=tuple(d.same_chip_as or d.family for d in devices),
             architectures=tuple(d.architecture for d in devices),
             compute_capabilities=tuple(d.compute_capability for d in devices),
+            generations=tuple(d.generation for d in devices),
             is_gpu=column(lambda d: float(d.kind == "gpu")),
             is_consumer=column(lambda d: float(d.device_class == "consumer")),
             num_sms=column(lambda d: d.num_sms),

@@ -80,7 +80,7 @@ def host_years(devices: DeviceTable) -> FloatArray:
 
     A machine is bought with its devices, and later processors dispatch faster.
     """
-    first = first_years(devices.compute_capabilities)
+    first = first_years(devices.generations)
     launched = np.where(np.isnan(first), devices.year, first)
     years: FloatArray = np.nan_to_num(launched - _REFERENCE_YEAR)
     return years

@@ -446,7 +446,7 @@ def _tiled_s(
     frac = sustained_clock_frac(devices, asked.calibration) if is_vector else None
     engine = _engine(rows, asked, frac)
     if group == Group.PRODUCT_VECTOR:
-        own_rows, own_columns = batched_tiles(devices.compute_capabilities)
+        own_rows, own_columns = batched_tiles(devices.generations)
         engine = replace(engine, batched_tile=(_per_device(own_rows), _per_device(own_columns)))
     name = "vector" if is_vector else "tensor"
     constants = TileConstants.from_mapping(asked.calibration.constants["tiles"][name])

@@ -10,9 +10,9 @@ from importlib.resources import files
 import numpy as np
 import numpy.typing as npt
 
+from paceline.catalog.architectures import Generation
 from paceline.predict.calibration import Calibration
 from paceline.predict.devices import PEAK_KEYS, DeviceTable
-from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 
 #: Threads of a warp.
@@ -67,18 +67,15 @@ def sustained_clock_frac(devices: DeviceTable, calibration: Calibration) -> Floa
     facts = calibration.constants["clock"]
     constants = ClockConstants(**{name: float(facts[name]) for name in ClockConstants.__slots__})
     clock = clock_frac(devices.tdp_w, devices.peaks[:, PEAK_KEYS.index("fp32")], constants)
-    fed = _fed_fracs()
-    share: FloatArray = clock * [fed.get(c or "", 1.0) for c in devices.compute_capabilities]
+    share: FloatArray = clock * [_fed_frac(one) for one in devices.generations]
     return share
 
 
-@cache
-def _fed_fracs() -> dict[str, float]:
+def _fed_frac(generation: Generation) -> float:
     """Warps that schedulers issue per cycle over those that the lanes could run, where fewer."""
-    return {
-        row["compute_capability"]: int(row["num_schedulers"]) * _WARP / int(row["num_lanes"])
-        for row in shipped_rows("predict", "issue_limits.csv")
-    }
+    if not (generation.num_lanes and generation.num_schedulers):
+        return 1.0
+    return generation.num_schedulers * _WARP / generation.num_lanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

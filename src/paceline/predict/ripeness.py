@@ -17,6 +17,7 @@ from statistics import fmean
 
 import numpy as np
 
+from paceline.catalog.architectures import Generation
 from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 
@@ -65,26 +66,23 @@ def newest_release_year() -> float:
     return max(_release_years().values())
 
 
-def ripeness_years(
-    compute_capabilities: Sequence[str | None], release_years: FloatArray
-) -> FloatArray:
+def ripeness_years(generations: Sequence[Generation], release_years: FloatArray) -> FloatArray:
     """Years that kernels had to ripen beyond a reference, (num_devices, num_points).
 
     Zero where the release or the first device of the architecture is not known.
 
     Args:
-        compute_capabilities: Of each device.
+        generations: Of each device.
         release_years: Year of the release that runs, NaN where not told, (num_points,).
     """
-    started = first_years(compute_capabilities)
+    started = first_years(generations)
     years = np.clip(release_years - started[:, None], 0.0, _RIPE_YEARS) - _REFERENCE_YEARS
     return np.where(np.isnan(years), 0.0, years)
 
 
-def first_years(compute_capabilities: Sequence[str | None]) -> FloatArray:
-    """When the first device of each architecture came out, (num_devices,); NaN where unknown."""
-    first = _first_years()
-    return np.array([first.get(one or "", np.nan) for one in compute_capabilities])
+def first_years(generations: Sequence[Generation]) -> FloatArray:
+    """When the first device of each generation came out, (num_devices,); NaN where unknown."""
+    return np.array([one.first_device_year or np.nan for one in generations])
 
 
 @cache
@@ -93,12 +91,6 @@ def _release_years() -> dict[tuple[str, str], float]:
         (row["framework"], row["version"]): _as_year(date.fromisoformat(row["released_on"]))
         for row in shipped_rows("predict", "framework_releases.csv")
     }
-
-
-@cache
-def _first_years() -> dict[str, float]:
-    rows = shipped_rows("predict", "first_devices.csv")
-    return {row["compute_capability"]: float(row["year"]) for row in rows}
 
 
 def _as_year(day: date) -> float:

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol
 
 import numpy as np
 
+from paceline.catalog.architectures import Generation
 from paceline.predict.features import Array
-from paceline.shipped import shipped_rows
 
 _TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (128, 32))
 #: Of batched products alone.
@@ -199,27 +198,19 @@ def tuned_s(
     return best
 
 
-def batched_tiles(compute_capabilities: Sequence[str | None]) -> tuple[Array, Array]:
+def batched_tiles(generations: Sequence[Generation]) -> tuple[Array, Array]:
     """Rows and columns of the tile of batched FP32 products on each device, 0 where unknown.
 
     cuBLAS has one such kernel for some generations, whatever the shape, and a choice for others.
 
-    >>> rows, columns = batched_tiles(["8.9", "9.0", None])
+    >>> from paceline.catalog.architectures import generation_of, shipped_generations
+    >>> known = shipped_generations()
+    >>> rows, columns = batched_tiles([generation_of(known, "", code) for code in ("8.9", "9.0")])
     >>> rows.tolist(), columns.tolist()
-    ([128.0, 0.0, 0.0], [128.0, 0.0, 0.0])
+    ([128.0, 0.0], [128.0, 0.0])
     """
-    known = _batched_tiles()
-    majors = [(one or "").partition(".")[0] for one in compute_capabilities]
-    tiles = np.array([known.get(major, (0.0, 0.0)) for major in majors], dtype=np.float32)
+    tiles = np.array([one.batched_tile or (0, 0) for one in generations], dtype=np.float32)
     return tiles.reshape(-1, 2)[:, 0], tiles.reshape(-1, 2)[:, 1]
-
-
-@cache
-def _batched_tiles() -> dict[str, tuple[float, float]]:
-    return {
-        row["compute_capability_major"]: (float(row["rows"]), float(row["columns"]))
-        for row in shipped_rows("predict", "batched_tiles.csv")
-    }
 
 
 def _tiles_of(engine: Engine) -> tuple[tuple[int, int], ...]:

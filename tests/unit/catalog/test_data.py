@@ -10,7 +10,7 @@ from importlib import resources
 
 import pytest
 
-from paceline.catalog import Device, load_catalog
+from paceline.catalog import load_catalog
 
 CATALOG = load_catalog()
 DEVICES = {d.name: d for d in CATALOG.devices}
@@ -92,48 +92,30 @@ def test_one_default_variant_per_family_at_most() -> None:
     assert max(defaults.values()) == 1
 
 
-def _rate_keys(device: Device) -> list[str]:
-    known = {
-        "Turing": "Turing", "Volta": "Volta", "Ada": "Ada", "Hopper": "Hopper",
-        "Blackwell Ultra": "Blackwell GB100", "RDNA3": "RDNA3", "RDNA4": "RDNA4",
-        "Xe-HPG": "Xe-HPG", "Xe2-HPG": "Xe2-HPG",
-    }  # fmt: skip
-    if device.architecture == "Ampere":
-        return ["Ampere GA100" if device.compute_capability == "8.0" else "Ampere GA10x"]
-    if device.architecture == "Blackwell":
-        is_large = device.compute_capability in ("10.0", "11.0")
-        return ["Blackwell GB100" if is_large else "Blackwell GB20x"]
-    return [known[device.architecture]] if device.architecture in known else []
-
-
 def test_dense_peaks_do_not_exceed_the_architecture_arithmetic() -> None:
     """SMs x FLOP per clock and SM x boost clock bounds every matrix peak; sparse rates break it."""
-    rates = rows("architecture_rates.csv")
     num_checked = 0
     for device in CATALOG.devices:
         if device.name == "Arc B580 12GB":  # rated at 2.85 GHz, above the listed boost clock
             continue
         if not device.num_sms or not device.boost_clock_hz or device.compute_capability == "8.7":
             continue
-        for rate in (r for r in rates if r["architecture"] in _rate_keys(device)):
-            bound = device.num_sms * float(rate["flop_per_clock_per_sm"]) * device.boost_clock_hz
-            professional = rate["segment"] != "consumer"
-            peak = device.peak_flop_per_s.get(rate["precision"])
-            if peak is not None and professional:
+        for rate in device.generation.rates:
+            bound = device.num_sms * rate.flop_per_clock_per_sm * device.boost_clock_hz
+            peak = device.peak_flop_per_s.get(rate.precision)
+            if peak is not None and rate.segment != "consumer":
                 num_checked += 1
-                assert peak <= 1.03 * bound, (device.name, rate["precision"], peak / bound)
+                assert peak <= 1.03 * bound, (device.name, rate.precision, peak / bound)
     assert num_checked > 300
 
 
 def test_geforce_cards_run_half_rate_with_fp32_accumulate() -> None:
-    rates = {(r["architecture"], r["segment"], r["precision"]): float(r["flop_per_clock_per_sm"])
-             for r in rows("architecture_rates.csv")}  # fmt: skip
     for device in CATALOG.devices:
-        keys = [(k, "consumer", "fp16") for k in _rate_keys(device)]
-        if device.name.startswith("GeForce RTX") and keys and keys[0] in rates:
+        rates = {(r.segment, r.precision): r.flop_per_clock_per_sm for r in device.generation.rates}
+        if device.name.startswith("GeForce RTX") and (rate := rates.get(("consumer", "fp16"))):
             assert device.num_sms
             assert device.boost_clock_hz
-            bound = device.num_sms * rates[keys[0]] * device.boost_clock_hz
+            bound = device.num_sms * rate * device.boost_clock_hz
             assert device.peak_flop_per_s["fp16"] == pytest.approx(bound, rel=0.01), device.name
 
 
@@ -216,13 +198,18 @@ def test_bus_bandwidth_between_nodes_is_not_taken_for_a_wire_rate() -> None:
     assert efa.measured_wire_frac == pytest.approx(0.739)
 
 
-def test_the_long_tail_overrides_nothing() -> None:
-    curated = {r["name"] for r in rows("devices.csv")} | {
-        r["name"] for r in rows("devices_added.csv")
-    }
-    tail = {r["name"] for r in rows("devices_long_tail.csv")}
-    assert curated & tail == set()
-    assert {r["confidence"] for r in rows("devices_long_tail.csv")} == {"read"}
+def test_imported_rows_say_so_and_are_not_called_checked() -> None:
+    made_by = Counter(r["made_by"] for r in rows("devices.csv"))
+    assert set(made_by) == {"reference", "hand", "techpowerup"}
+    tail = [r for r in rows("devices.csv") if r["made_by"] == "techpowerup"]
+    assert {r["confidence"] for r in tail} == {"read"}
+
+
+def test_every_gpu_is_of_a_generation_on_record() -> None:
+    gpus = [d for d in CATALOG.devices if d.kind == "gpu"]
+    assert [d.name for d in gpus if not d.generation.architecture] == []
+    of_cuda = [d for d in gpus if d.vendor == "NVIDIA"]
+    assert [d.name for d in of_cuda if d.generation.code != d.compute_capability] == []
 
 
 @pytest.mark.parametrize("vendor", ["NVIDIA", "AMD", "Google", "Intel", "AWS", "Apple"])

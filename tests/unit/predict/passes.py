@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from paceline.catalog.architectures import generation_of, shipped_generations
 from paceline.catalog.entities import Device
 from paceline.dtypes import DType
 from paceline.trace.costs import Configuration, CostTable, LoweredPass, MemoryTable
@@ -37,7 +38,9 @@ def device(name="D", **changes):
         "measured_bf16_flop_per_s": None,
         "sources": (),
     }
-    return Device(**(facts | changes))
+    facts |= changes
+    known = generation_of(shipped_generations(), facts["architecture"], facts["compute_capability"])
+    return Device(**({"generation": known} | facts))
 
 
 def matmul(m, n, k, *, count=1, kernels=1.0, dtype=DType.BF16, phase=Phase.FORWARD):

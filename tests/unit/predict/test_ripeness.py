@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.catalog import load_catalog
+from paceline.catalog.architectures import NO_GENERATION, generation_of, shipped_generations
 from paceline.predict import DeviceTable, Points, builtin_calibration
 from paceline.predict.kernels import evaluate_shapes, row_times
 from paceline.predict.ripeness import newest_release_year, release_year, ripeness_years
@@ -17,6 +18,7 @@ from .passes import device, lowered, matmul, stream
 
 #: Of the devices made here, compute capability 8.0.
 FIRST_YEAR = 2020.0
+_AMPERE = generation_of(shipped_generations(), "Ampere", "8.0")
 
 
 def test_first_devices_are_those_of_the_catalogue():
@@ -25,10 +27,7 @@ def test_first_devices_are_those_of_the_catalogue():
         if one.compute_capability and one.year:
             year = first.get(one.compute_capability, one.year)
             first[one.compute_capability] = min(year, one.year)
-    told = {
-        r["compute_capability"]: int(r["year"])
-        for r in shipped_rows("predict", "first_devices.csv")
-    }
+    told = {one.code: one.first_device_year for one in shipped_generations() if one.code in first}
     assert told == first
 
 
@@ -64,15 +63,15 @@ def test_what_names_no_known_release_has_no_date(text):
 
 def test_years_grow_with_the_release_and_stop_when_kernels_are_ripe():
     releases = np.array([2018.0, 2020.0, 2022.0, 2024.0, 2030.0])
-    years = ripeness_years(["8.0"], releases)[0]
+    years = ripeness_years([_AMPERE], releases)[0]
     assert years[0] == years[1]
     assert years[3] == years[4]
     np.testing.assert_allclose(np.diff(years)[1:3], 2.0)
 
 
 def test_nothing_is_known_of_other_makers_or_unnamed_releases():
-    assert not ripeness_years([None, "99.0"], np.array([2025.0])).any()
-    assert not ripeness_years(["8.0"], np.array([np.nan])).any()
+    assert not ripeness_years([NO_GENERATION], np.array([2025.0])).any()
+    assert not ripeness_years([_AMPERE], np.array([np.nan])).any()
 
 
 def times_s(work, *release_years):

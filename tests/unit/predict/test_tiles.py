@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from paceline.catalog.architectures import generation_of, shipped_generations
 from paceline.predict import builtin_calibration
 from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s, tuned_s
 
@@ -78,10 +79,10 @@ def test_more_rows_never_take_less_time():
 
 
 def test_a_library_of_one_batched_tile_pads_every_product_to_it():
+    tile = batched_tiles([generation_of(shipped_generations(), "", "8.6")])
+
     def batched_s(side, batch=64.0):
-        engine = dataclasses.replace(
-            ENGINE, has_matrix_units=False, batched_tile=batched_tiles(["8.6"])
-        )
+        engine = dataclasses.replace(ENGINE, has_matrix_units=False, batched_tile=tile)
         product = tuple(np.array([value]) for value in (batch, side, side, 1024.0))
         return float(tiled_s(product, np.array([0.0]), engine, CONSTANTS)[0])
 

@@ -1,0 +1,73 @@
+"""What follows from a generation stands in one place, and users add one in a file of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline.catalog import find_device, load_catalog
+from paceline.catalog.architectures import shipped_generations
+from paceline.errors import InvalidInputError
+from paceline.predict import DeviceTable
+from paceline.predict.attention_kernels import log10_slower
+from paceline.predict.ripeness import first_years
+from paceline.trace.costs import Configuration
+
+OWN = """
+generations:
+  - {architecture: Rubin, code: "13.0", like: "10.0", first_device_year: 2026,
+     attention_slowdown: {flash: 3.0}}
+devices:
+  - {name: R100, architecture: Rubin, compute_capability: "13.0", num_sms: 200,
+     peak_flop_per_s: {fp16: 4.0e15}, memory_bytes: 2.88e11, memory_bytes_per_s: 1.3e13}
+"""
+
+
+def own(tmp_path: Path, text: str):
+    path = tmp_path / "own.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_catalog([path])
+
+
+def test_a_new_architecture_is_an_entry_and_its_devices(tmp_path: Path) -> None:
+    catalog = own(tmp_path, OWN)
+    table = DeviceTable.from_devices([find_device(catalog, n) for n in ("R100", "b200")])
+    assert first_years(table.generations).tolist() == [2026, 2024]
+    new, known = table.generations
+    assert new.rates == known.rates
+    slower = 10 ** log10_slower(table, Configuration(attention="flash"), "torch")
+    assert slower.tolist() == pytest.approx([3.0, 2.3])
+
+
+def test_an_entry_of_a_known_code_replaces_it(tmp_path: Path) -> None:
+    text = "generations: [{architecture: Hopper, code: '9.0', attention_slowdown: {flash: 1.2}}]"
+    h100 = find_device(own(tmp_path, text), "h100")
+    assert h100.generation.attention_slowdown["flash"] == 1.2
+    assert h100.generation.first_device_year is None
+
+
+def test_what_an_entry_is_like_must_be_known(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"77\.0"):
+        own(tmp_path, "generations: [{architecture: Rubin, code: '13.0', like: '77.0'}]")
+
+
+def test_no_attention_is_faster_without_a_fused_kernel() -> None:
+    for one in shipped_generations():
+        assert one.attention_slowdown["memory-efficient"] >= one.attention_slowdown["flash"]
+    table = DeviceTable.from_devices(load_catalog().devices)
+    plain = log10_slower(table, Configuration(attention="math"), "torch")
+    for family in ("flash", "vendor", "memory-efficient"):
+        assert (plain >= log10_slower(table, Configuration(attention=family), "torch")).all()
+
+
+def test_every_stated_fact_of_a_generation_has_a_source() -> None:
+    import tomllib
+    from importlib import resources
+
+    path = resources.files("paceline.catalog") / "data" / "architectures.toml"
+    for entry in tomllib.loads(path.read_text(encoding="utf-8"))["generation"]:
+        told = " ".join(one["fact"] for one in entry.get("sources", ()))
+        for fact in ("num_lanes", "batched_tile", "attention_slowdown"):
+            assert fact not in entry or fact in told, (entry["code"], fact)
+        assert all(rate["source"] for rate in entry.get("rates", ()))
