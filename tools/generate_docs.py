@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from scoreboard import scoreboard
+from scoreboard.quoted import scoreboard
 
 import paceline
 from paceline.app.cli import build_commands

@@ -1,7 +1,8 @@
 """MLPerf training: how throughput scales over nodes.
 
-The logs name neither precision nor parallelism; the tool's ``benchmark_facts.csv`` says what the
-submissions of a benchmark run in, with sources. A benchmark without a line there is not predicted.
+The logs name neither precision nor parallelism; ``scoreboard/data/benchmark_facts.csv`` says what
+the submissions of a benchmark run in, with sources. A benchmark without a line there is not
+predicted.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scoreboard.published import completed
 
 from paceline.catalog import load_catalog
 from paceline.scoring.rows import Row, parse_row
@@ -39,7 +40,4 @@ def with_answers(table: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
 def rows_of(table: pd.DataFrame) -> Sequence[Row]:
     """Input columns of each row, as `paceline score` reads them from a file."""
     text = table.astype(object).where(table.notna(), "")
-    return [
-        parse_row({name: str(value) for name, value in row.items()})
-        for row in text.to_dict(orient="records")
-    ]
+    return [parse_row(completed(row)) for row in text.to_dict(orient="records")]

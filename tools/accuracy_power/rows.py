@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scoreboard.published import completed
 
 from paceline.catalog import Catalog, Device, load_catalog
 from paceline.errors import PacelineError
@@ -57,7 +58,7 @@ def with_use(rows: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
 
 
 def _resolve(values: dict[str, str], catalog: Catalog) -> tuple[Job, Device]:
-    row = parse_row(values)
+    row = parse_row(completed(values))
     job = resolve_job(row)
     device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)
     return on_device(job, device), device

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
+from scoreboard.published import completed
 
 from fit.published import read_published
 from paceline.catalog import Catalog
@@ -147,7 +148,7 @@ def read_measured(folder: Path, tables: Sequence[str]) -> list[Measured]:
         for index, values in enumerate(rows.to_dict("records")):
             if values["quality"] != "A" or values["n_gpus"] not in ("1", "1.0"):
                 continue
-            row = parse_row(values)
+            row = parse_row(completed(values))
             step_s = _step_s(values, row)
             if step_s is None or row.gpu.startswith("CPU"):
                 continue

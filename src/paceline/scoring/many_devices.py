@@ -10,14 +10,12 @@ from paceline.parallel.sharded_memory import peak_moments, saved_bytes
 from paceline.parallel.spread import sharing_log_sigma
 from paceline.predict import Points
 from paceline.scoring.assumed import note_of, widening
-from paceline.scoring.contention import contention
 from paceline.scoring.groups import Cell, Group, JobStep
 from paceline.scoring.models import UnresolvedRowError
 from paceline.scoring.networks import links_of_row
-from paceline.scoring.scripts import exchanges_gradients
 from paceline.scoring.split_inference import shared_step
 from paceline.scoring.split_training import degrees_of, recipe_of, split_step
-from paceline.scoring.stated_degrees import sharding_of, stated_degrees
+from paceline.scoring.stated_degrees import are_independent, sharding_of, stated_degrees
 from paceline.scoring.tables import fitting_lines
 from paceline.trace.block_names import block_names, layers_of
 from paceline.trace.costs import LoweredPass
@@ -39,12 +37,12 @@ def scale_out(cell: Cell, group: Group, place: tuple[int, int]) -> JobStep:
         return JobStep(step_s=alone_s)
     if cell.job.task == "infer":
         return shared_step(cell, group, alone_s, place)
-    if not exchanges_gradients(cell.job.entry, cell.row):
-        return JobStep(step_s=alone_s, note="its script exchanges no gradients")
+    if are_independent(cell.row.parallelism):
+        return JobStep(step_s=alone_s, note="its devices exchange no gradients")
     degrees = degrees_of(cell.row)
     if degrees.splits_model or recipe_of(cell.row, cell.device.name).is_megatron:
         return split_step(cell, group, degrees)
-    return _replicas(cell, group, place, alone_s * contention(cell, group))
+    return _replicas(cell, group, place, alone_s)
 
 
 def _alone_s(cell: Cell, group: Group, place: tuple[int, int]) -> float:

@@ -15,10 +15,11 @@ from paceline.scoring.inference_ranks import WHOLE, Split, split_of
 from paceline.scoring.models import PublishedModel, UnresolvedRowError, resolve_model
 from paceline.scoring.precisions import resolve_precision
 from paceline.scoring.rows import Row
-from paceline.scoring.scripts import inference_format_of, update_of
 from paceline.scoring.serving import Requests, note_on_host, requests_of
+from paceline.scoring.software import inference_format_of, optimizer_kernel_of
 from paceline.scoring.tables import fitting_lines, read_table
 from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler, Configuration
+from paceline.trace.settings import read_settings
 from paceline.trace.workload import Task
 
 __all__ = ["Job", "UnresolvedRowError", "on_device", "resolve_job"]
@@ -142,7 +143,7 @@ def resolve_job(row: Row) -> Job:
         seq=model.seq if model.is_seq_given else _whole(row.seq) or _context(requests) or model.seq,
         peak_seq=None if row.seq else model.peak_seq,
         image_size=None if model.has_own_size else _whole(row.image_size) or model.image_size,
-        optimizer=_optimizer(row, task) or _of_script(model.entry, row, task),
+        optimizer=_optimizer(row, task),
         configuration=_configuration(row, framework, model),
         framework=framework["framework"],
         release_year=release_year(row.framework),
@@ -199,10 +200,6 @@ def _framework_line(framework: str, task: str, flags: str) -> dict[str, str] | N
     return None
 
 
-def _of_script(entry: str, row: Row, task: Task) -> str | None:
-    return update_of(entry, row).optimizer if task == "train" else None
-
-
 def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -> Configuration:
     compilers: dict[str, Compiler] = {c: c for c in ("eager", "compiled", "xla", "tensorrt")}
     checkpointing: Checkpointing = "block" if _recomputes(row) else "none"
@@ -213,13 +210,14 @@ def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -
         platform="cpu" if row.num_gpus == 0 or row.gpu.startswith("CPU") else "cuda",
         channels_last=bool(_CHANNELS_LAST.search(row.flags)),
         attention=_attention(row),
-        optimizer_kernel=update_of(model.entry, row).kernel,
+        optimizer_kernel=optimizer_kernel_of(row.framework),
         training_format="pure" if _is_pure(row) else "autocast",
-        inference_format=inference_format_of(model.entry, row),
+        inference_format=inference_format_of(row.framework, row.precision),
         convolutions="tuned" if _TUNED.search(row.flags) else "library",
         is_served=framework["framework"] == _ENGINES and not row.task.startswith("train"),
     )
-    return _tuned(row, plain, has_adapters=model.has_adapters)
+    tuned = _tuned(row, plain, has_adapters=model.has_adapters)
+    return read_settings(row.rewrite, tuned)
 
 
 def _is_pure(row: Row) -> bool:
@@ -295,6 +293,8 @@ def _optimizer(row: Row, task: Task) -> str | None:
     """
     if task != "train":
         return None
+    if row.optimizer:
+        return row.optimizer
     stated = _OPTIMIZER.search(row.flags)
     words = [stated.group(1)] if stated else re.findall(r"[\w-]+", row.flags)
     for known in read_table("optimizer_names.csv"):

@@ -27,7 +27,6 @@ from paceline.predict.told import pass_traits
 from paceline.predict.traits import StepTraits
 from paceline.scoring.answers import Answer
 from paceline.scoring.assumed import with_batch
-from paceline.scoring.evaluation_hosts import evaluation_host_s
 from paceline.scoring.groups import Cell, Group, GroupKey, JobStep
 from paceline.scoring.inference_ranks import shared_workload
 from paceline.scoring.many_devices import scale_out
@@ -156,7 +155,8 @@ def _answer(
         return Answer(entry=entry, device=device.name, reason=str(error))
     power_w, slowdown = _under_limit(cell.row, prediction, place, group.calibration)
     mid_s = step.step_s * cell.job.num_passes * slowdown * math.exp(cell.job.log_level)
-    mid_s += evaluation_host_s(entry, cell.row.framework, cell.job.task, cell.job.batch_per_gpu)
+    mid_s *= cell.row.time_factor
+    mid_s += cell.row.added_step_s + cell.row.added_item_s * cell.job.batch_per_gpu
     if cell.job.requests is not None:
         # While prompts are read, nothing is written: each step carries its share of them.
         mid_s += prompt_s * cell.job.batch_per_gpu * cell.job.requests.prompts_per_token

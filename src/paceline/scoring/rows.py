@@ -1,7 +1,9 @@
 """Rows to score: the input columns of a table of published measurements, and nothing else.
 
-Measured columns (throughput, step time, memory, extras) are dropped while reading, so that no
-prediction can see them. Of ``extra``, which holds both, `extras` reads the inputs.
+Measured columns (throughput, step time, memory) are dropped while reading, so that no prediction
+can see them. Rows are spelled as people spell them; beside that, some columns say exactly how the
+job ran, in the words of the other verbs (``strategy``, ``rewrite``, ``optimizer``), and what the
+source of a row adds to every step.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ from pathlib import Path
 
 from paceline.errors import InvalidInputError
 from paceline.scoring.cells import SURPLUS, number_of, read_cells
-from paceline.scoring.extras import stated_inputs
 
 INPUT_COLUMNS: tuple[str, ...] = (
     "model", "task", "framework", "precision", "compiler_flags", "gpu", "gpu_mem_gb", "n_gpus",
     "n_nodes", "interconnect", "parallelism", "batch_per_gpu", "global_batch", "grad_accum",
-    "seq_len", "img_size", "params_m", "unit", "extra", "source", "input_data",
+    "seq_len", "img_size", "params_m", "unit", "variant", "num_steps", "strategy", "rewrite",
+    "optimizer", "time_factor", "added_step_s", "added_item_s", "note",
 )  # fmt: skip
 
 #: What was measured: read by `calibrate` only.
@@ -43,12 +45,12 @@ _SQUARE = re.compile(r"(\d+)\s*[x×]\s*\1", re.IGNORECASE)
 _SPELLED = {"gpu_mem_gb": _GIGABYTES, "img_size": _SQUARE}
 _NUMBERS = (
     "gpu_mem_gb", "n_gpus", "n_nodes", "batch_per_gpu", "global_batch", "grad_accum", "seq_len",
-    "img_size", "params_m",
+    "img_size", "params_m", "num_steps", "time_factor", "added_step_s", "added_item_s",
 )  # fmt: skip
 #: Counts; every other number of a job may be a fraction (a batch, as a mean).
 _WHOLE = ("n_gpus", "n_nodes")
 #: Of these 0 says nothing, and less than one of them there is not.
-_FROM_ONE = ("n_nodes", "grad_accum", "seq_len", "img_size")
+_FROM_ONE = ("n_nodes", "grad_accum", "seq_len", "img_size", "num_steps")
 #: No input of a job is larger; beyond it a cell is damaged.
 _LARGEST = 1e15
 
@@ -76,9 +78,14 @@ class Row:
         image_size: Pixels of the square input.
         num_parameters: As stated.
         unit: Unit in which throughput is wanted.
-        variant: Which of the models of that name, where ``extra`` says so.
-        num_steps: Passes that make one item, where ``extra`` says so.
-        origin: Where its table comes from and which data it fed, as stated.
+        variant: Which of the models of that name.
+        num_steps: Passes that make one item.
+        strategy: How devices share the job, in the notation of every verb; it is stated exactly.
+        rewrite: Settings of the step, as ``--rewrite`` takes them.
+        optimizer: As ``--optimizer`` takes it; ``flags`` may name one too.
+        time_factor: By which the source's way of running or timing makes each step longer.
+        added_step_s: What the source's harness adds to each step.
+        added_item_s: The same for each item of a device.
         damage: Why the row cannot be believed; empty where nothing is wrong with it.
         note: What was taken where its words leave it open.
     """
@@ -103,7 +110,12 @@ class Row:
     unit: str
     variant: str = ""
     num_steps: float | None = None
-    origin: str = ""
+    strategy: str = ""
+    rewrite: str = ""
+    optimizer: str = ""
+    time_factor: float = 1.0
+    added_step_s: float = 0.0
+    added_item_s: float = 0.0
     damage: str = ""
     note: str = ""
 
@@ -145,13 +157,13 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
 
     task, note = _task(text("task"))
     numbers, damage = _numbers({name: text(name) for name in _NUMBERS})
-    parameters_m, stated = numbers["params_m"], stated_inputs(text("extra"))
+    parameters_m = numbers["params_m"]
     return Row(
         model=text("model"),
         task=task,
         framework=text("framework"),
         precision=text("precision"),
-        flags="; ".join(part for part in (text("compiler_flags"), stated.flags) if part),
+        flags=text("compiler_flags"),
         gpu=text("gpu"),
         gpu_memory_gb=numbers["gpu_mem_gb"],
         num_gpus=_count(numbers["n_gpus"], text("gpu")),
@@ -162,14 +174,19 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         global_batch=numbers["global_batch"],
         grad_accumulation=numbers["grad_accum"],
         seq=numbers["seq_len"],
-        image_size=numbers["img_size"] or stated.image_size,
+        image_size=numbers["img_size"],
         num_parameters=None if parameters_m is None else parameters_m * 1e6,
         unit=text("unit"),
-        variant=stated.variant,
-        num_steps=stated.num_steps,
-        origin="; ".join(filter(None, (text("source"), text("input_data")))),
+        variant=text("variant"),
+        num_steps=numbers["num_steps"],
+        strategy=text("strategy"),
+        rewrite=text("rewrite"),
+        optimizer=text("optimizer"),
+        time_factor=numbers["time_factor"] or 1.0,
+        added_step_s=numbers["added_step_s"] or 0.0,
+        added_item_s=numbers["added_item_s"] or 0.0,
         damage=_surplus(text(SURPLUS)) or damage or ("" if task else "the row states no task"),
-        note=note,
+        note="; ".join(filter(None, (note, text("note")))),
     )
 
 

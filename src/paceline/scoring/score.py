@@ -11,7 +11,6 @@ from paceline.catalog import Catalog
 from paceline.errors import PacelineError
 from paceline.predict import Calibration, builtin_calibration
 from paceline.scoring.answers import Answer, write_answers
-from paceline.scoring.benchmark_facts import with_benchmark_facts
 from paceline.scoring.devices import possible_capacities, resolve_device
 from paceline.scoring.groups import Cell, GroupKey
 from paceline.scoring.names import UnresolvedRowError, on_device, resolve_job
@@ -87,7 +86,7 @@ def predict_rows(
     answers: dict[int, Answer] = {}
     groups: dict[GroupKey, list[Cell]] = defaultdict(list)
     for index, row in enumerate(rows):
-        cell = _resolve(index, with_benchmark_facts(row), catalog)
+        cell = _resolve(index, row, catalog)
         if isinstance(cell, Answer):
             answers[index] = cell
         else:

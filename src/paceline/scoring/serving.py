@@ -9,7 +9,6 @@ import numpy as np
 
 from paceline.parallel.serving.batching import hosted_step_s
 from paceline.scoring.rows import Row
-from paceline.scoring.tables import read_table
 from paceline.stack.engines import EngineProfile, Release, engine_in
 
 _INPUT = re.compile(r"\b(?:isl|input(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
@@ -42,7 +41,7 @@ class Requests:
 
 
 def requests_of(row: Row) -> Requests | None:
-    """Lengths as the flags state them or as the workload they name has them; None if neither.
+    """Lengths as the flags state them; None if they do not.
 
     >>> from paceline.scoring.rows import parse_row
     >>> requests_of(parse_row({"model": "m", "gpu": "g", "compiler_flags": "ISL=1000; OSL=200"}))
@@ -51,11 +50,6 @@ def requests_of(row: Row) -> Requests | None:
     stated = _INPUT.search(row.flags), _OUTPUT.search(row.flags)
     if stated[0] and stated[1] and int(stated[1].group(1)) > 0:
         return Requests(input_tokens=int(stated[0].group(1)), output_tokens=int(stated[1].group(1)))
-    for known in read_table("serving_workloads.csv"):
-        if re.search(known["pattern"], row.flags, re.IGNORECASE):
-            return Requests(
-                input_tokens=int(known["input_tokens"]), output_tokens=int(known["output_tokens"])
-            )
     return None
 
 

@@ -85,6 +85,15 @@ def shared_degrees(parallelism: str, num_sharing: int) -> Degrees | None:
     return Degrees(tp=tensor, cp=num_sharing // tensor)
 
 
+def are_independent(parallelism: str) -> bool:
+    """Whether each device runs a job of its own and exchanges nothing.
+
+    >>> are_independent("Independent"), are_independent("dp")
+    (True, False)
+    """
+    return parallelism.strip().lower() == "independent"
+
+
 def sharding_of(parallelism: str) -> Sharding:
     """What replicas shard.
 

@@ -133,7 +133,6 @@ def test_served_requests_set_the_context_and_share_their_prompts():
     assert requests is not None
     assert requests.mean_context == 1024 + 128
     assert requests.prompts_per_token == pytest.approx(1 / 256)
-    assert requests_of(parse_row(ROW | {"model": "m", "compiler_flags": "lm-arena-chat"}))
     assert requests_of(parse_row(ROW | {"model": "m", "compiler_flags": "nhwc; eager"})) is None
 
 

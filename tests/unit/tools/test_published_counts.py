@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+from scoreboard.published import completed
 
 from paceline.scoring.names import UnresolvedRowError, resolve_job
 from paceline.scoring.rows import parse_row
@@ -27,7 +28,7 @@ def test_timm_names_build_what_was_timed():
     wrong, compared = {}, 0
     for name, row in published.items():
         try:
-            entry = resolve_job(parse_row(row)).entry
+            entry = resolve_job(parse_row(completed(row))).entry
         except UnresolvedRowError:
             continue
         if entry in sizes and not entry.startswith(tuple(OTHERWISE)):

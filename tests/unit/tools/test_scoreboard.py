@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scoreboard import NotOnPageError, cells_of, scoreboard
+from scoreboard.quoted import NotOnPageError, cells_of, scoreboard
 
 _PAGE = """\
 Of 1,718 rows the median is **14.5%**.

@@ -1,6 +1,6 @@
 """The scoreboard of the README: figures quoted from the pages of benchmarks/.
 
-Which ones stands in ``scoreboard.toml``. A figure that its page no longer has is an error, so that
+Which ones stands in ``quoted.toml``. A figure that its page no longer has is an error, so that
 none is quoted from memory.
 """
 
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LINES = Path(__file__).with_suffix(".toml")
 HEADER = "| what is predicted | rows | median error | asked | |\n|---|--:|--:|--:|---|"
 _VERDICTS = {"yes": "met", "no": "missed"}

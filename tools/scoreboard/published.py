@@ -1,0 +1,167 @@
+"""Published tables as `paceline score` reads rows: what their scripts do stands in columns.
+
+A table seldom says which optimizer its script takes, which words of its remarks are inputs, or what
+its own harness adds to the network. What is known of that stands in ``data/``, a line per source;
+here it becomes the columns that `score` reads of anybody's rows. Nothing measured is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from paceline.scoring.models import UnresolvedRowError, resolve_model
+from paceline.scoring.rows import parse_row
+
+DATA = Path(__file__).parent / "data"
+_NOTE = "what it does not state is as its benchmark's submissions run it"
+
+#: A flag that begins so; ``no XLA`` does not.
+_XLA = re.compile(r"(^|;)\s*xla\b", re.IGNORECASE)
+
+#: Cells of a row by column.
+Cells = dict[str, str]
+
+
+def completed(cells: Mapping[str, object]) -> Cells:
+    """A published row with what its source is known to leave out; what it states stays.
+
+    >>> row = {"model": "resnet", "gpu": "A100", "input_data": "real (MLPerf)", "task": "train"}
+    >>> completed(row)["precision"], completed(row)["compiler_flags"]
+    ('fp16-true', 'channels_last; compiled; tuned convolutions')
+    """
+    row = {name: str(value).strip() for name, value in cells.items()}
+    for reader in (_remarked, _as_submitted, _requested, _scripted, _evaluated, _contended):
+        row |= reader(row)
+    return row
+
+
+def completed_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The same of every row of a table; its own columns keep their names."""
+    text = table.astype(object).where(table.notna(), "")
+    rows = [completed(row) for row in text.to_dict(orient="records")]
+    return pd.DataFrame(rows, index=table.index).fillna("")
+
+
+def _remarked(row: Cells) -> Cells:
+    """Inputs among the remarks ``key=value`` of the column ``extra``, which mixes both.
+
+    >>> _remarked({"extra": "model=base; throughput=12; beam size=5"})
+    {'variant': 'base', 'compiler_flags': 'beam=5'}
+    """
+    found: Cells = {}
+    for pair in row.get("extra", "").split(";"):
+        key, _, value = (part.strip() for part in pair.partition("="))
+        for known in _table("extra_inputs.csv"):
+            match = re.fullmatch(known["value"], value, re.IGNORECASE)
+            if match and known["key"] == key.lower():
+                found[known["column"]] = match.expand(known["means"])
+    if "compiler_flags" in found:
+        found["compiler_flags"] = _joined(row.get("compiler_flags"), found["compiler_flags"])
+    if row.get("img_size"):
+        found.pop("img_size", None)
+    return found
+
+
+def _as_submitted(row: Cells) -> Cells:
+    """What a benchmark's rules and its submissions' scripts say where its tables say nothing."""
+    origin = "; ".join(row.get(name, "") for name in ("source", "input_data", "framework"))
+    asked = {"origin": origin, "model": row.get("model", ""), "gpu": row.get("gpu", "")}
+    fact = next(_fitting("benchmark_facts.csv", asked), None)
+    if fact is None or not _trains(row):
+        return {}
+    return {
+        "framework": fact["framework"] or row.get("framework", ""),
+        "precision": row.get("precision") or fact["precision"],
+        "compiler_flags": _joined(fact["flags"], row.get("compiler_flags")),
+        "seq_len": fact["seq_len"] or row.get("seq_len", ""),
+        "parallelism": row.get("parallelism") or fact["parallelism"],
+        "note": _NOTE,
+    }
+
+
+def _requested(row: Cells) -> Cells:
+    """Lengths of the requests that a named workload of serving has."""
+    flags = row.get("compiler_flags", "")
+    for known in _table("serving_workloads.csv"):
+        if not _trains(row) and re.search(known["pattern"], flags, re.IGNORECASE):
+            lengths = f"ISL={known['input_tokens']}; OSL={known['output_tokens']}"
+            return {"compiler_flags": _joined(flags, lengths)}
+    return {}
+
+
+def _scripted(row: Cells) -> Cells:
+    """The optimizer, the casts and the exchange of the script that a row ran."""
+    asked = {
+        "entry": _entry(row),
+        "framework": row.get("framework", ""),
+        "precision": row.get("precision", ""),
+        "origin": row.get("source", ""),
+    }
+    what = "script_updates.csv" if _trains(row) else "script_casts.csv"
+    found = dict(next(_fitting(what, asked), {}))
+    found.pop("source", None)
+    written = {name: text for name, text in found.items() if name not in asked}
+    is_apart = _trains(row) and next(_fitting("script_replicas.csv", asked), None)
+    return written | ({"parallelism": "independent"} if is_apart else {})
+
+
+def _evaluated(row: Cells) -> Cells:
+    """What a published evaluation does on the host beside the network."""
+    asked = {"entry": _entry(row), "framework": row.get("framework", "")}
+    known = None if _trains(row) else next(_fitting("evaluation_hosts.csv", asked), None)
+    return {name: known[name] for name in ("added_item_s", "added_step_s")} if known else {}
+
+
+def _contended(row: Cells) -> Cells:
+    """By how many times a step takes longer whose kernels get in the way of its exchange.
+
+    A ring of N ranks exchanges ``(N - 1) / N`` of what many do.
+    """
+    asked = {name: row.get(name, "") for name in ("framework", "precision", "model")}
+    known = next(_fitting("contending_kernels.csv", asked), None)
+    num_ranks = float(row.get("n_gpus") or 1)
+    is_compiled = _XLA.search(row.get("compiler_flags", ""))
+    if known is None or num_ranks <= 1 or is_compiled or not _trains(row):
+        return {}
+    factor = 1.0 + float(known["added_frac"]) * (num_ranks - 1.0) / num_ranks
+    return {"time_factor": repr(factor)}
+
+
+def _trains(row: Cells) -> bool:
+    return parse_row(row).task == "train"
+
+
+def _entry(row: Cells) -> str:
+    try:
+        return resolve_model(parse_row(row)).entry
+    except UnresolvedRowError:
+        return ""
+
+
+def _joined(*parts: str | None) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def _fitting(name: str, asked: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Lines of a table whose patterns fit as a whole; an empty one fits everything."""
+    return (
+        line
+        for line in _table(name)
+        if all(
+            re.fullmatch(line[column] or ".*", text, re.IGNORECASE)
+            for column, text in asked.items()
+            if column in line
+        )
+    )
+
+
+@cache
+def _table(name: str) -> tuple[dict[str, str], ...]:
+    with (DATA / name).open(encoding="utf-8", newline="") as file:
+        return tuple(csv.DictReader(file))
