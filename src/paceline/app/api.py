@@ -142,8 +142,10 @@ def predict(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.predictions import Question, predict_question
+    from paceline.app.predictions import Question, read_question
+    from paceline.app.progress import progress
     from paceline.plan.candidates import SHARDINGS
+    from paceline.simulation import simulate
     from paceline.trace.costs import Checkpointing
 
     known = get_args(Checkpointing)
@@ -155,10 +157,12 @@ def predict(
         prompt_tokens=prompt_tokens, output_tokens=output_tokens,
         facts=tuple(facts), calibration=calibration,
     )  # fmt: skip
-    return predict_question(
-        question,
-        load(model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python),
+    workload = load(
+        model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python
     )
+    asked = read_question(question, workload)
+    with progress("predicting"):
+        return asked.answer(simulate(asked.cases, calibration=asked.calibration))
 
 
 def trace(

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from paceline.app.command_line import Commands, run
+from paceline.app.command_line import Call, Commands, read_call
+from paceline.app.output import say
 from paceline.errors import InvalidInputError, PacelineError, UnknownNameError, WorkerError
 
 #: Where each verb lives. Only the module of the verb that was typed is imported.
@@ -69,7 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Commands keep nearly all that they make: a plan would look for garbage 2 to 4 % of its time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
-        _run(arguments)
+        call = _read(arguments)
+        asked = None if call is None else call.verb(**call.values)
+        if asked is not None:
+            say(asked.verb(**asked.values), asked.form, asked.output)
         sys.stdout.flush()
         return 0
     except PacelineError as error:
@@ -99,24 +103,25 @@ def build_commands(verbs: Sequence[str] | None = None) -> Commands:
     return commands
 
 
-def _run(arguments: list[str]) -> None:
+def _read(arguments: list[str]) -> Call | None:
+    """The verb that is called; None where what was asked for is printed already."""
     if not arguments:
         from paceline.app.home import home_text
 
         print(home_text())
-        return
+        return None
     verb = arguments[0]
     if verb in ("--version", "-V"):
         from paceline import __version__
 
         print(f"paceline {__version__}")
-        return
+        return None
     wanted = (verb,) if verb in VERBS else None
     if wanted is None and not verb.startswith("-"):
         raise UnknownNameError.from_name("command", verb, VERBS, command="paceline --help")
     if verb in _NUMERIC_VERBS:
         _load_numpy_for_one_thread()
-    run(build_commands(wanted), arguments)
+    return read_call(build_commands(wanted), arguments)
 
 
 def _load_numpy_for_one_thread() -> None:

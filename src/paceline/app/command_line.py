@@ -7,15 +7,28 @@ reads as Python; this is the thin mapping from there to click, and from click's 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, TypeVar, Unpack, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import click
 
 from paceline.errors import InvalidInputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from paceline.app.output import Asked
 
 Verb = TypeVar("Verb", bound=Callable[..., object])
 
@@ -63,7 +76,7 @@ class Commands(click.Group):
         settings = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH}
         super().__init__(name, help=help, short_help=help, context_settings=settings)
 
-    def add_verb(self, name: str, verb: Callable[..., None]) -> None:
+    def add_verb(self, name: str, verb: Callable[..., Asked | None]) -> None:
         """Register a function under ``name``."""
         parameters = list(_parameters(verb))
         purpose = inspect.getdoc(verb) or ""
@@ -71,7 +84,7 @@ class Commands(click.Group):
         self.add_command(
             click.Command(
                 name,
-                callback=verb,
+                callback=partial(_called, verb),
                 params=[parameter for parameter, _ in parameters],
                 help="\n\n".join([purpose, *words]),
                 short_help=purpose.partition("\n")[0],
@@ -99,24 +112,43 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def run(commands: Commands, arguments: Sequence[str]) -> None:
-    """Run the verb that ``arguments`` name, or print the help they ask for.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A verb with what it was given, read and not yet run.
+
+    Attributes:
+        verb: The function.
+        values: Its keywords.
+    """
+
+    verb: Callable[..., Asked | None]
+    values: Mapping[str, Any]
+
+
+def read_call(commands: Commands, arguments: Sequence[str]) -> Call | None:
+    """The verb that ``arguments`` name; None where they ask for help, which is printed.
 
     Raises:
         UnknownNameError: No such verb or option.
         InvalidInputError: A value is missing, superfluous or of another type.
     """
     try:
-        commands.main(list(arguments), prog_name=commands.name, standalone_mode=False)
+        call = commands.main(list(arguments), prog_name=commands.name, standalone_mode=False)
     except click.NoSuchOption as error:
         raise _unknown_option(error) from None
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
+        return None
     except click.ClickException as error:
         verb = next((word for word in arguments[:1] if word in commands.commands), "")
         raise _unusable(error, f"{commands.name} {verb}".strip()) from None
     except click.Abort:
         raise KeyboardInterrupt from None
+    return call if isinstance(call, Call) else None
+
+
+def _called(verb: Callable[..., Asked | None], **values: Any) -> Call:
+    return Call(verb=verb, values=values)
 
 
 def help_of(command: click.Command, path: str) -> str:
@@ -158,7 +190,7 @@ def _of_table(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
             yield inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def _parameters(verb: Callable[..., None]) -> Iterator[tuple[click.Parameter, Option | Argument]]:
+def _parameters(verb: Callable[..., object]) -> Iterator[tuple[click.Parameter, Option | Argument]]:
     for name, parameter in spelled_out(verb).parameters.items():
         if get_origin(parameter.annotation) is Annotated:
             hint, spec = get_args(parameter.annotation)[:2]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict, get_args
 
 from paceline.app.command_line import Argument, Option, spelled_out
 from paceline.app.goal_options import REWRITE
-from paceline.app.output import Answer, Form, say
+from paceline.app.output import Answer, Asked, Form
 from paceline.errors import InvalidInputError
 
 Model = Annotated[
@@ -110,18 +110,19 @@ def form_of(name: str, *, is_json: bool) -> Form:
     return "json" if is_json else read_word(name, known, "format")
 
 
-def answers(verb: Callable[..., Answer]) -> Callable[..., None]:
+def answers(verb: Callable[..., Answer]) -> Callable[..., Asked]:
     """Make a verb out of a function that returns what is to be said.
 
     The verb takes the function's parameters, and ``--format``, ``--json`` and ``--output``. An
-    unknown format is refused before the function is called.
+    unknown format is refused before the function is called, which is left to the caller: so few
+    frames lie between a command and its answer.
     """
 
     def said(
         *, form: Format = "text", is_json: Json = False, output: Output = None, **values: Any
-    ) -> None:
+    ) -> Asked:
         wanted = form_of(form, is_json=is_json)
-        say(verb(**values), wanted, output)
+        return Asked(verb=verb, values=values, form=wanted, output=output)
 
     own, added = spelled_out(verb), inspect.signature(said, eval_str=True)
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own.parameters.values()]

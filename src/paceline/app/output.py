@@ -48,6 +48,23 @@ class Answer:
     failure: PacelineError | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A verb that answers, with what it was given and how its answer is to be said.
+
+    Attributes:
+        verb: The function.
+        values: Its keywords.
+        form: Of the answer.
+        output: File that it is written to; None prints it.
+    """
+
+    verb: Callable[..., Answer]
+    values: Mapping[str, Any]
+    form: Form = "text"
+    output: Path | None = None
+
+
 def answer_of(kind: str, value: object, *parts: Table | str) -> Answer:
     """An answer that is printed as tables and sentences, a blank line between them.
 

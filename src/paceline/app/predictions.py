@@ -18,18 +18,24 @@ from paceline.catalog import (
     load_catalog,
     parse_device_count,
 )
+from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError
 from paceline.parallel import Sharding
-from paceline.plan import parse_goal, parse_work
 from paceline.plan.applicable import check_requests
+from paceline.plan.goal import Goal, Work
 from paceline.plan.grid import (
     MAX_DEVICES_PER_MACHINE,
     GridAxes,
+    GridCases,
     GridCell,
     PredictionGrid,
-    predict_grid,
+    grid_cases,
+    grid_of,
 )
 from paceline.plan.rewrites import OF_A_PREDICTION, check_rewrite
+from paceline.predict import Calibration, builtin_calibration
+from paceline.simulation import Steps, simulate
+from paceline.simulation.cases import Cases
 from paceline.trace import Workload
 from paceline.trace.costs import Checkpointing
 
@@ -67,8 +73,64 @@ class _Where:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AskedGrid:
+    """A question as jobs on machines, with what its answer says beside their steps.
+
+    Attributes:
+        question: What is asked.
+        workload: Of which model.
+        catalog: The facts.
+        where: The devices that were meant.
+        grid: The jobs.
+        calibration: Of the predictor.
+    """
+
+    question: Question
+    workload: Workload
+    catalog: Catalog
+    where: _Where
+    grid: GridCases
+    calibration: Calibration
+
+    @property
+    def cases(self) -> Cases:
+        """What to simulate."""
+        return self.grid.cases
+
+    def answer(self, steps: Steps) -> PredictionGrid:
+        """What is said of the steps of the cases.
+
+        Raises:
+            PacelineError: What was asked cannot be.
+        """
+        question, where = self.question, self.where
+        grid = grid_of(self.grid, steps, self.calibration.name)
+        is_named = question.device is not None
+        notes = (*filter(None, (self.workload.reading,)), *_notes(question))
+        is_ladder = not question.batches and is_named
+        return replace(
+            grid,
+            cells=tuple(_trimmed(grid.cells)) if is_ladder else grid.cells,
+            assumptions=(*notes, *grid.assumptions, *where.notes),
+            remedies=_remedies(self, grid) if is_named else (),
+        )
+
+
 def predict_question(question: Question, workload: Workload) -> PredictionGrid:
     """Answer the question.
+
+    Raises:
+        UnknownNameError: No such device, precision, compiler or setting.
+        InvalidInputError: A batch, count or setting that cannot be.
+    """
+    asked = read_question(question, workload)
+    with progress("predicting"):
+        return asked.answer(simulate(asked.cases, calibration=asked.calibration))
+
+
+def read_question(question: Question, workload: Workload) -> AskedGrid:
+    """List the jobs of a question.
 
     Raises:
         UnknownNameError: No such device, precision, compiler or setting.
@@ -83,30 +145,13 @@ def predict_question(question: Question, workload: Workload) -> PredictionGrid:
         )
     catalog = load_catalog(question.facts)
     where = _everywhere(catalog) if question.device is None else _named(catalog, question)
-    with progress("predicting"):
-        grid = _grid(question, workload, catalog, where)
-        remedies = () if question.device is None else _remedies(question, workload, catalog, grid)
-    is_ladder = not question.batches and question.device is not None
-    return replace(
-        grid,
-        cells=tuple(_trimmed(grid.cells)) if is_ladder else grid.cells,
-        assumptions=(
-            *filter(None, (workload.reading,)),
-            *_notes(question),
-            *grid.assumptions,
-            *where.notes,
-        ),
-        remedies=remedies,
-    )
+    return _asked(question, workload, catalog, where)
 
 
-def _grid(
-    question: Question, workload: Workload, catalog: Catalog, where: _Where
-) -> PredictionGrid:
+def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Where) -> AskedGrid:
     is_ranking = question.device is None
     ladder = _FINE_LADDER if is_ranking else _LADDER
-    lengths = {"prompt": str(question.prompt_tokens), "output": str(question.output_tokens)}
-    goal, work = parse_goal(_goal_options(question)), parse_work(lengths)
+    work = Work(prompt_tokens=question.prompt_tokens, output_tokens=question.output_tokens)
     check_requests(work, workload)
     axes = GridAxes(
         devices=where.devices,
@@ -118,13 +163,19 @@ def _grid(
         rewrite=question.rewrite,
         sharding=question.sharding,
     )
-    calibration = read_calibration(question.calibration)
-    return predict_grid(workload, goal, work, catalog, axes, calibration=calibration)
+    return AskedGrid(
+        question=question,
+        workload=workload,
+        catalog=catalog,
+        where=where,
+        grid=grid_cases(workload, _goal(question), work, catalog, axes),
+        calibration=read_calibration(question.calibration) or builtin_calibration(),
+    )
 
 
-def _remedies(
-    question: Question, workload: Workload, catalog: Catalog, grid: PredictionGrid
-) -> tuple[str, ...]:
+def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
+    question = asked.question
+
     def evaluate(remedy: Remedy, name: str, batch: int) -> GridCell | None:
         changed = replace(
             question,
@@ -134,13 +185,17 @@ def _remedies(
             rewrite=",".join(filter(None, (question.rewrite, remedy.rewrite))),
             sharding=remedy.sharding,
         )
-        where = _Where(devices=(find_device(catalog, name),), counts=(remedy.count,), notes=())
-        cells = _grid(changed, workload, catalog, where).cells
+        where = _Where(
+            devices=(find_device(asked.catalog, name),), counts=(remedy.count,), notes=()
+        )
+        other = _asked(changed, asked.workload, asked.catalog, where)
+        steps = simulate(other.cases, calibration=other.calibration)
+        cells = grid_of(other.grid, steps, other.calibration.name).cells
         return cells[0] if cells else None
 
     return tuple(
         remedy_lines(
-            workload,
+            asked.workload,
             grid.cells,
             evaluate,
             rewrite=question.rewrite,
@@ -150,11 +205,15 @@ def _remedies(
     )
 
 
-def _goal_options(question: Question) -> dict[str, str]:
-    for compiler in question.compiler.split(","):
-        read_compiler(compiler.strip())
-    precision = {"precision": question.precision} if question.precision else {}
-    return {"compiler": question.compiler, **precision}
+def _goal(question: Question) -> Goal:
+    """The precisions and compilers that are asked for."""
+    compilers = tuple(read_compiler(name) for name in _names(question.compiler))
+    precisions = tuple(find_precision(name).name for name in _names(question.precision or ""))
+    return Goal(compilers=compilers, precisions=precisions)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _notes(question: Question) -> Iterator[str]:

@@ -15,24 +15,27 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.catalog import OfferLinks, machine_links, offer_links
-from paceline.catalog.entities import Catalog, Device, Machine
-from paceline.parallel import LinkTable, Sharding
-from paceline.parallel.room import bound_bytes
-from paceline.parallel.sharded_memory import saved_process_bytes
+from paceline.catalog.entities import Catalog, Device
+from paceline.catalog.entities import Machine as OwnMachine
+from paceline.parallel import Sharding, Strategy
+from paceline.parallel.room import Z_95, bound_bytes
 from paceline.parallel.spread import energy_interval_of, interval_of, is_too_wide, too_wide_words
 from paceline.plan.amounts import is_generation, resolve_job
-from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import chance_below, chance_text
-from paceline.plan.configurations import DeviceSupport, choose_configurations, why_unusable
-from paceline.plan.evaluation import Amount, Evaluation, evaluate
-from paceline.plan.forecasts import Forecast, forecast, step_interval_of
+from paceline.plan.configurations import (
+    ConfiguredDevices,
+    DeviceSupport,
+    choose_configurations,
+    why_unusable,
+)
 from paceline.plan.goal import Goal, Work
-from paceline.plan.place_table import PlaceTable
 from paceline.plan.support import newest_support, why_unmodelled
 from paceline.planfile import Interval
-from paceline.predict import Bound, Calibration, builtin_calibration
-from paceline.trace.costs import Checkpointing
-from paceline.trace.graph import FloatArray
+from paceline.predict import Calibration, builtin_calibration
+from paceline.simulation import Job, Machine, Steps, simulate
+from paceline.simulation.cases import Cases
+from paceline.trace.costs import Checkpointing, Configuration
+from paceline.trace.graph import FloatArray, IntArray
 from paceline.trace.workload import Workload
 from paceline.units import format_bytes
 
@@ -160,6 +163,46 @@ class GridAxes:
     sharding: Sharding = "none"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GridCases:
+    """The jobs of a grid: every (place, batch, configuration), flat, in that order.
+
+    Attributes:
+        workload: The model with its task.
+        goal: Its chance to fit counts.
+        axes: What the cells are.
+        places: Where.
+        batch: Items per device, rising.
+        configurations: How.
+        rows: Of the whole product, those that are predicted.
+        cases: What they are.
+        samples_per_item: Samples that a batch item counts for.
+        assumptions: Printed first, one sentence each.
+        supports: Devices with software.
+        unanswered: Devices without.
+        catalog_version: Of the facts.
+    """
+
+    workload: Workload
+    goal: Goal
+    axes: GridAxes
+    places: tuple[_GridPlace, ...]
+    batch: FloatArray
+    configurations: tuple[Configuration, ...]
+    rows: IntArray
+    cases: Cases
+    samples_per_item: float
+    assumptions: tuple[str, ...]
+    supports: tuple[DeviceSupport, ...]
+    unanswered: tuple[UnansweredDevice, ...]
+    catalog_version: str
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Places, batches and configurations."""
+        return len(self.places), len(self.batch), len(self.configurations)
+
+
 def predict_grid(
     workload: Workload,
     goal: Goal,
@@ -180,9 +223,16 @@ def predict_grid(
         calibration: Of the predictor; the built-in one if None.
     """
     calibration = calibration or builtin_calibration()
+    asked = grid_cases(workload, goal, work, catalog, axes)
+    return grid_of(asked, simulate(asked.cases, calibration=calibration), calibration.name)
+
+
+def grid_cases(
+    workload: Workload, goal: Goal, work: Work, catalog: Catalog, axes: GridAxes
+) -> GridCases:
+    """List the jobs of a grid; arguments are those of `predict_grid`."""
     seq = axes.seq or workload.default_seq
     supports, unanswered = _supported(axes.devices)
-    known = [support.device for support in supports]
     configured = choose_configurations(
         supports,
         goal,
@@ -191,27 +241,97 @@ def predict_grid(
         checkpointing=axes.checkpointing,
         rewrite=axes.rewrite,
     )
-    places = _places(catalog, known, axes.counts)
+    places = _places(catalog, [support.device for support in supports], axes.counts)
     batch = np.array(sorted(set(axes.batches)), dtype=np.float64)
-    predictions = forecast(
-        workload, configured, known, batch, work, seq=seq, calibration=calibration
+    rows, cases = _cases(workload, work, configured, places, batch, axes)
+    return GridCases(
+        workload=workload,
+        goal=goal,
+        axes=axes,
+        places=places,
+        batch=batch,
+        configurations=tuple(one.configuration for one in configured),
+        rows=rows,
+        cases=cases,
+        samples_per_item=resolve_job(workload, work, seq=seq).amount.samples_per_item,
+        assumptions=_assumptions(workload, work, places, seq),
+        supports=supports,
+        unanswered=unanswered,
+        catalog_version=catalog.version,
     )
-    amount = resolve_job(workload, work, seq=seq).amount
-    grid = _evaluate(places, predictions, amount, goal, axes.sharding)
-    cells = _cells(workload, places, grid, keeps_best_batch_only=axes.keeps_best_batch_only)
+
+
+def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
+    """The grid whose cells show these steps.
+
+    Args:
+        asked: Its jobs.
+        steps: Of its cases.
+        calibration: Name of the predictor's.
+
+    Raises:
+        PacelineError: What was asked cannot be.
+    """
+    steps.check_asked()
+    workload, goal = asked.workload, asked.goal
+    cells = _cells(_grid(asked, steps))
     answered = {cell.device for cell in cells}
-    silent = [one for one in supports if one.device.name not in answered]
+    silent = [one for one in asked.supports if one.device.name not in answered]
     return PredictionGrid(
         model=workload.name,
         title=workload.title,
         task=workload.task,
         sample_unit=workload.sample_unit,
         num_parameters=workload.num_parameters,
-        calibration=calibration.name,
-        catalog_version=catalog.version,
-        assumptions=_assumptions(workload, work, places, seq),
+        calibration=calibration,
+        catalog_version=asked.catalog_version,
+        assumptions=asked.assumptions,
         cells=cells,
-        unanswered=(*unanswered, *(_silent(one, goal) for one in silent)),
+        unanswered=(*asked.unanswered, *(_silent(one, goal) for one in silent)),
+    )
+
+
+def _cases(
+    workload: Workload, work: Work, configured: Sequence[ConfiguredDevices],
+    places: Sequence[_GridPlace], batch: FloatArray, axes: GridAxes,
+) -> tuple[IntArray, Cases]:  # fmt: skip
+    """Rows of the product that a device runs, and what they are."""
+    shape = (len(places), len(batch), len(configured))
+    place, item, configuration = (index.ravel() for index in np.indices(shape))
+    runs = np.zeros((len(places), len(configured)), dtype=bool)
+    for column, one in enumerate(configured):
+        runs[:, column] = np.isin([p.row for p in places], one.rows)
+    rows = np.flatnonzero(runs[place, configuration])
+    counts = sorted({p.count for p in places})
+    number = np.array([counts.index(p.count) for p in places], dtype=np.int64)
+    is_answered = is_generation(workload)
+    jobs = tuple(
+        Job(
+            workload=workload,
+            configuration=one.configuration,
+            strategy=Strategy.from_degrees(
+                dp=count, sharding=axes.sharding if count > 1 else "none"
+            ),
+            seq=axes.seq,
+            prompt_tokens=work.prompt_tokens if is_answered else None,
+            output_tokens=work.output_tokens if is_answered else None,
+        )
+        for count in counts
+        for one in configured
+    )
+    machines = tuple(
+        Machine.of(p.device, p.count, device_link=p.links.device, node_link=p.links.node)
+        for p in places
+    )
+    at, replicas = place[rows], np.array([p.count for p in places], dtype=np.int64)
+    return rows, Cases(
+        jobs=jobs,
+        machines=machines,
+        job=number[at] * len(configured) + configuration[rows],
+        machine=at,
+        batch=batch[item[rows]],
+        replicas=replicas[at],
+        microbatches=np.ones(len(rows), dtype=np.int64),
     )
 
 
@@ -223,6 +343,11 @@ def _places(
         for row, device in enumerate(devices)
         for count in counts
     )
+
+
+def _strategy(count: int, sharding: Sharding) -> Strategy:
+    """Replicas on so many devices; one alone has nobody to split with."""
+    return Strategy.from_degrees(dp=count, sharding=sharding if count > 1 else "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,86 +362,40 @@ class _GridPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Grid:
-    """Everything predicted, by (place, batch, configuration), flat, and which row each cell shows.
+    """The whole product with its figures, NaN where nothing runs, and which row each cell shows.
 
     Attributes:
-        predictions: Of one device each.
-        candidates: The whole product, rows in that order.
-        evaluation: Of it.
-        memory_confidence: The goal's chance to fit.
-        fits: At that chance.
-        chosen: Candidate shown per place and batch, (num_places, P); -1 without a prediction.
+        asked: What the rows are.
+        steps: Of each.
+        samples_per_s: Throughput of all devices.
+        fits: At the goal's chance.
+        chosen: Row shown per place and batch, (num_places, P); -1 without a prediction.
     """
 
-    predictions: Forecast
-    candidates: CandidateTable
-    evaluation: Evaluation
-    memory_confidence: float
+    asked: GridCases
+    steps: Steps
+    samples_per_s: FloatArray
     fits: npt.NDArray[np.bool_]
-    chosen: npt.NDArray[np.int64]
+    chosen: IntArray
 
 
-def _evaluate(
-    places: Sequence[_GridPlace],
-    predictions: Forecast,
-    amount: Amount,
-    goal: Goal,
-    sharding: Sharding,
-) -> _Grid:
-    shape = (len(places), len(predictions.batch), len(predictions.configurations))
-    place, batch, configuration = (index.ravel() for index in np.indices(shape))
-    table = _place_table(places)
-    cell = (configuration, table.device[place], batch)
-    memory, bound = (
-        whole[cell] - _saved(places, predictions, sharding, is_bound=is_bound).ravel()
-        for whole, is_bound in (
-            (predictions.memory_mid_bytes, False),
-            (predictions.memory_high_bytes, True),
-        )
-    )
-    ones = np.ones_like(place)
-    candidates = CandidateTable(
-        place=place,
-        num_nodes=ones,
-        num_devices=table.devices_per_node[place],
-        num_groups=table.devices_per_node[place],
-        sharding=np.full_like(place, SHARDINGS.index(sharding)),
-        configuration=configuration,
-        batch=batch,
-        microbatches=ones,
-        memory_mid_bytes=memory,
-        memory_high_bytes=bound,
-    )
-    device_link = LinkTable.from_links([p.links.device for p in places])
-    node_link = LinkTable.from_links([p.links.node for p in places])
-    evaluation = evaluate(candidates, table, predictions, amount, device_link, node_link)
-    fits = bound_bytes(memory, bound, goal.memory_confidence) <= table.memory_bytes[place]
+def _grid(asked: GridCases, steps: Steps) -> _Grid:
+    shape = asked.shape
+    whole = Steps.joined([(asked.rows, steps)], int(np.prod(shape)))
+    place, item, _ = (index.ravel() for index in np.indices(shape))
+    counts = np.array([one.count for one in asked.places], dtype=np.int64)
+    capacity_bytes = np.array([_capacity_bytes(one.device) for one in asked.places])
+    samples = counts[place] * asked.batch[item] * asked.samples_per_item
+    samples_per_s = samples / whole.step_s
+    needed_bytes = whole.needed_bytes(asked.goal.memory_confidence)
+    fits = needed_bytes <= capacity_bytes[place]
     return _Grid(
-        predictions=predictions,
-        candidates=candidates,
-        evaluation=evaluation,
-        memory_confidence=goal.memory_confidence,
+        asked=asked,
+        steps=whole,
+        samples_per_s=samples_per_s,
         fits=fits,
-        chosen=_choose(evaluation.samples_per_s, memory, fits, shape),
+        chosen=_choose(samples_per_s, whole.memory_mid_bytes, fits, shape),
     )
-
-
-def _saved(
-    places: Sequence[_GridPlace], predictions: Forecast, sharding: Sharding, *, is_bound: bool
-) -> FloatArray:
-    """Bytes that sharding takes off one device's median or bound, (num_places, P, C)."""
-    counts = sorted({place.count for place in places})
-    by_count = {
-        count: np.array(
-            [
-                saved_process_bytes(moments, count, sharding, is_bound=is_bound)
-                for moments in predictions.moments
-            ]
-        )
-        for count in counts
-    }
-    shape = (len(predictions.configurations), len(predictions.batch))
-    return np.array([by_count[place.count].reshape(shape).T for place in places])
 
 
 def _choose(
@@ -335,119 +414,77 @@ def _choose(
     return np.where(np.isfinite(score[rows]), rows, -1)
 
 
-def _place_table(places: Sequence[_GridPlace]) -> PlaceTable:
-    return PlaceTable.unpriced(
-        device=np.array([p.row for p in places], dtype=np.int64),
-        devices_per_node=np.array([p.count for p in places], dtype=np.int64),
-        memory_bytes=np.array([_capacity_bytes(p.device) for p in places]),
-        tdp_w=np.array([np.nan if p.device.tdp_w is None else p.device.tdp_w for p in places]),
-        has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
-    )
-
-
-def _cells(
-    workload: Workload,
-    places: Sequence[_GridPlace],
-    grid: _Grid,
-    *,
-    keeps_best_batch_only: bool,
-) -> tuple[GridCell, ...]:
+def _cells(grid: _Grid) -> tuple[GridCell, ...]:
     chosen = grid.chosen
-    if keeps_best_batch_only and chosen.size:
-        rate = np.where(grid.fits, grid.evaluation.samples_per_s, -1.0)[chosen]
+    if grid.asked.axes.keeps_best_batch_only and chosen.size:
+        rate = np.where(grid.fits, grid.samples_per_s, -1.0)[chosen]
         rate = np.where(chosen < 0, -np.inf, rate)
+        places = grid.asked.places
         is_open = np.array([math.isinf(_capacity_bytes(place.device)) for place in places])
         enough = rate.max(axis=1) * np.where(is_open, _SETTLED_FRAC, 1.0)
         best = (rate >= enough[:, None]).argmax(axis=1)
         chosen = chosen[np.arange(len(chosen)), best][:, None]
-    return tuple(
-        _cell(workload, place, grid, int(row))
-        for place, rows in zip(places, chosen, strict=True)
-        for row in rows
-        if row >= 0
-    )
+    return tuple(_cell(grid, int(row)) for rows in chosen for row in rows if row >= 0)
 
 
-def _cell(workload: Workload, place: _GridPlace, grid: _Grid, row: int) -> GridCell:
-    index = _index(place, grid, row)
-    configuration = grid.predictions.configurations[index[0]]
-    capacity = _capacity_bytes(place.device)
-    memory = _memory(grid, index, row)
-    reason = _why_no_figure(place, grid, row, memory, capacity)
+def _cell(grid: _Grid, row: int) -> GridCell:
+    asked, steps = grid.asked, grid.steps
+    place, item, number = (int(one) for one in np.unravel_index(row, asked.shape))
+    where, configuration = asked.places[place], asked.configurations[number]
+    capacity = _capacity_bytes(where.device)
+    memory = steps.memory_interval_bytes(row)
+    reason = _why_no_figure(grid, row, memory, capacity)
     cell = GridCell(
-        device=place.device.name,
-        num_devices=place.count,
-        batch_per_device=int(grid.predictions.batch[index[2]]),
+        device=where.device.name,
+        num_devices=where.count,
+        batch_per_device=int(asked.batch[item]),
         precision=configuration.precision,
         compiler=configuration.compiler,
         status=_status(reason, fits=bool(grid.fits[row])),
         memory_bytes=memory,
         memory_capacity_bytes=capacity,
         chance_memory=chance_below(
-            capacity,
-            median=memory.mid,
-            log_sigma=float(grid.candidates.memory_log_sigma[row]),
+            capacity, median=memory.mid, log_sigma=math.log(memory.high / memory.mid) / Z_95
         ),
-        bound=Bound(int(grid.predictions.bound[index])).name.lower(),
+        bound=steps.bound_word(row),
         reason=reason,
     )
-    return cell if reason else _with_figures(cell, workload, grid, index, row)
+    return cell if reason else _with_figures(cell, grid, row)
 
 
-def _with_figures(
-    cell: GridCell, workload: Workload, grid: _Grid, index: tuple[int, int, int], row: int
-) -> GridCell:
+def _with_figures(cell: GridCell, grid: _Grid, row: int) -> GridCell:
     """A cell that fits, with its figures."""
-    figures = grid.evaluation
-    log_sigma = float(figures.log_sigma[row])
-    step = step_interval_of(grid.predictions, index, float(figures.step_s[row]), log_sigma)
-    samples_per_step = float(figures.samples_per_s[row]) * step.mid
-    is_inference = workload.task == "infer"
-    energy_j = _known(figures.energy_j_per_sample[row])
+    asked, steps = grid.asked, grid.steps
+    log_sigma, step = float(steps.log_sigma[row]), steps.step_interval_s(row)
+    rate = float(grid.samples_per_s[row])
+    alone_s = step.mid - float(steps.exposed_s[row])
+    is_inference = asked.workload.task == "infer"
+    energy_j = _known(float(steps.energy_j[row]) / (cell.batch_per_device * asked.samples_per_item))
     return replace(
         cell,
         step_s=step,
         samples_per_s=Interval(
-            low=samples_per_step / step.high,
-            mid=float(figures.samples_per_s[row]),
-            high=samples_per_step / step.low,
+            low=rate * step.mid / step.high, mid=rate, high=rate * step.mid / step.low
         ),
-        latency_s=_around(figures.latency_s[row], log_sigma) if is_inference else None,
-        ttft_s=_around(figures.ttft_s[row], log_sigma) if is_inference else None,
-        efficiency_frac=float(figures.efficiency_frac[row]),
+        latency_s=_around(steps.per_token_s[row], log_sigma) if is_inference else None,
+        ttft_s=_around(steps.first_token_s[row], log_sigma) if is_inference else None,
+        efficiency_frac=alone_s / step.mid,
         energy_j_per_sample=energy_j,
         energy_interval_j_per_sample=energy_interval_of(energy_j, log_sigma),
     )
 
 
-def _index(place: _GridPlace, grid: _Grid, row: int) -> tuple[int, int, int]:
-    """Where the candidate stands in the forecast's (C, D, P) arrays."""
-    return int(grid.candidates.configuration[row]), place.row, int(grid.candidates.batch[row])
-
-
-def _memory(grid: _Grid, index: tuple[int, int, int], row: int) -> Interval:
-    """Sharding takes a known amount away; the lower end goes with the median."""
-    mid = float(grid.candidates.memory_mid_bytes[row])
-    share = mid / float(grid.predictions.memory_mid_bytes[index])
-    return Interval(
-        low=float(grid.predictions.memory_low_bytes[index]) * share,
-        mid=mid,
-        high=float(grid.candidates.memory_high_bytes[row]),
-    )
-
-
-def _why_no_figure(
-    place: _GridPlace, grid: _Grid, row: int, memory: Interval, capacity_bytes: float
-) -> str:
+def _why_no_figure(grid: _Grid, row: int, memory: Interval, capacity_bytes: float) -> str:
+    confidence = grid.asked.goal.memory_confidence
     if not grid.fits[row]:
-        bound = float(bound_bytes(memory.mid, memory.high, grid.memory_confidence))
+        bound = float(bound_bytes(memory.mid, memory.high, confidence))
         return (
             f"needs {format_bytes(memory.mid)} ({format_bytes(bound)} at a chance of "
-            f"{chance_text(grid.memory_confidence)}) of {format_bytes(capacity_bytes)}"
+            f"{chance_text(confidence)}) of {format_bytes(capacity_bytes)}"
         )
-    if place.count > 1 and not np.isfinite(grid.evaluation.step_s[row]):
-        return f"no known link between {place.count} devices"
-    log_sigma = float(grid.evaluation.log_sigma[row])
+    if grid.steps.reasons[row] is not None:
+        return str(grid.steps.reasons[row])
+    log_sigma = float(grid.steps.log_sigma[row])
     return too_wide_words(log_sigma) if is_too_wide(log_sigma) else ""
 
 
@@ -504,7 +541,7 @@ def _links(catalog: Catalog, device: Device, count: int) -> OfferLinks:
     if offers:
         largest = max(offers, key=lambda offer: offer.num_devices)
         return offer_links(catalog, replace(largest, num_devices=float(count)))
-    machine = Machine(name="machine", device_name=device.name, num_devices=count)
+    machine = OwnMachine(name="machine", device_name=device.name, num_devices=count)
     return machine_links(catalog, machine)
 
 

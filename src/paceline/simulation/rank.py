@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 
 import numpy as np
 
@@ -132,28 +134,19 @@ def rank_steps(
     Raises:
         UnknownNameError: Nothing is known of the profile's host.
     """
-
-    def predict(name: str, length: FloatArray) -> StepPrediction:
-        points = Points(batch=asked.batch, seq=length)
-        return predict_pass(
-            passes.lowered[name], devices, points, calibration=calibration,
-            framework=passes.profile,
-        )  # fmt: skip
-
-    if passes.is_generation:
-        # Decode is affine in the past length, so its mean over the answer is at the mean length.
-        prompt, output = asked.prompt, asked.output
-        first = predict("prefill", prompt)
-        columns = _generated(
-            first,
-            predict("decode", prompt + (output - 1.0) / 2.0),
-            predict("decode", prompt + output),
-            output,
+    wanted = _asked_of_passes(passes, asked)
+    found = list(
+        map(
+            partial(predict_pass, calibration=calibration, framework=passes.profile),
+            [passes.lowered[one.name] for one, _ in wanted],
+            repeat(devices),
+            [points for _, points in wanted],
         )
+    )
+    if passes.is_generation:
+        columns = _generated(found[0], found[1], found[2], asked.output)
     else:
-        on_device = [one for one in passes.workload.passes if one.runs_on == "device"]
-        found = [(one, predict(one.name, asked.seq)) for one in on_device]
-        first, columns = found[0][1], _summed(found)
+        columns = _summed([one for one, _ in wanted], found)
     largest, num_points = passes.step.largest, len(asked)
     reasons = [None if r is None else MissingFactError(r, hint=_HINT)
                for r in abstentions(largest, devices)]  # fmt: skip
@@ -164,12 +157,30 @@ def rank_steps(
         | {
             "power_w": columns["energy_j"] / columns["step_s"],
             "device_log_sigma": columns["log_sigma"],
-            "knowledge": np.repeat(first.knowledge, num_points),
+            "knowledge": np.repeat(found[0].knowledge, num_points),
             "parameter_bytes": largest.parameter_bytes,
             "optimizer_state_bytes": largest.optimizer_state_bytes,
             "reasons": np.repeat(np.array(reasons, dtype=object), num_points),
         },
     )
+
+
+def _asked_of_passes(passes: RankPasses, asked: Lengths) -> list[tuple[Pass, Points]]:
+    """What is predicted: passes with the points at which they are.
+
+    A generation is a prompt, the mean step of its answer (decode is affine in the past length), and
+    its last step, which has most in memory.
+    """
+    of_name = {one.name: one for one in passes.workload.passes}
+
+    def at(name: str, length: FloatArray) -> tuple[Pass, Points]:
+        return of_name[name], Points(batch=asked.batch, seq=length)
+
+    if not passes.is_generation:
+        return [at(name, asked.seq) for name, one in of_name.items() if one.runs_on == "device"]
+    prompt, output = asked.prompt, asked.output
+    mean = prompt + (output - 1.0) / 2.0
+    return [at("prefill", prompt), at("decode", mean), at("decode", prompt + output)]
 
 
 def _check_weights(lowered: LoweredPass) -> None:
@@ -186,10 +197,9 @@ def _check_weights(lowered: LoweredPass) -> None:
         )
 
 
-def _summed(predictions: Sequence[tuple[Pass, StepPrediction]]) -> dict[str, FloatArray]:
+def _summed(passes: Sequence[Pass], found: Sequence[StepPrediction]) -> dict[str, FloatArray]:
     """Passes one after the other; the largest peak counts, and the longest pass binds."""
-    repeats = np.array([one.repeats for one, _ in predictions])
-    found = [prediction for _, prediction in predictions]
+    repeats = np.array([one.repeats for one in passes])
 
     def stacked(name: str) -> FloatArray:
         return np.stack([getattr(one, name).ravel() for one in found]).astype(np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,49 +21,46 @@ from paceline.simulation.replicas import is_replicated, replicated
 from paceline.simulation.shared import served
 from paceline.simulation.steps import Steps
 from paceline.trace.block_names import block_names, layers_of
-from paceline.trace.graph import FloatArray, IntArray
+from paceline.trace.graph import IntArray
 
 
 def simulate(
-    jobs: Sequence[Job], machines: Sequence[Machine], *, calibration: Calibration | None = None
+    jobs: Sequence[Job] | Cases,
+    machines: Sequence[Machine] = (),
+    *,
+    calibration: Calibration | None = None,
 ) -> Steps:
     """``jobs[i]`` on ``machines[i]``, a row each; what cannot run has a reason instead of figures.
 
-    Rows that share a workload, its configuration and its profile are evaluated in one call.
+    Rows whose ranks run the same passes are evaluated in one call.
 
     Args:
-        jobs: What is run.
-        machines: Where.
+        jobs: What is run; or cases, whose strategies are legal where they stand.
+        machines: Where; nothing more of cases.
         calibration: Of the predictor; the built-in one if None.
     """
-    cases = Cases.of(jobs, machines)
-    refused = _refused(cases)
-    legal = np.array([row not in refused for row in range(len(cases))], dtype=bool)
-    kept = np.flatnonzero(legal)
-    parts = [(kept, simulate_cases(cases.take(kept), calibration=calibration))]
-    parts += [(np.array([row]), Steps.refused(1, error)) for row, error in refused.items()]
+    cases = jobs if isinstance(jobs, Cases) else Cases.of(jobs, machines)
+    parts = [] if isinstance(jobs, Cases) else _refused(cases)
+    for rows in _alike_rows(cases, parts):
+        part = cases.take(rows)
+        try:
+            rank = _Rank.of(part)
+            alone = rank_steps(rank.passes, rank.devices, rank.points, calibration=calibration)
+            steps = _together(part, rank, alone.take(rank.of_row), calibration)
+        except PacelineError as error:
+            steps = Steps.refused(len(rows), error)
+        parts.append((rows, steps))
     return Steps.joined(parts, len(cases))
 
 
-def simulate_cases(cases: Cases, *, calibration: Calibration | None = None) -> Steps:
-    """Every row of a table whose strategies are legal where they stand.
-
-    Args:
-        cases: Jobs and machines.
-        calibration: Of the predictor; the built-in one if None.
-    """
-    parts = []
-    jobs_of = grouped([_alike(job) for job in cases.jobs])
-    for jobs in jobs_of.values():
-        rows = np.flatnonzero(np.isin(cases.job, jobs))
-        if len(rows):
-            part = cases.take(rows)
-            try:
-                steps = _of_one_rank(part, calibration)
-            except PacelineError as error:
-                steps = Steps.refused(len(rows), error)
-            parts.append((rows, steps))
-    return Steps.joined(parts, len(cases))
+def _alike_rows(cases: Cases, refused: Sequence[tuple[IntArray, Steps]]) -> list[IntArray]:
+    """Rows whose ranks run the same, without those that were refused."""
+    is_open = np.ones(len(cases), dtype=bool)
+    for rows, _ in refused:
+        is_open[rows] = False
+    jobs = grouped([_alike(job) for job in cases.jobs]).values()
+    found = [np.flatnonzero(is_open & np.isin(cases.job, own)) for own in jobs]
+    return [rows for rows in found if len(rows)]
 
 
 def check_legal(job: Job, machine: Machine) -> None:
@@ -92,15 +89,15 @@ def check_legal(job: Job, machine: Machine) -> None:
     _check_length(strategy, job.length)
 
 
-def _refused(cases: Cases) -> dict[int, PacelineError]:
-    """Rows that cannot run, each with the reason."""
+def _refused(cases: Cases) -> list[tuple[IntArray, Steps]]:
+    """Rows that cannot run, with the reason."""
+    refused = []
     pairs = grouped(list(zip(cases.job.tolist(), cases.machine.tolist(), strict=True)))
-    refused: dict[int, PacelineError] = {}
     for (job, machine), rows in pairs.items():
         try:
             check_legal(cases.jobs[job], cases.machines[machine])
         except PacelineError as error:
-            refused |= dict.fromkeys(rows.tolist(), error)
+            refused.append((rows, Steps.refused(len(rows), error)))
     return refused
 
 
@@ -129,23 +126,59 @@ def _alike(job: Job) -> Hashable:
     return job.workload, job.how, _tensor(job), job.profile, seq
 
 
-def _of_one_rank(cases: Cases, calibration: Calibration | None) -> Steps:
-    """Rows whose ranks run the same passes."""
-    job = cases.jobs[int(cases.job[0])]
-    tensor = _tensor(job)
-    passes = RankPasses.of(job.workload, job.how, tensor=tensor, profile=job.profile)
-    asked = _lengths(cases)
-    alone = _alone(cases, passes, asked, calibration)
-    if job.workload.task == "infer":
-        return served(cases, passes, alone, asked, tensor=tensor)
-    is_plain = np.array([_is_plain(one) for one in cases.jobs])[cases.job]
-    parts = []
-    if is_plain.any():
-        rows = np.flatnonzero(is_plain)
-        parts.append(
-            (rows, replicated(cases.take(rows), passes, alone.take(rows), seq=asked.seq[rows]))
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rank:
+    """What the ranks of some cases run, and at which device and point each row finds it.
+
+    Attributes:
+        passes: The same of all rows.
+        tensor: Ranks that share each layer.
+        devices: Distinct ones.
+        points: Distinct ones.
+        asked: Of each row.
+        of_row: Row of the table of devices × points.
+    """
+
+    passes: RankPasses
+    tensor: int
+    devices: DeviceTable
+    points: Lengths
+    asked: Lengths
+    of_row: IntArray
+
+    @classmethod
+    def of(cls, cases: Cases) -> _Rank:
+        """Of cases whose jobs are alike."""
+        job = cases.jobs[int(cases.job[0])]
+        tensor = _tensor(job)
+        used = [cases.machines[row].device for row in np.unique(cases.machine).tolist()]
+        devices = list({id(one): one for one in used}.values())
+        numbers = {id(one): number for number, one in enumerate(devices)}
+        device = np.array([numbers.get(id(one.device), -1) for one in cases.machines])
+        asked = _lengths(cases)
+        columns = np.stack([asked.batch, asked.seq, asked.prompt, asked.output])
+        points, point = np.unique(columns, axis=1, return_inverse=True)
+        batch, seq, prompt, output = points
+        return cls(
+            passes=RankPasses.of(job.workload, job.how, tensor=tensor, profile=job.profile),
+            tensor=tensor,
+            devices=DeviceTable.from_devices(devices),
+            points=Lengths(batch=batch, seq=seq, prompt=prompt, output=output),
+            asked=asked,
+            of_row=device[cases.machine] * len(batch) + point.reshape(-1),
         )
-    rest = np.flatnonzero(~is_plain)
+
+
+def _together(cases: Cases, rank: _Rank, alone: Steps, calibration: Calibration | None) -> Steps:
+    """What all ranks of each row do, from what one does."""
+    if cases.jobs[int(cases.job[0])].workload.task == "infer":
+        return served(cases, rank.passes, alone, rank.asked, tensor=rank.tensor)
+    is_plain = np.array([_is_plain(one) for one in cases.jobs])[cases.job]
+    rows, rest = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
+    parts = []
+    if len(rows):
+        seq = rank.asked.seq[rows]
+        parts.append((rows, replicated(cases.take(rows), rank.passes, alone.take(rows), seq=seq)))
     parts += _split(cases.take(rest), alone.take(rest), rest, calibration) if len(rest) else []
     return Steps.joined(parts, len(cases))
 
@@ -194,21 +227,3 @@ def _lengths(cases: Cases) -> Lengths:
         prompt=cases.of_jobs([one.prompt_tokens or 0 for one in jobs]),
         output=cases.of_jobs([one.output_tokens or 0 for one in jobs]),
     )
-
-
-def _alone(
-    cases: Cases, passes: RankPasses, asked: Lengths, calibration: Calibration | None
-) -> Steps:
-    """A rank's own part of every row: all devices at all points in one call."""
-    used = [cases.machines[row].device for row in np.unique(cases.machine).tolist()]
-    devices = list({id(one): one for one in used}.values())
-    numbers = {id(one): number for number, one in enumerate(devices)}
-    device = np.array([numbers.get(id(one.device), -1) for one in cases.machines])[cases.machine]
-    columns: FloatArray = np.stack([asked.batch, asked.seq, asked.prompt, asked.output])
-    points, of_row = np.unique(columns, axis=1, return_inverse=True)
-    batch, seq, prompt, output = points
-    steps = rank_steps(
-        passes, DeviceTable.from_devices(devices),
-        Lengths(batch=batch, seq=seq, prompt=prompt, output=output), calibration=calibration,
-    )  # fmt: skip
-    return steps.take(device * len(batch) + of_row.reshape(-1))

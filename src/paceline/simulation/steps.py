@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from paceline.errors import PacelineError
+from paceline.errors import MissingFactError, PacelineError
 from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
 from paceline.planfile import Interval
 from paceline.predict import Bound
@@ -157,6 +157,16 @@ class Steps:
         reason = self.reasons[row]
         if reason is not None:
             raise reason
+
+    def check_asked(self) -> None:
+        """Raise a mistake in what was asked, if a row has one; a missing fact is none.
+
+        Raises:
+            PacelineError: A row has another reason.
+        """
+        for reason in self.reasons:
+            if reason is not None and not isinstance(reason, MissingFactError):
+                raise reason
 
     def step_interval_s(self, row: int = 0) -> Interval:
         """The 80 % interval of a row's step."""

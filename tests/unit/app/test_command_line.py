@@ -13,7 +13,7 @@ import pytest
 from paceline.app import stack_cli
 from paceline.app.api_stack import HostOptions, StackOptions
 from paceline.app.cli import VERBS
-from paceline.app.command_line import Argument, Commands, Option, run, spelled_out
+from paceline.app.command_line import Argument, Commands, Option, read_call, spelled_out
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.app.option_table import TextOption, takes
 from paceline.app.options import answers
@@ -45,7 +45,9 @@ def _verb(
 def typed(*words: str) -> dict[str, object]:
     commands = Commands("x", "x")
     commands.add_verb("do", _verb)
-    run(commands, ["do", *words])
+    call = read_call(commands, ["do", *words])
+    assert call is not None
+    call.verb(**call.values)
     return dict(SEEN)
 
 

@@ -1,0 +1,48 @@
+"""Few frames of the package lie between a command and the prediction of a step."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import paceline
+from paceline.app.cli import main
+from paceline.predict.step import predict_pass
+
+PACKAGE = str(Path(paceline.__file__).parent)
+#: Most frames from `main` to `predict_pass`, both counted.
+MOST = {
+    "predict gpt2 --device a100 --batch 3": 6,
+    "predict gpt2 --device a100 --batch 3 --task infer": 6,
+}
+
+
+def frames_to_the_step(command: str) -> list[str]:
+    """Names of the package's functions on the stack where a step is first predicted."""
+    found: list[str] = []
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is predict_pass.__code__ and not found:
+            one: FrameType | None = frame
+            while one is not None:
+                if one.f_code.co_filename.startswith(PACKAGE):
+                    found.append(one.f_code.co_qualname)
+                one = one.f_back
+
+    sys.setprofile(watch)
+    try:
+        main(command.split())
+    finally:
+        sys.setprofile(None)
+    return found[::-1]
+
+
+@pytest.mark.parametrize("command", MOST)
+def test_few_frames_lie_between_a_command_and_its_step(command: str) -> None:
+    frames = frames_to_the_step(command)
+    assert frames[0] == "main"
+    assert frames[-1] == "predict_pass"
+    assert len(frames) <= MOST[command], frames
