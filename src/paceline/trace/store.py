@@ -23,7 +23,9 @@ from paceline.trace.graph import Graph, OpTable, StorageTable, TensorTable
 from paceline.trace.workload import Pass, ReferenceJob, Workload
 from paceline.writing import whole_file
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+#: Version 1 has columns of integers as they are.
+_KNOWN_VERSIONS = (1, FORMAT_VERSION)
 _MAX_FILE_BYTES = 64 * 2**20
 _MAX_ARRAY_BYTES = 512 * 2**20
 _HEADER = "workload.json"
@@ -103,7 +105,7 @@ def _broken(path: Path, reason: str) -> InvalidInputError:
 
 def _workload(members: Mapping[str, bytes]) -> Workload:
     header = json.loads(members[_HEADER])
-    if header["format_version"] != FORMAT_VERSION:
+    if header["format_version"] not in _KNOWN_VERSIONS:
         raise ValueError(f"format version {header['format_version']}, known is {FORMAT_VERSION}")
     passes = tuple(_pass(members, n, one) for n, one in enumerate(header["passes"]))
     job = header["reference_job"]
@@ -190,23 +192,46 @@ def _packed(table: Any) -> dict[str, npt.NDArray[Any]]:
     arrays: dict[str, npt.NDArray[Any]] = {}
     for field in dataclasses.fields(table):
         array = getattr(table, field.name)
-        if array.dtype != np.float64:
+        if array.dtype == np.int32:
+            arrays[f"{field.name}.planes"] = _planes(array)
+        elif array.dtype != np.float64:
             arrays[field.name] = array
-            continue
-        flat = array.reshape(len(array), int(np.prod(array.shape[1:])))
-        distinct, index = np.unique(flat, axis=0, return_inverse=True)
-        arrays[f"{field.name}.rows"] = distinct.reshape(-1, *array.shape[1:])
-        arrays[f"{field.name}.index"] = index.reshape(-1).astype(np.int32)
+        else:
+            flat = array.reshape(len(array), int(np.prod(array.shape[1:])))
+            distinct, index = np.unique(flat, axis=0, return_inverse=True)
+            arrays[f"{field.name}.rows"] = distinct.reshape(-1, *array.shape[1:])
+            arrays[f"{field.name}.index.planes"] = _planes(index.reshape(-1).astype(np.int32))
     return arrays
 
 
+def _planes(column: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+    """Differences of a column of integers, a row for each of their bytes: (4, len(column)).
+
+    Blocks of a network refer to each other alike, so that their differences repeat.
+    """
+    differences = np.diff(column, prepend=np.int32(0)).astype("<i4")
+    return differences.view(np.uint8).reshape(len(column), 4).T
+
+
+def _column(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+    """The column that `_planes` took apart."""
+    if planes.dtype != np.uint8 or planes.ndim != 2 or len(planes) != 4:
+        raise ValueError(f"planes of type {planes.dtype} and shape {planes.shape}")
+    differences = np.ascontiguousarray(planes.T).view("<i4").reshape(-1)
+    return np.cumsum(differences, dtype=np.int32)
+
+
 def _unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    columns = {
+        name.removesuffix(".planes"): _column(array) if name.endswith(".planes") else array
+        for name, array in arrays.items()
+    }
     unpacked = {}
-    for name, array in arrays.items():
+    for name, array in columns.items():
         field, _, part = name.partition(".")
         if part == "index":
             continue
-        whole = array[arrays[f"{field}.index"]] if part == "rows" else array
+        whole = array[columns[f"{field}.index"]] if part == "rows" else array
         if whole.dtype != np.dtype(_DTYPES[field]):
             raise ValueError(f"`{field}` is of type {whole.dtype}")
         unpacked[field] = whole

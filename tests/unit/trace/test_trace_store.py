@@ -1,6 +1,8 @@
+import dataclasses
 import io
 import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,19 +69,46 @@ def rewritten(written, path, change):
     return path
 
 
-@pytest.mark.parametrize("member", ["0.ops.input_tensor.npy", "0.tensors.storage.npy"])
-def test_a_pointer_outside_its_table_is_refused(written, tmp_path, member):
-    def change(name, content):
+def changed_array(member, change):
+    """A change of one member, which is an array."""
+
+    def changed(name, content):
         if name != member:
             return content
-        array = np.load(io.BytesIO(content))
-        array[0] = 10**6
         buffer = io.BytesIO()
-        np.save(buffer, array)
+        np.save(buffer, change(np.load(io.BytesIO(content))))
         return buffer.getvalue()
 
+    return changed
+
+
+@pytest.mark.parametrize("member", ["0.ops.input_tensor", "0.tensors.storage"])
+def test_a_pointer_outside_its_table_is_refused(written, tmp_path, member):
+    def high(planes):
+        planes[2, 0] = 10
+        return planes
+
+    change = changed_array(f"{member}.planes.npy", high)
     with pytest.raises(InvalidInputError, match="pointer"):
         read_workload(rewritten(written, tmp_path / "bad.npz", change))
+
+
+def test_columns_of_another_shape_are_refused(written, tmp_path):
+    change = changed_array("0.tensors.storage.planes.npy", lambda planes: planes[:3])
+    with pytest.raises(InvalidInputError, match="planes"):
+        read_workload(rewritten(written, tmp_path / "bad.npz", change))
+
+
+def test_a_file_of_the_first_version_is_the_same_workload():
+    old = read_workload(Path(__file__).parent / "data" / "workload_version_1.npz")
+    new = load_workload("lstm")
+    for left, right in zip(old.passes, new.passes, strict=True):
+        for table in ("ops", "tensors", "storages"):
+            columns = getattr(left.graph, table), getattr(right.graph, table)
+            for field in dataclasses.fields(columns[0]):
+                a, b = (getattr(one, field.name) for one in columns)
+                assert a.dtype == b.dtype
+                assert np.array_equal(a, b)
 
 
 def test_a_newer_version_is_refused(written, tmp_path):
