@@ -10,6 +10,7 @@ from typing import Literal
 from paceline.errors import UnknownNameError, close_names
 from paceline.shipped import shipped_rows
 from paceline.trace.names import entry_of, name_key
+from paceline.trace.shipped_graphs import is_built_here
 from paceline.trace.zoo_facts import zoo_facts
 
 Needs = Literal["nothing", "torch", "transformers", "timm", "torchvision"]
@@ -26,7 +27,8 @@ class KnownModel:
     Attributes:
         name: As it is typed.
         parameters: All of the model's, counted from its architecture.
-        needs: The library that a Python must have for it to be traced; ``nothing`` for the zoo.
+        needs: The library that a Python must have for it to be traced; ``nothing`` for what
+            is shipped as a graph.
         source: The release or library whose sizes are meant.
     """
 
@@ -79,9 +81,15 @@ def _counted() -> Iterator[KnownModel]:
         yield KnownModel(
             name=row["entry"].removeprefix("hf:"),
             parameters=int(row["parameters"]),
-            needs=_NEEDS.get(row["entry"].partition(":")[0], "torch"),
+            needs=_needs(row["entry"]),
             source=row["source"],
         )
+
+
+def _needs(entry: str) -> Needs:
+    if not is_built_here(entry):
+        return "nothing"
+    return _NEEDS.get(entry.partition(":")[0], "torch")
 
 
 def _numbered() -> Iterator[KnownModel]:

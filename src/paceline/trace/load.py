@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from paceline.trace.optimizer import (
     with_resident_states,
 )
 from paceline.trace.polynomial import GrowthError
+from paceline.trace.shipped_graphs import is_built_here, shipped_file
 from paceline.trace.store import read_workload
 from paceline.trace.workload import Pass, Task, Workload
 from paceline.trace.zoo_facts import SampleUnit, ZooFacts, zoo_facts
@@ -58,7 +58,8 @@ class _Asked:
 
 def zoo_names() -> tuple[str, ...]:
     """Names of the shipped models."""
-    return tuple(sorted(n for n, facts in zoo_facts().items() if _has_files(n, facts)))
+    facts = zoo_facts()
+    return tuple(sorted(n for n in facts if all(shipped_file(n, task) for task in facts[n].jobs)))
 
 
 def load_workload(
@@ -108,10 +109,10 @@ def load_workload(
 
 def _of_entry(entry: str, asked: _Asked) -> Workload:
     """The workload of an entry, from a file or traced."""
-    is_file = entry.endswith(".npz")
-    if not is_file and (entry not in zoo_facts() or asked.image_size is not None):
+    path = Path(entry) if entry.endswith(".npz") else shipped_file(entry, asked.task)
+    if path is None or (asked.image_size is not None and is_built_here(entry)):
         return _trace_entry(entry, asked)
-    workload = read_workload(Path(entry) if is_file else _zoo_file(entry, asked.task))
+    workload = read_workload(path)
     _check_side(workload, entry, asked.image_size)
     return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
 
@@ -151,6 +152,11 @@ def trace_workload(
 def _trace_entry(entry: str, asked: _Asked) -> Workload:
     from paceline.trace.worker import run_worker  # tracing: only what is not on disk
 
+    if not is_built_here(entry):
+        raise InvalidInputError(
+            f"`{entry}` is shipped as a graph, without the code that it was traced from",
+            hint="load it; `python -m networks` of a checkout traces it again",
+        )
     facts = zoo_facts().get(entry)
     chosen = asked.chosen(facts.optimizer if facts else _DEFAULT_OPTIMIZER)
     request = {"entry": facts.entry if facts else entry, **asked.request()}
@@ -295,20 +301,6 @@ def _at_length(workload: Workload, seq: int) -> Workload:
     )
 
 
-def _has_files(name: str, facts: ZooFacts) -> bool:
-    folder = Path(str(files("paceline.trace").joinpath("zoo")))
-    return all((folder / f"{name}-{task}.npz").exists() for task in facts.jobs)
-
-
-def _zoo_file(name: str, task: Task) -> Path:
-    path = Path(str(files("paceline.trace").joinpath("zoo", f"{name}-{task}.npz")))
-    if not path.exists():
-        raise InvalidInputError(
-            f"the zoo has no `{task}` graph of `{name}`", hint="choose another task or model"
-        )
-    return path
-
-
 def _meant(typed: str, workload: Workload) -> Workload:
     """The workload with what was typed before its title, where the two are not one name."""
     is_same = name_key(typed) == name_key(workload.name.rpartition(":")[2])
@@ -321,11 +313,19 @@ def _meant(typed: str, workload: Workload) -> Workload:
 def _check_side(workload: Workload, entry: str, image_size: int | None) -> None:
     """Refuse what a file cannot do: its pictures are those that were traced."""
     described = workload.input_description
-    if image_size is not None and not described.endswith(f"{image_size}×{image_size}"):
+    if image_size is None or described.endswith(f"{image_size}×{image_size}"):
+        return
+    if entry.endswith(".npz"):
         raise InvalidInputError(
             f"`{entry}` was traced on {described or 'inputs of its own'}",
             hint=f"trace the model again with `--image-size {image_size}`",
         )
+    takes = "no pictures" if described in ("", "tokens") else described
+    length = "; the length of its text is given with --seq" if workload.default_seq > 1 else ""
+    raise InvalidInputError(
+        f"`{entry}`: it takes {takes}: no side can be asked for",
+        hint="leave --image-size out" + length,
+    )
 
 
 def _check_sizes(seq: int | None, image_size: int | None) -> None:

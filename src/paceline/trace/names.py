@@ -47,7 +47,7 @@ def entry_of(typed: str) -> str:
         UnknownNameError: No such model; names that begin or look alike are in the hint.
     """
     if typed in zoo_facts() or ":" in typed or typed.endswith((".npz", ".pt2")):
-        return typed
+        return _checked(typed)
     if _is_config(Path(typed)):
         return f"hf:{typed}"
     written = (typed, without_owner(typed))
@@ -57,6 +57,20 @@ def entry_of(typed: str) -> str:
     if found is None:
         raise _unknown(typed)
     return found
+
+
+def _checked(entry: str) -> str:
+    """The entry; refused where it is said to be of a published network and is none.
+
+    Raises:
+        UnknownNameError: No such network.
+    """
+    known = _published().values()
+    scheme = entry.partition(":")[0]
+    alike = [one for one in known if one.partition(":")[0] == scheme]
+    if alike and entry not in alike:
+        raise UnknownNameError.from_name("model", entry, alike, command="paceline models")
+    return entry
 
 
 def _is_config(path: Path) -> bool:

@@ -31,6 +31,7 @@ class ZooFacts:
         entry: What the worker is asked for.
         source: Architecture and where its parameter count is published.
         jobs: Reference job of each task.
+        has_builder: Whether a worker can build it, at other sides of pictures too.
     """
 
     title: str
@@ -42,7 +43,8 @@ class ZooFacts:
     longest_seq: int | None
     entry: str
     source: str
-    jobs: dict[str, ReferenceJob]
+    jobs: dict[Task, ReferenceJob]
+    has_builder: bool = True
 
 
 @cache
@@ -62,6 +64,7 @@ def zoo_facts() -> dict[str, ZooFacts]:
             entry=row.get("entry", name),
             source=row["source"],
             jobs={task: ReferenceJob(**row[task]) for task in tasks if task in row},
+            has_builder=row.get("has_builder", True),
         )
         for name, row in tomllib.loads(text).items()
     }

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from traced import trace_here
 
+from paceline.trace import load_workload
 from paceline.trace.graph import OpKind, Phase, monomials
 
 HEADS, WIDTH, GROUPS, STATE, CHUNK, TOKENS = 8, 16, 2, 32, 64, 256
@@ -68,7 +69,7 @@ def test_a_token_of_the_delta_rule_reads_its_state_and_no_past(tmp_path):
 
 def test_rwkv_7_is_a_language_model_whose_work_follows_its_text():
     """The delta rule in chunks of 16: as much for each token, however long the text."""
-    workload = trace_here("published_recurrent:rwkv7_0b1", task="infer")
+    workload = load_workload("published_recurrent:rwkv7_0b1", task="infer")
     assert workload.sample_unit == "tokens"
     assert not workload.has_fixed_length
     ops = workload.passes[0].graph.ops

@@ -10,6 +10,7 @@ from traced import trace_here, worker
 from paceline.errors import PacelineError
 from paceline.trace import OpKind, Workload, load_workload
 from paceline.trace.graph import monomials
+from paceline.trace.shipped_graphs import is_built_here
 from paceline.trace.worker import reported_error
 
 #: A model of each kind, its own side, and what its convolutions grow by with twice the side.
@@ -60,7 +61,11 @@ def flop_of_pictures(workload: Workload) -> float:
 
 
 def refusal(entry: str, **sizes: int) -> PacelineError:
-    """As the worker's closing event tells it."""
+    """As the worker's closing event tells it; of what is shipped as a graph, as loading says it."""
+    if not is_built_here(entry):
+        with pytest.raises(PacelineError) as of_graph:
+            load_workload(entry, task="infer", **sizes)
+        return of_graph.value
     with pytest.raises(worker("torch_subjects").RequestError) as refused:
         trace_here(entry, task="infer", **sizes)
     event = {"kind": refused.value.kind, "message": str(refused.value)}

@@ -6,8 +6,11 @@ import importlib
 import sys
 from functools import cache
 
+import networks
+
 from paceline.trace.in_process import _WORKERS
 from paceline.trace.load import workload_from_report
+from paceline.trace.shipped_graphs import is_built_here
 
 
 @cache
@@ -21,5 +24,6 @@ def worker(name: str):
 def trace_here(entry, task="train", optimizer="adamw", **settings):
     """The workload of an entry, traced in this process."""
     request = {"entry": entry, "task": task, **settings}
-    report = worker("torch_worker").serve(request, lambda _: None)
+    build = None if is_built_here(entry) else networks.subject
+    report = worker("torch_worker").serve(request, lambda _: None, build=build)
     return workload_from_report(report, entry=entry, task=task, optimizer=optimizer)

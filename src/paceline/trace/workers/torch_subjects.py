@@ -23,15 +23,9 @@ from torch_structures import completed, fitting, mapped, tensors_in, total_loss
 _PUBLISHED = {
     "published": "published_models",
     "published_diffusion": "published_diffusion",
-    "published_folding": "published_folding",
-    "published_frames": "published_frames",
     "published_gpunet": "published_gpunet",
     "published_images": "published_images",
     "published_litgpt": "published_litgpt",
-    "published_recurrent": "published_recurrent",
-    "published_sequences": "published_sequences",
-    "published_speech": "published_speech",
-    "published_tables": "published_tables",
     "published_volumes": "published_volumes",
     "published_yolo": "published_yolo",
 }
@@ -283,20 +277,11 @@ def _zoo_job(name):
     """The class of a zoo model that brings its own inputs."""
     import torch_diffusion
     import torch_jobs
-    import torch_translation
 
     return {
-        "cifar10-cnn": torch_jobs.CifarJob,
-        "dcgan": torch_jobs.Gan,
-        "vae": torch_jobs.VaeJob,
         "sd15-unet": torch_diffusion.DiffusionJob,
-        "ppo": torch_jobs.Ppo,
-        "dqn": torch_jobs.Dqn,
         "unet": torch_jobs.SegmentationJob,
-        "ncf": torch_jobs.FilteringJob,
-        "dlrm": torch_jobs.RecommendationJob,
         "retinanet": torch_jobs.RetinaNetJob,
-        "gnmt": torch_translation.TranslationJob,
     }.get(name)
 
 
@@ -344,10 +329,6 @@ class _WithModel:
 def _published_subject(scheme, name, request):
     """A model of the modules beside this one: ``published:NAME``, ``published_SUBJECT:NAME``."""
     module = importlib.import_module(_PUBLISHED[scheme])
-    if name not in module._MODELS:
-        known = ["%s:%s" % (scheme, known) for known in sorted(module._MODELS)]
-        asked = json.dumps({"name": "%s:%s" % (scheme, name), "known": known})
-        raise RequestError("unknown-model", asked)
     job = build(module._MODELS[name])
     subject = _job_subject(job, name, request)
     subject.described = _item_of(job)

@@ -56,8 +56,8 @@ class MissingTorch(Exception):
     kind = "no-torch"
 
 
-def serve(request, progress):
-    """Trace every pass of the requested entry."""
+def serve(request, progress, build=None):
+    """Trace every pass of the requested entry, or of the subject that ``build`` makes of it."""
     try:
         import torch
     except ImportError as error:
@@ -68,7 +68,7 @@ def serve(request, progress):
     progress("building %s" % request["entry"])
     subject = None
     try:
-        subject = build_subject(request)
+        subject = (build or build_subject)(request)
         progress("tracing %s" % request["entry"])
         return report(subject, request["task"], request.get("seq") or LENGTH)
     except Exception as error:

@@ -1,6 +1,6 @@
 """Models of tables and series as published measurements ran them.
 
-Standard library and torch only. Architectures of NVIDIA/DeepLearningExamples.
+Architectures of NVIDIA/DeepLearningExamples.
 """
 
 import torch
@@ -213,7 +213,7 @@ class FusionTransformer(nn.Module):
         return self.dropout(self.out(torch.matmul(weights, v.unsqueeze(1)).mean(1)))
 
 
-_MODELS = {
+MODELS = {
     "dlrm_dcnv2": CrossRecommender,
     "dlrm_small": Recommender,
     "tft_electricity": FusionTransformer,

@@ -1,7 +1,4 @@
-"""Models of speech that go through time step by step, as published measurements ran them.
-
-Standard library and torch only.
-"""
+"""Models of speech that go through time step by step, as published measurements ran them."""
 
 import torch
 import torch.nn.functional as F
@@ -149,4 +146,4 @@ class DeepSpeech2(nn.Module):
         return self.head(x.flatten(0, 1))
 
 
-_MODELS = {"tacotron2": Tacotron2, "deepspeech2": DeepSpeech2}
+MODELS = {"tacotron2": Tacotron2, "deepspeech2": DeepSpeech2}

@@ -1,6 +1,6 @@
 """GNMT and Transformer-XL as published measurements ran them, training and inference.
 
-Standard library and torch only. Architectures of NVIDIA/DeepLearningExamples.
+Architectures of NVIDIA/DeepLearningExamples.
 """
 
 import torch
@@ -165,7 +165,7 @@ _ADAPTIVE_HEAD = 20_003 + 6_300
 
 _BASE, _LARGE = (16, 512, 8, 2048), (18, 1024, 16, 4096)
 
-_MODELS = {
+MODELS = {
     "gnmt": Gnmt,
     "gnmt_beam1": lambda: GnmtStep(1),
     "gnmt_beam2": lambda: GnmtStep(2),

@@ -1,6 +1,6 @@
 """RWKV-7 as its releases configure it.
 
-Standard library and torch only. Peng et al. 2025, "RWKV-7 Goose" (arXiv:2503.14456), section 4 and
+Peng et al. 2025, "RWKV-7 Goose" (arXiv:2503.14456), section 4 and
 its table of sizes; the recurrence runs as its chunked kernel does (chunks of 16).
 """
 
@@ -115,7 +115,7 @@ class Rwkv7(nn.Module):
         return self.head(self.norm(x))
 
 
-_MODELS = {
+MODELS = {
     "rwkv7_0b1": lambda: Rwkv7(12, 768, (64, 64, 32, 128)),
     "rwkv7_0b4": lambda: Rwkv7(24, 1024, (64, 64, 32, 128)),
     "rwkv7_1b5": lambda: Rwkv7(24, 2048, (96, 96, 64, 256)),

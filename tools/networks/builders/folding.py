@@ -1,10 +1,10 @@
 """AlphaFold 2 (monomer, with templates) as its paper lays it out, on crops of a protein.
 
-Standard library and torch only. Layers and widths of Jumper et al. 2021 (doi 10.1038/s41586-021-
-03819-2), supplementary algorithms 2 to 32 (recalled 2026-11-22), as OpenFold has them too; crops,
-clusters and sequences of its table 4 and of OpenFold in MLPerf HPC (crop 256, 124 clusters beside
-four templates, 1,024 further sequences; read 2026-11-22). Side chains' own loss is left out; other
-losses are those of every residue.
+Layers and widths of Jumper et al. 2021 (doi 10.1038/s41586-021-03819-2), supplementary algorithms
+2 to 32 (recalled 2026-11-22), as OpenFold has them too; crops, clusters and sequences of its
+table 4 and of OpenFold in MLPerf HPC (crop 256, 124 clusters beside four templates, 1,024 further
+sequences; read 2026-11-22). Side chains' own loss is left out; other losses are those of every
+residue.
 """
 
 import torch
@@ -376,7 +376,7 @@ def _unlikely(scores):
     return F.cross_entropy(flat, target)
 
 
-_MODELS = {
+MODELS = {
     "alphafold2_256": lambda: _FoldingJob(256, 128, 1024),
     "alphafold2_384": lambda: _FoldingJob(384, 512, 5120),
 }

@@ -1,6 +1,6 @@
 """Models of speech as published measurements ran them.
 
-Standard library and torch only. Architectures of NVIDIA/DeepLearningExamples.
+Architectures of NVIDIA/DeepLearningExamples.
 """
 
 import torch
@@ -200,7 +200,7 @@ class _WaveGlowVocoder(nn.Module):
 
     def __init__(self):
         super().__init__()
-        from published_models import WaveGlow
+        from networks.builders.models import WaveGlow
 
         self.widen = nn.ConvTranspose1d(80, 80, 1024, 256, padding=384)
         self.glow = WaveGlow(256)
@@ -289,7 +289,7 @@ _JASPER = [(k, c) for k, c in ((11, 256), (13, 384), (17, 512), (21, 640), (25, 
 _QUARTZNET = [(k, c) for k, c in ((33, 256), (39, 256), (51, 512), (63, 512), (75, 512))
               for _ in range(3)]  # fmt: skip
 
-_MODELS = {
+MODELS = {
     "hifigan": HifiGan,
     "fastpitch": FastPitch,
     "fastpitch_hifigan": lambda: Spoken(FastPitch(), HifiGan()),

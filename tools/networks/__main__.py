@@ -1,0 +1,32 @@
+"""Trace what is shipped as a graph, and write its files: the zoo, and networks of one shape.
+
+Usage: PYTHONPATH=tools python -m networks [ENTRY ...]
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import get_args
+
+from networks import all_builders, path_of, traced
+from paceline.trace.load import trace_workload
+from paceline.trace.store import save_workload
+from paceline.trace.workload import Task
+from paceline.trace.zoo_facts import zoo_facts
+
+TASKS: tuple[Task, ...] = get_args(Task)
+
+
+def main(entries: Sequence[str]) -> None:
+    """Trace what is asked for, or all."""
+    built, facts = all_builders(), zoo_facts()
+    for entry in entries or sorted({*built, *facts}):
+        for task in (one for one in TASKS if entry not in facts or one in facts[entry].jobs):
+            workload = traced(entry, task) if entry in built else trace_workload(entry, task=task)
+            path = path_of(entry, task)
+            path.parent.mkdir(exist_ok=True)
+            save_workload(workload, path)
+            print(f"{path.name}: {workload.num_parameters:,} parameters, {path.stat().st_size:,} B")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
