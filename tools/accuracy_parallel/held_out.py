@@ -22,6 +22,7 @@ from paceline.catalog import load_catalog
 from paceline.parallel import collectives, links
 from paceline.predict import Calibration, builtin_calibration
 from paceline.predict.device_effects import Effect
+from paceline.scoring.source_levels import as_published
 
 
 @contextmanager
@@ -52,7 +53,7 @@ def calibration_without(truth: Path, system: str) -> Calibration:
         name: fit_alone(as_operators(graphs(rows[rows.source_name != system]), name))
         for name, rows in frames.items()
     }
-    base = builtin_calibration()
+    base = as_published(builtin_calibration())
     return dataclasses.replace(
         base, models={**base.models, **networks}, constants=_without_effects(base.constants)
     )

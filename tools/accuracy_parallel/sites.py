@@ -21,6 +21,7 @@ from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.predict.traits import StepTraits
+from paceline.scoring.source_levels import as_published
 from paceline.trace import Configuration, Graph
 from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler
 from paceline.trace.graph import FloatArray
@@ -100,7 +101,7 @@ class Simulator:
 
     def __init__(self, calibration: Calibration | None = None) -> None:
         catalog = load_catalog()
-        self.calibration = calibration or builtin_calibration()
+        self.calibration = calibration or as_published(builtin_calibration())
         self.catalog = catalog
         joined = (*catalog.links, *FURTHER_LINKS)
         self.links = {link.name: LinkTable.from_links([link]) for link in joined}

@@ -18,6 +18,7 @@ from paceline.scoring.groups import GroupKey
 from paceline.scoring.names import Job, UnresolvedRowError, on_device, resolve_job
 from paceline.scoring.predictions import group_key, scored_pass
 from paceline.scoring.rows import parse_row
+from paceline.scoring.source_levels import as_published
 from paceline.scoring.workloads import cached_workload
 from paceline.trace.lowering import lower
 
@@ -72,7 +73,7 @@ def _uses(
         lowered = lower(scored_pass(workload).graph, key[1])
     except PacelineError as error:
         return {index: {"reason": str(error)} for index, _, _ in cells}
-    calibration = builtin_calibration()
+    calibration = as_published(builtin_calibration())
     found: dict[int, dict[str, object]] = {}
     for index, job, device in cells:
         seq = float(job.seq or workload.default_seq)

@@ -21,6 +21,7 @@ from paceline.predict.attention_tiles import AttentionConstants
 from paceline.predict.device_effects import Effect
 
 DATA = Path(__file__).parents[2] / "src" / "paceline" / "predict" / "data"
+LEVELS = DATA.parents[1] / "scoring" / "data" / "source_levels.json"
 _DIGITS = 5
 
 
@@ -51,15 +52,16 @@ def write_products(
 
 def write_predictor(
     predictor: Predictor, catalog: Catalog, traits: Mapping[str, np.ndarray],
-    options: FitOptions, folder: Path = DATA,
+    options: FitOptions, folder: Path = DATA, levels: Path = LEVELS,
 ) -> None:  # fmt: skip
-    """Networks, device effects, host dispatch and the list of measured devices."""
+    """Networks, device effects, levels of tables, host dispatch and what was measured."""
     _write_networks(predictor, folder / "efficiency.npz")
     content = _read(folder)
     constants = content["constants"]
     constants["device"]["launch_gap_s"] = options.gap_s
     constants["device"]["is_power_limited"] = options.is_power_limited
     constants["device_effects"] = _device_effects(predictor, catalog, traits)
+    levels.write_text(json.dumps(_source_levels(predictor, catalog), indent=1) + "\n")
     constants["host"]["per_kernel_s"] = _dispatch(predictor)
     constants["host"]["log_per_year"] = {
         name: _rounded(value)
@@ -123,17 +125,21 @@ def _device_effects(
         "log_trait_high": [_effects(law) for law in seen.max(0)],
         "device": {n: _effects(e) for n, e in zip(predictor.devices, own, strict=True)},
         "family": {n: _effects(np.mean(e, axis=0)) for n, e in sorted(by_family.items())},
-        "log_level": {
-            "all": _common_levels(predictor),
-            "device": _rounded_levels(predictor.levels),
-            "family": _rounded_levels(
-                mean_levels(
-                    (family[device], asked, level)
-                    for device, by_task in predictor.levels.items()
-                    for asked, level in by_task.items()
-                )
-            ),
-        },
+    }
+
+
+def _source_levels(predictor: Predictor, catalog: Catalog) -> dict[str, Any]:
+    """What tables of a framework and task have in common: of all, by device and by family."""
+    family = {d.name: d.family for d in catalog.devices}
+    by_family = mean_levels(
+        (family[device], asked, level)
+        for device, by_task in predictor.levels.items()
+        for asked, level in by_task.items()
+    )
+    return {
+        "all": _common_levels(predictor),
+        "device": _rounded_levels(predictor.levels),
+        "family": _rounded_levels(by_family),
     }
 
 

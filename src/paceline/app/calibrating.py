@@ -94,7 +94,7 @@ def calibrate_rows(
         rows = read_rows(rows_path)
         answers = predict_rows(
             rows, catalog=catalog, python=python, cache_folder=cache_folder,
-            on_progress=on_progress, is_learned_from=True,
+            calibration=builtin_calibration(), on_progress=on_progress, is_learned_from=True,
         )  # fmt: skip
         found, num_rows = _residuals(answers, rows_path), len(rows)
     calibrated = calibrate(start or builtin_calibration(), found, label=label)

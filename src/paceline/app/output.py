@@ -113,7 +113,7 @@ def to_dict(value: object) -> Any:
     [1.0, None]
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_dict(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: to_dict(getattr(value, f.name)) for f in fields(value) if f.repr}
     if isinstance(value, Mapping):
         return {str(key): to_dict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

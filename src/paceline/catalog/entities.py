@@ -6,7 +6,7 @@ An unknown fact is ``None``; nothing here is ever filled in with a guess.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Literal
 
@@ -76,7 +76,7 @@ class Device:
         base_clock_hz: Clock that the vendor promises under any load.
         same_chip_as: Family of another name whose measurements hold for it: the same chip, sold
             with other links, another host or a few multiprocessors less.
-        generation: What it shares with its generation.
+        generation: What it shares with others of it; not printed with the device.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Device:
     usable_memory_bytes: float | None = None
     base_clock_hz: float | None = None
     same_chip_as: str | None = None
-    generation: Generation = NO_GENERATION
+    generation: Generation = field(default=NO_GENERATION, repr=False)
 
     @property
     def code(self) -> str | None:

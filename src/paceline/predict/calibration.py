@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.lessons import Lessons
 from paceline.predict.traits import StepTraits
@@ -96,6 +97,38 @@ class Update:
     residuals: tuple[Residual, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLevels:
+    """Log of the time that published tables state over that of their kernels.
+
+    Tables of one framework and task have habits in common: what they time besides, how long they
+    warm up. That is a property of the tables, not of a user's job.
+
+    Attributes:
+        every: By ``framework/task``.
+        device: What tables of a device add to that, by ``Device.name``.
+        family: The same by family, for devices that are in no table.
+    """
+
+    every: Mapping[str, float]
+    device: Mapping[str, Mapping[str, float]]
+    family: Mapping[str, Mapping[str, float]]
+
+    def factors(self, devices: DeviceTable, asked: str) -> Array:
+        """Factor on the device's time, (num_devices,).
+
+        Args:
+            devices: The devices.
+            asked: ``framework/task``, such as ``torch/train``.
+        """
+        known = (
+            self.device.get(name, self.family.get(family, {}))
+            for name, family in zip(devices.names, devices.families, strict=True)
+        )
+        logs = [self.every.get(asked, 0.0) + one.get(asked, 0.0) for one in known]
+        return np.exp(logs).astype(np.float32)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Calibration:
     """Coefficients of the predictor.
@@ -112,6 +145,7 @@ class Calibration:
         provenance: What it was fitted from, newest last.
         updates: The user's own measurements, oldest first.
         lessons: What follows from them by ``Device.name``.
+        source_levels: Of tables that are read as published; None for a user's own job.
     """
 
     name: str
@@ -124,6 +158,7 @@ class Calibration:
     provenance: tuple[str, ...]
     updates: tuple[Update, ...] = ()
     lessons: Mapping[str, Lessons] = field(default_factory=dict)
+    source_levels: SourceLevels | None = None
 
     def constant(self, topic: str, name: str) -> float:
         """One scalar coefficient."""

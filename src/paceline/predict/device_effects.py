@@ -10,9 +10,7 @@ run beyond their listed boost clock where power and heat allow, which boards for
 Each law is one power for all devices, and acts on the share of an op that arithmetic has in its
 bounds. Products on matrix units also gain with every year that their kernels had to ripen
 (`paceline.predict.ripeness`). What is left of a device that was measured is its own effect, shrunk
-towards none (a mixed model; Gelman et al., *Bayesian Data Analysis*, ch. 15). So is what published
-tables have in common beside their devices: a device answers with it for the frameworks and tasks
-under which it was measured, others with the mean over tables.
+towards none (a mixed model; Gelman et al., *Bayesian Data Analysis*, ch. 15).
 """
 
 from __future__ import annotations
@@ -115,29 +113,3 @@ def log10_effects(
     log_effect[..., Effect.PRODUCT] += years * facts["product_log_per_year"]
     effects: Array = (log_effect / np.log(10.0)).astype(np.float32)
     return effects
-
-
-def measured_levels(
-    devices: DeviceTable, framework: str, *, is_training: bool, calibration: Calibration
-) -> Array:
-    """Factor on device time that a device's measurements show, (num_devices,).
-
-    What tables of that framework and task have in common where neither the device nor its family
-    was measured under them.
-
-    Args:
-        devices: The devices.
-        framework: Whose kernels run.
-        is_training: Whether the step has a backward pass.
-        calibration: Log levels by framework and task: of all devices, and what measured ones and
-            their families add.
-    """
-    levels = calibration.constants["device_effects"]["log_level"]
-    asked = f"{framework}/{'train' if is_training else 'infer'}"
-    known = (
-        levels["device"].get(name, levels["family"].get(family, {}))
-        for name, family in zip(devices.names, devices.families, strict=True)
-    )
-    common = levels["all"].get(asked, 0.0)
-    factors: Array = np.exp([common + one.get(asked, 0.0) for one in known]).astype(np.float32)
-    return factors

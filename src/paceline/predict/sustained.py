@@ -14,15 +14,14 @@ import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.predict.calibration import Calibration
-from paceline.predict.device_effects import measured_levels
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array, Bounds
 from paceline.predict.groups import Group, groups_of_rows
-from paceline.predict.kernels import RowShapes, RowTimes, has_one_query, row_times
+from paceline.predict.kernels import RowShapes, RowTimes, row_times
 from paceline.predict.power import ClockConstants, clock_frac
 from paceline.shipped import shipped_rows
 from paceline.trace.costs import LoweredPass
-from paceline.trace.graph import OpKind, Phase
+from paceline.trace.graph import Phase
 
 _MATRIX_GROUPS = (
     Group.PRODUCT_TENSOR,
@@ -55,20 +54,17 @@ def steady_row_times(
     """As `kernels.row_times`, at the clock that a step repeated for hours holds.
 
     Whether steps are so limited is part of the calibration: they are where its networks were
-    fitted with the law. A device has the level of steps that tables show, which bursts do not
-    have. No level makes memory or arithmetic faster than they are, and a step that makes one token
-    of each item has none: the tables timed whole items. A device that the user has measured is
-    shifted besides.
+    fitted with the law. Where rows of published tables are read, devices have the level of those
+    tables, which makes memory no faster than it is. A device whose clock is known is shifted
+    besides.
     """
     burst = row_times(lowered, shapes, devices, calibration, framework=framework)
     device_s = burst.device_s
     if calibration.constants["device"]["is_power_limited"]:
         device_s = sustained_row_s(device_s, lowered, shapes, devices)
-    if not _is_decode(lowered):
-        level = measured_levels(
-            devices, framework, calibration=calibration,
-            is_training=bool(np.isin(Phase.BACKWARD, lowered.costs.phase)),
-        )  # fmt: skip
+    if calibration.source_levels is not None:
+        task = "train" if Phase.BACKWARD in lowered.costs.phase else "infer"
+        level = calibration.source_levels.factors(devices, f"{framework}/{task}")
         least_s = burst.bounds.uncached_s * shapes.launches
         device_s = np.maximum(device_s * level[:, None, None], least_s)
     device_s = _within_clock(device_s, lowered, shapes, devices, burst.bounds)
@@ -92,12 +88,6 @@ def _within_clock(
     limited = device_s.copy()
     limited[..., products] = np.maximum(device_s[..., products], np.nan_to_num(least_s, posinf=0.0))
     return limited
-
-
-def _is_decode(lowered: LoweredPass) -> bool:
-    """Whether all attention of a pass is of one query row, as where tokens are made one by one."""
-    rows = np.flatnonzero(lowered.costs.kind == OpKind.ATTENTION)
-    return bool(rows.size) and bool(has_one_query(lowered.costs, rows).all())
 
 
 def sustained_row_s(

@@ -40,6 +40,7 @@ from paceline.scoring.memory import (
 from paceline.scoring.names import Job, UnresolvedRowError
 from paceline.scoring.rows import Row
 from paceline.scoring.serving import Requests, with_host_of_engine
+from paceline.scoring.source_levels import without_levels
 from paceline.scoring.units import items_to_unit, units_of_time
 from paceline.scoring.workloads import WorkloadKey, cached_workload
 from paceline.trace.costs import Configuration, LoweredPass
@@ -87,13 +88,14 @@ def answer_group(
     table = DeviceTable.from_devices(devices)
     batch, seq, released = np.array(distinct, dtype=np.float64).T
     points = Points(batch=batch, seq=seq, release_year=released)
-    prediction = predict_pass(lowered, table, points, calibration=calibration, framework=framework)
+    own = without_levels(calibration) if one.name == "decode" else calibration
+    prediction = predict_pass(lowered, table, points, calibration=own, framework=framework)
     reasons = dict(zip(table.names, abstentions(lowered, table), strict=True))
     where = {device.name: number for number, device in enumerate(devices)}
     prompt_s = _prompts_s(workload, configuration, framework, table, cells, calibration)
     group = Group(
         workload=workload, lowered=lowered, catalog=catalog, prediction=prediction,
-        calibration=calibration, passes=passes, framework=framework,
+        calibration=own, passes=passes, framework=framework,
         is_learned_from=is_learned_from,
     )  # fmt: skip
     return [

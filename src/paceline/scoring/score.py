@@ -16,6 +16,7 @@ from paceline.scoring.groups import Cell, GroupKey
 from paceline.scoring.names import UnresolvedRowError, on_device, resolve_job
 from paceline.scoring.predictions import answer_group, group_key
 from paceline.scoring.rows import Row, read_rows
+from paceline.scoring.source_levels import as_published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,8 @@ def score_rows(
         catalog: Devices and links.
         python: Interpreter that has torch (and timm), for models that must be traced.
         cache_folder: Where traced models are kept; the user's cache folder if None.
-        calibration: Coefficients; the built-in ones if None.
+        calibration: Of the user's own rows; None for rows of published tables, which have the
+            level of their kind (`source_levels`).
         on_progress: Called with one line per model.
 
     Raises:
@@ -99,7 +101,7 @@ def predict_rows(
             catalog,
             cache_folder=cache_folder,
             python=python,
-            calibration=calibration or builtin_calibration(),
+            calibration=calibration or as_published(builtin_calibration()),
             is_learned_from=is_learned_from,
         )
         answers.update(zip((cell.index for cell in cells), given, strict=True))

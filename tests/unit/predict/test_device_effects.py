@@ -6,17 +6,8 @@ import numpy as np
 import pytest
 
 from paceline.predict import DeviceTable, Points, builtin_calibration
-from paceline.predict.device_effects import (
-    NUM_LAWS,
-    Effect,
-    log10_effects,
-    log_traits,
-    measured_levels,
-)
+from paceline.predict.device_effects import NUM_LAWS, Effect, log10_effects, log_traits
 from paceline.predict.kernels import evaluate_shapes, row_times
-from paceline.predict.sustained import steady_row_times
-from paceline.trace import Configuration, load_workload, lower
-from paceline.trace.graph import Phase
 
 from .passes import device, lowered, matmul
 
@@ -133,69 +124,3 @@ def test_what_the_cache_cannot_hold_comes_at_the_bandwidth_of_memory(slope):
     times = row_times(work, evaluate_shapes(work.costs, once), table, changed)
     at_bandwidth_s = (2 * 16384 * 24576 - sparse.l2_bytes) / sparse.memory_bytes_per_s
     assert times.device_s.item() >= at_bandwidth_s
-
-
-def with_levels(**levels):
-    facts = CALIBRATION.constants["device_effects"] | {"log_level": {"all": {}} | levels}
-    return dataclasses.replace(
-        CALIBRATION, constants={**CALIBRATION.constants, "device_effects": facts}
-    )
-
-
-def test_a_device_answers_at_its_level_where_it_was_measured():
-    """Another task, and a framework under which it was not, have none."""
-    changed = with_levels(device={"X": {"torch/infer": np.log(1.2)}}, family={})
-    devices = DeviceTable.from_devices([device("X"), device("Y")])
-    where = Points(batch=np.array([16.0]), seq=np.ones(1))
-    forward = lowered(matmul(4096, 4096, 4096))
-    training = lowered(matmul(4096, 4096, 4096), matmul(4096, 4096, 4096, phase=Phase.BACKWARD))
-    for work, framework, expected in (
-        (forward, "torch", 1.2), (training, "torch", 1.0), (forward, "tensorflow", 1.0),
-    ):  # fmt: skip
-        shapes = evaluate_shapes(work.costs, where)
-        times = steady_row_times(work, shapes, devices, changed, framework=framework)
-        one, other = times.device_s[:, 0, 0]
-        assert one / other == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_sibling_answers_at_the_level_of_its_family():
-    changed = with_levels(device={"X": {"torch/infer": 0.1}}, family={"Y": {"torch/infer": 0.3}})
-    devices = DeviceTable.from_devices([device("X", family="Y"), device("Z", family="Y")])
-    factors = measured_levels(devices, "torch", is_training=False, calibration=changed)
-    np.testing.assert_allclose(np.log(factors), [0.1, 0.3], rtol=1e-5)
-
-
-def test_a_level_of_all_tables_reaches_those_that_none_measured():
-    changed = with_levels(all={"torch/infer": 0.2}, device={"X": {"torch/infer": 0.1}}, family={})
-    devices = DeviceTable.from_devices([device("X"), device("Z")])
-    factors = measured_levels(devices, "torch", is_training=False, calibration=changed)
-    np.testing.assert_allclose(np.log(factors), [0.3, 0.2], rtol=1e-5)
-    trained = measured_levels(devices, "torch", is_training=True, calibration=changed)
-    assert trained.tolist() == [1.0, 1.0]
-
-
-def test_no_level_makes_memory_faster():
-    work = lowered(matmul(1, 16384, 24576))
-    once, card = Points(batch=np.ones(1), seq=np.ones(1)), device("X")
-    changed = with_levels(all={"torch/infer": -5.0}, device={}, family={})
-    times = steady_row_times(
-        work, evaluate_shapes(work.costs, once), DeviceTable.from_devices([card]), changed
-    )
-    at_bandwidth_s = (2 * 16384 * 24576 - card.l2_bytes) / card.memory_bytes_per_s
-    assert times.device_s.item() >= at_bandwidth_s
-
-
-def test_a_step_that_makes_one_token_has_no_level():
-    """Published tables timed whole items; the pass before, over the prompt, has one."""
-    devices = DeviceTable.from_devices([device("X")])
-    where = Points(batch=np.ones(1), seq=np.full(1, 512.0))
-    slower = with_levels(all={"torch/infer": np.log(1.5)}, device={}, family={})
-    none = with_levels(all={}, device={}, family={})
-    for name, expected in (("prefill", 1.5), ("decode", 1.0)):
-        passes = load_workload("gpt2", task="infer").passes
-        work = lower(next(p.graph for p in passes if p.name == name), Configuration())
-        shapes = evaluate_shapes(work.costs, where)
-        one, other = (
-            steady_row_times(work, shapes, devices, changed).device_s for changed in (slower, none)
-        )
-        np.testing.assert_allclose(one / other, expected, rtol=1e-5)

@@ -10,11 +10,13 @@ from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
+from paceline.predict import builtin_calibration
 from paceline.scoring.models import UnresolvedRowError
 from paceline.scoring.names import resolve_job
 from paceline.scoring.networks import links_of_row, switched_link
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
+from paceline.scoring.source_levels import as_published
 from paceline.scoring.split_training import degrees_of, recipe_of, strategy_of
 from paceline.scoring.stated_degrees import stated_degrees
 from paceline.scoring.workloads import WorkloadKey, cached_workload
@@ -107,7 +109,7 @@ def test_a_row_has_what_the_recipe_of_its_release_says():
     assert stated("DeepSeekV3", rack) == [False, False], "no recipe of NVIDIA's"
 
 
-def test_a_stated_strategy_costs_what_it_costs_a_user():
+def test_a_stated_strategy_costs_what_it_costs_a_user_at_the_level_of_tables():
     """`paceline scale --strategy` asks the same on the same cluster."""
     (answer,) = answers({})
     catalog, row = load_catalog(), parse_row(BASE)
@@ -120,10 +122,13 @@ def test_a_stated_strategy_costs_what_it_costs_a_user():
     )  # fmt: skip
     graph = cached_workload(key).passes[0].graph
     found = evaluate_stated(
-        TracedJob(graph=graph, configuration=job.configuration, cluster=on, seq=2048),
+        TracedJob(
+            graph=graph, configuration=job.configuration, cluster=on, seq=2048,
+            calibration=as_published(builtin_calibration()),
+        ),
         Strategy.parse("pp2.dp2.tp2@1f1b/mb8"),
         global_batch=16,
-    )
+    )  # fmt: skip
     assert answer.step_mid_s == pytest.approx(found.step_s)
     assert answer.memory_mid_bytes == pytest.approx(found.memory_bytes)
     assert answer.throughput_mid == pytest.approx(16 * 2048 / found.step_s)
