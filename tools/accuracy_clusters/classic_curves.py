@@ -25,6 +25,7 @@ from paceline.catalog.entities import Link, Source
 from paceline.parallel import BatchRule, Cluster, Strategy, scaling_curve
 from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.links import LinkTable
+from paceline.parallel.split import SplitShape
 from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.predict import DeviceTable, Points
@@ -170,8 +171,8 @@ def _strategy(template: str, devices: int, batch: int) -> Strategy:
 
 def _hybrid_s(curve: dict[str, Any], devices: int, batch: int) -> float:
     cluster, alone = _cluster(curve), TensorGroup(
-        degree=1, ranks_per_node=1, device_link=LinkTable.from_links([None]),
-        node_link=LinkTable.from_links([None]), sequence_parallel=False,
+        shape=SplitShape(), ranks_per_node=1, device_link=LinkTable.from_links([None]),
+        node_link=LinkTable.from_links([None]),
     )  # fmt: skip
     costs = block_costs(
         _graph(curve["model"]), _configuration(curve), DeviceTable.from_devices([cluster.device]),

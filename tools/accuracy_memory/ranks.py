@@ -13,6 +13,7 @@ from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import ADAM, state_bytes
+from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph
@@ -56,11 +57,10 @@ def rank_costs(graph: Graph, job: Job, catalog: Catalog) -> BlockCosts:
     device = find_device(catalog, "B200")
     link = LinkTable.from_links([catalog.links[0]])
     group = TensorGroup(
-        degree=job.tp,
+        shape=_shape(job),
         ranks_per_node=job.tp,
         device_link=link,
         node_link=link,
-        sequence_parallel=job.tp > 1,
     )
     points = Points(batch=np.array([job.microbatch]), seq=np.array([float(job.tokens)]))
     devices = DeviceTable.from_devices([device])
@@ -77,13 +77,16 @@ def rank_memory(costs: BlockCosts, job: Job, catalog: Catalog) -> StrategyEvalua
         cuts_evenly=True,
     )
     variant = Variant(
-        tensor_degree=job.tp,
-        sequence_parallel=job.tp > 1,
+        shape=_shape(job),
         checkpointing=job.configuration().checkpointing,
         costs=costs,
     )
     state = state_bytes("half-weights", job.configuration(), ADAM)
     return evaluate_strategies(_table(job), [variant], fabric, state)
+
+
+def _shape(job: Job) -> SplitShape:
+    return SplitShape(tensor=job.tp, sequence_parallel=job.tp > 1)
 
 
 def with_transient(costs: BlockCosts, block: str, num_bytes: float) -> BlockCosts:

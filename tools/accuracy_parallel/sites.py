@@ -18,6 +18,7 @@ from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import ADAM, state_bytes
+from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.predict.traits import StepTraits
@@ -121,12 +122,9 @@ class Simulator:
             overlaps_hops=False,
         )
         variant = Variant(
-            tensor_degree=run.tp,
-            sequence_parallel=run.sequence_parallel,
+            shape=_shape(run),
             checkpointing=run.checkpointing,
             costs=self._blocks(run, site),
-            context_degree=run.cp,
-            expert_degree=run.ep,
         )
         kind = "plain" if run.pp == 1 else "interleaved" if run.chunks > 1 else "1f1b"
         table = StrategyTable(
@@ -149,10 +147,8 @@ class Simulator:
 
     def _group(self, run: Run, site: Site) -> TensorGroup:
         return TensorGroup(
-            degree=run.tp, ranks_per_node=min(8, run.num_gpus),
+            shape=_shape(run), ranks_per_node=min(8, run.num_gpus),
             device_link=self.links[site.device_link], node_link=self.links[site.node_link],
-            sequence_parallel=run.sequence_parallel, context_degree=run.cp,
-            expert_degree=run.ep,
         )  # fmt: skip
 
     @staticmethod
@@ -200,3 +196,9 @@ def megatron_graph(row: Any, *, core_only: bool = False) -> Callable[[], Graph]:
     text = ",".join(f"{k}={int(v)}" for k, v in spec.items())
     name = "megatron-core-" + text.replace("=", "").replace(",", "-")
     return lambda: traced(CACHE, name, "megatron_model:build", environment={"MEGATRON_MODEL": text})
+
+
+def _shape(run: Run) -> SplitShape:
+    return SplitShape(
+        tensor=run.tp, sequence_parallel=run.sequence_parallel, ring=run.cp, experts=run.ep
+    )

@@ -13,7 +13,7 @@ from paceline.catalog import Device, Link, find_device, load_catalog
 from paceline.errors import PacelineError
 from paceline.parallel.serving.batching import ServingRuns, fastest, request_times
 from paceline.parallel.serving.engine import serving_passes
-from paceline.parallel.split.serving_ranks import ServedRanks
+from paceline.parallel.split import SplitShape
 from paceline.predict import DeviceTable, builtin_calibration
 from paceline.scoring.workloads import WorkloadKey, cached_workload
 from paceline.stack.engines import find_engine
@@ -66,7 +66,7 @@ def _times(
             runs,
             engine=engine,
             calibration=builtin_calibration(),
-            ranks=ServedRanks(tensor=int(first.ranks)),
+            ranks=SplitShape.of_engine(tensor=int(first.ranks)),
             link=link,
         )
         for precision in PRECISIONS[first.format]

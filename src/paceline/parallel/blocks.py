@@ -5,10 +5,12 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.parallel.block_memory import (
@@ -19,12 +21,10 @@ from paceline.parallel.block_memory import (
     boundary_bytes,
 )
 from paceline.parallel.cluster import check_known
-from paceline.parallel.collectives import RankGroup, collective_s, exchange_tokens_s
-from paceline.parallel.links import COLLECTIVES, LinkTable
+from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import Recipe, makes_weight_gradients, rank_program
-from paceline.parallel.split.experts import ExpertSplit, Routing, split_experts
-from paceline.parallel.split.sequence import ring_s, split_sequence
-from paceline.parallel.split.tensor import CollectiveTable, TensorSplit, split_graph
+from paceline.parallel.split import RankGraph, Routing, SplitShape, Wires, calls_s, split
+from paceline.parallel.split.calls import AXES
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.predict.host import dispatch_s, listing_s, wait_costs, waits_of
 from paceline.predict.kernels import evaluate_shapes
@@ -42,7 +42,6 @@ from paceline.trace.graph import (
     IntArray,
     Owner,
     Phase,
-    monomials,
 )
 from paceline.trace.program import Program
 
@@ -115,40 +114,31 @@ class TensorGroup:
     """How the ranks that share every block are joined: tensor ranks innermost, then context.
 
     Attributes:
-        degree: Tensor ranks.
+        shape: How many they are, and what each has.
         ranks_per_node: Ranks in one node.
         device_link: One row.
         node_link: One row.
-        sequence_parallel: Whether activations between pairs are split along the sequence.
-        context_degree: Ranks that have a part of each sequence.
-        expert_degree: Ranks that have a part of the experts.
         sends_tokens_once: Whether a token is sent once to each node and rank that wants it, as
             DeepEP does, instead of once to each of its experts.
-        keeps_experts_whole: Whether tensor ranks are expert ranks too, with experts of their own,
-            instead of sharing each expert (Megatron-LM with ``expert-tensor-parallel-size 1``).
         hides_exchange: Whether tokens travel while another microbatch is computed (Megatron-LM's
             ``overlap-moe-expert-parallel-comm``).
     """
 
-    degree: int
+    shape: SplitShape
     ranks_per_node: int
     device_link: LinkTable
     node_link: LinkTable
-    sequence_parallel: bool
-    context_degree: int = 1
-    expert_degree: int = 1
     sends_tokens_once: bool = False
-    keeps_experts_whole: bool = False
     hides_exchange: bool = False
 
-    def ranks(self, degree: int, stride: int, num_points: int) -> RankGroup:
-        """Ranks ``stride`` apart, which share the node's network with their neighbours."""
-        one = np.zeros(num_points, dtype=np.int64)
-        return RankGroup.of(
-            np.full(num_points, float(degree)), max(self.ranks_per_node // stride, 1),
-            self.device_link.take(one), self.node_link.take(one),
-            node_share_frac=1.0 / min(stride, self.ranks_per_node),
-        )  # fmt: skip
+    def wires(self, num_points: int, routing: Routing | None) -> Wires:
+        """Over what they talk; ``routing`` where their tokens go."""
+        return Wires(
+            groups=self.shape.groups(
+                num_points, self.ranks_per_node, self.device_link, self.node_link
+            ),
+            routing=routing if self.sends_tokens_once else None,
+        )
 
 
 def block_costs(
@@ -179,12 +169,12 @@ def block_costs(
         MissingFactError: Something that the times need is not known of the device.
     """
     calibration = calibration or builtin_calibration()
-    work = _rank_work(graph, configuration, recipe, _Sharing.of(group), _PointsKey.of(points))
+    work = _rank_work(graph, configuration, recipe, group.shape, _PointsKey.of(points))
     names, memory = work.names, work.memory
     check_known(work.lowered, device)
     ops = _op_times(work, device, calibration, framework)
-    calls = _shared_s(work.split, work.experts, names, configuration, points, group)
-    times = _block_times(ops, len(names), calls, configuration, points, group)
+    calls = _shared_s(work, ops.device_s, configuration, group)
+    times = _block_times(ops, len(names), calls, group)
     return BlockCosts(
         names=names,
         points=points,
@@ -206,26 +196,6 @@ def block_costs(
         peaks=memory.peaks,
         traits=ops.traits,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sharing:
-    """How many ranks share a block, and how; by which links is another matter."""
-
-    degree: int
-    sequence_parallel: bool
-    context_degree: int
-    expert_degree: int
-
-    @classmethod
-    def of(cls, group: TensorGroup) -> _Sharing:
-        """Of the ranks of a group."""
-        return cls(
-            degree=group.degree,
-            sequence_parallel=group.sequence_parallel,
-            context_degree=group.context_degree,
-            expert_degree=group.expert_degree,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +232,7 @@ class _RankWork:
 
     Attributes:
         points: Microbatch sizes.
-        experts: The model without the experts of other ranks.
-        split: Of that, what one tensor rank has.
+        rank: What one rank has of the model.
         names: Module path of each block.
         program: The rank's ops.
         block: Block of each, (num_ops,).
@@ -273,8 +242,7 @@ class _RankWork:
     """
 
     points: Points
-    experts: ExpertSplit
-    split: TensorSplit
+    rank: RankGraph
     names: tuple[str, ...]
     program: Program
     block: IntArray
@@ -285,28 +253,26 @@ class _RankWork:
 
 @lru_cache(maxsize=64)
 def _rank_work(
-    graph: Graph, configuration: Configuration, recipe: Recipe, sharing: _Sharing, key: _PointsKey
+    graph: Graph, configuration: Configuration, recipe: Recipe, shape: SplitShape, key: _PointsKey
 ) -> _RankWork:
     """Split and lower a training step; the last few are kept, as machines of many kinds share them.
 
     Graphs are equal if they are the same object.
     """
     points = key.points()
-    experts = split_experts(split_sequence(graph, sharing.context_degree), sharing.expert_degree)
-    split = split_graph(experts.graph, sharing.degree, sequence_parallel=sharing.sequence_parallel)
-    program, names = rank_program(split.graph, configuration, recipe), block_names(graph)
+    rank = split(graph, shape)
+    program, names = rank_program(rank.graph, configuration, recipe), block_names(graph)
     block = blocks_of_ops(program.modules, program.ops.module, names)
-    unfused = rank_program(split.graph, replace(configuration, compiler="eager"), recipe)
+    unfused = rank_program(rank.graph, replace(configuration, compiler="eager"), recipe)
     return _RankWork(
         points=points,
-        experts=experts,
-        split=split,
+        rank=rank,
         names=names,
         program=program,
         block=block,
         lowered=_lowered(program, graph.name, configuration),
         memory=block_memory(
-            program, block, len(names), points, experts.is_expert,
+            program, block, len(names), points, rank.is_expert,
             accumulates=configuration.accumulates,
         ),
         boundary_bytes=boundary_bytes(unfused, names, points),
@@ -391,17 +357,14 @@ class _BlockTimes:
 
 
 def _block_times(
-    ops: _OpTimes, num_blocks: int, shared_s: _Shared, configuration: Configuration,
-    points: Points, group: TensorGroup,
-) -> _BlockTimes:  # fmt: skip
+    ops: _OpTimes, num_blocks: int, shared_s: _Shared, group: TensorGroup
+) -> _BlockTimes:
     """Blocks with what their ranks tell each other."""
     phase = ops.program.ops.phase
     is_backward = np.isin(phase, (Phase.BACKWARD, Phase.RECOMPUTE))
-    passing_s = _passing_s(ops.program, ops.device_s, configuration, points, group)
     found: list[_PhaseTimes] = []
     parts = (np.isin(phase, (Phase.FORWARD, Phase.LOSS)), is_backward)
-    for part, (called_s, tokens_s) in zip(parts, shared_s, strict=True):
-        between_s = called_s + _per_block(passing_s, ops.block, part, num_blocks)
+    for part, (between_s, tokens_s) in zip(parts, shared_s, strict=True):
         device_s = _per_block(ops.device_s, ops.block, part, num_blocks)
         hidden_s = np.minimum(device_s + between_s, tokens_s) if group.hides_exchange else 0.0
         found.append(_phase_times(ops, part, device_s, between_s + tokens_s - hidden_s))
@@ -456,85 +419,55 @@ def _per_block(
     return np.array([np.bincount(block[chosen], row[chosen], num_blocks) for row in seconds])
 
 
-def _passing_s(
-    program: Program, busy_s: FloatArray, configuration: Configuration, points: Points,
-    group: TensorGroup,
-) -> FloatArray:  # fmt: skip
-    """What passing keys and values between context ranks adds to each op, (num_points, num_ops)."""
-    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
-    ring = group.ranks(group.context_degree, group.degree, len(points.batch))
-    return ring_s(program, busy_s, points, ring, element_bytes=width)
-
-
 def _shared_s(
-    split: TensorSplit, experts: ExpertSplit, names: tuple[str, ...],
-    configuration: Configuration, points: Points, group: TensorGroup,
-) -> _Shared:  # fmt: skip
-    """Seconds of communication between tensor ranks and of tokens, in forward and in backward.
+    work: _RankWork, busy_s: FloatArray, configuration: Configuration, group: TensorGroup
+) -> _Shared:
+    """Seconds of communication between ranks that share blocks: in forward and in backward.
 
-    With sequence parallel a tensor rank sends its part of the tokens to the experts. Whole experts
-    are as many parameters and operations for a rank as its shares of them; what differs is who
-    exchanges what.
+    First all but tokens on their way to experts, then those. They stand between ops that need their
+    result, so nothing hides them but the ring's. Recomputing a block repeats the calls of its
+    forward.
     """
-    num_points, stride = len(points.batch), group.degree * group.context_degree
-    tensor, calls = group.ranks(group.degree, 1, num_points), split.collectives
-    expert = group.ranks(group.expert_degree, stride, num_points)
-    part = 1.0 / group.degree if group.sequence_parallel else 1.0
-    if group.keeps_experts_whole:
-        calls = calls.take(~experts.is_product[calls.op])
-        expert = group.ranks(group.expert_degree * group.degree, 1, num_points)
-    tokens = replace(experts.collectives, elements=experts.collectives.elements * part)
-    forward, backward = _calls_s(split.graph, calls, names, configuration, points, tensor)
-    routing = experts.routing if group.sends_tokens_once else None
-    out, back = _calls_s(split.graph, tokens, names, configuration, points, expert, routing)
+    calls, graph, names = work.rank.calls, work.rank.graph, work.names
+    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
+    seconds = calls_s(
+        calls, work.points, group.wires(len(work.points.batch), work.rank.routing),
+        element_bytes=width, busy_s=_busy_s(work.rank, work.program, busy_s),
+    )  # fmt: skip
+    own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)[calls.op]
+    is_forward = np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
+    of_tokens = calls.axis == AXES.index("experts")
+    repeated = np.zeros(len(names))
+    if configuration.checkpointing in ("block", "full"):
+        repeated = np.array([is_numbered(name) for name in names], dtype=np.float64)
+    found = []
+    for chosen in (~of_tokens, of_tokens):
+        forward, backward = (
+            _per_block(seconds, own, chosen & part, len(names))
+            for part in (is_forward, ~is_forward)
+        )
+        found.append((forward, backward + forward * repeated))
+    (forward, backward), (out, back) = found
     return (forward, out), (backward, back)
 
 
-def _calls_s(
-    graph: Graph, calls: CollectiveTable, names: tuple[str, ...], configuration: Configuration,
-    points: Points, ranks: RankGroup, routing: Routing | None = None,
-) -> tuple[FloatArray, FloatArray]:  # fmt: skip
-    """Seconds of collectives in forward and backward, (num_points, num_blocks).
+def _busy_s(rank: RankGraph, program: Program, busy_s: FloatArray) -> FloatArray:
+    """Device time of the op of each call, (num_points, num_calls); nothing where it runs as others.
 
-    They stand between ops that need their result, so nothing hides them. Recomputing a block
-    repeats the calls of its forward.
+    The same op of a module in the graph and in what runs: of its kind, phase and place.
     """
-    shape = (len(points.batch), len(names))
-    if not len(calls.op):
-        return np.zeros(shape), np.zeros(shape)
-    own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)
-    seconds = _call_s(calls, configuration, points, ranks, routing)
-    is_forward = np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
-    forward, backward = (
-        _per_block(seconds, own[calls.op], part, len(names)) for part in (is_forward, ~is_forward)
-    )
-    if configuration.checkpointing in ("block", "full"):
-        repeated = np.array([is_numbered(name) for name in names])
-        backward = backward + forward * repeated
-    return forward, backward
+    mine = _keys(rank.graph.ops.kind, rank.graph.ops.phase, rank.graph.ops.module)
+    running = _keys(program.ops.kind, program.ops.phase, program.ops.module)
+    row = {key: op for op, key in enumerate(running)}
+    found = np.array([row.get(mine[op], -1) for op in rank.calls.op.tolist()], dtype=np.int64)
+    return np.where(found >= 0, busy_s[:, found], 0.0)
 
 
-def _call_s(
-    calls: CollectiveTable, configuration: Configuration, points: Points, ranks: RankGroup,
-    routing: Routing | None,
-) -> FloatArray:  # fmt: skip
-    """Seconds of each call, (num_points, num_calls); equal calls are evaluated once."""
-    distinct, index = np.unique(calls.messages(configuration), axis=0, return_inverse=True)
-    messages = monomials(points.batch, points.seq) @ distinct[:, 1:].T
-    seconds = [
-        collective_s(COLLECTIVES[int(name)], messages[:, row], ranks)
-        if routing is None
-        else _exchange_tokens_s(messages[:, row], ranks, routing)
-        for row, name in enumerate(distinct[:, 0])
-    ]
-    return np.stack(seconds, axis=1)[:, index.ravel()]
-
-
-def _exchange_tokens_s(message_bytes: FloatArray, ranks: RankGroup, routing: Routing) -> FloatArray:
-    """Tokens that are sent once to each place; all groups of ``ranks`` are alike."""
-    reached = (
-        routing.places(float(count[0])) / routing.experts_per_token
-        for count in (ranks.num_ranks, ranks.num_nodes)
-    )
-    per_rank, per_node = reached
-    return exchange_tokens_s(message_bytes, ranks, per_rank_frac=per_rank, per_node_frac=per_node)
+def _keys(*columns: npt.NDArray[np.integer]) -> list[tuple[int, ...]]:
+    """Rows that name an op, equal ones told apart by how many came before."""
+    count: Counter[tuple[int, ...]] = Counter()
+    keys = []
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        keys.append((*row, count[row]))
+        count[row] += 1
+    return keys

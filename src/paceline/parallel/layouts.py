@@ -65,7 +65,7 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
     Source: Narayanan et al., SC 2021, section 4.1 (scatter/gather optimization).
     """
     costs = variant.costs
-    copies = 1 if variant.sequence_parallel else variant.tensor_degree
+    copies = 1 if variant.shape.sequence_parallel else variant.shape.tensor
     work = np.maximum(costs.forward_s[point], costs.forward_host_s[point])
     work = work + np.maximum(costs.backward_s[point], costs.backward_host_s[point])
     cuts = (

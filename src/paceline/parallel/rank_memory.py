@@ -111,8 +111,10 @@ def _owned(
 ) -> tuple[Owned, ...]:
     """What all replicas hold, and experts, of which expert ranks hold different ones."""
     tensor, context, expert = (
-        np.array([getattr(v, name) for v in variants])[table.variant]
-        for name in ("tensor_degree", "context_degree", "expert_degree")
+        np.array(degrees)[table.variant]
+        for degrees in zip(
+            *((v.shape.tensor, v.shape.sequence, v.shape.experts) for v in variants), strict=True
+        )
     )
     experts = held.experts[of_row] * (expert > 1)[:, None]
     shards = np.where(table.shards > 0, table.shards, table.dp) * context

@@ -25,8 +25,9 @@ from paceline.parallel.offload import Host, host_bytes, offloaded, without_optim
 from paceline.parallel.rank_program import Optimizer, Recipe, StateBytes, state_bytes
 from paceline.parallel.replicas import ReplicatedSteps
 from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
-from paceline.parallel.split.experts import split_experts
-from paceline.parallel.split.sequence import split_sequence
+from paceline.parallel.split import SplitShape
+from paceline.parallel.split.experts import divided_experts
+from paceline.parallel.split.sequence import check_sequence
 from paceline.parallel.strategy import ScheduleKind, Sharding, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallel.unequal import Share
@@ -264,7 +265,7 @@ def _ranked(
 
 def _ranked_s(space: SearchSpace, table: StrategyTable, step_s: FloatArray) -> FloatArray:
     """Step times as they are ranked: cutting sequences must gain more than it can be wrong by."""
-    is_cut = np.array([variant.context_degree > 1 for variant in space.variants])[table.variant]
+    is_cut = np.array([variant.shape.sequence > 1 for variant in space.variants])[table.variant]
     return np.asarray(step_s * np.where(is_cut, CONTEXT_MARGIN, 1.0))
 
 
@@ -292,7 +293,7 @@ def _rows(
     splits_backward = variant.checkpointing == "none"
     for pp in _divisors(rest, num_blocks):
         dp = rest // pp
-        batches = dp * variant.expert_degree
+        batches = dp * variant.shape.experts
         if global_batch % batches:
             continue
         for point, size in enumerate(space.microbatches):
@@ -327,12 +328,12 @@ def _shardings(
     space: SearchSpace, variant: Variant, dp: int, pp: int
 ) -> Iterator[tuple[Sharding, int]]:
     """State sharding, and how many ranks split where replicas are kept beyond a node; 0 for all."""
-    if dp * variant.expert_degree * variant.context_degree == 1:
+    if dp * variant.shape.experts * variant.shape.sequence == 1:
         yield "none", 0
         return
     yield from ((sharding, 0) for sharding in (_WITH_STAGES if pp > 1 else _WITHOUT_STAGES))
     in_node = space.fabric.devices_per_node // variant.num_ranks
-    if pp == 1 and variant.expert_degree == 1 and 1 < in_node < dp and dp % in_node == 0:
+    if pp == 1 and variant.shape.experts == 1 and 1 < in_node < dp and dp % in_node == 0:
         yield "zero3", in_node
 
 
@@ -342,11 +343,10 @@ def _tensor_groups(
     """Powers of two inside a node, with sequence parallel where the sequence divides."""
     for degree in _powers(max_tensor_degree or fabric.devices_per_node):
         yield TensorGroup(
-            degree=degree,
+            shape=SplitShape(tensor=degree, sequence_parallel=degree > 1 and seq % degree == 0),
             ranks_per_node=fabric.devices_per_node,
             device_link=fabric.device_link,
             node_link=fabric.node_link,
-            sequence_parallel=degree > 1 and seq % degree == 0,
         )
 
 
@@ -358,18 +358,18 @@ def _with_context(
     graph: Graph, group: TensorGroup, fabric: Fabric, seq: float, part_tokens: int
 ) -> Iterator[TensorGroup]:
     """The group with every context degree above one that model, sequence and links allow."""
-    tensor, per_node = group.degree, fabric.devices_per_node
-    pieces = 2 * tensor if group.sequence_parallel else 2
+    tensor, per_node = group.shape.tensor, fabric.devices_per_node
+    pieces = 2 * tensor if group.shape.sequence_parallel else 2
     limit = min(seq / part_tokens, _MAX_CONTEXT_DEGREE)
     if not _is_fast(fabric):
         limit = min(limit, per_node // tensor)
     for degree in _powers(int(limit)):
         if degree > 1 and seq % (pieces * degree) == 0:
             try:
-                split_sequence(graph, degree)
+                check_sequence(graph)
             except InvalidInputError:
                 return
-            yield replace(group, context_degree=degree)
+            yield replace(group, shape=replace(group.shape, ring=degree))
 
 
 def _is_fast(fabric: Fabric) -> bool:
@@ -384,7 +384,7 @@ def _expert_degrees(graph: Graph, limit: int) -> list[int]:
     for degree in _powers(limit):
         if degree > 1:
             try:
-                split_experts(graph, degree)
+                divided_experts(graph, degree)
             except InvalidInputError:
                 break
             degrees.append(degree)
@@ -396,8 +396,12 @@ def _with_experts(
 ) -> Iterator[TensorGroup]:
     """Each group with every expert degree that the node has room for."""
     for group in groups:
-        room = per_node // (group.degree * group.context_degree)
-        yield from (replace(group, expert_degree=degree) for degree in degrees if degree <= room)
+        room = per_node // group.shape.num_sharing
+        yield from (
+            replace(group, shape=replace(group.shape, experts=degree))
+            for degree in degrees
+            if degree <= room
+        )
 
 
 def _powers(limit: int) -> Iterator[int]:
@@ -417,10 +421,7 @@ def evaluated_variant(
 ) -> Variant:  # fmt: skip
     """The blocks of a model as the ranks of one group run them."""
     return Variant(
-        tensor_degree=group.degree,
-        context_degree=group.context_degree,
-        expert_degree=group.expert_degree,
-        sequence_parallel=group.sequence_parallel,
+        shape=group.shape,
         checkpointing=configuration.checkpointing,
         costs=block_costs(
             graph, configuration, device, points, group, recipe=recipe, calibration=calibration

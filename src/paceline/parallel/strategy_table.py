@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.links import LinkTable
+from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy import Schedule, ScheduleKind, Sharding, Strategy
 from paceline.trace.costs import Checkpointing, Platform
 from paceline.trace.graph import IntArray
@@ -27,32 +28,24 @@ class Variant:
     """One way to run the blocks, shared by many strategies.
 
     Attributes:
-        tensor_degree: Ranks that share each block.
-        sequence_parallel: Whether they split the sequence between pairs.
+        shape: How ranks share each block.
         checkpointing: What is recomputed.
         costs: Blocks on one rank.
-        context_degree: Ranks that have a part of each sequence.
-        expert_degree: Ranks that have a part of the experts, and batches of their own.
     """
 
-    tensor_degree: int
-    sequence_parallel: bool
+    shape: SplitShape
     checkpointing: Checkpointing
     costs: BlockCosts
-    context_degree: int = 1
-    expert_degree: int = 1
 
     @property
     def num_ranks(self) -> int:
         """Ranks that share every block."""
-        return self.tensor_degree * self.context_degree * self.expert_degree
+        return self.shape.num_ranks
 
     def runs(self, strategy: Strategy) -> bool:
         """Whether its ranks are those that share a model under a strategy."""
-        own = (self.tensor_degree, self.context_degree, self.expert_degree,
-               self.sequence_parallel, self.checkpointing)  # fmt: skip
-        return own == (strategy.size("tp"), strategy.size("cp"), strategy.size("ep"),
-                       strategy.sequence_parallel, strategy.recompute)  # fmt: skip
+        shape = SplitShape.of(strategy, whole_experts=self.shape.whole_experts)
+        return (self.shape, self.checkpointing) == (shape, strategy.recompute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,14 +119,14 @@ class StrategyTable:
         """One row as a Strategy."""
         variant = variants[int(self.variant[row])]
         dp, kind = int(self.dp[row]), KINDS[int(self.kind[row])]
-        num_copies = dp * variant.context_degree * variant.expert_degree
+        num_copies = dp * variant.shape.sequence * variant.shape.experts
         shards = int(self.shards[row])
         return Strategy.from_degrees(
             dp=dp // shards if shards else dp,
             fsdp=shards or 1,
-            tp=variant.tensor_degree,
-            cp=variant.context_degree,
-            ep=variant.expert_degree,
+            tp=variant.shape.tensor,
+            cp=variant.shape.sequence,
+            ep=variant.shape.experts,
             pp=int(self.pp[row]),
             schedule=Schedule(
                 kind=kind,
@@ -142,5 +135,5 @@ class StrategyTable:
             ),
             sharding="none" if shards or num_copies == 1 else SHARDINGS[int(self.sharding[row])],
             recompute=variant.checkpointing,
-            sequence_parallel=variant.sequence_parallel,
+            sequence_parallel=variant.shape.sequence_parallel,
         )

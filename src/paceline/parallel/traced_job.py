@@ -13,6 +13,7 @@ from paceline.parallel.rank_program import Recipe
 from paceline.parallel.replica_work import as_step
 from paceline.parallel.replicas import Job
 from paceline.parallel.search import SearchSpace, prepare_search
+from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy import Strategy
 from paceline.parallel.strategy_table import Fabric
 from paceline.predict import Calibration
@@ -70,15 +71,11 @@ class TracedJob:
         """The ranks that share every block under a strategy."""
         cluster, fabric = self.cluster, self.fabric
         return TensorGroup(
-            degree=strategy.size("tp"),
+            shape=SplitShape.of(strategy, whole_experts=cluster.keeps_experts_whole),
             ranks_per_node=fabric.devices_per_node,
             device_link=fabric.device_link,
             node_link=fabric.node_link,
-            sequence_parallel=strategy.sequence_parallel,
-            context_degree=strategy.size("cp"),
-            expert_degree=strategy.size("ep"),
             sends_tokens_once=cluster.sends_tokens_once,
-            keeps_experts_whole=cluster.keeps_experts_whole,
             hides_exchange=cluster.hides_exchange,
         )
 

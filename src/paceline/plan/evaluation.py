@@ -10,6 +10,7 @@ import numpy as np
 
 from paceline.parallel import LinkTable, RankGroup
 from paceline.parallel.replica_work import replicated_step
+from paceline.parallel.split import Wires
 from paceline.parallel.spread import shared_log_sigmas, sharing_log_sigma, step_log_sigma
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.chance import normal_quantile
@@ -17,7 +18,6 @@ from paceline.plan.forecasts import Forecast
 from paceline.plan.goal import Goal
 from paceline.plan.interruption import Checkpointing, interrupted_run, interruptions_per_s
 from paceline.plan.place_table import BoolArray, IntArray, PlaceTable
-from paceline.simulation.tensor_calls import calls_s
 from paceline.trace.graph import FloatArray
 from paceline.units import HOUR_S
 
@@ -413,8 +413,9 @@ def _tensor_times(
             device_link.take(place),
             node_link.take(place),
         )
-        first_s[rows] = calls_s(calls.first, candidates.batch[rows], group)
-        repeated_s[rows] = calls_s(calls.repeated, candidates.batch[rows], group)
+        wires = Wires(groups={"tensor": group})
+        first_s[rows] = calls.first.total_s(candidates.batch[rows], wires)
+        repeated_s[rows] = calls.repeated.total_s(candidates.batch[rows], wires)
         total_s[rows] = first_s[rows] + calls.num_repeats * repeated_s[rows]
     return _TensorTimes(first_s=first_s, repeated_s=repeated_s, step_s=total_s)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +18,14 @@ from paceline.errors import InvalidInputError
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork
 from paceline.parallel.room import bound_bytes
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_process_bytes
-from paceline.parallel.split.tensor import TensorSplit, calls_when_run, split_graph
+from paceline.parallel.split import CallTable, RankGraph, SplitShape, calls_when_run, split
+from paceline.parallel.split.calls import PointCalls
 from paceline.parallel.spread import interval_of
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
 from paceline.planfile import Interval
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.predict.memory import peak_memory_bytes
-from paceline.simulation.tensor_calls import NO_CALLS, CallTable, TensorCalls, call_table
 from paceline.trace import lower
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import FloatArray, Graph
@@ -41,6 +40,21 @@ _TUPLES = ("configurations", "replicas", "moments", "tensor_calls")
 
 #: So many ranks share state that more would make no difference.
 _MANY_RANKS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorCalls:
+    """Collectives of a whole batch: once, and once per output token.
+
+    Attributes:
+        first: Of the step, or of the prefill.
+        repeated: Of one decode; none unless text is generated.
+        num_repeats: Output tokens.
+    """
+
+    first: PointCalls
+    repeated: PointCalls
+    num_repeats: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -246,14 +260,14 @@ def join_forecasts(first: Forecast, second: Forecast) -> Forecast:
 
 def _splits(
     workload: Workload, configured: Sequence[ConfiguredDevices]
-) -> dict[int, dict[str, TensorSplit]]:
+) -> dict[int, dict[str, RankGraph]]:
     """Each pass as one rank of each tensor degree runs it."""
     degrees = {c.tensor_degree for c in configured}
     return {d: {p.name: _split(p.graph, d) for p in workload.passes} for d in degrees}
 
 
 def _lowered(
-    workload: Workload, configured: ConfiguredDevices, splits: Mapping[str, TensorSplit]
+    workload: Workload, configured: ConfiguredDevices, splits: Mapping[str, RankGraph]
 ) -> dict[str, LoweredPass]:
     """Every pass of one rank in one configuration.
 
@@ -280,9 +294,8 @@ def _check_weights(lowered: LoweredPass) -> None:
         )
 
 
-@lru_cache(maxsize=16)
-def _split(graph: Graph, degree: int) -> TensorSplit:
-    return split_graph(graph, degree)
+def _split(graph: Graph, degree: int) -> RankGraph:
+    return split(graph, SplitShape(tensor=degree))
 
 
 def can_split(workload: Workload, degree: int) -> bool:
@@ -295,21 +308,26 @@ def can_split(workload: Workload, degree: int) -> bool:
 
 
 def _tensor_calls(
-    splits: Mapping[str, TensorSplit],
+    splits: Mapping[str, RankGraph],
     configuration: Configuration,
     batch: FloatArray,
     work: Work,
     seq: int,
 ) -> TensorCalls:
-    def table(name: str, length: float) -> CallTable:
-        points = Points.of(batch, seq=length)
-        return call_table(calls_when_run(splits[name], configuration), configuration, points)
+    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
+
+    def at(calls: CallTable, length: float) -> PointCalls:
+        return PointCalls.of(calls, Points.of(batch, seq=length), element_bytes=width)
+
+    def of(name: str, length: float) -> PointCalls:
+        return at(calls_when_run(splits[name], configuration), length)
 
     if "decode" not in splits:
-        return TensorCalls(first=table(next(iter(splits)), seq), repeated=NO_CALLS, num_repeats=0)
+        nothing = at(CallTable.of([]), seq)
+        return TensorCalls(first=of(next(iter(splits)), seq), repeated=nothing, num_repeats=0)
     return TensorCalls(
-        first=table("prefill", work.prompt_tokens),
-        repeated=table("decode", work.prompt_tokens),
+        first=of("prefill", work.prompt_tokens),
+        repeated=of("decode", work.prompt_tokens),
         num_repeats=work.output_tokens,
     )
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from paceline.catalog import Catalog, Device
+from paceline.parallel.split import RankGraph, SplitShape
 from paceline.predict import Calibration, StepPrediction
 from paceline.predict.traits import StepTraits
-from paceline.scoring.inference_ranks import RankedPass, Split
 from paceline.scoring.names import Job
 from paceline.scoring.rows import Row
 from paceline.scoring.workloads import WorkloadKey
@@ -37,7 +37,7 @@ class Cell:
 
 
 #: Cells of one group share a traced model, a configuration, a framework and a split of inference.
-GroupKey = tuple[WorkloadKey, Configuration, str, Split]
+GroupKey = tuple[WorkloadKey, Configuration, str, SplitShape]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Group:
     catalog: Catalog
     prediction: StepPrediction
     calibration: Calibration
-    passes: Mapping[str, RankedPass] = field(default_factory=dict)
+    passes: Mapping[str, RankGraph] = field(default_factory=dict)
     framework: str = "torch"
     is_learned_from: bool = False
 

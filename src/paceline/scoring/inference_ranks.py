@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TypeAlias
 
-from paceline.parallel.split.denoiser_split import DenoiserPass, SequenceRanks, denoiser_pass
-from paceline.parallel.split.serving_ranks import RankPass, ServedRanks, rank_pass
+from paceline.parallel.split import RankGraph, SplitShape, split
 from paceline.scoring.models import UnresolvedRowError
 from paceline.scoring.rows import Row
 from paceline.scoring.stated_degrees import Degrees, sharding_of, stated_degrees
-from paceline.trace.graph import Graph
 from paceline.trace.workload import Workload
 
-#: How devices share a model; one rank of an engine where they do not.
-Split: TypeAlias = ServedRanks | SequenceRanks
-RankedPass: TypeAlias = RankPass | DenoiserPass
-WHOLE = ServedRanks()
+#: Each device has a model of its own.
+WHOLE = SplitShape.of_engine()
 
 #: Degrees of xDiT, as its command line or plain words have them.
 _SEQUENCE = {
@@ -37,26 +32,20 @@ _NAMES_DEGREE = re.compile(
 _NOTHING = ("", "none")
 
 
-def shared_workload(workload: Workload, split: Split) -> tuple[Workload, dict[str, RankedPass]]:
+def shared_workload(workload: Workload, shape: SplitShape) -> tuple[Workload, dict[str, RankGraph]]:
     """What one of the ranks runs, and its passes by name with what ranks exchange.
 
     Raises:
         InvalidInputError: The model cannot be split so.
     """
-    if split.num_ranks == 1:
+    if shape.num_ranks == 1:
         return workload, {}
-    passes = {one.name: _pass(one.graph, split) for one in workload.passes}
+    passes = {one.name: split(one.graph, shape) for one in workload.passes}
     mine = tuple(replace(one, graph=passes[one.name].graph) for one in workload.passes)
     return replace(workload, passes=mine), passes
 
 
-def _pass(graph: Graph, split: Split) -> RankedPass:
-    if isinstance(split, SequenceRanks):
-        return denoiser_pass(graph, split)
-    return rank_pass(graph, split)
-
-
-def split_of(row: Row) -> Split:
+def split_of(row: Row) -> SplitShape:
     """How the devices of a row of inference share the model.
 
     Degrees that make less than all devices leave replicas that do not talk.
@@ -68,12 +57,12 @@ def split_of(row: Row) -> Split:
     >>> def of(text, num_gpus):
     ...     row = {"model": "m", "gpu": "g", "parallelism": text, "n_gpus": str(num_gpus)}
     ...     return split_of(parse_row(row))
-    >>> of("DP=2 TP=4", 8)
-    ServedRanks(tensor=4, replicas=1, splits_experts=False)
-    >>> of("data_parallel=1 expert_parallel=8 tensor_parallel=1", 8)
-    ServedRanks(tensor=8, replicas=1, splits_experts=True)
-    >>> of("ring_degree=2 ulysses_degree=1", 2)
-    SequenceRanks(ring=2, ulysses=1, guidance=1)
+    >>> of("DP=2 TP=4", 8) == SplitShape.of_engine(tensor=4)
+    True
+    >>> of("data_parallel=1 expert_parallel=8 tensor_parallel=1", 8).whole_experts
+    True
+    >>> of("ring_degree=2 ulysses_degree=1", 2) == SplitShape(ring=2)
+    True
     """
     text = row.parallelism.strip()
     if text.lower() in _NOTHING:
@@ -82,16 +71,16 @@ def split_of(row: Row) -> Split:
     is_stated = _NAMES_DEGREE.search(text)
     if num_devices > 1 and not (is_stated or text.lower().startswith("dp")):
         raise _unknown(row)
-    split = _sequence_ranks(row) or _served_ranks(row, stated_degrees(text), num_devices)
-    if num_devices % split.num_ranks:
+    shape = _sequence_ranks(row) or _served_ranks(row, stated_degrees(text), num_devices)
+    if num_devices % shape.num_ranks:
         raise UnresolvedRowError(
-            f"the parallelism `{text}` needs {split.num_ranks} devices, and the row has "
+            f"the parallelism `{text}` needs {shape.num_ranks} devices, and the row has "
             f"{num_devices}"
         )
-    return split
+    return shape
 
 
-def _sequence_ranks(row: Row) -> SequenceRanks | None:
+def _sequence_ranks(row: Row) -> SplitShape | None:
     found = {name: one.search(row.parallelism) for name, one in _SEQUENCE.items()}
     degrees = {name: max(int(match[1]), 1) for name, match in found.items() if match}
     if not degrees:
@@ -99,11 +88,14 @@ def _sequence_ranks(row: Row) -> SequenceRanks | None:
     others = stated_degrees(row.parallelism)
     if degrees.pop("patches", 1) > 1 or others.splits_model:
         raise _unknown(row)
-    return SequenceRanks(**degrees)
+    return SplitShape(
+        ring=degrees.get("ring", 1), ulysses=degrees.get("ulysses", 1),
+        guidance=degrees.get("guidance", 1),
+    )  # fmt: skip
 
 
-def _served_ranks(row: Row, degrees: Degrees, num_devices: int) -> ServedRanks:
-    """Ranks of an engine; expert ranks are the tensor ranks of all replicas (`serving_ranks`).
+def _served_ranks(row: Row, degrees: Degrees, num_devices: int) -> SplitShape:
+    """Ranks of an engine; expert ranks are the tensor ranks of all replicas.
 
     A row that states expert ranks alone means tensor ranks that keep whole experts: an engine has
     no other way to run them on so many devices without replicas.
@@ -117,20 +109,20 @@ def _served_ranks(row: Row, degrees: Degrees, num_devices: int) -> ServedRanks:
             f"has {num_devices}"
         )
     if degrees.ep == 1:
-        return ServedRanks(tensor=tensor)
+        return SplitShape.of_engine(tensor=tensor)
     if tensor == 1 and replicas in (None, 1):
-        return ServedRanks(tensor=degrees.ep, splits_experts=True)
+        return SplitShape.of_engine(tensor=degrees.ep, whole_experts=True)
     if degrees.ep != tensor * (replicas or 1):
         raise UnresolvedRowError(
             f"the parallelism `{row.parallelism}`: expert ranks are the tensor ranks of all "
             f"replicas, {tensor * (replicas or 1)} and not {degrees.ep}"
         )
     if replicas is not None and replicas > 1:
-        # `ServedRanks` has their passes; published rows take two to eight times as long.
+        # `SplitShape.of_engine` has their passes; published rows take two to eight times as long.
         raise UnresolvedRowError(
             "how replicas wait for each other that share experts and not attention is not modelled"
         )
-    return ServedRanks(tensor=tensor, splits_experts=True)
+    return SplitShape.of_engine(tensor=tensor, whole_experts=True)
 
 
 def _unknown(row: Row) -> UnresolvedRowError:

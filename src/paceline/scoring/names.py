@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import Literal
 
 from paceline.catalog import Device
+from paceline.parallel.split import SplitShape
 from paceline.predict.ripeness import release_year
 from paceline.scoring.assumed import Assumed, note_of, widening
-from paceline.scoring.inference_ranks import WHOLE, Split, split_of
+from paceline.scoring.inference_ranks import WHOLE, split_of
 from paceline.scoring.models import PublishedModel, UnresolvedRowError, resolve_model
 from paceline.scoring.precisions import resolve_precision
 from paceline.scoring.rows import Row
@@ -110,7 +111,7 @@ class Job:
     has_adapters: bool = False
     note: str = ""
     requests: Requests | None = None
-    split: Split = WHOLE
+    split: SplitShape = WHOLE
     assumed: tuple[Assumed, ...] = ()
 
 

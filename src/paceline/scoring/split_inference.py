@@ -8,9 +8,8 @@ import numpy as np
 
 from paceline.catalog import Link
 from paceline.dtypes import ELEMENT_BYTES, find_precision
-from paceline.parallel.split import denoiser_split, serving_ranks
-from paceline.parallel.split.denoiser_split import DenoiserPass
-from paceline.parallel.split.serving_ranks import RankPass
+from paceline.parallel.serving.engine import exchanged_s
+from paceline.parallel.split import RankGraph, busiest_frac, calls_s
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.scoring.assumed import widening
 from paceline.scoring.groups import Cell, Group, JobStep
@@ -44,7 +43,7 @@ def shared_step(cell: Cell, group: Group, alone_s: float, place: tuple[int, int]
     one = passes.get(_GENERATES) or next(iter(passes.values()))
     points = Points.of([cell.job.batch_per_gpu], seq=_seq(cell, group))
     log_sigma = 0.0
-    if isinstance(one, DenoiserPass):
+    if one.shape.sequence * one.shape.guidance > 1:
         log_sigma = widening(["tokens"]) * math.log2(split.num_ranks)
         shared_s = _denoising_s(cell, group, one, points, link, place)
         step_s = max(alone_s, cell.job.grad_accumulation * shared_s)
@@ -71,44 +70,44 @@ def _link(cell: Cell, group: Group) -> Link | None:
 
 
 def _serving_exchange_s(
-    cell: Cell, group: Group, one: RankPass, points: Points, link: Link | None
+    cell: Cell, group: Group, one: RankGraph, points: Points, link: Link | None
 ) -> float:
     """Seconds of what a step exchanges and waits for, with its share of the prompts of others."""
     width = _width(group)
-    total_s = float(serving_ranks.exchange_s(one, points, link, width)[0])
+    total_s = float(exchanged_s(one, points, link, width)[0])
     total_s += _waiting_s(cell, group, one, points)
     requests, prompt = cell.job.requests, group.passes.get(_READS)
-    if requests is None or not isinstance(prompt, RankPass):
+    if requests is None or prompt is None:
         return total_s
     read = Points.of([1], seq=requests.input_tokens)
-    prompt_s = float(serving_ranks.exchange_s(prompt, read, link, width)[0])
+    prompt_s = float(exchanged_s(prompt, read, link, width)[0])
     return total_s + prompt_s * cell.job.batch_per_gpu * requests.prompts_per_token
 
 
-def _waiting_s(cell: Cell, group: Group, one: RankPass, points: Points) -> float:
+def _waiting_s(cell: Cell, group: Group, one: RankGraph, points: Points) -> float:
     """Seconds in which ranks wait for the one whose experts more tokens happen to reach."""
-    more_frac = float(serving_ranks.busiest_frac(one, points)[0])
+    more_frac = float(busiest_frac(one, points)[0])
     if not more_frac:
         return 0.0
-    return more_frac * float(_device_s(cell, group, serving_ranks.experts_alone(one), points)[0])
+    return more_frac * float(_device_s(cell, group, one.only(one.expert_products), points)[0])
 
 
 def _denoising_s(
-    cell: Cell, group: Group, one: DenoiserPass, points: Points, link: Link | None,
+    cell: Cell, group: Group, one: RankGraph, points: Points, link: Link | None,
     place: tuple[int, int],
 ) -> float:  # fmt: skip
     """Seconds of a denoising step with what ranks exchange: the device's, or the host's if longer.
 
     Each op that the host issues besides takes it as long as those of the graph in the mean.
     """
-    attention_s = np.zeros(1)
-    if len(one.rounds) and len(one.attention):
-        attention_s = _device_s(cell, group, denoiser_split.attention_alone(one), points)
-    exchanged_s = denoiser_split.exchange_s(
-        one, points, link, _width(group), attention_s=attention_s
-    )
+    busy_s, num_rounds = np.zeros((1, len(one.calls))), len(one.calls.along("ring"))
+    if num_rounds and len(one.attention):
+        attention_s = _device_s(cell, group, one.only(one.attention), points)
+        busy_s += attention_s / num_rounds
+    wires = one.shape.wires_in_node(1, link)
+    exchanged_s = calls_s(one.calls, points, wires, element_bytes=_width(group), busy_s=busy_s)
     issued = 1.0 + one.host_ops / len(group.lowered.costs.order)
-    device_s = float(group.prediction.device_s[place]) + float(exchanged_s[0])
+    device_s = float(group.prediction.device_s[place]) + float(exchanged_s.sum())
     return max(device_s, float(group.prediction.host_s[place]) * issued)
 
 

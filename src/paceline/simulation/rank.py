@@ -16,7 +16,7 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.parallel.replica_work import LoweredStep
-from paceline.parallel.split.tensor import TensorSplit, split_graph
+from paceline.parallel.split import RankGraph, SplitShape, split
 from paceline.predict import (
     Calibration,
     DeviceTable,
@@ -59,7 +59,7 @@ class RankPasses:
     """
 
     workload: Workload
-    splits: Mapping[str, TensorSplit]
+    splits: Mapping[str, RankGraph]
     lowered: Mapping[str, LoweredPass]
     profile: str
 
@@ -80,7 +80,7 @@ class RankPasses:
             InvalidInputError: The model cannot be shared so, or the precision promises narrow
                 weights and the lowering keeps wide ones.
         """
-        splits = {one.name: split_graph(one.graph, tensor) for one in workload.passes}
+        splits = {one.name: split(one.graph, SplitShape(tensor=tensor)) for one in workload.passes}
         lowered = {
             one.name: lower(splits[one.name].graph, as_kept(one.graph, configuration))
             for one in workload.passes

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.parallel import RankGroup
-from paceline.parallel.split.tensor import calls_when_run
+from paceline.parallel.split import Wires, calls_s, calls_when_run
 from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
 from paceline.predict import Points
 from paceline.simulation.cases import Cases
 from paceline.simulation.rank import Lengths, RankPasses
 from paceline.simulation.steps import Steps
-from paceline.simulation.tensor_calls import call_table, calls_s
 from paceline.trace.graph import FloatArray
 
 
@@ -71,8 +71,10 @@ def _exchanged_s(
     def seconds(name: str, length: FloatArray) -> FloatArray:
         how = passes.lowered[name].configuration
         calls = calls_when_run(passes.splits[name], how)
-        table = call_table(calls, how, Points(batch=asked.batch, seq=length))
-        return calls_s(table, np.arange(len(cases)), group)
+        width = ELEMENT_BYTES[find_precision(how.precision).activation_dtype]
+        points = Points(batch=asked.batch, seq=length)
+        each_s = calls_s(calls, points, Wires(groups={"tensor": group}), element_bytes=width)
+        return np.asarray(each_s.sum(axis=1))
 
     if not passes.is_generation:
         return seconds(next(iter(passes.splits)), asked.seq), nothing

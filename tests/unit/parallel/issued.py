@@ -15,7 +15,7 @@ from paceline.parallel.data_parallel import BUCKET_BYTES, bucket_ends
 from paceline.parallel.links import COLLECTIVES, Collective
 from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.profile import accumulated_gradients
-from paceline.parallel.split.tensor import TensorSplit
+from paceline.parallel.split import RankGraph
 from paceline.parallel.stages import even_cuts
 from paceline.parallel.strategy import Schedule
 from paceline.trace.block_names import block_names, blocks_of_ops
@@ -132,7 +132,7 @@ def hybrid_sharded_calls(
 
 
 def tensor_parallel_calls(
-    split: TensorSplit, *, batch: float, seq: float, element_bytes: float
+    split: RankGraph, *, batch: float, seq: float, element_bytes: float
 ) -> tuple[IssuedCall, ...]:
     """What a tensor group exchanges in one microbatch, in order.
 
@@ -142,7 +142,7 @@ def tensor_parallel_calls(
         seq: Sequence length.
         element_bytes: Of activations.
     """
-    graph, calls = split.graph, split.collectives
+    graph, calls = split.graph, split.calls
     names = block_names(graph)
     block = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)
     width = np.where(np.isnan(calls.element_bytes), element_bytes, calls.element_bytes)

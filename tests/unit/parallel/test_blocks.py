@@ -10,6 +10,7 @@ from paceline.catalog import find_device, load_catalog
 from paceline.parallel.block_memory import PassPeaks
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.links import LinkTable
+from paceline.parallel.split import SplitShape
 from paceline.predict import DeviceTable, Points, builtin_calibration
 from paceline.trace import Configuration, Graph, load_workload
 from paceline.trace.costs import Checkpointing
@@ -37,9 +38,7 @@ def costs_of(
         Configuration(checkpointing=checkpointing),
         DeviceTable.from_devices([find_device(load_catalog(), device)]),
         Points(batch=np.array(batches), seq=np.full(len(batches), SEQ)),
-        TensorGroup(
-            degree=1, ranks_per_node=8, device_link=link, node_link=link, sequence_parallel=False
-        ),
+        TensorGroup(shape=SplitShape(), ranks_per_node=8, device_link=link, node_link=link),
         recipe="half-weights",
         calibration=replace(builtin_calibration(), device_log_shift={device: log_shift}),
     )
@@ -93,9 +92,10 @@ def test_experts_kept_whole_and_tokens_sent_once_spare_communication() -> None:
     """Whole experts need no sum over tensor ranks; a dispatcher sends no copy twice."""
     graph, link = load_workload("mixtral-8x7b").passes[0].graph, LinkTable.from_links([make_link()])
     plain = TensorGroup(
-        degree=2, ranks_per_node=8, device_link=link, node_link=link, sequence_parallel=True,
-        expert_degree=2,
+        shape=SplitShape(tensor=2, sequence_parallel=True, experts=2), ranks_per_node=8,
+        device_link=link, node_link=link,
     )  # fmt: skip
+    whole = replace(plain, shape=replace(plain.shape, whole_experts=True))
     costs = [
         block_costs(
             graph,
@@ -106,11 +106,11 @@ def test_experts_kept_whole_and_tokens_sent_once_spare_communication() -> None:
         )
         for group in (
             plain,
-            replace(plain, keeps_experts_whole=True),
-            replace(plain, keeps_experts_whole=True, sends_tokens_once=True),
-            replace(plain, keeps_experts_whole=True, sends_tokens_once=True, hides_exchange=True),
+            whole,
+            replace(whole, sends_tokens_once=True),
+            replace(whole, sends_tokens_once=True, hides_exchange=True),
         )
     ]
-    split, whole, once, behind = (float(one.tensor_s.sum()) for one in costs)
-    assert split > whole > once > behind > 0.0
+    split_s, whole_s, once_s, behind_s = (float(one.tensor_s.sum()) for one in costs)
+    assert split_s > whole_s > once_s > behind_s > 0.0
     assert np.array_equal(costs[0].expert_parameters, costs[1].expert_parameters)

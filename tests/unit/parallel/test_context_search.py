@@ -133,7 +133,7 @@ def test_the_search_is_equal_to_enumerating_strategies_one_by_one(
 
 
 def degrees_of(prepared: SearchSpace) -> set[tuple[int, int]]:
-    return {(v.tensor_degree, v.context_degree) for v in prepared.variants}
+    return {(v.shape.tensor, v.shape.sequence) for v in prepared.variants}
 
 
 def test_short_sequences_are_not_cut() -> None:

@@ -29,10 +29,7 @@ from tests.unit.parallel.issued import (
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.links import COLLECTIVES, LinkTable
-from paceline.parallel.rank_program import rank_program
-from paceline.parallel.split.experts import split_experts
-from paceline.parallel.split.sequence import ring_messages, split_sequence
-from paceline.parallel.split.tensor import split_graph
+from paceline.parallel.split import SplitShape, split
 from paceline.parallel.strategy import Schedule
 from paceline.predict import DeviceTable, Points
 from paceline.trace import lower, monomials
@@ -57,8 +54,8 @@ def blocks(tensor_degree: int = 1) -> BlockCosts:
     device = DeviceTable.from_devices([find_device(load_catalog(), "H100 SXM5 80GB")])
     none = LinkTable.from_links([None])
     group = TensorGroup(
-        degree=tensor_degree, ranks_per_node=tensor_degree, device_link=none, node_link=none,
-        sequence_parallel=False,
+        shape=SplitShape(tensor=tensor_degree), ranks_per_node=tensor_degree, device_link=none,
+        node_link=none,
     )  # fmt: skip
     points = Points(batch=np.array([1.0]), seq=np.array([float(SEQ)]))
     return block_costs(graph(), FP32, device, points, group)
@@ -66,7 +63,7 @@ def blocks(tensor_degree: int = 1) -> BlockCosts:
 
 def tensor_calls(batch: float) -> list[tuple[str, float, str]]:
     calls = tensor_parallel_calls(
-        split_graph(graph(), 2), batch=batch, seq=SEQ, element_bytes=FP32_BYTES
+        split(graph(), SplitShape(tensor=2)), batch=batch, seq=SEQ, element_bytes=FP32_BYTES
     )
     return [(c.name, c.message_bytes, c.block) for c in calls]
 
@@ -104,7 +101,7 @@ def test_tensor_parallel_issues_the_predicted_reductions() -> None:
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_expert_ranks_swap_the_predicted_tokens(world) -> None:
-    calls = split_experts(expert_graph(), world).collectives
+    calls = split(expert_graph(), SplitShape(experts=world)).calls
     sizes = calls.elements @ monomials(BATCH, SEQ)[0] * FP32_BYTES
     predicted = [(COLLECTIVES[name], size) for name, size in zip(calls.name, sizes, strict=True)]
     for rank in run_ranks("experts", world):
@@ -114,7 +111,7 @@ def test_expert_ranks_swap_the_predicted_tokens(world) -> None:
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_expert_ranks_reduce_what_all_of_them_hold(world) -> None:
-    part = split_experts(expert_graph(), world)
+    part = split(expert_graph(), SplitShape(experts=world))
     lowered = lower(part.graph, FP32)
     owned = part.graph.storages.owner == Owner.PARAMETER
     experts = part.graph.storages.elements[owned & part.is_expert, 0].sum() * FP32_BYTES
@@ -126,12 +123,11 @@ def test_expert_ranks_reduce_what_all_of_them_hold(world) -> None:
 @pytest.mark.parametrize("world", [2, 4])
 def test_context_ranks_pass_the_predicted_keys_round(world) -> None:
     """Every layer's keys in forward; in backward, last layer first, their gradients as well."""
-    program = rank_program(split_sequence(context_graph(), world), FP32, "autocast")
-    points = Points(batch=np.array([float(BATCH)]), seq=np.array([float(CONTEXT_SEQ)]))
-    op, sizes = ring_messages(program, points, world, element_bytes=FP32_BYTES)
-    is_forward = program.ops.phase[op] == Phase.FORWARD
+    part = split(context_graph(), SplitShape(ring=world))
+    sizes = part.calls.elements @ monomials(BATCH, CONTEXT_SEQ)[0] * FP32_BYTES
+    is_forward = part.graph.ops.phase[part.calls.op] == Phase.FORWARD
     rounds = world - 1
-    keys, later = (np.repeat(sizes[0, part], rounds) for part in (is_forward, ~is_forward))
+    keys, later = (np.repeat(sizes[chosen], rounds) for chosen in (is_forward, ~is_forward))
     for rank in run_ranks("context", world):
         sent = [size for name, size in rank["calls"] if name == "send_recv"]
         assert sent[: len(keys)] == keys.tolist()
@@ -141,14 +137,14 @@ def test_context_ranks_pass_the_predicted_keys_round(world) -> None:
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_context_ranks_reduce_all_parameters(world) -> None:
-    lowered = lower(split_sequence(context_graph(), world), FP32)
+    lowered = lower(split(context_graph(), SplitShape(ring=world)).graph, FP32)
     for rank in run_ranks("context", world):
         reduced = sum(size for name, size in rank["calls"] if name == "all_reduce")
         assert reduced == lowered.gradient_bytes
 
 
 def test_data_over_tensor_parallel_issues_both() -> None:
-    whole, part = lower(graph(), FP32), lower(split_graph(graph(), 2).graph, FP32)
+    whole, part = lower(graph(), FP32), lower(split(graph(), SplitShape(tensor=2)).graph, FP32)
     buckets = data_over_tensor_calls(whole, part, bucket_bytes=BUCKET_BYTES)
     predicted = Counter((name, size) for name, size, _ in tensor_calls(BATCH))
     predicted.update((c.name, c.message_bytes) for c in buckets)

@@ -13,6 +13,7 @@ from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.layouts import Layout, layout
 from paceline.parallel.links import LinkTable
 from paceline.parallel.played import distinct_pipelines
+from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import Points
 from paceline.trace.graph import FloatArray
@@ -56,7 +57,9 @@ def variant(
         traits=(),
     )
     return Variant(
-        tensor_degree=tensor_degree, sequence_parallel=is_split, checkpointing="none", costs=costs
+        shape=SplitShape(tensor=tensor_degree, sequence_parallel=is_split),
+        checkpointing="none",
+        costs=costs,
     )
 
 

@@ -11,9 +11,7 @@ from tests.unit.parallel.live_storages import (
     sharded_live_bytes,
 )
 
-from paceline.parallel.split.experts import split_experts
-from paceline.parallel.split.sequence import split_sequence
-from paceline.parallel.split.tensor import split_graph
+from paceline.parallel.split import SplitShape, split
 from paceline.parallel.strategy import Schedule
 from paceline.trace import Graph, lower, monomials
 
@@ -27,7 +25,7 @@ INTERLEAVED = Schedule(kind="interleaved", num_microbatches=BATCH, num_chunks=2)
 
 
 def part() -> Graph:
-    return split_graph(graph(), 2).graph
+    return split(graph(), SplitShape(tensor=2)).graph
 
 
 def peaks(mode: str, world: int) -> list[float]:
@@ -56,7 +54,7 @@ def test_tensor_ranks_hold_their_part() -> None:
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_expert_ranks_hold_their_part_and_the_tokens_of_all(world) -> None:
-    lowered = lower(split_experts(expert_graph(), world).graph, FP32)
+    lowered = lower(split(expert_graph(), SplitShape(experts=world)).graph, FP32)
     live = lowered.memory.by_owner.sum(axis=1) @ monomials(BATCH, SEQ)[0]
     assert peaks("experts", world) == pytest.approx([live.max()] * world, rel=CLOSE)
     for rank in run_ranks("experts", world):
@@ -67,7 +65,7 @@ def test_expert_ranks_hold_their_part_and_the_tokens_of_all(world) -> None:
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_context_ranks_hold_their_part_of_each_sequence(world) -> None:
-    lowered = lower(split_sequence(context_graph(), world), FP32)
+    lowered = lower(split(context_graph(), SplitShape(ring=world)).graph, FP32)
     live = lowered.memory.by_owner.sum(axis=1) @ monomials(BATCH, CONTEXT_SEQ)[0]
     assert peaks("context", world) == pytest.approx([live.max()] * world, rel=CLOSE)
     whole = lower(context_graph(), FP32).memory.by_owner.sum(axis=1)

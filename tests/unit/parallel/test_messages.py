@@ -11,6 +11,7 @@ from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import ADAM, state_bytes
+from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph, load_workload
@@ -31,13 +32,11 @@ def variant(graph: Graph, compiler: Compiler = "eager") -> Variant:
         Configuration(compiler=compiler),
         DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")]),
         Points(batch=np.ones(1), seq=np.array([float(SEQ)])),
-        TensorGroup(
-            degree=1, ranks_per_node=8, device_link=link, node_link=link, sequence_parallel=False
-        ),
+        TensorGroup(shape=SplitShape(), ranks_per_node=8, device_link=link, node_link=link),
         recipe="half-weights",
     )
     return Variant(
-        tensor_degree=1, sequence_parallel=False, checkpointing="none", costs=costs
+        shape=SplitShape(), checkpointing="none", costs=costs
     )  # fmt: skip
 
 

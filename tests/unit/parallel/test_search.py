@@ -90,7 +90,7 @@ def test_experts_are_spread_where_a_model_has_them() -> None:
     """Eight nodes hold Mixtral: expert ranks share what replicas would each have to keep."""
     prepared = space("mixtral-8x7b", seq=4096)
     table = enumerate_strategies(prepared, num_devices=64, global_batch=256)
-    degrees = {prepared.variants[v].expert_degree for v in table.variant.tolist()}
+    degrees = {prepared.variants[v].shape.experts for v in table.variant.tolist()}
     assert degrees == {1, 2, 4, 8}
     for row in range(0, len(table), 37):
         strategy = table.strategy(row, prepared.variants)

@@ -19,6 +19,7 @@ from paceline.parallel.evaluation import (
 )
 from paceline.parallel.links import LinkTable
 from paceline.parallel.rank_program import ADAM, state_bytes
+from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, load_workload
@@ -38,14 +39,13 @@ def blocks() -> Variant:
         DeviceTable.from_devices([DEVICE]),
         Points(batch=np.ones(1), seq=np.full(1, 1024.0)),
         TensorGroup(
-            degree=1, ranks_per_node=8, device_link=SWITCH, node_link=INFINIBAND,
-            sequence_parallel=False,
+            shape=SplitShape(), ranks_per_node=8, device_link=SWITCH, node_link=INFINIBAND,
         ),
         recipe="half-weights",
     )  # fmt: skip
     nothing = np.zeros_like(costs.forward_s)
     costs = replace(costs, forward_host_s=nothing, backward_host_s=nothing, update_host_s=0.0)
-    return Variant(tensor_degree=1, sequence_parallel=False, checkpointing="none", costs=costs)
+    return Variant(shape=SplitShape(), checkpointing="none", costs=costs)
 
 
 def table(
@@ -168,7 +168,7 @@ def test_tensor_ranks_of_a_node_share_its_network(stride: int) -> None:
     """Eight reduce at once, each with an eighth; those of other nodes have their own network."""
     shared = replace(FAST, node_link=node_link(8e8), overlaps_gradients=False)
     lone = replace(FAST, node_link=node_link(1e8), overlaps_gradients=False, devices_per_node=1)
-    group = with_variant(replace(blocks(), tensor_degree=stride), shared, dp=2)
+    group = with_variant(replace(blocks(), shape=SplitShape(tensor=stride)), shared, dp=2)
     alone = with_variant(blocks(), lone, dp=2)
     assert group.exposed_s[0] == pytest.approx(alone.exposed_s[0], rel=1e-3)
 
@@ -194,7 +194,9 @@ def experts() -> Variant:
     """The same with half the parameters of each block in experts, of which two ranks have parts."""
     costs = blocks().costs
     return replace(
-        blocks(), expert_degree=2, costs=replace(costs, expert_parameters=costs.parameters / 2)
+        blocks(),
+        shape=SplitShape(experts=2),
+        costs=replace(costs, expert_parameters=costs.parameters / 2),
     )
 
 

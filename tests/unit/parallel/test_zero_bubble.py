@@ -17,6 +17,7 @@ from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.links import LinkTable
 from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.pipeline import in_flight, num_put_off, pipeline_s
+from paceline.parallel.split import SplitShape
 from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.predict import DeviceTable, Points
@@ -109,9 +110,7 @@ def graph() -> Graph:
 def blocks(recipe: str = "half-weights", checkpointing: str = "none") -> BlockCosts:
     device = DeviceTable.from_devices([find_device(load_catalog(), "H100 SXM5 80GB")])
     none = LinkTable.from_links([None])
-    group = TensorGroup(
-        degree=1, ranks_per_node=8, device_link=none, node_link=none, sequence_parallel=False
-    )
+    group = TensorGroup(shape=SplitShape(), ranks_per_node=8, device_link=none, node_link=none)
     return block_costs(
         graph(),
         Configuration(checkpointing=checkpointing),  # type: ignore[arg-type]

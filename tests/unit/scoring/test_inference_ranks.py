@@ -9,8 +9,8 @@ import pytest
 from tests.unit.parallel.small_denoiser import denoiser
 
 from paceline.catalog import load_catalog
-from paceline.parallel.split.denoiser_split import SequenceRanks
-from paceline.parallel.split.serving_ranks import ServedRanks, exchange_s, rank_pass
+from paceline.parallel.engine_sums import engine_sums
+from paceline.parallel.split import SplitShape, calls_s, split
 from paceline.predict import Points
 from paceline.scoring import predictions
 from paceline.scoring.answers import Answer
@@ -39,7 +39,7 @@ def answer(**change: str) -> Answer:
     return found
 
 
-def split(text: str, num_devices: int = 8, **change: str) -> ServedRanks | SequenceRanks:
+def shape_of(text: str, num_devices: int = 8, **change: str) -> SplitShape:
     return split_of(parse_row(SERVED | change | {"parallelism": text, "n_gpus": str(num_devices)}))
 
 
@@ -49,17 +49,17 @@ def split(text: str, num_devices: int = 8, **change: str) -> ServedRanks | Seque
      "data_parallel=1 expert_parallel=1 notes= tensor_parallel=8", "DP=1 TP=8"],
 )  # fmt: skip
 def test_tensor_ranks_are_read_as_people_write_them(text: str) -> None:
-    assert split(text) == ServedRanks(tensor=8)
+    assert shape_of(text) == SplitShape.of_engine(tensor=8)
 
 
 @pytest.mark.parametrize("text", ["TP=2", "DP=4 TP=2", "tensor_parallel=2 data_parallel=4"])
 def test_devices_beyond_the_ranks_are_replicas(text: str) -> None:
-    assert split(text) == ServedRanks(tensor=2)
+    assert shape_of(text) == SplitShape.of_engine(tensor=2)
 
 
 @pytest.mark.parametrize("text", ["", "none", "DP", "dp8", "DP=8", "data_parallel=8"])
 def test_replicas_share_nothing(text: str) -> None:
-    assert split(text) == WHOLE
+    assert shape_of(text) == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -68,21 +68,21 @@ def test_replicas_share_nothing(text: str) -> None:
 )
 def test_experts_of_one_engine_are_whole_on_its_tensor_ranks(text: str) -> None:
     """vLLM has no other way to run eight expert ranks without replicas."""
-    assert split(text) == ServedRanks(tensor=8, splits_experts=True)
+    assert shape_of(text) == SplitShape.of_engine(tensor=8, whole_experts=True)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("ring_degree=2 ulysses_degree=4", SequenceRanks(ring=2, ulysses=4)),
-        ("ulysses=4, ring=2", SequenceRanks(ring=2, ulysses=4)),
-        ("ulysses_degree=4 cfg_parallel=2", SequenceRanks(ulysses=4, guidance=2)),
-        ("cfg_parallel=2", SequenceRanks(guidance=2)),
-        ("ring_degree=1 ulysses_degree=1", SequenceRanks()),
+        ("ring_degree=2 ulysses_degree=4", SplitShape(ring=2, ulysses=4)),
+        ("ulysses=4, ring=2", SplitShape(ring=2, ulysses=4)),
+        ("ulysses_degree=4 cfg_parallel=2", SplitShape(ulysses=4, guidance=2)),
+        ("cfg_parallel=2", SplitShape(guidance=2)),
+        ("ring_degree=1 ulysses_degree=1", SplitShape()),
     ],
 )
-def test_degrees_of_denoisers_are_read(text: str, expected: SequenceRanks) -> None:
-    assert split(text) == expected
+def test_degrees_of_denoisers_are_read(text: str, expected: SplitShape) -> None:
+    assert shape_of(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_degrees_of_denoisers_are_read(text: str, expected: SequenceRanks) -> No
 )
 def test_what_cannot_be_is_refused(text: str, num_devices: int, reason: str) -> None:
     with pytest.raises(UnresolvedRowError, match=reason):
-        split(text, num_devices)
+        shape_of(text, num_devices)
 
 
 @pytest.mark.parametrize("text", ["tensor_parallel=1 expert_parallel=1 data_parallel=1", "TP=1"])
@@ -141,9 +141,10 @@ def test_a_step_adds_what_ranks_exchange_and_the_share_of_prompts() -> None:
     """A link of no time would leave the device's own part and the host's."""
     stated = answer(parallelism="TP=4", n_gpus="4")
     passes = {one.name: one.graph for one in load_workload("llama-3-8b", task="infer").passes}
-    ranks = ServedRanks(tensor=4)
+    ranks = SplitShape.of_engine(tensor=4)
+    wires = ranks.wires_in_node(1, NVLINK4, sums=engine_sums(NVLINK4))
     step, prompt = (
-        float(exchange_s(rank_pass(passes[name], ranks), points, NVLINK4, 2.0)[0])
+        float(calls_s(split(passes[name], ranks).calls, points, wires, element_bytes=2.0).sum())
         for name, points in (
             ("decode", Points(batch=np.array([16.0]), seq=np.array([1250.0]))),
             ("prefill", Points(batch=np.ones(1), seq=np.array([1000.0]))),

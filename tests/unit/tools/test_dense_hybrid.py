@@ -11,6 +11,7 @@ from tests.unit.parallel.links_of_tests import ETHERNET, INFINIBAND, NOTHING, NV
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.links import LinkTable
+from paceline.parallel.split import SplitShape
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, load_workload
 
@@ -27,8 +28,7 @@ def alexnet() -> BlockCosts:
         DeviceTable.from_devices([find_device(load_catalog(), "Tesla K20")]),
         Points(batch=np.array([float(BATCH)]), seq=np.ones(1)),
         TensorGroup(
-            degree=1, ranks_per_node=1, device_link=NVLINK, node_link=NVLINK,
-            sequence_parallel=False,
+            shape=SplitShape(), ranks_per_node=1, device_link=NVLINK, node_link=NVLINK,
         ),
     )  # fmt: skip
 

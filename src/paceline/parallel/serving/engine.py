@@ -19,20 +19,14 @@ import numpy as np
 from paceline.catalog import Link
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
+from paceline.parallel.engine_sums import engine_sums
 from paceline.parallel.serving.batching import (
     EnginePasses,
     ServingRuns,
     ServingTimes,
     request_times,
 )
-from paceline.parallel.split.serving_ranks import (
-    RankPass,
-    ServedRanks,
-    busiest_frac,
-    exchange_s,
-    experts_alone,
-    rank_pass,
-)
+from paceline.parallel.split import RankGraph, SplitShape, busiest_frac, calls_s, split
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.stack.engines import EngineProfile
 from paceline.trace.costs import Configuration, LoweredPass
@@ -42,7 +36,7 @@ from paceline.trace.workload import Workload
 
 #: The pass that reads a prompt, and the one that writes a token for every request.
 PROMPT, TOKEN = "prefill", "decode"
-_ALONE = ServedRanks()
+_ALONE = SplitShape.of_engine()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,7 +97,7 @@ def predicted_passes(
 
 def serving_times(
     workload: Workload, configuration: Configuration, device: DeviceTable, runs: ServingRuns, *,
-    engine: EngineProfile, calibration: Calibration, ranks: ServedRanks = _ALONE,
+    engine: EngineProfile, calibration: Calibration, ranks: SplitShape = _ALONE,
     link: Link | None = None,
 ) -> ServingTimes:  # fmt: skip
     """Times of ``runs`` on devices of one node, (R,) each.
@@ -130,30 +124,30 @@ def serving_times(
 
 def serving_passes(
     workload: Workload, configuration: Configuration, device: DeviceTable, runs: ServingRuns, *,
-    engine: EngineProfile, calibration: Calibration, ranks: ServedRanks = _ALONE,
+    engine: EngineProfile, calibration: Calibration, ranks: SplitShape = _ALONE,
     link: Link | None = None,
 ) -> EnginePasses:  # fmt: skip
     """The passes behind `serving_times`, with what ranks exchange and wait for, (R,) each."""
-    split = engine_ranks(workload, ranks)
+    mine = engine_ranks(workload, ranks)
     served = replace(configuration, is_served=True)
-    lowered = {name: lower(one.graph, served) for name, one in split.items()}
+    lowered = {name: lower(one.graph, served) for name, one in mine.items()}
     predicted = predicted_passes(
         lowered[PROMPT], lowered[TOKEN], device, runs, engine, calibration=calibration
     ).passes()
-    mine = EnginePasses(
+    alone = EnginePasses(
         prompt_s=predicted.prompt_s[0], step_s=predicted.step_s[0], weights_s=predicted.weights_s[0]
     )
     read = Points(batch=np.ones_like(runs.input_tokens), seq=runs.input_tokens)
     written = Points(batch=runs.concurrency, seq=runs.mean_context)
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
-    waiting_s = _waiting_s(split[TOKEN], served, device, written, engine, calibration)
-    return mine.exchanging(
-        exchange_s(split[PROMPT], read, link, width),
-        exchange_s(split[TOKEN], written, link, width) + waiting_s,
+    waiting_s = _waiting_s(mine[TOKEN], served, device, written, engine, calibration)
+    return alone.exchanging(
+        exchanged_s(mine[PROMPT], read, link, width),
+        exchanged_s(mine[TOKEN], written, link, width) + waiting_s,
     )
 
 
-def engine_ranks(workload: Workload, ranks: ServedRanks) -> dict[str, RankPass]:
+def engine_ranks(workload: Workload, ranks: SplitShape) -> dict[str, RankGraph]:
     """The passes of an engine, by name, as one of its ranks runs them.
 
     Raises:
@@ -164,22 +158,38 @@ def engine_ranks(workload: Workload, ranks: ServedRanks) -> dict[str, RankPass]:
         raise InvalidInputError(
             f"{workload.name} does not generate tokens", hint="serve a causal language model"
         )
-    return {name: rank_pass(graphs[name], ranks) for name in (PROMPT, TOKEN)}
+    return {name: split(graphs[name], ranks) for name in (PROMPT, TOKEN)}
+
+
+def exchanged_s(
+    rank: RankGraph, points: Points, link: Link | None, element_bytes: float
+) -> FloatArray:
+    """Seconds of everything that the ranks of a node exchange in a pass, (num_points,).
+
+    Args:
+        rank: The pass as one of them runs it.
+        points: Requests, and lengths.
+        link: Between ranks; None where it is unknown.
+        element_bytes: Of an activation.
+    """
+    wires = rank.shape.wires_in_node(len(points.batch), link, sums=engine_sums(link))
+    each_s = calls_s(rank.calls, points, wires, element_bytes=element_bytes)
+    return np.asarray(each_s.sum(axis=1))
 
 
 def _waiting_s(
-    token: RankPass, configuration: Configuration, device: DeviceTable, points: Points,
+    token: RankGraph, configuration: Configuration, device: DeviceTable, points: Points,
     engine: EngineProfile, calibration: Calibration,
 ) -> FloatArray:  # fmt: skip
     """Seconds in which ranks wait for the one whose experts more tokens happen to reach, (R,)."""
     more_frac = busiest_frac(token, points)
     if not more_frac.any():
         return np.zeros(len(points.batch))
-    experts = predict_pass(
-        lower(experts_alone(token), configuration), device, points, calibration=calibration,
-        framework=engine.host,
-    )  # fmt: skip
-    return np.asarray(more_frac * experts.device_s[0])
+    experts = lower(token.only(token.expert_products), configuration)
+    predicted = predict_pass(
+        experts, device, points, calibration=calibration, framework=engine.host
+    )
+    return np.asarray(more_frac * predicted.device_s[0])
 
 
 def _predicted(

@@ -33,8 +33,9 @@ _PASSING = frozenset(
 #: Ops that pass it on unless they work across the very features that are split.
 _ALONG_COLUMNS = frozenset({OpKind.NORM, OpKind.SOFTMAX, OpKind.REDUCE})
 _WEIGHTED = frozenset({OpKind.MATMUL, OpKind.CONV})
-#: Tables shorter than this (positions, token types) are not worth splitting by rows.
-_MIN_VOCABULARY_ROWS = 4096
+#: Rows of a table, or outputs of a product, that are words: fewer are positions, token types and
+#: classes, which are not worth splitting.
+MIN_VOCABULARY = 4096
 #: Distinct primes at which shape numbers are compared.
 _PROBE = (7.0, 131.0)
 
@@ -179,7 +180,7 @@ class _Follow:
 
     def _meet_table(self, op: OpView) -> None:
         table, elements = op.parameters[0]
-        if elements / op.dims[1] >= _MIN_VOCABULARY_ROWS and table not in self.denied:
+        if elements / op.dims[1] >= MIN_VOCABULARY and table not in self.denied:
             self.roles[table] = Role.VOCABULARY
             self.closed.add(table)
 

@@ -1,35 +1,29 @@
 """Context parallel as graph → graph: every rank has a part of each sequence, in all layers.
 
-Only attention looks beyond a rank's part: keys and values travel round a ring of ranks while each
-rank works on those it has. Parts are dealt out so that causal ranks have equal work (first and
-last pieces together).
+Only attention looks beyond a rank's part. *Ring*: keys and values travel round a ring of ranks
+while each rank works on those that it has; parts are dealt out so that causal ranks have equal work
+(first and last pieces together). *Ulysses*: before attention each rank hands its part of the tokens
+to the ranks of their heads, after it the heads to the ranks of their tokens. Both multiply: the
+heads of Ulysses within each part of the ring.
 
 Sources:
     Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite Context",
-    arXiv 2310.01889; NVIDIA Megatron-LM, context parallel (two pieces per rank).
+    arXiv 2310.01889; NVIDIA Megatron-LM, context parallel (two pieces per rank); Jacobs et al.,
+    "DeepSpeed Ulysses", arXiv 2309.14509, section 3; Fang and Zhao, "USP: A Unified Sequence
+    Parallelism Approach for Long Context Generative AI", arXiv 2405.07719 (both at once).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.collectives import RankGroup, send_recv_s
-from paceline.predict import Points
-from paceline.trace.graph import (
-    DIM_NAMES,
-    EXPONENTS,
-    FloatArray,
-    Graph,
-    IntArray,
-    OpKind,
-    monomials,
-)
-from paceline.trace.program import Program
+from paceline.parallel.split.calls import Call, CallTable
+from paceline.trace.graph import DIM_NAMES, EXPONENTS, FloatArray, Graph, OpKind, Phase
+from paceline.trace.polynomial import product
 
 #: Ops that walk the sequence in order, or across the borders of parts.
 _IN_ORDER = (
@@ -38,57 +32,120 @@ _IN_ORDER = (
 )  # fmt: skip
 _HAS_SEQ = np.array([seq > 0 for _, seq in EXPONENTS])
 _ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
-_KEYS = DIM_NAMES[OpKind.ATTENTION].index("kv_len")
-_CAUSAL = DIM_NAMES[OpKind.ATTENTION].index("is_causal")
-#: Tensors as large as the keys that an op hands to the next rank.
-_COPIES = np.zeros(len(OpKind))
-_COPIES[[OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD]] = 2.0, 4.0
-#: Columns whose product is the number of elements of the keys.
-_KEY_DIMS = [
-    DIM_NAMES[OpKind.ATTENTION].index(name) for name in ("batch", "kv_heads", "kv_len", "head_size")
-]
+_BATCH, _HEADS, _KEY_HEADS, _QUERIES, _KEYS, _HEAD_SIZE, _CAUSAL = (
+    DIM_NAMES[OpKind.ATTENTION].index(name)
+    for name in ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal")
+)
+#: Tensors as large as the keys that an op hands to the next rank: keys and values, and in backward
+#: their gradients too.
+_ROUND = {OpKind.ATTENTION: 2.0, OpKind.ATTENTION_BACKWARD: 4.0}
 
 
-@lru_cache(maxsize=8)
-def split_sequence(graph: Graph, degree: int) -> Graph:
-    """What one of ``degree`` context-parallel ranks runs: same ops, its part of the sequence.
+def split_sequence(graph: Graph, ring: int, ulysses: int = 1) -> Graph:
+    """What one of ``ring · ulysses`` context-parallel ranks runs: same ops, its part of sequences.
 
     Whatever grows with the sequence shrinks by the degree. Of scores, which grow with its square,
     the queries are split and the keys stay whole, or are those that a causal mask leaves to a rank
-    in the mean.
+    of the ring in the mean; ranks of Ulysses have some heads of all queries of their part.
 
     Args:
         graph: One pass of a model.
-        degree: Ranks that share each sequence; 1 returns the graph as it is.
+        ring: Parts that go round; 1 of both returns the graph as it is.
+        ulysses: Ranks that share the heads of a part.
 
     Raises:
-        InvalidInputError: The model has no sequence, or no attention that can pass keys on, or
-            walks the sequence in order.
+        InvalidInputError: The model has no sequence, or no attention that can look beyond a part,
+            or walks the sequence in order; or its heads do not divide.
     """
+    degree = ring * ulysses
     if degree == 1:
         return graph
     check_sequence(graph)
     share = np.where(_HAS_SEQ, 1.0 / degree, 1.0)
-    tensors, storages = graph.tensors, graph.storages
-    seen_frac = _seen_frac(graph.ops.kind, graph.ops.dims, degree)
-    dims, attention = _split_dims(graph, share), np.isin(graph.ops.kind, _ATTENTION)
-    dims[attention, _KEYS] *= seen_frac[attention, None]
+    tensors, storages, ops = graph.tensors, graph.storages, graph.ops
+    dims, seen_frac = _split_dims(graph, share), _seen_frac(ops.kind, ops.dims, ring)
+    dims[np.isin(ops.kind, _ATTENTION), _KEYS] *= seen_frac[np.isin(ops.kind, _ATTENTION), None]
+    looking = _looking(graph)
+    _check_heads(graph, looking, ulysses)
+    dims[looking, _QUERIES] *= ulysses
+    dims[looking, _HEADS] /= ulysses
+    dims[looking, _KEY_HEADS] /= ulysses
     return replace(
         graph,
-        ops=replace(graph.ops, flop=graph.ops.flop * share * seen_frac[:, None], dims=dims),
+        ops=replace(ops, flop=ops.flop * share * seen_frac[:, None], dims=dims),
         tensors=replace(tensors, elements=tensors.elements * share),
         storages=replace(storages, elements=storages.elements * share),
     )
 
 
-def _seen_frac(kind: npt.NDArray[np.integer], dims: FloatArray, degree: int) -> FloatArray:
+def has_free_length(graph: Graph) -> bool:
+    """Whether ranks share sequences of any length: a model with one, or a training step.
+
+    Inference of a model whose items have a fixed number of tokens is split by `tokens`.
+    """
+    return graph.variables[1] != "" or bool((graph.ops.phase == Phase.BACKWARD).any())
+
+
+def sequence_calls(graph: Graph, ring: int, ulysses: int) -> CallTable:
+    """What ranks exchange that have a part of each sequence.
+
+    In forward a rank of the ring sends the keys and values that it has just used; in backward their
+    gradients travel as well. Ranks of Ulysses hand over queries, keys, values and outputs; in
+    backward their gradients.
+
+    Args:
+        graph: What a rank runs, split by `split_sequence`, and over tensor ranks if there are any.
+        ring: Ranks of the ring.
+        ulysses: Ranks that share heads.
+    """
+    calls: list[Call] = []
+    if ring * ulysses == 1:
+        return CallTable.of(calls)
+    looking = _looking(graph)
+    seen_frac = _seen_frac(graph.ops.kind, graph.ops.dims, ring)
+    for op in looking.tolist():
+        dims = graph.ops.dims[op]
+        keys = _elements(dims, _KEY_HEADS, _KEYS) / seen_frac[op] / ring
+        if ulysses > 1:
+            queries = _elements(dims, _HEADS, _QUERIES)
+            calls += [
+                (op, "ulysses", "all_to_all", n, np.nan) for n in (queries, keys, keys, queries)
+            ]
+        if ring > 1:
+            message = _ROUND[OpKind(graph.ops.kind[op])] * keys
+            calls.append((op, "ring", "send_recv", message, np.nan))
+    return CallTable.of(calls)
+
+
+def _elements(dims: FloatArray, heads: int, length: int) -> FloatArray:
+    """Of queries or keys that a rank holds in attention, (9,)."""
+    elements: FloatArray = product(dims[None, [_BATCH, heads, length, _HEAD_SIZE]])[0]
+    return elements
+
+
+def _looking(graph: Graph) -> npt.NDArray[np.int64]:
+    """Ops of attention whose keys follow the sequence, so that a rank looks beyond its part."""
+    is_attention = np.isin(graph.ops.kind, _ATTENTION)
+    return np.flatnonzero(is_attention & _follows(graph.ops.dims)[:, _KEYS])
+
+
+def _check_heads(graph: Graph, looking: npt.NDArray[np.int64], ulysses: int) -> None:
+    for heads in np.unique(graph.ops.dims[looking][:, [_HEADS, _KEY_HEADS], 0]).tolist():
+        if heads % ulysses:
+            raise InvalidInputError(
+                f"{ulysses} ranks of Ulysses do not divide {heads:.0f} heads of {graph.name}",
+                hint="choose a degree that divides the heads, and a ring for the rest",
+            )
+
+
+def _seen_frac(kind: npt.NDArray[np.integer], dims: FloatArray, ring: int) -> FloatArray:
     """Share of the keys that a rank's queries meet in the mean, the masked ones of its own too.
 
     A rank's last piece is masked within itself alone, as in a prefix with as many queries, so that
     of all keys half, and half a part, are met.
     """
     is_causal = np.isin(kind, _ATTENTION) & (dims[:, _CAUSAL, 0] > 0)
-    return np.where(is_causal, (1.0 + 1.0 / degree) / 2.0, 1.0)
+    return np.where(is_causal, (1.0 + 1.0 / ring) / 2.0, 1.0)
 
 
 def _split_dims(graph: Graph, share: FloatArray) -> FloatArray:
@@ -131,52 +188,3 @@ def check_sequence(graph: Graph) -> None:
         raise refuse("it has no fused attention over the sequence")
     if (np.isin(graph.ops.kind, _IN_ORDER) & follows.any(axis=1)).any():
         raise refuse("some of its ops walk the sequence in order")
-
-
-def ring_messages(
-    program: Program, points: Points, degree: int, *, element_bytes: float
-) -> tuple[IntArray, FloatArray]:
-    """Ops that pass keys and values on, and the bytes of one of their ``degree - 1`` messages.
-
-    In forward a rank sends the keys and values that it has just used; in backward their gradients
-    travel as well.
-
-    Args:
-        program: What a rank runs, split by `split_sequence`.
-        points: Microbatch sizes and whole sequence lengths.
-        degree: Ranks of the ring.
-        element_bytes: Of keys and values.
-
-    Returns:
-        Ops, (num_ring_ops,), and bytes, (num_points, num_ring_ops).
-    """
-    copies = _COPIES[program.ops.kind]
-    op = np.flatnonzero(copies)
-    op = op[_follows(program.dims[program.ops.dims[op]])[:, _KEYS]]
-    dims, powers = program.dims[program.ops.dims[op]], monomials(points.batch, points.seq)
-    seen_frac = _seen_frac(program.ops.kind[op], dims, degree)
-    keys = (dims[:, _KEY_DIMS] @ powers.T).prod(axis=1).T / seen_frac
-    return op, np.asarray(keys * copies[op] * element_bytes / degree)
-
-
-def ring_s(
-    program: Program, busy_s: FloatArray, points: Points, group: RankGroup, *, element_bytes: float
-) -> FloatArray:
-    """Seconds that passing keys and values on adds to each op, (num_points, num_ops).
-
-    A message hides behind the attention of one part. Equal messages are evaluated once.
-
-    Args:
-        program: What a rank runs, split by `split_sequence`.
-        busy_s: Device time of its ops, (num_points, num_ops).
-        points: Microbatch sizes and whole sequence lengths.
-        group: The ring, one element per point.
-        element_bytes: Of keys and values.
-    """
-    added, degree = np.zeros_like(busy_s), int(group.num_ranks[0])
-    if degree > 1:
-        op, messages = ring_messages(program, points, degree, element_bytes=element_bytes)
-        distinct, of_op = np.unique(messages, axis=1, return_inverse=True)
-        send_s = np.array([send_recv_s(column, group) for column in distinct.T]).T[:, of_op.ravel()]
-        added[:, op] = (degree - 1) * np.maximum(send_s - busy_s[:, op] / degree, 0.0)
-    return added

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
-from paceline.parallel.links import COLLECTIVES, Collective
+from paceline.parallel.links import Collective
+from paceline.parallel.split.calls import Call, CallTable
 from paceline.parallel.split.roles import OpView, Role, find_roles, view_ops
-from paceline.trace.block_names import block_names, blocks_of_ops, is_numbered
-from paceline.trace.costs import Configuration
-from paceline.trace.graph import FloatArray, Graph, OpKind, Owner, Phase
+from paceline.trace.graph import Graph, OpKind, Owner, Phase
 
 _ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
 _FILTER_BACKWARD = (OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT)
@@ -33,59 +29,25 @@ _LOSS_BYTES = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CollectiveTable:
-    """Collectives that a split graph needs, in order of their op.
-
-    Attributes:
-        op: Op of the graph after which each is called, int64 (num_calls,).
-        name: Index into `COLLECTIVES`, int64 (num_calls,).
-        elements: Elements of the whole message, (num_calls, 9).
-        element_bytes: Bytes of one element; NaN where it is the format of activations.
-    """
-
-    op: npt.NDArray[np.int64]
-    name: npt.NDArray[np.int64]
-    elements: FloatArray
-    element_bytes: FloatArray
-
-    def messages(self, configuration: Configuration) -> FloatArray:
-        """Name and bytes of each message, (num_calls, 1 + 9): equal calls have equal rows."""
-        width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
-        element_bytes = np.where(np.isnan(self.element_bytes), width, self.element_bytes)
-        return np.column_stack([self.name, self.elements * element_bytes[:, None]])
-
-    def take(self, chosen: npt.NDArray[np.bool_ | np.int64]) -> CollectiveTable:
-        """Some of the calls, by a mask or by rows."""
-        return CollectiveTable(
-            op=self.op[chosen],
-            name=self.name[chosen],
-            elements=self.elements[chosen],
-            element_bytes=self.element_bytes[chosen],
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TensorSplit:
+class TensorPart:
     """A graph as one rank of a tensor group sees it.
 
     Attributes:
         graph: Same ops; their sizes are this rank's.
-        collectives: What the group exchanges.
+        calls: What the group exchanges.
         split_parameter_frac: Share of all parameters that are split.
     """
 
     graph: Graph
-    collectives: CollectiveTable
+    calls: CallTable
     split_parameter_frac: float
 
 
-@lru_cache(maxsize=16)
-def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -> TensorSplit:
+def split_tensor(graph: Graph, degree: int, *, sequence_parallel: bool = False) -> TensorPart:
     """What one of ``degree`` tensor-parallel ranks runs.
 
-    Pairs, heads and vocabulary are found in the graph (`split_roles`). With sequence parallel,
-    activations between the pairs are split along the sequence too. Graphs are equal if they are
-    the same object; the last few splits are kept.
+    Pairs, heads and vocabulary are found in the graph (`roles`). With sequence parallel,
+    activations between the pairs are split along the sequence too.
 
     Args:
         graph: One pass of a model.
@@ -96,7 +58,7 @@ def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -
         InvalidInputError: The degree does not divide heads or widths, or nothing can be split.
     """
     if degree == 1:
-        return TensorSplit(graph=graph, collectives=collective_table([]), split_parameter_frac=0.0)
+        return TensorPart(graph=graph, calls=CallTable.of([]), split_parameter_frac=0.0)
     views = view_ops(graph)
     roles = find_roles(views, degree)
     if not roles:
@@ -109,28 +71,11 @@ def split_graph(graph: Graph, degree: int, *, sequence_parallel: bool = False) -
     _check_widths(views, flow, degree)
     parameters = graph.storages.owner == Owner.PARAMETER
     size = graph.storages.elements[:, 0]
-    return TensorSplit(
+    return TensorPart(
         graph=_scaled(graph, flow, degree, sequence_parallel=sequence_parallel),
-        collectives=_collectives(graph, flow, sequence_parallel=sequence_parallel),
+        calls=_calls(graph, flow, sequence_parallel=sequence_parallel),
         split_parameter_frac=float(size[parameters & flow.is_split].sum() / size[parameters].sum()),
     )
-
-
-def calls_when_run(split: TensorSplit, configuration: Configuration) -> CollectiveTable:
-    """The collectives of a rank; recomputing a block repeats the calls of its forward.
-
-    Args:
-        split: What the rank has.
-        configuration: What it recomputes.
-    """
-    calls, graph = split.collectives, split.graph
-    if configuration.checkpointing not in ("block", "full"):
-        return calls
-    names = block_names(graph)
-    block = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)[calls.op]
-    again = np.array([is_numbered(name) for name in names])[block]
-    again &= np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
-    return calls.take(np.concatenate([np.arange(len(calls.op)), np.flatnonzero(again)]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -345,33 +290,19 @@ def _op_of_tensor(graph: Graph) -> npt.NDArray[np.int64]:
     return found
 
 
-#: Op, collective, elements of the message, and bytes of one (NaN: the format of activations).
-CollectiveCall: TypeAlias = tuple[int, Collective, FloatArray, float]
-
-
-def _collectives(graph: Graph, flow: _Flow, *, sequence_parallel: bool) -> CollectiveTable:
+def _calls(graph: Graph, flow: _Flow, *, sequence_parallel: bool) -> CallTable:
     """What the group exchanges: a reduction at both ends of each pair, and the loss."""
     elements = graph.storages.elements
-    calls: list[CollectiveCall] = []
+    calls: list[Call] = []
     for op, storage in flow.reduced:
         names: tuple[Collective, ...] = ("all_reduce",)
         if sequence_parallel:
             names = ("reduce_scatter", "all_gather")
-        calls.extend((op, name, elements[storage], np.nan) for name in names)
+        calls.extend((op, "tensor", name, elements[storage], np.nan) for name in names)
     if sequence_parallel:
         again: Collective = "all_gather"
-        calls.extend((op, again, elements[s], np.nan) for op, s in flow.gathered_again)
+        calls.extend((op, "tensor", again, elements[s], np.nan) for op, s in flow.gathered_again)
     for op in flow.loss_rows[:1]:
         rows = graph.ops.dims[op, 0]
-        calls.extend([(op, "all_reduce", rows, _LOSS_BYTES)] * _LOSS_REDUCTIONS)
-    return collective_table(sorted(calls, key=lambda call: call[0]))
-
-
-def collective_table(calls: list[CollectiveCall]) -> CollectiveTable:
-    """Calls as columns."""
-    return CollectiveTable(
-        op=np.array([op for op, *_ in calls], dtype=np.int64),
-        name=np.array([COLLECTIVES.index(name) for _, name, *_ in calls], dtype=np.int64),
-        elements=np.array([elements for *_, elements, _ in calls]).reshape(len(calls), 9),
-        element_bytes=np.array([num_bytes for *_, num_bytes in calls], dtype=np.float64),
-    )
+        calls.extend([(op, "tensor", "all_reduce", rows, _LOSS_BYTES)] * _LOSS_REDUCTIONS)
+    return CallTable.of(calls)

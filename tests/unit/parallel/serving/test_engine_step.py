@@ -8,10 +8,11 @@ import pytest
 from paceline.catalog import Link, find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel.collectives import RankGroup, all_gather_s
+from paceline.parallel.engine_sums import engine_all_reduce_s, engine_sums
 from paceline.parallel.links import LinkTable
 from paceline.parallel.serving.batching import ServingRuns, ServingTimes
 from paceline.parallel.serving.engine import serving_times
-from paceline.parallel.split.serving_ranks import ServedRanks, engine_all_reduce_s
+from paceline.parallel.split import SplitShape
 from paceline.predict import DeviceTable, builtin_calibration
 from paceline.stack.engines import find_engine
 from paceline.trace import Configuration, load_workload
@@ -41,9 +42,15 @@ def times(
         runs(**changes),
         engine=find_engine("vllm"),
         calibration=builtin_calibration(),
-        ranks=ServedRanks(tensor=num_ranks, splits_experts=splits_experts),
+        ranks=SplitShape.of_engine(tensor=num_ranks, whole_experts=splits_experts),
         link=link,
     )
+
+
+def own_sums_s(message_bytes: np.ndarray, num_ranks: int, link: Link = NVLINK4) -> np.ndarray:
+    table = LinkTable.from_links([link])
+    group = RankGroup.of(np.full(len(message_bytes), num_ranks), num_ranks, table, table)
+    return engine_all_reduce_s(message_bytes, group, engine_sums(link))
 
 
 def gathered_logits_s(num_ranks: int, vocabulary: int) -> float:
@@ -122,7 +129,7 @@ def test_ranks_share_a_step_and_sum_twice_a_layer_and_gather_logits() -> None:
     assert one.collective_s[0] == 0.0
     assert four.step_s[0] < one.step_s[0]
     message = np.array([16 * 4096 * 2.0])
-    each = float(engine_all_reduce_s(message, 4, NVLINK4)[0])
+    each = float(own_sums_s(message, 4)[0])
     expected_s = 65 * each + gathered_logits_s(4, 128_256)
     assert four.collective_s[0] == pytest.approx(expected_s, rel=1e-6)
 
@@ -140,7 +147,7 @@ def test_ranks_beyond_the_heads_of_keys_and_values_keep_copies() -> None:
 def test_own_sums_of_engines_are_faster_where_messages_are_small() -> None:
     unknown = replace(NVLINK4, kind="unheard-of")
     sizes = np.array([16384.0, 1e9])
-    own, library = (engine_all_reduce_s(sizes, 8, link) for link in (NVLINK4, unknown))
+    own, library = (own_sums_s(sizes, 8, link) for link in (NVLINK4, unknown))
     assert own[0] < 0.5 * library[0]
     assert np.all(np.diff(own) > 0)
 
@@ -157,6 +164,6 @@ def test_what_does_not_generate_is_not_served() -> None:
 def test_experts_of_a_layer_are_added_before_they_are_sent() -> None:
     """Mixtral sends each token to two experts; one row a token is summed, twice a layer."""
     got = times("mixtral-8x7b", num_ranks=4)
-    each = float(engine_all_reduce_s(np.array([16 * 4096 * 2.0]), 4, NVLINK4)[0])
+    each = float(own_sums_s(np.array([16 * 4096 * 2.0]), 4)[0])
     expected_s = 65 * each + gathered_logits_s(4, 32_000)
     assert got.collective_s[0] == pytest.approx(expected_s, rel=1e-6)

@@ -9,16 +9,16 @@ from tests.unit.parallel.links_of_tests import make_link
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
-from paceline.parallel.collectives import RankGroup, send_recv_s
+from paceline.parallel.collectives import send_recv_s
 from paceline.parallel.links import LinkTable
-from paceline.parallel.rank_program import rank_program
-from paceline.parallel.split.sequence import ring_messages, ring_s, split_sequence
+from paceline.parallel.split import SplitShape, calls_s, split
+from paceline.parallel.split.calls import AXES
 from paceline.predict import DeviceTable, Points
 from paceline.predict.kernels import evaluate_shapes
-from paceline.trace import Configuration, Graph, load_workload, lower
+from paceline.trace import Configuration, Graph, load_workload, lower, monomials
 
 BATCH, SEQ = 2.0, 8192.0
-LAYERS, HIDDEN, KEY_HEADS, HEAD_SIZE = 32, 4096, 8, 128
+LAYERS, HEADS, KEY_HEADS, HEAD_SIZE = 32, 32, 8, 128
 
 
 @cache
@@ -39,15 +39,14 @@ def costs_of(context: int, *, bytes_per_s: float = 450e9) -> BlockCosts:
         DeviceTable.from_devices([find_device(load_catalog(), "H100 SXM5 80GB")]),
         points(),
         TensorGroup(
-            degree=1, ranks_per_node=8, device_link=link, node_link=link,
-            sequence_parallel=False, context_degree=context,
+            shape=SplitShape(ring=context), ranks_per_node=8, device_link=link, node_link=link
         ),
         recipe="half-weights",
     )  # fmt: skip
 
 
 def test_one_rank_is_the_graph_itself() -> None:
-    assert split_sequence(graph_of("gpt2"), 1) is graph_of("gpt2")
+    assert split(graph_of("gpt2"), SplitShape()).graph is graph_of("gpt2")
 
 
 def step_flop(graph: Graph) -> float:
@@ -59,9 +58,12 @@ def step_flop(graph: Graph) -> float:
 
 
 @pytest.mark.parametrize("name", ["bert-base", "gpt2", "llama-3-8b"])
-@pytest.mark.parametrize("degree", [2, 8])
-def test_ranks_share_the_work_and_repeat_the_update(name, degree) -> None:
-    whole, part = graph_of(name), split_sequence(graph_of(name), degree)
+@pytest.mark.parametrize(
+    "shape", [SplitShape(ring=2), SplitShape(ring=8), SplitShape(ulysses=4),
+              SplitShape(ring=2, ulysses=2)], ids=str
+)  # fmt: skip
+def test_ranks_share_the_work_and_repeat_the_update(name, shape) -> None:
+    whole, part, degree = graph_of(name), split(graph_of(name), shape).graph, shape.sequence
     update = lower(whole, Configuration()).costs
     repeated = (update.count @ update.flop)[0]
     assert (step_flop(part) - repeated) * degree == pytest.approx(
@@ -82,37 +84,45 @@ def test_a_rank_keeps_its_part_of_the_activations_and_all_parameters(degree) -> 
 @pytest.mark.parametrize("degree", [2, 8])
 def test_the_ring_carries_the_keys_of_all_others_once_and_their_gradients_too(degree) -> None:
     """Liu et al. 2023: each rank sends its part of keys and values ``degree - 1`` times."""
-    configuration = Configuration(precision="bf16")
-    program = rank_program(
-        split_sequence(graph_of("llama-3-8b"), degree), configuration, "half-weights"
-    )
-    _, messages = ring_messages(program, points(), degree, element_bytes=2)
-    keys = BATCH * SEQ / degree * KEY_HEADS * HEAD_SIZE * 2
-    assert messages.shape == (1, 2 * LAYERS)
-    assert sorted(set(messages[0])) == [2 * keys, 4 * keys]
+    calls = split(graph_of("llama-3-8b"), SplitShape(ring=degree)).calls
+    keys = BATCH * SEQ / degree * KEY_HEADS * HEAD_SIZE
+    assert len(calls) == len(calls.along("ring")) == 2 * LAYERS
+    assert set(calls.elements @ monomials(BATCH, SEQ)[0]) == {2 * keys, 4 * keys}
+
+
+@pytest.mark.parametrize("degree", [2, 8])
+def test_ulysses_hands_over_queries_keys_values_and_outputs_in_both_directions(degree) -> None:
+    """Jacobs et al. 2023, section 3.2: each rank sends its part of all four."""
+    calls = split(graph_of("llama-3-8b"), SplitShape(ulysses=degree)).calls
+    part = BATCH * SEQ / degree * HEAD_SIZE
+    sizes = (calls.elements @ monomials(BATCH, SEQ)[0]).reshape(2 * LAYERS, 4)
+    keys, queries = part * KEY_HEADS, part * HEADS
+    assert set(calls.axis) == {AXES.index("ulysses")}
+    assert np.allclose(sizes, [queries, keys, keys, queries])
+
+
+def test_tensor_ranks_pass_on_the_keys_of_their_own_heads() -> None:
+    both = split(graph_of("llama-3-8b"), SplitShape(tensor=2, ring=2)).calls.along("ring")
+    alone = split(graph_of("llama-3-8b"), SplitShape(ring=2)).calls
+    assert np.allclose(2 * both.elements, alone.elements)
 
 
 def test_a_message_hides_behind_the_attention_of_one_part_and_each_but_the_own_is_sent() -> None:
-    degree, configuration = 4, Configuration()
-    program = rank_program(
-        split_sequence(graph_of("llama-3-8b"), degree), configuration, "half-weights"
-    )
-    link = LinkTable.from_links([make_link(bytes_per_s=1e9)])
-    ring = RankGroup.of(degree, degree, link, link)
-    op, messages = ring_messages(program, points(), degree, element_bytes=2)
-    send_s = np.array([[send_recv_s(size, ring)[0] for size in messages[0]]])
+    degree = 4
+    rank = split(graph_of("llama-3-8b"), SplitShape(ring=degree))
+    wires = rank.shape.wires_in_node(1, make_link(bytes_per_s=1e9))
+    message_bytes = rank.calls.elements @ monomials(BATCH, SEQ)[0] * 2
+    send_s = np.array([[send_recv_s(size, wires.groups["ring"])[0] for size in message_bytes]])
 
     def added_s(busy_parts: float) -> np.ndarray:
         """With ops that compute so many messages long, a part each."""
-        busy = np.zeros((1, len(program.ops)))
-        busy[:, op] = degree * busy_parts * send_s
-        return ring_s(program, busy, points(), ring, element_bytes=2)
+        busy_s = degree * busy_parts * send_s
+        return calls_s(rank.calls, points(), wires, element_bytes=2, busy_s=busy_s)
 
     bare, half, hidden = (added_s(share) for share in (0.0, 0.5, 1.0))
-    np.testing.assert_allclose(bare[:, op], (degree - 1) * send_s)
+    np.testing.assert_allclose(bare, (degree - 1) * send_s)
     np.testing.assert_allclose(half, bare / 2)
     assert np.abs(hidden).max() < 1e-9
-    assert bare.sum() == pytest.approx(bare[:, op].sum())
 
 
 def test_a_fast_ring_hides_behind_attention_and_a_slow_one_does_not() -> None:
@@ -134,5 +144,5 @@ def test_a_fast_ring_hides_behind_attention_and_a_slow_one_does_not() -> None:
 )
 def test_what_cannot_be_split_says_why(name, why) -> None:
     with pytest.raises(InvalidInputError, match=why) as caught:
-        split_sequence(graph_of(name), 2)
+        split(graph_of(name), SplitShape(ring=2))
     assert "`dp`" in caught.value.hint

@@ -7,8 +7,7 @@ import pytest
 
 from paceline.errors import InvalidInputError
 from paceline.parallel.links import COLLECTIVES
-from paceline.parallel.split.experts import Routing, split_experts
-from paceline.parallel.split.tensor import split_graph
+from paceline.parallel.split import Routing, SplitShape, split
 from paceline.trace import Configuration, Graph, load_workload, lower, monomials
 
 BATCH, SEQ = 2, 1024
@@ -22,16 +21,16 @@ def mixtral() -> Graph:
 
 
 def test_one_rank_is_the_graph_itself() -> None:
-    split = split_experts(mixtral(), 1)
-    assert split.graph is mixtral()
-    assert len(split.collectives.op) == 0
-    assert not split.is_expert.any()
+    part = split(mixtral(), SplitShape(experts=1))
+    assert part.graph is mixtral()
+    assert len(part.calls.op) == 0
+    assert not part.is_expert.any()
 
 
 @pytest.mark.parametrize("degree", [2, 8])
 def test_a_rank_keeps_its_part_of_the_experts_and_all_else(degree) -> None:
     whole = lower(mixtral(), Configuration())
-    part = lower(split_experts(mixtral(), degree).graph, Configuration())
+    part = lower(split(mixtral(), SplitShape(experts=degree)).graph, Configuration())
     gone = (1 - 1 / degree) * EXPERT_PARAMETERS
     share = 1 - gone / whole.num_parameters
     assert whole.num_parameters - part.num_parameters == pytest.approx(gone)
@@ -42,7 +41,8 @@ def test_a_rank_keeps_its_part_of_the_experts_and_all_else(degree) -> None:
 def test_balanced_routers_leave_every_rank_the_same_work() -> None:
     point = monomials(BATCH, SEQ)[0]
     whole, part = (
-        lower(graph, Configuration()) for graph in (mixtral(), split_experts(mixtral(), 8).graph)
+        lower(graph, Configuration())
+        for graph in (mixtral(), split(mixtral(), SplitShape(experts=8)).graph)
     )
     flop = [
         ((low.costs.count @ low.costs.flop) @ point) - (low.costs.count @ low.costs.flop)[0]
@@ -53,10 +53,10 @@ def test_balanced_routers_leave_every_rank_the_same_work() -> None:
 
 def test_an_expert_of_a_rank_works_on_the_tokens_of_all_ranks() -> None:
     """Fewer products of as many more rows; the widths of an expert stay what they are."""
-    split = split_experts(mixtral(), 8)
+    part = split(mixtral(), SplitShape(experts=8))
     point = monomials(BATCH, SEQ)[0]
     before, after = (
-        graph.ops.dims[split.is_product][:, :4] @ point for graph in (mixtral(), split.graph)
+        graph.ops.dims[part.expert_products][:, :4] @ point for graph in (mixtral(), part.graph)
     )
     tokens = BATCH * SEQ * PER_TOKEN / NUM_EXPERTS
     is_row = np.isclose(before, tokens)
@@ -69,7 +69,7 @@ def test_an_expert_of_a_rank_works_on_the_tokens_of_all_ranks() -> None:
 
 def test_tokens_travel_out_and_back_in_both_directions() -> None:
     """Lepikhin et al. 2021: two all-to-alls per layer in forward, and two in backward."""
-    calls = split_experts(mixtral(), 8).collectives
+    calls = split(mixtral(), SplitShape(experts=8)).calls
     assert {COLLECTIVES[name] for name in calls.name} == {"all_to_all"}
     assert len(calls.op) == 4 * LAYERS
     message = calls.elements @ monomials(BATCH, SEQ)[0]
@@ -77,8 +77,11 @@ def test_tokens_travel_out_and_back_in_both_directions() -> None:
 
 
 def test_tensor_ranks_split_what_expert_ranks_keep() -> None:
-    both = split_graph(split_experts(mixtral(), 2).graph, 2).graph
-    expert, tensor = split_experts(mixtral(), 2).graph, split_graph(mixtral(), 2).graph
+    both = split(mixtral(), SplitShape(experts=2, tensor=2)).graph
+    expert, tensor = (
+        split(mixtral(), SplitShape(experts=2)).graph,
+        split(mixtral(), SplitShape(tensor=2)).graph,
+    )
     parameters = [lower(g, Configuration()).num_parameters for g in (both, expert, tensor)]
     assert parameters[0] < parameters[1]
     assert parameters[0] < parameters[2]
@@ -93,18 +96,18 @@ def test_tensor_ranks_split_what_expert_ranks_keep() -> None:
 )
 def test_what_cannot_be_split_says_why(name, degree, why) -> None:
     with pytest.raises(InvalidInputError, match=why):
-        split_experts(load_workload(name).passes[0].graph, degree)
+        split(load_workload(name).passes[0].graph, SplitShape(experts=degree))
 
 
 def test_only_experts_and_what_belongs_to_them_shrink() -> None:
-    split = split_experts(mixtral(), 8)
-    before, after = mixtral().storages.elements, split.graph.storages.elements
-    assert np.array_equal(before[~split.is_expert], after[~split.is_expert])
-    assert np.allclose(before[split.is_expert], 8 * after[split.is_expert])
+    part = split(mixtral(), SplitShape(experts=8))
+    before, after = mixtral().storages.elements, part.graph.storages.elements
+    assert np.array_equal(before[~part.is_expert], after[~part.is_expert])
+    assert np.allclose(before[part.is_expert], 8 * after[part.is_expert])
 
 
 def test_routing_is_read_from_the_graph() -> None:
-    routing = split_experts(mixtral(), 8).routing
+    routing = split(mixtral(), SplitShape(experts=8)).routing
     assert routing == Routing(num_experts=NUM_EXPERTS, experts_per_token=PER_TOKEN)
 
 
@@ -120,6 +123,6 @@ def test_a_token_reaches_no_more_places_than_it_has_experts(num_experts, per_tok
 
 def test_tokens_of_an_inference_travel_out_and_back_once() -> None:
     for one in load_workload("mixtral-8x7b", task="infer").passes:
-        split = split_experts(one.graph, 8)
-        assert len(split.collectives.op) == 2 * LAYERS
-        assert split.routing == Routing(num_experts=NUM_EXPERTS, experts_per_token=PER_TOKEN)
+        part = split(one.graph, SplitShape(experts=8))
+        assert len(part.calls.op) == 2 * LAYERS
+        assert part.routing == Routing(num_experts=NUM_EXPERTS, experts_per_token=PER_TOKEN)

@@ -7,8 +7,8 @@ import pytest
 
 from paceline.errors import InvalidInputError
 from paceline.parallel.links import COLLECTIVES
+from paceline.parallel.split import SplitShape, split
 from paceline.parallel.split.roles import Role, find_roles, view_ops
-from paceline.parallel.split.tensor import split_graph
 from paceline.trace import Configuration, Graph, load_workload, lower, monomials
 from paceline.trace.graph import OpKind, Owner
 from paceline.trace.master_weights import as_kept
@@ -62,7 +62,7 @@ def test_ranks_share_the_work_of_a_transformer_evenly(name, degree) -> None:
     point = monomials(4, 128)[0]
     how = as_kept(graph_of(name), Configuration())
     whole = lower(graph_of(name), how)
-    part = lower(split_graph(graph_of(name), degree).graph, how)
+    part = lower(split(graph_of(name), SplitShape(tensor=degree)).graph, how)
     flop = [(low.costs.count @ low.costs.flop) @ point for low in (whole, part)]
     assert flop[1] * degree == pytest.approx(flop[0], rel=2e-3)
     assert part.gradient_bytes / whole.gradient_bytes == pytest.approx(1 / degree, rel=0.03)
@@ -82,7 +82,7 @@ def test_a_rank_updates_what_it_keeps(degree) -> None:
         return float(graph.storages.elements[graph.storages.owner == Owner.PARAMETER, 0].sum())
 
     whole = graph_of("gpt2")
-    part = split_graph(whole, degree).graph
+    part = split(whole, SplitShape(tensor=degree)).graph
     kept_frac = num_parameters(part) / num_parameters(whole)
     assert num_updated(part) / num_updated(whole) == pytest.approx(kept_frac)
     assert 1 / degree < kept_frac < 1.1 / degree
@@ -90,8 +90,8 @@ def test_a_rank_updates_what_it_keeps(degree) -> None:
 
 def test_llama_reduces_twice_forward_and_twice_backward_per_layer() -> None:
     """Shoeybi et al. 2019, section 3: two all-reduces in each direction; table and loss once."""
-    split = split_graph(graph_of("llama-3-8b"), 8)
-    calls = split.collectives
+    part = split(graph_of("llama-3-8b"), SplitShape(tensor=8))
+    calls = part.calls
     layers, embedding, head, loss = 32 * 4, 1, 1, 3
     assert len(calls.op) == layers + embedding + head + loss
     message = calls.elements[np.isnan(calls.element_bytes)] @ monomials(2, 1024)[0]
@@ -99,8 +99,8 @@ def test_llama_reduces_twice_forward_and_twice_backward_per_layer() -> None:
 
 
 def test_sequence_parallel_moves_the_same_bytes_and_one_gather_more() -> None:
-    plain = split_graph(graph_of("llama-3-8b"), 8).collectives
-    sequence = split_graph(graph_of("llama-3-8b"), 8, sequence_parallel=True).collectives
+    plain = split(graph_of("llama-3-8b"), SplitShape(tensor=8)).calls
+    sequence = split(graph_of("llama-3-8b"), SplitShape(tensor=8, sequence_parallel=True)).calls
     num_reductions = int(np.isnan(plain.element_bytes).sum())
     counts = {COLLECTIVES[k]: int((sequence.name == k).sum()) for k in range(5)}
     assert counts["reduce_scatter"] == num_reductions
@@ -111,7 +111,10 @@ def test_sequence_parallel_moves_the_same_bytes_and_one_gather_more() -> None:
 def test_sequence_parallel_keeps_less_and_nothing_grows(name) -> None:
     point = monomials(64, 2048)[0]
     plain, sequence = (
-        lower(split_graph(graph_of(name), 4, sequence_parallel=flag).graph, Configuration())
+        lower(
+            split(graph_of(name), SplitShape(tensor=4, sequence_parallel=flag)).graph,
+            Configuration(),
+        )
         for flag in (False, True)
     )
     peaks = [(low.memory.by_owner @ point).sum(axis=1).max() for low in (plain, sequence)]
@@ -119,21 +122,21 @@ def test_sequence_parallel_keeps_less_and_nothing_grows(name) -> None:
 
 
 def test_one_rank_is_the_graph_itself() -> None:
-    split = split_graph(graph_of("gpt2"), 1)
-    assert split.graph is graph_of("gpt2")
-    assert len(split.collectives.op) == 0
+    part = split(graph_of("gpt2"), SplitShape(tensor=1))
+    assert part.graph is graph_of("gpt2")
+    assert len(part.calls.op) == 0
 
 
 def test_degrees_that_do_not_divide_say_so() -> None:
     with pytest.raises(InvalidInputError, match="12 attention heads") as caught:
-        split_graph(graph_of("gpt2"), 5)
+        split(graph_of("gpt2"), SplitShape(tensor=5))
     assert "divides" in caught.value.hint
 
 
 def test_heads_of_a_cache_that_grows_by_copies_are_split_like_those_of_a_prompt() -> None:
     for one in load_workload("mixtral-8x7b", task="infer").passes:
-        split = split_graph(one.graph, 4)
+        part = split(one.graph, SplitShape(tensor=4))
         caches = one.graph.storages.owner == Owner.KV_CACHE
-        assert len(split.collectives.op) == 2 * 32 + 1
-        kept = split.graph.storages.elements[caches]
+        assert len(part.calls.op) == 2 * 32 + 1
+        kept = part.graph.storages.elements[caches]
         assert np.allclose(4.0 * kept, one.graph.storages.elements[caches])

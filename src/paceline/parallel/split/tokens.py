@@ -1,10 +1,11 @@
-"""A denoiser on ranks that share the tokens of each picture, and the two halves of guidance.
+"""Tokens of a fixed number on ranks that share them: pictures and videos of a denoiser.
 
 Legend: a rank has ``1 / (ring · ulysses)`` of the picture's tokens in all layers and all weights.
 Ulysses: before attention each rank hands its tokens to the ranks of their heads, after it the heads
 to the ranks of their tokens. Ring: keys and values go round while each rank works on those that it
 has. Text that does not divide is copied to all ranks, and joins attention on each. Text encoders
-and decoders of pictures are no part of the graph.
+and decoders of pictures are no part of the graph. Sequences of a length that is free are split in
+`sequence`.
 
 Sources:
     Jacobs et al., "DeepSpeed Ulysses", arXiv 2309.14509; Liu, Zaharia, Abbeel, "Ring Attention with
@@ -20,19 +21,14 @@ Sources:
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 
-from paceline.catalog import Link
 from paceline.errors import InvalidInputError
-from paceline.parallel.collectives import RankGroup, collective_s
-from paceline.parallel.links import Collective, LinkTable
-from paceline.parallel.split.op_choice import only_ops
+from paceline.parallel.split.calls import Call, CallTable
 from paceline.parallel.split.roles import OpView, view_ops
-from paceline.predict import Points
+from paceline.parallel.split.shape import SplitShape
 from paceline.trace.graph import (
     DIM_NAMES,
     EXPONENTS,
@@ -41,11 +37,9 @@ from paceline.trace.graph import (
     IntArray,
     OpKind,
     Owner,
-    monomials,
 )
 
 _ONE_ITEM = EXPONENTS.index((1, 0))
-_HALVED = np.array([2.0**-batch for batch, _ in EXPONENTS])
 _BATCH, _M, _N, _K = (DIM_NAMES[OpKind.MATMUL].index(name) for name in ("batch", "m", "n", "k"))
 _Q_HEADS, _KV_HEADS, _Q_LEN, _KV_LEN, _HEAD = (
     DIM_NAMES[OpKind.ATTENTION].index(name)
@@ -66,36 +60,6 @@ _ROUND_OPS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceRanks:
-    """How devices share a denoiser.
-
-    Attributes:
-        ring: Ranks among which keys and values go round.
-        ulysses: Ranks that share the heads of attention.
-        guidance: 2 where the guided and the free half of a batch run apart.
-    """
-
-    ring: int = 1
-    ulysses: int = 1
-    guidance: int = 1
-
-    @property
-    def sequence(self) -> int:
-        """Ranks that share the tokens of an item."""
-        return self.ring * self.ulysses
-
-    @property
-    def num_ranks(self) -> int:
-        """Ranks that wait for each other."""
-        return self.sequence * self.guidance
-
-    @property
-    def num_sharing(self) -> int:
-        """Ranks that hold the same items."""
-        return self.num_ranks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
     """Tokens of one item, as attention meets them.
 
@@ -111,69 +75,62 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DenoiserPass:
-    """A denoising step as one rank runs it.
+class TokenPart:
+    """A pass as a rank runs it that has a part of the tokens.
 
     Attributes:
         graph: Same ops; their sizes are this rank's.
-        exchanges: Collective, ranks of its group, and elements of its message, (9,).
-        rounds: Elements of one message of the ring, for each attention, (num_attentions, 9).
+        calls: What ranks exchange.
         attention: Ops that attend over the whole picture.
         host_ops: What the host issues beyond the ops of the graph.
-        ranks: How devices share the model.
     """
 
     graph: Graph
-    exchanges: tuple[tuple[Collective, int, FloatArray], ...]
-    rounds: FloatArray
+    calls: CallTable
     attention: IntArray
     host_ops: int
-    ranks: SequenceRanks
 
 
-@lru_cache(maxsize=16)
-def denoiser_pass(graph: Graph, ranks: SequenceRanks) -> DenoiserPass:
-    """What one rank runs of a denoising step.
+def split_tokens(graph: Graph, shape: SplitShape, streams: Streams) -> TokenPart:
+    """What one of the ranks runs that share the tokens of each item.
 
     Args:
-        graph: The step.
-        ranks: How devices share it; of one rank the graph stays as it is.
+        graph: An inference; with guidance on two ranks, one half of it.
+        shape: How ranks share the tokens.
+        streams: Tokens of the whole inference.
 
     Raises:
-        InvalidInputError: The model has no attention over its tokens, its heads or tokens do not
-            divide, or it has no second half of guidance.
+        InvalidInputError: Heads or tokens do not divide.
     """
-    none, no_ops = np.zeros((0, len(EXPONENTS))), np.zeros(0, dtype=np.int64)
-    if ranks.num_ranks == 1:
-        return DenoiserPass(
-            graph=graph, exchanges=(), rounds=none, attention=no_ops, host_ops=0, ranks=ranks
-        )
-    streams, gathered = streams_of(graph), _results(graph)
-    if ranks.guidance > 1:
-        graph = _halved(graph, ranks, streams)
-    split = _Split(graph, ranks, streams)
-    return DenoiserPass(
+    split = _Split(graph, shape, streams)
+    return TokenPart(
         graph=split.graph(),
-        exchanges=(*split.exchanges, ("all_gather", ranks.num_ranks, gathered)),
-        rounds=np.array(split.rounds) if split.rounds else none,
+        calls=CallTable.of(split.calls),
         attention=np.array(split.attention, dtype=np.int64),
-        host_ops=split.num_exchanging * _issued_around_attention(ranks),
-        ranks=ranks,
+        host_ops=split.num_exchanging * issued_around_attention(shape),
     )
 
 
-def _issued_around_attention(ranks: SequenceRanks) -> int:
+def issued_around_attention(shape: SplitShape) -> int:
     """Ops that the host issues for one attention of several ranks beyond that of one.
 
-    >>> _issued_around_attention(SequenceRanks(ulysses=2))
+    >>> issued_around_attention(SplitShape(ulysses=2))
     14
-    >>> _issued_around_attention(SequenceRanks(guidance=2))
+    >>> issued_around_attention(SplitShape(guidance=2))
     0
     """
-    if ranks.sequence == 1:
+    if shape.sequence == 1:
         return 0
-    each = _COPIES + (1 if ranks.ulysses > 1 else 0)
-    return _CHANGE_PLACES * each + _CASTS + _ROUND_OPS * (ranks.ring - 1)
+    each = _COPIES + (1 if shape.ulysses > 1 else 0)
+    return _CHANGE_PLACES * each + _CASTS + _ROUND_OPS * (shape.ring - 1)
+
+
+def gathered_results(graph: Graph) -> CallTable:
+    """What the last op makes, put together from the ranks that have its parts."""
+    ops = graph.ops
+    last = ops.output_tensor[ops.output_start[-2] : ops.output_start[-1]]
+    elements = np.asarray(graph.tensors.elements[last].sum(axis=0))
+    return CallTable.of([(len(ops.kind) - 1, "items", "all_gather", elements, np.nan)])
 
 
 def streams_of(graph: Graph) -> Streams:
@@ -201,71 +158,10 @@ def streams_of(graph: Graph) -> Streams:
     return Streams(picture=tokens - text, text=text, items=items)
 
 
-def exchange_s(
-    one: DenoiserPass, points: Points, link: Link | None, width: float, *, attention_s: FloatArray
-) -> FloatArray:
-    """Seconds that exchanges add to a step, (num_points,).
-
-    A message of the ring hides behind the attention to one part. Equal calls are evaluated once.
-
-    Args:
-        one: The step.
-        points: Items of a batch.
-        link: Between ranks, of one node; None where it is unknown.
-        width: Bytes of an element.
-        attention_s: Device time of all attention over the picture, (num_points,).
-    """
-    powers = monomials(points.batch, points.seq)
-    total = np.zeros(len(powers))
-    calls = Counter((name, num, tuple(elements)) for name, num, elements in one.exchanges)
-    for (name, num_ranks, elements), repeats in calls.items():
-        message = powers @ np.array(elements) * width
-        total += repeats * collective_s(name, message, _group(len(powers), num_ranks, link))
-    ring, hidden_s = one.ranks.ring, attention_s / max(len(one.rounds), 1) / one.ranks.ring
-    for elements, repeats in Counter(map(tuple, one.rounds)).items():
-        message = powers @ np.array(elements) * width
-        send_s = collective_s("send_recv", message, _group(len(powers), ring, link))
-        total += repeats * (ring - 1) * np.maximum(send_s - hidden_s, 0.0)
-    return total
-
-
-def attention_alone(one: DenoiserPass) -> Graph:
-    """A graph of nothing but the attention over the whole picture, as a rank runs it."""
-    return only_ops(one.graph, one.attention)
-
-
-def _group(num_points: int, num_ranks: int, link: Link | None) -> RankGroup:
-    table = LinkTable.from_links([link])
-    return RankGroup.of(np.full(num_points, float(num_ranks)), num_ranks, table, table)
-
-
-def _halved(graph: Graph, ranks: SequenceRanks, streams: Streams) -> Graph:
-    """The graph of one half of guidance: that of half a batch."""
-    if ranks.guidance != 2 or streams.items != 2.0:
-        raise InvalidInputError(
-            f"{graph.name} has no two halves of guidance for {ranks.guidance} ranks",
-            hint="share its tokens (`ulysses_degree`, `ring_degree`) or its items (`dp`)",
-        )
-    tensors, storages = graph.tensors, graph.storages
-    return replace(
-        graph,
-        ops=replace(graph.ops, dims=graph.ops.dims * _HALVED, flop=graph.ops.flop * _HALVED),
-        tensors=replace(tensors, elements=tensors.elements * _HALVED),
-        storages=replace(storages, elements=storages.elements * _HALVED),
-    )
-
-
-def _results(graph: Graph) -> FloatArray:
-    """Elements that the last op makes."""
-    ops = graph.ops
-    last = ops.output_tensor[ops.output_start[-2] : ops.output_start[-1]]
-    return np.asarray(graph.tensors.elements[last].sum(axis=0))
-
-
 class _Split:
     """Follows the tokens through the ops: which share of each op and storage is a rank's."""
 
-    def __init__(self, graph: Graph, ranks: SequenceRanks, streams: Streams) -> None:
+    def __init__(self, graph: Graph, ranks: SplitShape, streams: Streams) -> None:
         self.whole, self.ranks, self.streams = graph, ranks, streams
         self.items = streams.items / ranks.guidance
         if streams.picture % ranks.sequence:
@@ -280,8 +176,7 @@ class _Split:
         self.of_storage: dict[int, float] = {}
         self.of_tensor = np.ones(len(graph.tensors.storage))
         self.dims, self.flop = graph.ops.dims.copy(), graph.ops.flop.copy()
-        self.exchanges: list[tuple[Collective, int, FloatArray]] = []
-        self.rounds: list[FloatArray] = []
+        self.calls: list[Call] = []
         self.attention: list[int] = []
         self.num_exchanging = 0
         for op in view_ops(graph):
@@ -376,19 +271,20 @@ class _Split:
         self.flop[op.index] *= share
         width = self.whole.ops.dims[op.index, _Q_HEADS, 0] * dims[_HEAD, 0]
         travelling = own if self.text_share < 1.0 else streams.picture / ranks.sequence
-        self._exchange(dims[_BATCH] * width, own=own, travelling=travelling)
+        self._exchange(op.index, dims[_BATCH] * width, own=own, travelling=travelling)
         return share
 
-    def _exchange(self, of_token: FloatArray, *, own: float, travelling: float) -> None:
+    def _exchange(self, op: int, of_token: FloatArray, *, own: float, travelling: float) -> None:
         """What one attention sends: ``of_token`` elements for each token."""
         ranks = self.ranks
         self.num_exchanging += 1
         if ranks.ulysses > 1:
             # Queries and outputs are of all own tokens, keys and values of those that are split.
             for tokens in (own, travelling, travelling, own):
-                self.exchanges.append(("all_to_all", ranks.ulysses, of_token * tokens))
+                self.calls.append((op, "ulysses", "all_to_all", of_token * tokens, np.nan))
         if ranks.ring > 1:
-            self.rounds.append(_GO_ROUND * of_token * travelling)
+            message = _GO_ROUND * of_token * travelling
+            self.calls.append((op, "ring", "send_recv", message, np.nan))
 
     def _check_heads(self, op: OpView) -> None:
         heads = op.dims[_Q_HEADS]
@@ -414,7 +310,7 @@ class _Split:
             # Rows of values are those of their heads and one that counts.
             of_token = self.whole.ops.dims[op.index, _BATCH] * dims[_N, 0]
             own = self.streams.picture * self.share
-            self._exchange(of_token, own=own, travelling=own)
+            self._exchange(op.index, of_token, own=own, travelling=own)
         return self.share if asks else 1.0 / ulysses
 
     def _filter(self, op: OpView) -> float:
@@ -427,5 +323,5 @@ class _Split:
         self.flop[op.index] *= share
         if share < 1.0 and dims[_FILTER, 0] > 1.0:
             border = (dims[_FILTER, 0] - 1.0) * dims[_WIDTH, 0] * dims[_CHANNELS, 0]
-            self.exchanges.append(("send_recv", self.ranks.sequence, dims[0] * border))
+            self.calls.append((op.index, "sequence", "send_recv", dims[0] * border, np.nan))
         return share

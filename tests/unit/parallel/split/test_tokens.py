@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from tests.unit.parallel.small_denoiser import (
@@ -20,16 +18,9 @@ from tests.unit.parallel.small_denoiser import (
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel.collectives import RankGroup, collective_s
-from paceline.parallel.links import LinkTable
-from paceline.parallel.split.denoiser_split import (
-    DenoiserPass,
-    SequenceRanks,
-    Streams,
-    attention_alone,
-    denoiser_pass,
-    exchange_s,
-    streams_of,
-)
+from paceline.parallel.links import COLLECTIVES, LinkTable
+from paceline.parallel.split import RankGraph, SplitShape, calls_s, split
+from paceline.parallel.split.tokens import Streams, streams_of
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.trace import Configuration, load_workload
 from paceline.trace.graph import Graph, OpKind, Owner, monomials
@@ -44,24 +35,24 @@ ODD_TEXT = 333
 SHAPES = [(1, 2), (2, 1), (2, 2), (4, 1), (1, 4), (4, 2), (8, 1), (1, 8)]
 
 
-def ran(ring: int = 1, ulysses: int = 1, guidance: int = 1, text: int = TEXT) -> DenoiserPass:
-    return denoiser_pass(
-        denoiser(text), SequenceRanks(ring=ring, ulysses=ulysses, guidance=guidance)
-    )
+def ran(ring: int = 1, ulysses: int = 1, guidance: int = 1, text: int = TEXT) -> RankGraph:
+    return split(denoiser(text), SplitShape(ring=ring, ulysses=ulysses, guidance=guidance))
 
 
 def flop(graph: Graph) -> float:
     return float(graph.ops.flop.sum(axis=0) @ monomials(1.0)[0])
 
 
-def sent_elements(one: DenoiserPass, name: str) -> list[float]:
+def sent_elements(one: RankGraph, name: str) -> list[float]:
     """Of one item, for each call."""
-    return [float(e @ monomials(1.0)[0]) for call, _, e in one.exchanges if call == name]
+    calls = one.calls.take(one.calls.name == COLLECTIVES.index(name))
+    return (calls.elements @ monomials(1.0)[0]).tolist()
 
 
-def exchanged_s(one: DenoiserPass, attention_s: float = 0.0) -> float:
-    hiding = np.array([attention_s])
-    return float(exchange_s(one, ONE_ITEM, NVLINK4, 2.0, attention_s=hiding)[0])
+def exchanged_s(one: RankGraph, attention_s: float = 0.0) -> float:
+    busy_s = np.full((1, len(one.calls)), attention_s / LAYERS)
+    wires = one.shape.wires_in_node(1, NVLINK4)
+    return float(calls_s(one.calls, ONE_ITEM, wires, element_bytes=2.0, busy_s=busy_s).sum())
 
 
 def device_s(graph: Graph) -> float:
@@ -105,7 +96,7 @@ def test_more_ranks_never_lengthen_the_devices_own_part(kind: str, text: int) ->
     assert times == sorted(times, reverse=True)
 
 
-def attention_sizes(one: DenoiserPass) -> tuple[float, float, float]:
+def attention_sizes(one: RankGraph) -> tuple[float, float, float]:
     """Heads, queries and keys of the attention over the picture."""
     dims = one.graph.ops.dims[one.attention[0], :, 0]
     return float(dims[Q_HEADS]), float(dims[Q_LEN]), float(dims[KV_LEN])
@@ -140,8 +131,9 @@ def test_ulysses_moves_queries_keys_values_and_outputs_once_each(ranks: int) -> 
 def test_keys_and_values_go_round_once(ranks: int) -> None:
     """In all rounds a rank receives all keys and values but its own (Liu et al.)."""
     one = ran(ring=ranks)
-    assert len(one.rounds) == LAYERS
-    received = (ranks - 1) * float(one.rounds[0] @ monomials(1.0)[0])
+    messages = sent_elements(one, "send_recv")
+    assert len(messages) == LAYERS
+    received = (ranks - 1) * messages[0]
     all_keys = 2 * ITEMS * (PICTURE + TEXT) * WIDTH
     assert received == pytest.approx(all_keys * (ranks - 1) / ranks)
     assert not sent_elements(one, "all_to_all")
@@ -166,7 +158,7 @@ def test_a_ring_hides_behind_attention_that_is_longer() -> None:
 def test_halves_of_guidance_are_half_a_batch() -> None:
     half = ran(guidance=2)
     assert flop(half.graph) == pytest.approx(flop(denoiser()) / 2)
-    assert Counter(name for name, _, _ in half.exchanges) == {"all_gather": 1}
+    assert [COLLECTIVES[name] for name in half.calls.name] == ["all_gather"]
     with pytest.raises(InvalidInputError, match="two halves"):
         ran(guidance=4)
 
@@ -186,12 +178,12 @@ def test_heads_and_tokens_must_divide() -> None:
 def test_a_model_without_attention_has_no_tokens_to_share() -> None:
     graph = load_workload("resnet18", task="infer").passes[0].graph
     with pytest.raises(InvalidInputError, match="no attention"):
-        denoiser_pass(graph, SequenceRanks(ring=2))
+        split(graph, SplitShape(ring=2))
 
 
 def test_attention_alone_is_that_of_the_whole_step() -> None:
     one = ran(ring=2)
-    only = attention_alone(one)
+    only = one.only(one.attention)
     assert only.ops.kind.tolist() == [int(OpKind.ATTENTION)] * LAYERS
     np.testing.assert_array_equal(only.ops.flop, one.graph.ops.flop[one.attention])
     assert 0.0 < device_s(only) < device_s(one.graph)
