@@ -11,8 +11,8 @@ from paceline.app.cli import main
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel import Cluster
-from paceline.parallel.scaling import BatchRule
-from paceline.parallel.unequal import Part
+from paceline.plan.decisions.device_counts import BatchRule
+from paceline.simulation.unequal import Part
 
 ASKED = ("scale", "gpt2", "--device", "H100", "--counts", "8", "--beside", "A100 SXM4 80GB:8")
 

@@ -215,7 +215,7 @@ def test_an_interrupt_ends_with_130(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paceline.app.cli._run", interrupt)
+    monkeypatch.setattr("paceline.app.cli._read", interrupt)
     status, out, err = run(capsys, "devices")
     assert (status, out) == (130, "")
     assert "interrupted" in err
@@ -225,7 +225,7 @@ def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def stumble(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("paceline.app.cli._run", stumble)
+    monkeypatch.setattr("paceline.app.cli._read", stumble)
     with pytest.raises(ZeroDivisionError):
         main(["devices"])
 

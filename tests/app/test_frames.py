@@ -17,6 +17,8 @@ PACKAGE = str(Path(paceline.__file__).parent)
 MOST = {
     "predict gpt2 --device a100 --batch 3": 6,
     "predict gpt2 --device a100 --batch 3 --task infer": 6,
+    "scale gpt2 --device h100 --counts 1,8": 8,
+    "scale gpt2 --device h100 --counts 8 --strategy dp2.tp4": 8,
 }
 
 

@@ -15,10 +15,12 @@ from paceline.app.beside import Beside
 from paceline.app.scaling import Scaling
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import MissingFactError
-from paceline.parallel import BatchRule, Cluster, ScalingCurve, scaling_curve
-from paceline.parallel.replica_work import LoweredStep
+from paceline.parallel import Cluster
+from paceline.plan.decisions.curve import ScalingCurve
+from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
 from paceline.planfile import Interval
-from paceline.trace import Configuration, load_workload
+from paceline.simulation import Job
+from paceline.trace import load_workload
 
 DAY = "2026-11-20"
 
@@ -112,11 +114,11 @@ def test_a_step_that_nobody_knows_has_no_figure() -> None:
         device=find_device(catalog, "h100"), devices_per_node=8,
         device_link=links["dgx-h100-nvls"], node_link=None,
     )  # fmt: skip
-    step = LoweredStep.of(load_workload("resnet50"), Configuration())
+    job = Job(workload=load_workload("resnet50"))
 
     def curve(counts: tuple[int, ...], widest: float) -> ScalingCurve:
         rule = BatchRule(batch_per_device=256)
-        return scaling_curve(step, on, counts=counts, batch=rule, widest_log_sigma=widest)
+        return scaling_curve(job, on, counts=counts, batch=rule, widest_log_sigma=widest)
 
     first, second = curve((1, 8), math.inf).points
     between = (first.log_sigma + second.log_sigma) / 2

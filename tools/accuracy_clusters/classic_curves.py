@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -22,14 +22,16 @@ from pages import deliver
 from accuracy_clusters.dense_hybrid import hybrid_step
 from paceline.catalog import find_device, load_catalog
 from paceline.catalog.entities import Link, Source
-from paceline.parallel import BatchRule, Cluster, Strategy, scaling_curve
+from paceline.parallel import Cluster, Strategy
 from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.links import LinkTable
 from paceline.parallel.split import SplitShape
 from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
+from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
 from paceline.predict import DeviceTable, Points
-from paceline.trace import Configuration, load_workload, lower
+from paceline.simulation import Job
+from paceline.trace import Configuration, load_workload
 from paceline.trace.graph import Graph
 
 CURVES = Path(__file__).with_name("classic_curves.toml")
@@ -142,18 +144,18 @@ def _items_per_s(curve: dict[str, Any], devices: int, batch: int) -> float:
     graph, configuration, seq = _graph(curve["model"]), _configuration(curve), _seq(curve)
     if curve["way"] == "data parallel":
         found = scaling_curve(
-            lower(graph, configuration), _cluster(curve), counts=[devices],
-            batch=BatchRule(batch_per_device=batch), seq=seq,
+            Job(workload=load_workload(curve["model"]), configuration=configuration, seq=int(seq)),
+            _cluster(curve), counts=[devices], batch=BatchRule(batch_per_device=batch),
         )  # fmt: skip
         return found.points[0].items_per_s
     items, strategy = devices * batch, _strategy(curve["way"], devices, batch)
     stated = evaluate_stated(
         TracedJob(
             graph=graph,
-            configuration=replace(configuration, training_format="half-weights"),
+            configuration=configuration,
             cluster=_cluster(curve),
             seq=seq,
-            by_blocks=True,
+            recipe="half-weights",
         ),
         strategy,
         global_batch=items,

@@ -122,7 +122,6 @@ def _memory(moved_bytes: float) -> MemoryTable:
     return MemoryTable(
         by_owner=by_owner,
         op=np.zeros(1, np.int32),
-        weight_copies=np.zeros((1, NUM_MONOMIALS)),
         largest_bytes=np.zeros((1, NUM_MONOMIALS)),
         num_allocations=np.ones(1),
     )

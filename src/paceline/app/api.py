@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paceline.plan.grid import PredictionGrid
     from paceline.planfile import PlanFile
     from paceline.scoring import ScoreSummary
-    from paceline.trace.registry import KnownModel
+    from paceline.trace.known_models import KnownModel
     from paceline.trace.zoo_facts import ZooFacts
 
 Known = TypeVar("Known")
@@ -288,7 +288,12 @@ def scale(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.scaling import answer_scaling, read_question, stated_work
+    from paceline.app.scaling import (
+        beside_workload,
+        read_question,
+        scale_workload,
+        stated_work,
+    )
 
     workload, question = read_question(
         model, counts, device=device, offer=offer, global_batch=global_batch, seq=seq,
@@ -299,7 +304,9 @@ def scale(
         question, batch_per_device=batch, strategy=strategy, experts=experts, beside=beside,
         work=stated_work(samples=samples, epochs=epochs, tokens=tokens),
     )  # fmt: skip
-    return answer_scaling(workload, stated)
+    if beside is not None:
+        return beside_workload(workload, stated, beside)
+    return scale_workload(workload, stated)
 
 
 def score(
@@ -420,7 +427,7 @@ def models(*words: str) -> dict[str, ZooFacts] | tuple[KnownModel, ...]:
     >>> models("resnet", "152")[0].name
     'resnet152'
     """
-    from paceline.trace.registry import known_models
+    from paceline.trace.known_models import known_models
     from paceline.trace.zoo_facts import zoo_facts
 
     return known_models(" ".join(words)) if words else zoo_facts()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.scaling import BatchRule
-from paceline.parallel.unequal import Part, UnequalStep
+from paceline.plan.decisions.device_counts import BatchRule
+from paceline.simulation.unequal import Part, UnequalStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

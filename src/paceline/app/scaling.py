@@ -36,23 +36,25 @@ from paceline.catalog import (
 from paceline.catalog import OfferFilter as _OfferFilter
 from paceline.catalog.entities import OfferLinks
 from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
-from paceline.parallel import ScalingCurve, Strategy, scaling_curve
+from paceline.parallel import Strategy
 from paceline.parallel.cluster import Cluster
-from paceline.parallel.replica_work import LoweredStep
-from paceline.parallel.scaling import BatchRule, default_batch
 from paceline.parallel.spread import WIDEST_LOG_SIGMA
-from paceline.parallel.unequal import Part, unequal_step
-from paceline.plan.amounts import Job, check_global_batch, resolve_job
+from paceline.plan.amounts import Job as Amount
+from paceline.plan.amounts import check_global_batch, resolve_job
+from paceline.plan.decisions.curve import ScalingCurve
+from paceline.plan.decisions.device_counts import BatchRule, default_batch, scaling_curve
 from paceline.plan.goal import Work
 from paceline.plan.options import parse_work
 from paceline.plan.own_machines import OWN, owned_offers
 from paceline.plan.price import rental_terms
 from paceline.plan.rewrites import check_rewrite
 from paceline.plan.support import checked_on, configuration_on
+from paceline.simulation.job import Habit, Job
+from paceline.simulation.unequal import Part, unequal_step
 from paceline.trace import Configuration, Workload
 
-#: Ways in which expert ranks exchange tokens, see `Cluster`.
-_EXCHANGES = ("tokens-once", "whole", "hidden")
+#: Ways in which expert ranks exchange tokens.
+_EXCHANGES: tuple[Habit, ...] = ("tokens-once", "whole", "hidden")
 #: What makes the cost of a job here less than that of its plan.
 _STEPS_ALONE = (
     "time and cost of the job are its steps on so many devices; `paceline plan` adds set-up and "
@@ -108,7 +110,7 @@ class ScalingQuestion:
         """Tokens of a sequence: as asked, else the workload's own."""
         return self.seq or workload.default_seq
 
-    def job(self, workload: Workload) -> Job:
+    def job(self, workload: Workload) -> Amount:
         """How much is trained.
 
         Raises:
@@ -149,17 +151,6 @@ def stated_work(**options: str | float | None) -> Work:
     return parse_work(option_texts(options, JOB_OPTIONS))
 
 
-def answer_scaling(workload: Workload, question: ScalingQuestion) -> Scaling | Beside:
-    """The curve, or what devices of two kinds do together where others stand beside.
-
-    Raises:
-        PacelineError: One of its leaves, with a hint.
-    """
-    if question.beside is not None:
-        return beside_workload(workload, question, question.beside)
-    return scale_workload(workload, question)
-
-
 def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
     """Answer the question.
 
@@ -167,21 +158,16 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         NoOfferError: Nobody offers that device at a usable price.
         DoesNotFitError: The job works on none of the counts.
     """
-    place, rule = place_of(question), question.rule(workload)
-    job, seq = question.job(workload), question.length(workload)
-    items = job.amount.items_per_epoch
-    calibration = read_calibration(question.calibration)
-    graph = workload.passes[0].graph if len(workload.passes) == 1 else None
+    place, amount = place_of(question), question.job(workload)
+    items = amount.amount.items_per_epoch
     with progress("scaling"):
         curve = scaling_curve(
-            LoweredStep.of(workload, place.configuration),
+            place.job(workload, question),
             place.cluster,
             counts=question.counts,
-            batch=rule,
-            seq=seq,
-            num_items=None if items is None else items * job.amount.num_epochs,
-            calibration=calibration,
-            graph=graph,
+            batch=question.rule(workload),
+            num_items=None if items is None else items * amount.amount.num_epochs,
+            calibration=read_calibration(question.calibration),
             strategy=None if question.strategy is None else Strategy.parse(question.strategy),
             widest_log_sigma=WIDEST_LOG_SIGMA,
         )
@@ -190,10 +176,10 @@ def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
         title=workload.title,
         device=place.device.name,
         offer=place.offer.name,
-        sample_unit=workload.sample_unit if job.amount.samples_per_item == 1 else "sequences",
+        sample_unit=workload.sample_unit if amount.amount.samples_per_item == 1 else "sequences",
         assumptions=(
-            *filter(None, (job.assumption,)),
-            *place.assumptions(question, seq),
+            *filter(None, (amount.assumption,)),
+            *place.assumptions(question, question.length(workload)),
             *(() if items is None else (_STEPS_ALONE,)),
         ),
         curve=curve,
@@ -208,18 +194,27 @@ class Place:
         offer: Of the machines.
         cluster: As strategies see them.
         configuration: How a rank runs.
+        habits: How expert ranks exchange tokens.
         link_assumptions: What was taken of their links.
     """
 
     offer: Offer
     cluster: Cluster
     configuration: Configuration
+    habits: tuple[Habit, ...]
     link_assumptions: tuple[str, ...]
 
     @property
     def device(self) -> Device:
         """What is inside."""
         return self.cluster.device
+
+    def job(self, workload: Workload, question: ScalingQuestion) -> Job:
+        """What is trained there."""
+        return Job(
+            workload=workload, configuration=self.configuration, seq=question.seq,
+            habits=self.habits,
+        )  # fmt: skip
 
     def assumptions(self, question: ScalingQuestion, seq: int) -> tuple[str, ...]:
         """What an answer there rests on, one sentence each."""
@@ -238,11 +233,12 @@ def place_of(question: ScalingQuestion) -> Place:
     """
     catalog = _catalog(question)
     offer = _offer(catalog, question, max(question.counts, default=1))
-    cluster = _exchanging(_cluster(catalog, offer, question.today), question)
+    cluster = _cluster(catalog, offer, question.today)
     return Place(
         offer=offer,
         cluster=cluster,
         configuration=_configuration(cluster.device, question),
+        habits=_habits(question),
         link_assumptions=tuple(_links(catalog, offer).assumptions),
     )
 
@@ -267,21 +263,20 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
             hint="give one count, such as --counts 8 --beside NAME:8",
         )
     question.job(workload)  # Refuses a global batch that no epoch fills.
-    seq, rule = question.length(workload), question.rule(workload)
+    rule = question.rule(workload)
     offers, parts = _parts(question, *read_beside(beside))
     configuration = _configuration(parts[0].cluster.device, question)
     checked_on(parts[1].cluster.device, configuration)
-    lowered = LoweredStep.of(workload, configuration)
+    job = Job(workload=workload, configuration=configuration, seq=question.seq)
     calibration = read_calibration(question.calibration)
 
     def busy(part: Part) -> int:
-        return default_batch(lowered, part.cluster, rule, seq=seq, calibration=calibration)
+        return default_batch(job, part.cluster, rule, calibration=calibration)
 
     step = unequal_step(
-        lowered,
+        job,
         *parts,
         global_batch=shared_batch(rule, parts, busy),
-        seq=seq,
         calibration=calibration,
         strategy=None if question.strategy is None else Strategy.parse(question.strategy),
     )
@@ -292,7 +287,7 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
         assumptions=(
             *map(_machines, offers),
             *_ways(configuration, question.rewrite),
-            *filter(None, (_length(seq),)),
+            *filter(None, (_length(question.length(workload)),)),
             "all devices meet over the slower of each link; losses are weighted by items",
         ),
         step=step,
@@ -318,15 +313,15 @@ def _catalog(question: ScalingQuestion) -> Catalog:
     return known_on(catalog, question.today)
 
 
-def _exchanging(cluster: Cluster, question: ScalingQuestion) -> Cluster:
-    """The cluster with what is said of how expert ranks exchange tokens.
+def _habits(question: ScalingQuestion) -> tuple[Habit, ...]:
+    """What is said of how expert ranks exchange tokens.
 
     Raises:
-        UnknownNameError: A word that says none of them.
+        UnknownNameError: A word that says none of it.
         InvalidInputError: The strategy has no expert ranks.
     """
     if question.experts is None:
-        return cluster
+        return ()
     words = [word.strip() for word in question.experts.split(",")]
     ways = [read_word(w, _EXCHANGES, "way", command="paceline scale --help") for w in words]
     if question.strategy is None or Strategy.parse(question.strategy).size("ep") == 1:
@@ -334,12 +329,7 @@ def _exchanging(cluster: Cluster, question: ScalingQuestion) -> Cluster:
             "`--experts` says how expert ranks exchange tokens, and no such ranks are stated",
             hint="state a strategy with an `ep` axis, such as --strategy dp4.ep8",
         )
-    return replace(
-        cluster,
-        sends_tokens_once="tokens-once" in ways,
-        keeps_experts_whole="whole" in ways,
-        hides_exchange="hidden" in ways,
-    )
+    return tuple(habit for habit in _EXCHANGES if habit in ways)
 
 
 def _cluster(catalog: Catalog, offer: Offer, today: date) -> Cluster:

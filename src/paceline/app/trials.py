@@ -8,10 +8,9 @@ from paceline.app.inquiry import read_calibration
 from paceline.app.progress import progress
 from paceline.app.scaling import ScalingQuestion, place_of
 from paceline.errors import InvalidInputError
-from paceline.parallel.replica_work import LoweredStep
-from paceline.parallel.scaling import default_batch
 from paceline.parallel.traced_job import TracedJob
 from paceline.parallel.trials import Trial, worthwhile_trials
+from paceline.plan.decisions.device_counts import default_batch
 from paceline.predict import builtin_calibration
 from paceline.trace import Workload
 
@@ -59,8 +58,8 @@ def answer_trials(workload: Workload, question: ScalingQuestion, num_trials: int
     place, seq = place_of(question), question.length(workload)
     calibration = read_calibration(question.calibration) or builtin_calibration()
     batch = question.global_batch or count * default_batch(
-        LoweredStep.of(workload, place.configuration), place.cluster, question.rule(workload),
-        seq=seq, calibration=calibration,
+        place.job(workload, question), place.cluster, question.rule(workload),
+        calibration=calibration,
     )  # fmt: skip
     job = TracedJob(
         graph=workload.passes[0].graph, configuration=place.configuration,

@@ -18,18 +18,15 @@ if TYPE_CHECKING:
         reduce_scatter_s,
         send_recv_s,
     )
-    from paceline.parallel.curve import ScalingCurve, ScalingPoint
     from paceline.parallel.data_parallel import (
         DataParallelStep,
         GradientProfile,
         data_parallel_step,
     )
     from paceline.parallel.failures import straggler_factor
-    from paceline.parallel.knee_point import Knee, knee
     from paceline.parallel.legality import check_strategy
     from paceline.parallel.links import LinkTable
     from paceline.parallel.profile import gradient_profile
-    from paceline.parallel.scaling import BatchRule, scaling_curve
     from paceline.parallel.search import (
         FoundStrategy,
         SearchSpace,
@@ -48,18 +45,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AxisPlacement",
-    "BatchRule",
     "Cluster",
     "DataParallelStep",
     "FoundStrategy",
     "GradientProfile",
-    "Knee",
     "LinkTable",
     "MeshAxis",
     "Placement",
     "RankGroup",
-    "ScalingCurve",
-    "ScalingPoint",
     "Schedule",
     "SearchSpace",
     "Sharding",
@@ -69,11 +62,9 @@ __all__ = [
     "check_strategy",
     "data_parallel_step",
     "gradient_profile",
-    "knee",
     "peak_moments",
     "prepare_search",
     "reduce_scatter_s",
-    "scaling_curve",
     "search_strategies",
     "send_recv_s",
     "sharded_memory_bytes",
@@ -91,18 +82,15 @@ __getattr__ = lazy_exports(
             "reduce_scatter_s",
             "send_recv_s",
         ),
-        "curve": ("ScalingCurve", "ScalingPoint"),
         "data_parallel": (
             "DataParallelStep",
             "GradientProfile",
             "data_parallel_step",
         ),
         "failures": ("straggler_factor",),
-        "knee_point": ("Knee", "knee"),
         "legality": ("check_strategy",),
         "links": ("LinkTable",),
         "profile": ("gradient_profile",),
-        "scaling": ("BatchRule", "scaling_curve"),
         "search": (
             "FoundStrategy",
             "SearchSpace",

@@ -26,8 +26,6 @@ class Cluster:
         host_memory_bytes: Main memory of a node; None where it is not known.
         usd_per_device_hour: Price of one device with its share of the node; None if unknown.
         price_log_sigma: Standard deviation of the logarithm of that price, from its age.
-        input_items_per_s: Batch items per second that one node can read and prepare; None if
-            the input is taken to keep up.
         sends_tokens_once: Whether tokens go to experts by a dispatcher such as DeepEP, instead of
             one copy for each expert.
         keeps_experts_whole: Whether tensor ranks are expert ranks too, with experts of their own,
@@ -44,7 +42,6 @@ class Cluster:
     host_memory_bytes: float | None = None
     usd_per_device_hour: float | None = None
     price_log_sigma: float = 0.0
-    input_items_per_s: float | None = None
     sends_tokens_once: bool = False
     keeps_experts_whole: bool = False
     hides_exchange: bool = False

@@ -10,7 +10,6 @@ import numpy as np
 from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.stages import balanced_cuts, even_cuts, per_stage
 from paceline.parallel.strategy_table import Variant
-from paceline.parallel.training_state import TrainingState
 from paceline.trace.graph import FloatArray, IntArray
 
 
@@ -27,7 +26,8 @@ class Layout:
         start_s: By how much the first microbatch takes longer than those that follow, since the
             host has not run ahead yet; zero where stages wait for each other.
         ahead_s: By how much the host gets ahead of the device in each; zero likewise.
-        state: What one of the ranks that share the stage keeps, (num_parts, 2, num_stages).
+        parameters: Kept by one of the ranks that share the stage.
+        experts: Of them, experts.
         saved_bytes: Kept for backward.
         put_off_bytes: Kept besides where gradients of weights come later.
         message_bytes: The largest message between two stages, of one rank.
@@ -41,7 +41,8 @@ class Layout:
     tensor_s: FloatArray
     start_s: float
     ahead_s: float
-    state: TrainingState
+    parameters: FloatArray
+    experts: FloatArray
     saved_bytes: FloatArray
     put_off_bytes: FloatArray
     message_bytes: float
@@ -78,8 +79,8 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         costs.weight_s, costs.tensor_s,
     )  # fmt: skip
     rows = per_stage(np.stack([seconds[point] for seconds in timed]), cuts)
-    kept = (saved_of_blocks, costs.put_off_bytes[point])
-    saved_bytes, put_off_bytes = per_stage(np.stack(kept), cuts)
+    kept = (costs.parameters, costs.expert_parameters, saved_of_blocks, costs.put_off_bytes[point])
+    parameters, experts, saved_bytes, put_off_bytes = per_stage(np.stack(kept), cuts)
     forward_s, backward_s = np.maximum(rows[:2], rows[2:4])
     start_s = ahead_s = 0.0
     if num_stages == 1:
@@ -91,7 +92,8 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         tensor_s=rows[5],
         start_s=start_s,
         ahead_s=ahead_s,
-        state=TrainingState(per_stage(costs.state.values, cuts)),
+        parameters=parameters,
+        experts=experts,
         saved_bytes=saved_bytes,
         put_off_bytes=put_off_bytes,
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,

@@ -38,7 +38,7 @@ def check_strategy(
     """
     check_costed(strategy)
     _check_devices(strategy, cluster, num_devices)
-    _check_batch(strategy, global_batch)
+    check_batch(strategy, global_batch)
     _check_stages(strategy, num_blocks)
     for axis in strategy.mesh:
         _check_link(strategy, cluster, axis.name)
@@ -93,7 +93,12 @@ def _check_devices(strategy: Strategy, cluster: Cluster, num_devices: int) -> No
         )
 
 
-def _check_batch(strategy: Strategy, global_batch: int) -> None:
+def check_batch(strategy: Strategy, global_batch: int) -> None:
+    """Raise unless a global batch divides into microbatches of all replicas.
+
+    Raises:
+        InvalidInputError: It does not; the hint says which would.
+    """
     replicas = strategy.num_batches
     parts = replicas * strategy.schedule.num_microbatches
     if global_batch % parts:

@@ -16,7 +16,7 @@ from paceline.predict.intervals import Z_80
 from paceline.trace.graph import FloatArray
 
 if TYPE_CHECKING:
-    from paceline.parallel.unequal import Share
+    from paceline.parallel.shares import Share
 
 #: An 80 % interval wider than half to double is no answer.
 WIDEST_LOG_SIGMA = math.log(2.0) / Z_80
@@ -49,7 +49,8 @@ def step_log_sigma(
     Args:
         device_log_sigma: Of what a device computes.
         alone_s: Of the step, what devices compute.
-        exposed_s: What communication and waiting for each other add to it.
+        exposed_s: What communication and waiting for each other add to it; of a step that a missing
+            link makes infinite, the spread is that of its devices.
         starved_s: What waiting for input adds to both.
         sharing_log_sigma: Of ranks of one machine, as `sharing_log_sigma` has it.
 
@@ -60,6 +61,7 @@ def step_log_sigma(
     """
     device, alone, exposed = (np.asarray(x) for x in (device_log_sigma, alone_s, exposed_s))
     together = np.maximum(device, _COMMUNICATION_LOG_SIGMA)
+    exposed = np.where(np.isinf(exposed), 0.0, exposed)
     step = (alone * device + exposed * together) / (alone + exposed)
     step = np.hypot(step, sharing_log_sigma)
     return np.asarray(np.where(np.asarray(starved_s) > 0, np.maximum(INPUT_LOG_SIGMA, step), step))

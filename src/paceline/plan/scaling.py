@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.parallel.knee_point import knee
 from paceline.plan.choices import bound_word
+from paceline.plan.decisions.knee_point import knee
 from paceline.plan.search import Search
 from paceline.plan.wording import plural
 from paceline.planfile import ScalingPoint

@@ -17,7 +17,6 @@ from paceline.catalog import joint_link
 from paceline.catalog.entities import Catalog, Link, OfferLinks
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Cluster, Strategy
-from paceline.parallel.replica_work import LoweredStep
 from paceline.plan.own_machines import electricity_usd_per_hour
 from paceline.plan.places import JOINED_BY, Place, PlaceSearch
 from paceline.plan.question import Question
@@ -28,10 +27,11 @@ from paceline.plan.whole_strategies import (
     as_candidates,
     batch_limit,
 )
+from paceline.simulation import Job
 
 if TYPE_CHECKING:
     from paceline.parallel.search import FoundStrategy
-    from paceline.parallel.unequal import Part
+    from paceline.simulation.unequal import Part
 
 #: Global batches kept of each pair of machines and configuration: the largest that fit.
 _NUM_LARGEST = 2
@@ -124,29 +124,31 @@ def _cells(ground: Ground, place: Place) -> Iterator[tuple[int, int]]:
 def _found(ground: Ground, place: Place, configuration: int) -> list[FoundStrategy]:
     """The largest few global batches that fit, halved from the limit; every device gets some."""
     question, count = ground.question, int(place.offer.num_devices)
-    step = LoweredStep.of(question.workload, ground.forecast.configurations[configuration])
+    job = Job(
+        workload=question.workload,
+        configuration=ground.forecast.configurations[configuration],
+        seq=question.seq,
+    )
     kept: list[FoundStrategy] = []
     limit = batch_limit(question) // count
     if question.goal.global_batch and question.goal.global_batch % count:
         return []
     while limit >= 1 and len(kept) < _NUM_LARGEST:
-        found = _shared(question, place, step, limit * count)
+        found = _shared(question, place, job, limit * count)
         kept += [found] if found else []
         limit = 0 if question.goal.global_batch else limit // 2
     return kept
 
 
-def _shared(
-    question: Question, place: Place, step: LoweredStep, global_batch: int
-) -> FoundStrategy | None:
+def _shared(question: Question, place: Place, job: Job, global_batch: int) -> FoundStrategy | None:
     """A step of both machines; None where no split of the batch fits or they have no link."""
     from paceline.parallel.search import FoundStrategy  # two kinds of device: only if needed
-    from paceline.parallel.unequal import unequal_step
+    from paceline.simulation.unequal import unequal_step
 
     first, second = (_part(part, place) for part in place.parts)
     try:
         found = unequal_step(
-            step, first, second, global_batch=global_batch, seq=question.seq,
+            job, first, second, global_batch=global_batch,
             memory_confidence=question.goal.memory_confidence, calibration=question.calibration,
         )  # fmt: skip
     except (DoesNotFitError, InvalidInputError):
@@ -172,7 +174,7 @@ def _shared(
 
 def _part(part: Place, place: Place) -> Part:
     """One of the machines, on the link that joins it with the other."""
-    from paceline.parallel.unequal import Part
+    from paceline.simulation.unequal import Part
 
     count = int(part.offer.num_devices)
     cluster = Cluster(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from paceline.parallel import ScalingCurve, ScalingPoint
+from paceline.plan.decisions.curve import ScalingCurve, ScalingPoint
 from paceline.planfile import Interval
 from paceline.report.figures import ABSENT, duration_range, number_range, usd_range
 from paceline.report.tables import Column, Table, continued_table, markdown_table

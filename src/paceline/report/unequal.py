@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.parallel.unequal import UnequalStep
 from paceline.report.figures import duration_range, number_range
 from paceline.report.tables import Column, Table, markdown_table, text_table
 from paceline.report.texts import labelled
+from paceline.simulation.unequal import UnequalStep
 from paceline.units import format_bytes, format_duration, format_percent, format_significant
 
 

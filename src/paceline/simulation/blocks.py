@@ -5,10 +5,16 @@ Shapes: (num_rows,).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from paceline.errors import InvalidInputError
 from paceline.parallel.cluster import Cluster
+from paceline.parallel.evaluation import StrategyEvaluation
+from paceline.parallel.links import LinkTable
+from paceline.parallel.search import FoundStrategy
 from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
 from paceline.parallel.stated import evaluated_steps
 from paceline.parallel.strategy import Strategy
@@ -18,6 +24,7 @@ from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.steps import Steps
+from paceline.trace.graph import FloatArray
 
 
 def split_steps(
@@ -40,32 +47,68 @@ def split_steps(
     found = evaluated_steps(
         traced(job, machine, calibration), strategy, microbatches=cases.batch.tolist()
     )
+    steps = _with_sigma(found, alone, machine, strategy.num_ranks)
+    return replace(steps, backward_s=found.backward_s, update_s=found.update_s)
+
+
+def shown(
+    found: Sequence[FoundStrategy], alone: Steps, machine: Machine, num_devices: int
+) -> Steps:
+    """Strategies that a search evaluated, as steps.
+
+    Args:
+        found: By `search_strategies`.
+        alone: What a device does with a microbatch of the whole model, per strategy.
+        machine: On what.
+        num_devices: World size.
+    """
+    names = ("step_s", "bubble_s", "tensor_s", "exposed_s", "memory_mid_bytes", "memory_bytes")
+    columns = {name: np.array([getattr(one, name) for one in found]) for name in names}
+    return _with_sigma(_Figures(**columns), alone, machine, num_devices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Figures:
+    """What `StrategyEvaluation` has of a step and a search keeps."""
+
+    step_s: FloatArray
+    bubble_s: FloatArray
+    tensor_s: FloatArray
+    exposed_s: FloatArray
+    memory_mid_bytes: FloatArray
+    memory_bytes: FloatArray
+
+
+def _with_sigma(
+    found: StrategyEvaluation | _Figures, alone: Steps, machine: Machine, num_devices: int
+) -> Steps:
     exposed_s = found.tensor_s + found.exposed_s
     lost_s = found.bubble_s + exposed_s
-    link = cases.device_link
-    sharing = sharing_log_sigma(link, min(strategy.num_ranks, machine.devices_per_node))
+    link = LinkTable.from_links([machine.device_link])
+    sharing = sharing_log_sigma(link, min(num_devices, machine.devices_per_node))
     log_sigma = step_log_sigma(
         alone.device_log_sigma, alone_s=found.step_s - lost_s, exposed_s=lost_s,
         sharing_log_sigma=sharing,
     )  # fmt: skip
-    return replace(
-        Steps.of(len(cases), {}),
-        step_s=found.step_s,
-        backward_s=found.backward_s,
-        update_s=found.update_s,
-        exposed_s=found.exposed_s,
-        communication_s=exposed_s,
-        tensor_s=found.tensor_s,
-        bubble_s=found.bubble_s,
-        per_token_s=found.step_s,
-        memory_low_bytes=found.memory_mid_bytes * alone.memory_low_bytes / alone.memory_mid_bytes,
-        memory_mid_bytes=found.memory_mid_bytes,
-        memory_high_bytes=found.memory_bytes,
-        device_log_sigma=alone.device_log_sigma,
-        sharing_log_sigma=sharing,
-        bound=alone.bound,
-        knowledge=alone.knowledge,
-        reasons=alone.reasons,
+    low_frac = alone.memory_low_bytes / alone.memory_mid_bytes
+    return Steps.of(
+        len(found.step_s),
+        {
+            "step_s": found.step_s,
+            "exposed_s": found.exposed_s,
+            "communication_s": exposed_s,
+            "tensor_s": found.tensor_s,
+            "bubble_s": found.bubble_s,
+            "per_token_s": found.step_s,
+            "memory_low_bytes": found.memory_mid_bytes * low_frac,
+            "memory_mid_bytes": found.memory_mid_bytes,
+            "memory_high_bytes": found.memory_bytes,
+            "device_log_sigma": alone.device_log_sigma,
+            "sharing_log_sigma": sharing,
+            "bound": alone.bound,
+            "knowledge": alone.knowledge,
+            "reasons": alone.reasons,
+        },
     ).with_spread(log_sigma)
 
 

@@ -29,7 +29,7 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
     """
     ops = program.ops
     reads = _rows_looked_up(program)
-    accessed = accesses_of_updates(program, configuration)[:, None]
+    accessed = _accessed(program, configuration)[:, None]
     read = _moved(program, reads) * accessed
     write = _moved(program, program.writes) * accessed
     is_weight = program.stores.owner[reads.storage] == Owner.PARAMETER
@@ -111,7 +111,7 @@ def _optimizer_kernels(variant: int, num_tensors: float, configuration: Configur
     return kernels[configuration.optimizer_kernel]
 
 
-def accesses_of_updates(program: Program, configuration: Configuration) -> FloatArray:
+def _accessed(program: Program, configuration: Configuration) -> FloatArray:
     """Bytes that each op moves over those of its operands, moved once, (num_ops,)."""
     accessed = np.ones(len(program.ops))
     for row in np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER).tolist():

@@ -9,16 +9,20 @@ import pytest
 
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
-from paceline.parallel import BatchRule, Cluster, ScalingPoint, Strategy, scaling_curve
+from paceline.parallel import Cluster, Strategy
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork
 from paceline.parallel.room import bound_bytes
 from paceline.parallel.search import FoundStrategy, search_strategies
 from paceline.parallel.stated import evaluate_stated, stated_traits
 from paceline.parallel.traced_job import TracedJob
+from paceline.plan.decisions.curve import ScalingPoint
+from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
 from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
 from paceline.predict.told import pass_traits
+from paceline.simulation import Job
 from paceline.trace import Configuration, Workload, load_workload, lower
 from paceline.trace.costs import Checkpointing, Compiler, KeptFormat
+from paceline.trace.master_weights import kept_format
 
 HOW = Configuration()
 #: Device, link inside a node of eight, link between nodes.
@@ -49,12 +53,10 @@ def cluster(name: str) -> Cluster:
 
 def scaled(job: Workload, on: Cluster, count: int, items: int, strategy=None) -> ScalingPoint:
     found = scaling_curve(
-        LoweredStep.of(job, HOW),
+        Job(workload=job),
         on,
         counts=(count,),
         batch=BatchRule(global_batch=items),
-        seq=job.default_seq,
-        graph=job.passes[0].graph if len(job.passes) == 1 else None,
         strategy=strategy,
     )
     return found.points[0]
@@ -65,10 +67,10 @@ def needed_bytes(found: ScalingPoint | FoundStrategy) -> float:
     return found.needed_bytes() if isinstance(found, FoundStrategy) else found.memory_bytes
 
 
-def traced(job: Workload, on: Cluster, *, by_blocks: bool = False) -> TracedJob:
+def traced(job: Workload, on: Cluster, recipe=None) -> TracedJob:
     return TracedJob(
         graph=job.passes[0].graph, configuration=HOW, cluster=on, seq=job.default_seq,
-        by_blocks=by_blocks,
+        recipe=recipe,
     )  # fmt: skip
 
 
@@ -138,8 +140,8 @@ def test_one_device_has_one_number_by_every_road_and_at_every_size(model: str, k
     alone = predict_pass(lower(graph, how), table, points)
     roads = [
         scaling_curve(
-            LoweredStep.of(job, how), on, counts=(1,), batch=BatchRule(global_batch=1), seq=seq,
-            graph=graph, strategy=strategy,
+            Job(workload=job, configuration=how), on, counts=(1,),
+            batch=BatchRule(global_batch=1), strategy=strategy,
         ).points[0]
         for strategy in (None, Strategy())
     ]  # fmt: skip
@@ -149,7 +151,9 @@ def test_one_device_has_one_number_by_every_road_and_at_every_size(model: str, k
     for found in roads:
         assert found.step_s == pytest.approx(float(alone.mid_s[0, 0]), rel=1e-9)
         assert needed_bytes(found) == pytest.approx(needed, rel=1e-9)
-    by_blocks = evaluate_stated(replace(whole, by_blocks=True), Strategy(), global_batch=1)
+    by_blocks = evaluate_stated(
+        replace(whole, recipe=kept_format(graph, how)), Strategy(), global_batch=1
+    )
     assert by_blocks.step_s == pytest.approx(roads[0].step_s, rel=0.03)
 
 
@@ -158,10 +162,10 @@ def test_microbatches_cost_as_much_block_by_block(model: str, batch: int) -> Non
     """Where the device sets the pace, only the last one updates, at the rate of its kernels."""
     job, on = load_workload(model), cluster("NVLink and InfiniBand")
     on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
-    many = Strategy.parse("dp1/mb16")
+    graph, many = job.passes[0].graph, Strategy.parse("dp1/mb16")
     whole, by_blocks = (
-        evaluate_stated(traced(job, on, by_blocks=by_blocks), many, global_batch=16 * batch).step_s
-        for by_blocks in (False, True)
+        evaluate_stated(traced(job, on, recipe), many, global_batch=16 * batch).step_s
+        for recipe in (None, kept_format(graph, HOW))
     )
     assert whole == pytest.approx(by_blocks, rel=0.01)
 
@@ -213,16 +217,14 @@ def memory_by_both_roads(
     job: Workload, how: Configuration, strategy: Strategy, batch: int
 ) -> list[float]:
     """As replicas, whose memory is that of the whole pass, and block by block."""
-    on = cluster("NVLink and InfiniBand")
+    on, graph = cluster("NVLink and InfiniBand"), job.passes[0].graph
     on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
     items = batch * strategy.num_parts
     return [
         evaluate_stated(
-            replace(traced(job, on, by_blocks=by_blocks), configuration=how),
-            strategy,
-            global_batch=items,
+            replace(traced(job, on, recipe), configuration=how), strategy, global_batch=items
         ).memory_bytes
-        for by_blocks in (False, True)
+        for recipe in (None, kept_format(graph, how))
     ]
 
 

@@ -10,9 +10,11 @@ from tests.unit.parallel.links_of_tests import make_link
 
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError
-from paceline.parallel import BatchRule, Cluster, Strategy, scaling_curve
+from paceline.parallel import Cluster, Strategy
 from paceline.parallel.room import MEMORY_CONFIDENCE, Z_95, bound_bytes
-from paceline.trace import Configuration, load_workload, lower
+from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
+from paceline.simulation import Job
+from paceline.trace import load_workload
 
 PEAKS = st.tuples(st.floats(1e6, 1e12), st.floats(1.0, 3.0))
 
@@ -42,15 +44,13 @@ def test_the_chance_is_that_of_a_logarithm_that_is_normal() -> None:
 @pytest.mark.parametrize("text", [None, "dp8", "dp8/mb4", "dp4.tp2", "pp2.dp4@1f1b/mb4"])
 def test_a_curve_holds_what_a_device_has_room_for_and_no_more(text: str | None) -> None:
     job = load_workload("gpt2")
-    graph, how = job.passes[0].graph, Configuration()
     device = find_device(load_catalog(), "H100 SXM5 80GB")
     on = Cluster(device=device, devices_per_node=8, device_link=make_link(), node_link=make_link())
 
     def needed_bytes(memory_bytes: float) -> float:
         point = scaling_curve(
-            lower(graph, how), replace(on, device=device.with_memory(memory_bytes)), counts=(8,),
-            batch=BatchRule(global_batch=64), seq=job.default_seq,
-            graph=None if text is None else graph,
+            Job(workload=job), replace(on, device=device.with_memory(memory_bytes)), counts=(8,),
+            batch=BatchRule(global_batch=64),
             strategy=None if text is None else Strategy.parse(text),
         ).points[0]  # fmt: skip
         return point.memory_bytes

@@ -7,12 +7,14 @@ import pytest
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel import Cluster, Strategy, prepare_search, search_strategies
-from paceline.parallel.scaling import BatchRule, ScalingCurve, scaling_curve
 from paceline.parallel.search import FoundStrategy
 from paceline.parallel.stated import at_count, evaluate_stated
 from paceline.parallel.traced_job import TracedJob, fabric_of
+from paceline.plan.decisions.curve import ScalingCurve
+from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
 from paceline.predict import DeviceTable
-from paceline.trace import Configuration, Graph, load_workload, lower
+from paceline.simulation import Job
+from paceline.trace import Configuration, Graph, load_workload
 
 
 def cluster(device: str = "H100 SXM5 80GB") -> Cluster:
@@ -34,21 +36,22 @@ def gpt2() -> Graph:
 def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
     space = prepare_search(
         gpt2,
-        Configuration(training_format="half-weights"),
+        Configuration(),
         DeviceTable.from_devices([cluster().device]),
         fabric_of(cluster(), Configuration()),
         seq=1024,
         capacity_bytes=cluster().capacity_bytes,
         microbatches=(1, 4),
+        recipe="half-weights",
     )
     for found in search_strategies(space, num_devices=16, global_batch=64, num_best=40):
         stated = evaluate_stated(
             TracedJob(
                 graph=gpt2,
-                configuration=Configuration(training_format="half-weights"),
-                by_blocks=True,
+                configuration=Configuration(),
                 cluster=cluster(),
                 seq=1024,
+                recipe="half-weights",
             ),
             found.strategy,
             global_batch=64,
@@ -113,29 +116,25 @@ def test_replicas_must_fill_the_devices() -> None:
     assert "16" in e.value.hint
 
 
-def curve_of(
-    graph: Graph, text: str, counts: tuple[int, ...], *, on: Cluster, global_batch: int
-) -> ScalingCurve:
+def curve_of(text: str, counts: tuple[int, ...], *, on: Cluster, global_batch: int) -> ScalingCurve:
     return scaling_curve(
-        lower(graph, Configuration()),
+        Job(workload=load_workload("gpt2")),
         on,
         counts=counts,
         batch=BatchRule(global_batch=global_batch),
-        seq=1024,
-        graph=graph,
         strategy=Strategy.parse(text),
     )
 
 
 def test_a_curve_of_one_strategy_names_the_counts_it_cannot_use(gpt2) -> None:
-    curve = curve_of(gpt2, "pp2.tp4@1f1b/mb4", (4, 8, 12, 16), on=cluster(), global_batch=64)
+    curve = curve_of("pp2.tp4@1f1b/mb4", (4, 8, 12, 16), on=cluster(), global_batch=64)
     assert [p.strategy for p in curve.points] == ["pp2.tp4@1f1b/mb4", "pp2.dp2.tp4@1f1b/mb4"]
     assert [count for count, _ in curve.rejected] == [4, 12]
 
 
 def test_what_cannot_run_anywhere_says_why(gpt2) -> None:
     def curve(text: str, on: Cluster) -> ScalingCurve:
-        return curve_of(gpt2, text, (16,), on=on, global_batch=60)
+        return curve_of(text, (16,), on=on, global_batch=60)
 
     with pytest.raises(InvalidInputError, match="does not divide into 16 replicas"):
         curve("dp8", cluster())

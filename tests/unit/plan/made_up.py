@@ -65,7 +65,6 @@ def made_forecast(
             ReplicaWork(
                 gradient_bytes=state_bytes / 4,
                 gathered_bytes=state_bytes / 4,
-                renewed_bytes=state_bytes / 4,
                 profile=None,
             ),
         )

@@ -12,17 +12,18 @@ import pytest
 
 from paceline.catalog import Catalog, is_rankable, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel import BatchRule, Cluster, Strategy, scaling_curve
-from paceline.parallel.replica_work import LoweredStep
+from paceline.parallel import Cluster, Strategy
 from paceline.parallel.room import bound_bytes
 from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.plan import Goal, SearchOptions, Work
 from paceline.plan.choices import strategy_of
+from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
 from paceline.plan.pinned import is_searched, pinned_node_counts, pinned_strategy
 from paceline.plan.places import Place, find_places
 from paceline.plan.question import resolve_question
 from paceline.plan.search import Search, run_search
+from paceline.simulation import Job
 from paceline.trace import load_workload
 
 TODAY = date(2026, 11, 20)
@@ -279,9 +280,8 @@ def test_every_verb_judges_alike_at_the_edge_whether_a_job_fits(text: str) -> No
         assert _runs(lambda market=narrow: len(run_search(question, market).candidates)) == fits
         assert _runs(
             lambda on=cluster, items=global_batch: scaling_curve(
-                LoweredStep.of(question.workload, how), on, counts=(8,),
-                batch=BatchRule(global_batch=items), seq=question.seq,
-                graph=question.workload.passes[0].graph, strategy=strategy,
+                Job(workload=question.workload, configuration=how, seq=question.seq), on,
+                counts=(8,), batch=BatchRule(global_batch=items), strategy=strategy,
             )
         ) == fits  # fmt: skip
 

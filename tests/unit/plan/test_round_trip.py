@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from paceline.catalog import Catalog, load_catalog
-from paceline.parallel import BatchRule, Strategy, scaling_curve
-from paceline.parallel.replica_work import LoweredStep
+from paceline.parallel import Strategy
 from paceline.parallel.room import bound_bytes
 from paceline.plan import Goal, SearchOptions, Work
 from paceline.plan.choices import strategy_of
+from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
 from paceline.plan.place_table import num_devices
 from paceline.plan.question import resolve_question
 from paceline.plan.search import Search, run_search
 from paceline.plan.whole_strategies import cluster_of
+from paceline.simulation import Job
 from paceline.trace import load_workload
 
 TODAY = date(2026, 11, 20)
@@ -74,12 +75,14 @@ def test_a_strategy_as_it_is_printed_costs_as_much_when_it_is_scaled(job: str) -
         text, place = str(strategy_of(found, row)), found.found.places[found.candidates.place[row]]
         how = found.forecast.configurations[found.candidates.configuration[row]]
         point = scaling_curve(
-            LoweredStep.of(found.workload, replace(how, checkpointing="none")),
+            Job(
+                workload=found.workload,
+                configuration=replace(how, checkpointing="none"),
+                seq=found.question.seq,
+            ),
             cluster_of(place, num_devices(place)),
             counts=(int(found.candidates.num_devices[row]),),
             batch=BatchRule(global_batch=int(found.evaluation.global_batch[row])),
-            seq=found.question.seq,
-            graph=found.workload.passes[0].graph,
             strategy=Strategy.parse(text),
         ).points[0]
         planned_s = found.evaluation.step_s[row] - found.evaluation.starved_s[row]

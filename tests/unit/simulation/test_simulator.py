@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from paceline.catalog import find_device, load_catalog
-from paceline.parallel import BatchRule, Strategy, scaling_curve
-from paceline.parallel.replica_work import LoweredStep
+from paceline.parallel import Strategy
 from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.plan import parse_goal, parse_work
+from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
 from paceline.plan.grid import GridAxes, predict_grid
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.simulation import Job, Machine, Steps, simulate
@@ -56,12 +56,10 @@ def test_one_device_is_what_a_pass_of_it_takes(model: str, task: str) -> None:
 def test_replicas_are_what_a_scaling_curve_has(model: str, text: str) -> None:
     workload, strategy = load_workload(model), Strategy.parse(text)
     curve = scaling_curve(
-        LoweredStep.of(workload, Configuration()),
+        Job(workload=workload),
         NODE.cluster,
         counts=(8,),
         batch=BatchRule(global_batch=MODELS[model] * strategy.num_parts),
-        seq=workload.default_seq,
-        graph=workload.passes[0].graph,
         strategy=strategy,
     )
     steps = one(workload, strategy=strategy, batch=MODELS[model])

@@ -24,7 +24,6 @@ from paceline.errors import InvalidInputError
 from paceline.parallel.split.calls import Call, CallTable
 from paceline.trace.graph import DIM_NAMES, EXPONENTS, FloatArray, Graph, OpKind, Phase
 from paceline.trace.polynomial import product
-from paceline.trace.program import Program
 
 #: Ops that walk the sequence in order, or across the borders of parts.
 _IN_ORDER = (
@@ -189,20 +188,3 @@ def check_sequence(graph: Graph) -> None:
         raise refuse("it has no fused attention over the sequence")
     if (np.isin(graph.ops.kind, _IN_ORDER) & follows.any(axis=1)).any():
         raise refuse("some of its ops walk the sequence in order")
-
-
-def check_ring(program: Program) -> None:
-    """Raise unless attention runs in kernels that can take keys part by part.
-
-    Args:
-        program: What a rank runs.
-
-    Raises:
-        InvalidInputError: Attention is made of products of all scores.
-    """
-    if not np.isin(program.ops.kind, _ATTENTION).any():
-        raise InvalidInputError(
-            "context parallel passes keys from rank to rank, and this attention has all scores at "
-            "once",
-            hint="take `attention=flash` with `cp`, or split with `tp` or `dp`",
-        )

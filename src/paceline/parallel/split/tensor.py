@@ -207,13 +207,12 @@ def _once_per_input(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _mark_states(views: Sequence[OpView], is_split: npt.NDArray[np.bool_], graph: Graph) -> None:
-    """Gradients and optimizer state are split like their parameters, which they follow in order."""
+    """Optimizer state is split like its parameter: states follow parameters in their order."""
     for op in views:
         if op.kind == OpKind.OPTIMIZER:
-            split = np.array([is_split[s] for s, _ in op.parameters], dtype=np.bool_)
-            for owner in (Owner.GRADIENT, Owner.OPTIMIZER_STATE):
-                own = [s for s, _ in op.inputs if graph.storages.owner[s] == owner]
-                is_split[own] = np.resize(split, len(own))
+            states = [s for s, _ in op.inputs if graph.storages.owner[s] == Owner.OPTIMIZER_STATE]
+            split = [is_split[s] for s, _ in op.parameters]
+            is_split[states] = np.resize(np.array(split, dtype=np.bool_), len(states))
 
 
 def _check_heads(views: Sequence[OpView], flow: _Flow, degree: int) -> None:

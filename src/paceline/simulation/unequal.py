@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,9 @@ from paceline.catalog.entities import Link
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.links import LinkTable
-from paceline.parallel.replica_work import LoweredStep, ReplicaWork, as_step, replicated_step
-from paceline.parallel.replicas import AloneStep, Job
-from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
+from paceline.parallel.replica_work import ReplicaWork, replicated_step
+from paceline.parallel.room import MEMORY_CONFIDENCE
+from paceline.parallel.shares import Share
 from paceline.parallel.spread import (
     interval_of,
     shared_log_sigmas,
@@ -31,7 +31,12 @@ from paceline.parallel.spread import (
 from paceline.parallel.strategy import Strategy
 from paceline.planfile import Interval
 from paceline.predict import Calibration
-from paceline.trace.costs import LoweredPass
+from paceline.simulation.cases import Cases
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.rank import RankPasses
+from paceline.simulation.simulator import simulate
+from paceline.simulation.steps import Steps
 from paceline.trace.graph import FloatArray
 
 #: Splits evaluated; beyond, they are spread evenly, which is as good as whole items can be.
@@ -64,36 +69,6 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """What one kind of device does in a step.
-
-    Attributes:
-        device: ``Device.name``.
-        count: Devices.
-        items_per_device: Of each step.
-        alone_s: One of its devices for those, without communication.
-        memory_mid_bytes: Peak per device, median.
-        memory_bytes: The same, the bound that holds at a chance of 95 %.
-        log_sigma: Spread of the logarithm of ``alone_s``.
-        sharing_log_sigma: What is not known of those devices that share a machine.
-    """
-
-    device: str
-    count: int
-    items_per_device: int
-    alone_s: float
-    memory_mid_bytes: float
-    memory_bytes: float
-    log_sigma: float
-    sharing_log_sigma: float
-
-    @property
-    def needed_bytes(self) -> float:
-        """Memory that a device must have, at the chance at which a job must fit."""
-        return float(bound_bytes(self.memory_mid_bytes, self.memory_bytes))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UnequalStep:
     """A step on two kinds of device.
 
@@ -123,12 +98,11 @@ class UnequalStep:
 
 
 def unequal_step(
-    lowered: LoweredPass | LoweredStep,
+    job: Job,
     first: Part,
     second: Part,
     *,
     global_batch: int,
-    seq: float = 1.0,
     strategy: Strategy | None = None,
     memory_confidence: float = MEMORY_CONFIDENCE,
     calibration: Calibration | None = None,
@@ -136,11 +110,10 @@ def unequal_step(
     """Split a global batch over two kinds of device as well as can be.
 
     Args:
-        lowered: The training step, or one of several passes.
+        job: What is trained; its strategy and batch are what is chosen.
         first: Devices of one kind.
         second: Of the other.
         global_batch: Items per step of all of them.
-        seq: Sequence length.
         strategy: What is asked for, if anything; plain data parallel over all devices is the only
             one that runs.
         memory_confidence: Chance at which each device must have the memory for its items.
@@ -152,7 +125,7 @@ def unequal_step(
     """
     _check_strategy(strategy, first.count + second.count)
     asked = _Question(
-        step=as_step(lowered), parts=(first, second), global_batch=global_batch, seq=seq,
+        job=job, parts=(first, second), global_batch=global_batch,
         memory_confidence=memory_confidence, calibration=calibration,
     )  # fmt: skip
     found = _evaluated(asked)
@@ -183,22 +156,36 @@ def unequal_step(
 class _Question:
     """A training step whose batch two kinds of device share."""
 
-    step: LoweredStep
+    job: Job
     parts: tuple[Part, Part]
     global_batch: int
-    seq: float
     memory_confidence: float
     calibration: Calibration | None
 
-    def alone(self, part: Part, items: npt.NDArray[np.int64]) -> AloneStep:
+    def alone(self, part: Part, items: npt.NDArray[np.int64]) -> Steps:
         """One device of a kind alone, with so many items, (num_splits,)."""
-        job = Job(step=self.step, cluster=part.cluster, seq=self.seq, calibration=self.calibration)
-        return job.alone(job.points(items))
+        one = Machine.of_cluster(part.cluster, 1)
+        cases = Cases(
+            jobs=(replace(self.job, strategy=Strategy()),),
+            machines=(one,),
+            job=np.zeros(len(items), dtype=np.int64),
+            machine=np.zeros(len(items), dtype=np.int64),
+            batch=items.astype(np.float64),
+            replicas=np.ones(len(items), dtype=np.int64),
+            microbatches=np.ones(len(items), dtype=np.int64),
+        )
+        steps = simulate(cases, calibration=self.calibration)
+        steps.check()
+        return steps
 
-    def has_room(self, part: Part, alone: AloneStep) -> npt.NDArray[np.bool_]:
+    def work(self) -> ReplicaWork:
+        """What a step asks of replicas."""
+        passes = RankPasses.of(self.job.workload, self.job.how, profile=self.job.profile)
+        return ReplicaWork.of(passes.step, seq=float(self.job.length))
+
+    def has_room(self, part: Part, alone: Steps) -> npt.NDArray[np.bool_]:
         """Whether a device of a kind has the memory for its items, (num_splits,)."""
-        mid, high = alone.memory_mid_bytes, alone.memory_high_bytes
-        return np.asarray(bound_bytes(mid, high, self.memory_confidence) <= part.room_bytes)
+        return np.asarray(alone.needed_bytes(self.memory_confidence) <= part.room_bytes)
 
 
 def _best(asked: _Question, found: _Splits) -> int:
@@ -302,7 +289,7 @@ def _evaluated(asked: _Question) -> _Splits:
     first, second = asked.parts
     items = _splits(first.count, second.count, asked.global_batch).T
     steps = [asked.alone(*pair) for pair in zip(asked.parts, items, strict=True)]
-    alone_s = np.stack([_rising(s.mid_s, own) for s, own in zip(steps, items, strict=True)])
+    alone_s = np.stack([_rising(s.step_s, own) for s, own in zip(steps, items, strict=True)])
     backward_s = np.stack([step.backward_s for step in steps])
     update_s = np.stack([step.update_s for step in steps])
     fits = [asked.has_room(*pair) for pair in zip(asked.parts, steps, strict=True)]
@@ -338,7 +325,7 @@ def _reduced(
 ) -> tuple[FloatArray, FloatArray]:
     """Steps of all ranks together, and what communication adds, over the slower of each link."""
     step = replicated_step(
-        ReplicaWork.of(asked.step, seq=asked.seq),
+        asked.work(),
         alone_s=alone_s,
         backward_s=backward_s,
         update_s=update_s,
@@ -373,5 +360,5 @@ def _alone(asked: _Question, part: Part) -> float | None:
     step = asked.alone(part, np.array([items]))
     if not asked.has_room(part, step)[0]:
         return None
-    step_s, _ = _reduced(asked, [part], step.mid_s, step.backward_s, step.update_s)
+    step_s, _ = _reduced(asked, [part], step.step_s, step.backward_s, step.update_s)
     return float(asked.global_batch / step_s[0]) if np.isfinite(step_s[0]) else None

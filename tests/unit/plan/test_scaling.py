@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel import BatchRule, Cluster, ScalingCurve, Strategy, scaling_curve
-from paceline.trace import Configuration, Graph, load_workload, lower
-
-
-@cache
-def graph_of(model: str) -> Graph:
-    return load_workload(model).passes[0].graph
+from paceline.parallel import Cluster, Strategy
+from paceline.plan.decisions.curve import ScalingCurve
+from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
+from paceline.simulation import Job
+from paceline.trace import load_workload
 
 
 def cluster(*, device="H100 SXM5 80GB", inside="dgx-h100-nvls", between="dgx-h100-ib", **more):
@@ -28,14 +24,13 @@ def cluster(*, device="H100 SXM5 80GB", inside="dgx-h100-nvls", between="dgx-h10
     )
 
 
-def curve(model="resnet50", counts=(1, 2, 4, 8, 16, 64), *, seq=1.0, on=None, **more):
+def curve(model="resnet50", counts=(1, 2, 4, 8, 16, 64), *, seq=None, on=None, **more):
     batch = more.pop("batch", BatchRule(batch_per_device=64))
     return scaling_curve(
-        lower(graph_of(model), Configuration()),
+        Job(workload=load_workload(model), seq=seq),
         on or cluster(),
         counts=counts,
         batch=batch,
-        seq=seq,
         **more,
     )
 
@@ -72,7 +67,7 @@ def test_a_fixed_global_batch_runs_into_the_batch_floor() -> None:
 
 
 def test_more_devices_than_items_are_left_out_with_the_reason() -> None:
-    found = curve(counts=(1, 1024), batch=BatchRule(global_batch=512))
+    found = curve("dcgan", counts=(1, 1024), batch=BatchRule(global_batch=512))
     ((count, reason),) = found.rejected
     assert count == 1024
     assert reason.startswith("the global batch of 512 has fewer items than devices")
@@ -97,13 +92,6 @@ def test_time_and_money_follow_from_throughput() -> None:
     assert found.points[-1].next_device_items_per_s is None
 
 
-def test_a_slow_input_is_the_limit_and_said_so() -> None:
-    found = curve(counts=(1, 8, 16), on=cluster(input_items_per_s=5000.0))
-    assert found.points[1].items_per_s == pytest.approx(5000.0)
-    assert found.points[1].limit == "input"
-    assert found.points[2].items_per_s == pytest.approx(10_000.0)
-
-
 def test_without_a_network_nodes_stand_alone() -> None:
     found = curve(counts=(8, 16), on=cluster(between="none"))
     assert [p.count for p in found.points] == [8]
@@ -115,12 +103,12 @@ def test_partly_filled_nodes_are_refused() -> None:
 
 
 def test_a_model_too_large_for_data_parallel_is_searched() -> None:
-    keywords = {"counts": (8, 64), "seq": 4096.0, "batch": BatchRule(batch_per_device=1)}
-    found = curve("llama-3-70b", graph=graph_of("llama-3-70b"), **keywords)
+    keywords = {"counts": (8, 64), "seq": 4096, "batch": BatchRule(batch_per_device=1)}
+    found = curve("llama-3-70b", **keywords)
     assert found.points[-1].count == 64
     assert found.points[-1].memory_bytes <= 80e9
     with pytest.raises(DoesNotFitError, match="works on none"):
-        curve("llama-3-70b", **(keywords | {"counts": (8,)}))
+        curve("llama-3-70b", **(keywords | {"counts": (1,)}))
 
 
 @pytest.mark.parametrize("counts", [(), (0, 1)])

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from paceline.catalog import Link, find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Cluster, Strategy
-from paceline.parallel.unequal import Part, UnequalStep, _splits, unequal_step
-from paceline.trace import Configuration, LoweredPass, load_workload, lower
+from paceline.simulation import Job
+from paceline.simulation.unequal import Part, UnequalStep, _splits, unequal_step
+from paceline.trace import load_workload
 
 
 @cache
@@ -31,13 +32,13 @@ def cluster_link(name: str) -> Link:
 
 
 @cache
-def lowered(model: str = "resnet50") -> LoweredPass:
-    return lower(load_workload(model).passes[0].graph, Configuration())
+def job(model: str = "resnet50") -> Job:
+    return Job(workload=load_workload(model))
 
 
 def step(one: Part, other: Part, batch: int = 2048, text: str | None = None) -> UnequalStep:
     strategy = None if text is None else Strategy.parse(text)
-    return unequal_step(lowered(), one, other, global_batch=batch, strategy=strategy)
+    return unequal_step(job(), one, other, global_batch=batch, strategy=strategy)
 
 
 FAST, SLOW = "H100 SXM5 80GB", "A100 SXM4 80GB"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import InvalidInputError
-from paceline.parallel import knee
+from paceline.plan.decisions.knee_point import knee
 
 
 def test_a_straight_curve_has_its_knee_at_the_end() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from paceline.parallel.knee_point import Knee
+from paceline.plan.decisions.knee_point import Knee
 from paceline.planfile import Interval
 
-Limit = Literal["nothing", "collective", "batch floor", "memory", "input"]
+Limit = Literal["nothing", "collective", "batch floor", "memory"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,6 @@ class CountedStep:
         communication_s: Communication per step, hidden or not.
         exposed_communication_s: Of it, what nothing hides.
         log_sigma: Standard deviation of log step time, communication and input included.
-        is_input_bound: Whether the step waits for its input.
     """
 
     count: int
@@ -41,7 +40,6 @@ class CountedStep:
     communication_s: float
     exposed_communication_s: float
     log_sigma: float
-    is_input_bound: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,12 @@ import pytest
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Cluster
-from paceline.parallel.curve import CountedStep
-from paceline.parallel.knee_point import knee
-from paceline.parallel.scaling import BatchRule, ScalingCurve, scaling_curve
-from paceline.parallel.worth import finished_points, knee_reason, pace_per_device
-from paceline.trace import Configuration, load_workload, lower
+from paceline.plan.decisions.curve import CountedStep, ScalingCurve
+from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
+from paceline.plan.decisions.knee_point import knee
+from paceline.plan.decisions.worth import finished_points, knee_reason, pace_per_device
+from paceline.simulation import Job
+from paceline.trace import load_workload
 
 
 def cluster() -> Cluster:
@@ -26,9 +27,8 @@ def cluster() -> Cluster:
 
 
 def curve(model: str, counts: tuple[int, ...], *, seq: int, batch: BatchRule) -> ScalingCurve:
-    graph = load_workload(model).passes[0].graph
-    lowered = lower(graph, Configuration())
-    return scaling_curve(lowered, cluster(), counts=counts, batch=batch, seq=seq, graph=graph)
+    job = Job(workload=load_workload(model), seq=seq)
+    return scaling_curve(job, cluster(), counts=counts, batch=batch)
 
 
 def test_a_job_that_hardly_fits_few_devices_is_measured_against_the_best_pace() -> None:
@@ -93,5 +93,3 @@ def test_what_communication_takes_is_not_laid_to_small_batches(
     at = finished_points((first, many), cluster(), num_items=None)[1]
     assert at.efficiency_frac == pytest.approx(efficiency)
     assert (at.limit, at.time_s) == (limit, None)
-    waiting = finished_points((first, replace(many, is_input_bound=True)), cluster(), num_items=1)
-    assert waiting[1].limit == "input"

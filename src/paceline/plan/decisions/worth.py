@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from paceline.parallel.cluster import Cluster
-from paceline.parallel.curve import CountedStep, Limit, ScalingPoint
-from paceline.parallel.knee_point import Knee
 from paceline.parallel.spread import interval_of
 from paceline.parallel.strategy import Strategy
+from paceline.plan.decisions.curve import CountedStep, Limit, ScalingPoint
+from paceline.plan.decisions.knee_point import Knee
 from paceline.units import format_percent, format_significant
 
 #: Losses below this share of the step are not named as a reason.
@@ -85,9 +85,7 @@ def _per_million(usd_per_s: float | None, items_per_s: float | None) -> float | 
 
 
 def _limit(step: CountedStep, efficiency_frac: float) -> Limit:
-    """What costs most of the lost efficiency: input, memory, communication, or small batches."""
-    if step.is_input_bound:
-        return "input"
+    """What costs most of the lost efficiency: memory, communication, or small batches."""
     if Strategy.parse(step.strategy).offloads_optimizer:
         return "memory"
     exposed_frac = step.exposed_communication_s / step.step_s
@@ -139,7 +137,6 @@ def _loss(point: ScalingPoint) -> str:
         "collective": f"exposed communication takes {share} of the step",
         "batch floor": f"a global batch of {point.global_batch:,} leaves "
         f"{point.global_batch / point.count:,.3g} to each, too few to keep it busy",
-        "input": "the input cannot keep up",
         "memory": "memory is short",
         "nothing": "small losses add up",
     }[point.limit]
