@@ -64,5 +64,5 @@ def _configuration(precision: str, flags: list[str]) -> Configuration:
         optimizer_kernel="plain",
         checkpointing="block" if "gradient checkpointing" in flags else "none",
         accumulates=True,
-        keeps_softmax_inputs=True,
+        libraries=("torch==1.10",),
     )

@@ -40,7 +40,9 @@ def litgpt_quantised(truth: Path, cache_folder: Path) -> Published:
     rows = [row for row in _training_rows(truth) if "nf4" in row["compiler_flags"]]
     rows = [row for row in rows if row["n_gpus"] == "1" and row["peak_mem_gb"]]
     known = [row for row in rows if row["compiler_flags"].endswith("nf4-dq")]
-    settings = Configuration(precision="fp32", frozen_weights="int4", keeps_quantised_inputs=True)
+    settings = Configuration(
+        precision="fp32", frozen_weights="int4", libraries=("bitsandbytes==0.41",)
+    )
     return Published(
         title="LitGPT, the same with weights in 4 bits",
         note=_QUANTISED_NOTE.strip(),

@@ -19,7 +19,7 @@ from paceline.predict.devices import DeviceTable
 from paceline.predict.host import host_years
 from paceline.predict.kernels import evaluate_shapes, grouped_features, question
 from paceline.predict.prediction import Points
-from paceline.predict.ripeness import release_year, ripeness_years
+from paceline.predict.ripeness import ripeness_years
 from paceline.predict.sustained import power_flop, power_s
 from paceline.scoring.devices import resolve_device
 from paceline.scoring.groups import GroupKey
@@ -27,6 +27,7 @@ from paceline.scoring.names import UnresolvedRowError, on_device, resolve_job
 from paceline.scoring.predictions import group_key
 from paceline.scoring.rows import Row, parse_row
 from paceline.scoring.workloads import cached_workload, is_cached
+from paceline.stack.releases import release_year
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import Phase
 from paceline.trace.lowering import lower

@@ -204,26 +204,15 @@ class _PointsKey:
 
     batch: tuple[float, ...]
     seq: tuple[float, ...]
-    release_year: tuple[float, ...] | None
 
     @classmethod
     def of(cls, points: Points) -> _PointsKey:
         """Their numbers."""
-        year = points.release_year
-        return cls(
-            (*points.batch.tolist(),),
-            (*points.seq.tolist(),),
-            None if year is None else (*year.tolist(),),
-        )
+        return cls((*points.batch.tolist(),), (*points.seq.tolist(),))
 
     def points(self) -> Points:
         """Points of these numbers."""
-        year = self.release_year
-        return Points(
-            batch=np.array(self.batch),
-            seq=np.array(self.seq),
-            release_year=None if year is None else np.array(year),
-        )
+        return Points(batch=np.array(self.batch), seq=np.array(self.seq))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,6 +19,7 @@ from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.lessons import Lessons
 from paceline.predict.traits import StepTraits
+from paceline.stack.releases import ReleaseDates, shipped_release_dates
 
 #: Rows per matrix product. Always the same number, so that the answer for one device and batch
 #: does not depend, to the last bit, on what else is asked in the same call.
@@ -145,6 +146,7 @@ class Calibration:
         provenance: What it was fitted from, newest last.
         updates: The user's own measurements, oldest first.
         lessons: What follows from them by ``Device.name``.
+        releases: When libraries came out whose kernels ripen.
         source_levels: Of tables that are read as published; None for a user's own job.
     """
 
@@ -156,6 +158,7 @@ class Calibration:
     measured_architectures: frozenset[str]
     device_log_shift: Mapping[str, float]
     provenance: tuple[str, ...]
+    releases: ReleaseDates
     updates: tuple[Update, ...] = ()
     lessons: Mapping[str, Lessons] = field(default_factory=dict)
     source_levels: SourceLevels | None = None
@@ -181,6 +184,7 @@ def builtin_calibration() -> Calibration:
         measured_architectures=frozenset(facts["measured_architectures"]),
         device_log_shift={},
         provenance=tuple(facts["provenance"]),
+        releases=shipped_release_dates(),
     )
 
 

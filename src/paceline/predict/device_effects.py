@@ -15,6 +15,7 @@ towards none (a mixed model; Gelman et al., *Bayesian Data Analysis*, ch. 15).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -85,18 +86,18 @@ def log_traits(devices: DeviceTable, clock_frac: FloatArray) -> FloatArray:
 def log10_effects(
     devices: DeviceTable,
     clock_frac: FloatArray,
-    release_years: FloatArray,
     calibration: Calibration,
+    libraries: Sequence[str] = (),
 ) -> Array:
-    """Log10 by which each effect slows each device, (num_devices, num_points, num_effects).
+    """Log10 by which each effect slows each device, (num_devices, num_effects).
 
     A device that was not measured has the effect of its family if that was, else the laws alone.
 
     Args:
         devices: The devices.
         clock_frac: Share of the listed clock that vector units hold, (num_devices,).
-        release_years: When the release that runs came out, (num_points,).
         calibration: Slopes of the laws, and the effects of measured devices and families.
+        libraries: Releases that run, where they are not the newest on record.
     """
     facts = calibration.constants["device_effects"]
     none = [0.0] * len(Effect)
@@ -107,9 +108,9 @@ def log10_effects(
     traits = np.clip(
         log_traits(devices, clock_frac), facts["log_trait_low"], facts["log_trait_high"]
     )
-    by_device = (np.array(facts["slope"]) * traits).sum(axis=1) + own
-    log_effect = by_device[:, None].repeat(len(release_years), axis=1)
-    years = ripeness_years(devices.generations, release_years)
+    log_effect = (np.array(facts["slope"]) * traits).sum(axis=1) + own
+    kernels_year = calibration.releases.year_of(libraries) or calibration.releases.newest
+    years = ripeness_years(devices.generations, kernels_year)
     log_effect[..., Effect.PRODUCT] += years * facts["product_log_per_year"]
     effects: Array = (log_effect / np.log(10.0)).astype(np.float32)
     return effects

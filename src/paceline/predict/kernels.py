@@ -48,7 +48,6 @@ from paceline.predict.host_copies import through_host_link
 from paceline.predict.pixel_threads import with_turns
 from paceline.predict.power import sustained_clock_frac
 from paceline.predict.prediction import Points
-from paceline.predict.ripeness import newest_release_year
 from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s, tuned_s
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Phase, monomials
@@ -72,14 +71,12 @@ class RowShapes:
         dims: Shape numbers of the kind.
         launches: Launches that must follow one another in one occurrence: the steps and layers
             of recurrent cells, else 1.
-        release_year: When the release that runs came out, (P,).
     """
 
     flop: Array
     moved_bytes: Array
     dims: Array
     launches: Array
-    release_year: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -104,15 +101,11 @@ def evaluate_shapes(costs: CostTable, points: Points) -> RowShapes:
     launches = sequential_launches(costs.kind, dims)
     moved = costs.moved_bytes(powers)
     flop = powers @ costs.flop.T * _computed_frac(costs.kind, dims)
-    released = points.release_year
     return RowShapes(
         flop=(flop / launches).astype(np.float32),
         moved_bytes=(moved / launches).astype(np.float32),
         dims=dims.astype(np.float32),
         launches=launches.astype(np.float32),
-        release_year=(
-            np.full(len(powers), newest_release_year()) if released is None else released
-        ),
     )
 
 
@@ -215,7 +208,7 @@ def _log10_slowdown(asked: Question) -> Array:
     lowered, devices, calibration = asked.lowered, asked.devices, asked.calibration
     costs = lowered.costs
     clock_frac = sustained_clock_frac(devices, calibration)
-    effects = log10_effects(devices, clock_frac, asked.shapes.release_year, calibration)
+    effects = log10_effects(devices, clock_frac, calibration, lowered.configuration.libraries)
     older = log10_slower(devices, lowered.configuration, asked.framework)
     slowdown = np.zeros(asked.bounds.compute_s.shape, dtype=np.float32)
     for one in grouped_features(asked):
@@ -307,7 +300,7 @@ def _effect(one: GroupFeatures, effects: Array, bounds: Bounds) -> Array | float
     effect = EFFECT_OF_MODEL.get(one.model)
     if effect is None:
         return 0.0
-    slower = effects[:, :, effect, None]
+    slower = effects[:, None, effect, None]
     return slower if effect == Effect.STREAM else slower * bounds.rows(one.rows).compute_frac
 
 

@@ -35,13 +35,10 @@ class Points:
     Attributes:
         batch: Items per device and microbatch, (num_points,).
         seq: Sequence (or past) length, (num_points,).
-        release_year: When the framework's release came out, NaN where that is not told,
-            (num_points,); None for the newest release known (`ripeness`).
     """
 
     batch: FloatArray
     seq: FloatArray
-    release_year: FloatArray | None = None
 
     @classmethod
     def of(cls, batch: npt.ArrayLike, *, seq: float) -> Points:

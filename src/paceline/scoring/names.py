@@ -10,7 +10,6 @@ from typing import Literal
 
 from paceline.catalog import Device
 from paceline.parallel.split import SplitShape
-from paceline.predict.ripeness import release_year
 from paceline.scoring.assumed import Assumed, note_of, widening
 from paceline.scoring.inference_ranks import WHOLE, split_of
 from paceline.scoring.models import PublishedModel, UnresolvedRowError, resolve_model
@@ -63,6 +62,10 @@ _CASTS_PARAMETERS = re.compile(r"llm-?foundry|composer|torchtitan", re.IGNORECAS
 _VERSION = re.compile(r"torch[ =:/-]+v?(\d+\.\d+)", re.IGNORECASE)
 
 
+#: What the tables of adapters on quantised weights ran.
+_QUANTISES = ("bitsandbytes==0.41",)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What a row runs, in paceline's terms.
@@ -76,7 +79,6 @@ class Job:
         optimizer: As stated; None takes the model's default.
         configuration: Precision, compiler, layout and the rest.
         framework: Whose host dispatch applies.
-        release_year: When the release that ran came out; None where the row does not tell.
         batch_per_gpu: Items per device and microbatch.
         grad_accumulation: Microbatches per step.
         units_per_item: What the sources of this model count per batch item, where it is neither
@@ -100,7 +102,6 @@ class Job:
     optimizer: str | None
     configuration: Configuration
     framework: str
-    release_year: float | None
     batch_per_gpu: float
     grad_accumulation: float
     units_per_item: float | None
@@ -147,7 +148,6 @@ def resolve_job(row: Row) -> Job:
         optimizer=_optimizer(row, task),
         configuration=_configuration(row, framework, model),
         framework=framework["framework"],
-        release_year=release_year(row.framework),
         batch_per_gpu=batch,
         grad_accumulation=accumulation,
         units_per_item=model.train_units if task == "train" else model.infer_units,
@@ -253,7 +253,7 @@ def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configurati
         return quantised if weights else plain
     if has_adapters:
         return replace(
-            plain, frozen_weights=weights or "same", keeps_quantised_inputs=weights is not None
+            plain, frozen_weights=weights or "same", libraries=_QUANTISES if weights else ()
         )
     has_prompts = bool(_PROMPT_ADAPTER.search(row.flags))
     if _ADAPTER.search(row.flags) and not has_prompts:
@@ -266,7 +266,7 @@ def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configurati
         lora_rank=int(adapters["rank"]),
         lora_modules=tuple(adapters["modules"].split()),
         frozen_weights=weights or "same",
-        keeps_quantised_inputs=weights is not None,
+        libraries=_QUANTISES if weights else (),
     )
 
 

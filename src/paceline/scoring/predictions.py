@@ -86,8 +86,8 @@ def answer_group(
     peaks = [_size(cell, cell.job.peak_seq or _seq(cell, workload)) for cell in cells]
     distinct = list(dict.fromkeys([*sizes, *peaks]))
     table = DeviceTable.from_devices(devices)
-    batch, seq, released = np.array(distinct, dtype=np.float64).T
-    points = Points(batch=batch, seq=seq, release_year=released)
+    batch, seq = np.array(distinct, dtype=np.float64).T
+    points = Points(batch=batch, seq=seq)
     own = without_levels(calibration) if one.name == "decode" else calibration
     prediction = predict_pass(lowered, table, points, calibration=own, framework=framework)
     reasons = dict(zip(table.names, abstentions(lowered, table), strict=True))
@@ -135,9 +135,9 @@ def scored_pass(workload: Workload) -> Pass:
     return by_name.get("decode", workload.passes[0])
 
 
-def _size(cell: Cell, seq: int) -> tuple[float, int, float | None]:
-    """Batch, sequence length and year of the release."""
-    return cell.job.batch_per_gpu, seq, cell.job.release_year
+def _size(cell: Cell, seq: int) -> tuple[float, int]:
+    """Batch and sequence length."""
+    return cell.job.batch_per_gpu, seq
 
 
 def _seq(cell: Cell, workload: Workload) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from paceline.predict.ripeness import release_year
 from paceline.scoring.tables import fitting_lines
+from paceline.stack.releases import release_year
 from paceline.trace.costs import NarrowFormat, OptimizerKernel
 
 #: Year of a release that a row does not name.

@@ -51,10 +51,8 @@ class Configuration:
             cast on every pass (``autocast``).
         accumulates: Whether gradients of earlier microbatches are kept through the pass.
         frozen_weights: Format in which dense weights that are not trained are stored (QLoRA).
-        keeps_softmax_inputs: Whether softmax keeps its input for the backward pass, as PyTorch
-            before 1.11 did.
-        keeps_quantised_inputs: Whether products with quantised weights keep their input for the
-            backward pass, which does not need it, as bitsandbytes did in 2023.
+        libraries: Releases that run where they are not the newest, such as ``torch==1.10``: what
+            they keep for the backward pass (`saved_tensors`), and how ripe their kernels are.
         widens_in_kernels: Whether eager kernels widen quantised weights themselves, rather than
             into a copy.
         convolutions: Kernels of convolutions: those that libraries choose, or ``tuned``, written by
@@ -78,8 +76,7 @@ class Configuration:
     inference_format: NarrowFormat = "pure"
     accumulates: bool = False
     frozen_weights: Literal["same", "int8", "int4"] = "same"
-    keeps_softmax_inputs: bool = False
-    keeps_quantised_inputs: bool = False
+    libraries: tuple[str, ...] = ()
     widens_in_kernels: bool = False
     convolutions: Literal["library", "tuned"] = "library"
     is_served: bool = False

@@ -21,10 +21,10 @@ from paceline.trace.graph import FloatArray, Graph, IntArray, Owner, Phase, mono
 from paceline.trace.master_weights import kept_format, with_master_weights
 from paceline.trace.memory_table import memory_table
 from paceline.trace.offload import with_activations_on_host, with_optimizer_on_host
-from paceline.trace.older_torch import with_softmax_inputs
 from paceline.trace.platforms import on_platform
 from paceline.trace.program import OUTLIVES, Program
 from paceline.trace.quantisation import quantised
+from paceline.trace.saved_tensors import kept_by, with_softmax_inputs
 from paceline.trace.served import served
 
 
@@ -85,7 +85,7 @@ def _rewritten(graph: Graph, configuration: Configuration, precision: Precision)
     program = on_platform(program, configuration)
     kept = kept_format(graph, configuration)
     program = _at_precision(program, precision, configuration, kept)
-    if configuration.keeps_softmax_inputs:
+    if "softmax-inputs" in kept_by(configuration.libraries):
         program = with_softmax_inputs(program)
     if configuration.checkpointing != "none":
         program = checkpointed(program, configuration.checkpointing)
@@ -127,9 +127,8 @@ def _at_precision(
         if is_training:
             _check_frozen(program, weights)
         is_fused = configuration.compiler != "eager" or configuration.widens_in_kernels
-        program = quantised(
-            program, weights, is_fused=is_fused, keeps_inputs=configuration.keeps_quantised_inputs
-        )
+        keeps_inputs = "quantised-inputs" in kept_by(configuration.libraries)
+        program = quantised(program, weights, is_fused=is_fused, keeps_inputs=keeps_inputs)
     if precision.activation_dtype == DType.FP32:
         return program
     narrow = kept if is_training else configuration.inference_format

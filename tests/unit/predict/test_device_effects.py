@@ -25,7 +25,7 @@ def effects(devices, **facts):
         "device_effects": {**CALIBRATION.constants["device_effects"], **facts},
     }
     changed = dataclasses.replace(CALIBRATION, constants=constants)
-    return log10_effects(devices, ONES, ONES, changed)[0, 0]
+    return log10_effects(devices, ONES, changed)[0]
 
 
 def test_twice_the_arithmetic_per_multiprocessor_is_log_two_denser():

@@ -6,7 +6,8 @@ import torch
 from torch.nn import functional
 
 from paceline.catalog import find_device, load_catalog
-from paceline.predict import DeviceTable, Points, predict_pass
+from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
+from paceline.scoring.source_levels import as_published
 from paceline.trace import Configuration, load_workload, lower
 
 DEVICES = DeviceTable.from_devices([find_device(load_catalog(), "RTX 3090")])
@@ -37,7 +38,8 @@ def step_s(batch, channels=1024, size=14, mode="bilinear", program=None, **confi
     workload = load_workload(program, task="infer")
     lowered = lower(workload.passes[0].graph, Configuration(precision="fp16", **configuration))
     points = Points(batch=np.array([batch], float), seq=np.array([1.0]))
-    return float(predict_pass(lowered, DEVICES, points).device_s[0, 0])
+    published = as_published(builtin_calibration())
+    return float(predict_pass(lowered, DEVICES, points, calibration=published).device_s[0, 0])
 
 
 def test_an_eager_resize_takes_what_published_steps_lose_to_it():

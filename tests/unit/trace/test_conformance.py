@@ -31,7 +31,7 @@ REWRITES = {
     "offloaded optimizer": {"offload": "optimizer"},
     "offloaded activations": {"offload": "activations"},
     "accumulating": {"accumulates": True},
-    "older": {"keeps_softmax_inputs": True, "attention": "math", "checkpointing": "full"},
+    "older": {"libraries": ("torch==1.10",), "attention": "math", "checkpointing": "full"},
     "everything": {"checkpointing": "full", "compiler": "compiled", "attention": "math"},
     "fp16": {"precision": "fp16"},
     "tf32": {"precision": "tf32"},
@@ -51,7 +51,7 @@ RETRAINED = (
     ("gpt2", {"lora_rank": 8, "lora_modules": ("*.q", "*.v")}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "checkpointing": "full"}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int8", "compiler": "compiled"}),
-    ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "keeps_quantised_inputs": True}),
+    ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "libraries": ("bitsandbytes==0.41",)}),
     ("gpt2", {"lora_rank": 4, "frozen_weights": "int4", "widens_in_kernels": True}),
     ("vgg16", {"frozen": ("features",)}),
 )
