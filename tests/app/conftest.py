@@ -1,7 +1,8 @@
-"""Commands run in this process, and print for the same width whatever terminal runs them."""
+"""Commands run in this process, and print the same whatever terminal and machine run them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,12 @@ from paceline.app.cli import main
 @pytest.fixture(autouse=True)
 def usual_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_word_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine prints what it is at, which says nothing about the answer."""
+    monkeypatch.setattr("paceline.app.progress._PATIENCE_S", threading.TIMEOUT_MAX)
 
 
 @pytest.fixture

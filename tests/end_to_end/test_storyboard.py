@@ -28,6 +28,11 @@ _WITHOUT_TORCH = (
     "import sys; sys.modules['torch'] = None; "
     "from paceline.app.cli import main; sys.exit(main(sys.argv[1:]))"
 )
+#: The same in one that knows no installed package.
+_NOT_INSTALLED = (
+    "import importlib.metadata as known, sys; known.version = known.distribution = None; "
+    "from paceline.app.cli import main; sys.exit(main(sys.argv[1:]))"
+)
 
 
 def paceline(folder: Path, *arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
@@ -109,10 +114,19 @@ def test_minute_5_batch_against_count_with_oom_cells(tmp_path: Path) -> None:
     assert "remedy: " in out
 
 
+def test_a_checkout_that_is_not_installed_plans_and_launches(tmp_path: Path) -> None:
+    """A Python that has paceline on its path, and no metadata of an installed package."""
+    words = ("plan", "resnet50", "--deadline", "24h", *_DAY)
+    assert paceline(tmp_path, *words, code=_NOT_INSTALLED).returncode == 0
+    launched = ("deploy", "plan.yaml", "--to", "torchrun", "--purpose", "measure", "--dry-run")
+    ended = paceline(tmp_path, *launched, "--command", "python train.py", code=_NOT_INSTALLED)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_minute_7_a_mistake(tmp_path: Path) -> None:
     ended = paceline(tmp_path, "predict", "resnet50", "--device", "RTX4900")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("error: no device named `RTX4900`")
+    assert "\nerror: no device named `RTX4900`" in f"\n{ended.stderr}"
     assert "RTX 4090" in ended.stderr
 
 

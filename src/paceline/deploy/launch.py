@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import version
 
+from paceline import __version__
 from paceline.deploy import shell
 from paceline.deploy.facts import sizing, template
 from paceline.deploy.job import Job
@@ -142,7 +142,7 @@ def tools(job: Job) -> tuple[str, ...]:
 
 def tool() -> str:
     """What pip installs where a job measures: the release that writes the files."""
-    return f"paceline=={version('paceline')}"
+    return f"paceline=={__version__}"
 
 
 def code_need(job: Job) -> list[str]:

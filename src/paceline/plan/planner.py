@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
-from importlib.metadata import version
 from itertools import permutations
 
+from paceline import __version__
 from paceline.catalog import find_devices
 from paceline.catalog.entities import Catalog
 from paceline.errors import InvalidInputError, UnknownNameError
@@ -83,7 +83,7 @@ def make_plan(
     curve = scaling_curve(search, selection.best)
     return PlanFile(
         schema_version=SCHEMA_VERSION,
-        paceline_version=version("paceline"),
+        paceline_version=__version__,
         catalog_version=catalog.version,
         calibration=search.question.calibration.name,
         created_on=today.isoformat(),
