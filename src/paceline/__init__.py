@@ -15,6 +15,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from paceline.release import __version__
+
 if TYPE_CHECKING:
     from paceline.app.api import (
         deploy,
@@ -56,8 +58,6 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from paceline.plan import read_plan, write_plan
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DoesNotFitError",

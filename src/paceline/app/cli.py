@@ -112,7 +112,7 @@ def _read(arguments: list[str]) -> Call | None:
         return None
     verb = arguments[0]
     if verb in ("--version", "-V"):
-        from paceline import __version__
+        from paceline.release import __version__
 
         print(f"paceline {__version__}")
         return None

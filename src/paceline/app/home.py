@@ -16,9 +16,9 @@ Everything else: paceline --help"""
 
 def home_text() -> str:
     """The first screen."""
-    from paceline import __version__
     from paceline.catalog import load_catalog
     from paceline.predict import builtin_calibration
+    from paceline.release import __version__
     from paceline.run import describe_machine, probe_machine
 
     catalog = load_catalog()

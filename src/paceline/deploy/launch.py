@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from paceline import __version__
 from paceline.deploy import shell
 from paceline.deploy.facts import sizing, template
 from paceline.deploy.job import Job
 from paceline.errors import InvalidInputError
+from paceline.release import __version__
 
 #: Where a job finds its data and leaves its checkpoints, on every target.
 DATA_VARIABLE = "DATA_DIR"

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import date
 from itertools import permutations
 
-from paceline import __version__
 from paceline.catalog import find_devices
 from paceline.catalog.entities import Catalog
 from paceline.errors import InvalidInputError, UnknownNameError
@@ -34,6 +33,7 @@ from paceline.plan.selection import Selection, select
 from paceline.plan.wording import cost_text, failure_text, speed_text
 from paceline.planfile import SCHEMA_VERSION, PlanFile, PlannedChoice, PlannedWorkload
 from paceline.predict import Calibration
+from paceline.release import __version__
 from paceline.trace.workload import Workload
 
 _LABELS = {

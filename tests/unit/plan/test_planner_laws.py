@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.tolerance import ASKED_TOGETHER
 
 from paceline.catalog import find_offer, is_rankable, load_catalog
 from paceline.errors import DoesNotFitError, NoOfferError, UnknownNameError
@@ -159,7 +160,7 @@ def test_no_device_computes_beyond_its_peak_however_many_share_a_step():
 
 
 @pytest.mark.parametrize("name", ONE_DEVICE)
-def test_plan_and_predict_agree_to_the_bit(name):
+def test_plan_and_predict_agree(name):
     devices = {device.name: device for device in catalog().devices}
     for choice in planned(name, max_devices=1, data="ready").choices:
         configuration = Configuration(
@@ -188,9 +189,7 @@ def test_plan_and_predict_agree_to_the_bit(name):
         ]
         planned_s = [choice.step_s.low, choice.step_s.mid, choice.step_s.high]
         memory = max(step.memory_mid_bytes[0, 0] for _, step in steps)
-        if len(steps) == 1:
-            assert predicted == planned_s
-        assert np.allclose(predicted, planned_s, rtol=1e-12)
+        assert predicted == pytest.approx(planned_s, rel=ASKED_TOGETHER)
         assert memory == choice.memory_bytes.mid
 
 
