@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -152,10 +152,10 @@ def _items_per_s(curve: dict[str, Any], devices: int, batch: int) -> float:
     stated = evaluate_stated(
         TracedJob(
             graph=graph,
-            configuration=configuration,
+            configuration=replace(configuration, training_format="half-weights"),
             cluster=_cluster(curve),
             seq=seq,
-            recipe="half-weights",
+            by_blocks=True,
         ),
         strategy,
         global_batch=items,

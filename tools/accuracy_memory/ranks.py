@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.catalog import Catalog, find_device
-from paceline.parallel.block_memory import PassPeaks
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
-from paceline.parallel.rank_program import ADAM, state_bytes
+from paceline.parallel.sharded_memory import PeakMoments
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import DeviceTable, Points
@@ -49,7 +48,10 @@ class Job:
 
     def configuration(self) -> Configuration:
         """As the graph is lowered."""
-        return Configuration(precision=self.precision, checkpointing=self.checkpointing)
+        return Configuration(
+            precision=self.precision, checkpointing=self.checkpointing,
+            training_format="half-weights",
+        )  # fmt: skip
 
 
 def rank_costs(graph: Graph, job: Job, catalog: Catalog) -> BlockCosts:
@@ -64,7 +66,7 @@ def rank_costs(graph: Graph, job: Job, catalog: Catalog) -> BlockCosts:
     )
     points = Points(batch=np.array([job.microbatch]), seq=np.array([float(job.tokens)]))
     devices = DeviceTable.from_devices([device])
-    return block_costs(graph, job.configuration(), devices, points, group, recipe="half-weights")
+    return block_costs(graph, job.configuration(), devices, points, group)
 
 
 def rank_memory(costs: BlockCosts, job: Job, catalog: Catalog) -> StrategyEvaluation:
@@ -81,8 +83,7 @@ def rank_memory(costs: BlockCosts, job: Job, catalog: Catalog) -> StrategyEvalua
         checkpointing=job.configuration().checkpointing,
         costs=costs,
     )
-    state = state_bytes("half-weights", job.configuration(), ADAM)
-    return evaluate_strategies(_table(job), [variant], fabric, state)
+    return evaluate_strategies(_table(job), [variant], fabric)
 
 
 def _shape(job: Job) -> SplitShape:
@@ -94,7 +95,7 @@ def with_transient(costs: BlockCosts, block: str, num_bytes: float) -> BlockCost
     added = np.zeros(len(costs.names))
     added[costs.names.index(block)] = num_bytes
     return dataclasses.replace(
-        costs, transient_bytes=costs.transient_bytes + added, peaks=_raised(costs, added)
+        costs, transient_bytes=costs.transient_bytes + added, moments=_raised(costs, added)
     )
 
 
@@ -102,15 +103,14 @@ def with_saved(costs: BlockCosts, prefix: str, num_bytes: float) -> BlockCosts:
     """The same with more kept by each block of a kind."""
     added = num_bytes * np.array([name.startswith(prefix) for name in costs.names])
     return dataclasses.replace(
-        costs, saved_bytes=costs.saved_bytes + added, peaks=_raised(costs, np.cumsum(added))
+        costs, saved_bytes=costs.saved_bytes + added, moments=_raised(costs, np.cumsum(added))
     )
 
 
-def _raised(costs: BlockCosts, added: FloatArray) -> PassPeaks:
-    """Peaks with so much more alive while each block runs, forward and backward."""
-    num_rounds = costs.peaks.live_bytes.shape[1] // len(added)
-    live_bytes = costs.peaks.live_bytes + np.tile(added, num_rounds)
-    return dataclasses.replace(costs.peaks, live_bytes=live_bytes)
+def _raised(costs: BlockCosts, added: FloatArray) -> PeakMoments:
+    """Moments with so much more alive while each block runs, forward and backward."""
+    whole = costs.moments.whole + added[costs.moment_block][:, None]
+    return dataclasses.replace(costs.moments, whole=whole)
 
 
 def _table(job: Job) -> StrategyTable:

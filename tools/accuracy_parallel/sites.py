@@ -17,7 +17,6 @@ from paceline.catalog.entities import Link, Source
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
-from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
@@ -111,7 +110,6 @@ class Simulator:
 
     def run(self, run: Run, site: Site) -> StrategyEvaluation:
         """Time and memory of one step."""
-        configuration = _configuration(run, site)
         fabric = Fabric(
             devices_per_node=min(8, run.num_gpus),
             device_link=self.links[site.device_link],
@@ -133,8 +131,7 @@ class Simulator:
             point=_one(int(np.flatnonzero(run.microbatch == MICROBATCHES)[0])),
             sharding=_one(run.sharding), shards=_one(0),
         )  # fmt: skip
-        state = state_bytes("half-weights", configuration, ADAM)
-        found = evaluate_strategies(table, [variant], fabric, state)
+        found = evaluate_strategies(table, [variant], fabric)
         return dataclasses.replace(found, step_s=found.step_s + site.step_s)
 
     def traits(self, run: Run, site: Site) -> StepTraits:
@@ -172,14 +169,14 @@ class Simulator:
             run.graph(), _configuration(run, site),
             DeviceTable.from_devices([find_device(self.catalog, site.device)]),
             Points.of(sizes, seq=run.seq),
-            self._group(run, site), recipe="half-weights", calibration=calibration,
+            self._group(run, site), calibration=calibration,
         )  # fmt: skip
 
 
 def _configuration(run: Run, site: Site) -> Configuration:
     return Configuration(
         precision=site.precision, checkpointing=run.checkpointing, compiler=site.compiler,
-        attention=site.attention, optimizer_kernel="fused",
+        attention=site.attention, optimizer_kernel="fused", training_format="half-weights",
     )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""Write the table of language models that `paceline score` knows by name.
+"""Write the table of language models that are known by their hyperparameters.
 
 Usage: PYTHONPATH=tools python -m facts.language_models LITGPT_CONFIG.py > language_models.csv
 LITGPT_CONFIG.py is ``litgpt/config.py`` of Lightning-AI/litgpt (Apache-2.0), which holds the sizes
-of published models as in their config.json; the table belongs into ``paceline/scoring/data``.
+of published models as in their config.json; `facts.models` reads the table, which lies beside it.
 Mixtures of experts and latent attention are left out: they are named one by one in
 ``model_names.csv``.
 """

@@ -9,6 +9,7 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.trace.costs import Configuration, CostTable, LoweredPass, MemoryTable
 from paceline.trace.graph import (
+    DIM_NAMES,
     NUM_DIMS,
     NUM_MONOMIALS,
     FloatArray,
@@ -16,7 +17,6 @@ from paceline.trace.graph import (
     Owner,
     Phase,
 )
-from paceline.trace.ops.registry import DIM_NAMES
 from paceline.trace.shapes import op_flop
 
 _FP32_BYTES = 4
@@ -122,6 +122,7 @@ def _memory(moved_bytes: float) -> MemoryTable:
     return MemoryTable(
         by_owner=by_owner,
         op=np.zeros(1, np.int32),
+        weight_copies=np.zeros((1, NUM_MONOMIALS)),
         largest_bytes=np.zeros((1, NUM_MONOMIALS)),
         num_allocations=np.ones(1),
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paceline.plan.grid import PredictionGrid
     from paceline.planfile import PlanFile
     from paceline.scoring import ScoreSummary
-    from paceline.trace.known_models import KnownModel
+    from paceline.trace.registry import KnownModel
     from paceline.trace.zoo_facts import ZooFacts
 
 Known = TypeVar("Known")
@@ -427,7 +427,7 @@ def models(*words: str) -> dict[str, ZooFacts] | tuple[KnownModel, ...]:
     >>> models("resnet", "152")[0].name
     'resnet152'
     """
-    from paceline.trace.known_models import known_models
+    from paceline.trace.registry import known_models
     from paceline.trace.zoo_facts import zoo_facts
 
     return known_models(" ".join(words)) if words else zoo_facts()

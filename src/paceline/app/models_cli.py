@@ -11,8 +11,8 @@ from paceline.app.command_line import Argument, Commands
 from paceline.app.output import Answer, answer_of
 from paceline.report.models import known_table, model_table
 from paceline.report.tables import markdown_table, text_table
-from paceline.trace.known_models import KnownModel, known_models
 from paceline.trace.names import reading_of
+from paceline.trace.registry import KnownModel, known_models
 
 
 def register(app: Commands) -> None:

@@ -16,45 +16,36 @@ from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.parallel.block_memory import (
     BlockMemory,
     BoolArray,
-    PassPeaks,
     block_memory,
     boundary_bytes,
 )
+from paceline.parallel.calls_run import calls_that_run
 from paceline.parallel.cluster import check_known
 from paceline.parallel.links import LinkTable
-from paceline.parallel.rank_program import Recipe, makes_weight_gradients, rank_program
-from paceline.parallel.split import RankGraph, Routing, SplitShape, Wires, calls_s, split
+from paceline.parallel.sharded_memory import PeakMoments, peak_moments
+from paceline.parallel.split import CallTable, RankGraph, Routing, SplitShape, Wires, calls_s, split
 from paceline.parallel.split.calls import AXES
+from paceline.parallel.split.sequence import check_ring
+from paceline.parallel.training_state import TrainingState, training_state
+from paceline.parallel.weight_gradients import makes_weight_gradients
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.predict.host import dispatch_s, listing_s, wait_costs, waits_of
 from paceline.predict.kernels import evaluate_shapes
+from paceline.predict.memory import live_at_peak
 from paceline.predict.sustained import steady_row_times
 from paceline.predict.timeline import waiting_end_s
 from paceline.predict.told import told, traits_of
 from paceline.predict.traits import StepTraits
 from paceline.trace.block_names import block_names, blocks_of_ops, is_numbered
-from paceline.trace.costs import Configuration, LoweredPass, MemoryTable
-from paceline.trace.costs_table import cost_table
-from paceline.trace.graph import (
-    EXPONENTS,
-    FloatArray,
-    Graph,
-    IntArray,
-    Owner,
-    Phase,
-)
+from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.graph import FloatArray, Graph, IntArray, Phase
+from paceline.trace.lowering import lowered_program, rewritten
+from paceline.trace.master_weights import as_kept
 from paceline.trace.program import Program
 
 #: Seconds of communication between tensor ranks and of tokens, in forward and in backward,
 #: (num_points, num_blocks) each.
 _Shared = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
-#: Memory is counted block by block, not as a peak of the whole pass.
-_NO_MEMORY = MemoryTable(
-    by_owner=np.zeros((0, len(Owner), len(EXPONENTS))),
-    op=np.zeros(0, dtype=np.int32),
-    largest_bytes=np.zeros((0, len(EXPONENTS))),
-    num_allocations=np.zeros(0),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,8 +66,8 @@ class BlockCosts:
             hidden, same shape.
         update_host_s: Time of the host to dispatch the optimizer, and around a step.
         update_bytes_per_s: Rate at which the optimizer moves its bytes; without one, infinite.
-        parameters: Parameters that the rank keeps, (num_blocks,).
-        expert_parameters: Of them, experts that are split between ranks, (num_blocks,).
+        state: What the rank keeps to train them, (num_parts, 2, num_blocks): what every expert rank
+            holds alike, and experts that are split between ranks.
         saved_bytes: Activations kept for backward, (num_points, num_blocks).
         put_off_bytes: What gradients of weights need besides, where they are made later, same
             shape.
@@ -84,7 +75,10 @@ class BlockCosts:
         transient_bytes: Activations alive for a moment while the block runs, in forward or
             backward, same shape.
         largest_bytes: The largest single tensor of the block that comes and goes, same shape.
-        peaks: Of a rank that runs all blocks once, from which gradients come one by one.
+        moments: Live bytes of a rank that runs all blocks once, from which gradients come one by
+            one, at the moments that can be its peak.
+        moment_block: Block of each of them, (num_moments,).
+        num_allocations: Storages alive at its peak, (num_points,).
         traits: What measurements know the microbatch by, (num_points,).
     """
 
@@ -98,15 +92,21 @@ class BlockCosts:
     tensor_s: FloatArray
     update_host_s: float
     update_bytes_per_s: float
-    parameters: FloatArray
-    expert_parameters: FloatArray
+    state: TrainingState
     saved_bytes: FloatArray
     put_off_bytes: FloatArray
     boundary_bytes: FloatArray
     transient_bytes: FloatArray
     largest_bytes: FloatArray
-    peaks: PassPeaks
+    moments: PeakMoments
+    moment_block: IntArray
+    num_allocations: FloatArray
     traits: tuple[StepTraits, ...]
+
+    @property
+    def parameters(self) -> FloatArray:
+        """Parameters that the rank keeps, (num_blocks,)."""
+        return np.asarray(self.state.parameters.sum(axis=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,7 +148,6 @@ def block_costs(
     points: Points,
     group: TensorGroup,
     *,
-    recipe: Recipe = "autocast",
     calibration: Calibration | None = None,
     framework: str = "torch",
 ) -> BlockCosts:
@@ -160,7 +159,6 @@ def block_costs(
         device: A table of one device.
         points: Microbatch sizes.
         group: Ranks that share every block.
-        recipe: How weights are kept.
         calibration: Of the predictor; the built-in one by default.
         framework: Whose host dispatch applies.
 
@@ -169,7 +167,7 @@ def block_costs(
         MissingFactError: Something that the times need is not known of the device.
     """
     calibration = calibration or builtin_calibration()
-    work = _rank_work(graph, configuration, recipe, group.shape, _PointsKey.of(points))
+    work = _rank_work(graph, configuration, group.shape, _PointsKey.of(points))
     names, memory = work.names, work.memory
     check_known(work.lowered, device)
     ops = _op_times(work, device, calibration, framework)
@@ -186,14 +184,15 @@ def block_costs(
         tensor_s=times.forward.called_s + times.backward.called_s,
         update_host_s=ops.update_host_s,
         update_bytes_per_s=ops.update_bytes_per_s,
-        parameters=memory.parameters,
-        expert_parameters=memory.experts,
+        state=work.state,
         saved_bytes=memory.saved_bytes,
         put_off_bytes=memory.put_off_bytes,
         boundary_bytes=work.boundary_bytes,
         transient_bytes=memory.transient_bytes,
         largest_bytes=memory.largest_bytes,
-        peaks=memory.peaks,
+        moments=work.moments,
+        moment_block=work.block[work.lowered.memory.op],
+        num_allocations=live_at_peak(work.lowered.memory, points)[1],
         traits=ops.traits,
     )
 
@@ -226,7 +225,10 @@ class _RankWork:
         program: The rank's ops.
         block: Block of each, (num_ops,).
         lowered: Their costs.
-        memory: What is kept of each block.
+        state: What is kept to train each block.
+        moments: Live bytes at the moments that can be the peak.
+        memory: Activations of each block.
+        calls: What ranks that share blocks exchange.
         boundary_bytes: What a block needs of those before, (num_points, num_blocks).
     """
 
@@ -236,36 +238,44 @@ class _RankWork:
     program: Program
     block: IntArray
     lowered: LoweredPass
+    state: TrainingState
+    moments: PeakMoments
     memory: BlockMemory
+    calls: CallTable
     boundary_bytes: FloatArray
 
 
 @lru_cache(maxsize=64)
 def _rank_work(
-    graph: Graph, configuration: Configuration, recipe: Recipe, shape: SplitShape, key: _PointsKey
+    graph: Graph, configuration: Configuration, shape: SplitShape, key: _PointsKey
 ) -> _RankWork:
     """Split and lower a training step; the last few are kept, as machines of many kinds share them.
 
     Graphs are equal if they are the same object.
     """
-    points = key.points()
+    points, how = key.points(), as_kept(graph, configuration)
     rank = split(graph, shape)
-    program, names = rank_program(rank.graph, configuration, recipe), block_names(graph)
+    program, names = rewritten(rank.graph, how), block_names(graph)
+    if shape.ring > 1:
+        check_ring(program)
     block = blocks_of_ops(program.modules, program.ops.module, names)
-    unfused = rank_program(rank.graph, replace(configuration, compiler="eager"), recipe)
+    eager = replace(how, compiler="eager")
+    lowered = lowered_program(program, graph.name, how)
     return _RankWork(
         points=points,
         rank=rank,
         names=names,
         program=program,
         block=block,
-        lowered=_lowered(program, graph.name, configuration),
-        memory=block_memory(
-            program, block, len(names), points, rank.is_expert,
-            accumulates=configuration.accumulates,
+        lowered=lowered,
+        state=training_state(program, how, block, len(names), rank.is_expert),
+        moments=peak_moments(lowered, points),
+        memory=block_memory(program, block, len(names), points),
+        calls=calls_that_run(rank.graph, how, rank.calls),
+        boundary_bytes=boundary_bytes(
+            program if how == eager else rewritten(rank.graph, eager), names, points
         ),
-        boundary_bytes=boundary_bytes(unfused, names, points),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -385,23 +395,6 @@ def _phase_times(
     return _PhaseTimes(device_s=took_s, host_s=host_s, called_s=called_s)
 
 
-def _lowered(program: Program, name: str, configuration: Configuration) -> LoweredPass:
-    """The costs of a rank's program, in the form that `predict` reads, without its memory."""
-    precision = find_precision(configuration.precision)
-    return LoweredPass(
-        name=name,
-        configuration=configuration,
-        costs=cost_table(program, configuration, precision),
-        memory=_NO_MEMORY,
-        num_parameters=0,
-        num_trainable_parameters=0,
-        gradient_bytes=0.0,
-        parameter_bytes=0.0,
-        optimizer_state_bytes=0.0,
-        gradient_ready=np.zeros((0, 2)),
-    )
-
-
 def _per_block(
     seconds: FloatArray, block: IntArray, chosen: BoolArray, num_blocks: int
 ) -> FloatArray:
@@ -417,11 +410,11 @@ def _shared_s(
     result, so nothing hides them but the ring's. Recomputing a block repeats the calls of its
     forward.
     """
-    calls, graph, names = work.rank.calls, work.rank.graph, work.names
+    calls, graph, names = work.calls, work.rank.graph, work.names
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
     seconds = calls_s(
         calls, work.points, group.wires(len(work.points.batch), work.rank.routing),
-        element_bytes=width, busy_s=_busy_s(work.rank, work.program, busy_s),
+        element_bytes=width, busy_s=_busy_s(graph, calls, work.program, busy_s),
     )  # fmt: skip
     own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)[calls.op]
     is_forward = np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
@@ -440,15 +433,15 @@ def _shared_s(
     return (forward, out), (backward, back)
 
 
-def _busy_s(rank: RankGraph, program: Program, busy_s: FloatArray) -> FloatArray:
+def _busy_s(graph: Graph, calls: CallTable, program: Program, busy_s: FloatArray) -> FloatArray:
     """Device time of the op of each call, (num_points, num_calls); nothing where it runs as others.
 
     The same op of a module in the graph and in what runs: of its kind, phase and place.
     """
-    mine = _keys(rank.graph.ops.kind, rank.graph.ops.phase, rank.graph.ops.module)
+    mine = _keys(graph.ops.kind, graph.ops.phase, graph.ops.module)
     running = _keys(program.ops.kind, program.ops.phase, program.ops.module)
     row = {key: op for op, key in enumerate(running)}
-    found = np.array([row.get(mine[op], -1) for op in rank.calls.op.tolist()], dtype=np.int64)
+    found = np.array([row.get(mine[op], -1) for op in calls.op.tolist()], dtype=np.int64)
     return np.where(found >= 0, busy_s[:, found], 0.0)
 
 

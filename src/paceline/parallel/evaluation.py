@@ -18,8 +18,8 @@ from paceline.parallel.data_parallel import (
 )
 from paceline.parallel.played import PipelineTimes, distinct_pipelines
 from paceline.parallel.rank_memory import Owned, rank_memory, splits
-from paceline.parallel.rank_program import StateBytes
 from paceline.parallel.strategy_table import SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallel.training_state import TrainingState
 from paceline.trace.graph import FloatArray, IntArray
 
 #: Megatron-LM's buckets of gradients: at least so many parameters, and so many per rank that
@@ -39,7 +39,7 @@ class StrategyEvaluation:
         exposed_s: Of it, data-parallel communication that nothing hides.
         update_s: Of it, the optimizer, with what of its dispatch the host has not done before.
         backward_s: Backward of one microbatch on the busiest rank.
-        updated: Parameters that the optimizer of the busiest rank updates.
+        updated: What the optimizer of the busiest rank updates, (num_parts, num_strategies).
         state_bytes: Parameters, gradients and optimizer state of the fullest rank.
         kept_bytes: Activations of microbatches in flight on that rank.
         allocated_bytes: Peak of its live tensors.
@@ -53,7 +53,7 @@ class StrategyEvaluation:
     exposed_s: FloatArray
     update_s: FloatArray
     backward_s: FloatArray
-    updated: FloatArray
+    updated: TrainingState
     state_bytes: FloatArray
     kept_bytes: FloatArray
     allocated_bytes: FloatArray
@@ -62,8 +62,9 @@ class StrategyEvaluation:
 
 
 def evaluate_strategies(
-    table: StrategyTable, variants: Sequence[Variant], fabric: Fabric, state: StateBytes
-) -> StrategyEvaluation:
+    table: StrategyTable, variants: Sequence[Variant], fabric: Fabric, *,
+    has_optimizer: bool = True,
+) -> StrategyEvaluation:  # fmt: skip
     """Evaluate every row of a table.
 
     Ranks are laid out in the usual order, pipeline outermost and tensor innermost.
@@ -72,17 +73,17 @@ def evaluate_strategies(
         table: Strategies.
         variants: What their ``variant`` points into.
         fabric: The cluster.
-        state: Bytes per parameter of the training recipe.
+        has_optimizer: Whether devices keep and run the optimizer, or a host does.
     """
     pipelines = distinct_pipelines(table, variants, fabric)
-    memory = rank_memory(table, variants, pipelines, fabric, state)
+    memory = rank_memory(table, variants, pipelines, fabric, has_optimizer=has_optimizer)
     times, of_row = pipelines.times(), pipelines.of_row
-    updated = _sum(_updated(table, part) for part in memory.owned)
+    updated = TrainingState(_sum(_updated(table, part) for part in memory.owned))
     host_s = np.array([v.costs.update_host_s for v in variants])[table.variant] / table.pp
     rates = np.array([v.costs.update_bytes_per_s for v in variants])[table.variant]
-    device_s = updated * state.update / rates
+    device_s = updated.update / rates * has_optimizer
     update_s = device_s + np.maximum(host_s - times.ahead_s[of_row], 0.0)
-    exposed_s = _exposed_s(table, times, of_row, memory.owned, fabric, state)
+    exposed_s = _exposed_s(table, times, of_row, memory.owned, fabric)
     return StrategyEvaluation(
         step_s=times.all_s[of_row] + update_s + exposed_s,
         bubble_s=times.bubble_s[of_row],
@@ -100,18 +101,19 @@ def evaluate_strategies(
 
 
 def strategy_memory_bytes(
-    table: StrategyTable, variants: Sequence[Variant], fabric: Fabric, state: StateBytes
-) -> tuple[FloatArray, FloatArray]:
+    table: StrategyTable, variants: Sequence[Variant], fabric: Fabric, *,
+    has_optimizer: bool = True,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
     """Memory alone, median and bound, as `evaluate_strategies` has it, without playing a schedule.
 
     Args:
         table: Strategies.
         variants: What their ``variant`` points into.
         fabric: The cluster.
-        state: Bytes per parameter of the training recipe.
+        has_optimizer: Whether devices keep the optimizer, or a host does.
     """
     pipelines = distinct_pipelines(table, variants, fabric)
-    memory = rank_memory(table, variants, pipelines, fabric, state)
+    memory = rank_memory(table, variants, pipelines, fabric, has_optimizer=has_optimizer)
     return memory.process_mid_bytes, memory.process_high_bytes
 
 
@@ -120,13 +122,13 @@ def _sum(parts: Iterable[FloatArray]) -> FloatArray:
 
 
 def _updated(table: StrategyTable, owned: Owned) -> FloatArray:
-    """Parameters whose optimizer state a rank has."""
-    return np.asarray(owned.most * np.where(splits(table, "zero1"), 1.0 / owned.shards, 1.0))
+    """What a rank updates, (num_parts, num_strategies)."""
+    return np.asarray(owned.most.values * np.where(splits(table, "zero1"), 1.0 / owned.shards, 1.0))
 
 
 def _exposed_s(
     table: StrategyTable, times: PipelineTimes, of_row: IntArray, owned: Sequence[Owned],
-    fabric: Fabric, state: StateBytes,
+    fabric: Fabric,
 ) -> FloatArray:  # fmt: skip
     """Data-parallel communication that nothing hides; each part has its share of the time.
 
@@ -136,14 +138,14 @@ def _exposed_s(
     last_s, first_s = (_passing_s(table, one_s) for one_s in (backward_s, forward_s))
     is_in_every = splits(table, "zero2")
     alone_s = np.where(is_in_every, forward_s + backward_s, times.all_s[of_row])
-    everything = np.maximum(_sum(part.most for part in owned), 1.0)
+    everything = np.maximum(_sum(part.most.parameters for part in owned), 1.0)
     exposed_s = np.zeros(len(table))
     for part in owned:
-        frac = part.most / everything
+        frac = part.most.parameters / everything
         hides_s = np.where(is_in_every, backward_s, last_s) * frac * fabric.overlaps_gradients
         ahead_s = first_s * frac * fabric.gathers_ahead
-        exposed_s += _part_exposed_s(table, part, alone_s * frac, hides_s, ahead_s, fabric, state)
-        exposed_s += _replicas_exposed_s(part, hides_s, fabric, state)
+        exposed_s += _part_exposed_s(table, part, alone_s * frac, hides_s, ahead_s, fabric)
+        exposed_s += _replicas_exposed_s(part, hides_s, fabric)
     return exposed_s
 
 
@@ -163,16 +165,14 @@ def _passing_s(table: StrategyTable, one_s: FloatArray) -> FloatArray:
     return np.asarray(one_s * (1.0 + (group - 1.0) * (1.0 - 1.0 / table.chunks)))
 
 
-def _replicas_exposed_s(
-    owned: Owned, hides_s: FloatArray, fabric: Fabric, state: StateBytes
-) -> FloatArray:
+def _replicas_exposed_s(owned: Owned, hides_s: FloatArray, fabric: Fabric) -> FloatArray:
     """What of summing the gradients of shards over replicas nothing hides."""
     exposed_s = np.zeros(len(hides_s))
     rows = np.flatnonzero(owned.copies > owned.shards)
     if len(rows):
         one_row = np.zeros(len(rows), np.int64)
         _, exposed_s[rows] = summed_over_replicas_s(
-            owned.most[rows] * state.reduced / owned.shards[rows],
+            owned.most.reduced[rows] / owned.shards[rows],
             backward_s=hides_s[rows],
             num_replicas=owned.copies[rows] // owned.shards[rows],
             stride=owned.stride[rows] * owned.shards[rows],
@@ -185,32 +185,34 @@ def _replicas_exposed_s(
 
 def _part_exposed_s(
     table: StrategyTable, owned: Owned, alone_s: FloatArray, hides_s: FloatArray,
-    ahead_s: FloatArray, fabric: Fabric, state: StateBytes,
+    ahead_s: FloatArray, fabric: Fabric,
 ) -> FloatArray:  # fmt: skip
     """What nothing hides of reducing and gathering what one kind of copies holds alike."""
     exposed_s = np.zeros(len(table))
+    most = owned.most
     growing = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * owned.shards)
-    bucket_bytes = growing * max(state.reduced, 1.0) if fabric.gathers_ahead else BUCKET_BYTES
-    buckets = np.broadcast_to(bucket_bytes, len(table))
+    width = np.maximum(most.reduced / np.maximum(most.trained, 1.0), 1.0)
+    buckets = np.broadcast_to(growing * width if fabric.gathers_ahead else BUCKET_BYTES, len(table))
     for code, sharding in enumerate(SHARDINGS):
         rows = np.flatnonzero((table.sharding == code) & (owned.shards > 1))
         if not len(rows):
             continue
         one_row = np.zeros(len(rows), dtype=np.int64)
-        stride, most = owned.stride[rows], owned.most[rows]
+        stride = owned.stride[rows]
+        gathered = most.gathered if sharding == "zero3" else most.renewed
         rounds = table.microbatches[rows] if sharding in ("zero2", "zero3") else 1
         exposed_s[rows] = (
             rounds
             * data_parallel_step(
                 mid_s=alone_s[rows],
                 backward_s=hides_s[rows],
-                gradient_bytes=most * state.reduced,
+                gradient_bytes=most.reduced[rows],
                 num_ranks=owned.shards[rows],
                 ranks_per_node=np.maximum(fabric.devices_per_node // stride, 1),
                 device_link=fabric.device_link.take(one_row),
                 node_link=fabric.node_link.take(one_row),
                 sharding=sharding,
-                parameter_bytes=most * state.gathered,
+                parameter_bytes=gathered[rows],
                 node_share_frac=1.0 / np.minimum(stride, fabric.devices_per_node),
                 bucket_bytes=buckets[rows],
                 forward_s=ahead_s[rows],

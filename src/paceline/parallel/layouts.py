@@ -10,6 +10,7 @@ import numpy as np
 from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.stages import balanced_cuts, even_cuts, per_stage
 from paceline.parallel.strategy_table import Variant
+from paceline.parallel.training_state import TrainingState
 from paceline.trace.graph import FloatArray, IntArray
 
 
@@ -26,8 +27,7 @@ class Layout:
         start_s: By how much the first microbatch takes longer than those that follow, since the
             host has not run ahead yet; zero where stages wait for each other.
         ahead_s: By how much the host gets ahead of the device in each; zero likewise.
-        parameters: Kept by one of the ranks that share the stage.
-        experts: Of them, experts.
+        state: What one of the ranks that share the stage keeps, (num_parts, 2, num_stages).
         saved_bytes: Kept for backward.
         put_off_bytes: Kept besides where gradients of weights come later.
         message_bytes: The largest message between two stages, of one rank.
@@ -41,8 +41,7 @@ class Layout:
     tensor_s: FloatArray
     start_s: float
     ahead_s: float
-    parameters: FloatArray
-    experts: FloatArray
+    state: TrainingState
     saved_bytes: FloatArray
     put_off_bytes: FloatArray
     message_bytes: float
@@ -79,8 +78,8 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         costs.weight_s, costs.tensor_s,
     )  # fmt: skip
     rows = per_stage(np.stack([seconds[point] for seconds in timed]), cuts)
-    kept = (costs.parameters, costs.expert_parameters, saved_of_blocks, costs.put_off_bytes[point])
-    parameters, experts, saved_bytes, put_off_bytes = per_stage(np.stack(kept), cuts)
+    kept = (saved_of_blocks, costs.put_off_bytes[point])
+    saved_bytes, put_off_bytes = per_stage(np.stack(kept), cuts)
     forward_s, backward_s = np.maximum(rows[:2], rows[2:4])
     start_s = ahead_s = 0.0
     if num_stages == 1:
@@ -92,8 +91,7 @@ def layout(variant: Variant, num_stages: int, point: int, *, is_even: bool) -> L
         tensor_s=rows[5],
         start_s=start_s,
         ahead_s=ahead_s,
-        parameters=parameters,
-        experts=experts,
+        state=TrainingState(per_stage(costs.state.values, cuts)),
         saved_bytes=saved_bytes,
         put_off_bytes=put_off_bytes,
         message_bytes=float(costs.boundary_bytes[point][cuts[1:] - 1].max(initial=0.0)) / copies,

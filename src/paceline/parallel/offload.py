@@ -17,7 +17,7 @@ from paceline.catalog.entities import Link
 from paceline.errors import DoesNotFitError, MissingFactError
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.evaluation import StrategyEvaluation
-from paceline.parallel.rank_program import StateBytes
+from paceline.parallel.training_state import TrainingState
 from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 from paceline.units import format_bytes
@@ -78,13 +78,8 @@ def host_parameters_per_s() -> float:
     return float(rows["adam"]["parameters_per_s"])
 
 
-def without_optimizer(state: StateBytes) -> StateBytes:
-    """What a device keeps and moves per parameter when its optimizer is on the host."""
-    return replace(state, optimizer=0.0, update=0.0)
-
-
 def host_s(
-    parameters: FloatArray, backward_s: FloatArray, num_sharing: int, host: Host, state: StateBytes
+    updated: TrainingState, backward_s: FloatArray, num_sharing: int, host: Host
 ) -> FloatArray:
     """Seconds that an optimizer on the host adds to a step.
 
@@ -92,35 +87,31 @@ def host_s(
     updates the next ones.
 
     Args:
-        parameters: Updated by the busiest rank.
+        updated: What the busiest rank updates.
         backward_s: Of its last microbatch.
         num_sharing: Ranks that share the host.
         host: The node's host.
-        state: Bytes per parameter.
     """
-    down_s = parameters * state.reduced / host.link_bytes_per_s
-    up_s = parameters * state.weight / host.link_bytes_per_s
-    update_s = parameters * num_sharing / host.parameters_per_s
+    down_s = updated.reduced / host.link_bytes_per_s
+    up_s = updated.renewed / host.link_bytes_per_s
+    update_s = updated.trained * num_sharing / host.parameters_per_s
     return np.asarray(np.maximum(down_s - backward_s, 0.0) + np.maximum(update_s, up_s))
 
 
-def host_bytes(parameters: FloatArray, num_sharing: int, state: StateBytes) -> FloatArray:
+def host_bytes(updated: TrainingState, num_sharing: int) -> FloatArray:
     """Main memory that the states and gradients of all ranks of a node take."""
-    return np.asarray(parameters * num_sharing * (state.optimizer + state.reduced))
+    return np.asarray(num_sharing * (updated.optimizer + updated.reduced))
 
 
-def offloaded(
-    evaluation: StrategyEvaluation, num_sharing: int, host: Host, state: StateBytes
-) -> StrategyEvaluation:
-    """An evaluation without optimizer (`without_optimizer`) with what the host adds to it.
+def offloaded(evaluation: StrategyEvaluation, num_sharing: int, host: Host) -> StrategyEvaluation:
+    """An evaluation without optimizer on devices, with what the host adds to it.
 
     Args:
         evaluation: Of devices that keep no optimizer.
         num_sharing: Ranks that share the host.
         host: The node's host.
-        state: Bytes per parameter, the optimizer's among them.
     """
-    added_s = host_s(evaluation.updated, evaluation.backward_s, num_sharing, host, state)
+    added_s = host_s(evaluation.updated, evaluation.backward_s, num_sharing, host)
     return replace(
         evaluation,
         step_s=evaluation.step_s + added_s,

@@ -21,6 +21,7 @@ from paceline.parallel.pipeline import (
 )
 from paceline.parallel.strategy import Schedule
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallel.training_state import Part, TrainingState
 from paceline.trace.graph import FloatArray, IntArray
 
 
@@ -29,15 +30,13 @@ class HeldByPipelines:
     """What ranks hold, (num_pipelines, num_ranks) each.
 
     Attributes:
-        parameters: Of the stages of a rank.
-        experts: Of them, experts.
+        state: Of the stages of a rank, (num_parts, 2, num_pipelines, num_ranks).
         activation_bytes: Of the microbatches in flight.
         transient_bytes: Beyond them at the peak.
         largest_bytes: The largest single tensor that comes and goes.
     """
 
-    parameters: FloatArray
-    experts: FloatArray
+    state: TrainingState
     activation_bytes: FloatArray
     transient_bytes: FloatArray
     largest_bytes: FloatArray
@@ -84,13 +83,18 @@ class Pipelines:
     def held(self) -> HeldByPipelines:
         """What each rank of each pipeline holds."""
         size = (len(self.keys), int(self.keys[:, 0].max(initial=1)))
-        held = HeldByPipelines(**{name: np.zeros(size) for name in HeldByPipelines.__slots__})
+        held = HeldByPipelines(
+            state=TrainingState(np.zeros((len(Part), 2, *size))),
+            activation_bytes=np.zeros(size),
+            transient_bytes=np.zeros(size),
+            largest_bytes=np.zeros(size),
+        )
         for rows, (pp, chunks, _, _), schedule in self._by_shape():
             for name in ("transient_bytes", "largest_bytes"):
                 stacked = self._stacked(rows, name).reshape(len(rows), chunks, pp)
                 getattr(held, name)[rows, :pp] = stacked.max(axis=1)
-            held.parameters[rows, :pp] = _per_rank(self._stacked(rows, "parameters"), chunks)
-            held.experts[rows, :pp] = _per_rank(self._stacked(rows, "experts"), chunks)
+            state = np.stack([self.layouts[row].state.values for row in rows.tolist()], axis=2)
+            held.state.values[:, :, rows, :pp] = _per_rank(state, chunks)
             saved_bytes = _per_rank(self._stacked(rows, "saved_bytes"), chunks)
             held.activation_bytes[rows, :pp] = saved_bytes * in_flight(schedule, num_ranks=pp)
             if schedule.kind == "zbh1":
@@ -177,9 +181,9 @@ def _schedule(kind: int, num_microbatches: int, chunks: int) -> Schedule:
 
 
 def _per_rank(stages: FloatArray, chunks: int) -> FloatArray:
-    """Sums over the chunks of each rank, (num_pipelines, num_ranks)."""
-    num_ranks = stages.shape[1] // chunks
-    return np.asarray(stages.reshape(len(stages), chunks, num_ranks).sum(axis=1))
+    """Sums over the chunks of each rank, (..., num_ranks)."""
+    shape = (*stages.shape[:-1], chunks, stages.shape[-1] // chunks)
+    return np.asarray(stages.reshape(shape).sum(axis=-2))
 
 
 def _hop_s(keys: IntArray, layouts: Sequence[Layout], fabric: Fabric) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Memory of the fullest rank of each strategy, and who owns which parameters.
+"""Memory of the fullest rank of each strategy, and who owns what of the training state.
 
 Shapes: one element per strategy unless said otherwise; ranks padded to the longest pipeline.
 """
@@ -13,33 +13,34 @@ import numpy.typing as npt
 
 from paceline.parallel.data_parallel import GATHERED_FRAC
 from paceline.parallel.played import HeldByPipelines, Pipelines
-from paceline.parallel.rank_program import StateBytes
+from paceline.parallel.sharded_memory import KeptShares, accumulated, live_bytes
 from paceline.parallel.strategy import Sharding
 from paceline.parallel.strategy_table import SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallel.training_state import TrainingState
 from paceline.predict.memory import process_bytes
 from paceline.trace.graph import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Owned:
-    """Parameters that equally many ranks hold alike, (num_strategies,) or with ranks of a pipeline.
+    """What equally many ranks hold alike, (num_strategies,) or with ranks of a pipeline.
 
     Attributes:
-        parameters: Of each rank of the pipeline, (num_strategies, num_ranks).
+        state: Of each rank of the pipeline, (num_parts, num_strategies, num_ranks).
         copies: Ranks that hold the same and reduce its gradients.
         shards: Of them, how many split what `SHARDINGS` says; the others are replicas of these.
         stride: Ranks between neighbours of them.
     """
 
-    parameters: FloatArray
+    state: TrainingState
     copies: IntArray
     shards: IntArray
     stride: IntArray
 
     @property
-    def most(self) -> FloatArray:
-        """Parameters of the rank that has most, (num_strategies,)."""
-        return np.asarray(self.parameters.max(axis=1))
+    def most(self) -> TrainingState:
+        """Each part of the rank that has most of it, (num_parts, num_strategies)."""
+        return TrainingState(self.state.values.max(axis=2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,8 +65,8 @@ class RankMemory:
 
 
 def rank_memory(
-    table: StrategyTable, variants: Sequence[Variant], pipelines: Pipelines, fabric: Fabric,
-    state: StateBytes,
+    table: StrategyTable, variants: Sequence[Variant], pipelines: Pipelines, fabric: Fabric, *,
+    has_optimizer: bool = True,
 ) -> RankMemory:  # fmt: skip
     """Memory of every strategy.
 
@@ -74,22 +75,21 @@ def rank_memory(
         variants: What their ``variant`` points into.
         pipelines: Those of the table.
         fabric: The cluster.
-        state: Bytes per parameter of the training recipe.
+        has_optimizer: Whether devices keep the optimizer, or a host does.
     """
     of_row, held = pipelines.of_row, pipelines.held()
     owned = _owned(table, variants, held, of_row)
-    shares = [_Shares.of(table, part) for part in owned]
+    shares = [_Shares.of(table, part, has_optimizer=has_optimizer) for part in owned]
     parts = list(zip(owned, shares, strict=True))
-    state_bytes = np.sum([one.parameters * s.keeping(state)[:, None] for one, s in parts], axis=0)
-    updating = np.sum([one.parameters * s.updating(state)[:, None] for one, s in parts], axis=0)
+    state_bytes = np.sum([s.keeping(one.state) for one, s in parts], axis=0)
+    updating = np.sum([s.updating(one.state) for one, s in parts], axis=0)
     kept_bytes = held.activation_bytes[of_row]
-    passing = state_bytes + kept_bytes + held.transient_bytes[of_row]
+    whole = np.maximum(state_bytes + kept_bytes + held.transient_bytes[of_row], updating)
+    count = np.zeros_like(whole)
     alone = np.flatnonzero(table.pp == 1)
-    updating[alone, 0] += _lasting_bytes(table, variants, alone)
-    passing[alone, 0] = _single_stage_bytes(table, variants, parts, state, alone)
-    whole = np.maximum(passing, updating)
+    whole[alone, 0], count[alone, 0] = _single_stage(table, variants, parts, alone)
     largest = held.largest_bytes[of_row]
-    _, mid, high = process_bytes(whole, 0.0, largest, platform=fabric.platform)
+    _, mid, high = process_bytes(whole, count, largest, platform=fabric.platform)
     fullest = (np.arange(len(table)), whole.argmax(axis=1))
     return RankMemory(
         state_bytes=state_bytes[fullest],
@@ -116,25 +116,25 @@ def _owned(
             *((v.shape.tensor, v.shape.sequence, v.shape.experts) for v in variants), strict=True
         )
     )
-    experts = held.experts[of_row] * (expert > 1)[:, None]
     shards = np.where(table.shards > 0, table.shards, table.dp) * context
-    common = Owned(
-        parameters=held.parameters[of_row] - experts,
+    common, own = (TrainingState(held.state.values[:, part][:, of_row]) for part in range(2))
+    every = Owned(
+        state=common,
         copies=table.dp * context * expert,
         shards=shards * expert,
         stride=tensor,
     )
-    if not experts.any():
-        return (common,)
-    own = Owned(
-        parameters=experts, copies=table.dp * context, shards=shards, stride=tensor * expert
+    if not own.parameters.any():
+        return (every,)
+    return (
+        every,
+        Owned(state=own, copies=table.dp * context, shards=shards, stride=tensor * expert),
     )
-    return (common, own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Shares:
-    """What a rank keeps of what it owns, by what data-parallel ranks split, (num_strategies,).
+    """What a rank keeps of what it owns, by what data-parallel ranks split, (num_strategies, 1).
 
     Attributes:
         gathered: Of parameters while blocks run.
@@ -149,79 +149,81 @@ class _Shares:
     optimizer: FloatArray
 
     @classmethod
-    def of(cls, table: StrategyTable, owned: Owned) -> _Shares:
+    def of(cls, table: StrategyTable, owned: Owned, *, has_optimizer: bool) -> _Shares:
         """What each strategy of a table has its ranks keep."""
         share = 1.0 / owned.shards
         gathered = np.minimum(1.0, share + GATHERED_FRAC)
+
+        def kept(level: Sharding, split: FloatArray) -> FloatArray:
+            return np.where(splits(table, level), split, 1.0)[:, None]
+
         return cls(
-            gathered=np.where(splits(table, "zero3"), gathered, 1.0),
-            weight=np.where(splits(table, "zero3"), share, 1.0),
-            gradient=np.where(splits(table, "zero2"), share, 1.0),
-            optimizer=np.where(splits(table, "zero1"), share, 1.0),
+            gathered=kept("zero3", gathered),
+            weight=kept("zero3", share),
+            gradient=kept("zero2", share),
+            optimizer=kept("zero1", share) * has_optimizer,
         )
 
-    def keeping(self, state: StateBytes) -> FloatArray:
-        """Bytes per parameter while microbatches pass, all gradients being there."""
-        return self.resident(state) + (
-            (state.weight - state.gathered) * self.gathered + state.gradient * self.gradient
+    def keeping(self, state: TrainingState) -> FloatArray:
+        """Bytes while microbatches pass, all gradients being there."""
+        parameters = (state.weight + state.copy) * self.gathered
+        return np.asarray(
+            parameters + state.gradient * self.gradient + state.optimizer * self.optimizer
         )
 
-    def resident(self, state: StateBytes) -> FloatArray:
-        """Of them, what neither comes nor goes: without gradients and narrow copies."""
-        return np.asarray(state.gathered * self.gathered + state.optimizer * self.optimizer)
-
-    def updating(self, state: StateBytes) -> FloatArray:
-        """Bytes per parameter while the optimizer runs.
+    def updating(self, state: TrainingState) -> FloatArray:
+        """Bytes while the optimizer runs.
 
         There are no narrow copies and nothing is gathered, but there are temporaries of what it
         updates.
         """
         optimizer = (state.optimizer + state.workspace) * self.optimizer
-        return state.gathered * self.weight + state.gradient * self.gradient + optimizer
+        return np.asarray(state.weight * self.weight + state.gradient * self.gradient + optimizer)
 
 
-def _single_stage_bytes(
+def _single_stage(
     table: StrategyTable, variants: Sequence[Variant], parts: Sequence[tuple[Owned, _Shares]],
-    state: StateBytes, rows: IntArray,
-) -> FloatArray:  # fmt: skip
-    """Live bytes of ranks that run all blocks, at their fullest, (num_rows,).
+    rows: IntArray,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """Live bytes of ranks that run all blocks, at their fullest, and of how many storages.
 
     In the only microbatch gradients come as backward goes, while what forward kept goes; later ones
-    add to those that are there. Gradients are split as soon as their block is done. Of blocks with
-    experts and more, all are split as they are on average.
+    add to those that are there. Gradients are split as soon as their block is done. At each moment
+    experts and others are there in the shares that they have of the whole.
+
+    Returns:
+        (num_rows,) each.
     """
-    if not len(rows):
-        return np.zeros(0)
-    live, gradients, copies = (
-        _at_rows(table, rows, [getattr(v.costs.peaks, name) for v in variants])
-        for name in ("live_bytes", "gradient_bytes", "copy_bytes")
+    live, count = np.zeros(len(rows)), np.zeros(len(rows))
+    kept = _kept_by_rows(parts, rows)
+    for number, variant in enumerate(variants):
+        mine = np.flatnonzero(table.variant[rows] == number)
+        if not len(mine):
+            continue
+        point, costs = table.point[rows[mine]], variant.costs
+        moments, shares = costs.moments.at(point), kept.take(mine)
+        once, again = (live_bytes(one, shares) for one in (moments, accumulated(moments)))
+        live[mine] = np.where(table.microbatches[rows[mine]] == 1, once, again)
+        count[mine] = costs.num_allocations[point]
+    return live, count
+
+
+def _kept_by_rows(parts: Sequence[tuple[Owned, _Shares]], rows: IntArray) -> KeptShares:
+    """Shares that ranks of one stage keep of all that they own, (num_rows,)."""
+
+    def kept(shares: Sequence[FloatArray], values: Sequence[FloatArray]) -> FloatArray:
+        whole = np.sum(values, axis=0)
+        own = np.sum([s * value for s, value in zip(shares, values, strict=True)], axis=0)
+        found = np.where(whole > 0, own / np.maximum(whole, 1e-300), shares[0])
+        return np.asarray(found[rows, 0])
+
+    return KeptShares(
+        parameter=kept(
+            [s.gathered for _, s in parts], [o.state.weight + o.state.copy for o, _ in parts]
+        ),
+        gradient=kept([s.gradient for _, s in parts], [o.state.gradient for o, _ in parts]),
+        optimizer=kept(
+            [s.optimizer for _, s in parts],
+            [o.state.optimizer + o.state.workspace for o, _ in parts],
+        ),
     )
-    parameters = np.stack([owned.parameters[rows, 0] for owned, _ in parts])
-    total = np.maximum(parameters.sum(axis=0), 1.0)
-
-    def kept(name: str) -> FloatArray:
-        share = np.stack([getattr(shares, name)[rows] for _, shares in parts])
-        return np.asarray((parameters * share).sum(axis=0) / total)[:, None]
-
-    of_variant = np.array([v.costs.peaks.all_gradient_bytes for v in variants])
-    everything = of_variant[table.variant[rows]][:, None]
-    is_only = (table.microbatches[rows] == 1)[:, None]
-    passing = live - gradients - copies * (1.0 - kept("gathered"))
-    passing = passing + kept("gradient") * np.where(is_only, gradients, everything)
-    resident = np.sum(
-        [own * shares.resident(state)[rows] for own, (_, shares) in zip(parameters, parts,
-                                                                       strict=True)],
-        axis=0,
-    )  # fmt: skip
-    return np.asarray(resident + passing.max(axis=1))
-
-
-def _lasting_bytes(table: StrategyTable, variants: Sequence[Variant], rows: IntArray) -> FloatArray:
-    """Activations that ranks which run all blocks still hold at the update, (num_rows,)."""
-    return _at_rows(table, rows, [v.costs.peaks.lasting_bytes for v in variants])
-
-
-def _at_rows(table: StrategyTable, rows: IntArray, values: Sequence[FloatArray]) -> FloatArray:
-    """Values by variant and point, (num_points, …) each, as rows of the table have them."""
-    whole: FloatArray = np.stack(values)[table.variant[rows], table.point[rows]]
-    return whole

@@ -80,11 +80,14 @@ class ReplicaWork:
         gradient_bytes: Gradients as they are reduced, of all updates together.
         gathered_bytes: Parameters as ranks that split them gather them: in the format of
             activations, since a shard is cast before it is sent.
+        renewed_bytes: Of them, those that are updated, which ranks gather that split the optimizer
+            alone.
         profile: When gradients are ready; None, for evenly, where a step has several passes.
     """
 
     gradient_bytes: float
     gathered_bytes: float
+    renewed_bytes: float
     profile: GradientProfile | None
 
     @classmethod
@@ -92,9 +95,13 @@ class ReplicaWork:
         """What a step asks, at one sequence length."""
         gradients = [n * p.gradient_bytes for n, p in zip(step.repeats, step.passes, strict=True)]
         only = step.passes[0] if len(step.passes) == 1 else None
+        largest = step.largest
+        gathered_bytes = _gathered_bytes(largest)
+        trained_frac = largest.num_trainable_parameters / max(largest.num_parameters, 1)
         return cls(
             gradient_bytes=sum(gradients),
-            gathered_bytes=_gathered_bytes(step.largest),
+            gathered_bytes=gathered_bytes,
+            renewed_bytes=gathered_bytes * trained_frac,
             profile=None if only is None else gradient_profile(only, batch=1.0, seq=seq),
         )
 
@@ -170,7 +177,7 @@ def replicated_step(
         device_link=device_link,
         node_link=node_link,
         sharding=sharding,
-        parameter_bytes=work.gathered_bytes,
+        parameter_bytes=work.gathered_bytes if sharding == "zero3" else work.renewed_bytes,
         profile=work.profile,
         node_share_frac=node_share_frac,
     )

@@ -21,8 +21,7 @@ from paceline.parallel.evaluation import (
     strategy_memory_bytes,
 )
 from paceline.parallel.legality import MIN_SHARED_BYTES_PER_S
-from paceline.parallel.offload import Host, host_bytes, offloaded, without_optimizer
-from paceline.parallel.rank_program import Optimizer, Recipe, StateBytes, state_bytes
+from paceline.parallel.offload import Host, host_bytes, offloaded
 from paceline.parallel.replicas import ReplicatedSteps
 from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
 from paceline.parallel.shares import Share
@@ -36,7 +35,6 @@ from paceline.predict.traits import StepTraits
 from paceline.trace.block_names import layers_of
 from paceline.trace.costs import Checkpointing, Configuration
 from paceline.trace.graph import FloatArray, Graph
-from paceline.trace.master_weights import kept_format
 from paceline.units import format_bytes
 
 #: Least tokens of a sequence per context rank. Shorter parts leave the ring bare: where they were
@@ -63,7 +61,6 @@ class SearchSpace:
     Attributes:
         variants: Blocks by tensor degree, expert degree and recomputation.
         fabric: The cluster.
-        state: Bytes per parameter.
         capacity_bytes: Memory of one device.
         microbatches: Microbatch sizes, as ``variants`` were evaluated.
         memory_confidence: Chance at which a strategy must fit.
@@ -72,7 +69,6 @@ class SearchSpace:
 
     variants: tuple[Variant, ...]
     fabric: Fabric
-    state: StateBytes
     capacity_bytes: float
     microbatches: tuple[int, ...]
     memory_confidence: float = MEMORY_CONFIDENCE
@@ -126,7 +122,6 @@ def prepare_search(
     capacity_bytes: float,
     max_tensor_degree: int | None = None,
     microbatches: Sequence[int] = MICROBATCHES,
-    recipe: Recipe | None = None,
     calibration: Calibration | None = None,
     context_part_tokens: int = CONTEXT_PART_TOKENS,
     memory_confidence: float = MEMORY_CONFIDENCE,
@@ -146,7 +141,6 @@ def prepare_search(
         capacity_bytes: Memory of one device.
         max_tensor_degree: Largest tensor degree; a whole node by default.
         microbatches: Microbatch sizes to try.
-        recipe: How weights are kept; as `kept_format` has it by default.
         calibration: Of the predictor; the built-in one by default.
         context_part_tokens: Least tokens of a sequence per context rank.
         memory_confidence: Chance at which a strategy must fit.
@@ -154,11 +148,10 @@ def prepare_search(
     """
     points = Points.of(microbatches, seq=seq)
     experts = _expert_degrees(graph, fabric.devices_per_node)
-    kept = recipe or kept_format(graph, configuration)
 
     def evaluated(group: TensorGroup) -> list[Variant]:
         return [
-            evaluated_variant(graph, how, device, points, group, kept, calibration)
+            evaluated_variant(graph, how, device, points, group, calibration)
             for how in _recomputing(configuration)
         ]
 
@@ -175,7 +168,6 @@ def prepare_search(
     return SearchSpace(
         variants=tuple(variants),
         fabric=fabric,
-        state=state_bytes(kept, configuration, Optimizer.of(graph)),
         capacity_bytes=capacity_bytes,
         microbatches=tuple(microbatches),
         memory_confidence=memory_confidence,
@@ -204,7 +196,7 @@ def search_strategies(
             f"no strategy spreads {global_batch} items over {num_devices} devices",
             hint="choose a global batch that is a multiple of the devices, or fewer devices",
         )
-    memory = _needed_bytes(space, table, space.state)
+    memory = _needed_bytes(space, table)
     if (memory <= space.capacity_bytes).any():
         return _best(space, table.take(np.flatnonzero(memory <= space.capacity_bytes)), num_best)
     offloading = _with_optimizer_on_host(space, table, num_devices)
@@ -221,14 +213,18 @@ def search_strategies(
     )
 
 
-def _needed_bytes(space: SearchSpace, table: StrategyTable, state: StateBytes) -> FloatArray:
+def _needed_bytes(
+    space: SearchSpace, table: StrategyTable, *, has_optimizer: bool = True
+) -> FloatArray:
     """Memory that a device must have for each strategy, at the chance that counts."""
-    mid, high = strategy_memory_bytes(table, space.variants, space.fabric, state)
+    mid, high = strategy_memory_bytes(
+        table, space.variants, space.fabric, has_optimizer=has_optimizer
+    )
     return bound_bytes(mid, high, space.memory_confidence)
 
 
 def _best(space: SearchSpace, table: StrategyTable, num_best: int) -> tuple[FoundStrategy, ...]:
-    found = evaluate_strategies(table, space.variants, space.fabric, space.state)
+    found = evaluate_strategies(table, space.variants, space.fabric)
     return _ranked(space, table, found, num_best)
 
 
@@ -238,14 +234,14 @@ def _with_optimizer_on_host(
     """The strategies that fit when the optimizer is on the host; None where none does."""
     if space.host is None:
         return None
-    kept, sharing = without_optimizer(space.state), min(space.fabric.devices_per_node, num_devices)
-    memory = _needed_bytes(space, table, kept)
+    sharing = min(space.fabric.devices_per_node, num_devices)
+    memory = _needed_bytes(space, table, has_optimizer=False)
     table = table.take(np.flatnonzero(memory <= space.capacity_bytes))
     if not len(table):
         return None
-    found = evaluate_strategies(table, space.variants, space.fabric, kept)
-    fits = host_bytes(found.updated, sharing, space.state) <= space.host.memory_bytes
-    found = offloaded(found, sharing, space.host, space.state)
+    found = evaluate_strategies(table, space.variants, space.fabric, has_optimizer=False)
+    fits = host_bytes(found.updated, sharing) <= space.host.memory_bytes
+    found = offloaded(found, sharing, space.host)
     found = replace(found, step_s=np.where(fits, found.step_s, np.inf))
     return (table, found) if fits.any() else None
 
@@ -417,15 +413,13 @@ def _recomputing(configuration: Configuration) -> list[Configuration]:
 
 def evaluated_variant(
     graph: Graph, configuration: Configuration, device: DeviceTable, points: Points,
-    group: TensorGroup, recipe: Recipe, calibration: Calibration | None,
+    group: TensorGroup, calibration: Calibration | None,
 ) -> Variant:  # fmt: skip
     """The blocks of a model as the ranks of one group run them."""
     return Variant(
         shape=group.shape,
         checkpointing=configuration.checkpointing,
-        costs=block_costs(
-            graph, configuration, device, points, group, recipe=recipe, calibration=calibration
-        ),
+        costs=block_costs(graph, configuration, device, points, group, calibration=calibration),
     )
 
 

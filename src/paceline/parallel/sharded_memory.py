@@ -1,4 +1,4 @@
-"""Peak memory of data-parallel ranks, plain and sharded, moment by moment.
+"""Peak memory of a rank that runs a whole pass, plain and sharded, moment by moment.
 
 Sharding moves the peak: once optimizer state is shared, the end of forward may be the fullest
 moment instead of the update. So the live bytes at every moment that can be the peak are shared
@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from paceline.dtypes import ELEMENT_BYTES, DType, find_precision
 from paceline.parallel.data_parallel import GATHERED_FRAC
 from paceline.parallel.strategy import Sharding
 from paceline.predict import Points
 from paceline.predict.memory import process_memory
 from paceline.trace.costs import LoweredPass, Platform
-from paceline.trace.graph import FloatArray, Owner, Phase, monomials
+from paceline.trace.graph import FloatArray, IntArray, Owner, Phase, monomials
 
 _STATE = (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT)
 
@@ -51,6 +50,11 @@ class PeakMoments:
     platform: Platform = "cuda"
     all_gradients: float = 0.0
 
+    def at(self, points: IntArray) -> PeakMoments:
+        """The same at some points, (M, len(points)) each."""
+        names = ("whole", "states", "update", "gradients", "parameters")
+        return replace(self, **{name: getattr(self, name)[:, points] for name in names})
+
 
 def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
     """Evaluate the moments of one pass.
@@ -62,13 +66,13 @@ def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
     powers = monomials(points.batch, points.seq).T
     by_owner = np.einsum("moc,cp->omp", lowered.memory.by_owner, powers)
     is_update = _is_update(lowered)
-    copies = np.minimum(_copy_bytes(lowered), by_owner[Owner.ACTIVATION])
+    copies = lowered.memory.weight_copies @ powers
     return PeakMoments(
         whole=by_owner.sum(axis=0),
         states=by_owner[list(_STATE)].sum(axis=0),
         update=by_owner[Owner.WORKSPACE] * is_update[:, None],
         gradients=by_owner[Owner.GRADIENT],
-        parameters=by_owner[Owner.PARAMETER] + copies * ~is_update[:, None],
+        parameters=by_owner[Owner.PARAMETER] + copies,
         platform=lowered.configuration.platform,
         all_gradients=float(lowered.gradient_ready[:, 1].sum()),
     )
@@ -103,16 +107,56 @@ def saved_bytes(
             compared runs one: what it saves is below zero where it splits little.
     """
     of_rank = accumulated(moments) if accumulates else moments
-    saved = np.zeros_like(of_rank.whole)
-    shared_frac = 1.0 - 1.0 / np.asarray(num_ranks, dtype=np.float64)
-    if sharding != "none":
-        saved = saved + (of_rank.states + of_rank.update) * shared_frac
-    if sharding in ("zero2", "zero3"):
-        saved = saved + of_rank.gradients * shared_frac
-    if sharding == "zero3":
-        saved = saved + of_rank.parameters * np.maximum(shared_frac - GATHERED_FRAC, 0.0)
-    peak: FloatArray = moments.whole.max(axis=0) - (of_rank.whole - saved).max(axis=0)
-    return peak
+    live = live_bytes(of_rank, KeptShares.of(num_ranks, sharding))
+    return np.asarray(moments.whole.max(axis=0) - live)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KeptShares:
+    """What a rank keeps of each part of the state that it has, of any shape.
+
+    Attributes:
+        parameter: Of parameters while blocks run: its own, and those it has gathered.
+        gradient: Of gradients.
+        optimizer: Of optimizer state and of what the update needs.
+    """
+
+    parameter: FloatArray
+    gradient: FloatArray
+    optimizer: FloatArray
+
+    def take(self, rows: IntArray) -> KeptShares:
+        """Those of some ranks."""
+        return KeptShares(
+            parameter=self.parameter[rows],
+            gradient=self.gradient[rows],
+            optimizer=self.optimizer[rows],
+        )
+
+    @classmethod
+    def of(cls, num_ranks: npt.ArrayLike, sharding: Sharding) -> KeptShares:
+        """Where so many ranks share what a level of sharding splits."""
+        share = 1.0 / np.asarray(num_ranks, dtype=np.float64)
+        whole = np.ones_like(share)
+        gathered = np.minimum(1.0, share + GATHERED_FRAC)
+        return cls(
+            parameter=gathered if sharding == "zero3" else whole,
+            gradient=share if sharding in ("zero2", "zero3") else whole,
+            optimizer=whole if sharding == "none" else share,
+        )
+
+
+def live_bytes(moments: PeakMoments, kept: KeptShares) -> FloatArray:
+    """Most live bytes of a rank that keeps shares of its state, (P,).
+
+    Args:
+        moments: Of a rank that keeps all of it.
+        kept: Its shares, of one or of P ranks.
+    """
+    live = moments.whole - (moments.states + moments.update) * (1.0 - kept.optimizer)
+    live = live - moments.gradients * (1.0 - kept.gradient)
+    live = live - moments.parameters * (1.0 - kept.parameter)
+    return np.asarray(live.max(axis=0))
 
 
 def saved_process_bytes(
@@ -180,12 +224,3 @@ def _is_update(lowered: LoweredPass) -> npt.NDArray[np.bool_]:
         return np.zeros(len(lowered.memory.op), dtype=np.bool_)
     op = np.clip(lowered.memory.op, 0, len(costs.order) - 1)
     return np.asarray(costs.phase[costs.order[op]] == Phase.OPTIMIZER)
-
-
-def _copy_bytes(lowered: LoweredPass) -> float:
-    """Narrow copies of all weights, which autocast keeps until the backward pass is over."""
-    precision = find_precision(lowered.configuration.precision)
-    is_wide = lowered.parameter_bytes >= ELEMENT_BYTES[DType.FP32] * lowered.num_parameters
-    if not (precision.keeps_master_weights and is_wide and len(lowered.gradient_ready)):
-        return 0.0
-    return ELEMENT_BYTES[precision.activation_dtype] * float(lowered.num_parameters)

@@ -17,9 +17,7 @@ from paceline.parallel.offload import (
     host_bytes,
     host_of,
     offloaded,
-    without_optimizer,
 )
-from paceline.parallel.rank_program import Optimizer, StateBytes, state_bytes
 from paceline.parallel.replicas import is_replicated, stated_steps
 from paceline.parallel.room import MEMORY_CONFIDENCE
 from paceline.parallel.search import (
@@ -32,6 +30,7 @@ from paceline.parallel.split.sequence import check_sequence
 from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallel.traced_job import TracedJob
+from paceline.parallel.training_state import TrainingState
 from paceline.predict import Points
 from paceline.predict.traits import StepTraits
 from paceline.trace.block_names import block_names, layers_of
@@ -133,7 +132,7 @@ def _evaluated(
     job: TracedJob, strategy: Strategy, microbatches: Sequence[int]
 ) -> list[FoundStrategy]:
     """The strategy with every microbatch size, whether it fits or not."""
-    if job.recipe is None and is_replicated(strategy):
+    if is_replicated(strategy) and not job.by_blocks:
         steps = stated_steps(job.replicated(strategy), strategy, microbatches)
         return [found_replicas(strategy, size, steps, row) for row, size in enumerate(microbatches)]
     evaluated = evaluated_steps(job, strategy, microbatches=microbatches)
@@ -151,32 +150,30 @@ def evaluated_steps(
         microbatches: Items per replica and microbatch.
     """
     fabric, variant = job.fabric, _variant(job, strategy, microbatches)
-    state = state_bytes(job.kept, job.configuration, Optimizer.of(job.graph))
     table = _rows(strategy, len(microbatches))
-    evaluated = _with_host(strategy, job.cluster, table, variant, fabric, state)
+    evaluated = _with_host(strategy, job.cluster, table, variant, fabric)
     if strategy.gradient_sync == "all_reduce":
         return evaluated
-    return _met_centrally(evaluated, strategy, float(variant.costs.parameters.sum()), fabric, state)
+    return _met_centrally(evaluated, strategy, variant.costs.state, fabric)
 
 
 def _with_host(
-    strategy: Strategy, cluster: Cluster, table: StrategyTable, variant: Variant, fabric: Fabric,
-    state: StateBytes,
-) -> StrategyEvaluation:  # fmt: skip
+    strategy: Strategy, cluster: Cluster, table: StrategyTable, variant: Variant, fabric: Fabric
+) -> StrategyEvaluation:
     """Every row; with the optimizer on the host where the strategy wants it there."""
     if not strategy.offloads_optimizer:
-        return evaluate_strategies(table, [variant], fabric, state)
+        return evaluate_strategies(table, [variant], fabric)
     host, sharing = host_of(cluster), min(fabric.devices_per_node, strategy.num_ranks)
-    evaluated = evaluate_strategies(table, [variant], fabric, without_optimizer(state))
-    check_host_memory(float(host_bytes(evaluated.updated, sharing, state).max()), host)
-    return offloaded(evaluated, sharing, host, state)
+    evaluated = evaluate_strategies(table, [variant], fabric, has_optimizer=False)
+    check_host_memory(float(host_bytes(evaluated.updated, sharing).max()), host)
+    return offloaded(evaluated, sharing, host)
 
 
 def _variant(job: TracedJob, strategy: Strategy, microbatches: Sequence[float]) -> Variant:
     """The model's blocks as the strategy's ranks run them, at every microbatch size."""
     return evaluated_variant(
         job.graph, job.how(strategy), job.cluster.device_table,
-        Points.of(microbatches, seq=job.seq), job.group(strategy), job.kept, job.calibration,
+        Points.of(microbatches, seq=job.seq), job.group(strategy), job.calibration,
     )  # fmt: skip
 
 
@@ -195,20 +192,19 @@ def _check_length(strategy: Strategy, seq: float) -> None:
 
 
 def _met_centrally(
-    evaluated: StrategyEvaluation, strategy: Strategy, num_parameters: float, fabric: Fabric,
-    state: StateBytes,
-) -> StrategyEvaluation:  # fmt: skip
+    evaluated: StrategyEvaluation, strategy: Strategy, state: TrainingState, fabric: Fabric
+) -> StrategyEvaluation:
     """The same with gradients that meet in one place, where nothing hides them."""
     one_row = np.zeros(len(evaluated.step_s), dtype=np.int64)
     step = data_parallel_step(
         mid_s=evaluated.step_s - evaluated.exposed_s,
         backward_s=0.0,
-        gradient_bytes=num_parameters * state.reduced,
+        gradient_bytes=float(state.reduced.sum()),
         num_ranks=strategy.num_ranks,
         ranks_per_node=fabric.devices_per_node,
         device_link=fabric.device_link.take(one_row),
         node_link=fabric.node_link.take(one_row),
-        parameter_bytes=num_parameters * state.gathered,
+        parameter_bytes=float(state.gathered.sum()),
         gradient_sync=strategy.gradient_sync,
     )
     return replace(evaluated, step_s=step.mid_s, exposed_s=step.exposed_communication_s)

@@ -9,7 +9,6 @@ from paceline.parallel.blocks import TensorGroup
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.links import LinkTable
 from paceline.parallel.offload import Host
-from paceline.parallel.rank_program import Recipe
 from paceline.parallel.replica_work import as_step
 from paceline.parallel.replicas import Job
 from paceline.parallel.search import SearchSpace, prepare_search
@@ -20,7 +19,6 @@ from paceline.predict import Calibration
 from paceline.trace import lower
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import Graph
-from paceline.trace.master_weights import kept_format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,7 +30,7 @@ class TracedJob:
         configuration: How a rank runs it; a strategy says what is recomputed.
         cluster: On what.
         seq: Sequence length.
-        recipe: How weights are kept, block by block; as `kept_format` has it if None.
+        by_blocks: Whether replicas are evaluated block by block too, as ranks of pipelines are.
         calibration: Of the predictor; the built-in one if None.
     """
 
@@ -40,7 +38,7 @@ class TracedJob:
     configuration: Configuration
     cluster: Cluster
     seq: float
-    recipe: Recipe | None = None
+    by_blocks: bool = False
     calibration: Calibration | None = None
 
     @classmethod
@@ -55,11 +53,6 @@ class TracedJob:
     def fabric(self) -> Fabric:
         """The cluster as strategies see it."""
         return fabric_of(self.cluster, self.configuration)
-
-    @property
-    def kept(self) -> Recipe:
-        """How weights are kept."""
-        return self.recipe or kept_format(self.graph, self.configuration)
 
     def how(self, strategy: Strategy) -> Configuration:
         """How a rank runs: what the strategy recomputes, or else what the configuration does."""
@@ -91,7 +84,7 @@ class TracedJob:
         return prepare_search(
             self.graph, self.configuration, self.cluster.device_table, self.fabric,
             seq=self.seq, capacity_bytes=self.cluster.capacity_bytes, microbatches=microbatches,
-            recipe=self.recipe, calibration=self.calibration, host=host,
+            calibration=self.calibration, host=host,
         )  # fmt: skip
 
 

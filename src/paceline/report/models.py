@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from paceline.report.figures import ABSENT
 from paceline.report.tables import Column, Table
-from paceline.trace.known_models import KnownModel
+from paceline.trace.registry import KnownModel
 from paceline.trace.zoo_facts import ZooFacts
 from paceline.units import format_count
 

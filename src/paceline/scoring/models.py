@@ -13,10 +13,9 @@ from paceline.trace.names import (
     hub_row,
     library_entry,
     library_names,
-    plainer,
-    without_owner,
     zoo_entry,
 )
+from paceline.trace.spelling import plainer, without_owner
 
 #: Targets of accuracy and scenarios of MLPerf Inference.
 _MLPERF = re.compile(r"-(99(\.9)?|interactive|offline|server)+$")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.search import FoundStrategy
@@ -22,6 +22,7 @@ from paceline.scoring.stated_degrees import (
     stated_degrees,
 )
 from paceline.scoring.tables import fitting_lines
+from paceline.trace.costs import Configuration
 
 _RELEASE = re.compile(r"\b\d\d\.\d\d(?:\.\d+)?\b")
 
@@ -80,10 +81,10 @@ def split_step(cell: Cell, group: Group, degrees: Degrees) -> JobStep:
     cluster, is_assumed = _cluster(cell, group, recipe)
     job = TracedJob(
         graph=group.workload.passes[0].graph,
-        configuration=group.lowered.configuration,
+        configuration=_kept_as(recipe, group.lowered.configuration),
         cluster=cluster,
         seq=cell.job.seq or group.workload.default_seq,
-        recipe="half-weights" if recipe.is_megatron else None,
+        by_blocks=recipe.is_megatron,
         calibration=group.calibration,
     )
     found = evaluate_stated(job, strategy, global_batch=int(items))
@@ -98,6 +99,13 @@ def split_step(cell: Cell, group: Group, degrees: Degrees) -> JobStep:
         note=note_of(["network"]) if is_assumed else "",
         traits=traits,
     )
+
+
+def _kept_as(recipe: TrainingRecipe, configuration: Configuration) -> Configuration:
+    """As the framework keeps weights: Megatron-LM always in 16 bits with FP32 masters."""
+    if not recipe.is_megatron:
+        return configuration
+    return replace(configuration, training_format="half-weights")
 
 
 def _hidden_s(found: FoundStrategy) -> float:

@@ -162,6 +162,7 @@ class MemoryTable:
         by_owner: Live bytes per candidate moment and ``Owner``, (num_moments, num_owners, 9):
             exact sums over storages, before allocator rounding.
         op: Op index of each moment, int32 (num_moments,).
+        weight_copies: Of the live bytes, narrow copies of parameters, (num_moments, 9).
         largest_bytes: Largest single storages of those that come and go, (num_storages_kept, 9),
             for what an allocator keeps beside them.
         num_allocations: Storages live at each moment, float64 (num_moments,).
@@ -169,6 +170,7 @@ class MemoryTable:
 
     by_owner: FloatArray
     op: npt.NDArray[np.int32]
+    weight_copies: FloatArray
     largest_bytes: FloatArray
     num_allocations: FloatArray
 

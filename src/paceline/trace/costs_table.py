@@ -8,15 +8,15 @@ from functools import cache
 import numpy as np
 
 from paceline.dtypes import DType, Precision
+from paceline.trace.autocast import NARROW_KINDS
 from paceline.trace.costs import Configuration, CostTable
 from paceline.trace.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
-from paceline.trace.ops.registry import column, kinds_where
 from paceline.trace.optable import read_table, variants
 from paceline.trace.optimizer import optimizer_by_variant
 from paceline.trace.program import Accesses, BoolArray, Program
 
 _FOREACH_TENSORS = 30
-_ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
+_ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
 
 
 def cost_table(program: Program, configuration: Configuration, precision: Precision) -> CostTable:
@@ -29,7 +29,7 @@ def cost_table(program: Program, configuration: Configuration, precision: Precis
     """
     ops = program.ops
     reads = _rows_looked_up(program)
-    accessed = _accessed(program, configuration)[:, None]
+    accessed = accesses_of_updates(program, configuration)[:, None]
     read = _moved(program, reads) * accessed
     write = _moved(program, program.writes) * accessed
     is_weight = program.stores.owner[reads.storage] == Owner.PARAMETER
@@ -69,7 +69,7 @@ def _matmul_dtype(program: Program, precision: Precision) -> IntArray:
     TorchTitan leaves ``output`` out (``--float8.filter_fqns``).
     """
     kind = program.ops.kind
-    is_product = column("is_narrow")[kind]
+    is_product = np.isin(kind, NARROW_KINDS)
     own = np.where(is_product, int(precision.matmul_dtype), int(DType.FP32))
     if precision.matmul_dtype == DType.FP8:
         is_wide = np.isin(kind, _ATTENTION) | _is_of_logits(program)
@@ -111,7 +111,7 @@ def _optimizer_kernels(variant: int, num_tensors: float, configuration: Configur
     return kernels[configuration.optimizer_kernel]
 
 
-def _accessed(program: Program, configuration: Configuration) -> FloatArray:
+def accesses_of_updates(program: Program, configuration: Configuration) -> FloatArray:
     """Bytes that each op moves over those of its operands, moved once, (num_ops,)."""
     accessed = np.ones(len(program.ops))
     for row in np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER).tolist():

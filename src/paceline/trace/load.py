@@ -13,7 +13,7 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.trace.graph import Graph, Owner, monomials
-from paceline.trace.names import entry_of, name_key, reading_of
+from paceline.trace.names import entry_of, reading_of
 from paceline.trace.optable import UPDATE
 from paceline.trace.optimizer import (
     find_optimizer,
@@ -23,6 +23,7 @@ from paceline.trace.optimizer import (
 )
 from paceline.trace.polynomial import GrowthError
 from paceline.trace.shipped_graphs import is_built_here, shipped_file
+from paceline.trace.spelling import name_key
 from paceline.trace.store import read_workload
 from paceline.trace.workload import Pass, Task, Workload
 from paceline.trace.zoo_facts import SampleUnit, ZooFacts, zoo_facts

@@ -18,7 +18,11 @@ from paceline.trace.costs_table import cost_table
 from paceline.trace.freezing import frozen
 from paceline.trace.fusion import fused
 from paceline.trace.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
-from paceline.trace.master_weights import kept_format, with_master_weights
+from paceline.trace.master_weights import (
+    kept_format,
+    sent_gradient_frac,
+    with_master_weights,
+)
 from paceline.trace.memory_table import memory_table
 from paceline.trace.offload import with_activations_on_host, with_optimizer_on_host
 from paceline.trace.platforms import on_platform
@@ -35,9 +39,7 @@ def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
         UnknownNameError: No such precision.
         InvalidInputError: The precision cannot train.
     """
-    precision = find_precision(configuration.precision)
-    program = _rewritten(graph, configuration, precision)
-    return _lowered(program, graph.name, configuration, precision)
+    return lowered_program(rewritten(graph, configuration), graph.name, configuration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,30 +70,52 @@ class Lifetimes:
 
 def lifetimes(graph: Graph, configuration: Configuration) -> Lifetimes:
     """The storages of ``graph`` as `lower` counts them. Raises what `lower` raises."""
-    precision = find_precision(configuration.precision)
-    stores = _rewritten(graph, configuration, precision).stores
+    return lifetimes_of(rewritten(graph, configuration))
+
+
+def lifetimes_of(program: Program) -> Lifetimes:
+    """The storages of a program as they are."""
+    stores = program.stores
     return Lifetimes(
         num_bytes=stores.num_bytes(), owner=stores.owner, birth=stores.birth, death=stores.death
     )
 
 
-def _rewritten(graph: Graph, configuration: Configuration, precision: Precision) -> Program:
-    _check_trainable(graph, precision)
-    program = _retrained(
-        graph, configuration.frozen, configuration.lora_rank, configuration.lora_modules
-    )
-    if configuration.is_served:
-        program = served(program)
-    program = on_platform(program, configuration)
-    kept = kept_format(graph, configuration)
-    program = _at_precision(program, precision, configuration, kept)
-    if "softmax-inputs" in kept_by(configuration.libraries):
-        program = with_softmax_inputs(program)
+def rewritten(graph: Graph, configuration: Configuration) -> Program:
+    """``graph`` as it runs in ``configuration``, ops in order. Raises what `lower` raises.
+
+    Of a part of a model, the usual training format must be said (`as_kept`): it follows the size of
+    the whole.
+    """
+    once = replace(configuration, checkpointing="none", offload="none", accumulates=False)
+    program = _at_precision(graph, once)
     if configuration.checkpointing != "none":
         program = checkpointed(program, configuration.checkpointing)
     program = fused(program, configuration)
     program = _offloaded(program, configuration)
     return _accumulating(program) if configuration.accumulates else program
+
+
+def retrained(graph: Graph, configuration: Configuration) -> Program:
+    """``graph`` with what ``configuration`` trains of it, and its adapters, before all else."""
+    return _retrained(
+        graph, configuration.frozen, configuration.lora_rank, configuration.lora_modules
+    )
+
+
+@lru_cache(maxsize=8)
+def _at_precision(graph: Graph, configuration: Configuration) -> Program:
+    """``graph`` with the kernels and formats of a configuration; the last few are kept."""
+    precision = find_precision(configuration.precision)
+    _check_trainable(graph, precision)
+    program = retrained(graph, configuration)
+    if configuration.is_served:
+        program = served(program)
+    program = on_platform(program, configuration)
+    program = _narrowed(program, precision, configuration, kept_format(graph, configuration))
+    if "softmax-inputs" in kept_by(configuration.libraries):
+        program = with_softmax_inputs(program)
+    return program
 
 
 def _check_trainable(graph: Graph, precision: Precision) -> None:
@@ -117,7 +141,7 @@ def _retrained(
     return program
 
 
-def _at_precision(
+def _narrowed(
     program: Program, precision: Precision, configuration: Configuration, kept: KeptFormat
 ) -> Program:
     activation_bytes = ELEMENT_BYTES[precision.activation_dtype]
@@ -166,9 +190,15 @@ def _offloaded(program: Program, configuration: Configuration) -> Program:
     return program
 
 
-def _lowered(
-    program: Program, name: str, configuration: Configuration, precision: Precision
-) -> LoweredPass:
+def lowered_program(program: Program, name: str, configuration: Configuration) -> LoweredPass:
+    """Costs and memory of a program that was rewritten.
+
+    Args:
+        program: Of `rewritten`.
+        name: Of its graph.
+        configuration: What it was rewritten for.
+    """
+    precision = find_precision(configuration.precision)
     stores = program.stores
     num_bytes = stores.num_bytes()[:, 0]
     is_parameter = stores.owner == Owner.PARAMETER
@@ -181,7 +211,8 @@ def _lowered(
         memory=memory_table(program),
         num_parameters=int(elements[is_parameter].sum()),
         num_trainable_parameters=int(elements[is_parameter & stores.is_trainable].sum()),
-        gradient_bytes=float(num_bytes[stores.owner == Owner.GRADIENT].sum()),
+        gradient_bytes=float(num_bytes[stores.owner == Owner.GRADIENT].sum())
+        * sent_gradient_frac(program, configuration),
         parameter_bytes=float(num_bytes[is_parameter].sum()),
         optimizer_state_bytes=float(num_bytes[is_state].sum()),
         gradient_ready=_gradient_ready(program),

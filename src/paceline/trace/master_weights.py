@@ -51,6 +51,20 @@ def as_kept(graph: Graph, configuration: Configuration) -> Configuration:
     return replace(configuration, training_format=kept_format(graph, configuration))
 
 
+def sent_gradient_frac(program: Program, configuration: Configuration) -> float:
+    """Bytes of gradients as ranks reduce them over those that are kept.
+
+    Beside master weights gradients are kept in FP32, and sent so in BF16 training, in FP16
+    training as they were made (Megatron-LM, ``accumulate_allreduce_grads_in_fp32``).
+
+    Args:
+        program: Rewritten.
+        configuration: What for.
+    """
+    has_masters = bool((program.stores.owner == Owner.MASTER_WEIGHT).any())
+    return 0.5 if has_masters and configuration.precision == "fp16" else 1.0
+
+
 def with_master_weights(program: Program, *, element_bytes: float) -> Program:
     """``program`` on narrow weights, with FP32 gradients, optimizer state and master weights.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.trace.costs import MemoryTable
-from paceline.trace.graph import NUM_MONOMIALS, FloatArray, IntArray, Owner, monomials
-from paceline.trace.program import OUTLIVES, Program
+from paceline.trace.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner, monomials
+from paceline.trace.program import OUTLIVES, BoolArray, Program
 
 _NUM_OWNERS = len(Owner)
 _NUM_LARGEST = 8
@@ -56,9 +56,30 @@ def memory_table(program: Program) -> MemoryTable:
     return MemoryTable(
         by_owner=by_owner[rows],
         op=rows.astype(np.int32),
+        weight_copies=_weight_copies(program, rows),
         largest_bytes=passing[_largest(passing)],
         num_allocations=num_allocations[rows],
     )
+
+
+def is_weight_copy(program: Program) -> BoolArray:
+    """Storages that hold a narrow copy of a parameter, (num_storages,)."""
+    of_parameter = program.stores.owner[program.reads.storage] == Owner.PARAMETER
+    casting = np.zeros(len(program.ops), dtype=np.bool_)
+    casting[program.reads.op[of_parameter]] = True
+    casting &= program.ops.kind == OpKind.CAST
+    copies = np.zeros(len(program.stores), dtype=np.bool_)
+    copies[program.writes.storage[casting[program.writes.op]]] = True
+    return copies
+
+
+def _weight_copies(program: Program, rows: IntArray) -> FloatArray:
+    """Bytes of narrow copies of parameters alive during some ops, (num_rows, 9)."""
+    chosen, stores = np.flatnonzero(is_weight_copy(program)), program.stores
+    birth, death = stores.birth[chosen], stores.death[chosen]
+    is_alive = (birth <= rows[:, None]) & (rows[:, None] <= death)
+    copies: FloatArray = is_alive.astype(np.float64) @ stores.num_bytes()[chosen]
+    return copies
 
 
 def _possible_peaks(by_owner: FloatArray) -> IntArray:

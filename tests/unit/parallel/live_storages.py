@@ -22,20 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.parallel.orders import actions_of_rank
-from paceline.parallel.rank_program import (
-    Optimizer,
-    home_op,
-    makes_weight_gradients,
-    put_off_with_weights,
-    rank_program,
-    state_bytes,
-)
 from paceline.parallel.stages import even_cuts
 from paceline.parallel.strategy import Schedule
+from paceline.parallel.training_state import home_op
+from paceline.parallel.weight_gradients import makes_weight_gradients, put_off_with_weights
 from paceline.trace.block_names import block_names, blocks_of_ops
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
-from paceline.trace.platforms import on_platform
+from paceline.trace.lowering import rewritten
 from paceline.trace.program import Program
 
 _KEPT_BETWEEN_STEPS = (
@@ -150,7 +144,7 @@ class _Rank:
 
     @classmethod
     def of(cls, graph: Graph, configuration: Configuration, batch: float, seq: float) -> _Rank:
-        program = on_platform(rank_program(graph, configuration, "autocast"), configuration)
+        program = rewritten(graph, configuration)
         names, stores = block_names(graph), program.stores
         block = blocks_of_ops(program.modules, program.ops.module, names)
         num_bytes = stores.num_bytes() @ monomials(batch, seq)[0]
@@ -158,7 +152,7 @@ class _Rank:
         parameter, gradient = (stores.owner == o for o in (Owner.PARAMETER, Owner.GRADIENT))
         born = np.zeros(len(program.ops))
         np.add.at(born, np.maximum(stores.birth[gradient], 0), num_bytes[gradient])
-        state = state_bytes("autocast", configuration, Optimizer.of(graph))
+        is_state = np.isin(stores.owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
         return cls(
             names=names,
             program=program,
@@ -172,7 +166,7 @@ class _Rank:
                 np.float64
             ),
             gradient_born=born,
-            kept_frac=(state.weight + state.optimizer) / state.weight,
+            kept_frac=1.0 + float(num_bytes[is_state].sum() / num_bytes[parameter].sum()),
         )
 
     def live(self, chosen: npt.NDArray[np.bool_]) -> FloatArray:

@@ -7,9 +7,9 @@ import pytest
 from links_of_tests import make_link
 
 from paceline.catalog import find_device, load_catalog
-from paceline.parallel.block_memory import PassPeaks
 from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallel.links import LinkTable
+from paceline.parallel.sharded_memory import PeakMoments
 from paceline.parallel.split import SplitShape
 from paceline.predict import DeviceTable, Points, builtin_calibration
 from paceline.trace import Configuration, Graph, load_workload
@@ -17,7 +17,7 @@ from paceline.trace.costs import Checkpointing
 
 BATCHES, SEQ, HIDDEN, WIDTH = (1.0, 4.0), 512.0, 768, 2
 #: Fields of `BlockCosts` that are no arrays or strings.
-NESTED = ("points", "peaks")
+NESTED = ("points", "moments", "state")
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +35,10 @@ def costs_of(
     link = LinkTable.from_links([make_link()])
     return block_costs(
         graph,
-        Configuration(checkpointing=checkpointing),
+        Configuration(checkpointing=checkpointing, training_format="half-weights"),
         DeviceTable.from_devices([find_device(load_catalog(), device)]),
         Points(batch=np.array(batches), seq=np.full(len(batches), SEQ)),
         TensorGroup(shape=SplitShape(), ranks_per_node=8, device_link=link, node_link=link),
-        recipe="half-weights",
         calibration=replace(builtin_calibration(), device_log_shift={device: log_shift}),
     )
 
@@ -64,8 +63,10 @@ def test_costs_are_the_same_whatever_was_asked_before(gpt2, other) -> None:
     after, alone = costs_of(gpt2, "none"), costs_of(replace(gpt2), "none")
     for name in (field.name for field in fields(BlockCosts) if field.name not in NESTED):
         assert np.array_equal(getattr(after, name), getattr(alone, name))
-    for field in fields(PassPeaks):
-        assert np.array_equal(getattr(after.peaks, field.name), getattr(alone.peaks, field.name))
+    assert np.array_equal(after.state.values, alone.state.values)
+    for field in fields(PeakMoments):
+        pair = (getattr(one.moments, field.name) for one in (after, alone))
+        assert np.array_equal(*pair)
 
 
 def test_what_the_user_measured_of_a_device_holds_for_each_of_its_blocks(gpt2) -> None:
@@ -113,4 +114,4 @@ def test_experts_kept_whole_and_tokens_sent_once_spare_communication() -> None:
     ]
     split_s, whole_s, once_s, behind_s = (float(one.tensor_s.sum()) for one in costs)
     assert split_s > whole_s > once_s > behind_s > 0.0
-    assert np.array_equal(costs[0].expert_parameters, costs[1].expert_parameters)
+    assert np.array_equal(costs[0].state.values, costs[1].state.values)

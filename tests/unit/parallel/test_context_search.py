@@ -27,6 +27,7 @@ from paceline.predict import DeviceTable
 from paceline.trace import Configuration, Graph, load_workload
 
 SMALL = "transformer:layers=4,hidden=256,heads=4,vocab=512,positions=65536,ffn=512"
+HOW = Configuration(training_format="half-weights")
 DEGREES = (1, 2, 4, 8)
 
 
@@ -53,9 +54,9 @@ def space(
 ) -> SearchSpace:  # fmt: skip
     on = cluster(node_link, devices_per_node)
     return prepare_search(
-        graph(model), Configuration(), DeviceTable.from_devices([on.device]),
+        graph(model), HOW, DeviceTable.from_devices([on.device]),
         fabric_of(on, Configuration()), seq=seq, capacity_bytes=on.device.memory_bytes or 0.0,
-        microbatches=microbatches, context_part_tokens=part_tokens, recipe="half-weights",
+        microbatches=microbatches, context_part_tokens=part_tokens,
     )  # fmt: skip
 
 
@@ -84,10 +85,10 @@ def one_by_one(num_devices: int, global_batch: int, seq: int) -> Iterator[FoundS
                     yield evaluate_stated(
                         TracedJob(
                             graph=graph(),
-                            configuration=Configuration(),
+                            configuration=HOW,
+                            by_blocks=True,
                             cluster=cluster(),
                             seq=seq,
-                            recipe="half-weights",
                         ),
                         stated,
                         global_batch=global_batch,

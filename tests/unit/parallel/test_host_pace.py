@@ -17,7 +17,6 @@ from paceline.predict.host import wait_costs
 from paceline.trace import Configuration, Graph, load_workload, lower
 from paceline.trace.block_names import block_names, blocks_of_ops
 from paceline.trace.graph import OpKind, Phase
-from paceline.trace.master_weights import kept_format
 
 SWITCH = make_link(bytes_per_s=450e9)
 H100 = find_device(load_catalog(), "H100 SXM5 80GB")
@@ -41,7 +40,7 @@ def by_blocks(graph: Graph, seq: int, how: Configuration, *, batch: int, strateg
             configuration=how,
             cluster=cluster(),
             seq=seq,
-            recipe=kept_format(graph, how),
+            by_blocks=True,
         ),
         Strategy.parse(strategy),
         global_batch=batch,

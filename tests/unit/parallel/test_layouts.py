@@ -8,16 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.parallel.links_of_tests import make_link
 
-from paceline.parallel.block_memory import PassPeaks
 from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.layouts import Layout, layout
 from paceline.parallel.links import LinkTable
 from paceline.parallel.played import distinct_pipelines
+from paceline.parallel.sharded_memory import PeakMoments
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallel.training_state import Part, TrainingState
 from paceline.predict import Points
 from paceline.trace.graph import FloatArray
 
+#: Of what is alive at a moment.
+MOMENTS = ("whole", "states", "update", "gradients", "parameters")
 #: Of a batch of one: saved activations, and those alive for a moment.
 HELD = st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)), min_size=4, max_size=12)
 
@@ -40,20 +43,15 @@ def variant(
         update_bytes_per_s=np.inf,
         weight_s=rising[None],
         tensor_s=0.1 * rising[None],
-        parameters=1e6 * rising,
-        expert_parameters=np.zeros(num_blocks),
+        state=TrainingState(1e6 * np.tile(rising, (len(Part), 2, 1))),
         saved_bytes=np.asarray(saved)[None],
         put_off_bytes=1e3 * rising[None],
         boundary_bytes=boundary * rising[None],
         transient_bytes=np.asarray(transient)[None],
         largest_bytes=np.asarray(transient)[None],
-        peaks=PassPeaks(
-            live_bytes=np.zeros((1, 2 * num_blocks)),
-            gradient_bytes=np.zeros((1, 2 * num_blocks)),
-            copy_bytes=np.zeros((1, 2 * num_blocks)),
-            all_gradient_bytes=0.0,
-            lasting_bytes=np.zeros(1),
-        ),
+        moments=PeakMoments(**dict.fromkeys(MOMENTS, np.zeros((1, 1)))),
+        moment_block=np.zeros(1, dtype=np.int64),
+        num_allocations=np.zeros(1),
         traits=(),
     )
     return Variant(
@@ -75,7 +73,8 @@ def test_cutting_loses_nothing(held: list[tuple[float, float]], num_stages: int)
     for stages, blocks in (
         (found.forward_s, costs.forward_s), (found.backward_s, costs.backward_s),
         (found.weight_s, costs.weight_s), (found.tensor_s, costs.tensor_s),
-        (found.parameters, costs.parameters), (found.saved_bytes, costs.saved_bytes),
+        (found.state.parameters[0], costs.state.parameters[0]),
+        (found.saved_bytes, costs.saved_bytes),
         (found.put_off_bytes, costs.put_off_bytes),
     ):  # fmt: skip
         assert len(stages) == num_stages

@@ -10,7 +10,6 @@ from paceline.catalog import find_device, load_catalog
 from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.links import LinkTable
-from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
 from paceline.predict import DeviceTable, Points
@@ -29,11 +28,10 @@ def variant(graph: Graph, compiler: Compiler = "eager") -> Variant:
     link = LinkTable.from_links([make_link()])
     costs = block_costs(
         graph,
-        Configuration(compiler=compiler),
+        Configuration(compiler=compiler, training_format="half-weights"),
         DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")]),
         Points(batch=np.ones(1), seq=np.array([float(SEQ)])),
         TensorGroup(shape=SplitShape(), ranks_per_node=8, device_link=link, node_link=link),
-        recipe="half-weights",
     )
     return Variant(
         shape=SplitShape(), checkpointing="none", costs=costs
@@ -57,8 +55,7 @@ def step_s(graph: Graph, kind: str, chunks: int, cluster: Fabric) -> float:
         kind=one([*KINDS].index(kind)), microbatches=one(NUM_MICROBATCHES), point=one(0),  # type: ignore[arg-type]
         sharding=one(0), shards=one(0),
     )  # fmt: skip
-    state = state_bytes("half-weights", Configuration(), ADAM)
-    return float(evaluate_strategies(table, [variant(graph)], cluster, state).step_s[0])
+    return float(evaluate_strategies(table, [variant(graph)], cluster).step_s[0])
 
 
 @pytest.mark.parametrize("compiler", ["eager", "compiled"])

@@ -20,9 +20,7 @@ from paceline.parallel.offload import (
     host_parameters_per_s,
     host_s,
     known_host,
-    without_optimizer,
 )
-from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.room import bound_bytes
 from paceline.parallel.search import (
     FoundStrategy,
@@ -33,10 +31,12 @@ from paceline.parallel.search import (
 )
 from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob, fabric_of
+from paceline.parallel.training_state import Part, TrainingState
 from paceline.predict import DeviceTable
 from paceline.trace import Configuration, load_workload
 
-STATE = state_bytes("half-weights", Configuration(), ADAM)
+#: Bytes per parameter of 16-bit weights with FP32 masters under Adam.
+SENT, KEPT, REDUCED = 2.0, 12.0, 4.0
 HOST = Host(link_bytes_per_s=50e9, memory_bytes=1e12, parameters_per_s=1e9)
 
 
@@ -56,10 +56,10 @@ def stated(text: str, on: Cluster | None = None) -> FoundStrategy:
     return evaluate_stated(
         TracedJob(
             graph=graph,
-            configuration=Configuration(),
+            configuration=Configuration(training_format="half-weights"),
             cluster=on or cluster(),
             seq=1024,
-            recipe="half-weights",
+            by_blocks=True,
         ),
         Strategy.parse(text),
         global_batch=64,
@@ -90,10 +90,22 @@ def test_ranks_that_share_a_host_share_its_speed_unless_they_split_the_work() ->
     assert whole.step_s - split.step_s > 6.5 * load_workload("gpt2").num_parameters / 1.41e9
 
 
+def state_of(parameters: float) -> TrainingState:
+    """So many parameters, all of them trained."""
+    values = np.zeros(len(Part))
+    values[[Part.PARAMETERS, Part.TRAINED]] = parameters
+    values[[Part.WEIGHT, Part.GATHERED, Part.RENEWED]] = SENT * parameters
+    values[[Part.GRADIENT, Part.REDUCED]] = REDUCED * parameters
+    values[Part.OPTIMIZER] = KEPT * parameters
+    return TrainingState(values)
+
+
 @given(parameters=st.floats(1e6, 1e11), backward=st.floats(0.0, 10.0), sharing=st.integers(1, 16))
 def test_a_faster_link_or_host_never_costs_more(parameters, backward, sharing) -> None:
+    updated = state_of(parameters)
+
     def seconds(host: Host) -> float:
-        return float(host_s(np.array(parameters), np.array(backward), sharing, host, STATE))
+        return float(host_s(updated, np.array(backward), sharing, host))
 
     usual = seconds(HOST)
     assert seconds(replace(HOST, link_bytes_per_s=100e9)) <= usual
@@ -109,19 +121,17 @@ def test_a_faster_link_or_host_never_costs_more(parameters, backward, sharing) -
     )
     assert at_once == 0.0
     assert update_only == pytest.approx(parameters * sharing / HOST.parameters_per_s)
-    down_s = max(parameters * STATE.reduced / HOST.link_bytes_per_s - backward, 0.0)
-    up_s = parameters * STATE.weight / HOST.link_bytes_per_s
+    down_s = max(parameters * REDUCED / HOST.link_bytes_per_s - backward, 0.0)
+    up_s = parameters * SENT / HOST.link_bytes_per_s
     assert link_only == pytest.approx(down_s + up_s)
     assert usual == pytest.approx(down_s + max(update_only, up_s))
-    assert host_bytes(np.array(parameters), sharing, STATE) >= 12 * parameters * sharing
+    assert host_bytes(updated, sharing) == pytest.approx((KEPT + REDUCED) * parameters * sharing)
 
 
 def test_devices_keep_weights_and_gradients() -> None:
-    kept = without_optimizer(STATE)
-    assert (kept.optimizer, kept.update) == (0.0, 0.0)
-    assert (kept.weight, kept.gradient, kept.gathered) == (
-        STATE.weight, STATE.gradient, STATE.gathered
-    )  # fmt: skip
+    whole, left = (stated(text).memory_bytes for text in ("dp2.tp2", "dp2.tp2+offload"))
+    parameters = load_workload("gpt2").num_parameters
+    assert whole - left == pytest.approx(KEPT * parameters / 2, rel=0.15)
 
 
 def test_a_host_without_facts_or_room_is_refused() -> None:
@@ -157,8 +167,10 @@ def lean_bytes() -> float:
     on = space(80e9, has_host=True)
     table = enumerate_strategies(on, num_devices=1, global_batch=16)
     kept, moved = (
-        bound_bytes(*strategy_memory_bytes(table, on.variants, on.fabric, state)).min()
-        for state in (on.state, without_optimizer(on.state))
+        bound_bytes(
+            *strategy_memory_bytes(table, on.variants, on.fabric, has_optimizer=has_optimizer)
+        ).min()
+        for has_optimizer in (True, False)
     )
     return float(kept + moved) / 2
 

@@ -22,7 +22,6 @@ from paceline.predict.told import pass_traits
 from paceline.simulation import Job
 from paceline.trace import Configuration, Workload, load_workload, lower
 from paceline.trace.costs import Checkpointing, Compiler, KeptFormat
-from paceline.trace.master_weights import kept_format
 
 HOW = Configuration()
 #: Device, link inside a node of eight, link between nodes.
@@ -67,10 +66,10 @@ def needed_bytes(found: ScalingPoint | FoundStrategy) -> float:
     return found.needed_bytes() if isinstance(found, FoundStrategy) else found.memory_bytes
 
 
-def traced(job: Workload, on: Cluster, recipe=None) -> TracedJob:
+def traced(job: Workload, on: Cluster, *, by_blocks: bool = False) -> TracedJob:
     return TracedJob(
         graph=job.passes[0].graph, configuration=HOW, cluster=on, seq=job.default_seq,
-        recipe=recipe,
+        by_blocks=by_blocks,
     )  # fmt: skip
 
 
@@ -151,9 +150,7 @@ def test_one_device_has_one_number_by_every_road_and_at_every_size(model: str, k
     for found in roads:
         assert found.step_s == pytest.approx(float(alone.mid_s[0, 0]), rel=1e-9)
         assert needed_bytes(found) == pytest.approx(needed, rel=1e-9)
-    by_blocks = evaluate_stated(
-        replace(whole, recipe=kept_format(graph, how)), Strategy(), global_batch=1
-    )
+    by_blocks = evaluate_stated(replace(whole, by_blocks=True), Strategy(), global_batch=1)
     assert by_blocks.step_s == pytest.approx(roads[0].step_s, rel=0.03)
 
 
@@ -162,10 +159,10 @@ def test_microbatches_cost_as_much_block_by_block(model: str, batch: int) -> Non
     """Where the device sets the pace, only the last one updates, at the rate of its kernels."""
     job, on = load_workload(model), cluster("NVLink and InfiniBand")
     on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
-    graph, many = job.passes[0].graph, Strategy.parse("dp1/mb16")
+    many = Strategy.parse("dp1/mb16")
     whole, by_blocks = (
-        evaluate_stated(traced(job, on, recipe), many, global_batch=16 * batch).step_s
-        for recipe in (None, kept_format(graph, HOW))
+        evaluate_stated(traced(job, on, by_blocks=by_blocks), many, global_batch=16 * batch).step_s
+        for by_blocks in (False, True)
     )
     assert whole == pytest.approx(by_blocks, rel=0.01)
 
@@ -217,14 +214,16 @@ def memory_by_both_roads(
     job: Workload, how: Configuration, strategy: Strategy, batch: int
 ) -> list[float]:
     """As replicas, whose memory is that of the whole pass, and block by block."""
-    on, graph = cluster("NVLink and InfiniBand"), job.passes[0].graph
+    on = cluster("NVLink and InfiniBand")
     on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
     items = batch * strategy.num_parts
     return [
         evaluate_stated(
-            replace(traced(job, on, recipe), configuration=how), strategy, global_batch=items
+            replace(traced(job, on, by_blocks=by_blocks), configuration=how),
+            strategy,
+            global_batch=items,
         ).memory_bytes
-        for recipe in (None, kept_format(graph, how))
+        for by_blocks in (False, True)
     ]
 
 

@@ -50,9 +50,7 @@ def test_the_search_finds_what_one_by_one_evaluation_finds(num_devices) -> None:
     prepared = space()
     table = enumerate_strategies(prepared, num_devices=num_devices, global_batch=64)
     alone = [
-        evaluate_strategies(
-            table.take([row]), prepared.variants, prepared.fabric, prepared.state
-        ).step_s[0]
+        evaluate_strategies(table.take([row]), prepared.variants, prepared.fabric).step_s[0]
         for row in range(len(table))
     ]
     best = search_strategies(prepared, num_devices=num_devices, global_batch=64, num_best=1)
@@ -64,7 +62,7 @@ def test_backward_is_split_where_nothing_is_recomputed() -> None:
     prepared = space(SMALL)
     table = enumerate_strategies(prepared, num_devices=8, global_batch=64)
     recomputes = np.array([v.checkpointing != "none" for v in prepared.variants])[table.variant]
-    found = evaluate_strategies(table, prepared.variants, prepared.fabric, prepared.state)
+    found = evaluate_strategies(table, prepared.variants, prepared.fabric)
     split, usual = (
         np.flatnonzero((table.kind == KINDS.index(kind)) & ~recomputes) for kind in ("zbh1", "1f1b")
     )
@@ -105,7 +103,7 @@ def test_experts_are_spread_where_a_model_has_them() -> None:
 def test_the_parts_of_a_step_stay_inside_it() -> None:
     prepared = space()
     table = enumerate_strategies(prepared, num_devices=16, global_batch=64)
-    found = evaluate_strategies(table, prepared.variants, prepared.fabric, prepared.state)
+    found = evaluate_strategies(table, prepared.variants, prepared.fabric)
     parts = found.bubble_s + found.tensor_s + found.exposed_s + found.update_s
     assert (found.bubble_s >= -1e-9).all()
     assert (parts <= found.step_s * (1 + 1e-9)).all()
@@ -115,7 +113,7 @@ def test_the_parts_of_a_step_stay_inside_it() -> None:
 def test_pipelines_and_sharding_divide_the_state() -> None:
     prepared = space()
     table = enumerate_strategies(prepared, num_devices=16, global_batch=64)
-    found = evaluate_strategies(table, prepared.variants, prepared.fabric, prepared.state)
+    found = evaluate_strategies(table, prepared.variants, prepared.fabric)
     plain = (table.pp == 1) & (table.variant == 0)
     by_level = [found.state_bytes[plain & (table.sharding == s)].max() for s in (0, 2, 3)]
     assert by_level[0] > by_level[1] > by_level[2]

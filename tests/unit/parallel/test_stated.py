@@ -36,22 +36,21 @@ def gpt2() -> Graph:
 def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
     space = prepare_search(
         gpt2,
-        Configuration(),
+        Configuration(training_format="half-weights"),
         DeviceTable.from_devices([cluster().device]),
         fabric_of(cluster(), Configuration()),
         seq=1024,
         capacity_bytes=cluster().capacity_bytes,
         microbatches=(1, 4),
-        recipe="half-weights",
     )
     for found in search_strategies(space, num_devices=16, global_batch=64, num_best=40):
         stated = evaluate_stated(
             TracedJob(
                 graph=gpt2,
-                configuration=Configuration(),
+                configuration=Configuration(training_format="half-weights"),
+                by_blocks=True,
                 cluster=cluster(),
                 seq=1024,
-                recipe="half-weights",
             ),
             found.strategy,
             global_batch=64,

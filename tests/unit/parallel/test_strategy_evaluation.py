@@ -18,13 +18,12 @@ from paceline.parallel.evaluation import (
     strategy_memory_bytes,
 )
 from paceline.parallel.links import LinkTable
-from paceline.parallel.rank_program import ADAM, state_bytes
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallel.training_state import TrainingState
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, load_workload
 
-STATE = state_bytes("half-weights", Configuration(), ADAM)
 DEVICE = find_device(load_catalog(), "A100 SXM4 80GB")
 FAST = Fabric(devices_per_node=8, device_link=SWITCH, node_link=INFINIBAND)
 SLOW = replace(FAST, device_link=ETHERNET)
@@ -35,13 +34,12 @@ def blocks() -> Variant:
     """GPT-2 with one item, on one rank whose host takes no time."""
     costs = block_costs(
         load_workload("gpt2").passes[0].graph,
-        Configuration(),
+        Configuration(training_format="half-weights", optimizer_kernel="fused"),
         DeviceTable.from_devices([DEVICE]),
         Points(batch=np.ones(1), seq=np.full(1, 1024.0)),
         TensorGroup(
             shape=SplitShape(), ranks_per_node=8, device_link=SWITCH, node_link=INFINIBAND,
         ),
-        recipe="half-weights",
     )  # fmt: skip
     nothing = np.zeros_like(costs.forward_s)
     costs = replace(costs, forward_host_s=nothing, backward_host_s=nothing, update_host_s=0.0)
@@ -60,11 +58,11 @@ def table(
 
 
 def evaluated(fabric: Fabric = FAST, **columns) -> StrategyEvaluation:
-    return evaluate_strategies(table(**columns), [blocks()], fabric, STATE)
+    return evaluate_strategies(table(**columns), [blocks()], fabric)
 
 
-def num_parameters() -> float:
-    return float(blocks().costs.parameters.sum())
+def whole_state() -> TrainingState:
+    return TrainingState(blocks().costs.state.values.sum(axis=(1, 2)))
 
 
 @pytest.mark.parametrize("sharding", ["none", "zero1", "zero2", "zero3"])
@@ -85,7 +83,7 @@ def test_an_update_takes_its_bytes_at_its_rate_and_its_share(sharding) -> None:
     bandwidth = DEVICE.memory_bytes_per_s
     assert bandwidth is not None
     assert 0.3 * bandwidth < rate < bandwidth
-    assert alone == pytest.approx(num_parameters() * STATE.update / rate)
+    assert alone == pytest.approx(whole_state().update / rate)
     assert evaluated(sharding=sharding).update_s[0] == pytest.approx(alone / 8)
     assert evaluated(dp=8).update_s[0] == alone
 
@@ -105,11 +103,12 @@ def test_what_ranks_split_shrinks_to_two_gathered_blocks() -> None:
     """Rajbhandari et al., SC 2020, section 5: 1 / N of states, gradients, and parameters."""
     ranks = 2**20
     kept = [
-        evaluated(dp=ranks, sharding=sharding).state_bytes[0] / num_parameters()
+        evaluated(dp=ranks, sharding=sharding).state_bytes[0]
         for sharding in ("none", "zero1", "zero2", "zero3")
     ]
-    whole = STATE.weight + STATE.gradient + STATE.optimizer
-    left = (whole, whole - STATE.optimizer, STATE.weight, STATE.weight * 2 / FSDP_BLOCKS)
+    state = whole_state()
+    whole = state.weight + state.gradient + state.optimizer
+    left = (whole, whole - state.optimizer, state.weight, state.weight * 2 / FSDP_BLOCKS)
     assert kept == pytest.approx(left, rel=2e-3)
 
 
@@ -124,13 +123,13 @@ def test_replicas_of_shards_keep_more_and_send_less_between_nodes() -> None:
 def test_memory_alone_is_that_of_the_whole_evaluation() -> None:
     for columns in ({"dp": 1}, {"sharding": "zero2"}, {"sharding": "zero3", "microbatches": 4}):
         found = evaluated(**columns)
-        alone = strategy_memory_bytes(table(**columns), [blocks()], FAST, STATE)
+        alone = strategy_memory_bytes(table(**columns), [blocks()], FAST)
         assert alone == (found.memory_mid_bytes, found.memory_bytes)
         assert found.memory_bytes[0] > found.allocated_bytes[0] >= found.state_bytes[0]
 
 
 def with_variant(variant: Variant, fabric: Fabric = FAST, **columns) -> StrategyEvaluation:
-    return evaluate_strategies(table(**columns), [variant], fabric, STATE)
+    return evaluate_strategies(table(**columns), [variant], fabric)
 
 
 def test_the_host_of_an_update_shows_only_beyond_what_it_is_ahead() -> None:
@@ -154,7 +153,7 @@ def test_each_stage_dispatches_the_update_of_its_own_blocks() -> None:
     piped = replace(
         table(dp=1, microbatches=8), pp=np.array([4]), kind=np.array([KINDS.index("1f1b")])
     )
-    found = [evaluate_strategies(piped, [one], FAST, STATE).update_s[0] for one in (slow, slower)]
+    found = [evaluate_strategies(piped, [one], FAST).update_s[0] for one in (slow, slower)]
     assert found[1] - found[0] == pytest.approx(4.0 / 4)
 
 
@@ -185,7 +184,7 @@ def test_replicas_of_a_nodes_shards_meet_between_nodes() -> None:
     inside_s = evaluated(
         replace(FAST, overlaps_gradients=False), dp=8, shards=8, sharding="zero3"
     ).exposed_s[0]
-    reduced_bytes = num_parameters() * STATE.reduced
+    reduced_bytes = whole_state().reduced
     assert exposed_s[0] - inside_s == pytest.approx(reduced_bytes / 1e9, rel=0.1)
     assert exposed_s[1] - exposed_s[0] == pytest.approx(reduced_bytes / 1e9, rel=0.1)
 
@@ -193,11 +192,8 @@ def test_replicas_of_a_nodes_shards_meet_between_nodes() -> None:
 def experts() -> Variant:
     """The same with half the parameters of each block in experts, of which two ranks have parts."""
     costs = blocks().costs
-    return replace(
-        blocks(),
-        shape=SplitShape(experts=2),
-        costs=replace(costs, expert_parameters=costs.parameters / 2),
-    )
+    half = TrainingState(np.repeat(costs.state.values[:, :1] / 2, 2, axis=1))
+    return replace(blocks(), shape=SplitShape(experts=2), costs=replace(costs, state=half))
 
 
 def test_what_experts_and_others_reduce_hides_behind_one_backward() -> None:
@@ -225,7 +221,7 @@ def test_chunks_give_gradients_time_to_travel() -> None:
 
     def exposed_per_parameter(chunks: int, kind: str) -> float:
         found = evaluated(SLOW, pp=4, microbatches=8, chunks=chunks, kind=kind)
-        return float(found.exposed_s[0] / found.updated[0])
+        return float(found.exposed_s[0] / found.updated.trained[0])
 
     whole, two, three = (
         exposed_per_parameter(chunks, kind)

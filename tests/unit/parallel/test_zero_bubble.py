@@ -107,23 +107,22 @@ def graph() -> Graph:
     return load_workload(SMALL).passes[0].graph
 
 
-def blocks(recipe: str = "half-weights", checkpointing: str = "none") -> BlockCosts:
+def blocks(kept: str = "half-weights", checkpointing: str = "none") -> BlockCosts:
     device = DeviceTable.from_devices([find_device(load_catalog(), "H100 SXM5 80GB")])
     none = LinkTable.from_links([None])
     group = TensorGroup(shape=SplitShape(), ranks_per_node=8, device_link=none, node_link=none)
     return block_costs(
         graph(),
-        Configuration(checkpointing=checkpointing),  # type: ignore[arg-type]
+        Configuration(checkpointing=checkpointing, training_format=kept),  # type: ignore[arg-type]
         device, Points(batch=np.array([8.0]), seq=np.array([1024.0])), group,
-        recipe=recipe,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("recipe", ["half-weights", "autocast"])
-def test_gradients_of_weights_are_about_as_much_work_as_forward_products(recipe: str) -> None:
+@pytest.mark.parametrize("kept", ["half-weights", "autocast"])
+def test_gradients_of_weights_are_about_as_much_work_as_forward_products(kept: str) -> None:
     """They are as many products; forward has attention, norms and activations besides."""
     layers = slice(2, -2)
-    plain, again = blocks(recipe), blocks(recipe, "block")
+    plain, again = blocks(kept), blocks(kept, "block")
     weight, forward = plain.weight_s[0, layers], plain.forward_s[0, layers]
     assert (0.4 * forward < weight).all()
     assert (weight < 1.2 * forward).all()
@@ -141,10 +140,9 @@ def found(kind: str, stages: int):
     return evaluate_stated(
         TracedJob(
             graph=graph(),
-            configuration=Configuration(),
+            configuration=Configuration(training_format="half-weights"),
             cluster=cluster,
             seq=1024,
-            recipe="half-weights",
         ),
         Strategy.parse(f"pp{stages}@{kind}/mb{2 * stages}"),
         global_batch=16 * stages,

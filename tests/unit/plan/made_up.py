@@ -65,6 +65,7 @@ def made_forecast(
             ReplicaWork(
                 gradient_bytes=state_bytes / 4,
                 gathered_bytes=state_bytes / 4,
+                renewed_bytes=state_bytes / 4,
                 profile=None,
             ),
         )

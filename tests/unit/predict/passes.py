@@ -115,6 +115,7 @@ def lowered(*rows, configuration=None, input_bytes=0.0):
     memory = MemoryTable(
         by_owner=by_owner,
         op=np.zeros(1, np.int32),
+        weight_copies=np.zeros((1, NUM_MONOMIALS)),
         largest_bytes=np.zeros((1, NUM_MONOMIALS)),
         num_allocations=np.ones(1),
     )

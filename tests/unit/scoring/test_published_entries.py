@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import pytest
 
-from paceline.shipped import shipped_rows
+from paceline.trace.registry import names_of
 
 _TABLES = sorted(
     item.name
@@ -19,8 +19,8 @@ _TABLES = sorted(
 
 def models_of(scheme: str) -> set[str]:
     """Names of published networks; other tests compare the table with what is built."""
-    rows = shipped_rows("trace", "published_names.csv")
-    return {row["name"] for row in rows if row["scheme"] == scheme}
+    entries = (entry.split(":") for entry in names_of("published").entries)
+    return {name for one, name in entries if one == scheme}
 
 
 def entries() -> set[str]:

@@ -9,9 +9,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from paceline.shipped import shipped_rows
 from paceline.trace import load_workload
-from paceline.trace.known_models import known_models
+from paceline.trace.registry import known_models, names_of
 from paceline.trace.shipped_graphs import is_built_here
 from paceline.trace.zoo_facts import zoo_facts
 
@@ -48,8 +47,7 @@ def test_tracing_again_gives_the_shipped_graph(entry):
 
 
 def test_what_is_shipped_without_a_builder_is_what_is_built_here():
-    rows = shipped_rows("trace", "published_names.csv")
-    known = {*zoo_facts(), *(f"{row['scheme']}:{row['name']}" for row in rows)}
+    known = {*zoo_facts(), *names_of("published").entries}
     assert {entry for entry in known if not is_built_here(entry)} == set(ENTRIES)
     for entry in ENTRIES:
         for task in tasks_of(entry):

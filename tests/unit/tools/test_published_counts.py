@@ -8,7 +8,7 @@ from scoreboard.published import completed
 
 from paceline.scoring.names import UnresolvedRowError, resolve_job
 from paceline.scoring.rows import parse_row
-from paceline.shipped import shipped_rows
+from paceline.trace.registry import known_models
 
 TRUTH = Path(__file__).parents[4] / "shared" / "truth" / "e2e"
 #: Prefix of the entry, and why its published count is another.
@@ -21,8 +21,7 @@ OTHERWISE = {
 @pytest.mark.truth
 @pytest.mark.skipif(not TRUTH.exists(), reason="no published measurements here")
 def test_timm_names_build_what_was_timed():
-    rows = shipped_rows("trace", "model_sizes.csv")
-    sizes = {row["entry"]: int(row["parameters"]) for row in rows}
+    sizes = {one.entry: one.parameters for one in known_models()}
     with (TRUTH / "timm.csv").open(encoding="utf-8", newline="") as file:
         published = {row["model"]: row for row in csv.DictReader(file) if row["params_m"]}
     wrong, compared = {}, 0

@@ -9,9 +9,8 @@ import pytest
 from paceline.dtypes import find_precision
 from paceline.trace import Configuration, OpKind, load_workload, zoo_names
 from paceline.trace.costs_table import cost_table
-from paceline.trace.graph import NUM_DIMS, monomials
-from paceline.trace.lowering import _rewritten
-from paceline.trace.ops.registry import DIM_NAMES
+from paceline.trace.graph import DIM_NAMES, NUM_DIMS, monomials
+from paceline.trace.lowering import rewritten as as_run
 from paceline.trace.optable import find_rule, read_table, variants
 from paceline.trace.program import OUTLIVES
 
@@ -62,8 +61,7 @@ TRAINED = ["resnet50", "gpt2", "lstm", "googlenet", "dcgan"]
 
 
 def rewritten(graph, settings):
-    configuration = Configuration(**settings)
-    return _rewritten(graph, configuration, find_precision(configuration.precision))
+    return as_run(graph, Configuration(**settings))
 
 
 def assert_conforms(program):

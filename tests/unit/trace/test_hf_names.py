@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.shipped import shipped_rows
+from paceline.trace.registry import known_models
 from paceline.trace.worker import reported_error
 
 ROOT = Path(__file__).parents[3]
@@ -85,7 +85,7 @@ def test_a_config_that_is_not_there_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("entry", "near"),
     [("hf:llama-3-8", "llama-3-8b"), ("hf:qwen", "qwen2"), ("timm:resnet19", "resnet18"),
-     ("torchvision:resnet19", "resnet18"), ("published:ssd30", "published:ssd300")],
+     ("torchvision:resnet19", "resnet18")],
 )  # fmt: skip
 def test_a_name_that_is_none_has_neighbours(entry, near):
     error = error_of(entry)
@@ -248,9 +248,7 @@ def test_what_qwen3_omni_and_qwen3_asr_write_with_is_qwen3():
 
 
 def test_kimi_k2_5_is_kimi_k2_and_an_eye():
-    listed = {
-        row["entry"]: int(row["parameters"]) for row in shipped_rows("trace", "model_sizes.csv")
-    }
+    listed = {one.entry: one.parameters for one in known_models()}
     model = hf_subject("kimi-k2.5", {}).model
     text = counted(model.model.language_model) + counted(model.lm_head)
     assert text == listed["hf:kimi-k2"]
@@ -315,10 +313,10 @@ def test_owl_vit_is_clip_with_heads_for_boxes(name, clip):
 @pytest.mark.parametrize("size", ["tiny", "small", "base_plus", "large"])
 def test_an_encoder_of_sam_2_has_the_parameters_of_timms(size):
     """All but the norm that timm ends it with."""
-    listed = {row["entry"]: row for row in shipped_rows("trace", "model_sizes.csv")}
+    listed = {one.entry: one.parameters for one in known_models()}
     model = hf_subject(f"sam2-hiera-{size.replace('_', '-')}", {}).model
     encoder = sum(p.numel() for p in model.vision_encoder.backbone.parameters())
-    whole = int(listed[f"timm:sam2_hiera_{size}"]["parameters"])
+    whole = listed[f"timm:sam2_hiera_{size}"]
     assert encoder == pytest.approx(whole, rel=1e-4)
 
 

@@ -1,25 +1,38 @@
 """The list of names: what it says is answered, with the size that is traced."""
 
+from importlib.metadata import version
+from importlib.util import find_spec
+
 import pytest
 from traced import worker
 
 from paceline.errors import UnknownNameError
 from paceline.shipped import shipped_rows
-from paceline.trace.known_models import known_models
-from paceline.trace.names import _hub_names, entry_of, name_key
+from paceline.trace.names import entry_of
+from paceline.trace.registry import known_models
 from paceline.trace.shipped_graphs import is_built_here
+from paceline.trace.spelling import name_key
 from paceline.trace.zoo_facts import zoo_facts
 
 
-def test_every_name_of_every_source_is_listed_once():
+def test_every_name_is_listed_once():
     names = [model.name for model in known_models()]
     assert len(names) == len(set(names))
-    libraries = {f"{r['library']}:{r['name']}" for r in shipped_rows("trace", "library_names.csv")}
-    published = {f"{r['scheme']}:{r['name']}" for r in shipped_rows("trace", "published_names.csv")}
-    numbered = {row["name"] for row in shipped_rows("trace", "language_models.csv")}
-    missing = {*zoo_facts(), *_hub_names(), *libraries, *published, *numbered} - set(names)
+    missing = {row["name"] for row in shipped_rows("trace", "models.csv")} - set(names)
     # Kernels of a CPU, and names that timm 1.0 takes no more.
     assert all("quantized_" in name or name.endswith("_224_sam") for name in missing)
+
+
+def test_the_table_is_what_its_tool_writes():
+    counted_with = {row["source"] for row in shipped_rows("trace", "models.csv")}
+    for library in ("timm", "torchvision"):
+        installed = find_spec(library) and f"{library} {version(library)}"
+        if installed not in counted_with:
+            pytest.skip(f"the table was written with another {library}")
+    from facts import models
+
+    table = [(row["name"], row["entry"]) for row in shipped_rows("trace", "models.csv")]
+    assert [(name, entry) for name, entry, _ in models.named()] == table
 
 
 def test_every_listed_name_is_answered():

@@ -3,13 +3,12 @@
 import re
 
 import pytest
-from traced import worker
 
 from paceline.errors import UnknownNameError
-from paceline.shipped import shipped_rows
 from paceline.trace.load import load_workload
-from paceline.trace.names import _hub_names, entry_of, name_key
-from paceline.trace.shipped_graphs import is_built_here
+from paceline.trace.names import entry_of
+from paceline.trace.registry import names_of, patterns, words
+from paceline.trace.spelling import name_key
 from paceline.trace.zoo_facts import zoo_facts
 
 
@@ -90,7 +89,7 @@ def test_a_typed_name_means_its_model(typed, entry):
 
 def test_every_name_means_itself():
     assert all(entry_of(name) == name for name in zoo_facts())
-    for name in _hub_names():
+    for name in names_of("hub").written:
         assert entry_of(name) in (name, f"hf:{name}")
 
 
@@ -103,6 +102,7 @@ def test_every_name_means_itself():
      ("faster-rcnn", "torchvision:fasterrcnn_resnet50_fpn"),
      ("qwen3-9b", "qwen3-8b"), ("mT5", "mt5-large"), ("suno/bark", "bark-coarse"),
      ("gemma 4", "gemma-4-31b"), ("Qwen2.5-Omni-3B", "qwen2.5-omni-7b"), ("RWKV-7", "rwkv7_1b5"),
+     ("published:ssd30", "published:ssd300"), ("published_speech:jaspar", "jasper"),
      ("nobody/no-such-model", "hf:config.json")],
 )  # fmt: skip
 def test_a_name_of_several_or_of_none_says_what_there_is(typed, near):
@@ -125,23 +125,9 @@ def test_a_title_says_what_another_name_was_taken_as():
 
 def test_what_a_line_of_names_means_is_known():
     """Entries without a group of their pattern; those with one are spelled by the tests above."""
-    for row in shipped_rows("trace", "hub_names.csv"):
-        entry = row["entry"]
-        if entry.startswith("hf:") and "\\" not in entry:
-            assert entry.removeprefix("hf:") in _hub_names(), entry
-
-
-def test_the_table_of_published_names_is_that_of_the_workers():
-    pytest.importorskip("torch")
-    schemes = worker("torch_subjects")._PUBLISHED
-    known = {(scheme, one) for scheme, home in schemes.items() for one in worker(home)._MODELS}
-    rows = shipped_rows("trace", "published_names.csv")
-    named = {(row["scheme"], row["name"]) for row in rows}
-    assert {(a, b) for a, b in named if is_built_here(f"{a}:{b}")} == known
-
-
-SHORT = {name: row for row in shipped_rows("trace", "short_names.csv")
-         for name in row["names"].split("|")}  # fmt: skip
+    for _, alias in patterns():
+        if alias.entry.startswith("hf:") and "\\" not in alias.entry:
+            assert alias.entry.removeprefix("hf:") in names_of("hub").written, alias.entry
 
 
 #: Brown et al. 2020, table 2.1.
@@ -180,21 +166,22 @@ def test_a_word_of_several_lists_what_to_choose_from(typed, choices):
     assert all(f"`{choice}`" in caught.value.hint for choice in choices)
 
 
-@pytest.mark.parametrize("row", shipped_rows("trace", "short_names.csv"), ids=lambda r: r["names"])
-def test_what_a_short_name_means_is_a_name(row):
+@pytest.mark.parametrize("word", words())
+def test_what_a_short_name_means_is_a_name(word):
     """Every entry of the table, and every name that a reading offers instead."""
-    offered = re.findall(r"`([^`… ]+)`", row["reading"])
-    for entry in (*row["entry"].split("|"), *offered):
+    alias = words()[word]
+    offered = re.findall(r"`([^`… ]+)`", alias.reading)
+    for entry in (*alias.entry.split("|"), *offered):
         scheme, _, name = entry.partition(":")
         if scheme == "hf":
-            assert name in _hub_names()
+            assert name in names_of("hub").written
         elif scheme != "transformer":
             assert entry_of(entry.rpartition(":")[2])
-    assert row["reading"]
+    assert alias.reading
 
 
 def test_short_names_are_keys_and_hide_no_model():
-    for name in SHORT:
+    for name in words():
         assert name == name_key(name)
         assert name not in map(name_key, zoo_facts())
 

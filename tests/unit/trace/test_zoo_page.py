@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.shipped import shipped_rows
 from paceline.trace import zoo_names
+from paceline.trace.registry import names_of
 from paceline.trace.zoo_facts import zoo_facts
 
 ROOT = Path(__file__).parents[3]
@@ -34,8 +34,9 @@ def test_every_published_model_is_listed_under_its_entry():
     table = PAGE.split("Beside the zoo")[1].split("## Layer by layer")[0]
     listed = {entry.strip("`"): re.findall(r"`([^`]+)`", names) for entry, names in rows(table)}
     known: dict[str, list[str]] = {}
-    for row in shipped_rows("trace", "published_names.csv"):
-        known.setdefault(f"{row['scheme']}:NAME", []).append(row["name"])
+    for entry in names_of("published").entries:
+        scheme, _, name = entry.partition(":")
+        known.setdefault(f"{scheme}:NAME", []).append(name)
     assert {entry: sorted(names) for entry, names in listed.items()} == known
 
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.trace.graph import Graph, OpKind
-from paceline.trace.ops.registry import dims_of
+from paceline.trace.graph import DIM_NAMES, Graph, OpKind
 
-(_KV_HEADS,) = dims_of(OpKind.ATTENTION, "kv_heads")
+_KV_HEADS = DIM_NAMES[OpKind.ATTENTION].index("kv_heads")
 
 
 def with_copied_heads(graph: Graph, num_ranks: int) -> Graph:

@@ -35,10 +35,9 @@ from paceline.parallel.split.words import ends_in_words, gathered_words, with_sp
 from paceline.predict import Points
 from paceline.trace.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.trace.costs import Configuration
-from paceline.trace.graph import FloatArray, Graph, IntArray, OpKind, Phase, monomials
-from paceline.trace.ops.registry import dims_of
+from paceline.trace.graph import DIM_NAMES, FloatArray, Graph, IntArray, OpKind, Phase, monomials
 
-(_M,) = dims_of(OpKind.MATMUL, "m")
+_M = DIM_NAMES[OpKind.MATMUL].index("m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

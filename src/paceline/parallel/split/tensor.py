@@ -18,11 +18,10 @@ from paceline.parallel.links import Collective
 from paceline.parallel.split.calls import Call, CallTable
 from paceline.parallel.split.roles import OpView, Role, find_roles, view_ops
 from paceline.trace.graph import Graph, OpKind, Owner, Phase
-from paceline.trace.ops.registry import FACTS, dims_of, kinds_where
 
-_FILTER_BACKWARD = kinds_where(lambda facts: facts.backward_of == OpKind.CONV)
-#: Forward kinds with a matrix or a filter.
-_PRODUCTS = kinds_where(lambda facts: facts.weight_dims is not None and facts.backward_of is None)
+_ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
+_FILTER_BACKWARD = (OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT)
+_LOSS = (OpKind.CROSS_ENTROPY, OpKind.SOFTMAX)
 #: Split loss: the largest logit, the sum of exponentials and the target's logit, per row.
 _LOSS_REDUCTIONS = 3
 #: Bytes of those: they stay FP32 under autocast.
@@ -140,13 +139,13 @@ class _Tracker:
     def _forward_product(self, op: OpView, weight: int) -> None:
         self.weight_of_module[op.module] = weight
         self.touches[op.index] = True
-        inputs, outputs = op.weight_dims or (0, 0)
+        is_filter = op.kind == OpKind.CONV
         if self.roles[weight] == Role.ROW:
-            self.dims.append((op.index, inputs))
+            self.dims.append((op.index, 1 if is_filter else 3))
             self.reduced.append((op.index, op.outputs[0]))
             return
         self.input_of_weight[weight] = op.inputs[0][0]
-        self.dims.append((op.index, outputs))
+        self.dims.append((op.index, 4 if is_filter else 2))
         self.is_split[list(op.outputs)] = True
         self.is_split[[s for s, _ in op.parameters]] = True
 
@@ -157,8 +156,7 @@ class _Tracker:
         if not is_row:
             self.is_split[op.inputs[0][0]] = True
         if op.kind in _FILTER_BACKWARD:
-            inputs, outputs = dims_of(op.kind, *(FACTS[op.kind].weight_dims or ()))
-            self.dims.append((op.index, inputs if is_row else outputs))
+            self.dims.append((op.index, 1 if is_row else 4))
             makes_input_gradient = op.kind == OpKind.CONV_BACKWARD_INPUT
         else:
             makes_input_gradient = any(s == weight for s, _ in op.parameters)
@@ -175,12 +173,12 @@ class _Tracker:
             self.last_input_gradient[source] = (op.index, op.outputs[0])
 
     def _pass(self, op: OpView) -> None:
-        facts = FACTS[op.kind]
-        names = facts.feature_dims
-        if facts.loss_dims and op.phase == Phase.LOSS:
+        if op.kind in _ATTENTION:
+            return self._mark(op, (1, 2))
+        if op.kind in _LOSS and op.phase == Phase.LOSS:
             self.loss_rows.append(op.index)
-            names = facts.loss_dims
-        self._mark(op, dims_of(op.kind, *names))
+            return self._mark(op, (1,) if op.kind == OpKind.SOFTMAX else (0,))
+        return self._mark(op, (0,))
 
     def _mark(self, op: OpView, dims: tuple[int, ...]) -> None:
         self.touches[op.index] = True
@@ -209,12 +207,13 @@ def _once_per_input(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _mark_states(views: Sequence[OpView], is_split: npt.NDArray[np.bool_], graph: Graph) -> None:
-    """Optimizer state is split like its parameter: states follow parameters in their order."""
+    """Gradients and optimizer state are split like their parameters, which they follow in order."""
     for op in views:
         if op.kind == OpKind.OPTIMIZER:
-            states = [s for s, _ in op.inputs if graph.storages.owner[s] == Owner.OPTIMIZER_STATE]
-            split = [is_split[s] for s, _ in op.parameters]
-            is_split[states] = np.resize(np.array(split, dtype=np.bool_), len(states))
+            split = np.array([is_split[s] for s, _ in op.parameters], dtype=np.bool_)
+            for owner in (Owner.GRADIENT, Owner.OPTIMIZER_STATE):
+                own = [s for s, _ in op.inputs if graph.storages.owner[s] == owner]
+                is_split[own] = np.resize(split, len(own))
 
 
 def _check_heads(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
@@ -230,11 +229,11 @@ def _check_heads(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
 
 def _check_widths(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
     """What lies between the columns and the rows of a pair must divide; a vocabulary is padded."""
+    taken_in = {(OpKind.CONV, 1), (OpKind.MATMUL, 3)}
     by_index = {op.index: op for op in views}
     for index, dim in flow.dims:
         op = by_index[index]
-        takes_in = op.weight_dims is not None and op.weight_dims[0] == dim
-        if op.phase != Phase.FORWARD or not takes_in or not op.dims[dim] % degree:
+        if op.phase != Phase.FORWARD or (op.kind, dim) not in taken_in or not op.dims[dim] % degree:
             continue
         raise InvalidInputError(
             f"tensor parallel over {degree} ranks does not divide {op.dims[dim]:.0f} features",
@@ -244,7 +243,7 @@ def _check_widths(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
 
 def _scaled(graph: Graph, flow: _Flow, degree: int, *, sequence_parallel: bool) -> Graph:
     """The graph with this rank's sizes."""
-    ops, is_product = graph.ops, np.isin(graph.ops.kind, _PRODUCTS)
+    ops, is_product = graph.ops, np.isin(graph.ops.kind, (OpKind.MATMUL, OpKind.CONV))
     dims, flop = ops.dims.copy(), ops.flop.copy()
     shrunk = np.array(flow.dims, dtype=np.int64).reshape(-1, 2)
     dims[shrunk[:, 0], shrunk[:, 1]] /= degree

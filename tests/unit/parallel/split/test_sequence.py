@@ -35,13 +35,12 @@ def costs_of(context: int, *, bytes_per_s: float = 450e9) -> BlockCosts:
     link = LinkTable.from_links([make_link(bytes_per_s=bytes_per_s)])
     return block_costs(
         graph_of("llama-3-8b"),
-        Configuration(precision="bf16", compiler="compiled"),
+        Configuration(precision="bf16", compiler="compiled", training_format="half-weights"),
         DeviceTable.from_devices([find_device(load_catalog(), "H100 SXM5 80GB")]),
         points(),
         TensorGroup(
             shape=SplitShape(ring=context), ranks_per_node=8, device_link=link, node_link=link
         ),
-        recipe="half-weights",
     )  # fmt: skip
 
 

@@ -1,0 +1,66 @@
+"""Names of models however people spell them: keys, owners and decorations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)[^a-z0-9]+(?=\d)")
+_SEPARATORS = re.compile(r"[^a-z0-9_]+|(?<![0-9])_+|_+(?![0-9])")
+#: ``owner/name``, as hubs write it, or the module that holds the model.
+_OWNER = re.compile(
+    r"^(?:[\w.-]+/|(?:torchvision|(?:tf\.)?keras)(?:\.(?:models|applications))?[.:])"
+)
+#: Endings that name another training of the same architecture or another file format.
+_SAME_SIZES = re.compile(
+    r"[-_ ](instruct|chat|it|base|hf|thinking|reasoning|uncased|cased|fp8|fp8-dynamic|bf16|fp16|"
+    r"awq|gptq|bnb-4bit|int4|int8|w4a16|w8a8|quantized\.w\d+a\d+|nvfp4|gguf|v\d(\.\d)?|\d{4}|"
+    r"preview|sft|dpo|finetuned|zero|0324|0528)$"
+)
+#: What may follow a word for a model, and says no more.
+_NOUN = re.compile(r"(model|network|classifier|architecture)s?$")
+
+
+def name_key(name: str) -> str:
+    """``name`` in lower case; what separates two digits stays, as an underscore.
+
+    >>> name_key("RegNetY-1.6GF"), name_key("regnet_y_1_6gf"), name_key("regnet_y_16gf")
+    ('regnety1_6gf', 'regnety1_6gf', 'regnety16gf')
+    """
+    return _SEPARATORS.sub("", _BETWEEN_DIGITS.sub("_", name.lower()))
+
+
+def word_keys(name: str) -> tuple[str, str]:
+    """Keys of a word for a model: as it stands, and without a noun that says no more.
+
+    >>> word_keys("VGG model")
+    ('vggmodel', 'vgg')
+    """
+    key = name_key(without_owner(name.replace("×", "x")))
+    return key, _NOUN.sub("", key)
+
+
+def without_owner(name: str) -> str:
+    """A name without the owner or module before it.
+
+    >>> without_owner("microsoft/resnet-50"), without_owner("torchvision.models.alexnet")
+    ('resnet-50', 'alexnet')
+    """
+    return _OWNER.sub("", name.strip())
+
+
+def plainer(name: str) -> Iterator[str]:
+    """``name`` with one decoration after another taken off, without its owner first.
+
+    >>> list(plainer("Qwen/Qwen2.5-7B-Instruct-AWQ"))[:3]
+    ['qwen2.5-7b-instruct-awq', 'qwen2.5-7b-instruct', 'qwen2.5-7b']
+    """
+    for written in dict.fromkeys((without_owner(name), name.strip())):
+        yield from _undecorated(re.sub("[ _]", "-", written.lower()))
+
+
+def _undecorated(plain: str) -> Iterator[str]:
+    yield plain
+    while (shorter := _SAME_SIZES.sub("", plain)) != plain:
+        plain = shorter
+        yield plain
