@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from importlib import resources
 from pathlib import Path
 from typing import cast
 
@@ -82,8 +81,8 @@ def litgpt(truth: Path, cache_folder: Path) -> Published:
 def _numbers(name: str) -> dict[str, object]:
     """Sizes of a model, and the longest sequence that it sees."""
     known = cast(dict[str, object], model_numbers()["litgpt"][name])
-    shipped = resources.files("paceline.trace").joinpath("workers", "litgpt_models.json")
-    sizes = json.loads(shipped.read_text(encoding="utf-8"))["models"][known["model"]]
+    path = Path(__file__).parents[1] / "networks" / "builders" / "litgpt_models.json"
+    sizes = json.loads(path.read_text(encoding="utf-8"))["models"][known["model"]]
     return {**sizes, "seq": known["seq"]}
 
 

@@ -21,7 +21,7 @@ _OPTIMIZER = "adamw"
 #: Module of `networks.builders` of each beginning of an entry; "" has the zoo.
 _SCHEMES = {
     "": "zoo", "published": "models", "published_folding": "folding",
-    "published_frames": "frames", "published_recurrent": "recurrent",
+    "published_frames": "frames", "published_litgpt": "litgpt", "published_recurrent": "recurrent",
     "published_sequences": "sequences", "published_speech": "speech",
     "published_tables": "tables",
 }  # fmt: skip

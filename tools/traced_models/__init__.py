@@ -1,7 +1,7 @@
 """Models as published jobs ran them, written down for tracing, and traces that are made once.
 
 A model's hyperparameters stand in an environment variable, since its code runs in a process of its
-own, which finds the modules of this folder by their names.
+own, which finds the modules of this folder, and builders of `networks`, by their names.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from pathlib import Path
 
 from paceline.trace import Graph, read_workload, save_workload
 from paceline.trace.load import trace_workload
+
+_HERE = Path(__file__).parent
+_FOLDERS = (str(_HERE), str(_HERE.parent / "networks" / "builders"))
 
 
 def traced(
@@ -34,6 +37,6 @@ def traced(
     path = cache_folder / f"{name}.npz"
     if not path.exists():
         cache_folder.mkdir(parents=True, exist_ok=True)
-        os.environ.update(environment or {}, PYTHONPATH=str(Path(__file__).parent))
+        os.environ.update(environment or {}, PYTHONPATH=os.pathsep.join(_FOLDERS))
         save_workload(trace_workload(entry, optimizer=optimizer), path)
     return read_workload(path).passes[0].graph

@@ -8,7 +8,7 @@ import json
 import os
 
 import torch
-from published_litgpt import FineTuning
+from litgpt import FineTuning
 from torch.nn import functional
 
 CHUNK_TOKENS = 128

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from traced import trace_here
 
-from paceline.trace import OpKind
+from paceline.trace import OpKind, load_workload
 
 #: StableLM Alpha 3B: layers, width and rank of `litgpt_models.json` and of LitGPT's default.
 LAYERS, HIDDEN, RANK = 16, 4096, 8
@@ -12,7 +11,7 @@ LAYERS, HIDDEN, RANK = 16, 4096, 8
 
 @pytest.fixture(scope="module")
 def lora():
-    return trace_here("published_litgpt:stablelm-alpha-3b-lora").passes[0].graph
+    return load_workload("published_litgpt:stablelm-alpha-3b-lora").passes[0].graph
 
 
 def trained(graph):
@@ -31,7 +30,7 @@ def test_a_list_of_columns_is_made_a_tensor_in_every_layer(lora):
 
 
 def test_prompts_wait_for_nothing():
-    graph = trace_here("published_litgpt:stablelm-alpha-3b-adapter").passes[0].graph
+    graph = load_workload("published_litgpt:stablelm-alpha-3b-adapter").passes[0].graph
     assert not (graph.ops.kind == OpKind.HOST_WAIT).any()
     adapted = LAYERS - 2
     assert trained(graph) == adapted * (10 * HIDDEN + 32)

@@ -25,7 +25,6 @@ _PUBLISHED = {
     "published_diffusion": "published_diffusion",
     "published_gpunet": "published_gpunet",
     "published_images": "published_images",
-    "published_litgpt": "published_litgpt",
     "published_volumes": "published_volumes",
     "published_yolo": "published_yolo",
 }

@@ -1,13 +1,14 @@
 """LitGPT's decoder of October 2023 with its adapters: all that autograd keeps, all that waits.
 
-Standard library and torch only. The whole model is BF16 (``--precision bf16-true``); adapters alone
-are trained. Logits stand in one piece, which is what sequences of up to 128 tokens have.
+The whole model is BF16 (``--precision bf16-true``); adapters alone are trained. Logits stand in one
+piece, which is what sequences of up to 128 tokens have.
 
 Sources: Lightning-AI/litgpt, lit_gpt/model.py, lora.py, adapter.py, adapter_v2.py, rmsnorm.py and
 finetune/lora.py; Lightning-AI/pytorch-lightning 2.1, lightning/fabric/plugins/precision/half.py
 (what a module returns is converted to FP32).
 """
 
+import functools
 import json
 from pathlib import Path
 
@@ -226,17 +227,8 @@ def _made(name, method):
     return FineTuning(json.loads(path.read_text(encoding="utf-8"))["models"][name], method)
 
 
-_MODELS = {
-    "phi-1.5-lora": lambda: _made("phi-1.5", "lora"),
-    "phi-1.5-adapter": lambda: _made("phi-1.5", "adapter"),
-    "phi-1.5-adapter-v2": lambda: _made("phi-1.5", "adapter-v2"),
-    "stablelm-alpha-3b-lora": lambda: _made("stablelm-alpha-3b", "lora"),
-    "stablelm-alpha-3b-adapter": lambda: _made("stablelm-alpha-3b", "adapter"),
-    "stablelm-alpha-3b-adapter-v2": lambda: _made("stablelm-alpha-3b", "adapter-v2"),
-    "llama-2-7b-lora": lambda: _made("llama-2-7b", "lora"),
-    "llama-2-7b-adapter": lambda: _made("llama-2-7b", "adapter"),
-    "llama-2-7b-adapter-v2": lambda: _made("llama-2-7b", "adapter-v2"),
-    "llama-2-13b-lora": lambda: _made("llama-2-13b", "lora"),
-    "llama-2-13b-adapter": lambda: _made("llama-2-13b", "adapter"),
-    "llama-2-13b-adapter-v2": lambda: _made("llama-2-13b", "adapter-v2"),
+MODELS = {
+    f"{name}-{method}": functools.partial(_made, name, method)
+    for name in ("phi-1.5", "stablelm-alpha-3b", "llama-2-7b", "llama-2-13b")
+    for method in TRAINED
 }
