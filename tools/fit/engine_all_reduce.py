@@ -27,9 +27,20 @@ KINDS = {
 }
 WAYS = ("vLLM_custom_graph", "SGLang_CustomAllReduce_graph", "TRTLLM")
 LARGEST_BYTES = 2**24
+#: As profiles of engines call them (`stack/data/engines.toml`).
+KERNEL = "custom"
 #: Seconds of both ways, shares of the link, and seconds per further rank: where the search begins.
 START = np.log([4e-6, 6e-6, 0.5, 0.5, 1e-7])
-FIELDS = ("kind", "peak_bytes_per_s", "direct_s", "split_s", "direct_frac", "split_frac", "rank_s")
+FIELDS = (
+    "kernel",
+    "kind",
+    "peak_bytes_per_s",
+    "direct_s",
+    "split_s",
+    "direct_frac",
+    "split_frac",
+    "rank_s",
+)
 SOURCE = "fitted to ai-dynamo/aiconfigurator custom_allreduce tables 095f58a51 (Apache-2.0): "
 
 Array = npt.NDArray[np.float64]
@@ -80,7 +91,7 @@ def main() -> None:
         error = np.abs(told / (mine.latency_ms.to_numpy(float) / 1e3) - 1)
         print(f"{peak:g}: {len(mine)} sizes, mean error {error.mean():.1%}", file=sys.stderr)
         cells = (f"{value:.4g}" for value in constants)
-        writer.writerow(("nvlink", f"{peak:g}", *cells, SOURCE + " ".join(systems)))
+        writer.writerow((KERNEL, "nvlink", f"{peak:g}", *cells, SOURCE + " ".join(systems)))
 
 
 if __name__ == "__main__":

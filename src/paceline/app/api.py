@@ -106,7 +106,8 @@ def predict(
     optimizer: str | None = None,
     python: str | None = None,
     precision: str | None = None,
-    compiler: str = "eager",
+    compiler: str | None = None,
+    framework: str | None = None,
     checkpointing: str = "none",
     rewrite: str = "",
     sharding: str = "none",
@@ -122,14 +123,19 @@ def predict(
         device: Device or family, several with commas; ``a100:4`` means four of them. A family means
             its default variant. None means every device that a framework runs on.
         batch: Items per device; a ladder that ends where memory does if empty.
-        devices: Device counts, data parallel in training and replicas in inference.
+        devices: Device counts, data parallel in training; in inference replicas, or ranks that
+            share every layer where one device cannot hold the model.
         task: ``train`` or ``infer``.
         seq: Sequence length; the workload's own if None.
         image_size: Pixels of the square input image; the workload's own if None.
         optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
         python: The Python that has the model's framework; found if None.
         precision: One, several with commas; the usual one of each device if None.
-        compiler: ``eager`` or ``compiled``, several with commas.
+        compiler: ``eager`` or ``compiled``, several with commas; ``eager`` if None, and what an
+            engine that serves has by itself.
+        framework: ``torch`` or ``transformers``, which run a batch as it is, or an engine that
+            serves: ``vllm``, ``sglang``, ``trtllm``, with a release if wanted (``"vllm 0.12"``);
+            None serves language models by vLLM.
         checkpointing: What training recomputes in backward: ``none``, ``selective``, ``block``,
             ``full``.
         rewrite: Further fields of `Configuration`: ``"lora_rank=8,offload=optimizer"``.
@@ -151,7 +157,7 @@ def predict(
     known = get_args(Checkpointing)
     question = Question(
         device=device, batches=tuple(batch), counts=tuple(devices), seq=seq,
-        precision=precision, compiler=compiler, rewrite=rewrite,
+        precision=precision, compiler=compiler, framework=framework, rewrite=rewrite,
         checkpointing=read_word(checkpointing, known, "checkpointing", command=_PREDICT_HELP),
         sharding=read_word(sharding, SHARDINGS, "sharding", command=_PREDICT_HELP),
         prompt_tokens=prompt_tokens, output_tokens=output_tokens,

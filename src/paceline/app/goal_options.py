@@ -159,7 +159,12 @@ GOAL_OPTIONS = (
     ),
     TextOption(name="precision", example="bf16", help="Accepted precisions; several with commas."),
     TextOption(name="compiler", example="eager", help="Accepted compilers; several with commas."),
-    TextOption(name="framework", example="jax", help="It must run there; torch without."),
+    TextOption(
+        name="framework",
+        example="jax",
+        help="What runs it: torch, jax, tensorflow, or vllm, sglang, trtllm, which serve. torch "
+        "without, and vllm for language models.",
+    ),
     TextOption(name="global-batch", example="256", help="Items per optimizer step, exactly."),
     TextOption(name="max-price-age-days", example="365", help="Older prices stand below the line."),
     TextOption(

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 class _RunOptions(TypedDict, total=False):
     precision: Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …; several with commas.")]
     compiler: Annotated[
-        str, Option(help="eager or compiled; several with commas.", default="eager")
+        str | None,
+        Option(help="eager or compiled; several with commas. eager without, or the engine's own."),
+    ]
+    framework: Annotated[
+        str | None,
+        Option(
+            help="What runs it: vllm, sglang or trtllm serve, torch runs a batch as it is. vllm "
+            "without, for language models."
+        ),
     ]
     checkpointing: Annotated[
         str,

@@ -23,15 +23,8 @@ from paceline.errors import InvalidInputError
 from paceline.parallel import Sharding
 from paceline.plan.applicable import check_requests
 from paceline.plan.goal import Goal, Work
-from paceline.plan.grid import (
-    MAX_DEVICES_PER_MACHINE,
-    GridAxes,
-    GridCases,
-    GridCell,
-    PredictionGrid,
-    grid_cases,
-    grid_of,
-)
+from paceline.plan.grid import GridCell, PredictionGrid, grid_of
+from paceline.plan.grid_jobs import MAX_DEVICES_PER_MACHINE, GridAxes, GridCases, grid_cases
 from paceline.plan.rewrites import OF_A_PREDICTION, check_rewrite
 from paceline.predict import Calibration, builtin_calibration
 from paceline.simulation import Steps, simulate
@@ -43,6 +36,8 @@ from paceline.trace.costs import Checkpointing
 _LADDER = (1, 4, 16, 64, 256, 1024)
 _FINE_LADDER = tuple(2**power for power in range(11))
 _MOST_BATCHES = 64
+#: How a plain loop runs where the user does not say.
+_COMPILERS = ("eager",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +49,8 @@ class Question:
     counts: tuple[int, ...]
     seq: int | None = None
     precision: str | None = None
-    compiler: str = "eager"
+    compiler: str | None = None
+    framework: str | None = None
     checkpointing: Checkpointing = "none"
     rewrite: str = ""
     sharding: Sharding = "none"
@@ -107,7 +103,7 @@ class AskedGrid:
         question, where = self.question, self.where
         grid = grid_of(self.grid, steps, self.calibration.name)
         is_named = question.device is not None
-        notes = (*filter(None, (self.workload.reading,)), *_notes(question))
+        notes = (*filter(None, (self.workload.reading,)), *_notes(question, self.grid))
         is_ladder = not question.batches and is_named
         return replace(
             grid,
@@ -162,6 +158,7 @@ def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Whe
         checkpointing=question.checkpointing,
         rewrite=question.rewrite,
         sharding=question.sharding,
+        loop_compilers=_COMPILERS,
     )
     return AskedGrid(
         question=question,
@@ -207,16 +204,16 @@ def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
 
 def _goal(question: Question) -> Goal:
     """The precisions and compilers that are asked for."""
-    compilers = tuple(read_compiler(name) for name in _names(question.compiler))
+    compilers = tuple(read_compiler(name) for name in _names(question.compiler or ""))
     precisions = tuple(find_precision(name).name for name in _names(question.precision or ""))
-    return Goal(compilers=compilers, precisions=precisions)
+    return Goal(compilers=compilers, precisions=precisions, framework=question.framework)
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _notes(question: Question) -> Iterator[str]:
+def _notes(question: Question, grid: GridCases) -> Iterator[str]:
     if question.checkpointing != "none":
         yield f"recomputed in backward: {question.checkpointing}"
     if question.rewrite:
@@ -225,7 +222,8 @@ def _notes(question: Question) -> Iterator[str]:
         yield "the update on the host ends with its copies"
     if question.sharding != "none":
         yield f"devices share the training state ({question.sharding})"
-    if question.compiler == "eager":
+    is_loop = any(not one.configuration.is_served for one in grid.configured)
+    if is_loop and (question.compiler or "eager") == "eager":
         yield "eager execution (--compiler compiled for torch.compile)"
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from paceline.errors import DoesNotFitError, MissingFactError, PacelineError
 from paceline.parallel import Sharding
-from paceline.plan.grid import MAX_DEVICES_PER_MACHINE, GridCell, PredictionGrid
+from paceline.plan.grid import GridCell, PredictionGrid
+from paceline.plan.grid_jobs import MAX_DEVICES_PER_MACHINE
 from paceline.plan.savings import savings_sentence
 from paceline.report.figures import MEMORY_BOUND, memory_bound_bytes
 from paceline.trace import Configuration, Workload
@@ -58,7 +59,12 @@ _REMEDIES: dict[Task, tuple[Remedy, ...]] = {
             for count in (2, 4, 8, 16)
         ),
     ),
-    "infer": (Remedy(precision="int8"), Remedy(precision="int4")),
+    "infer": (
+        Remedy(precision="int8"),
+        Remedy(precision="int4"),
+        *(Remedy(count=count) for count in (2, 4, 8)),
+        *(Remedy(precision="int4", count=count) for count in (2, 4, 8)),
+    ),
 }
 
 _ONLY_TO_RUN = "all this is training; to run the model and not train it: --task infer"

@@ -14,13 +14,17 @@ import numpy as np
 
 from paceline.catalog import Link
 from paceline.parallel.collectives import RankGroup, all_reduce_s
+from paceline.parallel.links import LinkTable, load_coefficients
 from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 
+#: The kernel that engines share, as their profiles call it.
+OWN_KERNEL = "custom"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EngineSums:
-    """How fast an engine's own sums are on one kind of link.
+    """How fast an engine's own sums are, on one kind of link or on one a row (NaN: not measured).
 
     Attributes:
         peak_bytes_per_s: Of the link.
@@ -31,28 +35,47 @@ class EngineSums:
         rank_s: What each further rank adds.
     """
 
-    peak_bytes_per_s: float
-    direct_s: float
-    split_s: float
-    direct_frac: float
-    split_frac: float
-    rank_s: float
+    peak_bytes_per_s: float | FloatArray
+    direct_s: float | FloatArray
+    split_s: float | FloatArray
+    direct_frac: float | FloatArray
+    split_frac: float | FloatArray
+    rank_s: float | FloatArray
+
+
+def engine_sums(link: Link | None, *, kernel: str | None = OWN_KERNEL) -> EngineSums | None:
+    """What was measured on links of a kind and peak; None where no engine was.
+
+    Args:
+        link: Between ranks of a node; None where it is unknown.
+        kernel: The engine's own one (`EngineProfile.all_reduce`); None leaves sums to the library.
+    """
+    if link is None or kernel is None:
+        return None
+    found = _measured(kernel).get((link.kind, link.bytes_per_s))
+    return None if found is None else EngineSums(**found)
+
+
+def engine_sums_of(links: LinkTable, *, kernel: str | None) -> EngineSums | None:
+    """The same of a table of links, a row each."""
+    if kernel is None:
+        return None
+    kinds, measured = load_coefficients().kinds, _measured(kernel)
+    rows = zip(links.kind_row.tolist(), links.bytes_per_s.tolist(), strict=True)
+    found = [measured.get((kinds[row][0], peak), {}) for row, peak in rows]
+    names = EngineSums.__dataclass_fields__
+    return EngineSums(**{n: np.array([row.get(n, np.nan) for row in found]) for n in names})
 
 
 @cache
-def engine_sums(link: Link | None) -> EngineSums | None:
-    """What was measured on links of a kind and peak; None where no engine was.
-
-    Rows and their sources are in ``data/engine_all_reduce.csv``.
-    """
-    if link is None:
-        return None
-    for row in shipped_rows("parallel", "engine_all_reduce.csv"):
-        if (row["kind"], float(row["peak_bytes_per_s"])) == (link.kind, link.bytes_per_s):
-            return EngineSums(
-                **{k: float(value) for k, value in row.items() if k not in ("kind", "source")}
-            )
-    return None
+def _measured(kernel: str) -> dict[tuple[str, float], dict[str, float]]:
+    """Constants by kind and peak of the link; sources are in ``data/engine_all_reduce.csv``."""
+    names = EngineSums.__dataclass_fields__
+    return {
+        (row["kind"], float(row["peak_bytes_per_s"])): {name: float(row[name]) for name in names}
+        for row in shipped_rows("parallel", "engine_all_reduce.csv")
+        if row["kernel"] == kernel
+    }
 
 
 def engine_all_reduce_s(
@@ -72,4 +95,4 @@ def engine_all_reduce_s(
     direct_s = sums.direct_s + others * message_bytes / (sums.peak_bytes_per_s * sums.direct_frac)
     parts = 2.0 * others / group.num_ranks * message_bytes
     split_s = sums.split_s + parts / (sums.peak_bytes_per_s * sums.split_frac)
-    return np.minimum(best, np.minimum(direct_s, split_s) + others * sums.rank_s)
+    return np.fmin(best, np.minimum(direct_s, split_s) + others * sums.rank_s)

@@ -88,7 +88,7 @@ def check_has_work(job: Job, workload: Workload) -> None:
 
 def is_generation(workload: Workload) -> bool:
     """Whether requests are answered token by token."""
-    return any(p.name == "decode" for p in workload.passes)
+    return workload.generates
 
 
 def _samples_per_item(workload: Workload, work: Work, seq: int) -> float:

@@ -10,7 +10,9 @@ from paceline.plan.own_machines import electricity_text
 from paceline.plan.place_table import place_terms
 from paceline.plan.search import Search
 from paceline.plan.selection import Selection
+from paceline.plan.service import service_of, service_words
 from paceline.plan.wording import cost_value_text, plural
+from paceline.stack.engines import USUAL_LOOP
 from paceline.trace import Configuration
 from paceline.trace.master_weights import kept_format
 from paceline.units import format_bytes, format_duration, format_percent
@@ -34,6 +36,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         search.workload.reading,
         search.job.assumption,
         _generation(search),
+        _service(search),
         _configuration(search, selection.best),
         f"run with {search.goal.rewrite}" if search.goal.rewrite else "",
         _other_framework(search),
@@ -78,8 +81,8 @@ def _latency_name(search: Search) -> str:
 
 
 def _other_framework(search: Search) -> str:
-    framework = search.goal.framework
-    if framework == "torch":
+    framework = search.goal.software
+    if framework == USUAL_LOOP:
         return ""
     return f"steps are predicted as PyTorch's kernels run them; those of {framework} may differ"
 
@@ -118,6 +121,11 @@ def _generation(search: Search) -> str:
         f"each request: {stated}, {work.concurrency} at once (change with --prompt-tokens, "
         "--output-tokens, --concurrency)"
     )
+
+
+def _service(search: Search) -> str:
+    service = service_of(search.goal, search.workload)
+    return "" if service is None else service_words(service, search.work)
 
 
 def _configuration(search: Search, best: int) -> str:

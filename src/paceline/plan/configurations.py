@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from paceline.catalog.entities import Device
 from paceline.plan.goal import Goal
+from paceline.plan.service import Service
 from paceline.stack import compiler_elsewhere
 from paceline.trace.costs import Checkpointing, Compiler, Configuration, Platform
 from paceline.trace.settings import read_settings
@@ -77,6 +78,7 @@ def choose_configurations(
     num_parameters: int,
     checkpointing: Checkpointing = "none",
     rewrite: str = "",
+    service: Service | None = None,
 ) -> tuple[ConfiguredDevices, ...]:
     """Configurations in a stable order, each with the devices that can use it.
 
@@ -87,22 +89,27 @@ def choose_configurations(
         num_parameters: Small models also compete in full width.
         checkpointing: What is recomputed, for all of them.
         rewrite: Further settings for all of them, as `read_settings` reads them.
+        service: The engine that serves, where it has kernels for a device.
 
     Raises:
         PacelineError: The settings cannot be read.
     """
     rows: dict[Configuration, list[int]] = {}
     for row, support in enumerate(supports):
-        precisions = _precisions(support, goal, is_small=num_parameters < _SMALL_MODEL_PARAMETERS)
-        for precision in precisions:
-            for compiler in _compilers(support, goal):
-                configuration = Configuration(
-                    precision=precision,
-                    compiler=compiler,
-                    checkpointing=checkpointing,
-                    platform=support.platform,
-                )
-                configuration = read_settings(rewrite, configuration)
+        platform, is_small = support.platform, num_parameters < _SMALL_MODEL_PARAMETERS
+        if service is not None and service.excludes(support.device, platform):
+            continue
+        is_served = service is not None and service.serves_on(support.device, platform)
+        for precision in _precisions(support, goal, is_small=is_small):
+            plain = Configuration(
+                precision=precision, checkpointing=checkpointing, platform=platform
+            )
+            plain = read_settings(rewrite, plain)
+            if service is not None and is_served:
+                ways = [service.configured(plain)]
+            else:
+                ways = [replace(plain, compiler=c) for c in _compilers(support, goal)]
+            for configuration in ways:
                 rows.setdefault(configuration, []).append(row)
     return tuple(
         ConfiguredDevices(configuration=configuration, rows=tuple(indices))

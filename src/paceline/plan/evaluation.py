@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paceline.parallel import LinkTable, RankGroup
+from paceline.parallel.engine_sums import engine_sums_of
 from paceline.parallel.replica_work import replicated_step
+from paceline.parallel.serving.answers import exchange_added
 from paceline.parallel.split import Wires
 from paceline.parallel.spread import shared_log_sigmas, sharing_log_sigma, step_log_sigma
 from paceline.plan.candidates import SHARDINGS, CandidateTable
@@ -413,10 +415,15 @@ def _tensor_times(
             device_link.take(place),
             node_link.take(place),
         )
-        wires = Wires(groups={"tensor": group})
-        first_s[rows] = calls.first.total_s(candidates.batch[rows], wires)
-        repeated_s[rows] = calls.repeated.total_s(candidates.batch[rows], wires)
-        total_s[rows] = first_s[rows] + calls.num_repeats * repeated_s[rows]
+        sums = engine_sums_of(group.device, kernel=calls.kernel)
+        wires = Wires(groups={"tensor": group}, engine_sums=sums)
+        seconds = [
+            one.total_s(candidates.batch[rows], wires) for one in (calls.first, calls.repeated)
+        ]
+        added_s = (*seconds, seconds[0] + calls.num_repeats * seconds[1])
+        if forecast.configurations[configuration].is_served:
+            added_s = _added_to_answers(candidates.take(rows), places, forecast, *seconds)
+        first_s[rows], repeated_s[rows], total_s[rows] = added_s
     return _TensorTimes(first_s=first_s, repeated_s=repeated_s, step_s=total_s)
 
 
@@ -520,3 +527,23 @@ def objective_name(goal: Goal) -> str:
     if goal.objective != "auto":
         return goal.objective
     return "time" if goal.budget_usd is not None and goal.deadline_s is None else "cost"
+
+
+def _added_to_answers(
+    candidates: CandidateTable,
+    places: PlaceTable,
+    forecast: Forecast,
+    prompt_s: FloatArray,
+    token_s: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What exchanging adds where an engine reads prompts meanwhile."""
+    assert forecast.runs is not None
+    assert forecast.engine is not None
+    cell = (candidates.configuration, places.device[candidates.place], candidates.batch)
+    return exchange_added(
+        forecast.runs.take(candidates.batch),
+        forecast.engine_passes(cell),
+        forecast.engine,
+        prompt_s=prompt_s,
+        token_s=token_s,
+    )

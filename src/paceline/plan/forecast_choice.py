@@ -22,6 +22,7 @@ from paceline.plan.goal import Goal
 from paceline.plan.place_table import num_devices, place_memory_bytes
 from paceline.plan.places import PlaceSearch
 from paceline.plan.question import Question
+from paceline.plan.service import service_of
 from paceline.plan.support import device_support, platform_of
 from paceline.trace.graph import FloatArray
 
@@ -78,7 +79,7 @@ def _configured(
     question: Question, found: PlaceSearch, devices: Sequence[Device]
 ) -> tuple[ConfiguredDevices, ...]:
     stacks = {place.device.name: place.stack for place in found.places}
-    framework = question.goal.framework
+    framework = question.goal.software
     supports = [
         device_support(d, platform_of(stacks[d.name]) or "cuda", framework=framework)
         for d in devices
@@ -89,6 +90,7 @@ def _configured(
         task=question.workload.task,
         num_parameters=question.workload.num_parameters,
         rewrite=question.goal.rewrite,
+        service=service_of(question.goal, question.workload),
     )
     rows = {device.name: row for row, device in enumerate(devices)}
     pairs = [[rows[part.device.name] for part in p.parts] for p in found.places if p.parts]
@@ -109,6 +111,7 @@ def _predicted(
         question.work,
         seq=question.seq,
         calibration=question.calibration,
+        service=service_of(question.goal, question.workload),
         window=_window(question, found, devices),
     )
 
@@ -155,8 +158,8 @@ def _tensor_parallel(
     return tuple(
         replace(c, rows=rows, tensor_degree=degree)
         for degree in degrees
-        if can_split(workload, degree)
         for c in configured
+        if can_split(workload, degree, is_served=c.configuration.is_served)
         if (rows := tuple(r for r in c.rows if _divides(degree, counts[devices[r].name])))
     )
 

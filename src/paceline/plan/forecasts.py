@@ -17,18 +17,23 @@ from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
 from paceline.parallel.replica_work import LoweredStep, ReplicaWork
 from paceline.parallel.room import bound_bytes
+from paceline.parallel.serving.answers import answers, answers_memory_bytes
+from paceline.parallel.serving.batching import EnginePasses, ServingRuns
+from paceline.parallel.serving.engine import PROMPT, TOKEN, predict_engine
 from paceline.parallel.sharded_memory import PeakMoments, peak_moments, saved_process_bytes
 from paceline.parallel.split import CallTable, RankGraph, SplitShape, calls_when_run, split
 from paceline.parallel.split.calls import PointCalls
 from paceline.parallel.spread import interval_of
 from paceline.plan.configurations import ConfiguredDevices
 from paceline.plan.goal import Work
+from paceline.plan.service import Service, served_runs
 from paceline.planfile import Interval
 from paceline.predict import Calibration, DeviceTable, Points, StepPrediction, predict_pass
 from paceline.predict.memory import peak_memory_bytes
+from paceline.stack.engines import EngineProfile
 from paceline.trace import lower
 from paceline.trace.costs import Configuration, LoweredPass
-from paceline.trace.graph import FloatArray, Graph
+from paceline.trace.graph import FloatArray, Graph, IntArray
 from paceline.trace.master_weights import as_kept
 from paceline.trace.workload import Pass, Workload
 
@@ -37,6 +42,9 @@ _NARROW_FRAC = 0.85
 
 #: Tuples of a forecast, with an element for each configuration.
 _TUPLES = ("configurations", "replicas", "moments", "tensor_calls")
+
+#: What all configurations have in common.
+_COMMON = ("batch", "runs", "engine")
 
 #: So many ranks share state that more would make no difference.
 _MANY_RANKS = 1_000_000
@@ -50,11 +58,13 @@ class TensorCalls:
         first: Of the step, or of the prefill.
         repeated: Of one decode; none unless text is generated.
         num_repeats: Output tokens.
+        kernel: The engine's own one for sums, where an engine runs them.
     """
 
     first: PointCalls
     repeated: PointCalls
     num_repeats: int
+    kernel: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,6 +79,9 @@ class _DeviceFigures:
     log_sigma: FloatArray
     latency_s: FloatArray
     ttft_s: FloatArray
+    prompt_s: FloatArray
+    token_s: FloatArray
+    weights_s: FloatArray
     energy_j: FloatArray
     memory_low_bytes: FloatArray
     memory_mid_bytes: FloatArray
@@ -91,6 +104,9 @@ class Forecast(_DeviceFigures):
         log_sigma: Standard deviation of log time.
         latency_s: Time per output token of a generation, else ``step_s``.
         ttft_s: Time to first token; NaN where it does not apply.
+        prompt_s: Reading one prompt, of an engine that serves; NaN of all others, as the next two.
+        token_s: Its step that writes a token for every request.
+        weights_s: Of that, all but what grows with the context.
         energy_j: Device energy of one batch.
         memory_low_bytes: Peak memory of the process, lower end of its 80 % interval.
         memory_mid_bytes: Median.
@@ -103,6 +119,8 @@ class Forecast(_DeviceFigures):
         moments: When memory can be at its peak, C of them.
         tensor_degree: Devices that share each layer; figures are then of one of them, (C,).
         tensor_calls: What they exchange, C of them.
+        runs: Requests in flight, as many as the batch holds; None where nothing is generated.
+        engine: That serves them; None of a plain loop.
     """
 
     configurations: tuple[Configuration, ...]
@@ -115,6 +133,14 @@ class Forecast(_DeviceFigures):
     moments: tuple[PeakMoments, ...]
     tensor_degree: npt.NDArray[np.int64]
     tensor_calls: tuple[TensorCalls, ...]
+    runs: ServingRuns | None = None
+    engine: EngineProfile | None = None
+
+    def engine_passes(self, cell: tuple[IntArray, IntArray, IntArray]) -> EnginePasses:
+        """Passes of the engine in some cells, without what ranks exchange."""
+        return EnginePasses(
+            prompt_s=self.prompt_s[cell], step_s=self.token_s[cell], weights_s=self.weights_s[cell]
+        )
 
 
 def step_interval_of(
@@ -171,6 +197,7 @@ def forecast(
     *,
     seq: int,
     calibration: Calibration,
+    service: Service | None = None,
     window: BatchWindow | None = None,
 ) -> Forecast:
     """Predict everything that candidates are gathered from.
@@ -183,20 +210,27 @@ def forecast(
         work: Prompt and output lengths of a generation.
         seq: Sequence length of the other passes.
         calibration: Of the predictor.
+        service: The engine that runs the configurations that are served.
         window: Batches that can be candidates at all; None predicts them all.
     """
-    splits = _splits(workload, configured)
-    lowered = [_lowered(workload, c, splits[c.tensor_degree]) for c in configured]
+    splits = [_split_of(workload, c) for c in configured]
+    lowered = [_lowered(workload, c, split) for c, split in zip(configured, splits, strict=True)]
     steps = [LoweredStep.of_passes(workload, passes) for passes in lowered]
-    is_generation = any(p.name == "decode" for p in workload.passes)
-    length = work.prompt_tokens + work.output_tokens if is_generation else seq
+    engine = None if service is None else service.engine
+    length = work.prompt_tokens + work.output_tokens if workload.generates else seq
+    longest = Points.of(batch, seq=length)
     parts = [
-        _useful_batches(step, c.rows, batch, length, window)
-        for step, c in zip(steps, configured, strict=True)
+        _useful_batches(_memory_bounds(step, passes, longest, work), step, c.rows, longest, window)
+        for step, passes, c in zip(steps, lowered, configured, strict=True)
     ]
     cells = [
-        _cell(workload, passes, [devices[r] for r in c.rows], batch[part], work, seq, calibration)
-        for passes, c, part in zip(lowered, configured, parts, strict=True)
+        _cell(workload, passes, table, batch[part], work, seq, calibration, engine)
+        for passes, table, part in zip(
+            lowered,
+            [DeviceTable.from_devices([devices[r] for r in c.rows]) for c in configured],
+            parts,
+            strict=True,
+        )
     ]
     largest = [step.largest for step in steps]
     scattered = _scattered(cells, configured, parts, (len(devices), len(batch)))
@@ -211,9 +245,11 @@ def forecast(
         moments=tuple(peak_moments(p, Points.of(batch, seq=seq)) for p in largest),
         tensor_degree=np.array([c.tensor_degree for c in configured], dtype=np.int64),
         tensor_calls=tuple(
-            _tensor_calls(splits[c.tensor_degree], c.configuration, batch, work, seq)
-            for c in configured
+            _tensor_calls(split, c.configuration, batch, work, seq, engine)
+            for c, split in zip(configured, splits, strict=True)
         ),
+        runs=served_runs(work, batch) if workload.generates else None,
+        engine=engine,
         **scattered,
     )
 
@@ -246,7 +282,7 @@ def join_forecasts(first: Forecast, second: Forecast) -> Forecast:
     joined = {
         f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
         for f in fields(Forecast)
-        if f.name not in (*_TUPLES, "batch")
+        if f.name not in (*_TUPLES, *_COMMON)
     }
     return Forecast(
         configurations=first.configurations + second.configurations,
@@ -254,16 +290,16 @@ def join_forecasts(first: Forecast, second: Forecast) -> Forecast:
         replicas=first.replicas + second.replicas,
         moments=first.moments + second.moments,
         tensor_calls=first.tensor_calls + second.tensor_calls,
+        runs=first.runs,
+        engine=first.engine,
         **joined,
     )
 
 
-def _splits(
-    workload: Workload, configured: Sequence[ConfiguredDevices]
-) -> dict[int, dict[str, RankGraph]]:
-    """Each pass as one rank of each tensor degree runs it."""
-    degrees = {c.tensor_degree for c in configured}
-    return {d: {p.name: _split(p.graph, d) for p in workload.passes} for d in degrees}
+def _split_of(workload: Workload, configured: ConfiguredDevices) -> dict[str, RankGraph]:
+    """Each pass as one of the ranks runs it that share every layer."""
+    degree, is_served = configured.tensor_degree, configured.configuration.is_served
+    return {p.name: _split(p.graph, degree, is_served=is_served) for p in workload.passes}
 
 
 def _lowered(
@@ -294,14 +330,15 @@ def _check_weights(lowered: LoweredPass) -> None:
         )
 
 
-def _split(graph: Graph, degree: int) -> RankGraph:
-    return split(graph, SplitShape(tensor=degree))
+def _split(graph: Graph, degree: int, *, is_served: bool) -> RankGraph:
+    shape = SplitShape.of_engine(tensor=degree) if is_served else SplitShape(tensor=degree)
+    return split(graph, shape)
 
 
-def can_split(workload: Workload, degree: int) -> bool:
-    """Whether so many devices can share each layer."""
+def can_split(workload: Workload, degree: int, *, is_served: bool) -> bool:
+    """Whether so many devices can share each layer, as engines do where one serves."""
     try:
-        _split(workload.passes[0].graph, degree)
+        _split(workload.passes[0].graph, degree, is_served=is_served)
     except InvalidInputError:
         return False
     return True
@@ -313,22 +350,26 @@ def _tensor_calls(
     batch: FloatArray,
     work: Work,
     seq: int,
+    engine: EngineProfile | None,
 ) -> TensorCalls:
+    is_served = engine is not None and configuration.is_served
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
 
-    def at(calls: CallTable, length: float) -> PointCalls:
-        return PointCalls.of(calls, Points.of(batch, seq=length), element_bytes=width)
+    def at(calls: CallTable, points: Points) -> PointCalls:
+        return PointCalls.of(calls, points, element_bytes=width)
 
     def of(name: str, length: float) -> PointCalls:
-        return at(calls_when_run(splits[name], configuration), length)
+        items = np.ones_like(batch) if is_served and name == PROMPT else batch
+        return at(calls_when_run(splits[name], configuration), Points.of(items, seq=length))
 
-    if "decode" not in splits:
-        nothing = at(CallTable.of([]), seq)
+    if TOKEN not in splits:
+        nothing = at(CallTable.of([]), Points.of(batch, seq=seq))
         return TensorCalls(first=of(next(iter(splits)), seq), repeated=nothing, num_repeats=0)
     return TensorCalls(
-        first=of("prefill", work.prompt_tokens),
-        repeated=of("decode", work.prompt_tokens),
+        first=of(PROMPT, work.prompt_tokens),
+        repeated=of(TOKEN, work.prompt_tokens),
         num_repeats=work.output_tokens,
+        kernel=engine.all_reduce if engine is not None and is_served else None,
     )
 
 
@@ -345,11 +386,24 @@ def _scatter(
     return whole
 
 
+def _memory_bounds(
+    step: LoweredStep, lowered: Mapping[str, LoweredPass], points: Points, work: Work
+) -> tuple[FloatArray, FloatArray]:
+    """Median and bound of the memory of each batch."""
+    if step.configuration.is_served:
+        runs = served_runs(work, points.batch)
+        return answers_memory_bytes(lowered, runs)[1:]
+    bounds = [
+        peak_memory_bytes(p.memory, points, platform=p.configuration.platform) for p in step.passes
+    ]
+    return np.max([b[1] for b in bounds], axis=0), np.max([b[2] for b in bounds], axis=0)
+
+
 def _useful_batches(
+    bounds: tuple[FloatArray, FloatArray],
     step: LoweredStep,
     rows: tuple[int, ...],
-    batch: FloatArray,
-    length: int,
+    points: Points,
     window: BatchWindow | None,
 ) -> slice:
     """Batches from the smallest that can be among a row's largest to the largest that can fit.
@@ -357,14 +411,10 @@ def _useful_batches(
     The upper end lets ranks share all state; the lower end takes the smallest device at the chance
     that counts. Without a window all batches are useful.
     """
+    batch = points.batch
     if window is None:
         return slice(0, len(batch))
-    points = Points.of(batch, seq=length)
-    bounds = [
-        peak_memory_bytes(p.memory, points, platform=p.configuration.platform) for p in step.passes
-    ]
-    mid = np.max([b[1] for b in bounds], axis=0)
-    high = np.max([b[2] for b in bounds], axis=0)
+    mid, high = bounds
     shared = saved_process_bytes(peak_moments(step.largest, points), _MANY_RANKS, "zero3")
     fits_somewhere = mid - shared <= window.most_bytes[list(rows)].max()
     end = max(int(fits_somewhere.sum()), 1)
@@ -379,29 +429,60 @@ def _useful_batches(
 def _cell(
     workload: Workload,
     lowered: Mapping[str, LoweredPass],
-    devices: Sequence[Device],
+    table: DeviceTable,
     batch: FloatArray,
     work: Work,
     seq: int,
     calibration: Calibration,
+    engine: EngineProfile | None,
 ) -> _Cell:
-    table = DeviceTable.from_devices(devices)
-
     def predict(name: str, length: float) -> StepPrediction:
         points = Points.of(batch, seq=length)
         return predict_pass(lowered[name], table, points, calibration=calibration)
 
-    if "decode" in lowered:
-        prompt, output = work.prompt_tokens, work.output_tokens
-        # Decode is affine in the past length, so its mean over the answer is at the mean length.
-        return _generation_cell(
-            predict("prefill", prompt),
-            predict("decode", prompt + (output - 1) / 2),
-            predict("decode", prompt + output),
-            output,
-        )
-    predictions = [(p, predict(p.name, seq)) for p in workload.passes if p.runs_on == "device"]
-    return _sum_cell(predictions)
+    if TOKEN not in lowered:
+        predictions = [(p, predict(p.name, seq)) for p in workload.passes if p.runs_on == "device"]
+        return _sum_cell(predictions)
+    if engine is not None and lowered[TOKEN].configuration.is_served:
+        return _served_cell(lowered, table, served_runs(work, batch), engine, calibration)
+    prompt, output = work.prompt_tokens, work.output_tokens
+    # Decode is affine in the past length, so its mean over the answer is at the mean length.
+    return _generation_cell(
+        predict(PROMPT, prompt),
+        predict(TOKEN, prompt + (output - 1) / 2),
+        predict(TOKEN, prompt + output),
+        output,
+    )
+
+
+def _served_cell(
+    lowered: Mapping[str, LoweredPass], table: DeviceTable, runs: ServingRuns,
+    engine: EngineProfile, calibration: Calibration,
+) -> _Cell:  # fmt: skip
+    """Requests in flight of an engine."""
+    predicted = predict_engine(lowered, table, runs, engine, calibration=calibration)
+    found, memory = answers(predicted, runs, engine), answers_memory_bytes(lowered, runs)
+    low, mid, high = (np.broadcast_to(one, found.low_s.shape) for one in memory)
+    none = np.zeros_like(found.low_s)
+    return _Cell(
+        step_s=found.times.request_s,
+        low_s=found.low_s,
+        high_s=found.high_s,
+        backward_s=none,
+        update_s=none,
+        log_sigma=found.log_sigma,
+        latency_s=found.times.per_token_s,
+        ttft_s=found.times.first_token_s,
+        prompt_s=found.passes.prompt_s,
+        token_s=found.passes.step_s,
+        weights_s=found.passes.weights_s,
+        energy_j=found.energy_j,
+        memory_low_bytes=low,
+        memory_mid_bytes=mid,
+        memory_high_bytes=high,
+        bound=found.bound.astype(np.float64),
+        flop=found.flop,
+    )
 
 
 def _sum_cell(predictions: Sequence[tuple[Pass, StepPrediction]]) -> _Cell:
@@ -428,6 +509,7 @@ def _sum_cell(predictions: Sequence[tuple[Pass, StepPrediction]]) -> _Cell:
         log_sigma=(pass_s * stacked("log_sigma")).sum(axis=0) / step_s,
         latency_s=step_s,
         ttft_s=np.full_like(step_s, np.nan),
+        **_not_served(step_s),
         energy_j=total("energy_j"),
         memory_low_bytes=stacked("memory_low_bytes").max(axis=0),
         memory_mid_bytes=stacked("memory_mid_bytes").max(axis=0),
@@ -435,6 +517,11 @@ def _sum_cell(predictions: Sequence[tuple[Pass, StepPrediction]]) -> _Cell:
         bound=np.take_along_axis(stacked("bound"), longest, axis=0)[0],
         flop=np.tensordot(repeats, np.stack([x.flop for _, x in predictions]), axes=1),
     )
+
+
+def _not_served(step_s: FloatArray) -> dict[str, FloatArray]:
+    """Figures of an engine's passes, where none serves."""
+    return dict.fromkeys(("prompt_s", "token_s", "weights_s"), np.full_like(step_s, np.nan))
 
 
 def _from_step(step: StepPrediction) -> _Cell:
@@ -448,6 +535,7 @@ def _from_step(step: StepPrediction) -> _Cell:
         log_sigma=step.log_sigma,
         latency_s=step.mid_s,
         ttft_s=np.full_like(step.mid_s, np.nan),
+        **_not_served(step.mid_s),
         energy_j=step.energy_j,
         memory_low_bytes=step.memory_low_bytes,
         memory_mid_bytes=step.memory_mid_bytes,
@@ -473,6 +561,7 @@ def _generation_cell(
         log_sigma=decode_frac * decode.log_sigma + (1.0 - decode_frac) * prefill.log_sigma,
         latency_s=decode.mid_s,
         ttft_s=prefill.mid_s,
+        **_not_served(step_s),
         energy_j=prefill.energy_j + num_outputs * decode.energy_j,
         memory_low_bytes=np.maximum(prefill.memory_low_bytes, last.memory_low_bytes),
         memory_mid_bytes=np.maximum(prefill.memory_mid_bytes, last.memory_mid_bytes),

@@ -11,6 +11,7 @@ from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.parallel.room import MEMORY_CONFIDENCE
 from paceline.plan.rewrites import check_rewrite
+from paceline.stack.engines import USUAL_LOOP, find_engine
 from paceline.trace.costs import Compiler
 
 Objective = Literal["auto", "cost", "time", "energy", "performance-per-usd"]
@@ -46,7 +47,9 @@ class Goal:
         objective: What is best; ``auto`` is time under a budget alone, else cost.
         precisions: Accepted precisions; empty takes those that keep the usual quality.
         compilers: Accepted compilers; empty takes the fastest that the device can use.
-        framework: Whose releases must run on the device.
+        framework: What runs the model, as `paceline.stack.engines` names it: an engine that serves
+            requests, or a framework whose releases must run on the device; None takes what is
+            usual.
         global_batch: Exact items per optimizer step; None allows any up to the workload's limit.
         max_price_age_days: Older prices are shown below the line.
         data: How samples lie on disk: a well-known data set such as ``imagenet``, or ``ready`` if
@@ -76,7 +79,7 @@ class Goal:
     objective: Objective = "auto"
     precisions: tuple[str, ...] = ()
     compilers: tuple[str, ...] = ()
-    framework: str = "torch"
+    framework: str | None = None
     global_batch: int | None = None
     max_price_age_days: int = MAX_PRICE_AGE_DAYS
     data: str | None = None
@@ -96,6 +99,13 @@ class Goal:
         compilers = _with_pin(self.compilers, self.pins, "compiler")
         _check_known("compiler", compilers, get_args(Compiler))
         check_rewrite(self.rewrite)
+        if self.framework is not None:
+            find_engine(self.framework)
+
+    @property
+    def software(self) -> str:
+        """The framework whose releases must run on the device."""
+        return find_engine(self.framework or USUAL_LOOP).framework
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,7 +165,7 @@ def _wanted_ways(goal: Goal) -> str:
     """What must run the job, as typed; empty where that is free."""
     default = Goal()
     wanted = (
-        ("framework", () if goal.framework == default.framework else (goal.framework,)),
+        ("framework", () if goal.framework is None else (goal.framework,)),
         ("compiler", goal.compilers if goal.compilers != default.compilers else ()),
         ("precision", goal.precisions),
     )

@@ -18,7 +18,8 @@ from paceline.plan.goal import Goal
 from paceline.plan.own_machines import OWN, OwnedOffer, is_part, offered_device, owned_offers
 from paceline.plan.support import platform_of
 from paceline.planfile import PlannedStack
-from paceline.stack import frameworks, newest_stack, why_unsupported
+from paceline.stack import newest_stack, why_unsupported
+from paceline.stack.engines import find_engine, no_kernels
 
 #: Stands between the names of machines that work together.
 JOINED_BY = " + "
@@ -105,7 +106,7 @@ def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
     wanted = {d.name for name in _device_names(goal) for d in find_devices(catalog, name)}
     _check_filters(catalog, goal)
     _check_pinned_offer(catalog, goal)
-    support = _Support(goal.framework)
+    support = _Support(goal)
     places: list[Place] = []
     rejections: list[Rejection] = []
     for offer in catalog.offers:
@@ -165,7 +166,6 @@ def _check_filters(catalog: Catalog, goal: Goal) -> None:
     """Refuse words that nothing has: a misspelt one would narrow the choice unseen."""
     offers, devices = catalog.offers, catalog.devices
     for kind, words, known in (
-        ("framework", (goal.framework,), set(frameworks())),
         ("vendor", goal.vendors, {device.vendor for device in devices}),
         ("device class", goal.device_classes, {device.device_class for device in devices}),
         ("cloud", goal.clouds, {offer.cloud for offer in offers} | {OWN}),
@@ -203,18 +203,26 @@ def pinned_offers(goal: Goal) -> tuple[str, ...]:
 class _Support:
     """Software of a framework per device, asked once each."""
 
-    def __init__(self, framework: str) -> None:
-        self._framework = framework
+    def __init__(self, goal: Goal) -> None:
+        self._framework = goal.software
+        self._engine = None if goal.framework is None else find_engine(goal.framework)
         self._stacks: dict[str, tuple[PlannedStack | None, str | None]] = {}
 
     def of(self, device: Device) -> tuple[PlannedStack | None, str | None]:
         """The newest stack there, and why it cannot be planned with, if it cannot."""
         if device.name not in self._stacks:
             stack = newest_stack(device, framework=self._framework)
-            is_lowered = stack is not None and platform_of(stack) is not None
-            why = why_unsupported(device, framework=self._framework) or _NOT_LOWERED
-            self._stacks[device.name] = (stack, None if is_lowered else why)
+            self._stacks[device.name] = (stack, self._why_not(device, stack))
         return self._stacks[device.name]
+
+    def _why_not(self, device: Device, stack: PlannedStack | None) -> str | None:
+        platform = None if stack is None else platform_of(stack)
+        if platform is None:
+            return why_unsupported(device, framework=self._framework) or _NOT_LOWERED
+        engine = self._engine
+        if engine is None or not engine.serves or engine.serves_on(device, platform):
+            return None
+        return no_kernels(engine, device)
 
 
 def _filtered(

@@ -18,7 +18,8 @@ from paceline.plan.amounts import Job, check_has_work, resolve_job
 from paceline.plan.chance import Z_80
 from paceline.plan.documents import parse_yaml, read_text, validate
 from paceline.plan.goal import Goal
-from paceline.plan.grid import GridAxes, GridCell, predict_grid
+from paceline.plan.grid import GridCell, predict_grid
+from paceline.plan.grid_jobs import GridAxes
 from paceline.plan.options import parse_work
 from paceline.plan.pool import (
     DeviceGroup,

@@ -15,6 +15,7 @@ OF_A_PREDICTION: Mapping[str, str] = MappingProxyType(
         "precision": "use --precision",
         "compiler": "use --compiler",
         "platform": "name a device with --device",
+        "is_served": "the engine decides: --framework vllm serves, --framework torch does not",
     }
 )
 #: Those that are searched over as well.
@@ -26,7 +27,6 @@ OF_A_SEARCH: Mapping[str, str] = MappingProxyType(
         "offload": "it is tried for large models; to state it, state a strategy, such as "
         "dp8+zero1+offload",
         "accumulates": "microbatches are chosen with the batch",
-        "is_served": "serving is planned with --task infer",
     }
 )
 

@@ -34,18 +34,21 @@ def device_support(
     )
 
 
-def newest_support(device: Device) -> DeviceSupport | None:
+def newest_support(device: Device, *, framework: str = "torch") -> DeviceSupport | None:
     """What a device can use with its newest framework release; None where nothing runs it."""
-    stack = newest_stack(device)
+    stack = newest_stack(device, framework=framework)
     platform = None if stack is None else platform_of(stack)
-    return None if platform is None else device_support(device, platform)
+    return None if platform is None else device_support(device, platform, framework=framework)
 
 
-def why_unmodelled(device: Device) -> str:
+def why_unmodelled(device: Device, *, framework: str = "torch") -> str:
     """Why `newest_support` is None: no software, or none whose kernels are known."""
-    stack = newest_stack(device)
+    stack = newest_stack(device, framework=framework)
     if stack is None:
-        return why_unsupported(device) or "no framework release is known to run on it"
+        return (
+            why_unsupported(device, framework=framework)
+            or "no framework release is known to run on it"
+        )
     software = f"{stack.framework} {stack.framework_version}"
     return f"{software} runs on it through {stack.platform}, whose kernels are not modelled"
 

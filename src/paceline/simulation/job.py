@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from paceline.errors import InvalidInputError
 from paceline.parallel.strategy import Strategy
+from paceline.stack.engines import EngineProfile, engine_in
 from paceline.trace.costs import Configuration
 from paceline.trace.settings import format_settings, read_settings
 from paceline.trace.workload import Task, Workload
@@ -37,7 +38,7 @@ class Job:
         seq: Tokens of a sequence; the workload's own if None.
         prompt_tokens: Of a request whose answer is generated.
         output_tokens: Of its answer.
-        profile: Framework or engine whose host dispatches it.
+        profile: Framework whose host dispatches it, or engine that serves it.
         habits: What its software does beside the strategy, in the order of `HABITS`.
     """
 
@@ -116,14 +117,22 @@ class Job:
     @property
     def is_generation(self) -> bool:
         """Whether requests are answered token by token."""
-        return any(one.name == "decode" for one in self.workload.passes)
+        return self.workload.generates
+
+    @property
+    def engine(self) -> EngineProfile | None:
+        """The engine that serves its requests; None where it runs as it is."""
+        return engine_in(self.profile) if self.is_generation else None
 
     @property
     def how(self) -> Configuration:
-        """How a rank runs: what the strategy recomputes, else what the configuration says."""
+        """How a rank runs: what its engine and its strategy say, else the configuration."""
+        how, engine = self.configuration, self.engine
+        if engine is not None:
+            how = replace(how, is_served=True, compiler=engine.compiler or how.compiler)
         if self.strategy.recompute == "none":
-            return self.configuration
-        return replace(self.configuration, checkpointing=self.strategy.recompute)
+            return how
+        return replace(how, checkpointing=self.strategy.recompute)
 
 
 def _number(value: float) -> str:

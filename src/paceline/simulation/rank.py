@@ -16,6 +16,9 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.parallel.replica_work import LoweredStep
+from paceline.parallel.serving.answers import answers, answers_memory_bytes
+from paceline.parallel.serving.batching import ServingRuns
+from paceline.parallel.serving.engine import asked_passes, predicted_passes
 from paceline.parallel.split import RankGraph, SplitShape, split
 from paceline.predict import (
     Calibration,
@@ -25,10 +28,12 @@ from paceline.predict import (
     abstentions,
     predict_pass,
 )
+from paceline.simulation.job import Job
 from paceline.simulation.steps import Steps
+from paceline.stack.engines import EngineProfile
 from paceline.trace import lower
-from paceline.trace.costs import Configuration, LoweredPass
-from paceline.trace.graph import FloatArray
+from paceline.trace.costs import LoweredPass
+from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.master_weights import as_kept
 from paceline.trace.workload import Pass, Workload
 
@@ -55,38 +60,40 @@ class RankPasses:
         workload: Whose passes.
         splits: Each pass as cut for the ranks that share layers, by name.
         lowered: The same in one configuration.
-        profile: Whose host dispatches them.
+        host: Whose dispatch applies.
+        engine: That serves; None where passes run as they are.
     """
 
     workload: Workload
     splits: Mapping[str, RankGraph]
     lowered: Mapping[str, LoweredPass]
-    profile: str
+    host: str
+    engine: EngineProfile | None
 
     @classmethod
-    def of(
-        cls, workload: Workload, configuration: Configuration, *, tensor: int = 1,
-        profile: str = "torch",
-    ) -> RankPasses:  # fmt: skip
-        """Every pass of one rank in one configuration.
+    def of(cls, job: Job, *, tensor: int = 1) -> RankPasses:
+        """Every pass of one rank of a job.
 
         Args:
-            workload: The passes.
-            configuration: How a rank runs them.
+            job: The passes, and how a rank runs them.
             tensor: Ranks that share each layer.
-            profile: Whose host dispatches them.
 
         Raises:
             InvalidInputError: The model cannot be shared so, or the precision promises narrow
                 weights and the lowering keeps wide ones.
         """
-        splits = {one.name: split(one.graph, SplitShape(tensor=tensor)) for one in workload.passes}
+        workload, engine, how = job.workload, job.engine, job.how
+        splits = {
+            one.name: _cut(one.graph, tensor, is_served=engine is not None)
+            for one in workload.passes
+        }
         lowered = {
-            one.name: lower(splits[one.name].graph, as_kept(one.graph, configuration))
+            one.name: lower(splits[one.name].graph, as_kept(one.graph, how))
             for one in workload.passes
         }
         _check_weights(next(iter(lowered.values())))
-        return cls(workload=workload, splits=splits, lowered=lowered, profile=profile)
+        host = job.profile if engine is None else engine.host
+        return cls(workload=workload, splits=splits, lowered=lowered, host=host, engine=engine)
 
     @property
     def step(self) -> LoweredStep:
@@ -119,6 +126,14 @@ class Lengths:
         """Number of points."""
         return len(self.batch)
 
+    @property
+    def runs(self) -> ServingRuns:
+        """The same of an engine: as many requests in flight as items, which all come at once."""
+        return ServingRuns(
+            concurrency=self.batch, input_tokens=self.prompt, output_tokens=self.output,
+            rounds=np.ones_like(self.batch),
+        )  # fmt: skip
+
 
 def rank_steps(
     passes: RankPasses, devices: DeviceTable, asked: Lengths, *, calibration: Calibration | None
@@ -137,13 +152,15 @@ def rank_steps(
     wanted = _asked_of_passes(passes, asked)
     found = list(
         map(
-            partial(predict_pass, calibration=calibration, framework=passes.profile),
+            partial(predict_pass, calibration=calibration, framework=passes.host),
             [passes.lowered[one.name] for one, _ in wanted],
             repeat(devices),
             [points for _, points in wanted],
         )
     )
-    if passes.is_generation:
+    if passes.engine is not None:
+        columns = _served(passes, passes.engine, found, asked.runs)
+    elif passes.is_generation:
         columns = _generated(found[0], found[1], found[2], asked.output)
     else:
         columns = _summed([one for one, _ in wanted], found)
@@ -178,9 +195,17 @@ def _asked_of_passes(passes: RankPasses, asked: Lengths) -> list[tuple[Pass, Poi
 
     if not passes.is_generation:
         return [at(name, asked.seq) for name, one in of_name.items() if one.runs_on == "device"]
+    if passes.engine is not None:
+        return [(of_name[name], points) for name, points in asked_passes(asked.runs)]
     prompt, output = asked.prompt, asked.output
     mean = prompt + (output - 1.0) / 2.0
     return [at("prefill", prompt), at("decode", mean), at("decode", prompt + output)]
+
+
+def _cut(graph: Graph, tensor: int, *, is_served: bool) -> RankGraph:
+    """A pass as one of the ranks runs it that share every layer, as engines do or as trainers."""
+    shape = SplitShape.of_engine(tensor=tensor) if is_served else SplitShape(tensor=tensor)
+    return split(graph, shape)
 
 
 def _check_weights(lowered: LoweredPass) -> None:
@@ -217,6 +242,43 @@ def _summed(passes: Sequence[Pass], found: Sequence[StepPrediction]) -> dict[str
         "bound": np.take_along_axis(stacked("bound"), longest, axis=0)[0],
         "flop": np.tile(repeats @ np.stack([one.flop for one in found]), len(found[0].mid_s)),
         "num_waits": np.full_like(step_s, repeats @ [one.num_waits for one in found]),
+    }
+
+
+def _served(
+    passes: RankPasses, engine: EngineProfile, predictions: Sequence[StepPrediction],
+    runs: ServingRuns,
+) -> dict[str, FloatArray]:  # fmt: skip
+    """All requests in flight of an engine, from their prompts to their last tokens."""
+    predicted = predicted_passes(runs, predictions)
+    found, (read, written) = answers(predicted, runs, engine), (predicted.prompt, predicted.token)
+
+    def total(name: str) -> FloatArray:
+        first, others = (np.asarray(getattr(one, name)) for one in (read, written))
+        return np.asarray(runs.concurrency * first + runs.output_tokens * others)
+
+    memory = answers_memory_bytes(passes.lowered, runs)
+    tables = {
+        **{column: total(name) for column, name in _SUMMED.items()},
+        **dict(zip(_LARGEST, memory, strict=True)),
+        "step_low_s": found.low_s,
+        "step_s": found.times.request_s,
+        "step_high_s": found.high_s,
+        "per_token_s": found.times.per_token_s,
+        "first_token_s": found.times.first_token_s,
+        "prompt_s": found.passes.prompt_s,
+        "token_s": found.passes.step_s,
+        "weights_s": found.passes.weights_s,
+        "energy_j": found.energy_j,
+        "log_sigma": found.log_sigma,
+        "bound": found.bound,
+        "flop": found.flop,
+        "num_waits": total("num_waits"),
+    }
+    shape = found.low_s.shape
+    return {
+        name: np.broadcast_to(np.asarray(table, dtype=np.float64), shape).ravel()
+        for name, table in tables.items()
     }
 
 

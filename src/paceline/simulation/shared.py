@@ -11,6 +11,10 @@ import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.parallel import RankGroup
+from paceline.parallel.engine_sums import engine_sums_of
+from paceline.parallel.serving.answers import exchange_added
+from paceline.parallel.serving.batching import EnginePasses
+from paceline.parallel.serving.engine import PROMPT, TOKEN
 from paceline.parallel.split import Wires, calls_s, calls_when_run
 from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
 from paceline.predict import Points
@@ -30,9 +34,8 @@ def served(cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths, *, te
         asked: Of a rank, per row.
         tensor: Ranks of a replica.
     """
-    first_s, repeated_s = _exchanged_s(cases, passes, asked, tensor)
-    repeats = asked.output if passes.is_generation else np.zeros(len(cases))
-    added_s = cases.microbatches * (first_s + repeats * repeated_s)
+    first_s, token_s, whole_s = _added_s(cases, passes, alone, asked, tensor)
+    added_s = cases.microbatches * whole_s
     alone_s = cases.microbatches * alone.step_s
     device_link = cases.device_link
     shared = np.minimum(cases.replicas * tensor, cases.devices_per_node)
@@ -44,7 +47,7 @@ def served(cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths, *, te
         alone,
         step_s=alone_s + added_s,
         tensor_s=added_s,
-        per_token_s=alone.per_token_s + (repeated_s if passes.is_generation else first_s),
+        per_token_s=alone.per_token_s + token_s,
         first_token_s=alone.first_token_s + first_s,
         sharing_log_sigma=sharing,
     ).with_spread(log_sigma)
@@ -56,26 +59,47 @@ def served(cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths, *, te
     )
 
 
+def _added_s(
+    cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths, tensor: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """What exchanging adds to the first token, to each token (or the batch), and to the whole."""
+    if tensor == 1:
+        nothing = np.zeros(len(cases))
+        return nothing, nothing, nothing
+    first_s, repeated_s = _exchanged_s(cases, passes, asked, tensor)
+    if passes.engine is not None:
+        rank = EnginePasses(
+            prompt_s=alone.prompt_s, step_s=alone.token_s, weights_s=alone.weights_s
+        )
+        return exchange_added(asked.runs, rank, passes.engine, prompt_s=first_s, token_s=repeated_s)
+    if not passes.is_generation:
+        return first_s, first_s, first_s
+    return first_s, repeated_s, first_s + asked.output * repeated_s
+
+
 def _exchanged_s(
     cases: Cases, passes: RankPasses, asked: Lengths, tensor: int
 ) -> tuple[FloatArray, FloatArray]:
     """Seconds of what ranks of a replica exchange: of the step or prompt, and of each token."""
     nothing = np.zeros(len(cases))
-    if tensor == 1:
-        return nothing, nothing
+    engine = passes.engine
     group = RankGroup.of(
         np.full(len(cases), float(tensor)), cases.devices_per_node, cases.device_link,
         cases.node_link,
     )  # fmt: skip
 
+    sums = None if engine is None else engine_sums_of(group.device, kernel=engine.all_reduce)
+    wires = Wires(groups={"tensor": group}, engine_sums=sums)
+
     def seconds(name: str, length: FloatArray) -> FloatArray:
-        how = passes.lowered[name].configuration
+        how, batch = passes.lowered[name].configuration, asked.batch
         calls = calls_when_run(passes.splits[name], how)
+        if engine is not None and name == PROMPT:
+            batch = np.ones_like(batch)
         width = ELEMENT_BYTES[find_precision(how.precision).activation_dtype]
-        points = Points(batch=asked.batch, seq=length)
-        each_s = calls_s(calls, points, Wires(groups={"tensor": group}), element_bytes=width)
+        each_s = calls_s(calls, Points(batch=batch, seq=length), wires, element_bytes=width)
         return np.asarray(each_s.sum(axis=1))
 
     if not passes.is_generation:
         return seconds(next(iter(passes.splits)), asked.seq), nothing
-    return seconds("prefill", asked.prompt), seconds("decode", asked.prompt)
+    return seconds(PROMPT, asked.prompt), seconds(TOKEN, asked.prompt)

@@ -160,7 +160,7 @@ class _Rank:
         points, point = np.unique(columns, axis=1, return_inverse=True)
         batch, seq, prompt, output = points
         return cls(
-            passes=RankPasses.of(job.workload, job.how, tensor=tensor, profile=job.profile),
+            passes=RankPasses.of(job, tensor=tensor),
             tensor=tensor,
             devices=DeviceTable.from_devices(devices),
             points=Lengths(batch=batch, seq=seq, prompt=prompt, output=output),

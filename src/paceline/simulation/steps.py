@@ -44,6 +44,10 @@ class Steps:
         bubble_s: Of ``step_s``, waiting in a pipeline.
         first_token_s: To the first token of an answer; NaN where none is generated.
         per_token_s: From one token to the next, else ``step_s``.
+        prompt_s: Reading one prompt, of an engine that serves, without what ranks exchange; NaN of
+            all others, as the next two.
+        token_s: Its step that writes a token for every request, likewise.
+        weights_s: Of that, all but what grows with the context.
         flop: Of one microbatch on one rank.
         energy_j: Of one device over one microbatch, or one batch of inference.
         power_w: Mean power of a device.
@@ -79,6 +83,9 @@ class Steps:
     bubble_s: FloatArray
     first_token_s: FloatArray
     per_token_s: FloatArray
+    prompt_s: FloatArray
+    token_s: FloatArray
+    weights_s: FloatArray
     flop: FloatArray
     energy_j: FloatArray
     power_w: FloatArray

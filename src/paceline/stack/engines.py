@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from paceline.catalog.entities import Device
 from paceline.errors import UnknownNameError
@@ -33,7 +33,8 @@ class EngineProfile:
         name: As ``--framework`` takes it.
         title: As printed.
         framework: Whose releases must run on the device.
-        host: Whose dispatch applies: a name in the calibration's ``host`` table.
+        host: Whose dispatch applies: a name in the calibration's ``host`` table. Loops are
+            predicted as PyTorch's, and plans say so.
         compiler: How its steps are launched; None where the user chooses.
         platforms: Whose devices it serves on; none for a plain loop, which runs anywhere.
         least_capability: Of NVIDIA's devices; None where all will do.
@@ -51,8 +52,8 @@ class EngineProfile:
     name: str
     title: str
     framework: str
-    host: str
-    compiler: str | None = None
+    host: str = "torch"
+    compiler: Literal["compiled"] | None = None
     platforms: tuple[str, ...] = ()
     least_capability: float | None = None
     mixes_prompts: bool = False
@@ -61,6 +62,11 @@ class EngineProfile:
     overlaps_since: Release | None = None
     all_reduce: str | None = None
     release: Release | None = None
+
+    def __str__(self) -> str:
+        """As `find_engine` reads it."""
+        release = "" if self.release is None else " {}.{}".format(*self.release)
+        return f"{self.name}{release}"
 
     @property
     def serves(self) -> bool:
@@ -84,14 +90,19 @@ class EngineProfile:
         return capability is not None and float(capability) >= self.least_capability
 
 
+def no_kernels(engine: EngineProfile, device: Device) -> str:
+    """Why an engine does not serve on a device."""
+    return f"{engine.title} has no kernels for {device.name} that are modelled"
+
+
 def find_engine(name: str) -> EngineProfile:
     """The profile of that name, of its newest release unless one is named.
 
     Raises:
         UnknownNameError: No such profile.
 
-    >>> find_engine("vllm").overlaps, find_engine("vLLM 0.12.0").overlaps
-    (True, False)
+    >>> find_engine("vLLM").name, find_engine("TRT-LLM").title
+    ('vllm', 'TensorRT-LLM')
     """
     for spelling, profile in _spellings():
         if found := spelling.fullmatch(name.strip()):
@@ -102,11 +113,9 @@ def find_engine(name: str) -> EngineProfile:
 def engine_in(text: str) -> EngineProfile | None:
     """The inference engine that a longer text tells of, with the release that follows its name.
 
-    >>> [engine_in(text).name for text in ("Nvidia TRT-LLM 1.0", "vllm/v0.9")]
+    >>> [engine_in(text).name for text in ("Nvidia TRT-LLM", "MLPerf; vLLM")]
     ['trtllm', 'vllm']
-    >>> engine_in("MLPerf v4.1; vLLM 0.5.2").release
-    (0, 5)
-    >>> engine_in("PyTorch 2.4") is None
+    >>> engine_in("PyTorch") is None
     True
     """
     for spelling, profile in _spellings():
@@ -153,10 +162,6 @@ def _profile(name: str, row: dict[str, Any]) -> EngineProfile:
 
 
 def _release(text: str) -> Release | None:
-    """Major and minor number.
-
-    >>> _release("0.14.1"), _release("")
-    ((0, 14), None)
-    """
+    """Major and minor number; None of a text without."""
     major, _, rest = text.partition(".")
     return (int(major), int(rest.partition(".")[0])) if rest else None

@@ -94,6 +94,11 @@ class Workload:
     has_own_optimizer: bool = False
 
     @property
+    def generates(self) -> bool:
+        """Whether requests are answered token by token."""
+        return any(one.name == "decode" for one in self.passes)
+
+    @property
     def has_fixed_length(self) -> bool:
         """Whether a pass is known at ``default_seq`` only: its operators change with the length."""
         return self.default_seq > 1 and any(not one.graph.variables[1] for one in self.passes)

@@ -11,7 +11,8 @@ from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.plan import parse_goal, parse_work
 from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
-from paceline.plan.grid import GridAxes, predict_grid
+from paceline.plan.grid import predict_grid
+from paceline.plan.grid_jobs import GridAxes
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.simulation import Job, Machine, Steps, simulate
 from paceline.trace import Configuration, Workload, load_workload, lower
@@ -110,21 +111,23 @@ def test_a_grid_shows_the_step_of_each_of_its_jobs(sharding: str) -> None:
 
 
 def grid_machine(count: int) -> Machine:
-    from paceline.plan.grid import _links
+    from paceline.plan.grid_jobs import _links
 
     links = _links(CATALOG, H100, count)
     return Machine.of(H100, count, device_link=links.device, node_link=links.node)
 
 
-def test_answers_are_as_a_grid_shows_them() -> None:
+@pytest.mark.parametrize("profile", ["vllm", "torch"])
+def test_answers_are_as_a_grid_shows_them(profile: str) -> None:
     workload = load_workload("gpt2", task="infer")
     axes = GridAxes(devices=[H100], batches=(4,))
     lengths = parse_work({"prompt": "100", "output": "20"})
-    grid = predict_grid(workload, parse_goal({"compiler": "eager"}), lengths, CATALOG, axes)
+    stated = {"framework": profile} | ({"compiler": "eager"} if profile == "torch" else {})
+    grid = predict_grid(workload, parse_goal(stated), lengths, CATALOG, axes)
     (cell,) = grid.cells
     steps = one(
         workload, Machine.of(H100), batch=4, prompt_tokens=100, output_tokens=20,
-        configuration=Configuration(precision=cell.precision),
+        configuration=Configuration(precision=cell.precision), profile=profile,
     )  # fmt: skip
     assert cell.step_s is not None
     assert cell.ttft_s is not None

@@ -50,6 +50,12 @@ def test_the_newest_release_is_meant_unless_one_is_named():
     assert not find_engine("vllm 0.13").overlaps
 
 
+def test_a_release_is_the_number_behind_the_name_of_the_engine():
+    found = engine_in("MLPerf v4.1; vLLM 0.5.2")
+    assert found is not None
+    assert found.release == (0, 5)
+
+
 def test_what_runs_unless_stated_is_an_engine_and_a_loop():
     assert engines()[USUAL_ENGINE].serves
     assert not engines()[USUAL_LOOP].serves

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.stack.engines import EngineProfile
 from paceline.trace.graph import FloatArray
@@ -60,7 +61,7 @@ class ServingRuns:
         """Tokens that a step looks back on, halfway through a request."""
         return self.input_tokens + self.output_tokens / 2.0
 
-    def take(self, rows: FloatArray | Sequence[int]) -> ServingRuns:
+    def take(self, rows: npt.ArrayLike) -> ServingRuns:
         """The runs at these rows; rows may repeat."""
         index = np.asarray(rows, dtype=np.int64)
         return ServingRuns(**{f.name: getattr(self, f.name)[index] for f in fields(self)})

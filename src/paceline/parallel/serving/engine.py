@@ -12,6 +12,7 @@ Sources:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from paceline.catalog import Link
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
-from paceline.parallel.engine_sums import engine_sums
+from paceline.parallel.engine_sums import OWN_KERNEL, engine_sums
 from paceline.parallel.serving.batching import (
     EnginePasses,
     ServingRuns,
@@ -67,32 +68,45 @@ class PredictedPasses:
         )
 
 
-def predicted_passes(
-    prompt: LoweredPass, token: LoweredPass, devices: DeviceTable, runs: ServingRuns,
-    engine: EngineProfile, *, calibration: Calibration,
+def asked_passes(runs: ServingRuns) -> tuple[tuple[str, Points], ...]:
+    """What is predicted of an engine: passes by name, with the points at which they are.
+
+    Each prompt that differs once; a step halfway through the answers, and with no context.
+    """
+    one = np.ones_like(runs.concurrency)
+    prompts = np.unique(runs.input_tokens)
+    return (
+        (PROMPT, Points(batch=np.ones_like(prompts), seq=prompts)),
+        (TOKEN, Points(batch=runs.concurrency, seq=runs.mean_context)),
+        (TOKEN, Points(batch=runs.concurrency, seq=one)),
+    )
+
+
+def predicted_passes(runs: ServingRuns, found: Sequence[StepPrediction]) -> PredictedPasses:
+    """The passes of an engine from the predictions of `asked_passes`, in that order."""
+    prompt, token, empty = found
+    _, which = np.unique(runs.input_tokens, return_inverse=True)
+    return PredictedPasses(prompt=prompt.at(which.reshape(-1)), token=token, weights_s=empty.mid_s)
+
+
+def predict_engine(
+    lowered: Mapping[str, LoweredPass], devices: DeviceTable, runs: ServingRuns,
+    engine: EngineProfile, *, calibration: Calibration | None,
 ) -> PredictedPasses:  # fmt: skip
     """Predict the passes of an engine for every device and run.
 
     Args:
-        prompt: As one rank runs it, lowered as served.
-        token: Likewise.
+        lowered: Passes by name, as one rank runs them, lowered as served.
         devices: D of them.
         runs: R of them.
         engine: Whose dispatch applies.
-        calibration: Of the predictor.
+        calibration: Of the predictor; the built-in one if None.
     """
-    one = np.ones_like(runs.concurrency)
-    lengths, where = np.unique(runs.input_tokens, return_inverse=True)
-    read = _predicted(prompt, devices, np.ones_like(lengths), lengths, engine, calibration)
-    batch = np.tile(runs.concurrency, 2)
-    seq = np.concatenate((runs.mean_context, one))
-    written = _predicted(token, devices, batch, seq, engine, calibration)
-    rows = np.arange(len(one))
-    return PredictedPasses(
-        prompt=read.at(where.ravel()),
-        token=written.at(rows),
-        weights_s=written.mid_s[:, len(one) + rows],
-    )
+    found = [
+        predict_pass(lowered[name], devices, points, calibration=calibration, framework=engine.host)
+        for name, points in asked_passes(runs)
+    ]
+    return predicted_passes(runs, found)
 
 
 def serving_times(
@@ -131,9 +145,7 @@ def serving_passes(
     mine = engine_ranks(workload, ranks)
     served = replace(configuration, is_served=True)
     lowered = {name: lower(one.graph, served) for name, one in mine.items()}
-    predicted = predicted_passes(
-        lowered[PROMPT], lowered[TOKEN], device, runs, engine, calibration=calibration
-    ).passes()
+    predicted = predict_engine(lowered, device, runs, engine, calibration=calibration).passes()
     alone = EnginePasses(
         prompt_s=predicted.prompt_s[0], step_s=predicted.step_s[0], weights_s=predicted.weights_s[0]
     )
@@ -141,10 +153,11 @@ def serving_passes(
     written = Points(batch=runs.concurrency, seq=runs.mean_context)
     width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
     waiting_s = _waiting_s(mine[TOKEN], served, device, written, engine, calibration)
-    return alone.exchanging(
-        exchanged_s(mine[PROMPT], read, link, width),
-        exchanged_s(mine[TOKEN], written, link, width) + waiting_s,
+    read_s, written_s = (
+        exchanged_s(one, points, link, width, kernel=engine.all_reduce)
+        for one, points in ((mine[PROMPT], read), (mine[TOKEN], written))
     )
+    return alone.exchanging(read_s, written_s + waiting_s)
 
 
 def engine_ranks(workload: Workload, ranks: SplitShape) -> dict[str, RankGraph]:
@@ -162,8 +175,9 @@ def engine_ranks(workload: Workload, ranks: SplitShape) -> dict[str, RankGraph]:
 
 
 def exchanged_s(
-    rank: RankGraph, points: Points, link: Link | None, element_bytes: float
-) -> FloatArray:
+    rank: RankGraph, points: Points, link: Link | None, element_bytes: float, *,
+    kernel: str | None = OWN_KERNEL,
+) -> FloatArray:  # fmt: skip
     """Seconds of everything that the ranks of a node exchange in a pass, (num_points,).
 
     Args:
@@ -171,8 +185,10 @@ def exchanged_s(
         points: Requests, and lengths.
         link: Between ranks; None where it is unknown.
         element_bytes: Of an activation.
+        kernel: The engine's own one for sums; None leaves them to the library.
     """
-    wires = rank.shape.wires_in_node(len(points.batch), link, sums=engine_sums(link))
+    sums = engine_sums(link, kernel=kernel)
+    wires = rank.shape.wires_in_node(len(points.batch), link, sums=sums)
     each_s = calls_s(rank.calls, points, wires, element_bytes=element_bytes)
     return np.asarray(each_s.sum(axis=1))
 
@@ -190,11 +206,3 @@ def _waiting_s(
         experts, device, points, calibration=calibration, framework=engine.host
     )
     return np.asarray(more_frac * predicted.device_s[0])
-
-
-def _predicted(
-    lowered: LoweredPass, devices: DeviceTable, batch: FloatArray, seq: FloatArray,
-    engine: EngineProfile, calibration: Calibration,
-) -> StepPrediction:  # fmt: skip
-    points = Points(batch=batch, seq=seq)
-    return predict_pass(lowered, devices, points, calibration=calibration, framework=engine.host)

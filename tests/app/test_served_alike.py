@@ -1,0 +1,136 @@
+"""One serving run has one answer, whoever asks: predict, plan, and the benchmark's function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import paceline
+from paceline.catalog import find_device, load_catalog, machine_links
+from paceline.catalog.entities import Machine
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.parallel.serving.batching import ServingRuns, ServingTimes
+from paceline.parallel.serving.engine import serving_times
+from paceline.parallel.split import SplitShape
+from paceline.plan.grid import GridCell
+from paceline.predict import DeviceTable, builtin_calibration
+from paceline.stack.engines import find_engine
+from paceline.trace import Configuration, load_workload
+
+AS_OF = "2026-11-20"
+MODEL, DEVICE, REQUESTS, PROMPT, OUTPUT = "llama-3-8b", "H100 SXM5 80GB", 32, 512, 128
+#: A machine of one's own.
+LAB = """
+machines:
+  - {name: lab, device: H100 SXM5 80GB, num_devices: 4}
+"""
+
+
+def predicted(**options: object) -> GridCell:
+    asked = {"task": "infer", "device": DEVICE, "batch": (REQUESTS,)} | options
+    return paceline.predict(MODEL, **asked).cells[0]
+
+
+def benchmark(engine: str = "vllm", **changes: object) -> ServingTimes:
+    catalog = load_catalog()
+    return serving_times(
+        load_workload(MODEL, task="infer"),
+        Configuration(precision="bf16", compiler="compiled"),
+        DeviceTable.from_devices([find_device(catalog, DEVICE)]),
+        ServingRuns.of(np.array([float(REQUESTS)]), PROMPT, OUTPUT),
+        engine=find_engine(engine),
+        calibration=builtin_calibration(),
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm 0.12", "sglang", "trtllm"])
+def test_predict_answers_by_the_function_that_the_benchmark_judges(engine: str) -> None:
+    cell, times = predicted(framework=engine), benchmark(engine)
+    assert cell.latency_s.mid == pytest.approx(times.per_token_s[0], rel=1e-6)
+    assert cell.ttft_s.mid == pytest.approx(times.first_token_s[0], rel=1e-6)
+    assert cell.step_s.mid == pytest.approx(times.request_s[0], rel=1e-6)
+    per_s = REQUESTS * OUTPUT / float(times.request_s[0])
+    assert cell.samples_per_s.mid == pytest.approx(per_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("framework", [None, "sglang", "torch"])
+def test_a_pinned_plan_answers_as_predict(framework: str | None) -> None:
+    stated = {} if framework is None else {"framework": framework}
+    plan = paceline.plan(
+        MODEL, task="infer", device=DEVICE, max_devices=1, as_of=AS_OF, **stated,
+        pin=f"batch={REQUESTS}",
+    )  # fmt: skip
+    cell, choice = predicted(**stated, **_compiled(framework)), plan.choices[0]
+    for name in ("latency_s", "ttft_s", "step_s", "samples_per_s", "memory_bytes"):
+        mine, others = getattr(cell, name), getattr(choice, name)
+        assert mine.mid == pytest.approx(others.mid, rel=1e-6), name
+        assert mine.high == pytest.approx(others.high, rel=1e-6), name
+
+
+def _compiled(framework: str | None) -> dict[str, str]:
+    """Of a loop, what a plan takes."""
+    return {"compiler": "compiled"} if framework == "torch" else {}
+
+
+def test_ranks_that_share_a_model_answer_alike(tmp_path: Path) -> None:
+    """A plan pins the strategy that predict takes where one device cannot hold the model."""
+    facts = tmp_path / "lab.yaml"
+    facts.write_text(LAB)
+    plan = paceline.plan(
+        MODEL, task="infer", facts=[facts], cloud="own", as_of=AS_OF,
+        pin=f"batch={REQUESTS},strategy=tp4",
+    )  # fmt: skip
+    machine = Machine(name="lab", device_name=DEVICE, num_devices=4)
+    link = machine_links(load_catalog(), machine).device
+    times = benchmark(ranks=SplitShape.of_engine(tensor=4), link=link)
+    choice = plan.choices[0]
+    assert choice.strategy == "tp4"
+    assert choice.latency_s.mid == pytest.approx(times.per_token_s[0], rel=1e-6)
+    assert choice.ttft_s.mid == pytest.approx(times.first_token_s[0], rel=1e-6)
+    assert choice.step_s.mid == pytest.approx(times.request_s[0], rel=1e-6)
+
+
+def test_devices_share_every_layer_where_one_cannot_hold_the_model() -> None:
+    grid = paceline.predict("llama-3-70b", task="infer", device="h100", batch=(1,), devices=(1, 4))
+    alone, four = grid.cells
+    assert alone.status == "out of memory"
+    assert (four.status, four.tensor_degree) == ("fits", 4)
+    assert any("4 of 4 devices share every layer (tp4)" in said for said in grid.assumptions)
+    small = paceline.predict(MODEL, task="infer", device="h100", batch=(1,), devices=(4,))
+    assert small.cells[0].tensor_degree == 1
+
+
+def test_who_serves_is_said_and_can_be_chosen() -> None:
+    grid = paceline.predict(MODEL, task="infer", device="h100", batch=(1,))
+    assert any(said.startswith("served by vLLM") for said in grid.assumptions)
+    loop = paceline.predict(MODEL, task="infer", device="h100", batch=(1,), framework="torch")
+    assert not any("served by" in said for said in loop.assumptions)
+    assert loop.cells[0].compiler == "eager"
+
+
+def test_a_device_without_kernels_of_the_engine_runs_a_loop_unless_the_engine_is_wanted() -> None:
+    grid = paceline.predict("gpt2", task="infer", device="p100", batch=(1,))
+    assert grid.cells[0].compiler == "eager"
+    assert any("a plain loop on Tesla P100" in said for said in grid.assumptions)
+    wanted = paceline.predict("gpt2", task="infer", device="p100", batch=(1,), framework="vllm")
+    assert wanted.cells == ()
+    assert "vLLM has no kernels" in wanted.unanswered[0].reason
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "options", "said"),
+    [
+        ("gpt2", "infer", {"framework": "sglagn"}, "sglang"),
+        ("resnet50", "infer", {"framework": "vllm"}, "--framework torch"),
+        ("gpt2", "train", {"framework": "vllm"}, "--framework torch"),
+        ("gpt2", "infer", {"compiler": "eager"}, "--framework torch"),
+        ("gpt2", "infer", {"rewrite": "is_served=true"}, "--framework vllm"),
+    ],
+)
+def test_what_no_engine_does_is_refused_with_a_hint(model, task, options, said) -> None:
+    with pytest.raises((InvalidInputError, UnknownNameError)) as refused:
+        paceline.predict(model, task=task, device="h100", **options)
+    assert said in refused.value.hint
