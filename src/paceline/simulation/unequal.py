@@ -180,7 +180,7 @@ class _Question:
 
     def work(self) -> ReplicaWork:
         """What a step asks of replicas."""
-        passes = RankPasses.of(self.job.workload, self.job.how, profile=self.job.profile)
+        passes = RankPasses.of(self.job)
         return ReplicaWork.of(passes.step, seq=float(self.job.length))
 
     def has_room(self, part: Part, alone: Steps) -> npt.NDArray[np.bool_]:
