@@ -26,6 +26,18 @@ from paceline.units import (
 
 _UNKNOWN = "unknown"
 
+#: How the time of a token and of the first one come about, by who runs the passes.
+_FORMULAS = {
+    "alone": (
+        "one decode pass at the mean past length of the answer",
+        "one prefill pass over the prompt",
+    ),
+    "served": (
+        "a step of the engine, halfway through an answer, and its share of the prompts of others",
+        "way to the engine, one prompt, half a step, and half of the prompts that come at once",
+    ),
+}
+
 
 def explanation(search: Search, row: int) -> tuple[TracedFigure, ...]:
     """The figures of a candidate, results first, facts last.
@@ -39,7 +51,7 @@ def explanation(search: Search, row: int) -> tuple[TracedFigure, ...]:
         _job(search, row),
         _work(search, row, choice),
         _step(search, row),
-        _latency(search, choice),
+        _latency(search, choice, row),
         _communication(search, row),
         _input(search, row),
         _memory(search, row, choice),
@@ -204,7 +216,7 @@ def _step(search: Search, row: int) -> list[TracedFigure]:
     ]  # fmt: skip
 
 
-def _latency(search: Search, choice: PlannedChoice) -> list[TracedFigure]:
+def _latency(search: Search, choice: PlannedChoice, row: int) -> list[TracedFigure]:
     """Waiting times of inference; of a generation, per token and to the first one."""
     if choice.latency_s is None:
         return []
@@ -216,11 +228,13 @@ def _latency(search: Search, choice: PlannedChoice) -> list[TracedFigure]:
         ]  # fmt: skip
     first = choice.ttft_s.mid
     work = search.work
+    is_served = search.forecast.configurations[cell_of(search, row)[0]].is_served
+    per_token, first_token = _FORMULAS["served" if is_served else "alone"]
     return [
         _computed("latency_s", latency, format_duration(latency),
-                  "one decode pass at the mean past length of the answer",
+                  per_token,
                   "prompt_tokens", "output_tokens", "efficiency"),
-        _computed("ttft_s", first, format_duration(first), "one prefill pass over the prompt",
+        _computed("ttft_s", first, format_duration(first), first_token,
                   "prompt_tokens", "efficiency"),
         _assumed("prompt_tokens", work.prompt_tokens, f"{work.prompt_tokens:,}",
                  "tokens in, given or the default"),
