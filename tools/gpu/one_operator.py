@@ -9,7 +9,6 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.trace.costs import Configuration, CostTable, LoweredPass, MemoryTable
 from paceline.trace.graph import (
-    DIM_NAMES,
     NUM_DIMS,
     NUM_MONOMIALS,
     FloatArray,
@@ -17,6 +16,7 @@ from paceline.trace.graph import (
     Owner,
     Phase,
 )
+from paceline.trace.ops.registry import DIM_NAMES
 from paceline.trace.shapes import op_flop
 
 _FP32_BYTES = 4

@@ -18,11 +18,11 @@ from paceline.predict.step import predict_pass
 from paceline.predict.sustained import steady_row_times
 from paceline.predict.told import told
 from paceline.trace.costs import CostTable, LoweredPass
-from paceline.trace.graph import DIM_NAMES, FloatArray, OpKind, Owner, Phase
+from paceline.trace.graph import FloatArray, OpKind, Owner, Phase
+from paceline.trace.ops.registry import FACTS
 
 #: An op that takes more than so many times its physical bound is held back by neither limit.
 _OVERHEAD_FACTOR = 3.0
-_PLAIN_DIM_NAMES = ("rows", "columns", "operands")
 
 Limit = Literal["compute", "bandwidth", "overhead"]
 
@@ -270,7 +270,7 @@ def _first_module(costs: CostTable, row: int) -> str:
 
 
 def _shape(kind: OpKind, dims: npt.NDArray[np.float32]) -> dict[str, int]:
-    names = DIM_NAMES.get(kind, _PLAIN_DIM_NAMES)
+    names = FACTS[kind].dims
     return {name: int(size) for name, size in zip(names, dims, strict=False)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,8 @@ from paceline.dtypes import DType, Precision
 from paceline.predict.features import Array, ConvShape
 from paceline.trace.costs import CostTable
 from paceline.trace.graph import FloatArray, OpKind
+from paceline.trace.ops.facts import Efficiency, StreamFamily
+from paceline.trace.ops.registry import FACTS, column, is_one_of, kinds_where
 
 
 class Group(IntEnum):
@@ -50,23 +53,21 @@ _MODEL: dict[Group, str] = {
     Group.STREAM: "stream",
 }
 
-_CONVOLUTIONS = (OpKind.CONV, OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT)
-_RECURRENT = (OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD)
-_NORMS = (OpKind.NORM, OpKind.NORM_BACKWARD)
-_SOFTMAXES = (
-    OpKind.SOFTMAX, OpKind.SOFTMAX_BACKWARD, OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD,
-)  # fmt: skip
-_POOLS = (
-    OpKind.POOL, OpKind.POOL_BACKWARD, OpKind.INTERPOLATE, OpKind.INTERPOLATE_BACKWARD,
-)  # fmt: skip
-_COPIES = (OpKind.COPY, OpKind.CAST)
-_INDEXED = (OpKind.EMBEDDING, OpKind.EMBEDDING_BACKWARD, OpKind.INDEX, OpKind.SORT)
-_UPDATES = (OpKind.OPTIMIZER,)
-_REDUCTIONS = (OpKind.REDUCE,)
-_REDUCING = (*_NORMS, *_SOFTMAXES, OpKind.REDUCE)
 #: Columns given to elements whose layout does not matter.
 PLAIN_COLUMNS = np.float32(1024.0)
-_BACKWARD = tuple(kind for kind in OpKind if kind.name.endswith("_BACKWARD"))
+#: Families of kinds that stream, in the order of ``STREAM_FLAGS`` but for backward.
+_FAMILIES: tuple[StreamFamily, ...] = (
+    "norm", "softmax", "pool", "copy", "indexed", "update", "reduction"
+)  # fmt: skip
+
+
+#: Groups of an efficiency model, on vector and on matrix units.
+_UNITS: dict[Efficiency, tuple[Group, Group]] = {
+    "product": (Group.PRODUCT_VECTOR, Group.PRODUCT_TENSOR),
+    "convolution": (Group.CONV_VECTOR, Group.CONV_TENSOR),
+    "attention": (Group.ATTENTION, Group.ATTENTION),
+    "attention_backward": (Group.ATTENTION_BACKWARD, Group.ATTENTION_BACKWARD),
+}
 
 
 def groups_of_rows(
@@ -84,13 +85,15 @@ def groups_of_rows(
     narrow = (costs.matmul_dtype != int(DType.FP32)) | (precision.peak_key == "tf32")
     narrow &= not on_vector_units
     group = np.full(len(kind), Group.STREAM, dtype=np.int8)
-    products = (kind == OpKind.MATMUL) | np.isin(kind, _RECURRENT)
-    group[products] = np.where(narrow[products], Group.PRODUCT_TENSOR, Group.PRODUCT_VECTOR)
-    convolutions = np.isin(kind, _CONVOLUTIONS)
-    group[convolutions] = np.where(narrow[convolutions], Group.CONV_TENSOR, Group.CONV_VECTOR)
-    group[kind == OpKind.ATTENTION] = Group.ATTENTION
-    group[kind == OpKind.ATTENTION_BACKWARD] = Group.ATTENTION_BACKWARD
+    for model, (on_vectors, on_matrices) in _UNITS.items():
+        rows = np.isin(kind, _kinds_of(model))
+        group[rows] = np.where(narrow[rows], on_matrices, on_vectors)
     return group
+
+
+@cache
+def _kinds_of(model: Efficiency) -> tuple[OpKind, ...]:
+    return kinds_where(lambda facts: facts.efficiency == model)
 
 
 def product_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, ...]:
@@ -104,16 +107,11 @@ def product_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, ...]:
         Four arrays of (num_points, num_rows), each at least one.
     """
     product = dims[..., :4].copy()
-    for op_kind, rewrite in (
-        (OpKind.CONV, _forward_product),
-        (OpKind.CONV_BACKWARD_INPUT, _backward_input_product),
-        (OpKind.CONV_BACKWARD_WEIGHT, _backward_weight_product),
-        (OpKind.RECURRENT, _cell_product),
-        (OpKind.RECURRENT_BACKWARD, _cell_backward_product),
-    ):
-        rows = np.flatnonzero(kind == op_kind)
-        if rows.size:
-            product[:, rows] = np.stack(rewrite(dims[:, rows]), axis=-1)
+    for one in np.unique(kind).tolist():
+        as_product = FACTS[OpKind(one)].as_product
+        if as_product is not None:
+            rows = np.flatnonzero(kind == one)
+            product[:, rows] = np.stack(as_product(dims[:, rows]), axis=-1)
     product = np.maximum(product, 1)
     return product[..., 0], product[..., 1], product[..., 2], product[..., 3]
 
@@ -131,38 +129,6 @@ def folded_product(product: tuple[Array, ...]) -> tuple[Array, ...]:
     return np.ones_like(batch), batch * m, n, k
 
 
-def _forward_product(dims: Array) -> tuple[Array, ...]:
-    n, c, _, _, k, r, s, out_h, out_w, groups = np.moveaxis(dims, -1, 0)
-    groups = np.maximum(groups, 1)
-    return groups, n * out_h * out_w, k / groups, c / groups * r * s
-
-
-def _backward_input_product(dims: Array) -> tuple[Array, ...]:
-    n, c, h, w, k, r, s, _, _, groups = np.moveaxis(dims, -1, 0)
-    groups = np.maximum(groups, 1)
-    return groups, n * h * w, c / groups, k / groups * r * s
-
-
-def _backward_weight_product(dims: Array) -> tuple[Array, ...]:
-    n, c, _, _, k, r, s, out_h, out_w, groups = np.moveaxis(dims, -1, 0)
-    groups = np.maximum(groups, 1)
-    return groups, c / groups * r * s, k / groups, n * out_h * out_w
-
-
-def _cell_product(dims: Array) -> tuple[Array, ...]:
-    """One step of one layer: input and hidden products of all gates, of one batch."""
-    batch, _, width, hidden, layers, directions, gates = np.moveaxis(dims[..., :7], -1, 0)
-    layers = np.maximum(layers, 1)
-    inputs = (width + (layers - 1) * directions * hidden) / layers
-    return directions, batch, gates * hidden, inputs + hidden
-
-
-def _cell_backward_product(dims: Array) -> tuple[Array, ...]:
-    """The same against the gradients of the data and of the weights."""
-    count, batch, columns, inner = _cell_product(dims)
-    return count, batch, columns, 2 * inner
-
-
 def sequential_launches(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
     """Launches that must wait for one another inside one op, (num_points, num_rows).
 
@@ -174,7 +140,7 @@ def sequential_launches(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatA
         dims: Shape numbers, (num_points, num_rows, NUM_DIMS).
     """
     steps = np.maximum(dims[..., 1], 1) * np.maximum(dims[..., 4], 1)
-    return np.where(np.isin(kind, _RECURRENT), steps, 1.0)
+    return np.where(column("is_cell")[kind], steps, 1.0)
 
 
 def stream_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, Array, Array]:
@@ -186,7 +152,7 @@ def stream_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, Array,
     rows, columns, operands = (dims[..., i] for i in range(3))
     optimizer = kind == OpKind.OPTIMIZER
     elements = rows * np.where(optimizer, 1.0, columns)
-    reduces = np.isin(kind, _REDUCING)
+    reduces = column("reduces")[kind]
     operands = np.where(optimizer, operands + 2.0, operands)
     rows = np.where(reduces, rows, elements / PLAIN_COLUMNS)
     columns = np.where(reduces, columns, PLAIN_COLUMNS)
@@ -195,8 +161,14 @@ def stream_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, Array,
 
 def stream_flags(kind: npt.NDArray[np.int16]) -> tuple[Array, ...]:
     """``STREAM_FLAGS`` of each row as 0 or 1, each (num_rows,)."""
-    sets = (_NORMS, _SOFTMAXES, _BACKWARD, _POOLS, _COPIES, _INDEXED, _UPDATES, _REDUCTIONS)
-    return tuple(np.isin(kind, kinds).astype(np.float32) for kinds in sets)
+    norm, softmax, *others = (_of_family(family)[kind] for family in _FAMILIES)
+    is_backward = column("backward_of")[kind]
+    return tuple(flag.astype(np.float32) for flag in (norm, softmax, is_backward, *others))
+
+
+@cache
+def _of_family(family: StreamFamily) -> npt.NDArray[np.bool_]:
+    return is_one_of(kinds_where(lambda facts: facts.stream == family))
 
 
 def conv_shape(

@@ -51,11 +51,13 @@ from paceline.predict.prediction import Points
 from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s, tuned_s
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Phase, monomials
+from paceline.trace.ops.registry import kinds_where
 
 #: Models of attention: of one query row per head, which reads memory, and of more, which compute.
 _DECODE, _PREFILL = "attention_decode", "attention"
+_ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
 #: Recurrent cells, and to how many items their batch may be filled up.
-_CELLS = (OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD)
+_CELLS = kinds_where(lambda facts: facts.is_cell)
 _FILLED_BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 #: Where the shape numbers of attention say how many query rows there are.
 _Q_LEN = 3
@@ -115,7 +117,7 @@ def _computed_frac(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
     A graph counts the whole square of attention; fused kernels skip what a causal mask hides.
     """
     frac = np.ones(dims.shape[:2])
-    rows = np.flatnonzero(np.isin(kind, (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)))
+    rows = np.flatnonzero(np.isin(kind, _ATTENTION))
     q_len, kv_len, is_causal = (dims[:, rows, i] for i in (3, 4, 6))
     frac[:, rows] -= is_causal * q_len / (2.0 * np.maximum(kv_len, 1.0))
     return frac

@@ -19,10 +19,11 @@ import numpy.typing as npt
 from paceline.predict.intervals import Z_80
 from paceline.run.ceilings import Ceiling, CeilingKind
 from paceline.trace import LoweredPass, OpKind, monomials
+from paceline.trace.ops.registry import kinds_where
 
 FloatArray = npt.NDArray[np.float64]
 
-_CONVOLUTIONS = (OpKind.CONV, OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT)
+_CONVOLUTIONS = kinds_where(lambda facts: facts.efficiency == "convolution")
 #: Where coefficients begin, as shares of the ceilings: library products pack their operands
 #: (a third of the bandwidth is left), and an op of a real model costs some four bare dispatches.
 _CONV_FRAC, _MATMUL_FRAC, _MEMORY_FRAC, _OPERAND_FRAC = 0.6, 0.8, 0.8, 0.33

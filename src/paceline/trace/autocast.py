@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.trace.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner, Phase
+from paceline.trace.ops.registry import column, kinds_where
 from paceline.trace.program import (
     Accesses,
     BoolArray,
@@ -25,14 +26,8 @@ from paceline.trace.program import (
     take_stores,
 )
 
-NARROW_KINDS = (
-    OpKind.MATMUL, OpKind.CONV, OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT,
-    OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD, OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD,
-)  # fmt: skip
-_WIDE_KINDS = (
-    OpKind.SOFTMAX, OpKind.SOFTMAX_BACKWARD, OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD,
-)  # fmt: skip
-_NORMS = (OpKind.NORM, OpKind.NORM_BACKWARD)
+_WIDE_KINDS = kinds_where(lambda facts: facts.wants_wide == "yes")
+_NORMS = kinds_where(lambda facts: facts.wants_wide == "but_batch_norm")
 _BATCH_NORM = 0
 _FP32_BYTES = 4.0
 
@@ -101,7 +96,7 @@ def _mismatches(program: Program) -> tuple[BoolArray, BoolArray]:
     stores, storage = program.stores, program.reads.storage
     floating, wide = stores.is_floating[storage], stores.is_wide[storage]
     is_statistic = _is_statistic(program)
-    to_narrow = np.isin(kind, NARROW_KINDS) & floating & wide & ~is_statistic
+    to_narrow = column("is_narrow")[kind] & floating & wide & ~is_statistic
     wants_wide = np.isin(kind, _WIDE_KINDS) | (np.isin(kind, _NORMS) & (variant != _BATCH_NORM))
     return to_narrow, wants_wide & floating & ~wide
 
@@ -185,7 +180,7 @@ def _shortened_deaths(before: Program, after: Program) -> IntArray:
 def _with_casts_of_gradients(program: Program, element_bytes: float) -> Program:
     """A narrow op leaves a narrow gradient, which is cast into the parameter's FP32 one."""
     ops, writes, stores = program.ops, program.writes, program.stores
-    is_narrow = np.isin(ops.kind, NARROW_KINDS)
+    is_narrow = column("is_narrow")[ops.kind]
     is_bias_sum = (ops.kind == OpKind.REDUCE) & (ops.phase == Phase.BACKWARD)
     rows = np.flatnonzero(
         (is_narrow | is_bias_sum)[writes.op] & (stores.owner[writes.storage] == Owner.GRADIENT)

@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import DType
-from paceline.trace.graph import OpKind, Owner, Phase
+from paceline.trace.graph import Owner, Phase
+from paceline.trace.ops.registry import kinds_where
 from paceline.trace.optable import OpRule
 from paceline.trace.raw import RawPass
 
 #: Kinds whose FP32 rule is autocast's own, so that it does not hold in the backward pass, where
 #: autograd runs them in the format of what they are given.
-_FORWARD_RULE = (OpKind.REDUCE, OpKind.ELEMENTWISE, OpKind.SCAN, OpKind.COPY)
+_FORWARD_RULE = kinds_where(lambda facts: facts.wide_forward_only)
 
 
 def wide_storages(raw: RawPass, rules: list[OpRule]) -> npt.NDArray[np.bool_]:
@@ -56,7 +57,7 @@ def wide_storages(raw: RawPass, rules: list[OpRule]) -> npt.NDArray[np.bool_]:
 
 
 #: Kinds whose further outputs are statistics, kept in FP32.
-_WITH_STATISTICS = frozenset((OpKind.NORM, OpKind.NORM_BACKWARD, OpKind.ATTENTION))
+_WITH_STATISTICS = frozenset(kinds_where(lambda facts: facts.has_statistics))
 
 
 def _storage_lists(raw: RawPass, side: str) -> list[list[int]]:

@@ -8,15 +8,15 @@ from functools import cache
 import numpy as np
 
 from paceline.dtypes import DType, Precision
-from paceline.trace.autocast import NARROW_KINDS
 from paceline.trace.costs import Configuration, CostTable
 from paceline.trace.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
+from paceline.trace.ops.registry import column, kinds_where
 from paceline.trace.optable import read_table, variants
 from paceline.trace.optimizer import optimizer_by_variant
 from paceline.trace.program import Accesses, BoolArray, Program
 
 _FOREACH_TENSORS = 30
-_ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
+_ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
 
 
 def cost_table(program: Program, configuration: Configuration, precision: Precision) -> CostTable:
@@ -69,7 +69,7 @@ def _matmul_dtype(program: Program, precision: Precision) -> IntArray:
     TorchTitan leaves ``output`` out (``--float8.filter_fqns``).
     """
     kind = program.ops.kind
-    is_product = np.isin(kind, NARROW_KINDS)
+    is_product = column("is_narrow")[kind]
     own = np.where(is_product, int(precision.matmul_dtype), int(DType.FP32))
     if precision.matmul_dtype == DType.FP8:
         is_wide = np.isin(kind, _ATTENTION) | _is_of_logits(program)

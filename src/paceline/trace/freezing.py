@@ -14,12 +14,13 @@ import numpy as np
 
 from paceline.errors import InvalidInputError
 from paceline.trace.graph import IntArray, OpKind, Owner, Phase
+from paceline.trace.ops.registry import kinds_where
 from paceline.trace.program import OUTLIVES, BoolArray, Program
 
 #: Before a pattern of what stays trained.
 _EXCEPT = "except:"
 #: Backward ops that compute those gradients that are asked for.
-_MASKED = (OpKind.NORM_BACKWARD, OpKind.RECURRENT_BACKWARD)
+_MASKED = kinds_where(lambda facts: facts.masks_gradients)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

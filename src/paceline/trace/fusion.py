@@ -18,6 +18,7 @@ import numpy as np
 
 from paceline.trace.costs import Compiler, Configuration
 from paceline.trace.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
+from paceline.trace.ops.registry import column
 from paceline.trace.optable import read_table, variants
 from paceline.trace.program import OUTLIVES, Accesses, BoolArray, Program, take
 
@@ -87,7 +88,7 @@ def _with_epilogues(program: Program, leader: IntArray, *, scales_are_ready: boo
     head of the chain: any op of it may be the one that reads the result.
     """
     ops, reads = program.ops, program.reads
-    is_product = np.isin(ops.kind, (OpKind.MATMUL, OpKind.CONV, OpKind.CONV_BACKWARD_INPUT))
+    is_product = column("takes_epilogue")[ops.kind]
     num_readers = np.bincount(reads.storage, minlength=len(program.stores))
     producer = np.maximum(_last_writers(program), 0)
     newest = np.zeros(len(ops), dtype=np.int64)

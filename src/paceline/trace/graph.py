@@ -17,6 +17,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from paceline.trace.ops.kinds import OpKind as OpKind
+
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 
@@ -26,76 +28,8 @@ EXPONENTS: tuple[tuple[int, int], ...] = (
 )  # fmt: skip
 NUM_MONOMIALS = len(EXPONENTS)
 
-#: Width of the shape-number table; the meaning of each column is in `DIM_NAMES`.
+#: Width of the shape-number table; the meaning of each column is in `paceline.trace.ops`.
 NUM_DIMS = 10
-
-
-class OpKind(IntEnum):
-    """Canonical operations. The numbers are written in workload files: never renumber."""
-
-    MATMUL = 0
-    CONV = 1
-    CONV_BACKWARD_INPUT = 2
-    CONV_BACKWARD_WEIGHT = 3
-    ATTENTION = 4
-    ATTENTION_BACKWARD = 5
-    RECURRENT = 6
-    RECURRENT_BACKWARD = 7
-    NORM = 8
-    NORM_BACKWARD = 9
-    SOFTMAX = 10
-    SOFTMAX_BACKWARD = 11
-    CROSS_ENTROPY = 12
-    CROSS_ENTROPY_BACKWARD = 13
-    EMBEDDING = 14
-    EMBEDDING_BACKWARD = 15
-    POOL = 16
-    POOL_BACKWARD = 17
-    INTERPOLATE = 18
-    INTERPOLATE_BACKWARD = 19
-    DROPOUT = 20
-    DROPOUT_BACKWARD = 21
-    ELEMENTWISE = 22
-    REDUCE = 23
-    COPY = 24
-    INDEX = 25
-    SORT = 26
-    RANDOM = 27
-    OPTIMIZER = 28
-    CAST = 29
-    DEQUANTIZE = 30
-    MOE_DISPATCH = 31
-    SCAN = 32
-    OTHER = 33
-    COLLECTIVE = 34
-    FFT = 35
-    LINALG = 36
-    HOST_COPY = 37
-    HOST_WAIT = 38
-
-
-#: Meaning of the columns of `OpTable.dims` for kinds that have shape numbers of their own.
-#: All other kinds: (rows, columns, operands) where rows × columns is the number of output elements
-#: and columns the extent that is reduced or normalised over.
-DIM_NAMES: dict[OpKind, tuple[str, ...]] = {
-    OpKind.MATMUL: ("batch", "m", "n", "k"),
-    OpKind.CONV: ("n", "c", "h", "w", "k", "r", "s", "out_h", "out_w", "groups"),
-    OpKind.CONV_BACKWARD_INPUT: ("n", "c", "h", "w", "k", "r", "s", "out_h", "out_w", "groups"),
-    OpKind.CONV_BACKWARD_WEIGHT: ("n", "c", "h", "w", "k", "r", "s", "out_h", "out_w", "groups"),
-    OpKind.ATTENTION: (
-        "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal", "has_dropout",
-    ),
-    OpKind.ATTENTION_BACKWARD: (
-        "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal", "has_dropout",
-    ),
-    OpKind.RECURRENT: ("batch", "steps", "input", "hidden", "layers", "directions", "gates"),
-    OpKind.RECURRENT_BACKWARD: (
-        "batch", "steps", "input", "hidden", "layers", "directions", "gates",
-    ),
-    OpKind.OPTIMIZER: ("elements", "tensors", "state_tensors"),
-    OpKind.INTERPOLATE: ("planes", "pixels", "operands", "stored"),
-    OpKind.INTERPOLATE_BACKWARD: ("planes", "pixels", "operands", "stored"),
-}  # fmt: skip
 
 
 class Phase(IntEnum):

@@ -8,7 +8,6 @@ import numpy as np
 
 from paceline.dtypes import DType
 from paceline.trace.graph import (
-    DIM_NAMES,
     EXPONENTS,
     NUM_DIMS,
     NUM_MONOMIALS,
@@ -20,6 +19,7 @@ from paceline.trace.graph import (
     StorageTable,
     TensorTable,
 )
+from paceline.trace.ops.registry import DIM_NAMES
 from paceline.trace.shapes import op_flop
 
 PICTURE, WIDTH, HEADS, LAYERS, ITEMS = 4096, 1024, 16, 2, 2

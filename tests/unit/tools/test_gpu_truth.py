@@ -9,7 +9,8 @@ from gpu.truth import Machine, read_suite, run_suite, suite_items
 
 from paceline.measurements.records import record_from_line, record_to_line
 from paceline.run.sensors import Sensors
-from paceline.trace.graph import DIM_NAMES, OpKind
+from paceline.trace.graph import OpKind
+from paceline.trace.ops.registry import DIM_NAMES
 
 SUITE = read_suite()
 ITEMS = suite_items(SUITE["operator"], SUITE["model"])

@@ -14,7 +14,8 @@ from paceline.catalog import load_catalog
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 from paceline.trace import Configuration, load_workload, lower, monomials
-from paceline.trace.graph import DIM_NAMES, OpKind
+from paceline.trace.graph import OpKind
+from paceline.trace.ops.registry import DIM_NAMES
 
 CATALOG = load_catalog()
 FP32 = Configuration(precision="fp32")

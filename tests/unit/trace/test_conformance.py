@@ -9,8 +9,9 @@ import pytest
 from paceline.dtypes import find_precision
 from paceline.trace import Configuration, OpKind, load_workload, zoo_names
 from paceline.trace.costs_table import cost_table
-from paceline.trace.graph import DIM_NAMES, NUM_DIMS, monomials
+from paceline.trace.graph import NUM_DIMS, monomials
 from paceline.trace.lowering import rewritten as as_run
+from paceline.trace.ops.registry import DIM_NAMES
 from paceline.trace.optable import find_rule, read_table, variants
 from paceline.trace.program import OUTLIVES
 

@@ -5,7 +5,8 @@ import json
 import numpy as np
 from traced import trace_here
 
-from paceline.trace.graph import DIM_NAMES, OpKind
+from paceline.trace.graph import OpKind
+from paceline.trace.ops.registry import DIM_NAMES
 
 HEADS, KV_HEADS, HEAD_SIZE, LAYERS = 4, 2, 16, 2
 GPT_OSS = {

@@ -23,9 +23,10 @@ from paceline.parallel.split.calls import Call, CallTable
 from paceline.parallel.split.roles import OpView, view_ops
 from paceline.parallel.split.routing import Routing
 from paceline.parallel.split.shape import SplitShape
-from paceline.trace.graph import DIM_NAMES, EXPONENTS, Graph, IntArray, OpKind, Owner, Phase
+from paceline.trace.graph import EXPONENTS, Graph, IntArray, OpKind, Owner, Phase
+from paceline.trace.ops.registry import dims_of
 
-_BATCH, _M, _N, _K = (DIM_NAMES[OpKind.MATMUL].index(name) for name in ("batch", "m", "n", "k"))
+_BATCH, _M, _N, _K = dims_of(OpKind.MATMUL, "batch", "m", "n", "k")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

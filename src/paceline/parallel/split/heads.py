@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.trace.graph import DIM_NAMES, Graph, OpKind
+from paceline.trace.graph import Graph, OpKind
+from paceline.trace.ops.registry import dims_of
 
-_KV_HEADS = DIM_NAMES[OpKind.ATTENTION].index("kv_heads")
+(_KV_HEADS,) = dims_of(OpKind.ATTENTION, "kv_heads")
 
 
 def with_copied_heads(graph: Graph, num_ranks: int) -> Graph:

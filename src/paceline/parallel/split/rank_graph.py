@@ -35,9 +35,10 @@ from paceline.parallel.split.words import ends_in_words, gathered_words, with_sp
 from paceline.predict import Points
 from paceline.trace.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.trace.costs import Configuration
-from paceline.trace.graph import DIM_NAMES, FloatArray, Graph, IntArray, OpKind, Phase, monomials
+from paceline.trace.graph import FloatArray, Graph, IntArray, OpKind, Phase, monomials
+from paceline.trace.ops.registry import dims_of
 
-_M = DIM_NAMES[OpKind.MATMUL].index("m")
+(_M,) = dims_of(OpKind.MATMUL, "m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,25 +17,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
 from paceline.trace.graph import FloatArray, Graph, OpKind, Owner, Phase, monomials
+from paceline.trace.ops.registry import FACTS, dims_of
 
-#: Ops that treat features independently, so that split data flows through them.
-_PASSING = frozenset(
-    {
-        OpKind.ELEMENTWISE, OpKind.DROPOUT, OpKind.COPY, OpKind.CAST, OpKind.INDEX, OpKind.POOL,
-        OpKind.ATTENTION, OpKind.CROSS_ENTROPY, OpKind.INTERPOLATE, OpKind.MATMUL,
-    }
-)  # fmt: skip
-#: Ops that pass it on unless they work across the very features that are split.
-_ALONG_COLUMNS = frozenset({OpKind.NORM, OpKind.SOFTMAX, OpKind.REDUCE})
-_WEIGHTED = frozenset({OpKind.MATMUL, OpKind.CONV})
 #: Rows of a table, or outputs of a product, that are words: fewer are positions, token types and
 #: classes, which are not worth splitting.
 MIN_VOCABULARY = 4096
+(_GROUPS,) = dims_of(OpKind.CONV, "groups")
 #: Distinct primes at which shape numbers are compared.
 _PROBE = (7.0, 131.0)
 
@@ -75,11 +67,25 @@ class OpView:
     caches: frozenset[int] = frozenset()
 
     @property
+    def weight_dims(self) -> tuple[int, int] | None:
+        """Shape numbers of the inputs and outputs of its matrix or filter; None for other ops."""
+        return _weight_dims(self.kind)
+
+    @property
     def weight(self) -> int | None:
         """The matrix or filter that a product reads; None for other ops."""
-        if self.kind not in _WEIGHTED or not self.parameters:
+        if self.weight_dims is None or not self.parameters:
             return None
         return max(self.parameters, key=lambda entry: entry[1])[0]
+
+
+@cache
+def _weight_dims(kind: OpKind) -> tuple[int, int] | None:
+    names = FACTS[kind].weight_dims
+    if names is None or FACTS[kind].backward_of is not None:
+        return None
+    inputs, outputs = dims_of(kind, *names)
+    return inputs, outputs
 
 
 @lru_cache(maxsize=8)
@@ -166,8 +172,8 @@ class _Follow:
         return columns - self.closed
 
     def _meet_weight(self, op: OpView, weight: int, makers: frozenset[int]) -> None:
-        outputs = op.dims[2] if op.kind == OpKind.MATMUL else op.dims[4]
-        is_grouped = op.kind == OpKind.CONV and op.dims[9] > 1
+        outputs = op.dims[op.weight_dims[1]] if op.weight_dims else 0.0
+        is_grouped = op.kind == OpKind.CONV and op.dims[_GROUPS] > 1
         if makers and (is_grouped or self.roles.get(weight) == Role.COLUMN):
             self.conflicts |= makers
         elif makers:
@@ -190,9 +196,10 @@ class _Follow:
         whole = max((n for s, n in op.inputs if s not in follow), default=0.0)
         if whole >= split / 2:
             return False
-        if op.kind in _ALONG_COLUMNS and op.phase != Phase.LOSS:
+        features = FACTS[op.kind].features
+        if features == "across" and op.phase != Phase.LOSS:
             return all(op.dims[1] != self.features[maker] for maker in makers)
-        return op.kind in _PASSING or op.kind in _ALONG_COLUMNS
+        return features != "all"
 
 
 def evaluate(coefficients: FloatArray) -> FloatArray:

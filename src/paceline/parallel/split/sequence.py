@@ -22,24 +22,18 @@ import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
 from paceline.parallel.split.calls import Call, CallTable
-from paceline.trace.graph import DIM_NAMES, EXPONENTS, FloatArray, Graph, OpKind, Phase
+from paceline.trace.graph import EXPONENTS, FloatArray, Graph, OpKind, Phase
+from paceline.trace.ops.registry import FACTS, dims_of, kinds_where
 from paceline.trace.polynomial import product
 from paceline.trace.program import Program
 
 #: Ops that walk the sequence in order, or across the borders of parts.
-_IN_ORDER = (
-    OpKind.RECURRENT, OpKind.RECURRENT_BACKWARD, OpKind.SCAN, OpKind.FFT,
-    OpKind.CONV, OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT,
-)  # fmt: skip
+_IN_ORDER = kinds_where(lambda facts: facts.sequence == "in_order")
 _HAS_SEQ = np.array([seq > 0 for _, seq in EXPONENTS])
-_ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
-_BATCH, _HEADS, _KEY_HEADS, _QUERIES, _KEYS, _HEAD_SIZE, _CAUSAL = (
-    DIM_NAMES[OpKind.ATTENTION].index(name)
-    for name in ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal")
+_ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
+_BATCH, _HEADS, _KEY_HEADS, _QUERIES, _KEYS, _HEAD_SIZE, _CAUSAL = dims_of(
+    OpKind.ATTENTION, "batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal"
 )
-#: Tensors as large as the keys that an op hands to the next rank: keys and values, and in backward
-#: their gradients too.
-_ROUND = {OpKind.ATTENTION: 2.0, OpKind.ATTENTION_BACKWARD: 4.0}
 
 
 def split_sequence(graph: Graph, ring: int, ulysses: int = 1) -> Graph:
@@ -113,7 +107,7 @@ def sequence_calls(graph: Graph, ring: int, ulysses: int) -> CallTable:
                 (op, "ulysses", "all_to_all", n, np.nan) for n in (queries, keys, keys, queries)
             ]
         if ring > 1:
-            message = _ROUND[OpKind(graph.ops.kind[op])] * keys
+            message = FACTS[OpKind(graph.ops.kind[op])].ring_tensors * keys
             calls.append((op, "ring", "send_recv", message, np.nan))
     return CallTable.of(calls)
 

@@ -18,10 +18,11 @@ from paceline.parallel.links import Collective
 from paceline.parallel.split.calls import Call, CallTable
 from paceline.parallel.split.roles import OpView, Role, find_roles, view_ops
 from paceline.trace.graph import Graph, OpKind, Owner, Phase
+from paceline.trace.ops.registry import FACTS, dims_of, kinds_where
 
-_ATTENTION = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
-_FILTER_BACKWARD = (OpKind.CONV_BACKWARD_INPUT, OpKind.CONV_BACKWARD_WEIGHT)
-_LOSS = (OpKind.CROSS_ENTROPY, OpKind.SOFTMAX)
+_FILTER_BACKWARD = kinds_where(lambda facts: facts.backward_of == OpKind.CONV)
+#: Forward kinds with a matrix or a filter.
+_PRODUCTS = kinds_where(lambda facts: facts.weight_dims is not None and facts.backward_of is None)
 #: Split loss: the largest logit, the sum of exponentials and the target's logit, per row.
 _LOSS_REDUCTIONS = 3
 #: Bytes of those: they stay FP32 under autocast.
@@ -139,13 +140,13 @@ class _Tracker:
     def _forward_product(self, op: OpView, weight: int) -> None:
         self.weight_of_module[op.module] = weight
         self.touches[op.index] = True
-        is_filter = op.kind == OpKind.CONV
+        inputs, outputs = op.weight_dims or (0, 0)
         if self.roles[weight] == Role.ROW:
-            self.dims.append((op.index, 1 if is_filter else 3))
+            self.dims.append((op.index, inputs))
             self.reduced.append((op.index, op.outputs[0]))
             return
         self.input_of_weight[weight] = op.inputs[0][0]
-        self.dims.append((op.index, 4 if is_filter else 2))
+        self.dims.append((op.index, outputs))
         self.is_split[list(op.outputs)] = True
         self.is_split[[s for s, _ in op.parameters]] = True
 
@@ -156,7 +157,8 @@ class _Tracker:
         if not is_row:
             self.is_split[op.inputs[0][0]] = True
         if op.kind in _FILTER_BACKWARD:
-            self.dims.append((op.index, 1 if is_row else 4))
+            inputs, outputs = dims_of(op.kind, *(FACTS[op.kind].weight_dims or ()))
+            self.dims.append((op.index, inputs if is_row else outputs))
             makes_input_gradient = op.kind == OpKind.CONV_BACKWARD_INPUT
         else:
             makes_input_gradient = any(s == weight for s, _ in op.parameters)
@@ -173,12 +175,12 @@ class _Tracker:
             self.last_input_gradient[source] = (op.index, op.outputs[0])
 
     def _pass(self, op: OpView) -> None:
-        if op.kind in _ATTENTION:
-            return self._mark(op, (1, 2))
-        if op.kind in _LOSS and op.phase == Phase.LOSS:
+        facts = FACTS[op.kind]
+        names = facts.feature_dims
+        if facts.loss_dims and op.phase == Phase.LOSS:
             self.loss_rows.append(op.index)
-            return self._mark(op, (1,) if op.kind == OpKind.SOFTMAX else (0,))
-        return self._mark(op, (0,))
+            names = facts.loss_dims
+        self._mark(op, dims_of(op.kind, *names))
 
     def _mark(self, op: OpView, dims: tuple[int, ...]) -> None:
         self.touches[op.index] = True
@@ -229,11 +231,11 @@ def _check_heads(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
 
 def _check_widths(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
     """What lies between the columns and the rows of a pair must divide; a vocabulary is padded."""
-    taken_in = {(OpKind.CONV, 1), (OpKind.MATMUL, 3)}
     by_index = {op.index: op for op in views}
     for index, dim in flow.dims:
         op = by_index[index]
-        if op.phase != Phase.FORWARD or (op.kind, dim) not in taken_in or not op.dims[dim] % degree:
+        takes_in = op.weight_dims is not None and op.weight_dims[0] == dim
+        if op.phase != Phase.FORWARD or not takes_in or not op.dims[dim] % degree:
             continue
         raise InvalidInputError(
             f"tensor parallel over {degree} ranks does not divide {op.dims[dim]:.0f} features",
@@ -243,7 +245,7 @@ def _check_widths(views: Sequence[OpView], flow: _Flow, degree: int) -> None:
 
 def _scaled(graph: Graph, flow: _Flow, degree: int, *, sequence_parallel: bool) -> Graph:
     """The graph with this rank's sizes."""
-    ops, is_product = graph.ops, np.isin(graph.ops.kind, (OpKind.MATMUL, OpKind.CONV))
+    ops, is_product = graph.ops, np.isin(graph.ops.kind, _PRODUCTS)
     dims, flop = ops.dims.copy(), ops.flop.copy()
     shrunk = np.array(flow.dims, dtype=np.int64).reshape(-1, 2)
     dims[shrunk[:, 0], shrunk[:, 1]] /= degree

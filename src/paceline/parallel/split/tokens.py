@@ -30,7 +30,6 @@ from paceline.parallel.split.calls import Call, CallTable
 from paceline.parallel.split.roles import OpView, view_ops
 from paceline.parallel.split.shape import SplitShape
 from paceline.trace.graph import (
-    DIM_NAMES,
     EXPONENTS,
     FloatArray,
     Graph,
@@ -38,17 +37,15 @@ from paceline.trace.graph import (
     OpKind,
     Owner,
 )
+from paceline.trace.ops.registry import dims_of
 
 _ONE_ITEM = EXPONENTS.index((1, 0))
-_BATCH, _M, _N, _K = (DIM_NAMES[OpKind.MATMUL].index(name) for name in ("batch", "m", "n", "k"))
-_Q_HEADS, _KV_HEADS, _Q_LEN, _KV_LEN, _HEAD = (
-    DIM_NAMES[OpKind.ATTENTION].index(name)
-    for name in ("q_heads", "kv_heads", "q_len", "kv_len", "head_size")
+_BATCH, _M, _N, _K = dims_of(OpKind.MATMUL, "batch", "m", "n", "k")
+_Q_HEADS, _KV_HEADS, _Q_LEN, _KV_LEN, _HEAD = dims_of(
+    OpKind.ATTENTION, "q_heads", "kv_heads", "q_len", "kv_len", "head_size"
 )
-_CHANNELS, _FILTER, _OUT_H, _OUT_W = (
-    DIM_NAMES[OpKind.CONV].index(name) for name in ("c", "r", "out_h", "out_w")
-)
-_HEIGHT, _WIDTH = (DIM_NAMES[OpKind.CONV].index(name) for name in ("h", "w"))
+_CHANNELS, _FILTER, _OUT_H, _OUT_W = dims_of(OpKind.CONV, "c", "r", "out_h", "out_w")
+_HEIGHT, _WIDTH = dims_of(OpKind.CONV, "h", "w")
 #: Queries, keys, values and outputs change places; keys and values go round.
 _CHANGE_PLACES, _GO_ROUND = 4, 2
 #: Copies of each tensor that changes places, made whether other ranks share the heads or not;

@@ -8,9 +8,10 @@ import numpy as np
 
 from paceline.parallel.split.calls import CallTable
 from paceline.parallel.split.roles import MIN_VOCABULARY
-from paceline.trace.graph import DIM_NAMES, Graph, OpKind, Owner
+from paceline.trace.graph import Graph, OpKind, Owner
+from paceline.trace.ops.registry import dims_of
 
-_M, _N = (DIM_NAMES[OpKind.MATMUL].index(name) for name in ("m", "n"))
+_M, _N = dims_of(OpKind.MATMUL, "m", "n")
 
 
 def ends_in_words(graph: Graph) -> bool:
