@@ -16,14 +16,16 @@ import numpy as np
 from paceline.errors import InvalidInputError
 from paceline.shipped import shipped_rows
 from paceline.trace.graph import IntArray, OpKind
+from paceline.trace.ops.registry import FACTS
 from paceline.trace.program import Program
 
 Kept = Literal["softmax-inputs", "quantised-inputs"]
 
-_PAIRS = (
-    (OpKind.SOFTMAX, OpKind.SOFTMAX_BACKWARD),
-    (OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD),
-)
+_PAIRS = [
+    (facts.backward_of, facts.kind)
+    for facts in FACTS.values()
+    if facts.stream == "softmax" and facts.backward_of is not None
+]
 
 
 _LIBRARY = re.compile(r"([A-Za-z][\w-]*)==(\d+(?:\.\d+)*)")
