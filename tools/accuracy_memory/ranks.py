@@ -50,7 +50,7 @@ class Job:
         """As the graph is lowered."""
         return Configuration(
             precision=self.precision, checkpointing=self.checkpointing,
-            training_format="half-weights",
+            training_format="half-weights", optimizer_kernel="fused",
         )  # fmt: skip
 
 

@@ -260,7 +260,8 @@ def _rank_work(
         check_ring(program)
     block = blocks_of_ops(program.modules, program.ops.module, names)
     eager = replace(how, compiler="eager")
-    lowered = lowered_program(program, graph.name, how)
+    is_late = program.ops.position >= program.first_backward()
+    lowered = lowered_program(program, graph.name, how, block + len(names) * is_late)
     return _RankWork(
         points=points,
         rank=rank,

@@ -190,13 +190,16 @@ def _offloaded(program: Program, configuration: Configuration) -> Program:
     return program
 
 
-def lowered_program(program: Program, name: str, configuration: Configuration) -> LoweredPass:
+def lowered_program(
+    program: Program, name: str, configuration: Configuration, part: IntArray | None = None
+) -> LoweredPass:
     """Costs and memory of a program that was rewritten.
 
     Args:
         program: Of `rewritten`.
         name: Of its graph.
         configuration: What it was rewritten for.
+        part: Part of each op whose fullest moments are wanted, as `memory_table` has them.
     """
     precision = find_precision(configuration.precision)
     stores = program.stores
@@ -208,7 +211,7 @@ def lowered_program(program: Program, name: str, configuration: Configuration) -
         name=name,
         configuration=configuration,
         costs=cost_table(program, configuration, precision),
-        memory=memory_table(program),
+        memory=memory_table(program, part),
         num_parameters=int(elements[is_parameter].sum()),
         num_trainable_parameters=int(elements[is_parameter & stores.is_trainable].sum()),
         gradient_bytes=float(num_bytes[stores.owner == Owner.GRADIENT].sum())

@@ -13,6 +13,8 @@ _NUM_LARGEST = 8
 #: Points at which the peak is looked for: every batch and length up to 32, then in steps of 19 %.
 _GRID = np.unique(np.concatenate((np.arange(1, 33), np.round(2 ** np.arange(5, 21, 0.25)))))
 _BATCHES = monomials(_GRID, 1.0)
+#: Small and large points.
+_PROBES = monomials([1, 64, 1, 64], [1, 1, 2048, 2048])
 #: What may be sharded or offloaded away when the peak is asked for: nothing, or some of these.
 _REMOVED: tuple[tuple[Owner, ...], ...] = (
     (),
@@ -47,12 +49,19 @@ def live_bytes(program: Program) -> tuple[FloatArray, FloatArray]:
     return live[:num_ops], count[:num_ops].astype(np.float64)
 
 
-def memory_table(program: Program) -> MemoryTable:
-    """The candidate peaks of an ordered program."""
+def memory_table(program: Program, part: IntArray | None = None) -> MemoryTable:
+    """The candidate peaks of an ordered program.
+
+    Args:
+        program: What runs.
+        part: Part of each op, (num_ops,), if the fullest moment of each part is to be kept too.
+    """
     by_owner, num_allocations = live_bytes(program)
     stores = program.stores
     passing = stores.num_bytes()[(stores.birth >= 0) | (stores.death != OUTLIVES)]
     rows = _possible_peaks(by_owner)
+    if part is not None:
+        rows = np.union1d(rows, _fullest(by_owner, part))
     return MemoryTable(
         by_owner=by_owner[rows],
         op=rows.astype(np.int32),
@@ -93,6 +102,19 @@ def _possible_peaks(by_owner: FloatArray) -> IntArray:
     return np.unique(np.concatenate(found))
 
 
+def _fullest(by_owner: FloatArray, part: IntArray) -> IntArray:
+    """Fullest moments of each part, of everything and of what is not state, at a few points."""
+    found = []
+    for removed in (_REMOVED[0], _REMOVED[-1]):
+        kept = [owner for owner in Owner if owner not in removed]
+        for live in (by_owner[:, kept].sum(axis=1) @ _PROBES.T).T:
+            rising = np.argsort(live, kind="stable")
+            fullest = np.full(int(part.max(initial=0)) + 1, -1)
+            fullest[part[rising]] = rising
+            found.append(fullest[fullest >= 0])
+    return np.unique(np.concatenate(found))
+
+
 def _local_maxima(total: FloatArray) -> IntArray:
     """Drop moments next to one that is nowhere smaller."""
     change = np.diff(total, axis=0)
@@ -118,7 +140,6 @@ def _plane() -> FloatArray:
 
 def _largest(num_bytes: FloatArray) -> IntArray:
     """The storages that are largest at small and at large points."""
-    probes = monomials([1, 64, 1, 64], [1, 1, 2048, 2048])
-    at_probes = num_bytes @ probes.T
+    at_probes = num_bytes @ _PROBES.T
     top = np.argsort(-at_probes, axis=0, kind="stable")[:_NUM_LARGEST]
     return np.unique(top)
