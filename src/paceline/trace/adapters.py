@@ -7,7 +7,10 @@ keeps its input gradient; the adapter adds four products to the backward pass an
 Source: Hu et al., "LoRA", 2021 (arXiv:2106.09685); for quantised bases Dettmers et al., "QLoRA",
 2023 (arXiv:2305.14314).
 
-Shape legend: N adapted layers; M rows, K inputs, R rank, C outputs.
+A batch of experts has an adapter for each.
+
+Shape legend: N adapted layers; E experts (1 of a dense layer), M rows of each, K inputs, R rank, C
+outputs.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ class _Layers:
         to_source: Backward product that makes the gradient of the input; -1 where there is none.
         to_weight: Backward product that makes the gradient of the weight.
         upstream: Storage of the gradient of the output.
+        experts: E, (N, 9).
         rows: M, (N, 9).
         inputs: K, (N, 9).
         outputs: C, (N, 9).
@@ -48,6 +52,7 @@ class _Layers:
     to_source: IntArray
     to_weight: IntArray
     upstream: IntArray
+    experts: FloatArray
     rows: FloatArray
     inputs: FloatArray
     outputs: FloatArray
@@ -67,8 +72,8 @@ def with_adapters(program: Program, *, rank: int, patterns: Sequence[str]) -> Pr
     layers = _dense_layers(program, patterns)
     draft = Draft(program)
     rank_rows = constant(np.full(len(layers.op), float(rank)))
-    down = draft.parameters(multiply(layers.inputs, rank_rows))
-    up = draft.parameters(multiply(rank_rows, layers.outputs))
+    down = draft.parameters(_product(layers.experts, layers.inputs, rank_rows))
+    up = draft.parameters(_product(layers.experts, rank_rows, layers.outputs))
     hidden = _draft_forward(draft, layers, rank_rows, down, up)
     gradients = _draft_backward(draft, layers, rank_rows, (down, up, hidden))
     is_base = (program.stores.owner == Owner.PARAMETER) & program.stores.is_trainable
@@ -76,6 +81,10 @@ def with_adapters(program: Program, *, rank: int, patterns: Sequence[str]) -> Pr
     adapted = _updated(adapted, np.concatenate((down, up)), np.concatenate(gradients))
     is_base = np.pad(is_base, (0, len(adapted.stores) - len(is_base)))
     return without_gradients(adapted.ordered(), is_base)
+
+
+def _product(one: FloatArray, two: FloatArray, three: FloatArray) -> FloatArray:
+    return multiply(multiply(one, two), three)
 
 
 def _dense_layers(program: Program, patterns: Sequence[str]) -> _Layers:
@@ -103,6 +112,7 @@ def _dense_layers(program: Program, patterns: Sequence[str]) -> _Layers:
         to_source=to_source,
         to_weight=to_weight,
         upstream=_other_operand(program, to_weight, source),
+        experts=dims[:, 0],
         rows=dims[:, 1],
         inputs=dims[:, 3],
         outputs=dims[:, 2],
@@ -161,18 +171,19 @@ def _other_operand(program: Program, ops: IntArray, known: IntArray) -> IntArray
 def _draft_forward(
     draft: Draft, layers: _Layers, rank: FloatArray, down: IntArray, up: IntArray
 ) -> IntArray:
-    thin, wide = multiply(layers.rows, rank), multiply(layers.rows, layers.outputs)
+    each, one = layers.experts, constant(np.ones(len(layers.op)))
+    thin = _product(each, layers.rows, rank)
+    wide = _product(each, layers.rows, layers.outputs)
+    deep = _product(each, layers.rows, layers.inputs)
+    down_size, up_size = _product(each, layers.inputs, rank), _product(each, rank, layers.outputs)
     hidden, added = draft.stores(thin, is_wide=False), draft.stores(wide, is_wide=False)
-    one = constant(np.ones(len(layers.op)))
     draft.ops(
-        OpKind.MATMUL, layers.op, 0.1, dims=matmul_dims(one, layers.rows, rank, layers.inputs),
-        reads=[(layers.source, multiply(layers.rows, layers.inputs)),
-               (down, multiply(layers.inputs, rank))],
-        writes=[(hidden, thin)],
+        OpKind.MATMUL, layers.op, 0.1, dims=matmul_dims(each, layers.rows, rank, layers.inputs),
+        reads=[(layers.source, deep), (down, down_size)], writes=[(hidden, thin)],
     )  # fmt: skip
     draft.ops(
-        OpKind.MATMUL, layers.op, 0.2, dims=matmul_dims(one, layers.rows, layers.outputs, rank),
-        reads=[(hidden, thin), (up, multiply(rank, layers.outputs))], writes=[(added, wide)],
+        OpKind.MATMUL, layers.op, 0.2, dims=matmul_dims(each, layers.rows, layers.outputs, rank),
+        reads=[(hidden, thin), (up, up_size)], writes=[(added, wide)],
     )  # fmt: skip
     draft.ops(
         OpKind.ELEMENTWISE, layers.op, 0.3, dims=row_dims(wide, one, 2.0),
@@ -187,21 +198,23 @@ def _draft_backward(
     """Products of the adapter's backward pass; the gradients of ``down`` and of ``up``."""
     down, up, hidden = kept
     one, beside = constant(np.ones(len(layers.op))), layers.to_weight
-    thin, wide = multiply(layers.rows, rank), multiply(layers.rows, layers.outputs)
-    deep = multiply(layers.rows, layers.inputs)
-    down_size, up_size = multiply(layers.inputs, rank), multiply(rank, layers.outputs)
+    each = layers.experts
+    thin = _product(each, layers.rows, rank)
+    wide = _product(each, layers.rows, layers.outputs)
+    deep = _product(each, layers.rows, layers.inputs)
+    down_size, up_size = _product(each, layers.inputs, rank), _product(each, rank, layers.outputs)
     to_hidden = draft.stores(thin, is_wide=False)
     to_down, to_up = draft.gradients(down_size), draft.gradients(up_size)
     draft.ops(
-        OpKind.MATMUL, beside, 0.1, dims=matmul_dims(one, rank, layers.outputs, layers.rows),
+        OpKind.MATMUL, beside, 0.1, dims=matmul_dims(each, rank, layers.outputs, layers.rows),
         reads=[(hidden, thin), (layers.upstream, wide)], writes=[(to_up, up_size)],
     )  # fmt: skip
     draft.ops(
-        OpKind.MATMUL, beside, 0.2, dims=matmul_dims(one, layers.rows, rank, layers.outputs),
+        OpKind.MATMUL, beside, 0.2, dims=matmul_dims(each, layers.rows, rank, layers.outputs),
         reads=[(layers.upstream, wide), (up, up_size)], writes=[(to_hidden, thin)],
     )  # fmt: skip
     draft.ops(
-        OpKind.MATMUL, beside, 0.3, dims=matmul_dims(one, layers.inputs, rank, layers.rows),
+        OpKind.MATMUL, beside, 0.3, dims=matmul_dims(each, layers.inputs, rank, layers.rows),
         reads=[(layers.source, deep), (to_hidden, thin)], writes=[(to_down, down_size)],
     )  # fmt: skip
     rows = np.flatnonzero(layers.to_source >= 0)
@@ -209,7 +222,7 @@ def _draft_backward(
     added = draft.stores(deep[rows], is_wide=False)
     draft.ops(
         OpKind.MATMUL, beside[rows], 0.4,
-        dims=matmul_dims(one[rows], layers.rows[rows], layers.inputs[rows], rank[rows]),
+        dims=matmul_dims(each[rows], layers.rows[rows], layers.inputs[rows], rank[rows]),
         reads=[(to_hidden[rows], thin[rows]), (down[rows], down_size[rows])],
         writes=[(added, deep[rows])],
     )  # fmt: skip

@@ -160,7 +160,10 @@ def _reads_own(program: Program, leader: IntArray) -> BoolArray:
 
 
 def _external(accesses: Accesses, leader: IntArray, keep_storage: BoolArray) -> Accesses:
-    """Accesses of the chains, each storage once per chain, as large as its largest access."""
+    """Accesses of the chains, each storage once per chain, as large as its largest access.
+
+    Those of one op keep their order: updates name parameters, gradients and states by it.
+    """
     rows = np.flatnonzero(keep_storage[accesses.storage])
     size = accesses.elements[rows] @ _PROBE
     order = np.lexsort((-size, accesses.storage[rows], leader[accesses.op[rows]]))
@@ -168,7 +171,7 @@ def _external(accesses: Accesses, leader: IntArray, keep_storage: BoolArray) -> 
     op, storage = leader[accesses.op[rows]], accesses.storage[rows]
     first = np.ones(len(rows), dtype=bool)
     first[1:] = (op[1:] != op[:-1]) | (storage[1:] != storage[:-1])
-    rows = rows[first]
+    rows = np.sort(rows[first])
     return Accesses(
         op=leader[accesses.op[rows]],
         storage=accesses.storage[rows],

@@ -79,7 +79,8 @@ def is_weight_copy(program: Program) -> BoolArray:
     casting &= program.ops.kind == OpKind.CAST
     copies = np.zeros(len(program.stores), dtype=np.bool_)
     copies[program.writes.storage[casting[program.writes.op]]] = True
-    return copies
+    is_constant = ~program.stores.elements[:, 1:].any(axis=1)
+    return np.asarray(copies & is_constant & (program.stores.owner == Owner.ACTIVATION))
 
 
 def _weight_copies(program: Program, rows: IntArray) -> FloatArray:
