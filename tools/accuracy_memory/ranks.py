@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from paceline.parallel.links import LinkTable
 from paceline.parallel.sharded_memory import PeakMoments
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallel.training_profile import find_training_profile
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph
 from paceline.trace.costs import Checkpointing
@@ -76,7 +77,7 @@ def rank_memory(costs: BlockCosts, job: Job, catalog: Catalog) -> StrategyEvalua
         devices_per_node=job.tp * job.pp * job.dp,
         device_link=link,
         node_link=link,
-        cuts_evenly=True,
+        profile=replace(find_training_profile(), cut="layers"),
     )
     variant = Variant(
         shape=_shape(job),

@@ -19,6 +19,7 @@ from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallel.training_profile import find_training_profile
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
 from paceline.predict.traits import StepTraits
 from paceline.scoring.source_levels import as_published
@@ -114,11 +115,11 @@ class Simulator:
             devices_per_node=min(8, run.num_gpus),
             device_link=self.links[site.device_link],
             node_link=self.links[site.node_link],
-            overlaps_gradients=site.overlaps,
-            cuts_evenly=True,
-            hop_wait_s=site.hop_wait_s,
-            overlaps_hops=False,
-        )
+            profile=dataclasses.replace(
+                find_training_profile(), overlaps_gradients=site.overlaps, cut="layers",
+                hop_wait_s=site.hop_wait_s, overlaps_hops=False,
+            ),
+        )  # fmt: skip
         variant = Variant(
             shape=_shape(run),
             checkpointing=run.checkpointing,

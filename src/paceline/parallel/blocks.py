@@ -6,7 +6,7 @@ Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +26,7 @@ from paceline.parallel.sharded_memory import PeakMoments, peak_moments
 from paceline.parallel.split import CallTable, RankGraph, Routing, SplitShape, Wires, calls_s, split
 from paceline.parallel.split.calls import AXES
 from paceline.parallel.split.sequence import check_ring
+from paceline.parallel.training_profile import TrainingProfile, find_training_profile
 from paceline.parallel.training_state import TrainingState, training_state
 from paceline.parallel.weight_gradients import makes_weight_gradients
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
@@ -118,18 +119,14 @@ class TensorGroup:
         ranks_per_node: Ranks in one node.
         device_link: One row.
         node_link: One row.
-        sends_tokens_once: Whether a token is sent once to each node and rank that wants it, as
-            DeepEP does, instead of once to each of its experts.
-        hides_exchange: Whether tokens travel while another microbatch is computed (Megatron-LM's
-            ``overlap-moe-expert-parallel-comm``).
+        profile: How the software that runs there behaves.
     """
 
     shape: SplitShape
     ranks_per_node: int
     device_link: LinkTable
     node_link: LinkTable
-    sends_tokens_once: bool = False
-    hides_exchange: bool = False
+    profile: TrainingProfile = field(default_factory=find_training_profile)
 
     def wires(self, num_points: int, routing: Routing | None) -> Wires:
         """Over what they talk; ``routing`` where their tokens go."""
@@ -137,7 +134,7 @@ class TensorGroup:
             groups=self.shape.groups(
                 num_points, self.ranks_per_node, self.device_link, self.node_link
             ),
-            routing=routing if self.sends_tokens_once else None,
+            routing=routing if self.profile.tokens_once else None,
         )
 
 
@@ -366,7 +363,9 @@ def _block_times(
     parts = (np.isin(phase, (Phase.FORWARD, Phase.LOSS)), is_backward)
     for part, (between_s, tokens_s) in zip(parts, shared_s, strict=True):
         device_s = _per_block(ops.device_s, ops.block, part, num_blocks)
-        hidden_s = np.minimum(device_s + between_s, tokens_s) if group.hides_exchange else 0.0
+        hidden_s = (
+            np.minimum(device_s + between_s, tokens_s) if group.profile.hides_exchange else 0.0
+        )
         found.append(_phase_times(ops, part, device_s, between_s + tokens_s - hidden_s))
     is_weight = is_backward & makes_weight_gradients(ops.program)
     weight_s = _per_block(ops.device_s, ops.block, is_weight, num_blocks)

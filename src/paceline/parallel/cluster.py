@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paceline.catalog.entities import Device, Link
 from paceline.errors import MissingFactError
+from paceline.parallel.training_profile import TrainingProfile, find_training_profile
 from paceline.predict import DeviceTable, abstentions
 from paceline.trace.costs import LoweredPass
 from paceline.units import HOUR_S
@@ -26,12 +27,7 @@ class Cluster:
         host_memory_bytes: Main memory of a node; None where it is not known.
         usd_per_device_hour: Price of one device with its share of the node; None if unknown.
         price_log_sigma: Standard deviation of the logarithm of that price, from its age.
-        sends_tokens_once: Whether tokens go to experts by a dispatcher such as DeepEP, instead of
-            one copy for each expert.
-        keeps_experts_whole: Whether tensor ranks are expert ranks too, with experts of their own,
-            instead of sharing each expert.
-        hides_exchange: Whether tokens travel while another microbatch is computed.
-        gathers_ahead: Whether a sharded optimizer is Megatron-LM's, as `Fabric` has it.
+        profile: How the software that runs there behaves.
     """
 
     device: Device
@@ -42,10 +38,7 @@ class Cluster:
     host_memory_bytes: float | None = None
     usd_per_device_hour: float | None = None
     price_log_sigma: float = 0.0
-    sends_tokens_once: bool = False
-    keeps_experts_whole: bool = False
-    hides_exchange: bool = False
-    gathers_ahead: bool = False
+    profile: TrainingProfile = field(default_factory=find_training_profile)
 
     @property
     def capacity_bytes(self) -> float:

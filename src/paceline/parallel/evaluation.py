@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.parallel.data_parallel import (
-    BUCKET_BYTES,
     data_parallel_step,
     summed_over_replicas_s,
 )
@@ -21,11 +20,6 @@ from paceline.parallel.rank_memory import Owned, rank_memory, splits
 from paceline.parallel.strategy_table import SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallel.training_state import TrainingState
 from paceline.trace.graph import FloatArray, IntArray
-
-#: Megatron-LM's buckets of gradients: at least so many parameters, and so many per rank that
-#: shards, lest rings of many ranks spend their time on latency (``DistributedDataParallelConfig``).
-BUCKET_PARAMETERS = 40_000_000
-BUCKET_PARAMETERS_PER_RANK = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,8 +136,10 @@ def _exposed_s(
     exposed_s = np.zeros(len(table))
     for part in owned:
         frac = part.most.parameters / everything
-        hides_s = np.where(is_in_every, backward_s, last_s) * frac * fabric.overlaps_gradients
-        ahead_s = first_s * frac * fabric.gathers_ahead
+        hides_s = (
+            np.where(is_in_every, backward_s, last_s) * frac * fabric.profile.overlaps_gradients
+        )
+        ahead_s = first_s * frac * fabric.profile.gathers_ahead
         exposed_s += _part_exposed_s(table, part, alone_s * frac, hides_s, ahead_s, fabric)
         exposed_s += _replicas_exposed_s(part, hides_s, fabric)
     return exposed_s
@@ -190,9 +186,8 @@ def _part_exposed_s(
     """What nothing hides of reducing and gathering what one kind of copies holds alike."""
     exposed_s = np.zeros(len(table))
     most = owned.most
-    growing = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * owned.shards)
     width = np.maximum(most.reduced / np.maximum(most.trained, 1.0), 1.0)
-    buckets = np.broadcast_to(growing * width if fabric.gathers_ahead else BUCKET_BYTES, len(table))
+    buckets = fabric.profile.bucket_size_bytes(owned.shards, width)
     for code, sharding in enumerate(SHARDINGS):
         rows = np.flatnonzero((table.sharding == code) & (owned.shards > 1))
         if not len(rows):

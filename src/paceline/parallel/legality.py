@@ -11,10 +11,6 @@ from paceline.parallel.strategy import USUAL_ORDER, AxisName, Strategy
 #: device: below PCIe 4.0 x8, tensor parallel loses more than a second device adds.
 MIN_SHARED_BYTES_PER_S = 15e9
 
-#: Interleaved stages that hold the embedding or the loss alone, as Megatron-LM counts them
-#: (``--account-for-embedding-in-pipeline-split`` and ``--account-for-loss-in-pipeline-split``).
-_BARE_STAGES = 2
-
 
 def check_strategy(
     strategy: Strategy,
@@ -39,7 +35,7 @@ def check_strategy(
     check_costed(strategy)
     _check_devices(strategy, cluster, num_devices)
     check_batch(strategy, global_batch)
-    _check_stages(strategy, num_blocks)
+    _check_stages(strategy, num_blocks, cluster.profile.bare_stages)
     for axis in strategy.mesh:
         _check_link(strategy, cluster, axis.name)
     _check_tensor(strategy, cluster)
@@ -109,10 +105,10 @@ def check_batch(strategy: Strategy, global_batch: int) -> None:
         )
 
 
-def _check_stages(strategy: Strategy, num_blocks: int) -> None:
+def _check_stages(strategy: Strategy, num_blocks: int, bare_stages: int) -> None:
     stages = strategy.size("pp") * strategy.schedule.num_chunks
     is_interleaved = strategy.schedule.kind == "interleaved"
-    if stages > num_blocks + (_BARE_STAGES if is_interleaved else 0):
+    if stages > num_blocks + (bare_stages if is_interleaved else 0):
         raise InvalidInputError(
             f"{stages} pipeline stages are more than the model's {num_blocks} layers",
             hint=f"use at most {num_blocks} stages (degree × chunks)",

@@ -114,7 +114,7 @@ class Pipelines:
         )
         hop_s = _hop_s(self.keys, self.layouts, self.fabric)
         for rows, (_, chunks, _, _), schedule in self._by_shape():
-            is_hidden = self.fabric.overlaps_hops and schedule.kind == "interleaved"
+            is_hidden = self.fabric.profile.overlaps_hops and schedule.kind == "interleaved"
             send, microbatches = np.maximum if is_hidden else np.add, self.keys[rows, 3]
             forward_s = send(self._stacked(rows, "forward_s"), hop_s[rows, None])
             backward_s = send(self._stacked(rows, "backward_s"), hop_s[rows, None])
@@ -159,7 +159,7 @@ def distinct_pipelines(
     columns = (table.pp, table.chunks, table.kind, table.microbatches, table.variant, table.point)
     keys, of_row = np.unique(np.column_stack([*columns, crosses]), axis=0, return_inverse=True)
     layouts = tuple(
-        layout(variants[variant], pp * chunks, point, is_even=fabric.cuts_evenly)
+        layout(variants[variant], pp * chunks, point, is_even=fabric.profile.cut == "layers")
         for pp, chunks, _, _, variant, point, _ in keys.tolist()
     )
     return Pipelines(
@@ -199,4 +199,4 @@ def _hop_s(keys: IntArray, layouts: Sequence[Layout], fabric: Fabric) -> FloatAr
         fabric.node_link.take(one_row),
         node_share_frac=np.where(crosses, 1.0 / fabric.devices_per_node, 1.0),
     )  # fmt: skip
-    return np.where(keys[:, 0] > 1, send_recv_s(size, pair) + fabric.hop_wait_s, 0.0)
+    return np.where(keys[:, 0] > 1, send_recv_s(size, pair) + fabric.profile.hop_wait_s, 0.0)

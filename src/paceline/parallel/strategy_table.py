@@ -6,7 +6,7 @@ Shapes: one element per strategy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import get_args
 
 import numpy as np
@@ -16,6 +16,7 @@ from paceline.parallel.blocks import BlockCosts
 from paceline.parallel.links import LinkTable
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy import Schedule, ScheduleKind, Sharding, Strategy
+from paceline.parallel.training_profile import TrainingProfile, find_training_profile
 from paceline.trace.costs import Checkpointing, Platform
 from paceline.trace.graph import IntArray
 
@@ -57,27 +58,14 @@ class Fabric:
         device_link: One row.
         node_link: One row.
         platform: Whose allocator and context count.
-        overlaps_gradients: Whether gradients are reduced during backward.
-        gathers_ahead: Whether ranks that shard an optimizer gather what it updated during the next
-            forward pass, and reduce gradients in buckets that grow with their number, as
-            Megatron-LM's distributed optimizer does.
-        cuts_evenly: Whether stages get equal numbers of layers, as Megatron-LM cuts, instead of
-            equal cost.
-        overlaps_hops: Whether what interleaved stages send travels while they compute, as in
-            PyTorch's schedules and in Megatron-LM since 2023 (``overlap_p2p_comm``).
-        hop_wait_s: What both ends of a message between stages spend beside its time on the wire,
-            where the host waits for it before it goes on.
+        profile: How the software that runs there behaves.
     """
 
     devices_per_node: int
     device_link: LinkTable
     node_link: LinkTable
     platform: Platform = "cuda"
-    overlaps_gradients: bool = True
-    gathers_ahead: bool = False
-    cuts_evenly: bool = False
-    overlaps_hops: bool = True
-    hop_wait_s: float = 0.0
+    profile: TrainingProfile = field(default_factory=find_training_profile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -64,12 +64,11 @@ class TracedJob:
         """The ranks that share every block under a strategy."""
         cluster, fabric = self.cluster, self.fabric
         return TensorGroup(
-            shape=SplitShape.of(strategy, whole_experts=cluster.keeps_experts_whole),
+            shape=SplitShape.of(strategy, whole_experts=cluster.profile.whole_experts),
             ranks_per_node=fabric.devices_per_node,
             device_link=fabric.device_link,
             node_link=fabric.node_link,
-            sends_tokens_once=cluster.sends_tokens_once,
-            hides_exchange=cluster.hides_exchange,
+            profile=cluster.profile,
         )
 
     def replicated(self, strategy: Strategy) -> Job:
@@ -95,5 +94,5 @@ def fabric_of(cluster: Cluster, configuration: Configuration) -> Fabric:
         device_link=LinkTable.from_links([cluster.device_link]),
         node_link=LinkTable.from_links([cluster.node_link]),
         platform=configuration.platform,
-        gathers_ahead=cluster.gathers_ahead,
+        profile=cluster.profile,
     )

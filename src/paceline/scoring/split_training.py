@@ -10,6 +10,7 @@ from paceline.parallel import Cluster, Strategy
 from paceline.parallel.search import FoundStrategy
 from paceline.parallel.stated import evaluate_stated, stated_traits
 from paceline.parallel.traced_job import TracedJob
+from paceline.parallel.training_profile import find_training_profile
 from paceline.scoring.assumed import note_of, widening
 from paceline.scoring.groups import Cell, Group, JobStep
 from paceline.scoring.models import UnresolvedRowError
@@ -178,15 +179,18 @@ def _sharding(row: Row, degrees: Degrees, recipe: TrainingRecipe) -> str:
 def _cluster(cell: Cell, group: Group, recipe: TrainingRecipe) -> tuple[Cluster, bool]:
     """On devices without end of memory; and whether the network between nodes is assumed."""
     joined = links_of_row(group.catalog, cell.device, cell.row)
+    profile = replace(
+        find_training_profile(), tokens_once=recipe.sends_once, whole_experts=True,
+        hides_exchange=recipe.hides_exchange,
+    )  # fmt: skip
+    if recipe.is_megatron:
+        profile = profile.with_optimizer_of(find_training_profile("megatron"))
     cluster = Cluster(
         device=cell.device.with_memory(math.inf),
         devices_per_node=joined.devices_per_node,
         device_link=switched_link(group.catalog, cell.device) or joined.links.device,
         node_link=joined.links.node,
-        sends_tokens_once=recipe.sends_once,
-        hides_exchange=recipe.hides_exchange,
-        keeps_experts_whole=True,
-        gathers_ahead=recipe.is_megatron,
+        profile=profile,
     )
     return cluster, joined.is_assumed
 

@@ -19,6 +19,7 @@ from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
 from paceline.parallel.stated import evaluated_steps
 from paceline.parallel.strategy import Strategy
 from paceline.parallel.traced_job import TracedJob
+from paceline.parallel.training_profile import find_training_profile
 from paceline.predict import Calibration
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
@@ -134,10 +135,12 @@ def traced(job: Job, machine: Machine, calibration: Calibration | None) -> Trace
 
 def behaving(cluster: Cluster, job: Job) -> Cluster:
     """A cluster whose software has the habits of a job."""
-    return replace(
-        cluster,
-        sends_tokens_once="tokens-once" in job.habits,
-        keeps_experts_whole="whole" in job.habits,
+    profile = replace(
+        cluster.profile,
+        tokens_once="tokens-once" in job.habits,
+        whole_experts="whole" in job.habits,
         hides_exchange="hidden" in job.habits,
-        gathers_ahead="gathers-ahead" in job.habits,
     )
+    if "gathers-ahead" in job.habits:
+        profile = profile.with_optimizer_of(find_training_profile("megatron"))
+    return replace(cluster, profile=profile)

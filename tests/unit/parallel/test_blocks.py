@@ -108,8 +108,8 @@ def test_experts_kept_whole_and_tokens_sent_once_spare_communication() -> None:
         for group in (
             plain,
             whole,
-            replace(whole, sends_tokens_once=True),
-            replace(whole, sends_tokens_once=True, hides_exchange=True),
+            replace(whole, profile=replace(whole.profile, tokens_once=True)),
+            replace(whole, profile=replace(whole.profile, tokens_once=True, hides_exchange=True)),
         )
     ]
     split_s, whole_s, once_s, behind_s = (float(one.tensor_s.sum()) for one in costs)

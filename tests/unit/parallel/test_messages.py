@@ -12,6 +12,7 @@ from paceline.parallel.evaluation import evaluate_strategies
 from paceline.parallel.links import LinkTable
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallel.training_profile import find_training_profile
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph, load_workload
 from paceline.trace.costs import Compiler
@@ -42,7 +43,7 @@ def fabric(bytes_per_s: float, *, overlaps_hops: bool) -> Fabric:
     link = LinkTable.from_links([replace(make_link(), bytes_per_s=bytes_per_s)])
     return Fabric(
         devices_per_node=8, device_link=link, node_link=link,
-        overlaps_hops=overlaps_hops,
+        profile=replace(find_training_profile(), overlaps_hops=overlaps_hops),
     )  # fmt: skip
 
 

@@ -20,11 +20,14 @@ from paceline.parallel.evaluation import (
 from paceline.parallel.links import LinkTable
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallel.training_profile import find_training_profile
 from paceline.parallel.training_state import TrainingState
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, load_workload
 
 DEVICE = find_device(load_catalog(), "A100 SXM4 80GB")
+USUAL = find_training_profile()
+AFTER_BACKWARD = replace(USUAL, overlaps_gradients=False)
 FAST = Fabric(devices_per_node=8, device_link=SWITCH, node_link=INFINIBAND)
 SLOW = replace(FAST, device_link=ETHERNET)
 
@@ -165,8 +168,13 @@ def node_link(bytes_per_s: float) -> LinkTable:
 @pytest.mark.parametrize("stride", [8, 16])
 def test_tensor_ranks_of_a_node_share_its_network(stride: int) -> None:
     """Eight reduce at once, each with an eighth; those of other nodes have their own network."""
-    shared = replace(FAST, node_link=node_link(8e8), overlaps_gradients=False)
-    lone = replace(FAST, node_link=node_link(1e8), overlaps_gradients=False, devices_per_node=1)
+    shared = replace(FAST, node_link=node_link(8e8), profile=AFTER_BACKWARD)
+    lone = replace(
+        FAST,
+        node_link=node_link(1e8),
+        profile=AFTER_BACKWARD,
+        devices_per_node=1,
+    )
     group = with_variant(replace(blocks(), shape=SplitShape(tensor=stride)), shared, dp=2)
     alone = with_variant(blocks(), lone, dp=2)
     assert group.exposed_s[0] == pytest.approx(alone.exposed_s[0], rel=1e-3)
@@ -176,13 +184,16 @@ def test_replicas_of_a_nodes_shards_meet_between_nodes() -> None:
     """Shards stay inside; what replicas sum crosses the network, an eighth for each device."""
     exposed_s = [
         evaluated(
-            replace(FAST, node_link=node_link(rate), overlaps_gradients=False),
+            replace(FAST, node_link=node_link(rate), profile=AFTER_BACKWARD),
             dp=16, shards=8, sharding="zero3",
         ).exposed_s[0]
         for rate in (1e9, 5e8)
     ]  # fmt: skip
     inside_s = evaluated(
-        replace(FAST, overlaps_gradients=False), dp=8, shards=8, sharding="zero3"
+        replace(FAST, profile=AFTER_BACKWARD),
+        dp=8,
+        shards=8,
+        sharding="zero3",
     ).exposed_s[0]
     reduced_bytes = whole_state().reduced
     assert exposed_s[0] - inside_s == pytest.approx(reduced_bytes / 1e9, rel=0.1)
@@ -199,9 +210,11 @@ def experts() -> Variant:
 def test_what_experts_and_others_reduce_hides_behind_one_backward() -> None:
     hidden, bare = (
         with_variant(
-            experts(), replace(SLOW, node_link=ETHERNET, overlaps_gradients=overlaps), dp=4
+            experts(),
+            replace(SLOW, node_link=ETHERNET, profile=profile),
+            dp=4,
         )
-        for overlaps in (True, False)
+        for profile in (USUAL, AFTER_BACKWARD)
     )
     saved_s = bare.exposed_s[0] - hidden.exposed_s[0]
     assert 0.5 * hidden.backward_s[0] < saved_s <= hidden.backward_s[0] * (1 + 1e-9)
@@ -231,7 +244,7 @@ def test_chunks_give_gradients_time_to_travel() -> None:
 
 
 def test_megatrons_optimizer_gathers_behind_the_forward_pass() -> None:
-    ahead = replace(SLOW, gathers_ahead=True)
+    ahead = replace(SLOW, profile=find_training_profile("megatron"))
     for calls in ({}, {"pp": 4, "microbatches": 8, "kind": "1f1b"}):
         after_s, before_s = (
             evaluated(fabric, **calls, sharding="zero1").exposed_s[0] for fabric in (SLOW, ahead)
