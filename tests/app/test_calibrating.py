@@ -33,10 +33,15 @@ def write(tmp_path, rows):
     return path
 
 
+def own_rows(path):
+    """Predictions of rows that the user measured, before anything is learned from them."""
+    return predict_rows(read_rows(path), catalog=load_catalog(), calibration=builtin_calibration())
+
+
 def planted(tmp_path, factor, models, column="step_time_ms"):
     """Rows whose measurement is the prediction times a factor."""
     path = write(tmp_path, [{"model": model} for model in models])
-    answers = predict_rows(read_rows(path), catalog=load_catalog())
+    answers = own_rows(path)
     assert all(answer.step_mid_s for answer in answers)
     rows = []
     for model, answer in zip(models, answers, strict=True):
@@ -80,7 +85,7 @@ def test_predictions_move_by_the_factor_and_the_file_keeps_it(tmp_path):
     assert device.error_after_frac < device.error_before_frac
     write_updates(calibration, tmp_path / "c.json")
     kept = read_updates(builtin_calibration(), tmp_path / "c.json")
-    before = predict_rows(read_rows(path), catalog=load_catalog())
+    before = own_rows(path)
     after = predict_rows(read_rows(path), catalog=load_catalog(), calibration=kept)
     moved = [b.step_mid_s / a.step_mid_s for a, b in zip(before, after, strict=True)]
     assert all(1 < factor < 1.3 for factor in moved)
@@ -94,7 +99,7 @@ def test_a_step_that_was_measured_is_known_better_than_any_other(tmp_path):
     """
     calibration, _ = learned(planted(tmp_path, 1.3, MODELS[:1]))
     path = write(tmp_path, [{"model": m} for m in MODELS] + [{"batch_per_gpu": "128"}])
-    before = predict_rows(read_rows(path), catalog=load_catalog())
+    before = own_rows(path)
     after = predict_rows(read_rows(path), catalog=load_catalog(), calibration=calibration)
     moved = [b.step_mid_s / a.step_mid_s for a, b in zip(before, after, strict=True)]
     itself, of_its_kernels, *strangers, at_another_batch = moved
@@ -110,13 +115,13 @@ def test_ranks_that_share_a_model_are_learned_from(tmp_path):
     shared = {"model": "gpt2", "n_gpus": "2", "parallelism": "tp2", "batch_per_gpu": "8",
               "seq_len": "1024", "unit": "tok/s"}  # fmt: skip
     path = write(tmp_path, [shared])
-    (answer,) = predict_rows(read_rows(path), catalog=load_catalog())
+    (answer,) = own_rows(path)
     assert answer.step_mid_s, answer.reason
     time_ms = {"step_time_ms": f"{1e3 * 1.3 * answer.step_mid_s:.9g}"}
     calibration, _ = learned(write(tmp_path, [shared | time_ms]))
     wide = shared | {"n_gpus": "4", "parallelism": "tp2 dp2"}
     path = write(tmp_path, [shared, wide, {"model": "resnet50"}])
-    before = predict_rows(read_rows(path), catalog=load_catalog())
+    before = own_rows(path)
     after = predict_rows(read_rows(path), catalog=load_catalog(), calibration=calibration)
     itself, replicas, stranger = (
         b.step_mid_s / a.step_mid_s for a, b in zip(before, after, strict=True)
@@ -129,7 +134,7 @@ def test_ranks_that_share_a_model_are_learned_from(tmp_path):
 def test_other_devices_stay_as_they_are_to_the_bit(tmp_path):
     calibration, _ = learned(planted(tmp_path, 1.3, MODELS))
     other = write(tmp_path, [{"gpu": "V100-SXM2-32GB"}])
-    one = predict_rows(read_rows(other), catalog=load_catalog())
+    one = own_rows(other)
     two = predict_rows(read_rows(other), catalog=load_catalog(), calibration=calibration)
     assert one[0].step_mid_s == two[0].step_mid_s
 
