@@ -75,13 +75,16 @@ def _fit_one(
     drawn = pd.concat(
         [g.sample(min(each, len(g)), random_state=0) for _, g in rows.groupby("device")]
     )
+    builtin = builtin_calibration().constants["attention_tiles"]["prefill"]
+    names = ("exponentials_per_cycle", "cache_bytes_per_cycle")
+    limits = {name: float(builtin[name]) for name in names}
     start = {name: value for name, value in _START.items() if name not in known}
     measured, first = np.log(drawn.time_s.to_numpy()), np.log(list(start.values()))
 
     def constants(logs: np.ndarray) -> AttentionConstants:
         values = zip(start, np.exp(logs), strict=True)
         kept = {n: min(float(v), _LIMITS.get(n, np.inf)) for n, v in values}
-        return AttentionConstants(**kept, **known)
+        return AttentionConstants(**kept, **known, **limits)
 
     def loss(logs: np.ndarray) -> float:
         away = _PRIOR * ((logs - first) ** 2).mean()

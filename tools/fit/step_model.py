@@ -15,6 +15,7 @@ from torch import nn
 
 from fit.options import FitOptions
 from fit.steps import FRAMEWORKS, Steps, select
+from paceline.predict import builtin_calibration
 from paceline.predict.device_effects import EFFECT_OF_MODEL, NUM_LAWS, Effect
 from paceline.predict.features import PRODUCT_FEATURES, STREAM_FEATURES
 from paceline.predict.sustained import power_budget
@@ -72,7 +73,8 @@ class Predictor(nn.Module):
         super().__init__()
         self.networks = nn.ModuleDict(networks)
         self.gap_s = options.gap_s
-        self.power_exponent = power_budget().exponent if options.is_power_limited else None
+        law = power_budget(builtin_calibration())
+        self.power_exponent = law.exponent if options.is_power_limited else None
         self.devices = devices
         self.has_steps = np.isin(devices, steps.device)
         self.measured = multiplied.union(steps.device)

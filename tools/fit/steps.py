@@ -242,7 +242,7 @@ class _Builder:
         if np.isnan(bounds.roofline_s).any():
             return
         costs, picked = lowered.costs, np.array(wanted)
-        power = power_s(power_flop(lowered, shapes), table)
+        power = power_s(power_flop(lowered, shapes, self._calibration), table, self._calibration)
         for one in grouped_features(asked):
             size = (len(points), len(one.rows))
             shape = (1, *size, one.features.shape[-1])
@@ -276,7 +276,7 @@ class _Builder:
             index=[m.index for m in measured],
             is_open=[m.is_open for m in measured],
             ripeness_years=ripeness_years(table.generations, released)[0],
-            host_years=[float(host_years(table)[0])] * n,
+            host_years=[float(host_years(table, self._calibration)[0])] * n,
         )
         self._count += n
 

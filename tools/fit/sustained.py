@@ -12,15 +12,12 @@ import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 from accuracy_parallel import sites
 from accuracy_parallel.sites import CACHE, Run, Simulator, Site
 from traced_models import traced
-
-from paceline.predict import sustained
 
 MODELS = {
     "MPT-760m": "layers=24,hidden=1536,heads=12", "MPT-1b": "layers=24,hidden=2048,heads=16",
@@ -59,9 +56,10 @@ def predicted_s(simulator: Simulator, row: Any) -> float:
 
 def ratios_at(j_per_flop: float, rows: pd.DataFrame, simulator: Simulator) -> np.ndarray:
     """Predicted over measured step of each row, were an operation to take so many joules."""
-    tried = dataclasses.replace(sustained.power_budget(), j_per_flop=j_per_flop)
-    with patch.object(sustained, "power_budget", lambda: tried):
-        predicted = [predicted_s(simulator, row) for row in rows.itertuples()]
+    constants = dict(simulator.calibration.constants)
+    constants["sustained_clock"] = {**constants["sustained_clock"], "j_per_flop": j_per_flop}
+    simulator.calibration = dataclasses.replace(simulator.calibration, constants=constants)
+    predicted = [predicted_s(simulator, row) for row in rows.itertuples()]
     return np.asarray(predicted / (rows.global_batch * rows.seq_len / rows.throughput))
 
 

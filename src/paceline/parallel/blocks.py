@@ -30,7 +30,7 @@ from paceline.parallel.training_profile import TrainingProfile, find_training_pr
 from paceline.parallel.training_state import TrainingState, training_state
 from paceline.parallel.weight_gradients import makes_weight_gradients
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
-from paceline.predict.host import dispatch_s, listing_s, wait_costs, waits_of
+from paceline.predict.host import dispatch_s, listing_s, waits_of
 from paceline.predict.kernels import evaluate_shapes
 from paceline.predict.memory import live_at_peak
 from paceline.predict.sustained import steady_row_times
@@ -286,6 +286,7 @@ class _OpTimes:
         device_s: Device time of each, (num_points, num_ops).
         host_s: Time of the host to dispatch each, same shape.
         waits: Ops after which the host waits for the device, ascending.
+        wait_s: What each of them costs besides.
         update_host_s: Time of the host to dispatch the optimizer, and around a step.
         update_bytes_per_s: Rate at which the optimizer moves its bytes.
         traits: What measurements know it all by, (num_points,).
@@ -296,6 +297,7 @@ class _OpTimes:
     device_s: FloatArray
     host_s: FloatArray
     waits: IntArray
+    wait_s: float
     update_host_s: float
     update_bytes_per_s: float
     traits: tuple[StepTraits, ...]
@@ -321,8 +323,9 @@ def _op_times(
         program=program,
         block=work.block,
         device_s=device_s,
-        host_s=(dispatched + listing_s(lowered, shapes.dims)) * factor,
+        host_s=(dispatched + listing_s(lowered, shapes.dims, calibration)) * factor,
         waits=waits_of(lowered),
+        wait_s=calibration.constant("host_waits", "wait_s"),
         update_host_s=(around_s + float(dispatched[is_update].sum())) * float(factor[0, 0]),
         update_bytes_per_s=float(updated_bytes) / update_s if update_s else np.inf,
         traits=traits_of(lowered, shapes, rows.device_s[0], framework),
@@ -390,7 +393,7 @@ def _phase_times(
             ops.device_s[:, chosen].astype(np.float32),
             stops,
         )
-        waiting_s += len(stops) * wait_costs().wait_s + called_s[:, block]
+        waiting_s += len(stops) * ops.wait_s + called_s[:, block]
         took_s[:, block] = host_s[:, block] = waiting_s
     return _PhaseTimes(device_s=took_s, host_s=host_s, called_s=called_s)
 

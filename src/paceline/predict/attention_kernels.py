@@ -15,11 +15,8 @@ from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.trace.costs import Configuration
 
-#: Of frameworks that bring no kernels of their own, ``flash`` is what the vendor's libraries do.
-_BRINGS_FLASH = "torch"
 
-
-def log10_slower(devices: DeviceTable, configuration: Configuration, framework: str) -> Array:
+def log10_slower(devices: DeviceTable, configuration: Configuration, own: str) -> Array:
     """Log10 of the time of attention over that of the measured kernels, (num_devices,).
 
     NaN where nothing is known of a family of kernels on a device. ``math`` is no fused kernel: an
@@ -28,21 +25,21 @@ def log10_slower(devices: DeviceTable, configuration: Configuration, framework: 
     Args:
         devices: Where it runs.
         configuration: Says the family of kernels, and whether an engine brings its own.
-        framework: Whose kernels run.
+        own: Family of the kernels that the framework brings as ``flash``.
 
     >>> from paceline.catalog import find_device, load_catalog
     >>> names = ("A100 SXM4 80GB", "H100 SXM5 80GB")
     >>> devices = DeviceTable.from_devices([find_device(load_catalog(), name) for name in names])
     >>> for kernels in ("vendor", "flash", "memory-efficient", "math"):
-    ...     slower = log10_slower(devices, Configuration(attention=kernels), "torch")
+    ...     slower = log10_slower(devices, Configuration(attention=kernels), "flash")
     ...     print(kernels, [round(float(10**one), 2) for one in slower])
     vendor [1.0, 1.0]
     flash [1.0, 1.6]
     memory-efficient [2.0, 3.5]
     math [2.0, 3.5]
     """
-    kernels: str = configuration.attention
-    if configuration.is_served or (kernels == "flash" and framework != _BRINGS_FLASH):
+    kernels = own if configuration.attention == "flash" else configuration.attention
+    if configuration.is_served:
         kernels = "vendor"
     slowdown = [_slowdown(kernels, one) for one in devices.generations]
     return np.log10(np.array(slowdown, dtype=np.float32))

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from paceline.predict.features import Array
 from paceline.predict.tiles import Engine
-from paceline.shipped import shipped_rows
 
 _ROWS = (16, 64, 128)
 _SPLITS = (1, 2, 4, 8, 16, 32)
@@ -46,6 +44,8 @@ class AttentionConstants:
         split_cycles: Fixed cycles for each part of split keys.
         resident_bytes_per_cycle: What one multiprocessor reads from the last-level cache where
             repeated calls find their operands there.
+        exponentials_per_cycle: Of one multiprocessor, at most.
+        cache_bytes_per_cycle: From the last-level cache to one multiprocessor, at most.
     """
 
     launch_s: float
@@ -57,6 +57,8 @@ class AttentionConstants:
     fill_frac: float
     split_cycles: float
     resident_bytes_per_cycle: float
+    exponentials_per_cycle: float
+    cache_bytes_per_cycle: float
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> AttentionConstants:
@@ -83,14 +85,14 @@ def attention_tiled_s(
     num_scores = np.maximum(batch * q_heads * q_len * seen_keys, 1)
     score_cycles = flop / num_scores / (flop_per_cycle * constants.compute_frac)
     group_rows = q_heads / np.maximum(kv_heads, 1) * q_len
-    s_per_byte, limits = engine.s_per_byte(constants), _limits()
+    s_per_byte = engine.s_per_byte(constants)
     best: Array = np.full((), np.inf, dtype=np.float32)
     for rows in _ROWS:
         tiles = batch * kv_heads * np.ceil(group_rows / rows)
         arithmetic = np.maximum(
-            (rows + constants.half_rows) * score_cycles, rows / limits["exponentials_per_cycle"]
+            (rows + constants.half_rows) * score_cycles, rows / constants.exponentials_per_cycle
         )
-        read = 2 * head_size * engine.element_bytes / limits["cache_bytes_per_cycle"]
+        read = 2 * head_size * engine.element_bytes / constants.cache_bytes_per_cycle
         key_cycles = np.maximum(np.maximum(arithmetic, read), constants.step_cycles / _STEP)
         for split in _SPLITS:
             waves = np.ceil(tiles * split / engine.num_sms)
@@ -106,10 +108,3 @@ def attention_tiled_s(
             best = np.minimum(best, np.maximum(cycles / engine.clock_hz, memory_s))
     total: Array = best + np.float32(constants.launch_s)
     return total
-
-
-@cache
-def _limits() -> dict[str, float]:
-    """What a multiprocessor does per cycle at most, by name."""
-    rows = shipped_rows("predict", "attention_limits.csv")
-    return {row["name"]: float(row["value"]) for row in rows}

@@ -19,6 +19,7 @@ from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.lessons import Lessons
 from paceline.predict.traits import StepTraits
+from paceline.shipped import shipped_rows
 from paceline.stack.releases import ReleaseDates, shipped_release_dates
 
 #: Rows per matrix product. Always the same number, so that the answer for one device and batch
@@ -137,7 +138,7 @@ class Calibration:
     Attributes:
         name: Printed with every answer.
         models: Efficiency models by group.
-        constants: Scalar coefficients by topic, as read from the data file.
+        constants: Coefficients by topic, as read from the data files.
         measured_devices: ``Device.name`` of devices whose kernels were in the fit.
         measured_families: Their families.
         measured_architectures: Their architectures.
@@ -178,7 +179,7 @@ def builtin_calibration() -> Calibration:
     return Calibration(
         name=facts["name"],
         models=models,
-        constants=facts["constants"],
+        constants=facts["constants"] | _tables(facts["constants"]),
         measured_devices=frozenset(facts["measured_devices"]),
         measured_families=frozenset(facts["measured_families"]),
         measured_architectures=frozenset(facts["measured_architectures"]),
@@ -186,6 +187,32 @@ def builtin_calibration() -> Calibration:
         provenance=tuple(facts["provenance"]),
         releases=shipped_release_dates(),
     )
+
+
+def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Constants with a source each, from the tables beside the fitted ones."""
+    limits = _numbers("attention_limits.csv", "name", "value")
+    law = resources.files("paceline.predict") / "data" / "power.json"
+    energy = _numbers("operation_energy.csv", "operand_bytes", "over_16_bits")
+    return {
+        "attention_tiles": {
+            name: values | limits for name, values in constants["attention_tiles"].items()
+        },
+        "expert_tiles": shipped_rows("predict", "expert_tiles.csv"),
+        "frameworks": {row["framework"]: row for row in shipped_rows("predict", "frameworks.csv")},
+        "host_waits": _numbers("host_waits.csv", "name", "value"),
+        "operation_energy": {float(width): share for width, share in energy.items()},
+        "power": json.loads(law.read_text(encoding="utf-8"))["power"],
+        "process_memory": {
+            row["platform"]: row for row in shipped_rows("predict", "process_memory.csv")
+        },
+        "serial_accesses": shipped_rows("predict", "serial_accesses.csv"),
+        "sustained_clock": _numbers("sustained_clock.csv", "name", "value"),
+    }
+
+
+def _numbers(table: str, key: str, value: str) -> dict[str, float]:
+    return {row[key]: float(row[value]) for row in shipped_rows("predict", table)}
 
 
 def _model(group: str, arrays: Mapping[str, Any]) -> EfficiencyModel:

@@ -13,14 +13,13 @@ Sources:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from paceline.predict.features import Array
 from paceline.predict.tiles import Engine, TileConstants, tiled_s
-from paceline.shipped import shipped_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +38,13 @@ class ExpertConstants:
     token_bytes: float
 
 
-@cache
-def expert_constants(weight_bytes: float) -> ExpertConstants:
+def expert_constants(weight_bytes: float, rows: Sequence[Mapping[str, str]]) -> ExpertConstants:
     """Fitted constants for weights of so many bytes; those of the nearest width.
 
-    >>> expert_constants(1.0).layer_s < 1e-4
-    True
+    Args:
+        weight_bytes: Of one weight.
+        rows: Constants by width, as ``data/expert_tiles.csv`` has them.
     """
-    rows = shipped_rows("predict", "expert_tiles.csv")
     row = min(rows, key=lambda one: abs(float(one["weight_bytes"]) - weight_bytes))
     values = {name: float(row[name]) for name in TileConstants.__slots__}
     return ExpertConstants(

@@ -28,7 +28,7 @@ ATTENTION_FEATURES: tuple[str, ...] = (
     "log_group", "log_head_size", "log_waves", "wave_fill", "causal", "log_tiled_over_bound",
 )  # fmt: skip
 _SETTING_FEATURES: tuple[str, ...] = (
-    "is_compiled", "is_channels_last", "is_tensorflow",
+    "is_compiled", "is_channels_last", "chooses_by_graph",
 )  # fmt: skip
 CONV_FEATURES: tuple[str, ...] = (
     *PRODUCT_FEATURES, "log_kernel_area", "log_stride", "log_channels_per_group",
@@ -94,19 +94,19 @@ class Settings:
     Attributes:
         is_compiled: Fused by a compiler.
         is_channels_last: Images stored channels last.
-        is_tensorflow: Kernels chosen by TensorFlow.
+        chooses_by_graph: Layouts, fusion and kernels chosen for whole graphs, not op by op.
     """
 
     is_compiled: Array
     is_channels_last: Array
-    is_tensorflow: Array
+    chooses_by_graph: Array
 
     def flags(self) -> tuple[Array, ...]:
         """In the order of ``_SETTING_FEATURES``."""
-        return self.is_compiled, self.is_channels_last, self.is_tensorflow
+        return self.is_compiled, self.is_channels_last, self.chooses_by_graph
 
     @classmethod
-    def of(cls, *, compiler: str, is_channels_last: bool, framework: str) -> Settings:
+    def of(cls, *, compiler: str, is_channels_last: bool, chooses_by_graph: bool) -> Settings:
         """Settings of one job."""
 
         def flag(condition: bool) -> Array:
@@ -115,7 +115,7 @@ class Settings:
         return cls(
             is_compiled=flag(compiler != "eager"),
             is_channels_last=flag(is_channels_last),
-            is_tensorflow=flag(framework == "tensorflow"),
+            chooses_by_graph=flag(chooses_by_graph),
         )
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
-
 import numpy as np
 import numpy.typing as npt
 
@@ -13,30 +10,9 @@ from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
 from paceline.predict.ripeness import first_years
-from paceline.shipped import shipped_rows
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Phase
 from paceline.trace.optable import variants
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitCosts:
-    """What it costs a host to wait for a device.
-
-    Attributes:
-        wait_s: From the end of the device's work to the start of its next.
-        number_s: To take one number out of a Python list for a tensor.
-    """
-
-    wait_s: float
-    number_s: float
-
-
-@cache
-def wait_costs() -> WaitCosts:
-    """The constants, from ``data/host_waits.csv`` (source in each row)."""
-    rows = shipped_rows("predict", "host_waits.csv")
-    return WaitCosts(**{row["name"]: float(row["value"]) for row in rows})
 
 
 def waits_of(lowered: LoweredPass) -> npt.NDArray[np.intp]:
@@ -52,12 +28,13 @@ def waits_of(lowered: LoweredPass) -> npt.NDArray[np.intp]:
     return np.flatnonzero(is_wait[costs.order])
 
 
-def listing_s(lowered: LoweredPass, dims: Array) -> Array:
+def listing_s(lowered: LoweredPass, dims: Array, calibration: Calibration) -> Array:
     """Host time to make tensors of Python lists, for each op in execution order.
 
     Args:
         lowered: The pass.
         dims: Shape numbers of its rows, (num_points, num_rows, NUM_DIMS).
+        calibration: Time to take one number out of a list.
 
     Returns:
         Seconds, (num_points, num_ops).
@@ -65,31 +42,31 @@ def listing_s(lowered: LoweredPass, dims: Array) -> Array:
     costs = lowered.costs
     is_listed = (costs.kind == OpKind.HOST_WAIT) & (costs.variant == variants()[_LISTED])
     numbers = dims[..., 0] * dims[..., 1] * is_listed
-    seconds = (numbers * wait_costs().number_s).astype(np.float32)
+    seconds = (numbers * calibration.constant("host_waits", "number_s")).astype(np.float32)
     in_order: Array = seconds[:, costs.order]
     return in_order
 
 
 _LISTED = ("HOST_WAIT", "listed")
-#: Year of the devices whose hosts the table of dispatch times describes.
-_REFERENCE_YEAR = 2020.0
 
 
-def host_years(devices: DeviceTable) -> FloatArray:
+def host_years(devices: DeviceTable, calibration: Calibration) -> FloatArray:
     """Years from a reference to the architecture of each device, (num_devices,); 0 where unknown.
 
-    A machine is bought with its devices, and later processors dispatch faster.
+    A machine is bought with its devices, and later processors dispatch faster: the prior of a host
+    of which nothing else is known. The reference is the year of the hosts that the table of
+    dispatch times describes.
     """
     first = first_years(devices.generations)
     launched = np.where(np.isnan(first), devices.year, first)
-    years: FloatArray = np.nan_to_num(launched - _REFERENCE_YEAR)
+    years: FloatArray = np.nan_to_num(launched - calibration.constant("host", "reference_year"))
     return years
 
 
 def host_pace(devices: DeviceTable, framework: str, calibration: Calibration) -> FloatArray:
     """Time that the machines of each device take to dispatch, over the table's, (num_devices,)."""
     log_per_year = calibration.constants["host"]["log_per_year"]
-    pace: FloatArray = np.exp(log_per_year.get(framework, 0.0) * host_years(devices))
+    pace: FloatArray = np.exp(log_per_year.get(framework, 0.0) * host_years(devices, calibration))
     return pace
 
 

@@ -5,7 +5,7 @@ Shape legend: D devices, P points, R rows of the cost table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,9 +45,9 @@ from paceline.predict.groups import (
     stream_flags,
 )
 from paceline.predict.host_copies import through_host_link
-from paceline.predict.pixel_threads import with_turns
 from paceline.predict.power import sustained_clock_frac
 from paceline.predict.prediction import Points
+from paceline.predict.serial_accesses import no_faster_than_accesses
 from paceline.predict.tiles import Engine, TileConstants, batched_tiles, tiled_s, tuned_s
 from paceline.trace.costs import CostTable, LoweredPass
 from paceline.trace.graph import FloatArray, OpKind, Phase, monomials
@@ -196,7 +196,9 @@ def _times(asked: Question) -> RowTimes:
     factor = np.power(np.float32(10), _log10_slowdown(asked))
     busy_s = np.maximum(bounds.roofline_s * factor, bounds.uncached_s)
     configuration = lowered.configuration
-    busy_s = with_turns(busy_s, costs, shapes.dims, devices, configuration, framework)
+    busy_s = no_faster_than_accesses(
+        busy_s, costs, shapes.dims, devices, configuration, calibration, framework
+    )
     gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
     device_s = (busy_s + gap_s.astype(np.float32)) * shapes.launches
     device_s, bounds = through_host_link(
@@ -211,7 +213,7 @@ def _log10_slowdown(asked: Question) -> Array:
     costs = lowered.costs
     clock_frac = sustained_clock_frac(devices, calibration)
     effects = log10_effects(devices, clock_frac, calibration, lowered.configuration.libraries)
-    older = log10_slower(devices, lowered.configuration, asked.framework)
+    older = log10_slower(devices, lowered.configuration, asked.software["flash_kernels"])
     slowdown = np.zeros(asked.bounds.compute_s.shape, dtype=np.float32)
     for one in grouped_features(asked):
         offset = _kind_offset(costs.kind[one.rows], calibration)
@@ -290,7 +292,8 @@ def _expert_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
     reached = 1.0 - costs.unread_frac(rows, each.astype(np.float64)).astype(np.float32)
     product = (num_experts * reached, each / np.maximum(reached, 1e-9), outputs, inputs)
     weight = find_precision(asked.lowered.configuration.precision).weight_dtype
-    constants = expert_constants(ELEMENT_BYTES[weight])
+    rows_by_width = asked.calibration.constants["expert_tiles"]
+    constants = expert_constants(ELEMENT_BYTES[weight], rows_by_width)
     moved = asked.shapes.moved_bytes[:, rows]
     seconds = expert_product_s(product, moved, _engine(rows, asked), constants)
     slowdown: Array = np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12))
@@ -334,6 +337,12 @@ class Question:
     calibration: Calibration
     framework: str
     on_vector_units: bool
+
+    @property
+    def software(self) -> Mapping[str, str]:
+        """Facts of the framework: rows of ``data/frameworks.csv``."""
+        facts: Mapping[str, Mapping[str, str]] = self.calibration.constants["frameworks"]
+        return facts[self.framework]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -481,12 +490,12 @@ def _per_device(values: npt.NDArray[Any]) -> Array:
 
 
 def _conv_settings(group: Group, asked: Question) -> Settings:
-    """Settings of convolutions; compiled ones were measured on matrix units, or under TensorFlow.
+    """Settings of convolutions; where kernels are chosen op by op, compilers change few of them.
 
     The same kernels run on vector units whether a graph is compiled or not.
     """
     settings = _settings(asked)
-    if asked.framework == "tensorflow":
+    if asked.software["chooses_by_graph"] == "yes":
         return settings
     is_on_matrix_units = has_matrix_units(asked.devices) & (group == Group.CONV_TENSOR)
     return replace(settings, is_compiled=settings.is_compiled * _per_device(is_on_matrix_units))
@@ -495,15 +504,15 @@ def _conv_settings(group: Group, asked: Question) -> Settings:
 def _settings(asked: Question) -> Settings:
     """Settings of the job; a compiler's learned effect is credited only where it was measured.
 
-    Compiled training steps were measured under TensorFlow alone, compiled inference everywhere.
-    Elsewhere the compiler saves the bytes and launches that its fusion removes, and no more. How
-    images are stored says nothing of a model that has none.
+    Compiled inference was measured everywhere, compiled training under some frameworks
+    (``data/frameworks.csv``). Elsewhere the compiler saves the bytes and launches that its fusion
+    removes, and no more. How images are stored says nothing of a model that has none.
     """
     configuration, costs = asked.lowered.configuration, asked.lowered.costs
     is_training = bool(np.isin(Phase.BACKWARD, costs.phase))
-    is_measured = asked.framework == "tensorflow" or not is_training
+    is_measured = not is_training or asked.software["trained_compiled"] == "yes"
     return Settings.of(
         compiler=configuration.compiler if is_measured else "eager",
         is_channels_last=configuration.channels_last and OpKind.CONV in costs.kind,
-        framework=asked.framework,
+        chooses_by_graph=asked.software["chooses_by_graph"] == "yes",
     )

@@ -12,12 +12,11 @@ that the allocator holds) and *process* (reserved, workspaces and the driver's c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
+from paceline.predict.calibration import Calibration, builtin_calibration
 from paceline.predict.prediction import Points
-from paceline.shipped import shipped_rows
 from paceline.trace.costs import MemoryTable, Platform
 from paceline.trace.graph import FloatArray, monomials
 
@@ -54,12 +53,10 @@ class ProcessMemory:
     round_bytes: float
 
 
-@cache
-def process_memory(platform: Platform) -> ProcessMemory:
-    """The constants of a platform, from ``data/process_memory.csv``."""
-    rows = {row["platform"]: row for row in shipped_rows("predict", "process_memory.csv")}
-    names = ProcessMemory.__dataclass_fields__
-    return ProcessMemory(**{name: float(rows[platform][name]) for name in names})
+def process_memory(platform: Platform, calibration: Calibration | None = None) -> ProcessMemory:
+    """The constants of a platform; those of the built-in calibration if None is given."""
+    row = (calibration or builtin_calibration()).constants["process_memory"][platform]
+    return ProcessMemory(**{name: float(row[name]) for name in ProcessMemory.__dataclass_fields__})
 
 
 def rounded_bytes(
@@ -93,7 +90,11 @@ def reserved_bytes(allocated_bytes: FloatArray, *, platform: Platform) -> FloatA
 
 
 def peak_memory_bytes(
-    memory: MemoryTable, points: Points, *, platform: Platform
+    memory: MemoryTable,
+    points: Points,
+    *,
+    platform: Platform,
+    calibration: Calibration | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Peak memory of the process.
 
@@ -101,13 +102,16 @@ def peak_memory_bytes(
         memory: Candidate moments of a lowered pass.
         points: Where to evaluate, P of them.
         platform: Whose allocator, libraries and driver.
+        calibration: What a process adds; the built-in one if None.
 
     Returns:
         Lower end of the 80 % interval, median, and the bound that holds at a chance of 95 %, each
         (P,).
     """
     live, count = live_at_peak(memory, points)
-    return process_bytes(live, count, _largest(memory, points), platform=platform)
+    return process_bytes(
+        live, count, _largest(memory, points), platform=platform, calibration=calibration
+    )
 
 
 def process_bytes(
@@ -116,6 +120,7 @@ def process_bytes(
     largest_bytes: FloatArray,
     *,
     platform: Platform,
+    calibration: Calibration | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Peak memory of a process from that of its live tensors.
 
@@ -124,14 +129,15 @@ def process_bytes(
         num_allocations: How many of them; none where that is not known.
         largest_bytes: The largest tensor that comes and goes, same shape.
         platform: Whose allocator, libraries and driver.
+        calibration: What a process adds; the built-in one if None.
 
     Returns:
         Lower end of the 80 % interval, median, and the bound that holds at a chance of 95 %, each
         of that shape.
     """
-    added = process_memory(platform)
-    allocated = rounded_bytes(live_bytes, num_allocations, platform=platform)
-    mid = reserved_bytes(allocated, platform=platform)
+    added = process_memory(platform, calibration)
+    allocated = live_bytes + 0.5 * added.round_bytes * num_allocations
+    mid = allocated * (1 + added.fragmentation_mid_frac) + added.slack_mid_bytes
     all_rounded = live_bytes + added.round_bytes * num_allocations
     high = all_rounded * (1 + added.fragmentation_high_frac) + added.slack_high_bytes
     high = high + added.spare_tensors_high * largest_bytes

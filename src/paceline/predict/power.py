@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 import numpy as np
 import numpy.typing as npt
@@ -110,11 +107,9 @@ class Use:
     memory_frac: FloatArray
 
 
-@cache
-def power_law() -> PowerLaw:
-    """The law as fitted by ``tools/accuracy_power``, from ``data/power.json``."""
-    text = files("paceline.predict").joinpath("data", "power.json").read_text("utf-8")
-    facts = json.loads(text)["power"]
+def power_law(calibration: Calibration) -> PowerLaw:
+    """The law as fitted by ``tools/accuracy_power``."""
+    facts = calibration.constants["power"]
     return PowerLaw(**{name: float(facts[name]) for name in PowerLaw.__dataclass_fields__})
 
 
@@ -153,9 +148,9 @@ def use_of(
     )
 
 
-def mean_power_w(devices: DeviceTable, use: Use) -> FloatArray:
+def mean_power_w(devices: DeviceTable, use: Use, law: PowerLaw) -> FloatArray:
     """Mean board power of a step; NaN where the board power is unknown."""
-    power_w: FloatArray = devices.tdp_w[:, None] * power_frac(use, power_law())
+    power_w: FloatArray = devices.tdp_w[:, None] * power_frac(use, law)
     return power_w
 
 

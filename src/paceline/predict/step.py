@@ -13,11 +13,11 @@ import numpy.typing as npt
 from paceline.predict.calibration import Calibration, builtin_calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array
-from paceline.predict.host import dispatch_s, listing_s, wait_costs, waits_of
+from paceline.predict.host import dispatch_s, listing_s, waits_of
 from paceline.predict.intervals import Z_80, Doubts, knowledge_of, log_sigma, with_lessons
-from paceline.predict.kernels import RowShapes, RowTimes, evaluate_shapes
+from paceline.predict.kernels import RowShapes, RowTimes, evaluate_shapes, row_peaks
 from paceline.predict.memory import peak_memory_bytes
-from paceline.predict.power import mean_power_w, use_of
+from paceline.predict.power import mean_power_w, power_law, use_of
 from paceline.predict.prediction import Bound, Points, StepPrediction
 from paceline.predict.sustained import steady_row_times
 from paceline.predict.timeline import step_ends_s, waiting_end_s
@@ -104,17 +104,18 @@ def predict_pass(
     return _prediction(question, points, _all_times(question, points))
 
 
-def abstentions(lowered: LoweredPass, devices: DeviceTable) -> tuple[str | None, ...]:
+def abstentions(
+    lowered: LoweredPass, devices: DeviceTable, calibration: Calibration | None = None
+) -> tuple[str | None, ...]:
     """Why `predict_pass` answers NaN for a device; None where it answers.
 
     Args:
         lowered: The pass; its precision decides which peak is needed.
         devices: The devices asked for.
+        calibration: Clocks under load; the built-in ones if None.
     """
-    from paceline.predict.kernels import row_peaks
-
     needed = lowered.costs.flop.any(axis=1)
-    peak_dr = row_peaks(lowered, devices, builtin_calibration())[:, needed]
+    peak_dr = row_peaks(lowered, devices, calibration or builtin_calibration())[:, needed]
     precision = lowered.configuration.precision
     reasons: list[str | None] = []
     for device, name in enumerate(devices.names):
@@ -191,9 +192,9 @@ def _timelines(
     update_s = end_s - before_s
     if not asked.waits.size:
         return host_s, end_s, np.zeros_like(end_s), update_s
-    listing_pn = listing_s(asked.lowered, shapes.dims)
+    listing_pn = listing_s(asked.lowered, shapes.dims, asked.calibration)
     waiting_s = waiting_end_s(asked.host_d1n + listing_pn, device_dpn, asked.waits)
-    waiting_s += len(asked.waits) * wait_costs().wait_s
+    waiting_s += len(asked.waits) * asked.calibration.constant("host_waits", "wait_s")
     return host_s + _sum(listing_pn), waiting_s, waiting_s - np.maximum(end_s, host_s), update_s
 
 
@@ -230,8 +231,10 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
     )
     sigma = log_sigma(devices, knowledge, doubts, calibration) * np.sqrt(times.left_frac)
     use = use_of(mid_s, times.device_s, times.roofline_s, times.compute_bound_s)
-    power_w = mean_power_w(devices, use)
-    memory = peak_memory_bytes(lowered.memory, points, platform=lowered.configuration.platform)
+    power_w = mean_power_w(devices, use, power_law(calibration))
+    memory = peak_memory_bytes(
+        lowered.memory, points, platform=lowered.configuration.platform, calibration=calibration
+    )
     low_b, mid_b, high_b = (np.broadcast_to(m, mid_s.shape) for m in memory)
     return StepPrediction(
         low_s=mid_s * np.exp(-Z_80 * sigma),

@@ -8,7 +8,6 @@ when it trains; boards with more arithmetic per watt lose more.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from paceline.predict.features import Array, Bounds
 from paceline.predict.groups import Group, groups_of_rows
 from paceline.predict.kernels import RowShapes, RowTimes, row_times
 from paceline.predict.power import ClockConstants, clock_frac
-from paceline.shipped import shipped_rows
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import Phase
 
@@ -36,11 +34,10 @@ _PRODUCT_GROUPS = (Group.PRODUCT_TENSOR, Group.ATTENTION, Group.ATTENTION_BACKWA
 _CLOCK_OVER_LISTED = 1.05
 
 
-@cache
-def power_budget() -> ClockConstants:
-    """Of matrix products in 16 bits, from ``data/sustained_clock.csv`` (source in each row)."""
-    rows = shipped_rows("predict", "sustained_clock.csv")
-    return ClockConstants(**{row["name"]: float(row["value"]) for row in rows})
+def power_budget(calibration: Calibration) -> ClockConstants:
+    """Of matrix products in 16 bits: ``data/sustained_clock.csv`` (source in each row)."""
+    facts = calibration.constants["sustained_clock"]
+    return ClockConstants(**{name: float(facts[name]) for name in ClockConstants.__slots__})
 
 
 def steady_row_times(
@@ -61,7 +58,7 @@ def steady_row_times(
     burst = row_times(lowered, shapes, devices, calibration, framework=framework)
     device_s = burst.device_s
     if calibration.constants["device"]["is_power_limited"]:
-        device_s = sustained_row_s(device_s, lowered, shapes, devices)
+        device_s = sustained_row_s(device_s, lowered, shapes, devices, calibration)
     if calibration.source_levels is not None:
         task = "train" if Phase.BACKWARD in lowered.costs.phase else "infer"
         level = calibration.source_levels.factors(devices, f"{framework}/{task}")
@@ -91,8 +88,9 @@ def _within_clock(
 
 
 def sustained_row_s(
-    device_s: Array, lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable
-) -> Array:
+    device_s: Array, lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable,
+    calibration: Calibration,
+) -> Array:  # fmt: skip
     """Time of one occurrence of each row in steady work, (D, P, R).
 
     Args:
@@ -100,14 +98,15 @@ def sustained_row_s(
         lowered: The pass.
         shapes: Its cost table at the points.
         devices: Where it runs.
+        calibration: What an operation draws.
     """
-    flop = shapes.launches * power_flop(lowered, shapes)
+    flop = shapes.launches * power_flop(lowered, shapes, calibration)
     burst_flop_per_s = flop / np.maximum(device_s, 1e-12)
-    frac = clock_frac(devices.tdp_w[:, None, None], burst_flop_per_s, power_budget())
+    frac = clock_frac(devices.tdp_w[:, None, None], burst_flop_per_s, power_budget(calibration))
     return (device_s / frac).astype(device_s.dtype)
 
 
-def power_flop(lowered: LoweredPass, shapes: RowShapes) -> Array:
+def power_flop(lowered: LoweredPass, shapes: RowShapes, calibration: Calibration) -> Array:
     """Operations on matrix units of one launch, as so many in 16 bits by their power, (P, R).
 
     Operations in other formats draw power as ``data/operation_energy.csv`` has it.
@@ -115,20 +114,13 @@ def power_flop(lowered: LoweredPass, shapes: RowShapes) -> Array:
     precision = find_precision(lowered.configuration.precision)
     on_matrix_units = np.isin(groups_of_rows(lowered.costs, precision), _MATRIX_GROUPS)
     share = np.zeros(len(lowered.costs.kind))
-    known = _energies()
+    known = calibration.constants["operation_energy"]
     dtypes = lowered.costs.matmul_dtype[on_matrix_units].tolist()
     share[on_matrix_units] = [known[ELEMENT_BYTES[one]] for one in dtypes]
     return (shapes.flop * share).astype(np.float32)
 
 
-@cache
-def _energies() -> dict[float, float]:
-    """Energy of an operation over one in 16 bits, by the bytes of its operands."""
-    rows = shipped_rows("predict", "operation_energy.csv")
-    return {float(row["operand_bytes"]): float(row["over_16_bits"]) for row in rows}
-
-
-def power_s(flop: Array, devices: DeviceTable) -> Array:
+def power_s(flop: Array, devices: DeviceTable, calibration: Calibration) -> Array:
     """Time in which the board's power serves operations on matrix units, (D, P, R).
 
     Work that takes the time t in a short loop takes `max(t, t^(1-x) power_s^x)` in the long run,
@@ -137,7 +129,8 @@ def power_s(flop: Array, devices: DeviceTable) -> Array:
     Args:
         flop: As of `power_flop`, (P, R).
         devices: Where they run.
+        calibration: What an operation draws.
     """
-    budget = power_budget()
+    budget = power_budget(calibration)
     available_w = devices.tdp_w[:, None, None] * (1.0 - budget.idle_frac)
     return np.nan_to_num(flop * budget.j_per_flop / available_w, posinf=0.0).astype(np.float32)

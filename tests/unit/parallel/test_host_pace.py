@@ -12,11 +12,12 @@ from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
-from paceline.predict import DeviceTable, Points, predict_pass
-from paceline.predict.host import wait_costs
+from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
 from paceline.trace import Configuration, Graph, load_workload, lower
 from paceline.trace.block_names import block_names, blocks_of_ops
 from paceline.trace.graph import OpKind, Phase
+
+WAIT_S = builtin_calibration().constant("host_waits", "wait_s")
 
 SWITCH = make_link(bytes_per_s=450e9)
 H100 = find_device(load_catalog(), "H100 SXM5 80GB")
@@ -89,7 +90,7 @@ def test_waits_in_blocks_hold_up_one_device_as_predict_says(batch) -> None:
     expected = alone(held, seq, how, batch=batch)
     found = by_blocks(held, seq, how, batch=batch)
     assert found == pytest.approx(expected, rel=0.03)
-    assert found > by_blocks(graph, seq, how, batch=batch) + 0.5 * num_waits * wait_costs().wait_s
+    assert found > by_blocks(graph, seq, how, batch=batch) + 0.5 * num_waits * WAIT_S
 
 
 @pytest.mark.parametrize(
@@ -102,5 +103,5 @@ def test_a_step_that_waits_for_the_host_waits_under_every_strategy(strategy) -> 
     batch = 8 * one.num_batches * one.schedule.num_microbatches
     plain, late = (by_blocks(g, seq, how, batch=batch, strategy=strategy) for g in (graph, held))
     num_waits = int((held.ops.kind == OpKind.HOST_WAIT).sum()) // one.size("pp")
-    least = one.schedule.num_microbatches * num_waits * wait_costs().wait_s
+    least = one.schedule.num_microbatches * num_waits * WAIT_S
     assert late - plain > 0.8 * least

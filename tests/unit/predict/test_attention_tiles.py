@@ -138,6 +138,7 @@ def test_decode_is_the_tile_model_alone():
 FREE = AttentionConstants(
     launch_s=0.0, prologue_cycles=0.0, step_cycles=0.0, compute_frac=1.0, half_rows=0.0,
     memory_frac=1.0, fill_frac=1e-9, split_cycles=0.0, resident_bytes_per_cycle=1.0,
+    exponentials_per_cycle=16.0, cache_bytes_per_cycle=64.0,
 )  # fmt: skip
 
 

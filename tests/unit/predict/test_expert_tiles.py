@@ -5,8 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from paceline.predict import builtin_calibration
 from paceline.predict.expert_tiles import ExpertConstants, expert_constants, expert_product_s
 from paceline.predict.tiles import Engine
+
+WIDTHS = builtin_calibration().constants["expert_tiles"]
 
 #: H100 SXM5, BF16.
 ENGINE = Engine(
@@ -24,7 +27,7 @@ def seconds(
 ) -> float:
     product = tuple(np.array([v], dtype=np.float32) for v in (reached, each, OUTPUTS, INPUTS))
     moved = reached * (OUTPUTS * INPUTS * weight_bytes + 2 * each * (OUTPUTS + INPUTS))
-    constants = constants or expert_constants(weight_bytes)
+    constants = constants or expert_constants(weight_bytes, WIDTHS)
     return float(expert_product_s(product, np.float32(moved), ENGINE, constants)[0])
 
 
@@ -40,7 +43,7 @@ def test_experts_that_no_token_reaches_cost_nothing() -> None:
 
 
 def test_both_products_of_a_layer_share_its_fixed_time_and_what_its_tokens_move() -> None:
-    fitted = expert_constants(2.0)
+    fitted = expert_constants(2.0, WIDTHS)
     bare = replace(fitted, layer_s=0.0, token_bytes=0.0)
 
     def added_s(reached: float, **constants: float) -> float:

@@ -30,7 +30,7 @@ SMS = number(108.0)
 TILED_S = number(4e-4)
 PRODUCT = tuple(map(number, (2.0, 512.0, 256.0, 64.0)))
 NO_SETTINGS = Settings(
-    is_compiled=number(0.0), is_channels_last=number(0.0), is_tensorflow=number(0.0)
+    is_compiled=number(0.0), is_channels_last=number(0.0), chooses_by_graph=number(0.0)
 )
 CONV = ConvShape(
     kernel_area=number(9.0),
@@ -116,7 +116,7 @@ def test_one_channel_per_group_is_depthwise():
     assert of_convolutions()["is_depthwise"] == 0
 
 
-@pytest.mark.parametrize("field", ["is_compiled", "is_channels_last", "is_tensorflow"])
+@pytest.mark.parametrize("field", ["is_compiled", "is_channels_last", "chooses_by_graph"])
 def test_each_setting_has_its_column(field):
     on = replace(NO_SETTINGS, **{field: number(1.0)})
     none = tuple(number(0.0) for _ in STREAM_FLAGS)

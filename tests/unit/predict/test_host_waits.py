@@ -8,12 +8,14 @@ from tests.unit.predict.passes import device, lowered, matmul, stream
 
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.predict.calibration import builtin_calibration
-from paceline.predict.host import dispatch_s, host_pace, wait_costs, waits_of
+from paceline.predict.host import dispatch_s, host_pace, waits_of
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import OpKind
 
 TABLE = DeviceTable.from_devices([device()])
 ONE = Points(batch=np.ones(1), seq=np.ones(1))
+_WAITS = builtin_calibration().constants["host_waits"]
+WAIT_S, NUMBER_S = _WAITS["wait_s"], _WAITS["number_s"]
 LARGE, SMALL = matmul(4096, 4096, 4096), stream(64)
 WAIT = stream(64, kind=OpKind.HOST_WAIT)
 NO_WAIT = stream(64, kind=OpKind.COPY)
@@ -51,7 +53,7 @@ def test_each_wait_is_counted_and_lengthens_the_step_by_what_is_told():
 def test_a_step_whose_every_op_is_waited_for_takes_the_sum_of_host_and_device():
     step = predicted(lowered(WAIT, WAIT, WAIT, WAIT))
     fixed_s = builtin_calibration().constants["host"]["step_s"]["torch"]
-    parts_s = step.host_s + step.device_s + 4 * wait_costs().wait_s + fixed_s
+    parts_s = step.host_s + step.device_s + 4 * WAIT_S + fixed_s
     assert step.mid_s.item() == pytest.approx(parts_s.item())
 
 
@@ -64,12 +66,12 @@ def test_beside_a_host_that_takes_no_time_only_starting_again_is_lost():
     constants["host"]["per_kernel_s"] = {"torch": none}
     fast = dataclasses.replace(builtin, constants=constants)
     step = predicted(with_waits(True, True, True), calibration=fast)
-    assert step.wait_s.item() == pytest.approx(3 * wait_costs().wait_s, rel=1e-3)
+    assert step.wait_s.item() == pytest.approx(3 * WAIT_S, rel=1e-3)
 
 
 def test_a_python_list_costs_the_host_each_of_its_numbers():
     short, long = (predicted(of_numbers(count)) for count in (16384, 24576))
-    listed_s = 8192 * wait_costs().number_s
+    listed_s = 8192 * NUMBER_S
     assert (long.host_s - short.host_s).item() == pytest.approx(listed_s, rel=1e-3)
     assert (long.mid_s - short.mid_s).item() == pytest.approx(listed_s, rel=1e-3)
 

@@ -71,7 +71,7 @@ def test_an_unknown_board_power_limits_nothing():
 
 
 def test_the_shipped_law_idles_low_and_reaches_most_of_the_board_power():
-    law = power_law()
+    law = power_law(builtin_calibration())
     assert power_frac(use(0, 0, 0), law).item() == law.idle_frac < 0.3
     assert power_frac(use(1, 1, 0), law).item() > 0.8
 
@@ -89,7 +89,7 @@ def test_power_scales_with_the_board():
     catalog = load_catalog()
     names = ("A100 SXM4 80GB", "L4")
     table = DeviceTable.from_devices([find_device(catalog, name) for name in names])
-    large, small = mean_power_w(table, use(0.5, 0.5, 0.5))[:, 0]
+    large, small = mean_power_w(table, use(0.5, 0.5, 0.5), LAW)[:, 0]
     assert large / small == pytest.approx(table.tdp_w[0] / table.tdp_w[1])
 
 

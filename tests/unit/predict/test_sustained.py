@@ -23,13 +23,14 @@ from paceline.trace import Configuration, load_workload, lower
 from paceline.trace.costs import LoweredPass
 from paceline.trace.graph import OpKind
 
+CALIBRATION = builtin_calibration()
 watts = st.floats(10, 2000)
 rates = st.floats(1e12, 5e15)
 
 
 @given(watts, rates, st.floats(1, 10))
 def test_more_power_and_less_work_never_lower_the_clock(tdp_w, rate, factor) -> None:
-    budget = power_budget()
+    budget = power_budget(CALIBRATION)
     frac = float(clock_frac(tdp_w, rate, budget))
     assert 0 < frac <= 1
     assert clock_frac(tdp_w * factor, rate, budget) >= frac
@@ -44,19 +45,21 @@ def slowdowns(lowered: LoweredPass, table: DeviceTable) -> np.ndarray:
     points = Points(batch=np.array([4.0]), seq=np.array([1024.0]))
     shapes = evaluate_shapes(lowered.costs, points)
     burst_s = row_times(lowered, shapes, table, builtin_calibration()).device_s
-    return sustained_row_s(burst_s, lowered, shapes, table)[:, 0] / burst_s[:, 0]
+    return sustained_row_s(burst_s, lowered, shapes, table, CALIBRATION)[:, 0] / burst_s[:, 0]
 
 
 def test_the_time_that_the_power_serves_gives_the_sustained_time(llama) -> None:
     """What the coefficients are fitted with is what predicts."""
-    table, exponent = devices("H100 SXM5 80GB", "B200 SXM"), power_budget().exponent
+    table, exponent = devices("H100 SXM5 80GB", "B200 SXM"), power_budget(CALIBRATION).exponent
     shapes = evaluate_shapes(llama.costs, Points(batch=np.ones(1), seq=np.array([1024.0])))
     burst_s = row_times(llama, shapes, table, builtin_calibration()).device_s
-    served_s = shapes.launches * power_s(power_flop(llama, shapes), table)
+    served_s = shapes.launches * power_s(power_flop(llama, shapes, CALIBRATION), table, CALIBRATION)
     steady_s = np.maximum(burst_s, burst_s ** (1 - exponent) * served_s**exponent)
-    np.testing.assert_allclose(sustained_row_s(burst_s, llama, shapes, table), steady_s, rtol=1e-4)
+    np.testing.assert_allclose(
+        sustained_row_s(burst_s, llama, shapes, table, CALIBRATION), steady_s, rtol=1e-4
+    )
     unknown = replace(table, tdp_w=np.full(2, np.nan))
-    assert not power_s(power_flop(llama, shapes), unknown).any()
+    assert not power_s(power_flop(llama, shapes, CALIBRATION), unknown, CALIBRATION).any()
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +84,7 @@ def energy_over_16_bits(precision: str) -> set[float]:
     lowered = lower(graph, Configuration(precision=precision))
     shapes = evaluate_shapes(lowered.costs, Points(batch=np.ones(1), seq=np.array([1024.0])))
     rows = lowered.costs.kind == OpKind.MATMUL
-    share = power_flop(lowered, shapes)[0, rows] / shapes.flop[0, rows]
+    share = power_flop(lowered, shapes, CALIBRATION)[0, rows] / shapes.flop[0, rows]
     return {round(float(one), 3) for one in share}
 
 
