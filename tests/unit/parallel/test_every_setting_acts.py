@@ -44,9 +44,9 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "inference_format": [{"inference_format": "autocast"}],
     "accumulates": [{"accumulates": True}],
     "frozen_weights": [{"frozen_weights": name, "lora_rank": 8} for name in ("int8", "int4")],
-    "keeps_softmax_inputs": [{"keeps_softmax_inputs": True}],
-    "keeps_quantised_inputs": [
-        {"keeps_quantised_inputs": True, "frozen_weights": "int4", "lora_rank": 8}
+    "libraries": [
+        {"libraries": ("torch==1.10",)},
+        {"libraries": ("bitsandbytes==0.41",), "frozen_weights": "int4", "lora_rank": 8},
     ],
     "widens_in_kernels": [{"widens_in_kernels": True, "frozen_weights": "int4", "lora_rank": 8}],
     "convolutions": [{"convolutions": "tuned", "compiler": "compiled"}],
