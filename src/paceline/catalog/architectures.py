@@ -37,6 +37,9 @@ class Generation:
     Attributes:
         architecture: ``Device.architecture``.
         code: CUDA compute capability or LLVM target; empty for any device of the architecture.
+        platform: What drives it: ``cuda``, ``rocm`` …
+        software_code: What software calls it, where that is not its code.
+        system: Operating system and processor of its machines.
         first_device_year: When its first device came out.
         num_lanes: FP32 lanes of a multiprocessor, where its schedulers cannot feed them all.
         num_schedulers: Warps that it can issue in a cycle; there alone.
@@ -49,6 +52,9 @@ class Generation:
 
     architecture: str
     code: str
+    platform: str | None = None
+    software_code: str | None = None
+    system: str = "linux-x86_64"
     first_device_year: int | None = None
     num_lanes: int | None = None
     num_schedulers: int | None = None
@@ -120,6 +126,9 @@ def _generation(entry: Mapping[str, Any], model: Generation) -> Generation:
         model,
         architecture=entry["architecture"],
         code=entry.get("code") or "",
+        platform=entry.get("platform") or model.platform,
+        software_code=entry.get("software_code"),
+        system=entry.get("system") or NO_GENERATION.system,
         first_device_year=entry.get("first_device_year"),
         **stated,
     )

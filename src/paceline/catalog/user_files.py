@@ -79,6 +79,9 @@ class _GenerationEntry(_Strict):
     architecture: _Name
     code: Annotated[str, Field(pattern=r"^(\d{1,2}\.\d|gfx[0-9a-f]{3,5})?$")] = ""
     like: _Text | None = None
+    platform: _Name | None = None
+    software_code: _Name | None = None
+    system: _Name | None = None
     first_device_year: _Count | None = None
     num_lanes: _Count | None = None
     num_schedulers: _Count | None = None

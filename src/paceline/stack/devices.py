@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from paceline.catalog.architectures import Generation
 from paceline.catalog.entities import Device
 from paceline.planfile import PlannedStack
 from paceline.stack.resolver import Combination, newest_combination, reasons_against
@@ -76,7 +77,32 @@ def compiler_elsewhere(compiler: str, device: Device) -> str:
 
 def target_of(device: Device) -> DeviceTarget | None:
     """How software addresses ``device``; None where the tables do not say."""
-    return _target(device.kind, device.name, device.compute_capability)
+    usual = None
+    for row in load_tables().name_targets:
+        if row.kind == device.kind and row.name_has in device.name.lower():
+            if row.name_has:
+                return _completed(row.target, device.compute_capability)
+            usual = row.target
+    known = generation_target(device.generation, device.code)
+    return known or (usual and _completed(usual, device.compute_capability))
+
+
+def generation_target(generation: Generation, code: str | None) -> DeviceTarget | None:
+    """How software addresses the devices of a generation; None where nobody says."""
+    called = generation.software_code or code
+    if not (generation.platform and called):
+        return None
+    return DeviceTarget(
+        platform=generation.platform, code=called, system=generation.system,
+        source="architectures.toml of the catalogue",
+    )  # fmt: skip
+
+
+def _completed(target: DeviceTarget, code: str | None) -> DeviceTarget | None:
+    """A target; with the device's own code where it has none."""
+    if target.code:
+        return target
+    return None if code is None else replace(target, code=code)
 
 
 def planned_stack(combination: Combination) -> PlannedStack:
@@ -96,18 +122,6 @@ def _facts_of(target: DeviceTarget, framework: str | None) -> Facts:
     return Facts(
         platform=target.platform, device=target.code, framework=framework, system=target.system
     )
-
-
-@lru_cache(maxsize=2048)
-def _target(kind: str, name: str, code: str | None) -> DeviceTarget | None:
-    """The first row about such a device; a row without a code takes the device's own."""
-    words = name.lower()
-    for row in load_tables().name_targets:
-        if row.kind == kind and row.name_has in words:
-            if row.target.code:
-                return row.target
-            return None if code is None else replace(row.target, code=code)
-    return None
 
 
 @lru_cache(maxsize=512)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from paceline.catalog.architectures import shipped_generations
 from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.stack.devices import generation_target
 from paceline.stack.tables import DeviceTarget, KnownGpu, load_tables
 
 _CAPABILITY = re.compile(r"(?:sm_|cc)?(\d{1,2})\.(\d)$|sm_(\d{1,2})(\d)$")
@@ -33,6 +35,8 @@ def _special(text: str) -> DeviceTarget | None:
         rows = (row for row in tables.name_targets if row.kind == "cpu" and not row.name_has)
         return next(rows).target
     targets = [gpu.target for gpu in tables.gpus] + [row.target for row in tables.name_targets]
+    generations = (generation_target(one, one.code) for one in shipped_generations())
+    targets += filter(None, generations)
     known = {target.code: target for target in reversed(targets) if target.code}
     if text in known:
         return known[text]

@@ -111,3 +111,21 @@ def test_engines_that_no_framework_on_record_has_are_measured() -> None:
     told = compiler_elsewhere("tensorrt", find_device(CATALOG, "A100 SXM4 40GB"))
     assert "no figures of tensorrt exist" in told
     assert "`paceline measure MODEL --stack tensorrt`" in told
+
+
+def test_a_new_architecture_says_in_one_entry_what_drives_it(tmp_path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("""
+generations:
+  - {architecture: CDNA5, code: gfx1250, like: gfx950}
+devices:
+  - {name: MI400, architecture: CDNA5, gfx_target: gfx1250, peak_flop_per_s: {fp16: 1.0e16},
+     memory_bytes: 4.3e11, memory_bytes_per_s: 1.9e13}
+""")
+    target = target_of(find_device(load_catalog([own]), "MI400"))
+    assert target is not None
+    assert (target.platform, target.code, target.system) == ("rocm", "gfx1250", "linux-x86_64")
+
+
+def test_every_gpu_of_the_catalogue_is_driven_by_something() -> None:
+    assert [d.name for d in CATALOG.devices if d.kind == "gpu" and target_of(d) is None] == []

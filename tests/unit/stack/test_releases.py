@@ -40,6 +40,12 @@ def test_what_names_no_known_release_has_no_date(text):
     assert release_year(text) is None
 
 
+def test_a_text_names_releases_as_packages():
+    dates = shipped_release_dates()
+    assert dates.named_in("PyTorch 2.4.0") == ("torch==2.4",)
+    assert dates.named_in("PyTorch NGC 20.01/20.10") == ("ngc==20.01", "ngc==20.10")
+
+
 def test_libraries_without_dates_say_nothing_and_unknown_releases_are_refused():
     dates = shipped_release_dates()
     assert dates.year_of(["bitsandbytes==0.41"]) is None
