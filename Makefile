@@ -12,7 +12,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test check pytest docs test-slow test-stacks soak accuracy accuracy-fits accuracy-power accuracy-clusters \
+.PHONY: help plan test check pytest test-kernels docs test-slow test-stacks soak accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory accuracy-serving \
 	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory clean
 
@@ -30,6 +30,13 @@ check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of fu
 	$(TEST_PYTHON) -m mypy
 	$(TEST_VENV)/bin/lint-imports
 	$(TEST_PYTHON) tools/sizes.py
+
+# Laws that compare what is asked alone with what is asked beside others.
+NUMERIC := tests/unit/predict tests/unit/simulation tests/unit/parallel/test_roads.py \
+	tests/unit/plan/test_pinned.py tests/unit/plan/test_planner_laws.py
+
+test-kernels: $(TEST_VENV)/.paceline  ## The numeric tests again, by kernels of an older processor
+	$(TEST_PYTHON) tools/other_kernels.py $(TEST_PYTHON) -m pytest -n 2 --dist loadfile -m "$(USUAL)" $(NUMERIC)
 
 pytest: $(TEST_VENV)/.paceline
 	$(TEST_PYTHON) -m pytest -n 2 --dist loadfile -m "$(USUAL)"

@@ -11,6 +11,8 @@ import pytest
 import paceline
 
 _PACKAGE = Path(paceline.__file__).parent
+#: What stands beside the package and explains itself by examples.
+_BESIDE = ("other_kernels",)
 _MODULES = sorted(
     ".".join(("paceline", *path.relative_to(_PACKAGE).with_suffix("").parts))
     for path in _PACKAGE.rglob("*.py")
@@ -18,7 +20,7 @@ _MODULES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", _MODULES)
+@pytest.mark.parametrize("name", [*_MODULES, *_BESIDE])
 def test_examples(name: str) -> None:
     results = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
     assert results.attempted
