@@ -13,7 +13,7 @@ import pandas as pd
 from accuracy_parallel.sites import Simulator
 from accuracy_parallel.tables import with_error
 from accuracy_parallel.vtrain_fit import VTRAIN, vtrain_run
-from paceline.parallel.trial_worth import doubts, worth_of_trials
+from paceline.plan.decisions.trial_worth import doubts, worth_of_trials
 from paceline.predict import builtin_calibration
 from paceline.predict.lessons import Lessons, Spreads, learn
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.trials import Trial
+from paceline.plan.decisions.trials import Trial
 from paceline.predict import Residual, residual
 from paceline.predict.calibrate import step_of
 from paceline.scoring.cells import read_cells

@@ -8,9 +8,8 @@ from paceline.app.inquiry import read_calibration
 from paceline.app.progress import progress
 from paceline.app.scaling import ScalingQuestion, place_of
 from paceline.errors import InvalidInputError
-from paceline.parallel.traced_job import TracedJob
-from paceline.parallel.trials import Trial, worthwhile_trials
 from paceline.plan.decisions.device_counts import default_batch
+from paceline.plan.decisions.trials import Trial, worthwhile_trials
 from paceline.predict import builtin_calibration
 from paceline.trace import Workload
 
@@ -57,16 +56,16 @@ def answer_trials(workload: Workload, question: ScalingQuestion, num_trials: int
     question.job(workload)  # Refuses a global batch that no epoch fills.
     place, seq = place_of(question), question.length(workload)
     calibration = read_calibration(question.calibration) or builtin_calibration()
+    job = place.job(workload, question)
     batch = question.global_batch or count * default_batch(
-        place.job(workload, question), place.cluster, question.rule(workload),
+        job, place.cluster, question.rule(workload),
         calibration=calibration,
     )  # fmt: skip
-    job = TracedJob(
-        graph=workload.passes[0].graph, configuration=place.configuration,
-        cluster=place.cluster, seq=seq, calibration=calibration,
-    )  # fmt: skip
     with progress("comparing strategies"):
-        found = worthwhile_trials(job, num_devices=count, global_batch=batch, num_trials=num_trials)
+        found = worthwhile_trials(
+            job, place.cluster, num_devices=count, global_batch=batch, num_trials=num_trials,
+            calibration=calibration,
+        )  # fmt: skip
     return Trials(
         model=workload.name,
         title=workload.title,

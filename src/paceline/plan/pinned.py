@@ -8,6 +8,7 @@ whose whole number has its ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Strategy, check_strategy
 from paceline.parallel.legality import check_costed
+from paceline.parallel.stated import does_not_fit
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.forecast_choice import pinned_count
 from paceline.plan.forecasts import Forecast
@@ -29,13 +31,16 @@ from paceline.plan.whole_strategies import (
     as_candidates,
     batch_limit,
     cluster_of,
+    job_of,
     known_configuration,
     machine_kinds,
+    machine_of,
     placed,
 )
+from paceline.simulation import Job, Machine, Steps, simulate
 
 if TYPE_CHECKING:
-    from paceline.parallel.search import FoundStrategy
+    pass
 
 #: Sizes kept of each kind of machine.
 _NUM_BEST = 2
@@ -123,14 +128,17 @@ def evaluate_pinned(ground: Ground, pinned: Strategy) -> WholeStrategies:
             f"`{pinned}` splits one pass, and a step of this job has several",
             hint="pin data parallel, such as strategy=dp8 or strategy=dp8+zero2",
         )
-    microbatches = _microbatches(ground.question, pinned)
+    kinds = _pinned_kinds(ground, pinned)
+    jobs = [job for kind in kinds for job in kind.jobs]
+    machines = [kind.machine for kind in kinds for _ in kind.jobs]
+    steps = simulate(jobs, machines, calibration=ground.question.calibration)
     rows: list[PlacedStrategy] = []
     failures: list[DoesNotFitError | InvalidInputError] = []
-    memory_bytes = ground.table.memory_bytes
-    kinds = machine_kinds(ground, with_processors=True)
-    for members in sorted(kinds, key=lambda kind: -float(memory_bytes[kind[0]])):
+    for number, kind in enumerate(kinds):
+        first = number * len(kind.jobs)
+        part = steps.take(np.arange(first, first + len(kind.jobs)))
         try:
-            rows += _as_stated(ground, members, pinned, microbatches)
+            rows += _placed(ground, kind, part)
         except (DoesNotFitError, InvalidInputError) as error:
             failures.append(error)
     if not rows:
@@ -155,33 +163,69 @@ def _microbatches(question: Question, pinned: Strategy) -> list[int]:
     return [most] if goal.global_batch else [2**power for power in range(most.bit_length())]
 
 
-def _as_stated(
-    ground: Ground, members: Sequence[int], pinned: Strategy, microbatches: Sequence[int]
-) -> list[PlacedStrategy]:
-    """The pinned strategy on one kind of machine, in all its places; none if parts are left."""
-    first, goal, configurations = members[0], ground.question.goal, ground.forecast.configurations
-    per_node = int(ground.table.devices_per_node[first])
-    num_nodes, left = divmod(pinned.num_ranks, per_node)
-    known = known_configuration(ground, first, [how.precision for how in configurations])
-    if left or known is None or goal.pins.get("nodes", str(num_nodes)) != str(num_nodes):
-        return []
-    found = _that_fit(ground, first, known, pinned, microbatches)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _PinnedKind:
+    """A pinned strategy on one kind of machine, with several microbatches.
+
+    Attributes:
+        members: Rows of its places.
+        num_nodes: Machines.
+        configuration: Row of the forecast.
+        machine: All of them.
+        jobs: One per microbatch.
+    """
+
+    members: Sequence[int]
+    num_nodes: int
+    configuration: int
+    machine: Machine
+    jobs: Sequence[Job]
+
+
+def _pinned_kinds(ground: Ground, pinned: Strategy) -> list[_PinnedKind]:
+    """Kinds of machine of which a whole number has the ranks, most memory first."""
+    microbatches = _microbatches(ground.question, pinned)
+    goal, memory_bytes = ground.question.goal, ground.table.memory_bytes
+    precisions = [how.precision for how in ground.forecast.configurations]
+    kinds = machine_kinds(ground, with_processors=True)
+    found = []
+    for members in sorted(kinds, key=lambda kind: -float(memory_bytes[kind[0]])):
+        num_nodes, left = divmod(pinned.num_ranks, int(ground.table.devices_per_node[members[0]]))
+        known = known_configuration(ground, members[0], precisions)
+        if left or known is None or goal.pins.get("nodes", str(num_nodes)) != str(num_nodes):
+            continue
+        plain = replace(job_of(ground, known), strategy=pinned)
+        found.append(
+            _PinnedKind(
+                members=members, num_nodes=num_nodes, configuration=known,
+                machine=machine_of(ground, members[0]).with_count(pinned.num_ranks),
+                jobs=[replace(plain, batch=size) for size in microbatches],
+            )
+        )  # fmt: skip
+    return found
+
+
+def _placed(ground: Ground, kind: _PinnedKind, steps: Steps) -> list[PlacedStrategy]:
+    """The fastest microbatches that fit at the goal's chance, in all places of a kind.
+
+    Raises:
+        InvalidInputError: The strategy cannot run there.
+        DoesNotFitError: No microbatch fits.
+    """
+    from paceline.simulation.search import found_step  # meshes and schedules: only if needed
+
+    steps.check()
+    capacity_bytes = float(ground.table.memory_bytes[kind.members[0]])
+    needed_bytes = steps.needed_bytes(ground.question.goal.memory_confidence)
+    fits = np.flatnonzero(needed_bytes <= capacity_bytes).tolist()
+    if not fits:
+        raise does_not_fit(
+            kind.jobs[0].strategy, float(needed_bytes.min()), kind.machine.device.name,
+            capacity_bytes,
+        )  # fmt: skip
+    found = [found_step(kind.jobs[row], steps, row) for row in fits]
     best = sorted(found, key=lambda one: one.step_s / one.microbatch)[:_NUM_BEST]
-    return placed(ground, members, num_nodes, known, best)
-
-
-def _that_fit(
-    ground: Ground, place: int, configuration: int, pinned: Strategy, microbatches: Sequence[int]
-) -> tuple[FoundStrategy, ...]:
-    """The pinned strategy in one place, with the microbatches that fit at the goal's chance."""
-    from paceline.parallel.stated import evaluate_batches  # meshes and schedules: only if needed
-    from paceline.plan.whole_search import traced_job
-
-    return evaluate_batches(
-        traced_job(ground, place, configuration), pinned, microbatches=microbatches,
-        capacity_bytes=float(ground.table.memory_bytes[place]),
-        memory_confidence=ground.question.goal.memory_confidence,
-    )  # fmt: skip
+    return placed(ground, kind.members, kind.num_nodes, kind.configuration, best)
 
 
 def _told(

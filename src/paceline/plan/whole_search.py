@@ -12,17 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel import LinkTable
-from paceline.parallel.offload import known_host
-from paceline.parallel.search import (
-    FoundStrategy,
-    SearchSpace,
-    prepare_search,
-    search_strategies,
-)
-from paceline.parallel.stated import as_stated
-from paceline.parallel.strategy_table import Fabric
-from paceline.parallel.traced_job import TracedJob
+from paceline.parallel.search import FoundStrategy
 from paceline.plan.candidates import CandidateTable
 from paceline.plan.evaluation import Evaluation
 from paceline.plan.place_table import PlaceTable
@@ -33,12 +23,13 @@ from paceline.plan.whole_strategies import (
     WholeStrategies,
     as_candidates,
     batch_limit,
-    cluster_of,
+    job_of,
     known_configuration,
     machine_kinds,
+    machine_of,
     placed,
 )
-from paceline.predict import DeviceTable
+from paceline.simulation.search import StrategySearch
 
 _HALF_PRECISIONS = ("bf16", "fp16")
 #: Kinds of machine that are searched in full, and strategies kept of each number of them.
@@ -61,13 +52,10 @@ def search_whole(
         node_counts: Machine counts to try.
     """
     rows: list[PlacedStrategy] = []
-    tables: dict[str, DeviceTable] = {}
     for members in _shortlist(ground, candidates, evaluation):
         configuration = known_configuration(ground, members[0], _HALF_PRECISIONS)
         if configuration is not None:
-            device = ground.places[members[0]].device
-            table = tables.setdefault(device.name, DeviceTable.from_devices([device]))
-            rows += _searched(ground, members, configuration, node_counts, table)
+            rows += _searched(ground, members, configuration, node_counts)
     return as_candidates(rows, ground) if rows else None
 
 
@@ -113,12 +101,15 @@ def _roomiest(table: PlaceTable, members: Iterable[int]) -> list[int]:
 
 
 def _searched(
-    ground: Ground, members: Sequence[int], configuration: int, node_counts: Sequence[int],
-    device: DeviceTable,
-) -> list[PlacedStrategy]:  # fmt: skip
+    ground: Ground, members: Sequence[int], configuration: int, node_counts: Sequence[int]
+) -> list[PlacedStrategy]:
     """The best strategies of one kind of machine, for each number of them, in all its places."""
     first, question, table = members[0], ground.question, ground.table
-    space = _space(ground, first, configuration, device)
+    machine = machine_of(ground, first)
+    search = StrategySearch.of(
+        job_of(ground, configuration), machine, capacity_bytes=float(table.memory_bytes[first]),
+        memory_confidence=question.goal.memory_confidence, calibration=question.calibration,
+    )  # fmt: skip
     rows = []
     for num_nodes in node_counts:
         num_devices = int(num_nodes * table.devices_per_node[first])
@@ -126,60 +117,22 @@ def _searched(
             num_nodes > 1 and not table.has_node_link[first]
         ):
             continue
-        found = as_stated(
-            traced_job(ground, first, configuration),
-            _best(question, space, num_devices, num_nodes),
-            capacity_bytes=space.capacity_bytes,
-            memory_confidence=space.memory_confidence,
-        )
+        found = _best(question, search, num_devices, num_nodes)
         rows += placed(ground, members, num_nodes, configuration, found)
     return rows
 
 
-def _space(ground: Ground, index: int, configuration: int, device: DeviceTable) -> SearchSpace:
-    question, table, place = ground.question, ground.table, ground.places[index]
-    how = ground.forecast.configurations[configuration]
-    return prepare_search(
-        question.workload.passes[0].graph,
-        how,
-        device,
-        Fabric(
-            devices_per_node=int(table.devices_per_node[index]),
-            device_link=LinkTable.from_links([place.links.device]),
-            node_link=LinkTable.from_links([place.links.node]),
-            platform=how.platform,
-        ),
-        seq=question.seq,
-        capacity_bytes=float(table.memory_bytes[index]),
-        memory_confidence=question.goal.memory_confidence,
-        calibration=question.calibration,
-        host=known_host(place.links.host, place.offer.host_memory_bytes),
-    )
-
-
-def traced_job(ground: Ground, place: int, configuration: int) -> TracedJob:
-    """The training step in one place, run in one configuration of the forecast."""
-    question = ground.question
-    return TracedJob(
-        graph=question.workload.passes[0].graph,
-        configuration=ground.forecast.configurations[configuration],
-        cluster=cluster_of(ground.places[place], int(ground.table.devices_per_node[place])),
-        seq=question.seq,
-        calibration=question.calibration,
-    )
-
-
 def _best(
-    question: Question, space: SearchSpace, num_devices: int, num_nodes: int
-) -> tuple[FoundStrategy, ...]:
+    question: Question, search: StrategySearch, num_devices: int, num_nodes: int
+) -> list[FoundStrategy]:
     """Nothing where no strategy is legal or fits."""
     limit = batch_limit(question)
     global_batch = limit if question.goal.global_batch else limit // num_nodes * num_nodes
-    if not space.variants or global_batch < 1:
-        return ()
+    if not search.space.variants or global_batch < 1:
+        return []
     try:
-        return search_strategies(
-            space, num_devices=num_devices, global_batch=global_batch, num_best=_NUM_BEST
+        return search.fitting(
+            num_devices=num_devices, global_batch=global_batch, num_best=_NUM_BEST
         )
     except (DoesNotFitError, InvalidInputError):
-        return ()
+        return []

@@ -19,6 +19,7 @@ from paceline.plan.forecasts import Forecast
 from paceline.plan.place_table import PlaceTable
 from paceline.plan.places import Place
 from paceline.plan.question import Question
+from paceline.simulation import Job, Machine
 
 if TYPE_CHECKING:
     from paceline.parallel.search import FoundStrategy
@@ -178,6 +179,22 @@ def cluster_of(place: Place, devices_per_node: int) -> Cluster:
         node_link=place.links.node,
         host_link=place.links.host,
         host_memory_bytes=place.offer.host_memory_bytes,
+    )
+
+
+def machine_of(ground: Ground, place: int) -> Machine:
+    """One machine of a place; its host may keep an optimizer."""
+    per_node = int(ground.table.devices_per_node[place])
+    return Machine.of_cluster(cluster_of(ground.places[place], per_node), per_node)
+
+
+def job_of(ground: Ground, configuration: int) -> Job:
+    """What is trained, run in one configuration of the forecast."""
+    question = ground.question
+    return Job(
+        workload=question.workload,
+        configuration=ground.forecast.configurations[configuration],
+        seq=question.seq,
     )
 
 

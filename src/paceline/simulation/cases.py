@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.parallel.links import LinkTable
-from paceline.parallel.strategy import Strategy
+from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.trace.graph import FloatArray, IntArray
@@ -71,6 +71,29 @@ class Cases:
         index = np.asarray(rows)
         columns = ("job", "machine", "batch", "replicas", "microbatches")
         return replace(self, **{name: getattr(self, name)[index] for name in columns})
+
+    def job_at(self, row: int) -> Job:
+        """One row as a job."""
+        job = self.jobs[int(self.job[row])]
+        return replace(job, strategy=self.strategy_at(row), batch=float(self.batch[row]))
+
+    def strategy_at(self, row: int) -> Strategy:
+        """The strategy of one row, with the replicas and microbatches of its columns."""
+        strategy = self.jobs[int(self.job[row])].strategy
+        replicas, count = int(self.replicas[row]), int(self.microbatches[row])
+        if replicas == num_replicas(strategy) and count == strategy.schedule.num_microbatches:
+            return strategy
+        mesh = [axis for axis in strategy.mesh if axis.name != "dp"]
+        if (dp := replicas // strategy.size("fsdp")) > 1:
+            place = sum(axis.name == "pp" for axis in mesh)
+            mesh.insert(place, MeshAxis(name="dp", size=dp))
+        num_copies = replicas * strategy.size("cp") * strategy.size("ep")
+        return replace(
+            strategy,
+            mesh=tuple(mesh),
+            schedule=replace(strategy.schedule, num_microbatches=count),
+            sharding=strategy.sharding if num_copies > 1 else "none",
+        )
 
     def of_jobs(self, values: Sequence[float]) -> FloatArray:
         """Values of the jobs at every row."""

@@ -24,7 +24,7 @@ from paceline.simulation.machine import Machine
 from paceline.simulation.replicas import is_replicated
 from paceline.simulation.simulator import simulate
 from paceline.simulation.steps import Steps
-from paceline.trace.graph import IntArray
+from paceline.trace.graph import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,9 +89,7 @@ class StrategySearch:
             InvalidInputError: No combination of degrees uses exactly so many devices and items.
             DoesNotFitError: None fits into memory.
         """
-        found = search_strategies(
-            self.space, num_devices=num_devices, global_batch=global_batch, num_best=num_best
-        )
+        found = self.found(num_devices=num_devices, global_batch=global_batch, num_best=num_best)
         jobs = tuple(
             replace(self.job, strategy=one.strategy, batch=one.microbatch) for one in found
         )
@@ -99,6 +97,45 @@ class StrategySearch:
         needed_bytes = steps.needed_bytes(self.space.memory_confidence)
         fits = np.flatnonzero(needed_bytes <= self.space.capacity_bytes)
         return tuple(jobs[row] for row in fits.tolist()), steps.take(fits)
+
+    def found(
+        self, *, num_devices: int, global_batch: int, num_best: int
+    ) -> tuple[FoundStrategy, ...]:
+        """The same as they are searched, replicas too block by block; arguments as of `best`.
+
+        Raises:
+            InvalidInputError: No combination of degrees uses exactly so many devices and items.
+            DoesNotFitError: None fits into memory.
+        """
+        return search_strategies(
+            self.space, num_devices=num_devices, global_batch=global_batch, num_best=num_best
+        )
+
+    def fitting(self, *, num_devices: int, global_batch: int, num_best: int) -> list[FoundStrategy]:
+        """The strategies of `best` without the spread of their times; arguments as there.
+
+        Raises:
+            InvalidInputError: No combination of degrees uses exactly so many devices and items.
+            DoesNotFitError: None fits into memory.
+        """
+        found = self.found(num_devices=num_devices, global_batch=global_batch, num_best=num_best)
+        machine = self.machine.with_count(num_devices)
+        stated = [self._stated(one, machine) for one in found]
+        space = self.space
+        return [
+            one
+            for one in stated
+            if one.needed_bytes(space.memory_confidence) <= space.capacity_bytes
+        ]
+
+    def _stated(self, found: FoundStrategy, machine: Machine) -> FoundStrategy:
+        """A strategy with the figures that its job has: replicas are searched more coarsely."""
+        if not is_replicated(found.strategy):
+            return found
+        job = replace(self.job, strategy=found.strategy, batch=found.microbatch)
+        steps = simulate([job], [machine], calibration=self.calibration)
+        steps.check()
+        return found_step(job, steps, 0)
 
     def _steps(
         self, jobs: Sequence[Job], found: Sequence[FoundStrategy], num_devices: int
@@ -122,3 +159,21 @@ class StrategySearch:
         one = self.machine.with_count(1)
         alone = [replace(job, strategy=Strategy(recompute=job.strategy.recompute)) for job in jobs]
         return simulate(alone, [one] * len(jobs), calibration=self.calibration)
+
+
+def found_step(job: Job, steps: Steps, row: int) -> FoundStrategy:
+    """One row with its strategy."""
+
+    def at(values: FloatArray) -> float:
+        return float(values[row])
+
+    return FoundStrategy(
+        strategy=job.strategy,
+        microbatch=int(job.batch),
+        step_s=at(steps.step_s),
+        bubble_s=at(steps.bubble_s),
+        tensor_s=at(steps.tensor_s),
+        exposed_s=at(steps.exposed_s),
+        memory_mid_bytes=at(steps.memory_mid_bytes),
+        memory_bytes=at(steps.memory_high_bytes),
+    )

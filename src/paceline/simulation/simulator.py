@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.parallel.legality import check_strategy
 from paceline.parallel.split.sequence import check_sequence
-from paceline.parallel.strategy import MeshAxis, Strategy
+from paceline.parallel.strategy import Strategy
 from paceline.predict import Calibration, DeviceTable
 from paceline.simulation.blocks import split_steps
-from paceline.simulation.cases import Cases, grouped, num_replicas
+from paceline.simulation.cases import Cases, grouped
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import Lengths, RankPasses, rank_steps
@@ -195,27 +195,13 @@ def _split(
     parts = []
     for rows in grouped(list(zip(*(one.tolist() for one in columns), strict=True))).values():
         part = cases.take(rows)
-        strategy = _strategy(part)
+        strategy = part.strategy_at(0)
         try:
             steps = split_steps(part, alone.take(rows), strategy, calibration=calibration)
         except PacelineError as error:
             steps = Steps.refused(len(rows), error)
         parts.append((places[rows], steps))
     return parts
-
-
-def _strategy(cases: Cases) -> Strategy:
-    """Of rows that are alike, with the replicas and microbatches of their columns."""
-    strategy = cases.jobs[int(cases.job[0])].strategy
-    replicas, count = int(cases.replicas[0]), int(cases.microbatches[0])
-    if replicas == num_replicas(strategy) and count == strategy.schedule.num_microbatches:
-        return strategy
-    others = [axis for axis in strategy.mesh if axis.name != "dp"]
-    dp = replicas // strategy.size("fsdp")
-    place = sum(axis.name == "pp" for axis in others)
-    mesh = [*others[:place], MeshAxis(name="dp", size=dp), *others[place:]] if dp > 1 else others
-    schedule = replace(strategy.schedule, num_microbatches=count)
-    return replace(strategy, mesh=tuple(mesh), schedule=schedule)
 
 
 def _lengths(cases: Cases) -> Lengths:

@@ -175,6 +175,15 @@ class Steps:
             if reason is not None and not isinstance(reason, MissingFactError):
                 raise reason
 
+    def check_known(self) -> None:
+        """Raise why a row has no time, if one has none.
+
+        Raises:
+            PacelineError: A row has none.
+        """
+        for row in np.flatnonzero(np.isnan(self.step_s)).tolist():
+            self.check(row)
+
     def step_interval_s(self, row: int = 0) -> Interval:
         """The 80 % interval of a row's step."""
         return Interval(

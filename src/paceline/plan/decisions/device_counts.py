@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -15,7 +15,7 @@ from paceline.parallel.legality import check_batch
 from paceline.parallel.search import MICROBATCHES
 from paceline.parallel.spread import too_wide_words
 from paceline.parallel.stated import at_count, does_not_fit
-from paceline.parallel.strategy import Schedule, Sharding, Strategy
+from paceline.parallel.strategy import Sharding, Strategy
 from paceline.plan.decisions.curve import CountedStep, ScalingCurve
 from paceline.plan.decisions.knee_point import knee
 from paceline.plan.decisions.worth import finished_points, knee_reason, pace_per_device
@@ -217,18 +217,12 @@ def settled_batch(sizes: Sequence[int], alone: Steps, cluster: Cluster) -> int:
     Raises:
         MissingFactError: The catalogue does not know what the times need.
     """
-    _check_known(alone)
+    alone.check_known()
     fits = alone.needed_bytes() <= cluster.capacity_bytes
     if not fits.any():
         return 1
     rate = np.where(fits, np.array(sizes) / alone.step_s, 0.0)
     return sizes[int(np.argmax(rate >= _SETTLED_FRAC * rate.max()))]
-
-
-def _check_known(steps: Steps) -> None:
-    """Raise why a step is not known, if one is not."""
-    for row in np.flatnonzero(np.isnan(steps.step_s)).tolist():
-        steps.check(row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +270,18 @@ def _replicas(asked: _Asked, counts: Sequence[int], rule: BatchRule) -> _Ways:
     """List plain data parallel and ZeRO 1 to 3 at every count."""
     without = {count: why for count in counts if (why := _no_way(asked, count, rule))}
     per_rank = {count: _items_per_rank(count, rule) for count in counts if count not in without}
+    cases = replica_ways(asked.job, asked.machine(max(counts)), per_rank)
+    return _Ways(cases=cases, count=cases.replicas, per_rank=per_rank, without=without)
+
+
+def replica_ways(job: Job, machine: Machine, per_rank: Mapping[int, int]) -> Cases:
+    """Every sharding level with every number of microbatches that divides a rank's items.
+
+    Args:
+        job: What is trained.
+        machine: With as many devices as the largest count.
+        per_rank: Items per device and step, by count of devices.
+    """
     powers = [2**power for power in range(_MAX_MICROBATCHES.bit_length())]
     rows = [
         (level, count, microbatches, items // microbatches)
@@ -286,19 +292,14 @@ def _replicas(asked: _Asked, counts: Sequence[int], rule: BatchRule) -> _Ways:
     ]
     level, count, microbatches, batch = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     strategies = [Strategy.from_degrees(dp=2, sharding=sharding) for sharding in _SHARDINGS]
-    return _Ways(
-        cases=Cases(
-            jobs=tuple(replace(asked.job, strategy=one) for one in strategies),
-            machines=(asked.machine(max(counts)),),
-            job=level,
-            machine=np.zeros(len(rows), dtype=np.int64),
-            batch=batch.astype(np.float64),
-            replicas=count,
-            microbatches=microbatches,
-        ),
-        count=count,
-        per_rank=per_rank,
-        without=without,
+    return Cases(
+        jobs=tuple(replace(job, strategy=one) for one in strategies),
+        machines=(machine,),
+        job=level,
+        machine=np.zeros(len(rows), dtype=np.int64),
+        batch=batch.astype(np.float64),
+        replicas=count,
+        microbatches=microbatches,
     )
 
 
@@ -314,7 +315,7 @@ def _no_way(asked: _Asked, count: int, rule: BatchRule) -> _Rejected | None:
 
 def _best(asked: _Asked, ways: _Ways, steps: Steps, rule: BatchRule) -> list[_Found]:
     """The fastest way for each count; the whole space where data parallel does not work."""
-    _check_known(steps)
+    steps.check_known()
     needed_bytes = steps.needed_bytes()
     found: dict[int, _Found] = {**ways.without}
     for count, per_rank in ways.per_rank.items():
@@ -327,20 +328,8 @@ def _best(asked: _Asked, ways: _Ways, steps: Steps, rule: BatchRule) -> list[_Fo
         elif not np.isfinite(steps.step_s[row]):
             found[count] = _Rejected(count=count, reason=_NO_LINK)
         else:
-            strategy = _way(ways.cases, row)
-            batch = int(ways.cases.batch[row])
-            job = replace(asked.job, strategy=strategy, batch=batch)
-            found[count] = _counted(asked, job, steps, row)
+            found[count] = _counted(asked, ways.cases.job_at(row), steps, row)
     return _with_searched(asked, [found[count] for count in sorted(found)], rule)
-
-
-def _way(cases: Cases, row: int) -> Strategy:
-    """Replicas of one row."""
-    return Strategy.from_degrees(
-        dp=int(cases.replicas[row]),
-        sharding=_SHARDINGS[int(cases.job[row])],
-        schedule=Schedule(num_microbatches=int(cases.microbatches[row])),
-    )
 
 
 def _with_searched(asked: _Asked, found: list[_Found], rule: BatchRule) -> list[_Found]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.parallel.trial_worth import (
+from paceline.plan.decisions.trial_worth import (
     better_chances,
     doubts,
     expected_loss,

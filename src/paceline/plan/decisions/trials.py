@@ -8,21 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.errors import DoesNotFitError
-from paceline.parallel.replicas import Job, is_replicated, replicated_steps
-from paceline.parallel.search import FoundStrategy, found_replicas, search_strategies
+from paceline.parallel.cluster import Cluster
+from paceline.parallel.search import FoundStrategy
 from paceline.parallel.stated import stated_traits
 from paceline.parallel.strategy import Strategy
-from paceline.parallel.traced_job import TracedJob
-from paceline.parallel.trial_worth import (
+from paceline.plan.decisions.device_counts import replica_ways
+from paceline.plan.decisions.trial_worth import (
     better_chances,
     doubts,
     once_measured,
     saved_frac,
     worth_of_trials,
 )
-from paceline.predict import builtin_calibration
+from paceline.predict import Calibration
 from paceline.predict.lessons import Spreads
 from paceline.predict.traits import StepTraits
+from paceline.simulation import Job, Machine, simulate
+from paceline.simulation.blocks import traced
+from paceline.simulation.replicas import is_replicated
+from paceline.simulation.search import StrategySearch, found_step
 from paceline.trace.graph import FloatArray
 
 #: A run that is worth less of the step, over all its rivals, is not asked for.
@@ -67,25 +71,34 @@ class TrialSet:
 
 
 def worthwhile_trials(
-    job: TracedJob, *, num_devices: int, global_batch: int, num_trials: int
+    job: Job,
+    cluster: Cluster,
+    *,
+    num_devices: int,
+    global_batch: int,
+    num_trials: int,
+    calibration: Calibration,
 ) -> TrialSet:
     """The runs to measure, the most worth first; each knows that those before it are measured.
 
     Fewer where none is left that is worth it.
 
     Args:
-        job: The training step and its cluster.
+        job: What is trained, in one pass; its strategy and batch are what is tried.
+        cluster: On what.
         num_devices: World size.
         global_batch: Items per optimizer step.
         num_trials: How many at most.
+        calibration: Of the predictor.
 
     Raises:
         InvalidInputError: No combination of degrees uses exactly so many devices and items.
         DoesNotFitError: None fits into memory.
     """
-    found, steps = rivals(job, num_devices=num_devices, global_batch=global_batch)
-    calibration = job.calibration or builtin_calibration()
-    lessons = calibration.lessons.get(job.cluster.device.name)
+    found, steps = rivals(
+        job, cluster, num_devices=num_devices, global_batch=global_batch, calibration=calibration
+    )
+    lessons = calibration.lessons.get(cluster.device.name)
     covariance = doubts(steps, Spreads.of(calibration.constants["calibrate"]), lessons)
     shifts = np.zeros(len(steps)) if lessons is None else lessons.log_shift(steps)
     log_s = np.log([one.step_s for one in found])
@@ -117,57 +130,63 @@ def _chosen(log_s: FloatArray, covariance: FloatArray, num_trials: int) -> list[
 
 
 def rivals(
-    job: TracedJob, *, num_devices: int, global_batch: int
+    job: Job, cluster: Cluster, *, num_devices: int, global_batch: int, calibration: Calibration
 ) -> tuple[list[FoundStrategy], list[StepTraits]]:
     """The fastest strategies that fit, and what measurements know their ranks' microbatches by.
 
-    Replicas are as `replicated_steps` has them, all others as the search has them.
-
     Args:
-        job: The training step and its cluster.
+        job: What is trained.
+        cluster: On what.
         num_devices: World size.
         global_batch: Items per optimizer step.
+        calibration: Of the predictor.
 
     Raises:
         InvalidInputError: No combination of degrees uses exactly so many devices and items.
         DoesNotFitError: None fits into memory.
     """
-    replicas = _replicas(job.replicated(Strategy()), num_devices, global_batch)
-    space = job.space(_microbatches(global_batch // num_devices))
+    replicas = _replicas(job, cluster, num_devices, global_batch, calibration)
+    search = StrategySearch.of(
+        job, Machine.of_cluster(cluster, 1), capacity_bytes=cluster.capacity_bytes,
+        microbatches=_microbatches(global_batch // num_devices), calibration=calibration,
+    )  # fmt: skip
     try:
-        searched = search_strategies(
-            space, num_devices=num_devices, global_batch=global_batch, num_best=_NUM_RIVALS
+        searched = search.found(
+            num_devices=num_devices, global_batch=global_batch, num_best=_NUM_RIVALS
         )
     except DoesNotFitError:
         if not replicas:
             raise
         searched = ()
     split = [one for one in searched if not is_replicated(one.strategy)]
-    return [*replicas, *split], [*_traits(job, replicas), *map(space.traits, split)]
+    traits = _traits(job, cluster, replicas, calibration)
+    return [*replicas, *split], [*traits, *map(search.space.traits, split)]
 
 
 def _microbatches(per_device: int) -> list[int]:
     return [size for size in _MICROBATCHES if size <= max(per_device, _LEAST_LARGEST)]
 
 
-def _replicas(job: Job, num_devices: int, global_batch: int) -> list[FoundStrategy]:
+def _replicas(
+    job: Job, cluster: Cluster, num_devices: int, global_batch: int, calibration: Calibration
+) -> list[FoundStrategy]:
     """All ways to use replicas that fit and have links."""
     per_rank, left = divmod(global_batch, num_devices)
     if left:
         return []
-    ways = replicated_steps(job, num_devices, per_rank)
-    fits = (ways.needed_bytes <= job.cluster.capacity_bytes) & np.isfinite(ways.step_s)
-    return [
-        found_replicas(
-            ways.strategy(way, num_devices), per_rank // int(ways.microbatches[way]), ways, way
-        )
-        for way in np.flatnonzero(fits).tolist()
-    ]
+    ways = replica_ways(job, Machine.of_cluster(cluster, num_devices), {num_devices: per_rank})
+    steps = simulate(ways, calibration=calibration)
+    steps.check_known()
+    fits = (steps.needed_bytes() <= cluster.capacity_bytes) & np.isfinite(steps.step_s)
+    return [found_step(ways.job_at(row), steps, row) for row in np.flatnonzero(fits).tolist()]
 
 
-def _traits(job: TracedJob, replicas: Sequence[FoundStrategy]) -> list[StepTraits]:
+def _traits(
+    job: Job, cluster: Cluster, replicas: Sequence[FoundStrategy], calibration: Calibration
+) -> list[StepTraits]:
     if not replicas:
         return []
     sizes = sorted({one.microbatch for one in replicas})
-    known = dict(zip(sizes, stated_traits(job, Strategy(), sizes), strict=True))
+    whole = traced(job, Machine.of_cluster(cluster, 1), calibration)
+    known = dict(zip(sizes, stated_traits(whole, Strategy(), sizes), strict=True))
     return [known[one.microbatch] for one in replicas]
