@@ -19,7 +19,7 @@ from fit.joint import fit_alone
 from fit.operators import as_operators, graphs
 
 from paceline.catalog import load_catalog
-from paceline.parallel import collectives, links
+from paceline.parallel import links
 from paceline.predict import Calibration, builtin_calibration
 from paceline.predict.device_effects import Effect
 from paceline.scoring.source_levels import as_published
@@ -30,10 +30,7 @@ def links_without(rows: pd.DataFrame, system: str) -> Iterator[None]:
     """Link coefficients fitted to the others; link tables made inside must be used inside."""
     text = [{k: str(v) for k, v in r.items()} for r in fit_collectives.table(rows, [system])]
     others = functools.cache(functools.partial(links.read_coefficients, text))
-    with (
-        patch.object(links, "load_coefficients", others),
-        patch.object(collectives, "load_coefficients", others),
-    ):
+    with patch.object(links, "load_coefficients", others):
         yield
 
 

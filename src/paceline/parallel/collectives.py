@@ -24,7 +24,6 @@ from paceline.parallel.links import (
     TRANSFERS,
     Collective,
     LinkTable,
-    load_coefficients,
 )
 from paceline.trace.graph import FloatArray, IntArray
 
@@ -208,7 +207,7 @@ def _tree_s(size: FloatArray, group: RankGroup, *, in_switch: bool) -> FloatArra
 
 def _call_s(link: LinkTable, transfer: int, ranks: FloatArray) -> FloatArray:
     """Start-up of a call among so many ranks on this link; none among one."""
-    table = load_coefficients()
+    table = link.coefficients
     low, high, frac = _rank_position(ranks)
     calls = table.call_s[:, transfer]
     inside = calls[link.kind_row, low] * (1.0 - frac) + calls[link.kind_row, high] * frac
@@ -230,7 +229,7 @@ def _log_efficiency(
     link: LinkTable, transfer: int, ranks: FloatArray, ideal_s: FloatArray
 ) -> FloatArray:
     """Logarithm of the efficiency, linear between knots in log seconds and between rank counts."""
-    table = load_coefficients().log_efficiency[:, transfer]
+    table = link.coefficients.log_efficiency[:, transfer]
     position = (np.log2(np.maximum(ideal_s, 1e-30)) - _FIRST_KNOT) / _KNOT_STEP
     position = np.clip(position, 0.0, len(KNOT_S) - 1.0)
     knot = np.minimum(position.astype(np.int64), len(KNOT_S) - 2)

@@ -14,7 +14,7 @@ import numpy as np
 
 from paceline.catalog import Link
 from paceline.parallel.collectives import RankGroup, all_reduce_s
-from paceline.parallel.links import LinkTable, load_coefficients
+from paceline.parallel.links import LinkTable
 from paceline.shipped import shipped_rows
 from paceline.trace.graph import FloatArray
 
@@ -60,7 +60,7 @@ def engine_sums_of(links: LinkTable, *, kernel: str | None) -> EngineSums | None
     """The same of a table of links, a row each."""
     if kernel is None:
         return None
-    kinds, measured = load_coefficients().kinds, _measured(kernel)
+    kinds, measured = links.coefficients.kinds, _measured(kernel)
     rows = zip(links.kind_row.tolist(), links.bytes_per_s.tolist(), strict=True)
     found = [measured.get((kinds[row][0], peak), {}) for row, peak in rows]
     names = EngineSums.__dataclass_fields__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Literal, get_args
 
@@ -44,6 +44,7 @@ class LinkTable:
         reduces_in_switch: Whether the switch can reduce.
         kind_row: Row of `Coefficients` that describes its kind.
         log_sigma: How unsure steps are that share it, per doubling of ranks.
+        coefficients: Measured behaviour of every kind.
     """
 
     bytes_per_s: FloatArray
@@ -51,17 +52,26 @@ class LinkTable:
     reduces_in_switch: npt.NDArray[np.bool_]
     kind_row: npt.NDArray[np.int64]
     log_sigma: FloatArray
+    coefficients: Coefficients
 
     @classmethod
-    def from_links(cls, links: Sequence[Link | None]) -> LinkTable:
-        """One row per link; None becomes a link that carries nothing."""
-        kinds = load_coefficients().kinds
+    def from_links(
+        cls, links: Sequence[Link | None], coefficients: Coefficients | None = None
+    ) -> LinkTable:
+        """One row per link; None becomes a link that carries nothing.
+
+        Args:
+            links: The links.
+            coefficients: Of every kind of link; those that ship if None.
+        """
+        table = coefficients or load_coefficients()
         return cls(
             bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in links]),
             latency_s=np.array([link.latency_s if link else 0.0 for link in links]),
             reduces_in_switch=np.array([bool(link and link.reduces_in_switch) for link in links]),
-            kind_row=np.array([kinds.index(coefficient_kind(link)) for link in links]),
+            kind_row=np.array([table.kinds.index(table.kind_of(link)) for link in links]),
             log_sigma=np.array([_log_sigma(link.kind if link else "") for link in links]),
+            coefficients=table,
         )
 
     def __len__(self) -> int:
@@ -71,7 +81,8 @@ class LinkTable:
     def take(self, rows: npt.ArrayLike) -> LinkTable:
         """The table with these rows, in this order; rows may repeat."""
         index = np.asarray(rows)
-        return LinkTable(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+        columns = (f.name for f in fields(self) if f.name != "coefficients")
+        return replace(self, **{name: getattr(self, name)[index] for name in columns})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,16 +104,14 @@ class Coefficients:
     hop_s: FloatArray
     log_efficiency: FloatArray
 
+    def kind_of(self, link: Link | None) -> tuple[str, float]:
+        """Row of a link: of its kind and peak, else of its kind, else generic.
 
-def coefficient_kind(link: Link | None) -> tuple[str, float]:
-    """Row of the coefficients for a link: of its kind and peak, else of its kind, else generic.
-
-    >>> coefficient_kind(None)
-    ('generic', 0.0)
-    """
-    kinds = load_coefficients().kinds
-    exact = [] if link is None else [(link.kind, link.bytes_per_s), (link.kind, 0.0)]
-    return next((kind for kind in exact if kind in kinds), (GENERIC_KIND, 0.0))
+        >>> load_coefficients().kind_of(None)
+        ('generic', 0.0)
+        """
+        exact = [] if link is None else [(link.kind, link.bytes_per_s), (link.kind, 0.0)]
+        return next((kind for kind in exact if kind in self.kinds), (GENERIC_KIND, 0.0))
 
 
 @cache
