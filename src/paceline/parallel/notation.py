@@ -5,12 +5,12 @@
     strategy  = mesh [ "@" schedule ] [ "/mb" microbatches ] { "+" option } { ";" placement }
     mesh      = axis { "." axis }            dp4.tp2:device.pp2:node     (one device: dp1)
     schedule  = gpipe | 1f1b | interleaved<chunks> | zbh1
-    option    = zero1 | zero2 | zero3 | recompute-<what> | sp | offload |
+    option    = zero1 | zero2 | zero3 | recompute-<what> | sp | ulysses<ranks> | offload |
                 single-process | parameter-server
     placement = pattern "=" axis ":" ( shard<dim> | replicate ) { "," ... }
 
 Stages without a schedule run 1F1B, and without a number of microbatches two of them per stage:
-``pp16`` reads as ``pp16@1f1b/mb32``.
+``pp16`` reads as ``pp16@1f1b/mb32``. Without a number all ranks of ``cp`` are Ulysses'.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ _SYNC: dict[str, GradientSync] = {
     "single-process": "single_process",
     "parameter-server": "parameter_server",
 }
+_ULYSSES = re.compile(r"^ulysses(?P<ranks>[0-9]{1,6})?$")
 _MAX_LENGTH = 4096
 _Choice = TypeVar("_Choice")
 
@@ -81,6 +82,7 @@ def parse_strategy(text: str) -> Strategy:
         sharding=options.sharding,
         recompute=options.recompute,
         sequence_parallel=options.sequence_parallel,
+        ulysses=options.ulysses or next((axis.size for axis in mesh if axis.name == "cp"), 1),
         gradient_sync=options.gradient_sync,
         offloads_optimizer=options.offloads_optimizer,
         placements=tuple(_parse_placement(part, text) for part in placements),
@@ -92,6 +94,7 @@ class _Options:
     sharding: Sharding
     recompute: Checkpointing
     sequence_parallel: bool
+    ulysses: int | None
     gradient_sync: GradientSync
     offloads_optimizer: bool
 
@@ -105,7 +108,8 @@ class _Options:
         known = {*get_args(Sharding), *_SYNC, "sp", "offload"} | {
             f"recompute-{kind}" for kind in get_args(Checkpointing)
         }
-        if unknown := [name for name in names if name not in known]:
+        ulysses = [match for name in names if (match := _ULYSSES.match(name))]
+        if unknown := [name for name in names if name not in known and not _ULYSSES.match(name)]:
             raise _unreadable(text, detail=f": no option `{unknown[0]}`")
         sharding: list[Sharding] = [s for s in get_args(Sharding) if s in names]
         recompute: list[Checkpointing] = [
@@ -116,6 +120,7 @@ class _Options:
             sharding=_only(sharding, "none", text),
             recompute=_only(recompute, "none", text),
             sequence_parallel="sp" in names,
+            ulysses=_only([int(match["ranks"] or 0) or None for match in ulysses], 1, text),
             gradient_sync=_only(sync, "all_reduce", text),
             offloads_optimizer="offload" in names,
         )
@@ -138,6 +143,8 @@ def _options(strategy: Strategy) -> list[str]:
         options.append(f"recompute-{strategy.recompute}")
     if strategy.sequence_parallel:
         options.append("sp")
+    if strategy.ulysses > 1:
+        options.append(f"ulysses{strategy.ulysses}")
     if strategy.offloads_optimizer:
         options.append("offload")
     names = {sync: name for name, sync in _SYNC.items()}

@@ -26,7 +26,8 @@ from paceline.parallel.search import (
     found_replicas,
     found_strategy,
 )
-from paceline.parallel.split.sequence import check_sequence
+from paceline.parallel.split import SplitShape
+from paceline.parallel.split.sequence import check_shared
 from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallel.traced_job import TracedJob
@@ -123,9 +124,7 @@ def _check_stated(job: TracedJob, strategy: Strategy, *, global_batch: int) -> N
         global_batch=global_batch,
         num_blocks=layers_of(block_names(job.graph)),
     )
-    if strategy.size("cp") > 1:
-        check_sequence(job.graph)
-    _check_length(strategy, job.seq)
+    check_shared(job.graph, SplitShape.of(strategy), job.seq, name=str(strategy))
 
 
 def _evaluated(
@@ -175,20 +174,6 @@ def _variant(job: TracedJob, strategy: Strategy, microbatches: Sequence[float]) 
         job.graph, job.how(strategy), job.cluster.device_table,
         Points.of(microbatches, seq=job.seq), job.group(strategy), job.calibration,
     )  # fmt: skip
-
-
-def _check_length(strategy: Strategy, seq: float) -> None:
-    """Each context rank takes a first and a last piece, so that causal work is equal.
-
-    Under sequence parallel tensor ranks cut theirs once more.
-    """
-    pieces = 2 * strategy.size("cp") if strategy.size("cp") > 1 else 1
-    pieces *= strategy.size("tp") if strategy.sequence_parallel else 1
-    if seq % pieces:
-        raise InvalidInputError(
-            f"`{strategy}` cuts each sequence into {pieces} pieces; {seq:.0f} does not divide",
-            hint=f"take a sequence length that is a multiple of {pieces}, or smaller degrees",
-        )
 
 
 def _met_centrally(

@@ -141,6 +141,8 @@ class Strategy:
         recompute: Activations recomputed in backward.
         sequence_parallel: Whether ``tp`` also splits what lies between its pairs along the
             sequence.
+        ulysses: Of the ranks of ``cp``, how many hand each other tokens for heads in attention
+            (DeepSpeed Ulysses); among groups of them keys and values go round.
         gradient_sync: How gradients meet: all-reduce between processes, PyTorch's old
             single-process ``DataParallel``, or a parameter server.
         placements: Exceptions, first match wins.
@@ -157,6 +159,7 @@ class Strategy:
     sharding: Sharding = "none"
     recompute: Checkpointing = "none"
     sequence_parallel: bool = False
+    ulysses: int = 1
     gradient_sync: GradientSync = "all_reduce"
     placements: tuple[Placement, ...] = ()
     offloads_optimizer: bool = False
@@ -197,6 +200,7 @@ class Strategy:
         sharding: Sharding = "none",
         recompute: Checkpointing = "none",
         sequence_parallel: bool = False,
+        ulysses: int = 1,
     ) -> Strategy:
         """The strategy with these degrees in the usual rank order, `USUAL_ORDER`.
 
@@ -212,6 +216,7 @@ class Strategy:
             sharding: What ranks along ``dp`` split.
             recompute: Activations recomputed in backward.
             sequence_parallel: Whether ``tp`` splits the sequence between its pairs.
+            ulysses: Context parallel ranks that hand each other tokens for heads.
         """
         degrees = {"dp": dp, "fsdp": fsdp, "tp": tp, "pp": pp, "cp": cp, "ep": ep}
         for name, size in degrees.items():
@@ -224,6 +229,7 @@ class Strategy:
             sharding=sharding,
             recompute=recompute,
             sequence_parallel=sequence_parallel,
+            ulysses=ulysses,
         )
 
     @property
@@ -278,6 +284,10 @@ def _check_mesh(strategy: Strategy) -> None:
         raise _invalid(f"`fsdp` splits all state already, which leaves `{strategy.sharding}` none")
     if strategy.sequence_parallel and "tp" not in names:
         raise _invalid("sequence parallel splits along `tp`, which this mesh lacks")
+    if strategy.ulysses < 1 or strategy.size("cp") % strategy.ulysses:
+        raise _invalid(
+            f"{strategy.ulysses} ranks of Ulysses do not divide the {strategy.size('cp')} of `cp`"
+        )
     if strategy.gradient_sync != "all_reduce" and names != ["dp"]:
         raise _invalid(f"`{strategy.gradient_sync}` is plain data parallel: a `dp` axis, no other")
     if strategy.gradient_sync != "all_reduce" and strategy.offloads_optimizer:

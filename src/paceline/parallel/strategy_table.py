@@ -124,4 +124,5 @@ class StrategyTable:
             sharding="none" if shards or num_copies == 1 else SHARDINGS[int(self.sharding[row])],
             recompute=variant.checkpointing,
             sequence_parallel=variant.shape.sequence_parallel,
+            ulysses=variant.shape.ulysses,
         )

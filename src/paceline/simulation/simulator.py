@@ -9,7 +9,8 @@ import numpy as np
 
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.parallel.legality import check_strategy
-from paceline.parallel.split.sequence import check_sequence
+from paceline.parallel.split import SplitShape
+from paceline.parallel.split.sequence import check_shared
 from paceline.parallel.strategy import Strategy
 from paceline.predict import Calibration, DeviceTable
 from paceline.simulation.blocks import split_steps
@@ -84,9 +85,7 @@ def check_legal(job: Job, machine: Machine) -> None:
         global_batch=strategy.num_parts,
         num_blocks=layers_of(block_names(graph)) if strategy.size("pp") > 1 else 1,
     )
-    if strategy.size("cp") > 1:
-        check_sequence(graph)
-    _check_length(strategy, job.length)
+    check_shared(graph, SplitShape.of(strategy), job.length, name=str(strategy))
 
 
 def _refused(cases: Cases) -> list[tuple[IntArray, Steps]]:
@@ -99,20 +98,6 @@ def _refused(cases: Cases) -> list[tuple[IntArray, Steps]]:
         except PacelineError as error:
             refused.append((rows, Steps.refused(len(rows), error)))
     return refused
-
-
-def _check_length(strategy: Strategy, seq: int) -> None:
-    """Each context rank takes a first and a last piece, so that causal work is equal.
-
-    Under sequence parallel tensor ranks cut theirs once more.
-    """
-    pieces = 2 * strategy.size("cp") if strategy.size("cp") > 1 else 1
-    pieces *= strategy.size("tp") if strategy.sequence_parallel else 1
-    if seq % pieces:
-        raise InvalidInputError(
-            f"`{strategy}` cuts each sequence into {pieces} pieces; {seq} does not divide",
-            hint=f"take a sequence length that is a multiple of {pieces}, or smaller degrees",
-        )
 
 
 def _tensor(job: Job) -> int:

@@ -43,11 +43,13 @@ def strategies(draw) -> Strategy:
     names = draw(st.lists(st.sampled_from(AXIS_NAMES), unique=True))
     levels = st.sampled_from(["auto", "device", "node"])
     sync = st.sampled_from(["all_reduce", "single_process", "parameter_server"])
+    mesh = tuple(
+        MeshAxis(name=name, size=draw(st.integers(2, 20_000)), level=draw(levels)) for name in names
+    )
+    context = next((axis.size for axis in mesh if axis.name == "cp"), 1)
     return Strategy(
-        mesh=tuple(
-            MeshAxis(name=name, size=draw(st.integers(2, 20_000)), level=draw(levels))
-            for name in names
-        ),
+        mesh=mesh,
+        ulysses=draw(st.sampled_from([n for n in (1, 2, 3, context) if context % n == 0])),
         schedule=draw(schedules(has_stages="pp" in names)),
         sharding=draw(st.sampled_from(["none", "zero1", "zero2", "zero3"]))
         if {"dp", "cp", "ep"} & set(names) and "fsdp" not in names
@@ -150,3 +152,13 @@ def test_what_is_not_a_strategy_says_why(text: str, said: str) -> None:
 def test_degrees_below_one_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="below 1"):
         Strategy.from_degrees(dp=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [("cp4+ulysses", "cp4+ulysses4"), ("cp4+ulysses2", "cp4+ulysses2"), ("cp4+ulysses1", "cp4")],
+)
+def test_ranks_of_ulysses_are_ranks_of_cp(text: str, canonical: str) -> None:
+    assert str(Strategy.parse(text)) == canonical
+    with pytest.raises(InvalidInputError, match="3 ranks of Ulysses do not divide the 4 of `cp`"):
+        Strategy.parse("cp4+ulysses3")

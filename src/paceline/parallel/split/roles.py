@@ -20,6 +20,7 @@ from enum import IntEnum
 from functools import cache, lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from paceline.trace.graph import FloatArray, Graph, OpKind, Owner, Phase, monomials
 from paceline.trace.ops.registry import FACTS, dims_of
@@ -54,6 +55,8 @@ class OpView:
         inputs: Other storages read, with elements touched.
         outputs: Storages written.
         caches: Of the inputs, keys and values of earlier tokens, which are split like new ones.
+        is_loss: Whether it is part of a loss over classes, which ranks that share them work out
+            together: cross entropy, and the softmax that it reads.
     """
 
     index: int
@@ -65,6 +68,7 @@ class OpView:
     inputs: tuple[tuple[int, float], ...]
     outputs: tuple[int, ...]
     caches: frozenset[int] = frozenset()
+    is_loss: bool = False
 
     @property
     def weight_dims(self) -> tuple[int, int] | None:
@@ -97,6 +101,7 @@ def view_ops(graph: Graph) -> tuple[OpView, ...]:
     dims = (graph.ops.dims @ point).tolist()
     starts, ends = graph.ops.input_start.tolist(), graph.ops.output_start.tolist()
     reads, writes = graph.ops.input_tensor.tolist(), graph.ops.output_tensor.tolist()
+    is_loss = _of_loss(graph).tolist()
     views = []
     for index, (kind, phase, module) in enumerate(
         zip(graph.ops.kind, graph.ops.phase, graph.ops.module, strict=True)
@@ -113,9 +118,23 @@ def view_ops(graph: Graph) -> tuple[OpView, ...]:
                 inputs=tuple(e for e in read if owner[e[0]] != Owner.PARAMETER),
                 outputs=tuple(storage[t] for t in writes[ends[index] : ends[index + 1]]),
                 caches=frozenset(s for s, _ in read if owner[s] == Owner.KV_CACHE),
+                is_loss=is_loss[index],
             )
         )
     return tuple(views)
+
+
+def _of_loss(graph: Graph) -> npt.NDArray[np.bool_]:
+    """Ops of a loss over classes, (num_ops,), whether the model works it out or its training."""
+    ops, storage = graph.ops, graph.tensors.storage
+    op_of_read = np.repeat(np.arange(len(ops.kind)), np.diff(ops.input_start))
+    op_of_write = np.repeat(np.arange(len(ops.kind)), np.diff(ops.output_start))
+    asked = np.zeros(len(graph.storages.owner), dtype=np.bool_)
+    asked[storage[ops.input_tensor[ops.kind[op_of_read] == OpKind.CROSS_ENTROPY]]] = True
+    found = ops.phase == Phase.LOSS
+    found[op_of_write[asked[storage[ops.output_tensor]]]] = True
+    found |= ops.kind == OpKind.CROSS_ENTROPY
+    return np.asarray(found & np.isin(ops.phase, (Phase.FORWARD, Phase.LOSS)))
 
 
 def find_roles(views: Sequence[OpView], degree: int) -> Mapping[int, Role]:
@@ -197,7 +216,7 @@ class _Follow:
         if whole >= split / 2:
             return False
         features = FACTS[op.kind].features
-        if features == "across" and op.phase != Phase.LOSS:
+        if features == "across" and not op.is_loss:
             return all(op.dims[1] != self.features[maker] for maker in makers)
         return features != "all"
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
 from paceline.parallel.split.calls import Call, CallTable
+from paceline.parallel.split.shape import SplitShape
 from paceline.trace.graph import EXPONENTS, FloatArray, Graph, OpKind, Phase
 from paceline.trace.ops.registry import FACTS, dims_of, kinds_where
 from paceline.trace.polynomial import product
@@ -156,6 +157,30 @@ def _split_dims(graph: Graph, share: FloatArray) -> FloatArray:
 def _follows(dims: FloatArray) -> npt.NDArray[np.bool_]:
     """Whether each shape number depends on the sequence length."""
     return np.asarray((dims[..., _HAS_SEQ] != 0).any(axis=-1))
+
+
+def check_shared(graph: Graph, shape: SplitShape, seq: float, *, name: str) -> None:
+    """Raise unless ranks can share the sequences of a model at a length.
+
+    Args:
+        graph: One pass of it.
+        shape: How they share it.
+        seq: Tokens of a sequence.
+        name: Of the strategy, for the message.
+
+    Raises:
+        InvalidInputError: The model's sequences cannot be shared, or do not divide.
+    """
+    if shape.sequence > 1:
+        check_sequence(graph)
+        _check_heads(graph, _looking(graph), shape.ulysses)
+    if seq % shape.num_pieces:
+        raise InvalidInputError(
+            f"`{name}` cuts each sequence into {shape.num_pieces} pieces; {seq:.0f} does not "
+            "divide",
+            hint=f"take a sequence length that is a multiple of {shape.num_pieces}, or smaller "
+            "degrees",
+        )
 
 
 def check_sequence(graph: Graph) -> None:

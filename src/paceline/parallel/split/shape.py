@@ -69,7 +69,8 @@ class SplitShape:
         return cls(
             tensor=strategy.size("tp"),
             sequence_parallel=strategy.sequence_parallel,
-            ring=strategy.size("cp"),
+            ring=strategy.size("cp") // strategy.ulysses,
+            ulysses=strategy.ulysses,
             experts=strategy.size("ep"),
             whole_experts=whole_experts and strategy.size("ep") > 1,
         )
@@ -101,6 +102,16 @@ class SplitShape:
     def sequence(self) -> int:
         """Ranks that share the tokens of an item."""
         return self.ring * self.ulysses
+
+    @property
+    def num_pieces(self) -> int:
+        """Into how many equal pieces each sequence is cut.
+
+        Ranks of a ring take a first and a last piece each, so that causal work is equal; under
+        sequence parallel tensor ranks cut theirs once more.
+        """
+        pieces = self.ulysses * (2 * self.ring if self.ring > 1 else 1)
+        return pieces * (self.tensor if self.sequence_parallel else 1)
 
     @property
     def num_sharing(self) -> int:

@@ -177,7 +177,7 @@ class _Tracker:
     def _pass(self, op: OpView) -> None:
         facts = FACTS[op.kind]
         names = facts.feature_dims
-        if facts.loss_dims and op.phase == Phase.LOSS:
+        if facts.loss_dims and op.is_loss:
             self.loss_rows.append(op.index)
             names = facts.loss_dims
         self._mark(op, dims_of(op.kind, *names))
