@@ -70,7 +70,7 @@ def test_ranks_multiply_together_what_one_does_for_all_items(name: str, shape: S
 def test_ranks_keep_each_parameter_as_often_as_it_is_copied(
     name: str, shape: SplitShape, owner: Owner
 ) -> None:
-    """Norms, positions and what adds up once for each tensor rank: little; experts nowhere twice."""
+    """Norms, positions and what adds up once for each tensor rank; no expert twice."""
     whole, rank = graph_of(name), split(graph_of(name), shape)
     mine = rank.graph.storages.elements @ POINT
     all_of = whole.storages.elements @ POINT
