@@ -11,7 +11,6 @@ from paceline.errors import InvalidInputError, PacelineError
 from paceline.parallel.legality import check_strategy
 from paceline.parallel.split import SplitShape
 from paceline.parallel.split.sequence import check_shared
-from paceline.parallel.strategy import Strategy
 from paceline.predict import Calibration, DeviceTable
 from paceline.simulation.blocks import split_steps
 from paceline.simulation.cases import Cases, grouped
