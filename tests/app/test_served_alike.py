@@ -16,6 +16,8 @@ from paceline.parallel.serving.engine import serving_times
 from paceline.parallel.split import SplitShape
 from paceline.plan.grid import GridCell
 from paceline.predict import DeviceTable, builtin_calibration
+from paceline.scoring.rows import parse_row
+from paceline.scoring.score import predict_rows
 from paceline.stack.engines import find_engine
 from paceline.trace import Configuration, load_workload
 
@@ -68,6 +70,18 @@ def test_a_pinned_plan_answers_as_predict(framework: str | None) -> None:
         mine, others = getattr(cell, name), getattr(choice, name)
         assert mine.mid == pytest.approx(others.mid, rel=1e-6), name
         assert mine.high == pytest.approx(others.high, rel=1e-6), name
+
+
+@pytest.mark.parametrize("release", ["vLLM 0.12.0", "vLLM 0.19.0"])
+def test_a_row_that_states_the_same_is_scored_alike(release: str) -> None:
+    """`score` adds nothing to what `predict` says of the engine, its release and its requests."""
+    row = {
+        "model": MODEL, "task": "infer", "framework": release, "precision": "bf16",
+        "gpu": "H100 SXM5 80GB", "n_gpus": "1", "batch_per_gpu": str(REQUESTS),
+        "compiler_flags": f"ISL={PROMPT}; OSL={OUTPUT}",
+    }  # fmt: skip
+    (answer,) = predict_rows([parse_row(row)], catalog=load_catalog())
+    assert answer.step_mid_s == pytest.approx(predicted(framework=release).latency_s.mid, rel=1e-6)
 
 
 def _compiled(framework: str | None) -> dict[str, str]:

@@ -39,11 +39,11 @@ from paceline.scoring.memory import (
 )
 from paceline.scoring.names import Job, UnresolvedRowError
 from paceline.scoring.rows import Row
-from paceline.scoring.serving import Requests, with_host_of_engine
+from paceline.scoring.served_rows import served_token_s
 from paceline.scoring.source_levels import without_levels
 from paceline.scoring.units import items_to_unit, units_of_time
 from paceline.scoring.workloads import WorkloadKey, cached_workload
-from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.costs import LoweredPass
 from paceline.trace.lowering import lower
 from paceline.trace.workload import Pass, Workload
 
@@ -92,7 +92,9 @@ def answer_group(
     prediction = predict_pass(lowered, table, points, calibration=own, framework=framework)
     reasons = dict(zip(table.names, abstentions(lowered, table), strict=True))
     where = {device.name: number for number, device in enumerate(devices)}
-    prompt_s = _prompts_s(workload, configuration, framework, table, cells, calibration)
+    token_s = served_token_s(
+        traced, configuration, framework, split, cells, catalog=catalog, calibration=own
+    )
     group = Group(
         workload=workload, lowered=lowered, catalog=catalog, prediction=prediction,
         calibration=own, passes=passes, framework=framework,
@@ -101,32 +103,11 @@ def answer_group(
     return [
         _answer(
             cell, group, (where[cell.device.name], distinct.index(size)),
-            reasons[cell.device.name], prompt_s.get((cell.device.name, cell.job.requests), 0.0),
+            reasons[cell.device.name], token_s.get(cell.index),
             distinct.index(peak), in_half,
         )
         for cell, size, peak in zip(cells, sizes, peaks, strict=True)
     ]  # fmt: skip
-
-
-def _prompts_s(
-    workload: Workload, configuration: Configuration, framework: str, table: DeviceTable,
-    cells: Sequence[Cell], calibration: Calibration,
-) -> dict[tuple[str, Requests | None], float]:  # fmt: skip
-    """Seconds to read one prompt, by device and lengths of the requests."""
-    wanted = sorted({c.job.requests for c in cells if c.job.requests}, key=str)
-    prefill = next((one for one in workload.passes if one.name == "prefill"), None)
-    if prefill is None or not wanted:
-        return {}
-    seq = np.array([float(one.input_tokens) for one in wanted])
-    prediction = predict_pass(
-        lower(prefill.graph, configuration), table, Points(batch=np.ones(len(seq)), seq=seq),
-        calibration=calibration, framework=framework,
-    )  # fmt: skip
-    return {
-        (name, one): float(prediction.device_s[row, column])
-        for row, name in enumerate(table.names)
-        for column, one in enumerate(wanted)
-    }
 
 
 def scored_pass(workload: Workload) -> Pass:
@@ -145,7 +126,7 @@ def _seq(cell: Cell, workload: Workload) -> int:
 
 
 def _answer(
-    cell: Cell, group: Group, place: tuple[int, int], reason: str | None, prompt_s: float,
+    cell: Cell, group: Group, place: tuple[int, int], reason: str | None, token_s: float | None,
     peak_point: int, in_half: KeptInHalf | None,
 ) -> Answer:  # fmt: skip
     entry, device, prediction = cell.job.entry, cell.device, group.prediction
@@ -156,13 +137,10 @@ def _answer(
     except (UnresolvedRowError, PacelineError) as error:
         return Answer(entry=entry, device=device.name, reason=str(error))
     power_w, slowdown = _under_limit(cell.row, prediction, place, group.calibration)
-    mid_s = step.step_s * cell.job.num_passes * slowdown * math.exp(cell.job.log_level)
+    step_s = step.step_s if token_s is None else token_s
+    mid_s = step_s * cell.job.num_passes * slowdown * math.exp(cell.job.log_level)
     mid_s *= cell.row.time_factor
     mid_s += cell.row.added_step_s + cell.row.added_item_s * cell.job.batch_per_gpu
-    if cell.job.requests is not None:
-        # While prompts are read, nothing is written: each step carries its share of them.
-        mid_s += prompt_s * cell.job.batch_per_gpu * cell.job.requests.prompts_per_token
-        mid_s = with_host_of_engine(mid_s, cell.row.framework, cell.job.batch_per_gpu)
     log_sigma = math.hypot(cell.job.log_sigma, step.log_sigma)
     spread = _spread(float(prediction.high_s[place] / prediction.mid_s[place]), log_sigma)
     devices = cell.row.num_devices

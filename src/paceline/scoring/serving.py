@@ -1,13 +1,10 @@
-"""How long the requests of a serving row are, and what their prompts cost each token."""
+"""How long the requests of a serving row are, and whose engine serves them."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from paceline.parallel.serving.batching import hosted_step_s
 from paceline.scoring.rows import Row
 from paceline.stack.engines import EngineProfile, Release, engine_in
 
@@ -34,11 +31,6 @@ class Requests:
         """Tokens that a decode step looks back on, halfway through a request."""
         return self.input_tokens + self.output_tokens // 2
 
-    @property
-    def prompts_per_token(self) -> float:
-        """Prompts that are read per token that is written."""
-        return 1.0 / self.output_tokens
-
 
 def requests_of(row: Row) -> Requests | None:
     """Lengths as the flags state them; None if they do not.
@@ -51,30 +43,6 @@ def requests_of(row: Row) -> Requests | None:
     if stated[0] and stated[1] and int(stated[1].group(1)) > 0:
         return Requests(input_tokens=int(stated[0].group(1)), output_tokens=int(stated[1].group(1)))
     return None
-
-
-def with_host_of_engine(step_s: float, framework: str, num_requests: float) -> float:
-    """The step with what the engine's host does for each request.
-
-    A row that names no release is taken to run one whose host waits for every step, which is the
-    slower of both; `note_on_host` says so.
-
-    Args:
-        step_s: Of the device, prompts included.
-        framework: As the row has it.
-        num_requests: In flight.
-
-    >>> with_host_of_engine(0.01, "vLLM", 0.0), with_host_of_engine(0.01, "TGI", 64.0)
-    (0.01, 0.01)
-    """
-    engine = engine_of(framework)
-    if engine is None or engine.request_s is None:
-        return step_s
-    return float(
-        hosted_step_s(
-            np.array(step_s), np.array(num_requests), engine.request_s, overlaps=engine.overlaps
-        )
-    )
 
 
 def engine_of(framework: str) -> EngineProfile | None:

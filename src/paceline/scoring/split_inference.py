@@ -18,7 +18,7 @@ from paceline.scoring.networks import links_of_row
 from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.lowering import lower
 
-_GENERATES, _READS = "decode", "prefill"
+_GENERATES = "decode"
 
 
 def shared_step(cell: Cell, group: Group, alone_s: float, place: tuple[int, int]) -> JobStep:
@@ -72,16 +72,9 @@ def _link(cell: Cell, group: Group) -> Link | None:
 def _serving_exchange_s(
     cell: Cell, group: Group, one: RankGraph, points: Points, link: Link | None
 ) -> float:
-    """Seconds of what a step exchanges and waits for, with its share of the prompts of others."""
-    width = _width(group)
-    total_s = float(exchanged_s(one, points, link, width)[0])
-    total_s += _waiting_s(cell, group, one, points)
-    requests, prompt = cell.job.requests, group.passes.get(_READS)
-    if requests is None or prompt is None:
-        return total_s
-    read = Points.of([1], seq=requests.input_tokens)
-    prompt_s = float(exchanged_s(prompt, read, link, width)[0])
-    return total_s + prompt_s * cell.job.batch_per_gpu * requests.prompts_per_token
+    """Seconds of what a step exchanges and waits for."""
+    total_s = float(exchanged_s(one, points, link, _width(group))[0])
+    return total_s + _waiting_s(cell, group, one, points)
 
 
 def _waiting_s(cell: Cell, group: Group, one: RankGraph, points: Points) -> float:

@@ -127,12 +127,11 @@ def test_a_length_that_is_a_beam_is_no_length():
     assert job.seq == 30
 
 
-def test_served_requests_set_the_context_and_share_their_prompts():
+def test_served_requests_set_the_context():
     row = parse_row(ROW | {"model": "m", "compiler_flags": "isl=1024, osl=256"})
     requests = requests_of(row)
     assert requests is not None
     assert requests.mean_context == 1024 + 128
-    assert requests.prompts_per_token == pytest.approx(1 / 256)
     assert requests_of(parse_row(ROW | {"model": "m", "compiler_flags": "nhwc; eager"})) is None
 
 
