@@ -75,7 +75,7 @@ def scored_by(tree: Path, rows: pd.DataFrame, cache: Path) -> pd.DataFrame:
         code = os.pathsep.join(str(tree.resolve() / part) for part in ("src", "tools"))
         subprocess.run(
             [sys.executable, "-c", _SCORE, str(given), str(out), str(cache), ",".join(COMPARED)],
-            env=os.environ | {"PYTHONPATH": code}, check=True, stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": code}, check=True,
         )  # fmt: skip
         return pd.read_csv(out, low_memory=False).set_index(rows.index)
 

@@ -4,7 +4,7 @@ import pytest
 
 from paceline.app.api import predict
 from paceline.errors import InvalidInputError
-from paceline.scoring.names import resolve_job
+from paceline.scoring.readings import read_job
 from paceline.scoring.rows import parse_row
 
 
@@ -33,4 +33,4 @@ def test_an_option_without_effect_is_refused(model, options, hint) -> None:
 def test_a_row_states_no_square_for_pictures_that_are_none(model: str, task: str) -> None:
     cells = {"gpu": "A100", "framework": "PyTorch", "precision": "fp32", "batch_per_gpu": "4"}
     row = parse_row({**cells, "model": model, "task": task, "img_size": "224", "unit": "img/s"})
-    assert resolve_job(row).image_size is None
+    assert read_job(row).image_size is None

@@ -14,13 +14,15 @@ from paceline.errors import PacelineError
 from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
 from paceline.predict.power import use_of
 from paceline.scoring.devices import resolve_device
-from paceline.scoring.groups import GroupKey
-from paceline.scoring.names import Job, UnresolvedRowError, on_device, resolve_job
-from paceline.scoring.predictions import group_key, scored_pass
+from paceline.scoring.readings import Reading, UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import parse_row
 from paceline.scoring.source_levels import as_published
-from paceline.scoring.workloads import cached_workload
+from paceline.scoring.workloads import WorkloadKey, cached_workload, scored_pass, workload_key
+from paceline.trace.costs import Configuration
 from paceline.trace.lowering import lower
+
+#: What rows share that are predicted together.
+GroupKey = tuple[WorkloadKey, Configuration, str]
 
 TABLES = ("zeus_power_trace", "mlenergy_leaderboard_v3")
 
@@ -43,7 +45,7 @@ def number_in(text: pd.Series, pattern: str) -> pd.Series:
 def with_use(rows: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
     """Rows that can be predicted, with what their steps use; a reason in the others."""
     catalog = load_catalog()
-    groups: dict[GroupKey, list[tuple[int, Job, Device]]] = defaultdict(list)
+    groups: dict[GroupKey, list[tuple[int, Reading, Device]]] = defaultdict(list)
     found: dict[int, dict[str, object]] = {}
     for index, values in rows.to_dict("index").items():
         try:
@@ -51,22 +53,22 @@ def with_use(rows: pd.DataFrame, cache: Path | None) -> pd.DataFrame:
         except (UnresolvedRowError, PacelineError) as error:
             found[index] = {"reason": str(error)}
             continue
-        groups[group_key(job)].append((index, job, device))
+        groups[workload_key(job), job.configuration, job.framework].append((index, job, device))
     for key, cells in groups.items():
         found.update(_uses(key, cells, cache))
     answers = pd.DataFrame.from_dict(found, orient="index")
     return rows.join(answers.assign(reason=answers.get("reason")))
 
 
-def _resolve(values: dict[str, str], catalog: Catalog) -> tuple[Job, Device]:
+def _resolve(values: dict[str, str], catalog: Catalog) -> tuple[Reading, Device]:
     row = parse_row(completed(values))
-    job = resolve_job(row)
+    job = read_job(row)
     device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)
     return on_device(job, device), device
 
 
 def _uses(
-    key: GroupKey, cells: list[tuple[int, Job, Device]], cache: Path | None
+    key: GroupKey, cells: list[tuple[int, Reading, Device]], cache: Path | None
 ) -> dict[int, dict[str, object]]:
     try:
         workload = cached_workload(key[0], cache_folder=cache)

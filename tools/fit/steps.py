@@ -22,15 +22,16 @@ from paceline.predict.prediction import Points
 from paceline.predict.ripeness import ripeness_years
 from paceline.predict.sustained import power_flop, power_s
 from paceline.scoring.devices import resolve_device
-from paceline.scoring.groups import GroupKey
-from paceline.scoring.names import UnresolvedRowError, on_device, resolve_job
-from paceline.scoring.predictions import group_key
+from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row, parse_row
-from paceline.scoring.workloads import cached_workload, is_cached
+from paceline.scoring.workloads import WorkloadKey, cached_workload, is_cached, workload_key
 from paceline.stack.releases import release_year
-from paceline.trace.costs import LoweredPass
+from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import Phase
 from paceline.trace.lowering import lower
+
+#: What rows share that run alike.
+GroupKey = tuple[WorkloadKey, Configuration, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +192,7 @@ def build_steps(
     devices = {}
     for one in measured:
         try:
-            job = resolve_job(one.row)
+            job = read_job(one.row)
             if job.assumed:
                 continue
             device = resolve_device(catalog, one.row.gpu, one.row.gpu_memory_gb, 1)
@@ -199,7 +200,7 @@ def build_steps(
             continue
         devices[device.name] = device
         job = on_device(job, device)
-        key = group_key(job)
+        key = (workload_key(job), job.configuration, job.framework)
         if only_cached and not is_cached(key[0], cache_folder=cache_folder):
             continue
         if job.units_per_item and one.row.unit == "samples/s":

@@ -34,11 +34,12 @@ from paceline.predict import (
 from paceline.predict.lessons import Lessons
 from paceline.predict.told import pass_traits
 from paceline.predict.traits import StepTraits
+from paceline.scoring.answering import answer_cells
 from paceline.scoring.answers import Answer
-from paceline.scoring.groups import Cell
-from paceline.scoring.names import Job, on_device, resolve_job
-from paceline.scoring.predictions import answer_group, group_key
+from paceline.scoring.jobs import Cell
+from paceline.scoring.readings import Reading, on_device, read_job
 from paceline.scoring.rows import Row, parse_row
+from paceline.scoring.workloads import workload_key
 from paceline.trace.graph import OpKind
 
 _WORST = 15
@@ -123,10 +124,10 @@ def _operator(scored: Scored, device: Device) -> Scored:
 def _step(record: Record, device: Device, catalog: Catalog, cache: Path | None) -> Answer:
     """What ``paceline score`` says of the job, whose model is known by its entry."""
     row = _row(record)
-    job = on_device(_job(record, row), device)
-    cell = Cell(index=0, row=row, job=job, device=device, capacities_bytes=None)
-    (answer,) = answer_group(
-        group_key(job), [cell], catalog,
+    reading = on_device(_reading(record, row), device)
+    cell = Cell(index=0, row=row, reading=reading, device=device, capacities_bytes=None)
+    (answer,) = answer_cells(
+        workload_key(reading), [cell], catalog,
         cache_folder=cache, python=None, calibration=builtin_calibration(), is_learned_from=True,
     )  # fmt: skip
     return answer
@@ -144,10 +145,10 @@ def _row(record: Record) -> Row:
     )  # fmt: skip
 
 
-def _job(record: Record, row: Row) -> Job:
+def _reading(record: Record, row: Row) -> Reading:
     """The job of a row, with the settings that its record states itself."""
     return replace(
-        resolve_job(row),
+        read_job(row),
         entry=record.workload,
         image_size=None,
         units_per_item=None,

@@ -110,7 +110,7 @@ def as_stated(
 
 
 def stated_traits(
-    job: TracedJob, strategy: Strategy, microbatches: Sequence[int]
+    job: TracedJob, strategy: Strategy, microbatches: Sequence[float]
 ) -> tuple[StepTraits, ...]:
     """What measurements know a rank's microbatches by, one per size."""
     return _variant(job, strategy, microbatches).costs.traits

@@ -1,40 +1,17 @@
-"""Rows with what they run and where, and what those of one group share."""
+"""What rows of inference share whose engine serves them, or whose devices share the model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from paceline.catalog import Catalog, Device
+from paceline.catalog import Catalog
 from paceline.parallel.split import RankGraph, SplitShape
 from paceline.predict import Calibration, StepPrediction
 from paceline.predict.traits import StepTraits
-from paceline.scoring.names import Job
-from paceline.scoring.rows import Row
 from paceline.scoring.workloads import WorkloadKey
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.workload import Workload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A row with what it runs and where.
-
-    Attributes:
-        index: Position of the row in its table.
-        row: The row.
-        job: What it runs.
-        device: Where.
-        capacities_bytes: Least and most memory of the devices that the row may mean; None where
-            one is unknown.
-    """
-
-    index: int
-    row: Row
-    job: Job
-    device: Device
-    capacities_bytes: tuple[float, float] | None
-
 
 #: Cells of one group share a traced model, a configuration, a framework and a split of inference.
 GroupKey = tuple[WorkloadKey, Configuration, str, SplitShape]

@@ -16,7 +16,7 @@ from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.lowering import lower
 
 if TYPE_CHECKING:
-    from paceline.scoring.groups import Cell
+    from paceline.scoring.jobs import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def rank_memory(
         share = rank_memory_frac(cell, lowered, seq)
         step = [share * float(bound[place]) for bound in _bounds(prediction)]
     if facts is not None:
-        step = step if cell.job.has_adapters else _planned(step, facts, lowered)
+        step = step if cell.reading.has_adapters else _planned(step, facts, lowered)
         start = _start_bytes(cell, lowered, facts)
         step = [max(one, other) for one, other in zip(step, start, strict=True)]
     return RankMemory(low_bytes=step[0], mid_bytes=step[1], high_bytes=step[2])
@@ -122,7 +122,7 @@ def _bounds(prediction: StepPrediction) -> tuple[FloatArray, FloatArray, FloatAr
 
 
 def _half_step(cell: Cell, in_half: KeptInHalf, seq: float) -> list[float]:
-    points = Points.of([cell.job.batch_per_gpu], seq=seq)
+    points = Points.of([cell.reading.batch_per_gpu], seq=seq)
     pure = in_half.lowered
     bounds = peak_memory_bytes(pure.memory, points, platform=pure.configuration.platform)
     share = rank_memory_frac(cell, pure, seq)
@@ -133,7 +133,7 @@ def _half_step(cell: Cell, in_half: KeptInHalf, seq: float) -> list[float]:
 def _facts(cell: Cell) -> dict[str, str] | None:
     asked = {
         "framework": cell.row.framework,
-        "task": cell.job.task,
+        "task": cell.reading.task,
         "parallelism": cell.row.parallelism,
     }
     return next(fitting_lines("framework_memory.csv", asked), None)

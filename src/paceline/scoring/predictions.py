@@ -26,9 +26,9 @@ from paceline.predict.power import slowdown_under_limit
 from paceline.predict.told import pass_traits
 from paceline.predict.traits import StepTraits
 from paceline.scoring.answers import Answer
-from paceline.scoring.assumed import with_batch
-from paceline.scoring.groups import Cell, Group, GroupKey, JobStep
+from paceline.scoring.groups import Group, GroupKey, JobStep
 from paceline.scoring.inference_ranks import shared_workload
+from paceline.scoring.jobs import Cell
 from paceline.scoring.many_devices import scale_out
 from paceline.scoring.memory import (
     KeptInHalf,
@@ -37,27 +37,19 @@ from paceline.scoring.memory import (
     rank_memory,
     split_memory,
 )
-from paceline.scoring.names import Job, UnresolvedRowError
+from paceline.scoring.readings import UnresolvedRowError
 from paceline.scoring.rows import Row
 from paceline.scoring.served_rows import served_token_s
 from paceline.scoring.source_levels import without_levels
 from paceline.scoring.units import items_to_unit, units_of_time
-from paceline.scoring.workloads import WorkloadKey, cached_workload
+from paceline.scoring.workloads import cached_workload, scored_pass
 from paceline.trace.costs import LoweredPass
 from paceline.trace.lowering import lower
-from paceline.trace.workload import Pass, Workload
+from paceline.trace.workload import Workload
 
 _POWER_LIMIT = re.compile(r"power[_ -]?limit(?:_w)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 #: Variants whose memory differs by less are told apart by nobody.
 _SAME_CAPACITY_FRAC = 0.15
-
-
-def group_key(job: Job) -> GroupKey:
-    """What `answer_group` can predict in one call."""
-    key = WorkloadKey(
-        entry=job.entry, task=job.task, image_size=job.image_size, optimizer=job.optimizer
-    )
-    return key, job.configuration, job.framework, job.split
 
 
 def answer_group(
@@ -80,10 +72,9 @@ def answer_group(
         in_half = kept_in_half(one.graph, lowered, cells)
     except PacelineError as error:
         return [Answer(entry=workload_key.entry, reason=str(error)) for _ in cells]
-    cells = [with_batch(cell, lowered, _seq(cell, workload)) for cell in cells]
     devices = list({cell.device.name: cell.device for cell in cells}.values())
     sizes = [_size(cell, _seq(cell, workload)) for cell in cells]
-    peaks = [_size(cell, cell.job.peak_seq or _seq(cell, workload)) for cell in cells]
+    peaks = [_size(cell, cell.reading.peak_seq or _seq(cell, workload)) for cell in cells]
     distinct = list(dict.fromkeys([*sizes, *peaks]))
     table = DeviceTable.from_devices(devices)
     batch, seq = np.array(distinct, dtype=np.float64).T
@@ -110,26 +101,20 @@ def answer_group(
     ]  # fmt: skip
 
 
-def scored_pass(workload: Workload) -> Pass:
-    """The pass that tables time: the step, the forward, or one decode of generation."""
-    by_name = {one.name: one for one in workload.passes}
-    return by_name.get("decode", workload.passes[0])
-
-
 def _size(cell: Cell, seq: int) -> tuple[float, int]:
     """Batch and sequence length."""
-    return cell.job.batch_per_gpu, seq
+    return cell.reading.batch_per_gpu, seq
 
 
 def _seq(cell: Cell, workload: Workload) -> int:
-    return cell.job.seq or workload.default_seq
+    return cell.reading.seq or workload.default_seq
 
 
 def _answer(
     cell: Cell, group: Group, place: tuple[int, int], reason: str | None, token_s: float | None,
     peak_point: int, in_half: KeptInHalf | None,
 ) -> Answer:  # fmt: skip
-    entry, device, prediction = cell.job.entry, cell.device, group.prediction
+    entry, device, prediction = cell.reading.entry, cell.device, group.prediction
     if reason is not None:
         return Answer(entry=entry, device=device.name, reason=reason)
     try:
@@ -138,15 +123,15 @@ def _answer(
         return Answer(entry=entry, device=device.name, reason=str(error))
     power_w, slowdown = _under_limit(cell.row, prediction, place, group.calibration)
     step_s = step.step_s if token_s is None else token_s
-    mid_s = step_s * cell.job.num_passes * slowdown * math.exp(cell.job.log_level)
+    mid_s = step_s * cell.reading.num_passes * slowdown * math.exp(cell.reading.log_level)
     mid_s *= cell.row.time_factor
-    mid_s += cell.row.added_step_s + cell.row.added_item_s * cell.job.batch_per_gpu
-    log_sigma = math.hypot(cell.job.log_sigma, step.log_sigma)
+    mid_s += cell.row.added_step_s + cell.row.added_item_s * cell.reading.batch_per_gpu
+    log_sigma = math.hypot(cell.reading.log_sigma, step.log_sigma)
     spread = _spread(float(prediction.high_s[place] / prediction.mid_s[place]), log_sigma)
     devices = cell.row.num_devices
-    items = step.items or cell.job.batch_per_gpu * cell.job.grad_accumulation * devices
+    items = step.items or cell.reading.batch_per_gpu * cell.reading.grad_accumulation * devices
     rate, unit = _throughput(cell, group.workload, items, mid_s)
-    longest = cell.job.peak_seq or _seq(cell, group.workload)
+    longest = cell.reading.peak_seq or _seq(cell, group.workload)
     peak = (place[0], peak_point)
     memory = (
         rank_memory(cell, group.lowered, prediction, peak, longest, in_half)
@@ -164,9 +149,9 @@ def _answer(
         throughput_mid=rate,
         throughput_high=None if rate is None else rate * spread,
         throughput_unit=unit,
-        memory_low_bytes=None if cell.job.is_cut else memory.low_bytes,
-        memory_mid_bytes=None if cell.job.is_cut else memory.mid_bytes,
-        memory_high_bytes=None if cell.job.is_cut else memory.high_bytes,
+        memory_low_bytes=None if cell.reading.is_cut else memory.low_bytes,
+        memory_mid_bytes=None if cell.reading.is_cut else memory.mid_bytes,
+        memory_high_bytes=None if cell.reading.is_cut else memory.high_bytes,
         fits=_fits(cell, group.lowered, memory, longest),
         power_w=power_w,
         roofline_s=float(prediction.roofline_s[place]),
@@ -177,7 +162,7 @@ def _answer(
 
 def _traits(cell: Cell, group: Group) -> StepTraits:
     """What measurements know the pass of one device by."""
-    point = Points.of([cell.job.batch_per_gpu], seq=_seq(cell, group.workload))
+    point = Points.of([cell.reading.batch_per_gpu], seq=_seq(cell, group.workload))
     device = DeviceTable.from_devices([cell.device])
     found = pass_traits(group.lowered, device, point, group.calibration, framework=group.framework)
     return found[0]
@@ -190,7 +175,7 @@ def _throughput(
     if (per_second := units_of_time(cell.row.unit)) is not None:
         return mid_s * per_second, cell.row.unit
     per_item, unit = items_to_unit(
-        cell.row, workload, _seq(cell, workload), cell.job.units_per_item, items_per_step=items
+        cell.row, workload, _seq(cell, workload), cell.reading.units_per_item, items_per_step=items
     )
     return (None if per_item is None else items * per_item / mid_s), unit
 
@@ -219,11 +204,11 @@ def _fits(cell: Cell, lowered: LoweredPass, memory: RankMemory, seq: float) -> s
 
     An engine that queues requests needs the weights and one request.
     """
-    if cell.capacities_bytes is None or cell.job.is_cut or "batch" in cell.job.assumed:
+    if cell.capacities_bytes is None or cell.reading.is_cut or "batch" in cell.reading.assumed:
         return ""
     least, most = cell.capacities_bytes
     low_bytes, high_bytes = memory.low_bytes, memory.high_bytes
-    if cell.job.requests is not None:
+    if cell.reading.requests is not None:
         one = Points.of([1], seq=seq)
         platform = lowered.configuration.platform
         bounds = peak_memory_bytes(lowered.memory, one, platform=platform)
@@ -236,11 +221,11 @@ def _fits(cell: Cell, lowered: LoweredPass, memory: RankMemory, seq: float) -> s
 def _note(cell: Cell, step: JobStep, memory: RankMemory, unit: str) -> str:
     """What was assumed where the row leaves it open."""
     least, most = cell.capacities_bytes or (math.inf, math.inf)
-    notes = [note for note in (cell.job.note, step.note) if note]
+    notes = [note for note in (cell.reading.note, step.note) if note]
     if least < (1.0 - _SAME_CAPACITY_FRAC) * most:
         sizes = f"{least / 1e9:.0f} or {most / 1e9:.0f} GB"
         notes.append(f"`{cell.row.gpu}` may have {sizes}: taken as {cell.device.name}")
-    if cell.job.requests is not None and memory.mid_bytes > least:
+    if cell.reading.requests is not None and memory.mid_bytes > least:
         notes.append("its engine has no memory for so many requests at a time; some wait")
     if cell.row.unit and not unit:
         notes.append(f"its throughput in `{cell.row.unit}` is not known")

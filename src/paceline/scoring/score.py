@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paceline.catalog import Catalog
 from paceline.errors import PacelineError
 from paceline.predict import Calibration, builtin_calibration
+from paceline.scoring.answering import answer_cells
 from paceline.scoring.answers import Answer, write_answers
 from paceline.scoring.devices import possible_capacities, resolve_device
-from paceline.scoring.groups import Cell, GroupKey
-from paceline.scoring.names import UnresolvedRowError, on_device, resolve_job
-from paceline.scoring.predictions import answer_group, group_key
+from paceline.scoring.groups import GroupKey
+from paceline.scoring.jobs import Cell
+from paceline.scoring.predictions import answer_group
+from paceline.scoring.readings import ENGINES, UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row, read_rows
 from paceline.scoring.source_levels import as_published
+from paceline.scoring.workloads import WorkloadKey, workload_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +90,16 @@ def predict_rows(
 ) -> list[Answer]:
     """Answers to rows, in their order; with what measurements know their steps by where asked."""
     answers: dict[int, Answer] = {}
-    groups: dict[GroupKey, list[Cell]] = defaultdict(list)
+    models: dict[WorkloadKey, list[Cell]] = defaultdict(list)
     for index, row in enumerate(rows):
         cell = _resolve(index, row, catalog)
         if isinstance(cell, Answer):
             answers[index] = cell
         else:
-            groups[group_key(cell.job)].append(cell)
-    for number, (key, cells) in enumerate(groups.items(), start=1):
-        on_progress(f"{number} of {len(groups)}: {key[0].entry}")
-        given = answer_group(
+            models[workload_key(cell.reading)].append(cell)
+    for number, (key, cells) in enumerate(models.items(), start=1):
+        on_progress(f"{number} of {len(models)}: {key.entry}")
+        given = _answers(
             key,
             cells,
             catalog,
@@ -104,13 +108,34 @@ def predict_rows(
             calibration=calibration or as_published(builtin_calibration()),
             is_learned_from=is_learned_from,
         )
-        answers.update(zip((cell.index for cell in cells), given, strict=True))
+        answers.update(given)
     return [answers[index] for index in range(len(rows))]
+
+
+def _answers(
+    key: WorkloadKey, cells: Sequence[Cell], catalog: Catalog, **how: Any
+) -> Iterator[tuple[int, Answer]]:
+    """Answers to rows of one model by their place; engines serve those with requests."""
+    served: dict[GroupKey, list[Cell]] = defaultdict(list)
+    plain = []
+    for cell in cells:
+        reading = cell.reading
+        is_engine = reading.framework == ENGINES and reading.task == "infer"
+        if reading.requests is None and reading.split.num_ranks == 1 and not is_engine:
+            plain.append(cell)
+        else:
+            served[key, reading.configuration, reading.framework, reading.split].append(cell)
+    yield from zip(
+        (cell.index for cell in plain), answer_cells(key, plain, catalog, **how), strict=True
+    )
+    for group, members in served.items():
+        given = answer_group(group, members, catalog, **how)
+        yield from zip((cell.index for cell in members), given, strict=True)
 
 
 def _resolve(index: int, row: Row, catalog: Catalog) -> Cell | Answer:
     try:
-        job = resolve_job(row)
+        reading = read_job(row)
         device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)
         capacities = possible_capacities(catalog, row.gpu, row.gpu_memory_gb)
         if row.num_gpus == 0 and device.kind != "cpu":
@@ -120,7 +145,7 @@ def _resolve(index: int, row: Row, catalog: Catalog) -> Cell | Answer:
     return Cell(
         index=index,
         row=row,
-        job=on_device(job, device),
+        reading=on_device(reading, device),
         device=device,
         capacities_bytes=capacities,
     )

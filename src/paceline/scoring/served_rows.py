@@ -13,7 +13,7 @@ from paceline.parallel.serving.batching import ServingRuns
 from paceline.parallel.serving.engine import serving_times
 from paceline.parallel.split import SplitShape
 from paceline.predict import Calibration, DeviceTable
-from paceline.scoring.groups import Cell
+from paceline.scoring.jobs import Cell
 from paceline.scoring.networks import links_of_row
 from paceline.scoring.serving import engine_of
 from paceline.stack.engines import EngineProfile
@@ -43,7 +43,7 @@ def served_token_s(
         return {}
     alike: dict[tuple[str, EngineProfile, Link | None], list[Cell]] = {}
     for cell in cells:
-        if cell.job.requests is not None:
+        if cell.reading.requests is not None:
             engine = replace(engine_of(cell.row.framework) or _UNKNOWN, host=framework)
             link = _link(catalog, cell, split)
             alike.setdefault((cell.device.name, engine, link), []).append(cell)
@@ -61,9 +61,9 @@ def served_token_s(
 
 def _runs(cells: Sequence[Cell]) -> ServingRuns:
     """The requests of some rows, in flight on the devices that hold the same ones."""
-    requests = [cell.job.requests for cell in cells if cell.job.requests is not None]
+    requests = [cell.reading.requests for cell in cells if cell.reading.requests is not None]
     return ServingRuns(
-        concurrency=np.array([float(cell.job.batch_per_gpu) for cell in cells]),
+        concurrency=np.array([float(cell.reading.batch_per_gpu) for cell in cells]),
         input_tokens=np.array([float(one.input_tokens) for one in requests]),
         output_tokens=np.array([float(one.output_tokens) for one in requests]),
         rounds=np.full(len(cells), np.inf),

@@ -12,7 +12,8 @@ from paceline.parallel.serving.engine import exchanged_s
 from paceline.parallel.split import RankGraph, busiest_frac, calls_s
 from paceline.predict import DeviceTable, Points, predict_pass
 from paceline.scoring.assumed import widening
-from paceline.scoring.groups import Cell, Group, JobStep
+from paceline.scoring.groups import Group, JobStep
+from paceline.scoring.jobs import Cell
 from paceline.scoring.models import UnresolvedRowError
 from paceline.scoring.networks import links_of_row
 from paceline.trace.graph import FloatArray, Graph
@@ -33,20 +34,25 @@ def shared_step(cell: Cell, group: Group, alone_s: float, place: tuple[int, int]
     Raises:
         UnresolvedRowError: What joins its devices is not known, or they are not of one node.
     """
-    split = cell.job.split
+    split = cell.reading.split
     num_devices = cell.row.num_devices
-    items = cell.job.batch_per_gpu * cell.job.grad_accumulation * num_devices / split.num_sharing
+    items = (
+        cell.reading.batch_per_gpu
+        * cell.reading.grad_accumulation
+        * num_devices
+        / split.num_sharing
+    )
     if split.num_ranks == 1:
         return JobStep(step_s=alone_s, items=items)
     link = _link(cell, group)
     passes = group.passes
     one = passes.get(_GENERATES) or next(iter(passes.values()))
-    points = Points.of([cell.job.batch_per_gpu], seq=_seq(cell, group))
+    points = Points.of([cell.reading.batch_per_gpu], seq=_seq(cell, group))
     log_sigma = 0.0
     if one.shape.sequence * one.shape.guidance > 1:
         log_sigma = widening(["tokens"]) * math.log2(split.num_ranks)
         shared_s = _denoising_s(cell, group, one, points, link, place)
-        step_s = max(alone_s, cell.job.grad_accumulation * shared_s)
+        step_s = max(alone_s, cell.reading.grad_accumulation * shared_s)
     else:
         step_s = alone_s + _serving_exchange_s(cell, group, one, points, link)
     if not math.isfinite(step_s):
@@ -61,9 +67,9 @@ def _link(cell: Cell, group: Group) -> Link | None:
         UnresolvedRowError: They are not of one node.
     """
     links = links_of_row(group.catalog, cell.device, cell.row)
-    if cell.job.split.num_ranks > links.devices_per_node:
+    if cell.reading.split.num_ranks > links.devices_per_node:
         raise UnresolvedRowError(
-            f"{cell.job.split.num_ranks} ranks share the model, and a node has "
+            f"{cell.reading.split.num_ranks} ranks share the model, and a node has "
             f"{links.devices_per_node} devices"
         )
     return links.links.device
@@ -108,14 +114,14 @@ def _device_s(cell: Cell, group: Group, graph: Graph, points: Points) -> FloatAr
     """Device time of some of the ops of a rank's pass, (1,)."""
     prediction = predict_pass(
         lower(graph, group.lowered.configuration), DeviceTable.from_devices([cell.device]), points,
-        calibration=group.calibration, framework=cell.job.framework,
+        calibration=group.calibration, framework=cell.reading.framework,
     )  # fmt: skip
     device_s: FloatArray = prediction.device_s[0]
     return device_s
 
 
 def _seq(cell: Cell, group: Group) -> float:
-    return float(cell.job.seq or group.workload.default_seq)
+    return float(cell.reading.seq or group.workload.default_seq)
 
 
 def _width(group: Group) -> float:

@@ -12,8 +12,9 @@ from importlib import metadata
 from pathlib import Path
 
 from paceline.errors import InvalidInputError, PacelineError
+from paceline.scoring.readings import Reading
 from paceline.trace import load_workload, read_workload, save_workload
-from paceline.trace.workload import Task, Workload
+from paceline.trace.workload import Pass, Task, Workload
 from paceline.writing import write_whole
 
 #: Front ends whose releases change what is traced.
@@ -36,6 +37,22 @@ class WorkloadKey:
     task: Task
     image_size: int | None
     optimizer: str | None
+
+
+def workload_key(reading: Reading) -> WorkloadKey:
+    """The model that a row runs, as it is traced."""
+    return WorkloadKey(
+        entry=reading.entry,
+        task=reading.task,
+        image_size=reading.image_size,
+        optimizer=reading.optimizer,
+    )
+
+
+def scored_pass(workload: Workload) -> Pass:
+    """The pass that tables time: the step, the forward, or one decode of generation."""
+    by_name = {one.name: one for one in workload.passes}
+    return by_name.get("decode", workload.passes[0])
 
 
 def default_cache_folder() -> Path:

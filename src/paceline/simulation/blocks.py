@@ -48,7 +48,9 @@ def split_steps(
     found = evaluated_steps(
         traced(job, machine, calibration), strategy, microbatches=cases.batch.tolist()
     )
-    steps = _with_sigma(found, alone, machine, strategy.num_ranks)
+    hidden_s = _hidden_frac(job, strategy) * found.tensor_s
+    shorter = replace(found, step_s=found.step_s - hidden_s, tensor_s=found.tensor_s - hidden_s)
+    steps = _with_sigma(shorter, alone, machine, strategy.num_ranks)
     return replace(steps, backward_s=found.backward_s, update_s=found.update_s)
 
 
@@ -113,6 +115,12 @@ def _with_sigma(
     ).with_spread(log_sigma)
 
 
+def _hidden_frac(job: Job, strategy: Strategy) -> float:
+    """Of what tensor ranks exchange, what travels behind products."""
+    degree = strategy.size("tp") if strategy.size("ep") == 1 else 1
+    return 1.0 - 1.0 / degree if "hidden-sums" in job.habits else 0.0
+
+
 def traced(job: Job, machine: Machine, calibration: Calibration | None) -> TracedJob:
     """The job as its strategies are asked about.
 
@@ -129,6 +137,7 @@ def traced(job: Job, machine: Machine, calibration: Calibration | None) -> Trace
         configuration=job.configuration,
         cluster=behaving(machine.cluster, job),
         seq=job.length,
+        by_blocks="gathers-ahead" in job.habits,
         calibration=calibration,
     )
 

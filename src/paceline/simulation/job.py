@@ -16,8 +16,11 @@ from paceline.trace.workload import Task, Workload
 
 #: What the software of a job does beside its strategy: tokens go once to each rank that has one of
 #: their experts; tensor ranks keep whole experts; tokens travel while another microbatch is
-#: computed; ranks that shard an optimizer gather behind the next forward pass, in large buckets.
-Habit = Literal["tokens-once", "whole", "hidden", "gathers-ahead"]
+#: computed; ranks that shard an optimizer gather behind the next forward pass, in large buckets;
+#: what tensor ranks sum travels behind products, chunk by chunk, all but the first (Transformer
+#: Engine's ``userbuffers``), which recipes of models with expert ranks leave off; the hooks of each
+#: block that gathers its parameters take time of the host (`parallel/data/sharding_hosts.csv`).
+Habit = Literal["tokens-once", "whole", "hidden", "gathers-ahead", "hidden-sums", "hooks"]
 HABITS: tuple[Habit, ...] = get_args(Habit)
 
 #: Finds a workload by what it is called and its task.

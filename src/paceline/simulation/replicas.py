@@ -16,9 +16,12 @@ from paceline.parallel.sharded_memory import peak_moments, saved_process_bytes
 from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
 from paceline.parallel.strategy import Sharding, Strategy
 from paceline.predict import Points
+from paceline.shipped import shipped_rows
 from paceline.simulation.cases import Cases
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.steps import Steps
+from paceline.stack.engines import engines
+from paceline.trace.block_names import block_names, layers_of
 from paceline.trace.graph import FloatArray, IntArray
 
 _SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
@@ -73,7 +76,7 @@ def _sharded(
     shards = num_shards(cases)
     device_link = cases.device_link
     step = replicated_step(
-        ReplicaWork.of(passes.step, seq=float(seq[0])),
+        _work(passes, float(seq[0])),
         alone_s=alone.step_s,
         backward_s=alone.backward_s,
         update_s=alone.update_s,
@@ -85,6 +88,7 @@ def _sharded(
         sharding=sharding,
         shards=shards,
     )
+    step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding))
     shared = np.minimum(cases.replicas, cases.devices_per_node)
     sharing = sharing_log_sigma(device_link, shared)
     log_sigma = step_log_sigma(
@@ -93,13 +97,13 @@ def _sharded(
     )  # fmt: skip
     steps = replace(
         alone,
-        step_s=step.step_s,
+        step_s=step_s,
         exposed_s=step.exposed_s,
         communication_s=step.communication_s,
-        per_token_s=step.step_s,
+        per_token_s=step_s,
         sharing_log_sigma=sharing,
     ).with_spread(log_sigma)
-    is_alone = step.step_s == alone.step_s
+    is_alone = step_s == alone.step_s
     steps = replace(
         steps,
         step_low_s=np.where(is_alone, alone.step_low_s, steps.step_low_s),
@@ -107,6 +111,24 @@ def _sharded(
         reasons=_linked(cases, steps),
     )
     return _with_memory(cases, passes, steps, seq, sharding)
+
+
+def _work(passes: RankPasses, seq: float) -> ReplicaWork:
+    """What replicas exchange; of software without buckets, each tensor as soon as it is there."""
+    work = ReplicaWork.of(passes.step, seq=seq)
+    known = engines().get(passes.host)
+    return work if known is None or known.buckets else replace(work, profile=None)
+
+
+def _hooked_s(cases: Cases, passes: RankPasses, alone: Steps, sharding: Sharding) -> FloatArray:
+    """How long the host takes whose hooks gather each block; nothing for other software."""
+    has_hooks = np.array(["hooks" in one.habits for one in cases.jobs])[cases.job]
+    if sharding != "zero3" or not has_hooks.any():
+        return np.zeros(len(cases))
+    (fact,) = shipped_rows("parallel", "sharding_hosts.csv")
+    blocks = layers_of(block_names(passes.workload.passes[0].graph))
+    one_s = alone.host_s + blocks * float(fact["block_s"])
+    return np.where(has_hooks, cases.microbatches * one_s, 0.0)
 
 
 def _linked(cases: Cases, steps: Steps) -> np.ndarray:

@@ -46,6 +46,7 @@ class EngineProfile:
         overlaps_since: First release whose host does so while the device works on the next step;
             None where it is unknown.
         all_reduce: Its own kernel that sums over ranks; None where the library sums.
+        buckets: Whether replicas exchange gradients in buckets; else each tensor by itself.
         release: Which is run; None takes the newest.
     """
 
@@ -61,6 +62,7 @@ class EngineProfile:
     request_s: float | None = None
     overlaps_since: Release | None = None
     all_reduce: str | None = None
+    buckets: bool = True
     release: Release | None = None
 
     def __str__(self) -> str:

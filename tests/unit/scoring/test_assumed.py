@@ -8,7 +8,7 @@ import pytest
 
 from paceline.catalog import load_catalog
 from paceline.scoring.answers import Answer
-from paceline.scoring.names import UnresolvedRowError, resolve_job
+from paceline.scoring.readings import UnresolvedRowError, read_job
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
 
@@ -56,15 +56,15 @@ def test_an_assumed_batch_fits_and_twice_as_much_would_not() -> None:
 
 def test_what_is_served_in_which_batch_nobody_can_tell() -> None:
     with pytest.raises(UnresolvedRowError, match="batch"):
-        resolve_job(parse_row(ROW | {"task": "infer", "batch_per_gpu": ""}))
+        read_job(parse_row(ROW | {"task": "infer", "batch_per_gpu": ""}))
 
 
 def test_rows_with_assumptions_are_marked_for_fits() -> None:
-    assert resolve_job(parse_row(ROW)).assumed == ()
-    assert resolve_job(parse_row(ROW | {"batch_per_gpu": ""})).assumed == ("batch",)
-    assert resolve_job(parse_row(ROW | {"framework": "mine"})).assumed == ("framework",)
+    assert read_job(parse_row(ROW)).assumed == ()
+    assert read_job(parse_row(ROW | {"batch_per_gpu": ""})).assumed == ("batch",)
+    assert read_job(parse_row(ROW | {"framework": "mine"})).assumed == ("framework",)
 
 
 def test_a_precision_is_never_taken() -> None:
     with pytest.raises(UnresolvedRowError, match="no precision"):
-        resolve_job(parse_row(ROW | {"precision": ""}))
+        read_job(parse_row(ROW | {"precision": ""}))

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.catalog import load_catalog
-from paceline.scoring.names import on_device, resolve_job
+from paceline.scoring.readings import on_device, read_job
 from paceline.scoring.rows import parse_row
 
 ROW = {"model": "resnet50", "task": "train", "gpu": "A100", "batch_per_gpu": "64"}
@@ -12,7 +12,7 @@ ROW = {"model": "resnet50", "task": "train", "gpu": "A100", "batch_per_gpu": "64
 def precision(framework, stated="fp32", device="A100 SXM4 40GB"):
     found = next(d for d in load_catalog().devices if d.name == device)
     row = parse_row(ROW | {"framework": framework, "precision": stated})
-    return on_device(resolve_job(row), found).configuration.precision
+    return on_device(read_job(row), found).configuration.precision
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_other_formats_are_left_as_stated():
 )
 def test_engines_run_inference_their_own_way(task, framework, is_served) -> None:
     row = ROW | {"model": "llama-3-8b", "task": task, "framework": framework, "precision": "bf16"}
-    assert resolve_job(parse_row(row)).configuration.is_served == is_served
+    assert read_job(parse_row(row)).configuration.is_served == is_served

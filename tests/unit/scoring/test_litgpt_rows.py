@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.catalog import load_catalog
-from paceline.scoring.names import resolve_job
+from paceline.scoring.readings import read_job
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
 
@@ -17,7 +17,7 @@ ROW = {
 
 
 def configuration(**changes: str):
-    return resolve_job(parse_row(ROW | changes)).configuration
+    return read_job(parse_row(ROW | changes)).configuration
 
 
 def test_blocks_are_recomputed_on_several_devices_only() -> None:
@@ -36,14 +36,14 @@ def test_one_token_is_multiplied_with_4_bit_weights_without_a_copy_of_them() -> 
 
 def test_adapters_are_those_of_its_own_code() -> None:
     for flags, method in (("LoRA", "lora"), ("Adapter", "adapter"), ("Adapter v2", "adapter-v2")):
-        job = resolve_job(parse_row(ROW | {"compiler_flags": f"{flags}; quant bnb.nf4"}))
+        job = read_job(parse_row(ROW | {"compiler_flags": f"{flags}; quant bnb.nf4"}))
         assert job.entry == f"published_litgpt:llama-2-7b-{method}"
         assert job.configuration.lora_rank == 0
         assert job.configuration.frozen_weights == "int4"
 
 
 def test_a_model_that_is_not_written_down_takes_adapters_as_rewrites() -> None:
-    job = resolve_job(parse_row(ROW | {"model": "CodeLlama 34B"}))
+    job = read_job(parse_row(ROW | {"model": "CodeLlama 34B"}))
     assert job.entry.startswith("transformer:")
     assert job.configuration.lora_rank == 8
 

@@ -7,7 +7,7 @@ from importlib import resources
 import pytest
 
 from paceline.scoring.models import UnresolvedRowError, resolve_model
-from paceline.scoring.names import resolve_job
+from paceline.scoring.readings import read_job
 from paceline.scoring.rows import parse_row
 from paceline.scoring.serving import requests_of
 
@@ -86,13 +86,13 @@ def test_short_names_and_module_paths_mean_what_their_authors_mean(name, entry):
 )
 def test_frameworks_are_known_by_their_short_names(name, framework):
     row = parse_row(ROW | {"model": "resnet50", "framework": name})
-    assert resolve_job(row).framework == framework
+    assert read_job(row).framework == framework
 
 
 @pytest.mark.parametrize("stated", ["FP16 (AMP)", "O1", "fp16/fp32", "FP16 + FP32 master"])
 def test_mixed_precision_is_known_by_what_its_tables_call_it(stated):
     row = parse_row(ROW | {"model": "resnet50", "precision": stated})
-    assert resolve_job(row).configuration.precision == "fp16"
+    assert read_job(row).configuration.precision == "fp16"
 
 
 def test_one_name_may_mean_two_models():
@@ -118,7 +118,7 @@ def test_a_name_that_nobody_knows_is_refused_and_never_guessed():
 
 
 def test_a_length_that_is_a_beam_is_no_length():
-    job = resolve_job(
+    job = read_job(
         parse_row(
             ROW | {"model": "GNMT", "task": "infer", "framework": "TensorFlow", "seq_len": "2"}
         )
@@ -146,7 +146,7 @@ def test_every_line_of_the_table_of_names_is_complete():
 
 
 def test_an_image_of_twenty_steps_takes_twenty_passes():
-    job = resolve_job(
+    job = read_job(
         parse_row(
             ROW
             | {
@@ -164,17 +164,17 @@ def test_a_cut_of_an_utterance_has_a_rate_and_no_memory():
         "model": "Tacotron2", "task": "train", "gpu": "A100", "precision": "fp16",
         "batch_per_gpu": "48", "unit": "mels/s", "framework": "PyTorch NGC 20.10",
     }  # fmt: skip
-    job = resolve_job(parse_row(row))
+    job = read_job(parse_row(row))
     assert job.is_cut
     assert (job.units_per_item, job.num_passes) == (566, 8.7)
-    spoken = resolve_job(parse_row(row | {"unit": "audio samples/s"}))
+    spoken = read_job(parse_row(row | {"unit": "audio samples/s"}))
     assert (spoken.entry, spoken.is_cut) == ("published:waveglow", False)
 
 
 def test_convolutions_written_by_hand_are_told_by_the_flags():
     def convolutions(flags):
         row = parse_row(ROW | {"model": "resnet50", "compiler_flags": flags})
-        return resolve_job(row).configuration.convolutions
+        return read_job(row).configuration.convolutions
 
     assert convolutions("channels_last; compiled") == "library"
     assert convolutions("channels_last; compiled; tuned convolutions") == "tuned"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.scoring.models import UnresolvedRowError
-from paceline.scoring.names import resolve_job
+from paceline.scoring.readings import read_job
 from paceline.scoring.rows import parse_row
 
 ROW = {"model": "resnet50", "task": "infer", "gpu": "A100", "batch_per_gpu": "8"}
@@ -21,7 +21,7 @@ def survey(name):
 
 
 def job(**given):
-    return resolve_job(parse_row(ROW | {"framework": "PyTorch", "precision": "fp32"} | given))
+    return read_job(parse_row(ROW | {"framework": "PyTorch", "precision": "fp32"} | given))
 
 
 @pytest.mark.parametrize("line", survey("spelled_precisions.csv"), ids=lambda x: x["spelling"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from scoreboard.published import completed
 
-from paceline.scoring.names import UnresolvedRowError, resolve_job
+from paceline.scoring.readings import UnresolvedRowError, read_job
 from paceline.scoring.rows import parse_row
 from paceline.trace.registry import known_models
 
@@ -27,7 +27,7 @@ def test_timm_names_build_what_was_timed():
     wrong, compared = {}, 0
     for name, row in published.items():
         try:
-            entry = resolve_job(parse_row(completed(row))).entry
+            entry = read_job(parse_row(completed(row))).entry
         except UnresolvedRowError:
             continue
         if entry in sizes and not entry.startswith(tuple(OTHERWISE)):

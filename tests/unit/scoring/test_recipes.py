@@ -12,12 +12,12 @@ from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.predict import builtin_calibration
 from paceline.scoring.models import UnresolvedRowError
-from paceline.scoring.names import resolve_job
 from paceline.scoring.networks import links_of_row, switched_link
+from paceline.scoring.readings import read_job
+from paceline.scoring.recipes import degrees_of, recipe_of, strategy_of
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
 from paceline.scoring.source_levels import as_published
-from paceline.scoring.split_training import degrees_of, recipe_of, strategy_of
 from paceline.scoring.stated_degrees import stated_degrees
 from paceline.scoring.workloads import WorkloadKey, cached_workload
 
@@ -114,7 +114,7 @@ def test_a_stated_strategy_costs_what_it_costs_a_user_at_the_level_of_tables():
     (answer,) = answers({})
     catalog, row = load_catalog(), parse_row(BASE)
     device = find_device(catalog, H100)
-    job = resolve_job(row)
+    job = read_job(row)
     key = WorkloadKey(entry=job.entry, task="train", image_size=None, optimizer=None)
     on = Cluster(
         device=device.with_memory(math.inf), devices_per_node=8,
@@ -130,7 +130,7 @@ def test_a_stated_strategy_costs_what_it_costs_a_user_at_the_level_of_tables():
         global_batch=16,
     )  # fmt: skip
     assert answer.step_mid_s == pytest.approx(found.step_s)
-    assert answer.memory_mid_bytes == pytest.approx(found.memory_bytes)
+    assert answer.memory_high_bytes == pytest.approx(found.memory_bytes)
     assert answer.throughput_mid == pytest.approx(16 * 2048 / found.step_s)
 
 

@@ -1,20 +1,12 @@
-"""Training whose devices share the model: the strategy that a row states, costed as users' are."""
+"""Training on several devices: the strategy that a row states, and its framework's habits."""
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from paceline.parallel import Cluster, Strategy
-from paceline.parallel.search import FoundStrategy
-from paceline.parallel.stated import evaluate_stated, stated_traits
-from paceline.parallel.traced_job import TracedJob
-from paceline.parallel.training_profile import find_training_profile
-from paceline.scoring.assumed import note_of, widening
-from paceline.scoring.groups import Cell, Group, JobStep
+from paceline.parallel import Strategy
 from paceline.scoring.models import UnresolvedRowError
-from paceline.scoring.networks import links_of_row, switched_link
 from paceline.scoring.rows import Row
 from paceline.scoring.stated_degrees import (
     Degrees,
@@ -23,7 +15,7 @@ from paceline.scoring.stated_degrees import (
     stated_degrees,
 )
 from paceline.scoring.tables import fitting_lines
-from paceline.trace.costs import Configuration
+from paceline.simulation.job import HABITS, Habit
 
 _RELEASE = re.compile(r"\b\d\d\.\d\d(?:\.\d+)?\b")
 
@@ -38,6 +30,7 @@ class TrainingRecipe:
         sends_once: Tokens go once to each node and rank.
         hides_exchange: Tokens travel while another microbatch is computed.
         hides_tensor_sums: What tensor ranks exchange travels behind products, chunk by chunk.
+        hooks: What gathers the parameters of each block takes the host long.
         sharding: What replicas shard where the row does not say; empty for nothing.
     """
 
@@ -45,7 +38,21 @@ class TrainingRecipe:
     sends_once: bool = False
     hides_exchange: bool = False
     hides_tensor_sums: bool = False
+    hooks: bool = False
     sharding: str = ""
+
+    @property
+    def habits(self) -> tuple[Habit, ...]:
+        """The same in the words of a job; experts are never cut by Megatron's tensor ranks."""
+        said: dict[Habit, bool] = {
+            "tokens-once": self.sends_once,
+            "whole": True,
+            "hidden": self.hides_exchange,
+            "gathers-ahead": self.is_megatron,
+            "hidden-sums": self.hides_tensor_sums,
+            "hooks": self.hooks,
+        }
+        return tuple(habit for habit in HABITS if said[habit])
 
 
 def degrees_of(row: Row) -> Degrees:
@@ -66,57 +73,6 @@ def degrees_of(row: Row) -> Degrees:
     if shared is None or left:
         raise UnresolvedRowError("several devices share an item, and the row does not say how")
     return shared
-
-
-def split_step(cell: Cell, group: Group, degrees: Degrees) -> JobStep:
-    """One step of a strategy, whether its ranks' memory holds it or not: what ran did fit.
-
-    Raises:
-        UnresolvedRowError: Its degrees and batches do not go together.
-        PacelineError: The model cannot be split so, or a fact is missing.
-    """
-    recipe = recipe_of(cell.row, cell.device.name)
-    has_adapters = cell.job.configuration.lora_rank > 0
-    items = items_of(cell.row, degrees)
-    strategy = strategy_of(cell.row, degrees, recipe, has_adapters=has_adapters)
-    cluster, is_assumed = _cluster(cell, group, recipe)
-    job = TracedJob(
-        graph=group.workload.passes[0].graph,
-        configuration=_kept_as(recipe, group.lowered.configuration),
-        cluster=cluster,
-        seq=cell.job.seq or group.workload.default_seq,
-        by_blocks=recipe.is_megatron,
-        calibration=group.calibration,
-    )
-    found = evaluate_stated(job, strategy, global_batch=int(items))
-    traits = None
-    if group.is_learned_from:
-        (traits,) = stated_traits(job, strategy, [found.microbatch])
-    return JobStep(
-        step_s=found.step_s - (_hidden_s(found) if recipe.hides_tensor_sums else 0.0),
-        items=items,
-        memory_bytes=found.memory_bytes,
-        log_sigma=math.hypot(widening(["strategy"]), widening(["network"]) * is_assumed),
-        note=note_of(["network"]) if is_assumed else "",
-        traits=traits,
-    )
-
-
-def _kept_as(recipe: TrainingRecipe, configuration: Configuration) -> Configuration:
-    """As the framework keeps weights: Megatron-LM always in 16 bits with FP32 masters."""
-    if not recipe.is_megatron:
-        return configuration
-    return replace(configuration, training_format="half-weights")
-
-
-def _hidden_s(found: FoundStrategy) -> float:
-    """What tensor ranks exchange behind products, chunk by chunk: all but the first.
-
-    Transformer Engine's ``userbuffers`` (Megatron's ``tp_comm_overlap``) do it; recipes of models
-    with experts leave it off.
-    """
-    degree = found.strategy.size("tp") if found.strategy.size("ep") == 1 else 1
-    return found.tensor_s * (1.0 - 1.0 / degree)
 
 
 def items_of(row: Row, degrees: Degrees) -> float:
@@ -176,25 +132,6 @@ def _sharding(row: Row, degrees: Degrees, recipe: TrainingRecipe) -> str:
     return f"+{sharding}" if sharding else ""
 
 
-def _cluster(cell: Cell, group: Group, recipe: TrainingRecipe) -> tuple[Cluster, bool]:
-    """On devices without end of memory; and whether the network between nodes is assumed."""
-    joined = links_of_row(group.catalog, cell.device, cell.row)
-    profile = replace(
-        find_training_profile(), tokens_once=recipe.sends_once, whole_experts=True,
-        hides_exchange=recipe.hides_exchange,
-    )  # fmt: skip
-    if recipe.is_megatron:
-        profile = profile.with_optimizer_of(find_training_profile("megatron"))
-    cluster = Cluster(
-        device=cell.device.with_memory(math.inf),
-        devices_per_node=joined.devices_per_node,
-        device_link=switched_link(group.catalog, cell.device) or joined.links.device,
-        node_link=joined.links.node,
-        profile=profile,
-    )
-    return cluster, joined.is_assumed
-
-
 def recipe_of(row: Row, device: str) -> TrainingRecipe:
     """What the first line of ``data/training_recipes.csv`` that fits says; the last fits every row.
 
@@ -212,7 +149,7 @@ def recipe_of(row: Row, device: str) -> TrainingRecipe:
         "release": release[0] if release else "",
     }
     line = next(fitting_lines("training_recipes.csv", asked))
-    flags = ("is_megatron", "sends_once", "hides_exchange", "hides_tensor_sums")
+    flags = ("is_megatron", "sends_once", "hides_exchange", "hides_tensor_sums", "hooks")
     return TrainingRecipe(
         **{name: line[name] == "yes" for name in flags}, sharding=line["sharding"]
     )

@@ -18,11 +18,17 @@ from paceline.scoring.rows import Row
 from paceline.scoring.serving import Requests, note_on_host, requests_of
 from paceline.scoring.software import inference_format_of, optimizer_kernel_of
 from paceline.scoring.tables import fitting_lines, read_table
-from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler, Configuration
+from paceline.stack.releases import shipped_release_dates
+from paceline.trace.costs import (
+    AttentionKernels,
+    Checkpointing,
+    Compiler,
+    Configuration,
+)
 from paceline.trace.settings import read_settings
 from paceline.trace.workload import Task
 
-__all__ = ["Job", "UnresolvedRowError", "on_device", "resolve_job"]
+__all__ = ["ENGINES", "Reading", "UnresolvedRowError", "on_device", "read_job"]
 
 #: Releases of PyTorch before this one had no fused attention.
 _FUSED_ATTENTION_SINCE = 2.0
@@ -40,7 +46,7 @@ _VENDORS_ATTENTION = re.compile(
 )
 _CHANNELS_LAST = re.compile(r"\bnhwc\b|channels[_ ]last", re.IGNORECASE)
 #: Inference engines, as the table of frameworks calls their host and graph.
-_ENGINES = "vllm"
+ENGINES = "vllm"
 _TUNED = re.compile(r"\btuned convolutions\b", re.IGNORECASE)
 _OPTIMIZER = re.compile(r"\boptimizer[=: ]\s*([\w-]+)", re.IGNORECASE)
 _CHECKPOINTING = re.compile(r"(?<!no )(activation|gradient) checkpointing", re.IGNORECASE)
@@ -67,7 +73,7 @@ _QUANTISES = ("bitsandbytes==0.41",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Reading:
     """What a row runs, in paceline's terms.
 
     Attributes:
@@ -116,7 +122,7 @@ class Job:
     assumed: tuple[Assumed, ...] = ()
 
 
-def resolve_job(row: Row) -> Job:
+def read_job(row: Row) -> Reading:
     """The job of a row.
 
     Raises:
@@ -139,7 +145,7 @@ def resolve_job(row: Row) -> Job:
         note_of(assumed),
         note_on_host(row.framework) if requests else "",
     )
-    return Job(
+    return Reading(
         entry=model.entry,
         task=task,
         seq=model.seq if model.is_seq_given else _whole(row.seq) or _context(requests) or model.seq,
@@ -178,7 +184,7 @@ def _context(requests: Requests | None) -> int | None:
     return requests.mean_context if requests else None
 
 
-def on_device(job: Job, device: Device) -> Job:
+def on_device(job: Reading, device: Device) -> Reading:
     """The job as frameworks run it there: TF32 is plain FP32 where no unit has it."""
     if job.configuration.precision != "tf32" or "tf32" in device.peak_flop_per_s:
         return job
@@ -214,8 +220,9 @@ def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -
         optimizer_kernel=optimizer_kernel_of(row.framework),
         training_format="pure" if _is_pure(row) else "autocast",
         inference_format=inference_format_of(row.framework, row.precision),
+        libraries=shipped_release_dates().named_in(row.framework),
         convolutions="tuned" if _TUNED.search(row.flags) else "library",
-        is_served=framework["framework"] == _ENGINES and not row.task.startswith("train"),
+        is_served=framework["framework"] == ENGINES and not row.task.startswith("train"),
     )
     tuned = _tuned(row, plain, has_adapters=model.has_adapters)
     return read_settings(row.rewrite, tuned)
@@ -253,7 +260,9 @@ def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configurati
         return quantised if weights else plain
     if has_adapters:
         return replace(
-            plain, frozen_weights=weights or "same", libraries=_QUANTISES if weights else ()
+            plain,
+            frozen_weights=weights or "same",
+            libraries=(*plain.libraries, *(_QUANTISES if weights else ())),
         )
     has_prompts = bool(_PROMPT_ADAPTER.search(row.flags))
     if _ADAPTER.search(row.flags) and not has_prompts:
@@ -266,7 +275,7 @@ def _tuned(row: Row, plain: Configuration, *, has_adapters: bool) -> Configurati
         lora_rank=int(adapters["rank"]),
         lora_modules=tuple(adapters["modules"].split()),
         frozen_weights=weights or "same",
-        libraries=_QUANTISES if weights else (),
+        libraries=(*plain.libraries, *(_QUANTISES if weights else ())),
     )
 
 

@@ -1,0 +1,210 @@
+"""From rows that run one model to their answers: steps of their jobs, in the rows' own units."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from paceline.catalog import Catalog
+from paceline.errors import PacelineError
+from paceline.predict import Calibration, Knowledge
+from paceline.predict.intervals import Z_80
+from paceline.predict.power import slowdown_under_limit
+from paceline.scoring.answers import Answer
+from paceline.scoring.assumed import note_of, widening
+from paceline.scoring.framework_memory import RankMemory, kept_job, rank_memory
+from paceline.scoring.jobs import Cell, RowJob, row_job
+from paceline.scoring.models import UnresolvedRowError
+from paceline.scoring.rows import Row
+from paceline.scoring.source_levels import without_levels
+from paceline.scoring.units import items_to_unit, units_of_time
+from paceline.scoring.workloads import WorkloadKey, cached_workload, scored_pass
+from paceline.simulation import Job, Steps, simulate
+from paceline.simulation.observed import step_traits
+from paceline.trace.workload import Workload
+
+_POWER_LIMIT = re.compile(r"power[_ -]?limit(?:_w)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+#: Variants whose memory differs by less are told apart by nobody.
+_SAME_CAPACITY_FRAC = 0.15
+#: Batches that are tried where none is stated.
+_BATCHES = np.exp2(np.arange(15, dtype=np.float64))
+
+
+def answer_cells(
+    key: WorkloadKey,
+    cells: Sequence[Cell],
+    catalog: Catalog,
+    *,
+    cache_folder: Path | None,
+    python: str | None,
+    calibration: Calibration,
+    is_learned_from: bool = False,
+) -> list[Answer]:
+    """Answers to rows that run one model, in their order.
+
+    Args:
+        key: The model.
+        cells: The rows.
+        catalog: Devices and links.
+        cache_folder: Where traced models are kept.
+        python: Interpreter that has the model's framework.
+        calibration: Of the predictor.
+        is_learned_from: Whether answers say what measurements know their steps by.
+    """
+    try:
+        workload = cached_workload(key, cache_folder=cache_folder, python=python)
+    except PacelineError as error:
+        return [Answer(entry=key.entry, reason=str(error)) for _ in cells]
+    if scored_pass(workload).name == "decode":
+        calibration = without_levels(calibration)
+    asked = [_asked(cell, workload, catalog, calibration) for cell in cells]
+    known = [one for one in asked if not isinstance(one, str)]
+    machines = [one.machine for _, one in known]
+    steps = simulate([one.job for _, one in known], machines, calibration=calibration)
+    peaks = simulate(
+        [kept_job(cell, one.job) for cell, one in known], machines, calibration=calibration
+    )
+    answers = []
+    rows = iter(range(len(known)))
+    for cell, one in zip(cells, asked, strict=True):
+        if isinstance(one, str):
+            answers.append(Answer(entry=key.entry, device=cell.device.name, reason=one))
+            continue
+        row = next(rows)
+        answer = _answer(*one, steps.take([row]), peaks.take([row]), calibration)
+        if is_learned_from and not answer.reason:
+            answer = replace(answer, step=step_traits(one[1].job, one[1].machine, calibration))
+        answers.append(answer)
+    return answers
+
+
+def _asked(
+    cell: Cell, workload: Workload, catalog: Catalog, calibration: Calibration
+) -> tuple[Cell, RowJob] | str:
+    """A row and its job, or why it has none."""
+    try:
+        if math.isnan(cell.reading.batch_per_gpu) and not cell.row.strategy:
+            cell = _filled(cell, workload, catalog, calibration)
+        return cell, row_job(cell, workload, catalog)
+    except (UnresolvedRowError, PacelineError) as error:
+        return str(error)
+
+
+def _filled(cell: Cell, workload: Workload, catalog: Catalog, calibration: Calibration) -> Cell:
+    """The row with the largest power of two that fits its device at a chance of 95 %.
+
+    Published jobs whose batch stands nowhere are those of scripts that fill the device.
+    """
+
+    def with_batch(batch: float) -> Cell:
+        return replace(cell, reading=replace(cell.reading, batch_per_gpu=batch))
+
+    alone = replace(cell.row, num_gpus=1.0, parallelism="")
+    jobs = [row_job(replace(with_batch(b), row=alone), workload, catalog) for b in _BATCHES]
+    steps = simulate([o.job for o in jobs], [o.machine for o in jobs], calibration=calibration)
+    capacity = cell.capacities_bytes[0] if cell.capacities_bytes else math.inf
+    fitting = np.flatnonzero(steps.memory_high_bytes <= capacity)
+    return with_batch(float(_BATCHES[fitting[-1] if len(fitting) else 0]))
+
+
+def step_s_of(steps: Steps, job: Job) -> float:
+    """What tables time: a token of a generation, else a step."""
+    return float((steps.per_token_s if job.is_generation else steps.step_s)[0])
+
+
+def _answer(
+    cell: Cell, asked: RowJob, steps: Steps, peak: Steps, calibration: Calibration
+) -> Answer:
+    """The answer to a row, from one row of steps and one of those at its peak."""
+    reading, row = cell.reading, cell.row
+    failed = Answer(entry=reading.entry, device=cell.device.name)
+    try:
+        steps.check()
+    except PacelineError as error:
+        return replace(failed, reason=str(error))
+    step_s = step_s_of(steps, asked.job)
+    if not math.isfinite(step_s):
+        return replace(failed, reason="the link between its devices or nodes is unknown")
+    power_w, slowdown = _under_limit(row, steps, calibration)
+    mid_s = step_s * slowdown * reading.num_passes * math.exp(reading.log_level) * row.time_factor
+    mid_s += row.added_step_s + row.added_item_s * asked.job.batch
+    log_sigma = math.hypot(reading.log_sigma, widening(asked.assumed))
+    spread = _spread(float(steps.step_high_s[0] / steps.step_s[0]), log_sigma)
+    workload = asked.job.workload
+    rate, unit = _throughput(cell, workload, asked.job, asked.items, mid_s)
+    memory = rank_memory(cell, peak)
+    return Answer(
+        entry=reading.entry,
+        device=cell.device.name,
+        case=Knowledge(int(steps.knowledge[0])).name.lower(),
+        step_low_s=mid_s / spread,
+        step_mid_s=mid_s,
+        step_high_s=mid_s * spread,
+        throughput_low=None if rate is None else rate / spread,
+        throughput_mid=rate,
+        throughput_high=None if rate is None else rate * spread,
+        throughput_unit=unit,
+        memory_low_bytes=None if reading.is_cut else memory.low_bytes,
+        memory_mid_bytes=None if reading.is_cut else memory.mid_bytes,
+        memory_high_bytes=None if reading.is_cut else memory.high_bytes,
+        fits=_fits(cell, memory),
+        power_w=power_w,
+        roofline_s=float(steps.roofline_s[0]),
+        note=_note(cell, asked, unit),
+    )
+
+
+def _throughput(
+    cell: Cell, workload: Workload, job: Job, items: float, mid_s: float
+) -> tuple[float | None, str]:
+    """What the row's column of throughput holds, and its unit: a rate, or a time where it asks."""
+    if (per_second := units_of_time(cell.row.unit)) is not None:
+        return mid_s * per_second, cell.row.unit
+    per_item, unit = items_to_unit(
+        cell.row, workload, job.length, cell.reading.units_per_item, items_per_step=items
+    )
+    return (None if per_item is None else items * per_item / mid_s), unit
+
+
+def _under_limit(row: Row, steps: Steps, calibration: Calibration) -> tuple[float, float]:
+    """Mean power, and by how many times a stated limit of it slows the step."""
+    power_w = float(steps.power_w[0])
+    limit = _POWER_LIMIT.search(row.flags)
+    if limit is None or not power_w > float(limit.group(1)) > 0:
+        return power_w, 1.0
+    limit_w = float(limit.group(1))
+    busy_frac = min(float(steps.device_s[0] / steps.step_s[0]), 1.0)
+    slowdown = slowdown_under_limit(power_w, limit_w, calibration)
+    return limit_w, 1.0 + busy_frac * (slowdown - 1.0)
+
+
+def _spread(ratio: float, log_sigma: float) -> float:
+    """High over mid of an 80 % interval that is wider by an independent log sigma."""
+    return math.exp(math.hypot(math.log(ratio), Z_80 * log_sigma))
+
+
+def _fits(cell: Cell, memory: RankMemory) -> str:
+    """``yes`` and ``no`` at the chance of the bounds; between them nobody can say."""
+    if cell.capacities_bytes is None or cell.reading.is_cut or "batch" in cell.reading.assumed:
+        return ""
+    least, most = cell.capacities_bytes
+    if memory.high_bytes <= least:
+        return "yes"
+    return "no" if memory.low_bytes > most else "unsure"
+
+
+def _note(cell: Cell, asked: RowJob, unit: str) -> str:
+    """What was assumed where the row leaves it open."""
+    least, most = cell.capacities_bytes or (math.inf, math.inf)
+    notes = [note for note in (cell.reading.note, asked.note, note_of(asked.assumed)) if note]
+    if least < (1.0 - _SAME_CAPACITY_FRAC) * most:
+        sizes = f"{least / 1e9:.0f} or {most / 1e9:.0f} GB"
+        notes.append(f"`{cell.row.gpu}` may have {sizes}: taken as {cell.device.name}")
+    if cell.row.unit and not unit:
+        notes.append(f"its throughput in `{cell.row.unit}` is not known")
+    return "; ".join(notes)

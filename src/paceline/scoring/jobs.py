@@ -1,0 +1,179 @@
+"""A row as a job on a machine: what `simulate` is asked of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from paceline.catalog import Catalog, Device
+from paceline.parallel import Strategy
+from paceline.scoring.assumed import Assumed
+from paceline.scoring.models import UnresolvedRowError
+from paceline.scoring.networks import links_of_row, switched_link
+from paceline.scoring.readings import Reading
+from paceline.scoring.recipes import TrainingRecipe, degrees_of, items_of, recipe_of, strategy_of
+from paceline.scoring.rows import Row
+from paceline.scoring.stated_degrees import are_independent, sharding_of, stated_degrees
+from paceline.simulation.job import Habit, Job
+from paceline.simulation.machine import Machine
+from paceline.trace.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A row with what it says and the device that it means.
+
+    Attributes:
+        index: Position of the row in its table.
+        row: The row.
+        reading: What it says of the job.
+        device: Where.
+        capacities_bytes: Least and most memory of the devices that the row may mean; None where
+            one is unknown.
+    """
+
+    index: int
+    row: Row
+    reading: Reading
+    device: Device
+    capacities_bytes: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowJob:
+    """What a row asks of `simulate`.
+
+    Attributes:
+        job: What runs.
+        machine: Where.
+        items: Batch items of a step of all devices.
+        assumed: What the row does not say of its devices.
+        note: What was made of its words, where that is worth telling.
+    """
+
+    job: Job
+    machine: Machine
+    items: float
+    assumed: tuple[Assumed, ...] = ()
+    note: str = ""
+
+
+def row_job(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
+    """The job and the machine of a row.
+
+    Args:
+        cell: The row, read.
+        workload: What it runs.
+        catalog: Devices and links.
+
+    Raises:
+        UnresolvedRowError: How its devices share the work, or what joins them, is not known.
+        PacelineError: A strategy that is none.
+    """
+    row = cell.row
+    if row.strategy:
+        return _stated(cell, workload, catalog)
+    if row.num_devices <= 1 and stated_degrees(row.parallelism).splits_model:
+        raise UnresolvedRowError("its devices share the model, and it states one or no number")
+    if row.num_devices <= 1 or are_independent(row.parallelism):
+        note = "its devices exchange no gradients" if row.num_devices > 1 else ""
+        return replace(_replicas(cell, workload, catalog, 1), items=_items(cell), note=note)
+    if cell.reading.task == "infer":
+        return _replicas(cell, workload, catalog, row.num_devices)
+    degrees, recipe = degrees_of(row), recipe_of(row, cell.device.name)
+    if degrees.splits_model or recipe.is_megatron:
+        has_adapters = cell.reading.configuration.lora_rank > 0
+        strategy = strategy_of(row, degrees, recipe, has_adapters=has_adapters)
+        return _split(cell, workload, catalog, strategy, recipe, items_of(row, degrees))
+    habits: tuple[Habit, ...] = ("hooks",) if recipe.hooks else ()
+    return _replicas(cell, workload, catalog, row.num_devices, habits)
+
+
+def _items(cell: Cell) -> float:
+    reading = cell.reading
+    return reading.batch_per_gpu * reading.grad_accumulation * cell.row.num_devices
+
+
+def _stated(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
+    """The strategy that a row states exactly."""
+    strategy = Strategy.parse(cell.row.strategy)
+    if strategy.num_ranks != cell.row.num_devices and cell.row.num_gpus is not None:
+        raise UnresolvedRowError(
+            f"`{strategy}` has {strategy.num_ranks} ranks, and the row {cell.row.num_devices}"
+        )
+    row = replace(cell.row, num_gpus=float(strategy.num_ranks))
+    items = row.global_batch or (row.batch_per_gpu or math.nan) * strategy.num_parts
+    if math.isnan(items):
+        raise UnresolvedRowError("the row states no batch size")
+    recipe = replace(recipe_of(row, cell.device.name), is_megatron=False)
+    return _split(replace(cell, row=row), workload, catalog, strategy, recipe, items)
+
+
+def _replicas(
+    cell: Cell, workload: Workload, catalog: Catalog, num_devices: int,
+    habits: tuple[Habit, ...] = (),
+) -> RowJob:  # fmt: skip
+    """Every device takes items of its own."""
+    reading = cell.reading
+    count = reading.grad_accumulation
+    if not float(count).is_integer():
+        raise UnresolvedRowError(f"{count:g} microbatches are no whole number")
+    sharding = sharding_of(cell.row.parallelism) if reading.task == "train" else "none"
+    shards = f"+{sharding}" if sharding != "none" and num_devices > 1 else ""
+    strategy = Strategy.parse(f"dp{num_devices}/mb{int(count)}{shards}")
+    machine, is_assumed = _machine(cell, catalog, num_devices)
+    return RowJob(
+        job=_job(cell, workload, strategy, reading.batch_per_gpu, habits),
+        machine=machine,
+        items=_items(cell),
+        assumed=("network",) if is_assumed else (),
+    )
+
+
+def _split(
+    cell: Cell, workload: Workload, catalog: Catalog, strategy: Strategy, recipe: TrainingRecipe,
+    items: float,
+) -> RowJob:  # fmt: skip
+    """Ranks share the model; what ran did fit, whether it is predicted to or not."""
+    machine, is_assumed = _machine(cell, catalog, strategy.num_ranks)
+    link = switched_link(catalog, cell.device)
+    if strategy.num_ranks > 1 and link is not None:
+        machine = replace(machine, device_link=link)
+    job = _job(cell, workload, strategy, items / strategy.num_parts, recipe.habits)
+    if recipe.is_megatron:
+        how = replace(job.configuration, training_format="half-weights")
+        job = replace(job, configuration=how)
+    assumed: tuple[Assumed, ...] = ("strategy", "network") if is_assumed else ("strategy",)
+    return RowJob(job=job, machine=machine, items=items, assumed=assumed)
+
+
+def _job(
+    cell: Cell, workload: Workload, strategy: Strategy, batch: float, habits: tuple[Habit, ...] = ()
+) -> Job:
+    """Of a generation, the token after so many: what tables time."""
+    reading = cell.reading
+    seq = reading.seq or workload.default_seq
+    generates = any(one.name == "decode" for one in workload.passes)
+    return Job(
+        workload=workload,
+        configuration=reading.configuration,
+        strategy=strategy,
+        batch=batch,
+        seq=seq,
+        prompt_tokens=seq if generates else None,
+        output_tokens=1 if generates else None,
+        profile=reading.framework,
+        habits=habits,
+    )
+
+
+def _machine(cell: Cell, catalog: Catalog, count: int) -> tuple[Machine, bool]:
+    """Devices joined as the row says; and whether the network between nodes is assumed."""
+    if count == 1:
+        return Machine.of(cell.device), False
+    joined = links_of_row(catalog, cell.device, cell.row)
+    machine = Machine.of(
+        cell.device, count, devices_per_node=joined.devices_per_node,
+        device_link=joined.links.device, node_link=joined.links.node,
+    )  # fmt: skip
+    return machine, joined.is_assumed
