@@ -17,6 +17,8 @@ PACKAGE = str(Path(paceline.__file__).parent)
 MOST = {
     "predict gpt2 --device a100 --batch 3": 6,
     "predict gpt2 --device a100 --batch 3 --task infer": 6,
+    "plan resnet50 --deadline 24h --device a100 -o plan.yaml": 8,
+    "plan llama-3-8b --task infer --device h100 -o plan.yaml": 8,
     "scale gpt2 --device h100 --counts 1,8": 8,
     "scale gpt2 --device h100 --counts 8 --strategy dp2.tp4": 8,
 }
@@ -43,7 +45,10 @@ def frames_to_the_step(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", MOST)
-def test_few_frames_lie_between_a_command_and_its_step(command: str) -> None:
+def test_few_frames_lie_between_a_command_and_its_step(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     frames = frames_to_the_step(command)
     assert frames[0] == "main"
     assert frames[-1] == "predict_pass"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial, reduce
 
 import numpy as np
 
@@ -17,13 +18,22 @@ from paceline.plan.configurations import (
     choose_configurations,
     with_common,
 )
-from paceline.plan.forecasts import BatchWindow, Forecast, can_split, forecast, join_forecasts
+from paceline.plan.forecasts import (
+    AskedRanks,
+    BatchWindow,
+    Forecast,
+    asked_ranks,
+    can_split,
+    gathered,
+    join_forecasts,
+)
 from paceline.plan.goal import Goal
 from paceline.plan.place_table import num_devices, place_memory_bytes
 from paceline.plan.places import PlaceSearch
 from paceline.plan.question import Question
 from paceline.plan.service import service_of
 from paceline.plan.support import device_support, platform_of
+from paceline.simulation.rank import rank_steps
 from paceline.trace.graph import FloatArray
 
 #: Models from so many parameters on are also tried with each layer on several devices.
@@ -43,14 +53,37 @@ def choose_forecast(question: Question, found: PlaceSearch, devices: Sequence[De
         found: Where it could run.
         devices: Devices of the places, in the order of the forecast's rows.
     """
+    batch, found_all = _batches(question), list[Forecast]()
     configured = _configured(question, found, devices)
-    plain = _predicted(question, found, devices, configured)
+    while configured or not found_all:
+        asked = _asked(question, found, devices, configured)
+        steps = list(
+            map(
+                partial(rank_steps, calibration=question.calibration),
+                [one.passes for one in asked],
+                [one.devices for one in asked],
+                [one.points for one in asked],
+            )
+        )
+        found_all.append(
+            gathered(asked, steps, batch, question.work, num_devices=len(devices), seq=question.seq)
+        )
+        is_first = len(found_all) == 1
+        configured = _others(question, found_all[0], found, devices, configured) if is_first else ()
+    return reduce(join_forecasts, found_all)
+
+
+def _others(
+    question: Question,
+    plain: Forecast,
+    found: PlaceSearch,
+    devices: Sequence[Device],
+    configured: Sequence[ConfiguredDevices],
+) -> tuple[ConfiguredDevices, ...]:
+    """What is tried beside the plain configurations, where these leave little room."""
     recomputed = _recomputed(question, plain, devices, configured)
     split = recomputed if question.is_training else configured
-    others = (*recomputed, *_tensor_parallel(question, split, found, devices))
-    if not others:
-        return plain
-    return join_forecasts(plain, _predicted(question, found, devices, others))
+    return (*recomputed, *_tensor_parallel(question, split, found, devices))
 
 
 def batch_ladder(max_batch: int) -> FloatArray:
@@ -97,20 +130,19 @@ def _configured(
     return with_common(configured, supports, [(one, other) for one, other in pairs])
 
 
-def _predicted(
+def _asked(
     question: Question,
     found: PlaceSearch,
     devices: Sequence[Device],
     configured: Sequence[ConfiguredDevices],
-) -> Forecast:
-    return forecast(
+) -> list[AskedRanks]:
+    return asked_ranks(
         question.workload,
         configured,
         devices,
         _batches(question),
         question.work,
         seq=question.seq,
-        calibration=question.calibration,
         service=service_of(question.goal, question.workload),
         window=_window(question, found, devices),
     )

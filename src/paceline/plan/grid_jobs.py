@@ -23,13 +23,13 @@ from paceline.plan.configurations import (
     DeviceSupport,
     choose_configurations,
 )
-from paceline.plan.forecasts import can_split
+from paceline.plan.forecasts import can_split, profile_of
 from paceline.plan.goal import Goal, Work
 from paceline.plan.service import Service, service_of, service_words
 from paceline.plan.support import newest_support, why_unmodelled
 from paceline.simulation import Job, Machine
 from paceline.simulation.cases import Cases
-from paceline.stack.engines import USUAL_LOOP, no_kernels
+from paceline.stack.engines import no_kernels
 from paceline.trace.costs import Checkpointing
 from paceline.trace.graph import FloatArray, IntArray
 from paceline.trace.workload import Workload
@@ -191,7 +191,7 @@ def _cases(
             seq=axes.seq,
             prompt_tokens=work.prompt_tokens if is_answered else None,
             output_tokens=work.output_tokens if is_answered else None,
-            profile=_profile(one, service),
+            profile=profile_of(one, service),
         )
         for count in counts
         for one in configured
@@ -229,12 +229,6 @@ def _strategy(count: int, tensor: int, sharding: Sharding) -> Strategy:
     return Strategy.from_degrees(
         dp=replicas, tp=tensor, sharding=sharding if replicas > 1 else "none"
     )
-
-
-def _profile(configured: ConfiguredDevices, service: Service | None) -> str:
-    """The engine of what is served, with its release; a plain loop is dispatched as PyTorch's."""
-    is_served = service is not None and configured.configuration.is_served
-    return str(service.engine) if service is not None and is_served else USUAL_LOOP
 
 
 def _shares(place: GridPlace, degree: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from paceline.catalog.entities import Device
@@ -65,8 +66,12 @@ def served_runs(work: Work, concurrency: FloatArray) -> ServingRuns:
 
     All come at once, unless a rate is stated, at which they come one by one.
     """
-    rounds = 1.0 if work.requests_per_s is None else float("inf")
-    return ServingRuns.of(concurrency, work.prompt_tokens, work.output_tokens, rounds)
+    return ServingRuns.of(concurrency, work.prompt_tokens, work.output_tokens, rounds_of(work))
+
+
+def rounds_of(work: Work) -> float:
+    """Requests of one place in flight that come one after the other: without end at a rate."""
+    return 1.0 if work.requests_per_s is None else math.inf
 
 
 def service_words(service: Service, work: Work) -> str:

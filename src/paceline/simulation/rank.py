@@ -28,6 +28,7 @@ from paceline.predict import (
     abstentions,
     predict_pass,
 )
+from paceline.predict.memory import peak_memory_bytes
 from paceline.simulation.job import Job
 from paceline.simulation.steps import Steps
 from paceline.stack.engines import EngineProfile
@@ -84,7 +85,7 @@ class RankPasses:
         """
         workload, engine, how = job.workload, job.engine, job.how
         splits = {
-            one.name: _cut(one.graph, tensor, is_served=engine is not None)
+            one.name: cut(one.graph, tensor, is_served=engine is not None)
             for one in workload.passes
         }
         lowered = {
@@ -115,12 +116,15 @@ class Lengths:
         seq: Tokens of a sequence.
         prompt: Of a request, where answers are generated.
         output: Of its answer.
+        rounds: Requests of one place in flight that come one after the other; one if all come at
+            once, infinite if they come one by one.
     """
 
     batch: FloatArray
     seq: FloatArray
     prompt: FloatArray
     output: FloatArray
+    rounds: float = 1.0
 
     def __len__(self) -> int:
         """Number of points."""
@@ -128,10 +132,10 @@ class Lengths:
 
     @property
     def runs(self) -> ServingRuns:
-        """The same of an engine: as many requests in flight as items, which all come at once."""
+        """The same of an engine: as many requests in flight as items."""
         return ServingRuns(
             concurrency=self.batch, input_tokens=self.prompt, output_tokens=self.output,
-            rounds=np.ones_like(self.batch),
+            rounds=np.full_like(self.batch, self.rounds),
         )  # fmt: skip
 
 
@@ -202,8 +206,33 @@ def _asked_of_passes(passes: RankPasses, asked: Lengths) -> list[tuple[Pass, Poi
     return [at("prefill", prompt), at("decode", mean), at("decode", prompt + output)]
 
 
-def _cut(graph: Graph, tensor: int, *, is_served: bool) -> RankGraph:
-    """A pass as one of the ranks runs it that share every layer, as engines do or as trainers."""
+def rank_memory_bytes(
+    passes: RankPasses, asked: Lengths
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Peak of a rank's process without its times, (P,): low, median and 95 % bound.
+
+    Args:
+        passes: What runs.
+        asked: At which points; of answers, at their last tokens.
+    """
+    if passes.engine is not None:
+        return answers_memory_bytes(passes.lowered, asked.runs)
+    length = asked.prompt + asked.output if passes.is_generation else asked.seq
+    points = Points(batch=asked.batch, seq=length)
+    peaks = [
+        peak_memory_bytes(one.memory, points, platform=one.configuration.platform)
+        for one in passes.step.passes
+    ]
+    low, mid, high = (np.max(bounds, axis=0) for bounds in zip(*peaks, strict=True))
+    return low, mid, high
+
+
+def cut(graph: Graph, tensor: int, *, is_served: bool) -> RankGraph:
+    """A pass as one of the ranks runs it that share every layer, as engines do or as trainers.
+
+    Raises:
+        InvalidInputError: So many cannot share it.
+    """
     shape = SplitShape.of_engine(tensor=tensor) if is_served else SplitShape(tensor=tensor)
     return split(graph, shape)
 
