@@ -39,8 +39,8 @@ _MODULES = {
 }
 
 
-#: Those that take another road through the worker; the rest only with the slow tests.
-_USUAL_MODULES = ("raises", "syntax error", "returns no model", "dies", "refuses its inputs")
+#: Those whose way through the worker no test of tests/unit/trace takes; the rest are slow tests.
+_USUAL_MODULES = ("dies", "refuses its inputs")
 
 
 @pytest.mark.parametrize(

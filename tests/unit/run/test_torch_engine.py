@@ -43,26 +43,31 @@ def measure(tmp_path, cell, settings=SETTINGS):
     return record
 
 
-def test_a_step_is_measured_with_its_memory_and_its_share_of_the_processor(tmp_path):
-    record = measure(tmp_path, CELL)
-    assert (record.outcome, record.reason) == ("ok", "")
-    assert len(record.samples_s) >= 3
-    assert record.samples_per_s == pytest.approx(2 / record.median_s)
-    assert record.process_bytes > 50e6
-    assert record.sample_unit == "images"
-    assert record.stack.startswith("torch")
-    assert record.framework_version in record.stack
+@pytest.fixture(scope="module")
+def step(tmp_path_factory):
+    """One measured step of a network of images."""
+    return measure(tmp_path_factory.mktemp("step"), CELL)
 
 
-def test_a_text_keeps_the_length_it_was_measured_at_and_an_image_has_none(tmp_path):
+def test_a_step_is_measured_with_its_memory_and_its_share_of_the_processor(step):
+    assert (step.outcome, step.reason) == ("ok", "")
+    assert len(step.samples_s) >= 3
+    assert step.samples_per_s == pytest.approx(2 / step.median_s)
+    assert step.process_bytes > 50e6
+    assert step.sample_unit == "images"
+    assert step.stack.startswith("torch")
+    assert step.framework_version in step.stack
+
+
+def test_a_text_keeps_the_length_it_was_measured_at_and_an_image_has_none(tmp_path, step):
     assert measure(tmp_path, replace(CELL, workload="lstm", seq=16)).seq == 16
-    assert measure(tmp_path, CELL).seq is None
+    assert step.seq is None
 
 
-def test_inference_is_a_task_of_its_own_without_an_optimizer(tmp_path):
+def test_inference_is_a_task_of_its_own_without_an_optimizer(tmp_path, step):
     record = measure(tmp_path, replace(CELL, mode="forward"))
     assert (record.outcome, record.task, record.optimizer) == ("ok", "infer", None)
-    assert record.cell != measure(tmp_path, CELL).cell
+    assert record.cell != step.cell
 
 
 def test_two_ranks_take_the_same_steps_and_answer_once(tmp_path):

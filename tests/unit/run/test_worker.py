@@ -55,10 +55,7 @@ def test_bad_endings_have_their_cause(entry, ending, reason):
 
 
 def test_a_worker_that_hangs_is_ended_at_its_time_out():
-    started = time.monotonic()
-    result = run("hangs", timeout_s=0.6)
-    assert result.ending == "timeout"
-    assert time.monotonic() - started < 10
+    assert run("hangs", timeout_s=0.6).ending == "timeout"
 
 
 def test_chatter_on_stdout_and_stderr_is_harmless():
@@ -99,8 +96,7 @@ def test_children_are_counted_and_ended_with_their_parent(tmp_path):
     import subprocess
 
     parent = subprocess.Popen([sys.executable, "-c", code])
-    deadline = time.monotonic() + 20
-    while len(descendants(parent.pid)) < 2 and time.monotonic() < deadline:
+    while len(descendants(parent.pid)) < 2 and parent.poll() is None:
         time.sleep(0.05)
     pids = descendants(parent.pid)
     assert len(pids) == 2
@@ -116,22 +112,23 @@ def test_a_worker_does_not_outlive_whoever_started_it(tmp_path):
         "import json, sys\n"
         "from paceline.run.worker import Limits, run_worker\n"
         f"request = {{'entry': 'hangs', 'batch': 1, 'memory_limit_bytes': None}}\n"
-        f"run_worker({FAKE!r}, request, limits=Limits(timeout_s=100.0),"
-        f" environment={{'PACELINE_WORKERS': {str(WORKERS)!r}}})\n"
+        f"run_worker({FAKE!r}, request, limits=Limits(timeout_s=1000.0),"
+        f" environment={{'PACELINE_WORKERS': {str(WORKERS)!r}}},"
+        " on_progress=lambda event: print(event['stage'], flush=True))\n"
     )
     import signal
     import subprocess
 
-    parent = subprocess.Popen([sys.executable, "-c", code])
-    deadline = time.monotonic() + 20
-    while len(descendants(parent.pid)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    (_, worker) = descendants(parent.pid)
-    time.sleep(0.3)  # the worker asks the kernel for this as its first act
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "hanging\n"
+        (_, worker) = descendants(parent.pid)
+        os.kill(parent.pid, signal.SIGKILL)
+    # The kernel ends it with its parent; else it would sleep for a quarter of an hour.
+    end = time.monotonic() + 300
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < end:
         time.sleep(0.05)
     assert not Path(f"/proc/{worker}").exists()
 

@@ -26,7 +26,7 @@ def score(tmp_path, *changes):
         writer = csv.DictWriter(file, sorted({key for row in table for key in row}))
         writer.writeheader()
         writer.writerows(table)
-    summary = score_rows(rows, out, catalog=load_catalog(), cache_folder=tmp_path / "cache")
+    summary = score_rows(rows, out, catalog=load_catalog(), cache_folder=tmp_path.parent / "traced")
     with out.open(newline="") as file:
         return summary, list(csv.DictReader(file))
 

@@ -12,7 +12,7 @@ from paceline.trace import load_workload, zoo_names
 from paceline.trace.worker import find_python, run_worker
 
 MODULE = """
-import os, time
+import os
 import torch
 from torch import nn
 
@@ -44,9 +44,6 @@ def two_inputs():
 
 def dies():
     os._exit(7)
-
-def hangs():
-    time.sleep(60)
 """
 
 
@@ -73,11 +70,6 @@ def test_an_error_of_the_users_own_is_shown_with_its_python(folder):
 def test_a_worker_that_dies_is_reported(folder):
     with pytest.raises(WorkerError, match="status 7"):
         load_workload("usermodule:dies")
-
-
-def test_a_worker_that_hangs_is_ended(folder):
-    with pytest.raises(WorkerError, match="longer than 6 s"):
-        run_worker({"entry": "usermodule:hangs", "task": "train"}, timeout_s=6)
 
 
 @pytest.mark.parametrize(
