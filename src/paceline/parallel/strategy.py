@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from paceline.errors import InvalidInputError
 from paceline.trace.costs import Checkpointing
 
-AxisName = Literal["dp", "fsdp", "tp", "pp", "cp", "ep"]
+AxisName = Literal["dp", "fsdp", "tp", "pp", "cp", "ep", "cfg"]
 AxisLevel = Literal["auto", "device", "node"]
 ScheduleKind = Literal["plain", "gpipe", "1f1b", "interleaved", "zbh1"]
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
@@ -23,7 +23,7 @@ GradientSync = Literal["all_reduce", "single_process", "parameter_server"]
 AXIS_NAMES: tuple[AxisName, ...] = get_args(AxisName)
 
 #: Usual rank order, outermost first: what talks most sits innermost, on the fastest link.
-USUAL_ORDER: tuple[AxisName, ...] = ("pp", "dp", "fsdp", "ep", "cp", "tp")
+USUAL_ORDER: tuple[AxisName, ...] = ("pp", "dp", "fsdp", "cfg", "ep", "cp", "tp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +130,9 @@ class Strategy:
 
     Without placements each axis has its usual meaning: ``dp`` and ``cp`` replicate parameters,
     ``fsdp`` splits every parameter, ``tp`` splits the column and row pairs found in the graph,
-    ``ep`` splits experts and the batch, ``cp`` splits each sequence, ``pp`` gives each stage its
-    own layers. Placements are tried in order, the first match wins.
+    ``ep`` splits experts and the batch, ``cp`` splits each sequence, ``cfg`` gives the guided and
+    the free half of an inference a rank each, ``pp`` gives each stage its own layers. Placements
+    are tried in order, the first match wins.
 
     Attributes:
         mesh: Axes, outermost first. Empty means one device.
@@ -222,7 +223,8 @@ class Strategy:
         for name, size in degrees.items():
             if size < 1:
                 raise _invalid(f"{name} degree {size} is below 1")
-        mesh = tuple(MeshAxis(name=n, size=degrees[n]) for n in USUAL_ORDER if degrees[n] > 1)
+        sizes = [(name, degrees.get(name, 1)) for name in USUAL_ORDER]
+        mesh = tuple(MeshAxis(name=name, size=size) for name, size in sizes if size > 1)
         return cls(
             mesh=mesh,
             schedule=schedule or Schedule.default(pp),

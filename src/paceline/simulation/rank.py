@@ -7,7 +7,7 @@ next.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 
@@ -34,7 +34,7 @@ from paceline.simulation.steps import Steps
 from paceline.stack.engines import EngineProfile
 from paceline.trace import lower
 from paceline.trace.costs import LoweredPass
-from paceline.trace.graph import FloatArray, Graph
+from paceline.trace.graph import FloatArray
 from paceline.trace.master_weights import as_kept
 from paceline.trace.workload import Pass, Workload
 
@@ -84,10 +84,7 @@ class RankPasses:
                 weights and the lowering keeps wide ones.
         """
         workload, engine, how = job.workload, job.engine, job.how
-        splits = {
-            one.name: cut(one.graph, tensor, is_served=engine is not None)
-            for one in workload.passes
-        }
+        splits = {one.name: split(one.graph, _shape(job, tensor)) for one in workload.passes}
         lowered = {
             one.name: lower(splits[one.name].graph, as_kept(one.graph, how))
             for one in workload.passes
@@ -100,6 +97,11 @@ class RankPasses:
     def step(self) -> LoweredStep:
         """What runs on a device, in order."""
         return LoweredStep.of_passes(self.workload, self.lowered)
+
+    @property
+    def shape(self) -> SplitShape:
+        """How ranks share the passes."""
+        return next(iter(self.splits.values())).shape
 
     @property
     def is_generation(self) -> bool:
@@ -235,6 +237,30 @@ def cut(graph: Graph, tensor: int, *, is_served: bool) -> RankGraph:
     """
     shape = SplitShape.of_engine(tensor=tensor) if is_served else SplitShape(tensor=tensor)
     return split(graph, shape)
+
+
+def _shape(job: Job, tensor: int) -> SplitShape:
+    """How ranks share the passes of a job, as engines do or as the strategy says.
+
+    Raises:
+        InvalidInputError: An engine is asked to share what it does not.
+    """
+    stated = SplitShape.of(job.strategy)
+    if job.workload.task != "infer":
+        return SplitShape(tensor=tensor)
+    if job.strategy.size("pp") > 1:
+        raise InvalidInputError(
+            f"`{job.strategy}` has pipeline stages, which have no cost model in inference",
+            hint="share the model by `tp`, or its tokens by `cp`",
+        )
+    if job.engine is None:
+        return replace(stated, tensor=tensor)
+    if stated.num_ranks > stated.tensor:
+        raise InvalidInputError(
+            f"`{job.strategy}` shares more than layers, which {job.engine.title} is not known for",
+            hint="share a model that is served by `tp`, and give replicas requests of their own",
+        )
+    return SplitShape.of_engine(tensor=tensor)
 
 
 def _check_weights(lowered: LoweredPass) -> None:

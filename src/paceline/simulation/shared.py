@@ -10,35 +10,38 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
-from paceline.parallel import RankGroup
 from paceline.parallel.engine_sums import engine_sums_of
 from paceline.parallel.serving.answers import exchange_added
 from paceline.parallel.serving.batching import EnginePasses
 from paceline.parallel.serving.engine import PROMPT, TOKEN
 from paceline.parallel.split import Wires, calls_s, calls_when_run
 from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
-from paceline.predict import Points
+from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration, predict_pass
 from paceline.simulation.cases import Cases
 from paceline.simulation.rank import Lengths, RankPasses
 from paceline.simulation.steps import Steps
 from paceline.trace.graph import FloatArray
+from paceline.trace.lowering import lower
 
 
-def served(cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths, *, tensor: int) -> Steps:
+def served(
+    cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths, *,
+    calibration: Calibration | None,
+) -> Steps:  # fmt: skip
     """Batches of replicas of what one rank does.
 
     Args:
-        cases: Whose strategies are replicas of tensor groups.
+        cases: Whose strategies are replicas of ranks that share a model.
         passes: What every rank runs.
         alone: A rank's own part, per row.
         asked: Of a rank, per row.
-        tensor: Ranks of a replica.
+        calibration: Of the predictor; the built-in one if None.
     """
-    first_s, token_s, whole_s = _added_s(cases, passes, alone, asked, tensor)
+    first_s, token_s, whole_s = _added_s(cases, passes, alone, asked, calibration)
     added_s = cases.microbatches * whole_s
     alone_s = cases.microbatches * alone.step_s
     device_link = cases.device_link
-    shared = np.minimum(cases.replicas * tensor, cases.devices_per_node)
+    shared = np.minimum(cases.replicas * passes.shape.num_ranks, cases.devices_per_node)
     sharing = sharing_log_sigma(device_link, shared)
     log_sigma = step_log_sigma(
         alone.device_log_sigma, alone_s=alone_s, exposed_s=added_s, sharing_log_sigma=sharing
@@ -60,36 +63,38 @@ def served(cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths, *, te
 
 
 def _added_s(
-    cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths, tensor: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+    cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths,
+    calibration: Calibration | None,
+) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
     """What exchanging adds to the first token, to each token (or the batch), and to the whole."""
-    if tensor == 1:
+    if passes.shape.num_ranks == 1:
         nothing = np.zeros(len(cases))
         return nothing, nothing, nothing
-    first_s, repeated_s = _exchanged_s(cases, passes, asked, tensor)
+    first_s, repeated_s = _exchanged_s(cases, passes, asked, calibration)
     if passes.engine is not None:
         rank = EnginePasses(
             prompt_s=alone.prompt_s, step_s=alone.token_s, weights_s=alone.weights_s
         )
         return exchange_added(asked.runs, rank, passes.engine, prompt_s=first_s, token_s=repeated_s)
     if not passes.is_generation:
-        return first_s, first_s, first_s
+        added_s = _beside_host_s(passes, alone, first_s)
+        return added_s, added_s, added_s
     return first_s, repeated_s, first_s + asked.output * repeated_s
 
 
 def _exchanged_s(
-    cases: Cases, passes: RankPasses, asked: Lengths, tensor: int
+    cases: Cases, passes: RankPasses, asked: Lengths, calibration: Calibration | None
 ) -> tuple[FloatArray, FloatArray]:
     """Seconds of what ranks of a replica exchange: of the step or prompt, and of each token."""
     nothing = np.zeros(len(cases))
     engine = passes.engine
-    group = RankGroup.of(
-        np.full(len(cases), float(tensor)), cases.devices_per_node, cases.device_link,
-        cases.node_link,
-    )  # fmt: skip
-
-    sums = None if engine is None else engine_sums_of(group.device, kernel=engine.all_reduce)
-    wires = Wires(groups={"tensor": group}, engine_sums=sums)
+    groups = passes.shape.groups(
+        len(cases), cases.devices_per_node, cases.device_link, cases.node_link
+    )
+    sums = None
+    if engine is not None:
+        sums = engine_sums_of(groups["tensor"].device, kernel=engine.all_reduce)
+    wires = Wires(groups=groups, engine_sums=sums)
 
     def seconds(name: str, length: FloatArray) -> FloatArray:
         how, batch = passes.lowered[name].configuration, asked.batch
@@ -97,9 +102,47 @@ def _exchanged_s(
         if engine is not None and name == PROMPT:
             batch = np.ones_like(batch)
         width = ELEMENT_BYTES[find_precision(how.precision).activation_dtype]
-        each_s = calls_s(calls, Points(batch=batch, seq=length), wires, element_bytes=width)
+        points = Points(batch=batch, seq=length)
+        busy_s = _hiding_s(cases, passes, name, points, calibration)
+        each_s = calls_s(calls, points, wires, element_bytes=width, busy_s=busy_s)
         return np.asarray(each_s.sum(axis=1))
 
     if not passes.is_generation:
         return seconds(next(iter(passes.splits)), asked.seq), nothing
     return seconds(PROMPT, asked.prompt), seconds(TOKEN, asked.prompt)
+
+
+def _hiding_s(
+    cases: Cases, passes: RankPasses, name: str, points: Points, calibration: Calibration | None
+) -> FloatArray | None:
+    """Device time of the attention behind which each round trip of a ring hides, per call.
+
+    None where no keys go round.
+    """
+    rank = passes.splits[name]
+    num_rounds = len(rank.calls.along("ring"))
+    if not num_rounds or not len(rank.attention):
+        return None
+    attention = lower(rank.only(rank.attention), passes.lowered[name].configuration)
+    devices = DeviceTable.from_devices([one.device for one in cases.machines])
+    predicted = predict_pass(
+        attention, devices, points, calibration=calibration or builtin_calibration(),
+        framework=passes.host,
+    )  # fmt: skip
+    each_s = predicted.device_s[cases.machine, np.arange(len(cases))] / num_rounds
+    return np.tile(each_s[:, None], (1, len(rank.calls)))
+
+
+def _beside_host_s(passes: RankPasses, alone: Steps, exchanged_s: FloatArray) -> FloatArray:
+    """What exchanging adds to a pass whose host issues the calls, and runs ahead of the device.
+
+    Each op that it issues besides takes it as long as those of the graph in the mean. Ranks that
+    share layers alone wait for one another at each sum, and nothing hides it.
+    """
+    rank = next(iter(passes.splits.values()))
+    if rank.shape.num_sharing == rank.shape.tensor:
+        return exchanged_s
+    num_ops = len(next(iter(passes.lowered.values())).costs.order)
+    host_s = alone.host_s * (1.0 + rank.host_ops / num_ops)
+    together_s = np.maximum(alone.device_s + exchanged_s, host_s)
+    return np.asarray(np.maximum(together_s - alone.step_s, 0.0))

@@ -107,7 +107,8 @@ def _tensor(job: Job) -> int:
 def _alike(job: Job) -> Hashable:
     """What jobs have in common whose ranks run the same."""
     seq = job.seq if job.workload.task == "train" else None
-    return job.workload, job.how, _tensor(job), job.profile, seq
+    shape = SplitShape.of(job.strategy) if job.workload.task == "infer" else None
+    return job.workload, job.how, shape, job.profile, seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -116,7 +117,6 @@ class _Rank:
 
     Attributes:
         passes: The same of all rows.
-        tensor: Ranks that share each layer.
         devices: Distinct ones.
         points: Distinct ones.
         asked: Of each row.
@@ -124,7 +124,6 @@ class _Rank:
     """
 
     passes: RankPasses
-    tensor: int
     devices: DeviceTable
     points: Lengths
     asked: Lengths
@@ -145,7 +144,6 @@ class _Rank:
         batch, seq, prompt, output = points
         return cls(
             passes=RankPasses.of(job, tensor=tensor),
-            tensor=tensor,
             devices=DeviceTable.from_devices(devices),
             points=Lengths(batch=batch, seq=seq, prompt=prompt, output=output),
             asked=asked,
@@ -156,7 +154,7 @@ class _Rank:
 def _together(cases: Cases, rank: _Rank, alone: Steps, calibration: Calibration | None) -> Steps:
     """What all ranks of each row do, from what one does."""
     if cases.jobs[int(cases.job[0])].workload.task == "infer":
-        return served(cases, rank.passes, alone, rank.asked, tensor=rank.tensor)
+        return served(cases, rank.passes, alone, rank.asked, calibration=calibration)
     is_plain = np.array([_is_plain(one) for one in cases.jobs])[cases.job]
     rows, rest = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
     parts = []

@@ -22,7 +22,12 @@ from paceline.parallel.split.guidance import half_of_guidance
 from paceline.parallel.split.heads import with_copied_heads
 from paceline.parallel.split.op_choice import only_ops
 from paceline.parallel.split.routing import Routing
-from paceline.parallel.split.sequence import has_free_length, sequence_calls, split_sequence
+from paceline.parallel.split.sequence import (
+    has_free_length,
+    looking_ops,
+    sequence_calls,
+    split_sequence,
+)
 from paceline.parallel.split.shape import SplitShape
 from paceline.parallel.split.tensor import split_tensor
 from paceline.parallel.split.tokens import (
@@ -54,7 +59,7 @@ class RankGraph:
         expert_products: Ops with such experts, or with those that a tensor rank keeps whole.
         routing: Where tokens go; None where they go nowhere.
         split_parameter_frac: Share of the parameters that tensor ranks split.
-        attention: Ops of attention over tokens of a fixed number that ranks share.
+        attention: Ops of attention over tokens that ranks share, behind which a ring hides.
         host_ops: What the host issues beyond the ops of the graph.
     """
 
@@ -105,8 +110,10 @@ def split(graph: Graph, shape: SplitShape) -> RankGraph:
     if shape.gathers_words and shape.tensor > 1 and ends_in_words(whole):
         rank = with_split_words(whole, rank, shape.tensor)
         calls.append(gathered_words(whole))
+    attention = part.attention
     if shape.sequence > 1 and has_free_length(whole):
         calls.append(sequence_calls(rank, shape.ring, shape.ulysses))
+        attention = looking_ops(whole)
     return RankGraph(
         shape=shape,
         graph=rank,
@@ -115,7 +122,7 @@ def split(graph: Graph, shape: SplitShape) -> RankGraph:
         expert_products=np.zeros(0, dtype=np.int64) if experts is None else experts.products,
         routing=None if experts is None else experts.routing,
         split_parameter_frac=mine.split_parameter_frac,
-        attention=part.attention,
+        attention=attention,
         host_ops=part.host_ops,
     )
 

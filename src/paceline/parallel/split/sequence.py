@@ -61,7 +61,7 @@ def split_sequence(graph: Graph, ring: int, ulysses: int = 1) -> Graph:
     tensors, storages, ops = graph.tensors, graph.storages, graph.ops
     dims, seen_frac = _split_dims(graph, share), _seen_frac(ops.kind, ops.dims, ring)
     dims[np.isin(ops.kind, _ATTENTION), _KEYS] *= seen_frac[np.isin(ops.kind, _ATTENTION), None]
-    looking = _looking(graph)
+    looking = looking_ops(graph)
     _check_heads(graph, looking, ulysses)
     dims[looking, _QUERIES] *= ulysses
     dims[looking, _HEADS] /= ulysses
@@ -97,7 +97,7 @@ def sequence_calls(graph: Graph, ring: int, ulysses: int) -> CallTable:
     calls: list[Call] = []
     if ring * ulysses == 1:
         return CallTable.of(calls)
-    looking = _looking(graph)
+    looking = looking_ops(graph)
     seen_frac = _seen_frac(graph.ops.kind, graph.ops.dims, ring)
     for op in looking.tolist():
         dims = graph.ops.dims[op]
@@ -119,7 +119,7 @@ def _elements(dims: FloatArray, heads: int, length: int) -> FloatArray:
     return elements
 
 
-def _looking(graph: Graph) -> npt.NDArray[np.int64]:
+def looking_ops(graph: Graph) -> npt.NDArray[np.int64]:
     """Ops of attention whose keys follow the sequence, so that a rank looks beyond its part."""
     is_attention = np.isin(graph.ops.kind, _ATTENTION)
     return np.flatnonzero(is_attention & _follows(graph.ops.dims)[:, _KEYS])
@@ -169,11 +169,20 @@ def check_shared(graph: Graph, shape: SplitShape, seq: float, *, name: str) -> N
         name: Of the strategy, for the message.
 
     Raises:
-        InvalidInputError: The model's sequences cannot be shared, or do not divide.
+        InvalidInputError: The model's sequences cannot be shared, or do not divide; or a training
+            step would be split by guidance. Tokens of a fixed number are looked at when they are
+            split.
     """
+    if shape.guidance > 1 and (graph.ops.phase == Phase.BACKWARD).any():
+        raise InvalidInputError(
+            f"`{name}` runs the halves of guidance apart, and a training step has none",
+            hint="give each device its own items (`dp`)",
+        )
+    if not has_free_length(graph):
+        return
     if shape.sequence > 1:
         check_sequence(graph)
-        _check_heads(graph, _looking(graph), shape.ulysses)
+        _check_heads(graph, looking_ops(graph), shape.ulysses)
     if seq % shape.num_pieces:
         raise InvalidInputError(
             f"`{name}` cuts each sequence into {shape.num_pieces} pieces; {seq:.0f} does not "

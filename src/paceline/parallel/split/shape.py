@@ -14,6 +14,7 @@ from paceline.parallel.engine_sums import EngineSums
 from paceline.parallel.links import LinkTable
 from paceline.parallel.split.calls import AXES, SplitAxis, Wires
 from paceline.parallel.strategy import Strategy
+from paceline.trace.graph import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +61,10 @@ class SplitShape:
 
     @classmethod
     def of(cls, strategy: Strategy, *, whole_experts: bool = False) -> SplitShape:
-        """Ranks that train by a strategy.
+        """Ranks that share a model by a strategy.
 
         Args:
-            strategy: Its `tp`, `cp` and `ep` axes.
+            strategy: Its `tp`, `cp`, `ep` and `cfg` axes.
             whole_experts: Whether tensor ranks are expert ranks too, with experts of their own.
         """
         return cls(
@@ -72,6 +73,7 @@ class SplitShape:
             ring=strategy.size("cp") // strategy.ulysses,
             ulysses=strategy.ulysses,
             experts=strategy.size("ep"),
+            guidance=strategy.size("cfg"),
             whole_experts=whole_experts and strategy.size("ep") > 1,
         )
 
@@ -148,22 +150,28 @@ class SplitShape:
         return layouts[axis]
 
     def groups(
-        self, num_rows: int, ranks_per_node: int, device_link: LinkTable, node_link: LinkTable
+        self,
+        num_rows: int,
+        ranks_per_node: int | IntArray,
+        device_link: LinkTable,
+        node_link: LinkTable,
     ) -> Mapping[SplitAxis, RankGroup]:
-        """The ranks of every axis, equal in all rows.
+        """The ranks of every axis.
 
         Args:
             num_rows: Points or candidates.
-            ranks_per_node: Ranks in one node.
-            device_link: Inside a node, one row.
-            node_link: Between nodes, one row.
+            ranks_per_node: Ranks in one node, of all rows or of each.
+            device_link: Inside a node; one row for all, or one for each.
+            node_link: Between nodes, likewise.
         """
-        one = np.zeros(num_rows, dtype=np.int64)
-        device, node = device_link.take(one), node_link.take(one)
+        device, node = (
+            table if len(table) == num_rows else table.take(np.zeros(num_rows, dtype=np.int64))
+            for table in (device_link, node_link)
+        )
         return {
             axis: RankGroup.of(
-                np.full(num_rows, float(degree)), max(ranks_per_node // stride, 1), device, node,
-                node_share_frac=1.0 / min(stride, ranks_per_node),
+                np.full(num_rows, float(degree)), np.maximum(ranks_per_node // stride, 1),
+                device, node, node_share_frac=1.0 / np.minimum(stride, ranks_per_node),
             )
             for axis, (degree, stride) in ((axis, self.layout(axis)) for axis in AXES)
         }  # fmt: skip
