@@ -34,7 +34,7 @@ from paceline.simulation.steps import Steps
 from paceline.stack.engines import EngineProfile
 from paceline.trace import lower
 from paceline.trace.costs import LoweredPass
-from paceline.trace.graph import FloatArray
+from paceline.trace.graph import FloatArray, Graph
 from paceline.trace.master_weights import as_kept
 from paceline.trace.workload import Pass, Workload
 
