@@ -18,6 +18,7 @@ from paceline.plan.enough import enough_sentences
 from paceline.plan.evaluation import objective_name
 from paceline.plan.explain import turns, why
 from paceline.plan.explanation import explanation
+from paceline.plan.finalists import select_replayed
 from paceline.plan.goal import Goal, Work
 from paceline.plan.impossible import check_possible
 from paceline.plan.notes import choice_notes
@@ -29,7 +30,7 @@ from paceline.plan.rejected import fates, rejected_groups, why_not_sentences
 from paceline.plan.rent_or_buy import rent_or_buy_sentence
 from paceline.plan.scaling import knee_sentence, scaling_curve
 from paceline.plan.search import Search, run_search
-from paceline.plan.selection import Selection, select
+from paceline.plan.selection import Selection
 from paceline.plan.wording import cost_text, failure_text, speed_text
 from paceline.planfile import SCHEMA_VERSION, PlanFile, PlannedChoice, PlannedWorkload
 from paceline.predict import Calibration
@@ -79,7 +80,7 @@ def make_plan(
     )
     search = run_search(question, catalog)
     check_possible(search, catalog)
-    selection = select(search)
+    search, selection = select_replayed(search)
     curve = scaling_curve(search, selection.best)
     return PlanFile(
         schema_version=SCHEMA_VERSION,
@@ -137,7 +138,8 @@ def why_not(
     )
     search = run_search(question, catalog)
     check_possible(search, catalog)
-    sentences = why_not_sentences(search, select(search).best, names)
+    search, selection = select_replayed(search)
+    sentences = why_not_sentences(search, selection.best, names)
     return sentences or (f"no offer holds `{name}`, and no own machine",)
 
 

@@ -178,6 +178,7 @@ def _best_per_place(search: Search) -> Index:
     place = search.candidates.place
     bests = np.full(len(search.found.places), -1, dtype=np.int64)
     failed = sum((~c.is_met for c in search.constraints), start=np.zeros(len(place), dtype=int))
+    failed[list(search.refused)] += 1
     order = np.lexsort((np.nan_to_num(search.objective, nan=np.inf), failed))
     bests[place[order[::-1]]] = order[::-1]
     return bests
@@ -230,6 +231,8 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
     for constraint in search.constraints:
         if not constraint.is_met[row]:
             return constraint.kind, f"{constraint.kind} ({constraint.option})"
+    if row in search.refused:
+        return "does not fit", "its allocations, replayed one by one, take more than there is"
     return "not predicted", "its figures are not finite"
 
 

@@ -75,6 +75,7 @@ class Search:
         is_ranked: Certain, with a fresh price, likewise.
         is_feasible: Ranked, and every constraint met, (num_candidates,).
         objective: What is to be small, (num_candidates,).
+        refused: Candidates that do not fit once their allocations are replayed.
     """
 
     question: Question
@@ -90,6 +91,7 @@ class Search:
     is_ranked: BoolArray
     is_feasible: BoolArray
     objective: FloatArray
+    refused: frozenset[int] = frozenset()
 
     def whole_strategy(self, row: int) -> FoundStrategy | None:
         """The strategy of a candidate that was searched as a whole; None of the others."""
