@@ -151,7 +151,7 @@ def grid_cases(
     rows, cases = _cases(workload, work, configured, places, batch, axes, service)
     return GridCases(
         workload=workload,
-        goal=goal,
+        goal=wanted,
         axes=axes,
         places=places,
         batch=batch,

@@ -144,7 +144,7 @@ def layers_of_experts(graph: Graph) -> IntArray:
     """Layer of experts that each module lies in, (num_modules,); -1 outside all.
 
     A layer is what encloses the experts and the product that chooses among them, with the experts
-    that all tokens go to beside them.
+    that all tokens go to beside them. That product may read a wider copy of its weight.
     """
     layer = np.full(len(graph.modules), -1, dtype=np.int64)
     found = find_experts(graph)
@@ -152,7 +152,7 @@ def layers_of_experts(graph: Graph) -> IntArray:
         return layer
     routers = [
         op for op in view_ops(graph)
-        if op.kind == OpKind.MATMUL and op.weight is not None and op.phase != Phase.BACKWARD
+        if op.kind == OpKind.MATMUL and op.phase != Phase.BACKWARD
         and op.dims[_BATCH] == 1 and round(op.dims[_N]) == found.routing.num_experts
     ]  # fmt: skip
     for number, module in enumerate(dict.fromkeys(op.module for op in found.applied)):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -8,7 +9,10 @@ import pytest
 from paceline.errors import InvalidInputError
 from paceline.parallel.links import COLLECTIVES
 from paceline.parallel.split import Routing, SplitShape, split
+from paceline.parallel.split.experts import layers_of_experts
+from paceline.parallel.split.roles import view_ops
 from paceline.trace import Configuration, Graph, load_workload, lower, monomials
+from paceline.trace.graph import Owner
 
 BATCH, SEQ = 2, 1024
 LAYERS, HIDDEN, FFN, NUM_EXPERTS, PER_TOKEN = 32, 4096, 14336, 8, 2
@@ -18,6 +22,22 @@ EXPERT_PARAMETERS = LAYERS * NUM_EXPERTS * 3 * HIDDEN * FFN
 @cache
 def mixtral() -> Graph:
     return load_workload("mixtral-8x7b").passes[0].graph
+
+
+def with_widened_routers(graph: Graph) -> Graph:
+    """The graph as it is traced where a router multiplies with a copy of its weight in FP32."""
+    owner = graph.storages.owner.copy()
+    for op in view_ops(graph):
+        if op.weight is not None and round(op.dims[2]) == NUM_EXPERTS and op.dims[0] == 1:
+            owner[op.weight] = Owner.ACTIVATION
+    return replace(graph, storages=replace(graph.storages, owner=owner))
+
+
+def test_a_layer_of_experts_holds_its_router_whatever_copy_of_its_weight_that_reads() -> None:
+    graph = load_workload("mixtral-8x7b", task="infer").passes[0].graph
+    plain, widened = layers_of_experts(graph), layers_of_experts(with_widened_routers(graph))
+    assert len(set(plain.tolist()) - {-1}) == LAYERS
+    np.testing.assert_array_equal(plain, widened)
 
 
 def test_one_rank_is_the_graph_itself() -> None:
