@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 
 from paceline.catalog.entities import Catalog, Device, Offer
 from paceline.catalog.tables import read_rows
@@ -149,26 +150,16 @@ def _index(catalog: Catalog) -> _Index:
 
 def _aliases(device: Device) -> Iterator[str]:
     """Keys of the name without brand, remark, memory size or digit of the form factor."""
-    bare = _without_brand(_REMARK.sub("", device.name))
-    yield _key(bare)
-    yield _key(_REMARK.sub("", device.name))
-    yield _key(_without_brand(device.family))
-    yield _key(_SERIES.sub("", _without_brand(device.family)))
-    yield _key(_SERIES.sub("", bare))
-    family = _without_brand(device.family)
+    name = _REMARK.sub("", device.name)
+    bare, family = _without_brand(name), _without_brand(device.family)
+    yield from map(_key, (name, bare, family, _SERIES.sub("", bare), _SERIES.sub("", family)))
     form = _FORM.search(bare)
-    forms = [form[0], form[1]] if form else [""]
-    memory = (
-        [f"{device.memory_bytes / 1e9:g}gb", f"{device.memory_bytes / 1e9:g}g"]
-        if (device.memory_bytes)
-        else []
-    )
-    for form_word in forms:
-        yield _key(family + form_word)
-        for size in memory:
-            yield _key(family + size)
-            yield _key(family + form_word + size)
-            yield _key(family + size + form_word)
+    family, sizes = _key(family), ("",)
+    if device.memory_bytes:
+        size = _key(f"{device.memory_bytes / 1e9:g}g")
+        sizes = ("", size, f"{size}b")
+    for word, size in product([form[0], form[1]] if form else [""], sizes):
+        yield from (family + word + size, family + size + word, family + size)
 
 
 def _without_brand(name: str) -> str:

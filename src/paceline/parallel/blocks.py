@@ -157,7 +157,7 @@ def block_costs(
         points: Microbatch sizes.
         group: Ranks that share every block.
         calibration: Of the predictor; the built-in one by default.
-        framework: Whose host dispatch applies.
+        framework: Whose kernels run, and whose host dispatches them.
 
     Raises:
         InvalidInputError: The graph cannot be split so many ways.
@@ -313,7 +313,7 @@ def _op_times(
     dispatched = dispatch_s(lowered, framework, device, calibration)[0].astype(np.float64)
     is_update = program.ops.phase == Phase.OPTIMIZER
     around_s = float(calibration.constants["host"]["step_s"][framework])
-    rows = steady_row_times(lowered, shapes, device, calibration)
+    rows = steady_row_times(lowered, shapes, device, calibration, framework=framework)
     lesson = told(lowered, shapes, rows.device_s, device, calibration, framework=framework)
     factor = np.exp(lesson.log_shift[0])[:, None]
     device_s = rows.device_s[0].astype(np.float64)[:, lowered.costs.order] * factor
