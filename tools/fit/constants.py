@@ -60,6 +60,7 @@ def write_predictor(
     constants = content["constants"]
     constants["device"]["launch_gap_s"] = options.gap_s
     constants["device"]["is_power_limited"] = options.is_power_limited
+    constants["step_level"] = _common_levels(predictor)
     constants["device_effects"] = _device_effects(predictor, catalog, traits)
     levels.write_text(json.dumps(_source_levels(predictor, catalog), indent=1) + "\n")
     constants["host"]["per_kernel_s"] = _dispatch(predictor)
@@ -129,7 +130,7 @@ def _device_effects(
 
 
 def _source_levels(predictor: Predictor, catalog: Catalog) -> dict[str, Any]:
-    """What tables of a framework and task have in common: of all, by device and by family."""
+    """What tables of a device add by framework and task, and those of its family."""
     family = {d.name: d.family for d in catalog.devices}
     by_family = mean_levels(
         (family[device], asked, level)
@@ -137,7 +138,6 @@ def _source_levels(predictor: Predictor, catalog: Catalog) -> dict[str, Any]:
         for asked, level in by_task.items()
     )
     return {
-        "all": _common_levels(predictor),
         "device": _rounded_levels(predictor.levels),
         "family": _rounded_levels(by_family),
     }

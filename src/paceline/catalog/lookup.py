@@ -154,7 +154,8 @@ def _aliases(device: Device) -> Iterator[str]:
     bare, family = _without_brand(name), _without_brand(device.family)
     yield from map(_key, (name, bare, family, _SERIES.sub("", bare), _SERIES.sub("", family)))
     form = _FORM.search(bare)
-    family, sizes = _key(family), ("",)
+    family = _key(family)
+    sizes: tuple[str, ...] = ("",)
     if device.memory_bytes:
         size = _key(f"{device.memory_bytes / 1e9:g}g")
         sizes = ("", size, f"{size}b")

@@ -21,6 +21,7 @@ from paceline.predict.lessons import Lessons
 from paceline.predict.traits import StepTraits
 from paceline.shipped import shipped_rows
 from paceline.stack.releases import ReleaseDates, shipped_release_dates
+from paceline.trace.graph import FloatArray
 
 #: Rows per matrix product. Always the same number, so that the answer for one device and batch
 #: does not depend, to the last bit, on what else is asked in the same call.
@@ -101,23 +102,21 @@ class Update:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLevels:
-    """Log of the time that published tables state over that of their kernels.
+    """Log of the time that published tables of a device state over that of steps elsewhere.
 
-    Tables of one framework and task have habits in common: what they time besides, how long they
-    warm up. That is a property of the tables, not of a user's job.
+    The tables that measured a device have habits of their own: what they time besides, how long
+    they warm up. That is a property of those tables, not of a user's job.
 
     Attributes:
-        every: By ``framework/task``.
-        device: What tables of a device add to that, by ``Device.name``.
+        device: By ``framework/task``, by ``Device.name``.
         family: The same by family, for devices that are in no table.
     """
 
-    every: Mapping[str, float]
     device: Mapping[str, Mapping[str, float]]
     family: Mapping[str, Mapping[str, float]]
 
-    def factors(self, devices: DeviceTable, asked: str) -> Array:
-        """Factor on the device's time, (num_devices,).
+    def logs(self, devices: DeviceTable, asked: str) -> FloatArray:
+        """Of each device, (num_devices,).
 
         Args:
             devices: The devices.
@@ -127,8 +126,7 @@ class SourceLevels:
             self.device.get(name, self.family.get(family, {}))
             for name, family in zip(devices.names, devices.families, strict=True)
         )
-        logs = [self.every.get(asked, 0.0) + one.get(asked, 0.0) for one in known]
-        return np.exp(logs).astype(np.float32)
+        return np.array([one.get(asked, 0.0) for one in known])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,10 +16,10 @@ from paceline.predict.calibration import Calibration
 from paceline.predict.devices import DeviceTable
 from paceline.predict.features import Array, Bounds
 from paceline.predict.groups import Group, groups_of_rows
-from paceline.predict.kernels import RowShapes, RowTimes, row_times
+from paceline.predict.kernels import RowShapes, RowTimes, has_one_query, row_times
 from paceline.predict.power import ClockConstants, clock_frac
 from paceline.trace.costs import LoweredPass
-from paceline.trace.graph import Phase
+from paceline.trace.graph import OpKind, Phase
 
 _MATRIX_GROUPS = (
     Group.PRODUCT_TENSOR,
@@ -51,22 +51,38 @@ def steady_row_times(
     """As `kernels.row_times`, at the clock that a step repeated for hours holds.
 
     Whether steps are so limited is part of the calibration: they are where its networks were
-    fitted with the law. Where rows of published tables are read, devices have the level of those
-    tables, which makes memory no faster than it is. A device whose clock is known is shifted
-    besides.
+    fitted with the law. Steps have a level beside the kernels that were timed alone, which makes
+    memory no faster than it is. A device whose clock is known is shifted besides.
     """
     burst = row_times(lowered, shapes, devices, calibration, framework=framework)
     device_s = burst.device_s
     if calibration.constants["device"]["is_power_limited"]:
         device_s = sustained_row_s(device_s, lowered, shapes, devices, calibration)
-    if calibration.source_levels is not None:
-        task = "train" if Phase.BACKWARD in lowered.costs.phase else "infer"
-        level = calibration.source_levels.factors(devices, f"{framework}/{task}")
-        least_s = burst.bounds.uncached_s * shapes.launches
-        device_s = np.maximum(device_s * level[:, None, None], least_s)
+    level = _level(lowered, devices, calibration, framework)
+    least_s = burst.bounds.uncached_s * shapes.launches
+    device_s = np.maximum(device_s * level[:, None, None], least_s)
     device_s = _within_clock(device_s, lowered, shapes, devices, burst.bounds)
     shift = np.array([calibration.device_log_shift.get(name, 0.0) for name in devices.names])
     return replace(burst, device_s=device_s * np.exp(shift, dtype=np.float32)[:, None, None])
+
+
+def _level(
+    lowered: LoweredPass, devices: DeviceTable, calibration: Calibration, framework: str
+) -> Array:
+    """Time in a step over that of the same kernels timed alone, (num_devices,).
+
+    By framework and kind of pass, with that of the tables whose rows are read besides. Passes that
+    make one token of each item were in no table of steps.
+    """
+    attention = np.flatnonzero(lowered.costs.kind == OpKind.ATTENTION)
+    is_decode = attention.size and has_one_query(lowered.costs, attention).all()
+    task = "decode" if is_decode else "train" if Phase.BACKWARD in lowered.costs.phase else "infer"
+    asked = f"{framework}/{task}"
+    log_level = np.full(len(devices), calibration.constants["step_level"].get(asked, 0.0))
+    if calibration.source_levels is not None:
+        log_level += calibration.source_levels.logs(devices, asked)
+    level: Array = np.exp(log_level).astype(np.float32)
+    return level
 
 
 def _within_clock(

@@ -21,9 +21,8 @@ from paceline.scoring.framework_memory import RankMemory, kept_job, rank_memory
 from paceline.scoring.jobs import Cell, RowJob, row_job
 from paceline.scoring.models import UnresolvedRowError
 from paceline.scoring.rows import Row
-from paceline.scoring.source_levels import without_levels
 from paceline.scoring.units import items_to_unit, units_of_time
-from paceline.scoring.workloads import WorkloadKey, cached_workload, scored_pass
+from paceline.scoring.workloads import WorkloadKey, cached_workload
 from paceline.simulation import Job, Steps, simulate
 from paceline.simulation.observed import step_traits
 from paceline.trace.workload import Workload
@@ -60,8 +59,6 @@ def answer_cells(
         workload = cached_workload(key, cache_folder=cache_folder, python=python)
     except PacelineError as error:
         return [Answer(entry=key.entry, reason=str(error)) for _ in cells]
-    if scored_pass(workload).name == "decode":
-        calibration = without_levels(calibration)
     asked = [_asked(cell, workload, catalog, calibration) for cell in cells]
     known = [one for one in asked if not isinstance(one, str)]
     machines = [one.machine for _, one in known]

@@ -40,7 +40,6 @@ from paceline.scoring.memory import (
 from paceline.scoring.readings import UnresolvedRowError
 from paceline.scoring.rows import Row
 from paceline.scoring.served_rows import served_token_s
-from paceline.scoring.source_levels import without_levels
 from paceline.scoring.units import items_to_unit, units_of_time
 from paceline.scoring.workloads import cached_workload, scored_pass
 from paceline.trace.costs import LoweredPass
@@ -79,16 +78,15 @@ def answer_group(
     table = DeviceTable.from_devices(devices)
     batch, seq = np.array(distinct, dtype=np.float64).T
     points = Points(batch=batch, seq=seq)
-    own = without_levels(calibration) if one.name == "decode" else calibration
-    prediction = predict_pass(lowered, table, points, calibration=own, framework=framework)
+    prediction = predict_pass(lowered, table, points, calibration=calibration, framework=framework)
     reasons = dict(zip(table.names, abstentions(lowered, table), strict=True))
     where = {device.name: number for number, device in enumerate(devices)}
     token_s = served_token_s(
-        traced, configuration, framework, split, cells, catalog=catalog, calibration=own
+        traced, configuration, framework, split, cells, catalog=catalog, calibration=calibration
     )
     group = Group(
         workload=workload, lowered=lowered, catalog=catalog, prediction=prediction,
-        calibration=own, passes=passes, framework=framework,
+        calibration=calibration, passes=passes, framework=framework,
         is_learned_from=is_learned_from,
     )  # fmt: skip
     return [

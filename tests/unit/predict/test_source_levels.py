@@ -1,4 +1,4 @@
-"""Tables have habits in common; a user's own job has none of them."""
+"""Steps have a level over kernels timed alone; that of one device's tables is no user's."""
 
 import dataclasses
 
@@ -9,6 +9,7 @@ from paceline.predict import DeviceTable, Points, builtin_calibration
 from paceline.predict.calibration import SourceLevels
 from paceline.predict.kernels import evaluate_shapes
 from paceline.predict.sustained import steady_row_times
+from paceline.trace import Configuration, load_workload, lower
 from paceline.trace.graph import Phase
 
 from .passes import device, lowered, matmul
@@ -18,8 +19,8 @@ FORWARD = lowered(matmul(4096, 4096, 4096))
 TRAINING = lowered(matmul(4096, 4096, 4096), matmul(4096, 4096, 4096, phase=Phase.BACKWARD))
 
 
-def levels(every=None, device=None, family=None):
-    return SourceLevels(every=every or {}, device=device or {}, family=family or {})
+def levels(device=None, family=None):
+    return SourceLevels(device=device or {}, family=family or {})
 
 
 def times_s(work, devices, known, framework="torch"):
@@ -45,15 +46,36 @@ def test_a_table_has_the_level_of_its_framework_and_task(work, framework, expect
     assert one / other == pytest.approx(expected, rel=1e-5)
 
 
-def test_levels_add_up_and_siblings_have_that_of_their_family():
+def test_siblings_have_the_level_of_their_family():
     devices = DeviceTable.from_devices([device("X", family="Y"), device("Z", family="Y")])
-    known = levels({"torch/infer": 0.2}, {"X": {"torch/infer": 0.1}}, {"Y": {"torch/infer": 0.3}})
-    np.testing.assert_allclose(np.log(known.factors(devices, "torch/infer")), [0.3, 0.5], rtol=1e-5)
-    assert known.factors(devices, "torch/train").tolist() == [1.0, 1.0]
+    known = levels({"X": {"torch/infer": 0.1}}, {"Y": {"torch/infer": 0.3}})
+    assert known.logs(devices, "torch/infer").tolist() == [0.1, 0.3]
+    assert known.logs(devices, "torch/train").tolist() == [0.0, 0.0]
+
+
+def with_step_level(**by_task):
+    constants = {**builtin_calibration().constants, "step_level": by_task}
+    return dataclasses.replace(builtin_calibration(), constants=constants)
+
+
+def steps_s(work, calibration, where=ONCE):
+    table = DeviceTable.from_devices([device("X")])
+    return steady_row_times(work, evaluate_shapes(work.costs, where), table, calibration).device_s
 
 
 def test_no_level_makes_memory_faster():
-    card = device("X")
-    work, bytes_moved = lowered(matmul(1, 16384, 24576)), 2 * 16384 * 24576
-    (time_s,) = times_s(work, DeviceTable.from_devices([card]), levels({"torch/infer": -5.0}))
+    card, bytes_moved = device("X"), 2 * 16384 * 24576
+    work = lowered(matmul(1, 16384, 24576))
+    time_s = steps_s(work, with_step_level(**{"torch/infer": -5.0})).item()
     assert time_s >= (bytes_moved - card.l2_bytes) / card.memory_bytes_per_s
+
+
+def test_a_step_that_makes_one_token_has_no_level():
+    """No table of steps has one; the pass before, over the prompt, has a level."""
+    where = Points.of([1], seq=512)
+    slower, none = with_step_level(**{"torch/infer": np.log(1.5)}), with_step_level()
+    for name, expected in (("prefill", 1.5), ("decode", 1.0)):
+        passes = load_workload("gpt2", task="infer").passes
+        work = lower(next(p.graph for p in passes if p.name == name), Configuration())
+        one, other = (steps_s(work, which, where).sum() for which in (slower, none))
+        assert one / other == pytest.approx(expected, rel=0.02)
