@@ -23,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.trace.graph import FloatArray, Graph, OpKind, Owner, Phase, monomials
-from paceline.trace.ops.registry import FACTS, dims_of
+from paceline.trace.ops.registry import FACTS, dims_of, kinds_where
 
-#: Rows of a table, or outputs of a product, that are words: fewer are positions, token types and
-#: classes, which are not worth splitting.
-MIN_VOCABULARY = 4096
+#: Tables of fewer rows are not worth a sum over ranks.
+_MIN_SPLIT_ROWS = 4096
+#: Ops that hand ids on as they are.
+_HANDING_ON = (*kinds_where(lambda facts: facts.stream == "copy"), OpKind.INDEX)
 (_GROUPS,) = dims_of(OpKind.CONV, "groups")
 #: Distinct primes at which shape numbers are compared.
 _PROBE = (7.0, 131.0)
@@ -55,6 +56,8 @@ class OpView:
         inputs: Other storages read, with elements touched.
         outputs: Storages written.
         caches: Of the inputs, keys and values of earlier tokens, which are split like new ones.
+        given: Of the inputs, those that are no facts of the model: what comes with the batch, and
+            what other ops or a step before made.
         is_loss: Whether it is part of a loss over classes, which ranks that share them work out
             together: cross entropy, and the softmax that it reads.
     """
@@ -68,6 +71,7 @@ class OpView:
     inputs: tuple[tuple[int, float], ...]
     outputs: tuple[int, ...]
     caches: frozenset[int] = frozenset()
+    given: frozenset[int] = frozenset()
     is_loss: bool = False
 
     @property
@@ -118,6 +122,7 @@ def view_ops(graph: Graph) -> tuple[OpView, ...]:
                 inputs=tuple(e for e in read if owner[e[0]] != Owner.PARAMETER),
                 outputs=tuple(storage[t] for t in writes[ends[index] : ends[index + 1]]),
                 caches=frozenset(s for s, _ in read if owner[s] == Owner.KV_CACHE),
+                given=frozenset(s for s, _ in read if owner[s] in (Owner.INPUT, Owner.ACTIVATION)),
                 is_loss=is_loss[index],
             )
         )
@@ -137,6 +142,28 @@ def _of_loss(graph: Graph) -> npt.NDArray[np.bool_]:
     return np.asarray(found & np.isin(ops.phase, (Phase.FORWARD, Phase.LOSS)))
 
 
+def word_tables(views: Sequence[OpView]) -> Mapping[int, float]:
+    """Tables that are looked up by ids from outside the pass, with their rows, by storage.
+
+    Positions and relative distances are counted by the model itself, and are none.
+
+    Args:
+        views: All ops of the graph.
+    """
+    ids, made = set[int](), set[int]()
+    found: dict[int, float] = {}
+    for op in views:
+        ids |= op.given - made
+        made.update(op.outputs)
+        read = {storage for storage, _ in op.inputs}
+        if op.kind in _HANDING_ON and not op.parameters and read and read <= ids:
+            ids.update(op.outputs)
+        if op.kind == OpKind.EMBEDDING and op.parameters and read & ids:
+            table, elements = op.parameters[0]
+            found[table] = elements / op.dims[1]
+    return found
+
+
 def find_roles(views: Sequence[OpView], degree: int) -> Mapping[int, Role]:
     """Role of every weight that can be split ``degree`` ways, by storage.
 
@@ -145,9 +172,10 @@ def find_roles(views: Sequence[OpView], degree: int) -> Mapping[int, Role]:
         degree: Ranks that share a weight.
     """
     forward = [op for op in views if op.phase in (Phase.FORWARD, Phase.LOSS)]
+    words = word_tables(forward)
     denied: set[int] = set()
     while True:
-        follow = _Follow(degree, frozenset(denied))
+        follow = _Follow(degree, frozenset(denied), words)
         for op in forward:
             follow.step(op)
         newly_denied = (follow.conflicts | follow.unclosed()) - denied
@@ -159,9 +187,10 @@ def find_roles(views: Sequence[OpView], degree: int) -> Mapping[int, Role]:
 class _Follow:
     """Data being followed through the forward ops, under a set of weights that stay whole."""
 
-    def __init__(self, degree: int, denied: frozenset[int]) -> None:
+    def __init__(self, degree: int, denied: frozenset[int], words: Mapping[int, float]) -> None:
         self.degree = degree
         self.denied = denied
+        self.words = words
         self.roles: dict[int, Role] = {}
         self.makers: dict[int, frozenset[int]] = {}
         self.features: dict[int, float] = {}
@@ -204,8 +233,8 @@ class _Follow:
             self.makers.update(dict.fromkeys(op.outputs, frozenset({weight})))
 
     def _meet_table(self, op: OpView) -> None:
-        table, elements = op.parameters[0]
-        if elements / op.dims[1] >= MIN_VOCABULARY and table not in self.denied:
+        table = op.parameters[0][0]
+        if self.words.get(table, 0.0) >= _MIN_SPLIT_ROWS and table not in self.denied:
             self.roles[table] = Role.VOCABULARY
             self.closed.add(table)
 

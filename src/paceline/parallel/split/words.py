@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.parallel.split.calls import CallTable
-from paceline.parallel.split.roles import MIN_VOCABULARY
+from paceline.parallel.split.roles import view_ops, word_tables
 from paceline.trace.graph import Graph, OpKind, Owner
 from paceline.trace.ops.registry import dims_of
 
@@ -15,8 +15,9 @@ _M, _N = dims_of(OpKind.MATMUL, "m", "n")
 
 
 def ends_in_words(graph: Graph) -> bool:
-    """Whether the last op of a pass is the product that makes logits."""
-    return bool(graph.ops.kind[-1] == OpKind.MATMUL and graph.ops.dims[-1, _N, 0] > MIN_VOCABULARY)
+    """Whether the last op of a pass makes logits: as many as a table of words has rows."""
+    views = view_ops(graph)
+    return views[-1].kind == OpKind.MATMUL and views[-1].dims[_N] in word_tables(views).values()
 
 
 def with_split_words(whole: Graph, split: Graph, num_ranks: int) -> Graph:

@@ -8,7 +8,8 @@ import pytest
 from paceline.errors import InvalidInputError
 from paceline.parallel.links import COLLECTIVES
 from paceline.parallel.split import SplitShape, split
-from paceline.parallel.split.roles import Role, find_roles, view_ops
+from paceline.parallel.split.roles import Role, find_roles, view_ops, word_tables
+from paceline.parallel.split.words import ends_in_words
 from paceline.trace import Configuration, Graph, load_workload, lower, monomials
 from paceline.trace.graph import OpKind, Owner
 from paceline.trace.master_weights import as_kept
@@ -140,3 +141,22 @@ def test_heads_of_a_cache_that_grows_by_copies_are_split_like_those_of_a_prompt(
         assert len(part.calls.op) == 2 * 32 + 1
         kept = part.graph.storages.elements[caches]
         assert np.allclose(4.0 * kept, one.graph.storages.elements[caches])
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "rows"),
+    [("gpt2", "train", {50257.0}), ("bert-base", "train", {30522.0}),
+     ("mixtral-8x7b", "infer", {32000.0}), ("t5-base", "train", {32128.0}),
+     ("resnet50", "train", set())],
+)  # fmt: skip
+def test_words_are_looked_up_by_ids_and_positions_are_counted(name, task, rows) -> None:
+    for one in load_workload(name, task=task).passes:
+        assert set(word_tables(view_ops(one.graph)).values()) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "is_so"), [("llama-3-8b", True), ("resnet50", False), ("bert-base", False)]
+)
+def test_logits_are_as_many_as_a_table_of_words_has_rows(name, is_so) -> None:
+    for one in load_workload(name, task="infer").passes:
+        assert ends_in_words(one.graph) == is_so
