@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from paceline.plan.grid import PredictionGrid
     from paceline.planfile import PlanFile
     from paceline.scoring import ScoreSummary
+    from paceline.scoring.explain import RowExplanation
     from paceline.trace.registry import KnownModel
     from paceline.trace.zoo_facts import ZooFacts
 
@@ -350,6 +351,34 @@ def score(
         calibration=read_calibration(calibration),
         on_progress=tell,
     )
+
+
+def explain(
+    rows: Path,
+    number: int,
+    *,
+    python: str | None = None,
+    facts: Sequence[Path] = (),
+    calibration: Path | None = None,
+) -> RowExplanation:
+    """The command that gives the number that `score` has for one row, and what it is times.
+
+    Args:
+        rows: The table (CSV).
+        number: Which row, counted from 0.
+        python: The Python that has torch, for a model that must be traced; found if None.
+        facts: Files with your own devices.
+        calibration: File that `calibrate` wrote; the built-in coefficients if None.
+
+    Raises:
+        InvalidInputError: A table that cannot be read, or a row without an answer.
+    """
+    from paceline.catalog import load_catalog
+    from paceline.scoring.explain import explain_row
+    from paceline.scoring.rows import read_rows
+
+    catalog, own = load_catalog(tuple(facts)), read_calibration(calibration)
+    return explain_row(read_rows(rows), number, catalog=catalog, python=python, calibration=own)
 
 
 def deploy(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from paceline.app import options as common
 from paceline.app.api import predict as predict_model
 from paceline.app.command_line import Commands, Option
 from paceline.app.output import Answer
 from paceline.app.remedies import no_figure
+from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from paceline.plan.grid import PredictionGrid
@@ -62,12 +65,22 @@ def predict(
     devices: Annotated[
         str | None, Option(metavar="1,2,4,8", help="Device count; several with commas.")
     ] = None,
+    machine: Annotated[
+        str | None,
+        Option(
+            metavar="8xH100@LINK,LINK",
+            help="One job on one machine, both as a line of text: the model is then a job such as "
+            "`gpt2 train bf16 eager dp8 batch=4`.",
+        ),
+    ] = None,
     **options: Unpack[PredictOptions],
 ) -> Answer:
     """Predict a model on devices: batch against device count, with OOM where it does not fit.
 
     Without --device: all devices of the catalogue, best first. Status 3 if nothing fits.
     """
+    if machine is not None:
+        return _stated(model, machine, options)
     grid = predict_model(
         model,
         device=device,
@@ -76,6 +89,25 @@ def predict(
         **options,
     )
     return _answer(grid, is_ranking=device is None)
+
+
+def _stated(job: str, machine: str, options: Mapping[str, Any]) -> Answer:
+    from paceline.app.stated_job import predict_stated, stated_text
+
+    taken = ("image_size", "optimizer", "python", "facts", "calibration")
+    usual = inspect.signature(predict).parameters
+    if other := [
+        name for name, value in options.items()
+        if name not in taken and value != usual[name].default
+    ]:  # fmt: skip
+        raise InvalidInputError(
+            f"`--{other[0].replace('_', '-')}` says nothing beside --machine",
+            hint="the job's own line says how it runs",
+        )
+    how = {name: options[name] for name in taken if options.get(name) is not None}
+    found = predict_stated(job, machine, **how)
+    text = stated_text(found)
+    return Answer(kind="step", value=found, text=lambda _: text, markdown=lambda: text)
 
 
 def _answer(grid: PredictionGrid, *, is_ranking: bool) -> Answer:

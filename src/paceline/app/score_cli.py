@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api import score as score_rows
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, say
+from paceline.app.output import Answer, Form, say
+from paceline.errors import InvalidInputError
 
 
 def register(app: Commands) -> None:
@@ -17,9 +18,26 @@ def register(app: Commands) -> None:
     app.add_verb("score", score)
 
 
+def _explain(rows: Path, number: int, wanted: Form, **how: Any) -> None:
+    from paceline.app.api import explain
+    from paceline.scoring.explain import explanation_text
+
+    found = explain(rows, number, **how)
+    text = explanation_text(found)
+    say(
+        Answer(kind="explanation", value=found, text=lambda _: text, markdown=lambda: text),
+        wanted,
+        None,
+    )
+
+
 def score(
     rows: Annotated[Path, Argument(metavar="ROWS.csv", help="Table with input columns.")],
-    out: Annotated[Path, Option(metavar="PRED.csv", help="Where the answers go.")],
+    out: Annotated[Path | None, Option(metavar="PRED.csv", help="Where the answers go.")] = None,
+    explain: Annotated[
+        int | None,
+        Option(metavar="ROW", help="Print the command that gives the number of this row, from 0."),
+    ] = None,
     python: common.Python = None,
     facts: common.Facts = None,
     calibration: common.Calibration = None,
@@ -32,6 +50,14 @@ def score(
     a measured one. docs/how-to/score.md lists them.
     """
     wanted = common.form_of(form, is_json=is_json)
+    if explain is not None:
+        return _explain(
+            rows, explain, wanted, python=python, facts=facts or (), calibration=calibration
+        )
+    if out is None:
+        raise InvalidInputError(
+            "nothing says where the answers go", hint="add --out PRED.csv, or --explain ROW"
+        )
     summary = score_rows(
         rows,
         out,

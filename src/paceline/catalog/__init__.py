@@ -15,7 +15,7 @@ from paceline.catalog.filters import DeviceFilter, OfferFilter, filter_devices, 
 from paceline.catalog.freshness import is_alive, is_fresh, is_rankable, unranked_reason
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device, find_devices, find_offer, parse_device_count
-from paceline.catalog.offer_links import joint_link, machine_links, offer_links
+from paceline.catalog.offer_links import joint_link, machine_links, named_link, offer_links
 from paceline.catalog.past import check_priced, known_on
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "known_on",
     "load_catalog",
     "machine_links",
+    "named_link",
     "offer_links",
     "parse_device_count",
     "unranked_reason",

@@ -14,6 +14,8 @@ from paceline.catalog.tables import Row, read_rows
 _BRIDGE, _BRIDGED = "-bridge", 2
 #: Cards whose driver gives no peer access over PCIe (NVIDIA's for GeForce since Turing).
 _NO_PEER_ACCESS = re.compile(r"GeForce RTX [2345]0\d\d")
+#: As `_network` names what a machine lists.
+_NETWORK_NAME = re.compile(r"([a-z-]+)-([\d.]+(?:e[+-]?\d+)?)g")
 _Found = tuple[Link | None, tuple[str, ...]]
 
 #: Host and peer links by the peak of the device's PCIe slot, fastest first.
@@ -69,6 +71,26 @@ def joint_link(catalog: Catalog, first: Machine, second: Machine) -> Link | None
     bytes_per_s, slower = min(networks, key=itemgetter(0))
     source = Source(text=f"{slower.name}, as its owner says", confidence="user")
     return _network(slower.network_kind, bytes_per_s, source)
+
+
+def named_link(catalog: Catalog, name: str) -> Link | None:
+    """The link that goes by a name here: of the catalogue, or made of listed rates; None if none.
+
+    >>> from paceline.catalog import load_catalog
+    >>> named_link(load_catalog(), "infiniband-1600g").bytes_per_s
+    200000000000.0
+    """
+    if known := _links(catalog).get(name):
+        return known
+    fabric, _, device_name = name.partition(" of ")
+    device = _devices(catalog).get(device_name)
+    if device is not None and device.fabric == fabric and device.fabric_bytes_per_s:
+        return _own_fabric(device, device.fabric_bytes_per_s)[0]
+    network = _NETWORK_NAME.fullmatch(name)
+    kinds = {row["kind"] for row in read_rows("network_latencies.csv")}
+    if network is None or network[1] not in kinds:
+        return None
+    return _network(network[1], float(network[2]) / 8e-9, Source(text="its name"))
 
 
 def _between_devices(

@@ -59,7 +59,7 @@ def answer_cells(
         workload = cached_workload(key, cache_folder=cache_folder, python=python)
     except PacelineError as error:
         return [Answer(entry=key.entry, reason=str(error)) for _ in cells]
-    asked = [_asked(cell, workload, catalog, calibration) for cell in cells]
+    asked = [asked_of(cell, workload, catalog, calibration) for cell in cells]
     known = [one for one in asked if not isinstance(one, str)]
     machines = [one.machine for _, one in known]
     steps = simulate([one.job for _, one in known], machines, calibration=calibration)
@@ -80,7 +80,7 @@ def answer_cells(
     return answers
 
 
-def _asked(
+def asked_of(
     cell: Cell, workload: Workload, catalog: Catalog, calibration: Calibration
 ) -> tuple[Cell, RowJob] | str:
     """A row and its job, or why it has none."""

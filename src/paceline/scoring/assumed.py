@@ -28,4 +28,4 @@ def note_of(assumed: Iterable[Assumed]) -> str:
     'framework is not known: taken as PyTorch'
     """
     known = {row["what"]: row["note"] for row in read_table("assumptions.csv")}
-    return "; ".join(known[one] for one in assumed)
+    return "; ".join(filter(None, (known[one] for one in assumed)))

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
+from paceline.errors import UnknownNameError
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import read_table
 from paceline.trace.names import (
+    entry_of,
     hub_row,
     library_entry,
     library_names,
@@ -37,6 +39,9 @@ _BEAM = re.compile(r"\bbeam=\d")
 _TIMM_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
 
 
+#: An entry as every verb takes it, and files of a model.
+_SCHEME = re.compile(r"[A-Za-z_][\w.]*:\S+")
+_FILE = re.compile(r"\.(npz|pt2|json)$")
 #: Remarks on how tokens are routed, which no graph shows.
 _ROUTING = re.compile(r" ?\((token ?drop|dropless|w/o? mtp)\)", re.IGNORECASE)
 
@@ -95,7 +100,7 @@ def resolve_model(row: Row) -> PublishedModel:
         _check_refused(row)
     name = row.model.strip()
     found = (
-        _listed(row) or _zoo_model(name) or _timm_exactly(name) or _hub_model(name)
+        _listed(row) or _entry(name) or _zoo_model(name) or _timm_exactly(name) or _hub_model(name)
         or _image_model(name)
     )  # fmt: skip
     if found is None:
@@ -178,6 +183,22 @@ def _library_case(entry: str) -> str:
     return (
         entry.lower() if entry.startswith(("timm:", "torchvision:", "published_gpunet:")) else entry
     )
+
+
+def _entry(name: str) -> PublishedModel | None:
+    """A model as `predict` takes it: an entry with its scheme, a file or the user's own code.
+
+    >>> _entry("transformer:layers=2,hidden=64").entry, _entry("jobs.train:model").entry
+    ('transformer:layers=2,hidden=64', 'jobs.train:model')
+    >>> _entry("Llama 3: 8B") is None
+    True
+    """
+    if not (_SCHEME.fullmatch(name) or _FILE.search(name)):
+        return None
+    try:
+        return _as_entry(entry_of(name))
+    except UnknownNameError:
+        return None
 
 
 def _zoo_model(name: str) -> PublishedModel | None:

@@ -17,7 +17,7 @@ from paceline.scoring.devices import possible_capacities, resolve_device
 from paceline.scoring.groups import GroupKey
 from paceline.scoring.jobs import Cell
 from paceline.scoring.predictions import answer_group
-from paceline.scoring.readings import ENGINES, UnresolvedRowError, on_device, read_job
+from paceline.scoring.readings import ENGINES, Reading, UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row, read_rows
 from paceline.scoring.source_levels import as_published
 from paceline.scoring.workloads import WorkloadKey, workload_key
@@ -92,7 +92,7 @@ def predict_rows(
     answers: dict[int, Answer] = {}
     models: dict[WorkloadKey, list[Cell]] = defaultdict(list)
     for index, row in enumerate(rows):
-        cell = _resolve(index, row, catalog)
+        cell = read_cell(index, row, catalog)
         if isinstance(cell, Answer):
             answers[index] = cell
         else:
@@ -120,8 +120,7 @@ def _answers(
     plain = []
     for cell in cells:
         reading = cell.reading
-        is_engine = reading.framework == ENGINES and reading.task == "infer"
-        if reading.requests is None and reading.split.num_ranks == 1 and not is_engine:
+        if not is_served(reading):
             plain.append(cell)
         else:
             served[key, reading.configuration, reading.framework, reading.split].append(cell)
@@ -133,7 +132,14 @@ def _answers(
         yield from zip((cell.index for cell in members), given, strict=True)
 
 
-def _resolve(index: int, row: Row, catalog: Catalog) -> Cell | Answer:
+def is_served(reading: Reading) -> bool:
+    """Whether an engine answers the row, or its devices share the model in inference."""
+    is_engine = reading.framework == ENGINES and reading.task == "infer"
+    return is_engine or reading.requests is not None or reading.split.num_ranks > 1
+
+
+def read_cell(index: int, row: Row, catalog: Catalog) -> Cell | Answer:
+    """A row with what it says and the device that it means; an answer with a reason if neither."""
     try:
         reading = read_job(row)
         device = resolve_device(catalog, row.gpu, row.gpu_memory_gb, row.num_gpus)

@@ -66,12 +66,14 @@ def cached_workload(
 ) -> Workload:
     """The workload of ``key``, from the cache if it is there.
 
-    A failure is kept for an hour, so that one bad model costs one worker and not one per row, and
-    what was mended meanwhile is tried again.
+    Files and code of the user's are read each time. A failure is kept for an hour, so that one bad
+    model costs one worker and not one per row, and what was mended meanwhile is tried again.
 
     Raises:
         PacelineError: The model is unknown, or cannot be traced here.
     """
+    if is_own(key.entry):
+        return _loaded(key, python)
     folder = cache_folder or default_cache_folder()
     path = folder / f"{_digest(key)}.npz"
     failure = path.with_suffix(".failed")
@@ -83,19 +85,34 @@ def cached_workload(
             failure.read_text(encoding="utf-8"), hint=f"delete `{failure}` to try again"
         )
     try:
-        workload = load_workload(
-            key.entry,
-            task=key.task,
-            image_size=key.image_size,
-            optimizer=key.optimizer,
-            python=python,
-        )
+        workload = _loaded(key, python)
     except PacelineError as error:
         message = str(error)
         _keep(failure, lambda: write_whole(failure, message))
         raise
     _keep(path, lambda: save_workload(workload, path))
     return workload
+
+
+def is_own(entry: str) -> bool:
+    """Whether a model stands in a file or in code of the user's, which may change.
+
+    >>> is_own("jobs.train:model"), is_own("model.pt2"), is_own("timm:resnet18")
+    (True, True, False)
+    """
+    before, _, after = entry.partition(":")
+    is_code = "." in before or Path(f"{before}.py").exists() or Path(before).is_dir()
+    return is_code or entry.endswith((".npz", ".pt2", ".json")) or Path(after or entry).is_file()
+
+
+def _loaded(key: WorkloadKey, python: str | None) -> Workload:
+    return load_workload(
+        key.entry,
+        task=key.task,
+        image_size=key.image_size,
+        optimizer=key.optimizer,
+        python=python,
+    )
 
 
 def is_cached(key: WorkloadKey, *, cache_folder: Path | None = None) -> bool:

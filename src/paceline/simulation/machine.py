@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from paceline.catalog.entities import Catalog, Device, Link
 from paceline.catalog.lookup import find_device
+from paceline.catalog.offer_links import named_link
 from paceline.errors import InvalidInputError
 from paceline.parallel.cluster import Cluster
 from paceline.units import parse_bytes
@@ -100,12 +100,11 @@ class Machine:
         if unknown := host.keys() - {"host_link", "host_memory_bytes"}:
             raise InvalidInputError(f"`{min(unknown)}` is no fact of a host", hint=_HINT)
         memory = host.get("host_memory_bytes")
-        known = {link.name: link for link in catalog.links}
         return cls(
             groups=tuple(_group(part, catalog) for part in groups.split("+")),
-            device_link=_link(device_link, known),
-            node_link=_link(node_link, known),
-            host_link=_link(host.get("host_link", ""), known),
+            device_link=_link(device_link, catalog),
+            node_link=_link(node_link, catalog),
+            host_link=_link(host.get("host_link", ""), catalog),
             host_memory_bytes=None if memory is None else parse_bytes(memory),
         )
 
@@ -177,9 +176,10 @@ def _group(text: str, catalog: Catalog) -> DeviceGroup:
     )
 
 
-def _link(name: str, known: Mapping[str, Link]) -> Link | None:
+def _link(name: str, catalog: Catalog) -> Link | None:
     if name in ("", _NOTHING):
         return None
-    if name not in known:
+    link = named_link(catalog, name)
+    if link is None:
         raise InvalidInputError(f"`{name}` is no link of the catalogue", hint=_HINT)
-    return known[name]
+    return link
