@@ -26,11 +26,9 @@ from paceline.parallel import Cluster, Strategy
 from paceline.parallel.blocks import TensorGroup, block_costs
 from paceline.parallel.links import LinkTable
 from paceline.parallel.split import SplitShape
-from paceline.parallel.stated import evaluate_stated
-from paceline.parallel.traced_job import TracedJob
 from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
 from paceline.predict import DeviceTable, Points
-from paceline.simulation import Job
+from paceline.simulation import Job, Machine, simulate
 from paceline.trace import Configuration, load_workload
 from paceline.trace.graph import Graph
 
@@ -141,26 +139,23 @@ def points_of(curve: dict[str, Any]) -> list[Point]:
 def _items_per_s(curve: dict[str, Any], devices: int, batch: int) -> float:
     if curve["way"] == "hybrid":
         return devices * batch / _hybrid_s(curve, devices, batch)
-    graph, configuration, seq = _graph(curve["model"]), _configuration(curve), _seq(curve)
+    job = Job(
+        workload=load_workload(curve["model"]), configuration=_configuration(curve),
+        seq=int(_seq(curve)),
+    )  # fmt: skip
     if curve["way"] == "data parallel":
         found = scaling_curve(
-            Job(workload=load_workload(curve["model"]), configuration=configuration, seq=int(seq)),
-            _cluster(curve), counts=[devices], batch=BatchRule(batch_per_device=batch),
-        )  # fmt: skip
+            job, _cluster(curve), counts=[devices], batch=BatchRule(batch_per_device=batch)
+        )
         return found.points[0].items_per_s
     items, strategy = devices * batch, _strategy(curve["way"], devices, batch)
-    stated = evaluate_stated(
-        TracedJob(
-            graph=graph,
-            configuration=replace(configuration, training_format="half-weights"),
-            cluster=_cluster(curve),
-            seq=seq,
-            by_blocks=True,
-        ),
-        strategy,
-        global_batch=items,
-    )
-    return items / stated.step_s
+    megatron = replace(
+        job, configuration=replace(job.configuration, training_format="half-weights"),
+        strategy=strategy, batch=items // strategy.num_parts,
+    )  # fmt: skip
+    steps = simulate([megatron], [Machine.of_cluster(_cluster(curve), devices)])
+    steps.check()
+    return items / float(steps.step_s[0])
 
 
 def _strategy(template: str, devices: int, batch: int) -> Strategy:

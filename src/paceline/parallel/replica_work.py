@@ -1,7 +1,6 @@
 """A training step run by replicas: what its passes ask for, and how long a step of them takes.
 
-Every road to a number of data parallel goes through `replicated_step`: one device counted up,
-a scaling curve, a plan and a strategy that was stated.
+Every number of data parallel is one of `replicated_step`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from paceline.parallel.data_parallel import (
 from paceline.parallel.links import LinkTable
 from paceline.parallel.profile import gradient_profile
 from paceline.parallel.strategy import Sharding
-from paceline.trace import lower
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import FloatArray
 from paceline.trace.workload import Workload
@@ -38,12 +36,6 @@ class LoweredStep:
 
     passes: tuple[LoweredPass, ...]
     repeats: tuple[float, ...]
-
-    @classmethod
-    def of(cls, workload: Workload, configuration: Configuration) -> LoweredStep:
-        """What a job's step runs on a device."""
-        lowered = {p.name: lower(p.graph, configuration) for p in workload.passes}
-        return cls.of_passes(workload, lowered)
 
     @classmethod
     def of_passes(cls, workload: Workload, lowered: Mapping[str, LoweredPass]) -> LoweredStep:
@@ -63,13 +55,6 @@ class LoweredStep:
     def largest(self) -> LoweredPass:
         """The pass that keeps most: its parameters, state and moments stand for the step."""
         return max(self.passes, key=lambda p: float(p.memory.by_owner.sum(axis=(1, 2)).max()))
-
-
-def as_step(lowered: LoweredPass | LoweredStep) -> LoweredStep:
-    """A step; of a pass, the one that runs it once."""
-    if isinstance(lowered, LoweredStep):
-        return lowered
-    return LoweredStep(passes=(lowered,), repeats=(1.0,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

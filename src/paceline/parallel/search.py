@@ -22,7 +22,6 @@ from paceline.parallel.evaluation import (
 )
 from paceline.parallel.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallel.offload import Host, host_bytes, offloaded
-from paceline.parallel.replicas import ReplicatedSteps
 from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
 from paceline.parallel.shares import Share
 from paceline.parallel.split import SplitShape
@@ -440,20 +439,4 @@ def found_strategy(
         exposed_s=at(found.exposed_s),
         memory_mid_bytes=at(found.memory_mid_bytes),
         memory_bytes=at(found.memory_bytes),
-    )
-
-
-def found_replicas(
-    strategy: Strategy, microbatch: int, steps: ReplicatedSteps, way: int
-) -> FoundStrategy:
-    """One way to use replicas, with its strategy."""
-    return FoundStrategy(
-        strategy=strategy,
-        microbatch=microbatch,
-        step_s=float(steps.step_s[way]),
-        bubble_s=0.0,
-        tensor_s=0.0,
-        exposed_s=float(steps.exposed_s[way]),
-        memory_mid_bytes=float(steps.memory_mid_bytes[way]),
-        memory_bytes=float(steps.memory_bytes[way]),
     )

@@ -1,4 +1,4 @@
-"""One strategy that the user states, checked and costed."""
+"""One strategy block by block, as its ranks run it."""
 
 from __future__ import annotations
 
@@ -11,102 +11,22 @@ from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.data_parallel import data_parallel_step
 from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
-from paceline.parallel.legality import check_strategy
 from paceline.parallel.offload import (
     check_host_memory,
     host_bytes,
     host_of,
     offloaded,
 )
-from paceline.parallel.replicas import is_replicated, stated_steps
-from paceline.parallel.room import MEMORY_CONFIDENCE
 from paceline.parallel.search import (
-    FoundStrategy,
     evaluated_variant,
-    found_replicas,
-    found_strategy,
 )
-from paceline.parallel.split import SplitShape
-from paceline.parallel.split.sequence import check_shared
 from paceline.parallel.strategy import MeshAxis, Strategy
 from paceline.parallel.strategy_table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallel.traced_job import TracedJob
 from paceline.parallel.training_state import TrainingState
 from paceline.predict import Points
 from paceline.predict.traits import StepTraits
-from paceline.trace.block_names import block_names, layers_of
 from paceline.units import format_bytes
-
-
-def evaluate_stated(job: TracedJob, strategy: Strategy, *, global_batch: int) -> FoundStrategy:
-    """Time and memory of one strategy, as `evaluate_batches` has them, at one global batch.
-
-    Raises:
-        InvalidInputError: The strategy cannot run there, or has no cost model.
-        DoesNotFitError: A rank's memory is too small.
-        MissingFactError: The memory of the device, or what its times need, is not known.
-    """
-    _check_stated(job, strategy, global_batch=global_batch)
-    found = _evaluated(job, strategy, [global_batch // strategy.num_parts])
-    return _fitting(found, job.cluster.device.name, job.cluster.capacity_bytes)[0]
-
-
-def evaluate_batches(
-    job: TracedJob,
-    strategy: Strategy,
-    *,
-    microbatches: Sequence[int],
-    capacity_bytes: float,
-    memory_confidence: float = MEMORY_CONFIDENCE,
-) -> tuple[FoundStrategy, ...]:
-    """One strategy with several microbatch sizes: those that fit, in the order given.
-
-    Replicas are what `predict` says of one device and a scaling curve of many.
-
-    Args:
-        job: The training step and its cluster.
-        strategy: What is asked for; all its ranks are used.
-        microbatches: Items per replica and microbatch.
-        capacity_bytes: Memory of one device.
-        memory_confidence: Chance at which it must fit.
-
-    Raises:
-        InvalidInputError: The strategy cannot run there, or has no cost model.
-        DoesNotFitError: None fits.
-    """
-    _check_stated(job, strategy, global_batch=strategy.num_parts)
-    found = _evaluated(job, strategy, microbatches)
-    return _fitting(found, job.cluster.device.name, capacity_bytes, memory_confidence)
-
-
-def as_stated(
-    job: TracedJob,
-    found: Sequence[FoundStrategy],
-    *,
-    capacity_bytes: float,
-    memory_confidence: float = MEMORY_CONFIDENCE,
-) -> list[FoundStrategy]:
-    """What a search found, with the figures that each strategy has where it is stated.
-
-    The search knows replicas as blocks, which is coarser than what they are known as elsewhere.
-    Those that do not fit with these figures are left out.
-
-    Args:
-        job: The training step and its cluster.
-        found: By `search_strategies`.
-        capacity_bytes: Memory of one device.
-        memory_confidence: Chance at which they must fit.
-    """
-    return [
-        stated
-        for one in found
-        for stated in (
-            _evaluated(job, one.strategy, [one.microbatch])
-            if is_replicated(one.strategy)
-            else [one]
-        )
-        if stated.needed_bytes(memory_confidence) <= capacity_bytes
-    ]
 
 
 def stated_traits(
@@ -114,28 +34,6 @@ def stated_traits(
 ) -> tuple[StepTraits, ...]:
     """What measurements know a rank's microbatches by, one per size."""
     return _variant(job, strategy, microbatches).costs.traits
-
-
-def _check_stated(job: TracedJob, strategy: Strategy, *, global_batch: int) -> None:
-    check_strategy(
-        strategy,
-        job.cluster,
-        num_devices=strategy.num_ranks,
-        global_batch=global_batch,
-        num_blocks=layers_of(block_names(job.graph)),
-    )
-    check_shared(job.graph, SplitShape.of(strategy), job.seq, name=str(strategy))
-
-
-def _evaluated(
-    job: TracedJob, strategy: Strategy, microbatches: Sequence[int]
-) -> list[FoundStrategy]:
-    """The strategy with every microbatch size, whether it fits or not."""
-    if is_replicated(strategy) and not job.by_blocks:
-        steps = stated_steps(job.replicated(strategy), strategy, microbatches)
-        return [found_replicas(strategy, size, steps, row) for row, size in enumerate(microbatches)]
-    evaluated = evaluated_steps(job, strategy, microbatches=microbatches)
-    return [found_strategy(strategy, size, evaluated, row) for row, size in enumerate(microbatches)]
 
 
 def evaluated_steps(
@@ -243,20 +141,6 @@ def _rows(strategy: Strategy, num_points: int) -> StrategyTable:
         sharding=same(SHARDINGS.index(sharding)),
         shards=same(shards if strategy.size("dp") > 1 and shards > 1 else 0),
     )
-
-
-def _fitting(
-    found: Sequence[FoundStrategy], device: str, capacity_bytes: float,
-    confidence: float = MEMORY_CONFIDENCE,
-) -> tuple[FoundStrategy, ...]:  # fmt: skip
-    needed_bytes = [one.needed_bytes(confidence) for one in found]
-    fits = tuple(
-        one for one, needed in zip(found, needed_bytes, strict=True) if needed <= capacity_bytes
-    )
-    if not fits:
-        needed, least = min(zip(needed_bytes, found, strict=True), key=lambda pair: pair[0])
-        raise does_not_fit(least.strategy, needed, device, capacity_bytes)
-    return fits
 
 
 def does_not_fit(

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paceline.parallel.blocks import TensorGroup
 from paceline.parallel.cluster import Cluster
 from paceline.parallel.links import LinkTable
-from paceline.parallel.offload import Host
-from paceline.parallel.replica_work import as_step
-from paceline.parallel.replicas import Job
-from paceline.parallel.search import SearchSpace, prepare_search
 from paceline.parallel.split import SplitShape
 from paceline.parallel.strategy import Strategy
 from paceline.parallel.strategy_table import Fabric
 from paceline.predict import Calibration
-from paceline.trace import lower
 from paceline.trace.costs import Configuration
 from paceline.trace.graph import Graph
 
@@ -30,7 +24,6 @@ class TracedJob:
         configuration: How a rank runs it; a strategy says what is recomputed.
         cluster: On what.
         seq: Sequence length.
-        by_blocks: Whether replicas are evaluated block by block too, as ranks of pipelines are.
         calibration: Of the predictor; the built-in one if None.
     """
 
@@ -38,16 +31,7 @@ class TracedJob:
     configuration: Configuration
     cluster: Cluster
     seq: float
-    by_blocks: bool = False
     calibration: Calibration | None = None
-
-    @classmethod
-    def of(cls, job: Job, graph: Graph) -> TracedJob:
-        """The same job, by the graph that its one pass was made from."""
-        return cls(
-            graph=graph, configuration=job.step.configuration, cluster=job.cluster, seq=job.seq,
-            calibration=job.calibration,
-        )  # fmt: skip
 
     @property
     def fabric(self) -> Fabric:
@@ -70,21 +54,6 @@ class TracedJob:
             node_link=fabric.node_link,
             profile=cluster.profile,
         )
-
-    def replicated(self, strategy: Strategy) -> Job:
-        """The same job whose replicas recompute what a strategy says."""
-        return Job(
-            step=as_step(lower(self.graph, self.how(strategy))), cluster=self.cluster,
-            seq=self.seq, calibration=self.calibration,
-        )  # fmt: skip
-
-    def space(self, microbatches: Sequence[int], *, host: Host | None = None) -> SearchSpace:
-        """All strategies with microbatches of these sizes, as `prepare_search` has them."""
-        return prepare_search(
-            self.graph, self.configuration, self.cluster.device_table, self.fabric,
-            seq=self.seq, capacity_bytes=self.cluster.capacity_bytes, microbatches=microbatches,
-            calibration=self.calibration, host=host,
-        )  # fmt: skip
 
 
 def fabric_of(cluster: Cluster, configuration: Configuration) -> Fabric:

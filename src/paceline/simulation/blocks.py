@@ -137,7 +137,6 @@ def traced(job: Job, machine: Machine, calibration: Calibration | None) -> Trace
         configuration=job.configuration,
         cluster=behaving(machine.cluster, job),
         seq=job.length,
-        by_blocks="gathers-ahead" in job.habits,
         calibration=calibration,
     )
 

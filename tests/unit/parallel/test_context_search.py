@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.unit.parallel.stated_of_tests import evaluate_blocks as evaluate_stated
 
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
@@ -21,7 +22,6 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
-from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob, fabric_of
 from paceline.predict import DeviceTable
 from paceline.trace import Configuration, Graph, load_workload
@@ -86,7 +86,6 @@ def one_by_one(num_devices: int, global_batch: int, seq: int) -> Iterator[FoundS
                         TracedJob(
                             graph=graph(),
                             configuration=HOW,
-                            by_blocks=True,
                             cluster=cluster(),
                             seq=seq,
                         ),

@@ -12,14 +12,16 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.unit.parallel.stated_of_tests import evaluate_stated
 
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.split import SplitShape, split
-from paceline.parallel.stated import evaluate_stated, evaluated_steps
+from paceline.parallel.stated import evaluated_steps
 from paceline.parallel.traced_job import TracedJob
 from paceline.parallel.training_state import training_state
+from paceline.simulation import Job, Machine, simulate
 from paceline.trace import Configuration, Workload, load_workload, lower
 from paceline.trace.block_names import block_names, blocks_of_ops
 from paceline.trace.graph import OpKind, Owner, Phase
@@ -171,9 +173,10 @@ def busy_s(model: str, how: Configuration, text: str) -> float:
 @cache
 def alone_s(model: str, how: Configuration) -> float:
     """Of a step of one device, what is no update, by the whole pass."""
-    one = job(model, how).replicated(Strategy())
-    found = one.alone(one.points([MODELS[model][0]]))
-    return float((found.mid_s - found.update_s)[0])
+    one = Job(workload=workload(model), configuration=how, batch=MODELS[model][0])
+    found = simulate([one], [Machine.of_cluster(cluster(), 1)])
+    found.check()
+    return float((found.step_s - found.update_s)[0])
 
 
 @pytest.mark.parametrize(("name", "number"), EVERY)

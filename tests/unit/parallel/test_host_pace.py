@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.unit.parallel.links_of_tests import make_link
+from tests.unit.parallel.stated_of_tests import evaluate_blocks as evaluate_stated
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Cluster, Strategy
-from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
 from paceline.trace import Configuration, Graph, load_workload, lower
@@ -41,7 +41,6 @@ def by_blocks(graph: Graph, seq: int, how: Configuration, *, batch: int, strateg
             configuration=how,
             cluster=cluster(),
             seq=seq,
-            by_blocks=True,
         ),
         Strategy.parse(strategy),
         global_batch=batch,

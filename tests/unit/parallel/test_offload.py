@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.parallel.stated_of_tests import evaluate_blocks, evaluate_stated
 
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
@@ -29,7 +30,6 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
-from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob, fabric_of
 from paceline.parallel.training_state import Part, TrainingState
 from paceline.predict import DeviceTable
@@ -53,13 +53,12 @@ def cluster() -> Cluster:
 
 def stated(text: str, on: Cluster | None = None) -> FoundStrategy:
     graph = load_workload("gpt2").passes[0].graph
-    return evaluate_stated(
+    return evaluate_blocks(
         TracedJob(
             graph=graph,
             configuration=Configuration(training_format="half-weights"),
             cluster=on or cluster(),
             seq=1024,
-            by_blocks=True,
         ),
         Strategy.parse(text),
         global_batch=64,

@@ -7,15 +7,13 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tests.tolerance import ASKED_TOGETHER
+from tests.unit.parallel.stated_of_tests import evaluate_blocks, evaluate_stated
 
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel import Cluster, Strategy
-from paceline.parallel.replica_work import LoweredStep, ReplicaWork
-from paceline.parallel.room import bound_bytes
-from paceline.parallel.search import FoundStrategy, search_strategies
-from paceline.parallel.stated import evaluate_stated, stated_traits
+from paceline.parallel.search import search_strategies
+from paceline.parallel.stated import stated_traits
 from paceline.parallel.traced_job import TracedJob
 from paceline.plan.decisions.curve import ScalingPoint
 from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
@@ -33,11 +31,6 @@ CLUSTERS = {
     "slice of a torus": ("TPU v4", "ici-v4", "ici-v4"),
     "NVLink and Ethernet": ("A100 SXM4 80GB", "dgx-a100", "eth-10"),
 }
-#: Items per device: convolutions, attention, recurrence and tables.
-MODELS = {
-    "resnet50": 32, "vit_b_16": 16, "bert-base": 8, "gpt2": 2, "unet": 2, "dlrm": 256,
-    "lstm": 64, "gnmt": 8, "t5-base": 2,
-}  # fmt: skip
 
 
 def cluster(name: str) -> Cluster:
@@ -63,43 +56,8 @@ def scaled(job: Workload, on: Cluster, count: int, items: int, strategy=None) ->
     return found.points[0]
 
 
-def needed_bytes(found: ScalingPoint | FoundStrategy) -> float:
-    """Memory at the chance at which it must fit: of a strategy, or the figure of a curve."""
-    return found.needed_bytes() if isinstance(found, FoundStrategy) else found.memory_bytes
-
-
-def traced(job: Workload, on: Cluster, *, by_blocks: bool = False) -> TracedJob:
-    return TracedJob(
-        graph=job.passes[0].graph, configuration=HOW, cluster=on, seq=job.default_seq,
-        by_blocks=by_blocks,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("where", CLUSTERS)
-@pytest.mark.parametrize("model", MODELS)
-def test_the_best_of_a_curve_costs_as_much_where_it_is_stated(model: str, where: str) -> None:
-    """Also by hand, and what is found by search where replicas do not fit."""
-    job, on = load_workload(model), cluster(where)
-    count, items = 8, MODELS[model] * 8
-    best = scaled(job, on, count, items)
-    strategy = Strategy.parse(best.strategy)
-    stated = scaled(job, on, count, items, strategy)
-    by_hand = evaluate_stated(traced(job, on), strategy, global_batch=items)
-    for other in (stated, by_hand):
-        assert other.step_s == pytest.approx(best.step_s, rel=ASKED_TOGETHER)
-        assert needed_bytes(other) == pytest.approx(best.memory_bytes, rel=1e-12)
-
-
-@pytest.mark.parametrize("text", ["dp8", "dp8/mb4", "dp8+zero2", "dp8+recompute-block", "dp2.tp4"])
-def test_a_stated_strategy_costs_as_much_by_hand(text: str) -> None:
-    job, on, strategy = (
-        load_workload("gpt2"),
-        cluster("NVLink and InfiniBand"),
-        Strategy.parse(text),
-    )
-    by_hand = evaluate_stated(traced(job, on), strategy, global_batch=64)
-    together = scaled(job, on, 8, 64, strategy)
-    assert together.step_s == pytest.approx(by_hand.step_s, rel=ASKED_TOGETHER)
+def traced(job: Workload, on: Cluster) -> TracedJob:
+    return TracedJob(graph=job.passes[0].graph, configuration=HOW, cluster=on, seq=job.default_seq)
 
 
 def test_fully_sharded_is_one_thing_by_two_names() -> None:
@@ -125,38 +83,6 @@ def test_a_strategy_of_one_device_is_the_prediction(model: str) -> None:
         assert scaled(job, on, 1, 4, strategy).step_s == pytest.approx(expected, rel=1e-9)
 
 
-#: From a hundred million parameters to seventy billion: below and above the size from which weights
-#: are usually kept in 16 bits.
-SIZES = ("gpt2", "bert-large", "llama-3-8b", "mixtral-8x7b", "llama-3-70b")
-
-
-@pytest.mark.parametrize("kept", ["usual", "autocast", "half-weights", "pure"])
-@pytest.mark.parametrize("model", SIZES)
-def test_one_device_has_one_number_by_every_road_and_at_every_size(model: str, kept: str) -> None:
-    """A pass alone, a curve, a strategy stated or by hand to the bit; block by block within 3 %."""
-    job, how = load_workload(model), Configuration(training_format=kept)  # type: ignore[arg-type]
-    on = cluster("NVLink and InfiniBand")
-    on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
-    graph, seq, table = job.passes[0].graph, job.default_seq, DeviceTable.from_devices([on.device])
-    points = Points(batch=np.array([1.0]), seq=np.array([float(seq)]))
-    alone = predict_pass(lower(graph, how), table, points)
-    roads = [
-        scaling_curve(
-            Job(workload=job, configuration=how), on, counts=(1,),
-            batch=BatchRule(global_batch=1), strategy=strategy,
-        ).points[0]
-        for strategy in (None, Strategy())
-    ]  # fmt: skip
-    whole = TracedJob(graph=graph, configuration=how, cluster=on, seq=seq)
-    roads.append(evaluate_stated(whole, Strategy(), global_batch=1))
-    needed = float(bound_bytes(alone.memory_mid_bytes, alone.memory_high_bytes)[0, 0])
-    for found in roads:
-        assert found.step_s == pytest.approx(float(alone.mid_s[0, 0]), rel=1e-9)
-        assert needed_bytes(found) == pytest.approx(needed, rel=1e-9)
-    by_blocks = evaluate_stated(replace(whole, by_blocks=True), Strategy(), global_batch=1)
-    assert by_blocks.step_s == pytest.approx(roads[0].step_s, rel=0.03)
-
-
 @pytest.mark.parametrize(("model", "batch"), [("gpt2", 64), ("bert-large", 512), ("llama-3-8b", 1)])
 def test_microbatches_cost_as_much_block_by_block(model: str, batch: int) -> None:
     """Where the device sets the pace, only the last one updates, at the rate of its kernels."""
@@ -164,32 +90,10 @@ def test_microbatches_cost_as_much_block_by_block(model: str, batch: int) -> Non
     on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
     many = Strategy.parse("dp1/mb16")
     whole, by_blocks = (
-        evaluate_stated(traced(job, on, by_blocks=by_blocks), many, global_batch=16 * batch).step_s
-        for by_blocks in (False, True)
+        evaluate(traced(job, on), many, global_batch=16 * batch).step_s
+        for evaluate in (evaluate_stated, evaluate_blocks)
     )
     assert whole == pytest.approx(by_blocks, rel=0.01)
-
-
-@pytest.mark.parametrize("model", ["gpt2", "llama-3-8b"])
-def test_replicas_have_one_number_at_every_size(model: str) -> None:
-    job, on = load_workload(model), cluster("NVLink and InfiniBand")
-    on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
-    best = scaled(job, on, 8, 8)
-    strategy = Strategy.parse(best.strategy)
-    by_hand = evaluate_stated(traced(job, on), strategy, global_batch=8)
-    for other in (scaled(job, on, 8, 8, strategy), by_hand):
-        assert other.step_s == pytest.approx(best.step_s, rel=ASKED_TOGETHER)
-        assert needed_bytes(other) == pytest.approx(best.memory_bytes, rel=1e-12)
-
-
-def test_what_several_passes_exchange_adds_up() -> None:
-    job = load_workload("dcgan")
-    step = LoweredStep.of(job, HOW)
-    whole = ReplicaWork.of(step, seq=1.0)
-    parts = [
-        ReplicaWork.of(replace(step, passes=(p,), repeats=(1.0,)), seq=1.0) for p in step.passes
-    ]
-    assert whole.gradient_bytes == sum(part.gradient_bytes for part in parts) > 0
 
 
 def test_several_passes_cannot_be_split() -> None:
@@ -221,12 +125,10 @@ def memory_by_both_roads(
     on = replace(on, device=replace(on.device, memory_bytes=10**13, usable_memory_bytes=None))
     items = batch * strategy.num_parts
     return [
-        evaluate_stated(
-            replace(traced(job, on, by_blocks=by_blocks), configuration=how),
-            strategy,
-            global_batch=items,
+        evaluate(
+            replace(traced(job, on), configuration=how), strategy, global_batch=items
         ).memory_bytes
-        for by_blocks in (False, True)
+        for evaluate in (evaluate_stated, evaluate_blocks)
     ]
 
 

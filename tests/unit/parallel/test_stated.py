@@ -3,12 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.unit.parallel.stated_of_tests import evaluate_blocks, evaluate_stated
 
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel import Cluster, Strategy, prepare_search, search_strategies
 from paceline.parallel.search import FoundStrategy
-from paceline.parallel.stated import at_count, evaluate_stated
+from paceline.parallel.stated import at_count
 from paceline.parallel.traced_job import TracedJob, fabric_of
 from paceline.plan.decisions.curve import ScalingCurve
 from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
@@ -44,11 +45,10 @@ def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
         microbatches=(1, 4),
     )
     for found in search_strategies(space, num_devices=16, global_batch=64, num_best=40):
-        stated = evaluate_stated(
+        stated = evaluate_blocks(
             TracedJob(
                 graph=gpt2,
                 configuration=Configuration(training_format="half-weights"),
-                by_blocks=True,
                 cluster=cluster(),
                 seq=1024,
             ),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.parallel.simulation import simulate_pipeline_s
+from tests.unit.parallel.stated_of_tests import evaluate_stated
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Cluster, Schedule, Strategy
@@ -18,7 +19,6 @@ from paceline.parallel.links import LinkTable
 from paceline.parallel.orders import actions_of_rank
 from paceline.parallel.pipeline import in_flight, num_put_off, pipeline_s
 from paceline.parallel.split import SplitShape
-from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.predict import DeviceTable, Points
 from paceline.trace import Configuration, Graph, load_workload

@@ -10,12 +10,12 @@ from functools import cache
 import numpy as np
 import pytest
 from tests.tolerance import ASKED_TOGETHER
+from tests.unit.parallel.stated_of_tests import evaluate_stated
 
 from paceline.catalog import Catalog, is_rankable, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Cluster, Strategy
 from paceline.parallel.room import bound_bytes
-from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.plan import Goal, SearchOptions, Work
 from paceline.plan.choices import strategy_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.unit.parallel.stated_of_tests import evaluate_stated
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Cluster, Strategy
-from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.predict import builtin_calibration
 from paceline.scoring.models import UnresolvedRowError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.unit.parallel.stated_of_tests import evaluate_stated
 
 from paceline.catalog import find_device, load_catalog
 from paceline.parallel import Strategy
-from paceline.parallel.stated import evaluate_stated
 from paceline.parallel.traced_job import TracedJob
 from paceline.plan import parse_goal, parse_work
 from paceline.plan.decisions.device_counts import BatchRule, scaling_curve

@@ -8,65 +8,66 @@ from functools import cache
 import numpy as np
 import pytest
 
-from paceline.catalog import find_device, load_catalog
-from paceline.parallel.cluster import Cluster
-from paceline.parallel.replica_work import LoweredStep
-from paceline.parallel.replicas import Job, ReplicatedSteps, replicated_steps
-from paceline.parallel.strategy import Strategy
+from paceline.catalog import load_catalog
+from paceline.plan.decisions.device_counts import replica_ways
 from paceline.predict import DeviceTable, Points, predict_pass
+from paceline.simulation import Job, Machine, Steps, simulate
+from paceline.simulation.cases import Cases
 from paceline.trace import Configuration, LoweredPass, Phase, load_workload, lower
 
 COUNT, PER_RANK = 8, 12
 
 
 @cache
-def job() -> Job:
-    catalog = load_catalog()
-    links = {link.name: link for link in catalog.links}
-    return Job(
-        step=LoweredStep.of(load_workload("gpt2"), Configuration()),
-        cluster=Cluster(
-            device=find_device(catalog, "H100 SXM5 80GB"), devices_per_node=8,
-            device_link=links["dgx-h100-nvls"], node_link=links["dgx-h100-ib"],
-        ),
-        seq=1024.0,
-        calibration=None,
-    )  # fmt: skip
+def machine() -> Machine:
+    return Machine.parse("8xH100 SXM5 80GB@dgx-h100-nvls,dgx-h100-ib", load_catalog())
 
 
 @cache
-def ways() -> ReplicatedSteps:
-    return replicated_steps(job(), COUNT, PER_RANK)
+def gpt2() -> Job:
+    return Job(workload=load_workload("gpt2"))
+
+
+@cache
+def ways() -> Cases:
+    return replica_ways(gpt2(), machine(), {COUNT: PER_RANK})
+
+
+@cache
+def steps() -> Steps:
+    return simulate(ways())
 
 
 def test_microbatches_divide_the_items_of_a_rank_and_one_device_splits_nothing() -> None:
     assert set(ways().microbatches.tolist()) == {1, 2, 4}
-    assert set(replicated_steps(job(), 1, PER_RANK).sharding.tolist()) == {0}
+    assert set(replica_ways(gpt2(), machine(), {1: PER_RANK}).job.tolist()) == {0}
 
 
 def test_ranks_that_split_the_optimizer_share_its_update() -> None:
-    items = PER_RANK / ways().microbatches.reshape(4, 3)
-    update_s = job().alone(job().points(items[0])).update_s
-    compute_s = (ways().step_s - ways().exposed_s).reshape(4, 3)
+    items = ways().batch.reshape(4, 3)
+    alone = simulate(
+        [replace(gpt2(), batch=size) for size in items[0]], [machine().with_count(1)] * 3
+    )
+    compute_s = (steps().step_s - steps().exposed_s).reshape(4, 3)
     saved_s = compute_s[0] - compute_s[1:]
     assert (items == items[0]).all()
-    assert saved_s == pytest.approx(np.tile(update_s * (1 - 1 / COUNT), (3, 1)))
+    assert saved_s == pytest.approx(np.tile(alone.update_s * (1 - 1 / COUNT), (3, 1)))
 
 
 @pytest.mark.parametrize("kernel", ["foreach", "fused"])
 def test_microbatches_before_the_last_are_what_a_step_is_without_its_update(kernel: str) -> None:
     """The same step whose optimizer is not there, at the same batch, on the device alone."""
-    graph, cluster = load_workload("gpt2").passes[0].graph, job().cluster
+    graph, device = load_workload("gpt2").passes[0].graph, machine().device
     lowered = lower(graph, Configuration(optimizer_kernel=kernel))  # type: ignore[arg-type]
     is_update = lowered.costs.phase == Phase.OPTIMIZER
     count = np.where(is_update, 0.0, lowered.costs.count)
     rest = replace(lowered, costs=replace(lowered.costs, count=count))
     points = Points(batch=np.array([16.0]), seq=np.array([1024.0]))
-    devices = DeviceTable.from_devices([cluster.device])
+    devices = DeviceTable.from_devices([device])
     without_s, whole = predict_pass(rest, devices, points), predict_pass(lowered, devices, points)
     again_s = whole.device_s - whole.update_s
     assert again_s == pytest.approx(without_s.device_s, rel=1e-5)
-    bandwidth_s = update_bytes(lowered) / (cluster.device.memory_bytes_per_s or np.nan)
+    bandwidth_s = update_bytes(lowered) / (device.memory_bytes_per_s or np.nan)
     assert (whole.update_s > bandwidth_s).all()
     assert (whole.update_s < 3 * bandwidth_s).all()
 
@@ -78,18 +79,14 @@ def update_bytes(lowered: LoweredPass) -> float:
 
 
 def test_what_is_split_further_needs_less_memory() -> None:
-    memory = ways().memory_bytes.reshape(4, 3)
+    memory = steps().memory_high_bytes.reshape(4, 3)
     assert (np.diff(memory, axis=0) <= 0).all()
     assert (np.diff(memory, axis=1) < 0).all()
 
 
-def test_the_simplest_of_ways_as_good_is_taken_and_none_where_none_fits() -> None:
-    found = ways()
-    best = found.fastest(80e9)
-    assert best is not None
-    assert found.step_s[best] <= 1.01 * found.step_s.min() < found.step_s[:best].min()
-    assert found.strategy(0, COUNT) == Strategy.from_degrees(dp=COUNT)
-    assert found.fastest(float(found.needed_bytes.min()) - 1) is None
-    least = found.fastest(float(found.memory_bytes.min()))
-    assert least == int(np.argmin(found.memory_bytes))
-    assert str(found.strategy(least, COUNT)) == "dp8/mb4+zero3"
+def test_a_row_is_the_job_that_it_stands_for() -> None:
+    assert str(ways().strategy_at(0)) == "dp8"
+    assert str(ways().strategy_at(len(ways()) - 1)) == "dp8/mb4+zero3"
+    for row in range(len(ways())):
+        alone = simulate([ways().job_at(row)], [machine()])
+        assert alone.step_s[0] == pytest.approx(steps().step_s[row], rel=1e-6)
