@@ -1,4 +1,4 @@
-"""Trace what is shipped as a graph, and write its files: the zoo, and networks of one shape.
+"""Trace what is shipped as a graph, and write its files: the zoo, and published networks.
 
 Usage: PYTHONPATH=tools python -m networks [ENTRY ...]
 """
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import get_args
 
-from networks import all_builders, path_of, traced
+from networks import all_builders, path_of, write
 from paceline.trace.load import trace_workload
 from paceline.trace.store import save_workload
 from paceline.trace.workload import Task
@@ -21,11 +21,12 @@ def main(entries: Sequence[str]) -> None:
     built, facts = all_builders(), zoo_facts()
     for entry in entries or sorted({*built, *facts}):
         for task in (one for one in TASKS if entry not in facts or one in facts[entry].jobs):
-            workload = traced(entry, task) if entry in built else trace_workload(entry, task=task)
             path = path_of(entry, task)
-            path.parent.mkdir(exist_ok=True)
-            save_workload(workload, path)
-            print(f"{path.name}: {workload.num_parameters:,} parameters, {path.stat().st_size:,} B")
+            if entry in built:
+                write(entry, task)
+            else:
+                save_workload(trace_workload(entry, task=task), path)
+            print(f"{path.name}: {path.stat().st_size:,} B")
 
 
 if __name__ == "__main__":

@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.trace.graph import Graph, Owner, monomials
+from paceline.trace.graph import Graph
 from paceline.trace.names import entry_of, reading_of
 from paceline.trace.optable import UPDATE
 from paceline.trace.optimizer import (
@@ -23,6 +20,7 @@ from paceline.trace.optimizer import (
 )
 from paceline.trace.polynomial import GrowthError
 from paceline.trace.shipped_graphs import is_built_here, shipped_file
+from paceline.trace.sides import input_bytes
 from paceline.trace.spelling import name_key
 from paceline.trace.store import read_workload
 from paceline.trace.workload import Pass, Task, Workload
@@ -113,7 +111,7 @@ def _of_entry(entry: str, asked: _Asked) -> Workload:
     path = Path(entry) if entry.endswith(".npz") else shipped_file(entry, asked.task)
     if path is None or (asked.image_size is not None and is_built_here(entry)):
         return _trace_entry(entry, asked)
-    workload = read_workload(path)
+    workload = read_workload(path, side=asked.image_size)
     _check_side(workload, entry, asked.image_size)
     return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
 
@@ -280,10 +278,7 @@ def _sample_bytes(report: dict[str, Any], graph: Graph, seq: int) -> float:
     shape = report["input_shape"]
     if shape is not None:
         return _FP32_BYTES * float(math.prod(shape)) + _LABEL_BYTES
-    storages = graph.storages
-    is_input = storages.owner == Owner.INPUT
-    widths = np.array([ELEMENT_BYTES[DType(code)] for code in storages.dtype[is_input]])
-    return float(widths @ (storages.elements[is_input] @ monomials(1, seq)[0]))
+    return input_bytes(graph, seq)
 
 
 def _at_length(workload: Workload, seq: int) -> Workload:
@@ -314,7 +309,7 @@ def _meant(typed: str, workload: Workload) -> Workload:
 def _check_side(workload: Workload, entry: str, image_size: int | None) -> None:
     """Refuse what a file cannot do: its pictures are those that were traced."""
     described = workload.input_description
-    if image_size is None or described.endswith(f"{image_size}×{image_size}"):
+    if image_size is None or f"{image_size}×{image_size}" in described:
         return
     if entry.endswith(".npz"):
         raise InvalidInputError(

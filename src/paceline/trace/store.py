@@ -11,24 +11,26 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import InvalidInputError
-from paceline.trace.graph import Graph, OpTable, StorageTable, TensorTable
+from paceline.trace.graph import FloatArray, Graph, OpTable, StorageTable, TensorTable
+from paceline.trace.sides import Sides, at_position, differences, input_bytes
 from paceline.trace.workload import Pass, ReferenceJob, Workload
 from paceline.writing import whole_file
 
 FORMAT_VERSION = 2
-#: Version 1 has columns of integers as they are.
+#: Version 1 has columns of integers as they are, each a file of the archive.
 _KNOWN_VERSIONS = (1, FORMAT_VERSION)
 _MAX_FILE_BYTES = 64 * 2**20
 _MAX_ARRAY_BYTES = 512 * 2**20
-_HEADER = "workload.json"
+_HEADER, _COLUMNS = "workload.json", "columns.bin"
+_Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
 _TABLES: tuple[tuple[str, type], ...] = (
     ("ops", OpTable), ("tensors", TensorTable), ("storages", StorageTable),
 )  # fmt: skip
@@ -47,24 +49,48 @@ def save_workload(workload: Workload, path: Path) -> None:
     Raises:
         InvalidInputError: The name does not end in ``.npz``, or the file cannot be written.
     """
+    _save(workload, [workload], path)
+
+
+def save_sides(workloads: Sequence[Workload], sides: Sides, path: Path) -> None:
+    """Write one model's graphs at ``sides.traced()`` to one file, which answers at any side.
+
+    Raises:
+        ValueError: The operations change with the side.
+        InvalidInputError: As of `save_workload`.
+    """
+    usual = workloads[sides.traced().index(sides.usual)]
+    _save(usual, workloads, path, sides=dataclasses.asdict(sides))
+
+
+def _save(usual: Workload, all_sides: Sequence[Workload], path: Path, **more: Any) -> None:
     if path.suffix != ".npz":
         raise InvalidInputError(
             f"`{path}` would not be taken for a workload file", hint="end its name with .npz"
         )
+    columns = {
+        f"{number}.{table}.{name}": array
+        for number in range(len(usual.passes))
+        for table, _ in _TABLES
+        for name, array in _packed(
+            [getattr(one.passes[number].graph, table) for one in all_sides]
+        ).items()
+    }
+    header = {**_header(usual), **more, "columns": list(columns)}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        header = json.dumps(_header(workload), indent=1, ensure_ascii=False)
-        _add(archive, _HEADER, header.encode())
-        for number, one in enumerate(workload.passes):
-            for table, _ in _TABLES:
-                for name, array in _packed(getattr(one.graph, table)).items():
-                    _add(archive, f"{number}.{table}.{name}.npy", _npy(array))
+        _add(archive, _HEADER, json.dumps(header, ensure_ascii=False).encode())
+        _add(archive, _COLUMNS, b"".join(map(_npy, columns.values())))
     with whole_file(path) as draft:
         draft.write_bytes(content.getvalue())
 
 
-def read_workload(path: Path) -> Workload:
+def read_workload(path: Path, *, side: int | None = None) -> Workload:
     """Read a workload file.
+
+    Args:
+        path: The file.
+        side: Of its pictures, where it answers at any; else without effect.
 
     Raises:
         InvalidInputError: Missing, too large, damaged, or not a workload of this version.
@@ -74,7 +100,7 @@ def read_workload(path: Path) -> Workload:
             raise _broken(path, "it is larger than 64 MiB")
         with zipfile.ZipFile(path) as archive:
             members = _read_members(path, archive)
-        return _workload(members)
+        return _workload(members, side)
     except OSError as error:
         raise InvalidInputError(
             f"cannot read the workload file `{path}` ({error.strerror or error})",
@@ -103,28 +129,50 @@ def _broken(path: Path, reason: str) -> InvalidInputError:
     )
 
 
-def _workload(members: Mapping[str, bytes]) -> Workload:
+def _workload(members: Mapping[str, bytes], side: int | None) -> Workload:
     header = json.loads(members[_HEADER])
     if header["format_version"] not in _KNOWN_VERSIONS:
         raise ValueError(f"format version {header['format_version']}, known is {FORMAT_VERSION}")
-    passes = tuple(_pass(members, n, one) for n, one in enumerate(header["passes"]))
+    sides = Sides(**header["sides"]) if "sides" in header else None
+    asked = sides.usual if sides is not None and side is None else side
+    position = None
+    if sides is not None and asked is not None:
+        position = sides.position(asked, name=header["name"])
+    columns = _columns(header, members)
+    passes = tuple(_pass(columns, n, one, position) for n, one in enumerate(header["passes"]))
     job = header["reference_job"]
     fields = {f.name: header[f.name] for f in dataclasses.fields(Workload) if f.name in header}
-    return Workload(
+    workload = Workload(
         **{**fields, "passes": passes, "reference_job": ReferenceJob(**job) if job else None}
+    )
+    if sides is None or asked in (None, sides.usual):
+        return workload
+    return dataclasses.replace(
+        workload,
+        input_description=workload.input_description.replace(str(sides.usual), str(asked)),
+        sample_bytes=input_bytes(passes[0].graph, workload.default_seq),
     )
 
 
-def _pass(members: Mapping[str, bytes], number: int, header: Mapping[str, Any]) -> Pass:
+def _columns(header: Mapping[str, Any], members: Mapping[str, bytes]) -> _Columns:
+    """Columns of all tables by name; those of version 1 are members of their own."""
+    if "columns" not in header:
+        files = (name for name in members if name.endswith(".npy"))
+        return {name.removesuffix(".npy"): _array(io.BytesIO(members[name])) for name in files}
+    content = io.BytesIO(members[_COLUMNS])
+    return {str(name): _array(content) for name in header["columns"]}
+
+
+def _pass(columns: _Columns, number: int, header: Mapping[str, Any], position: int | None) -> Pass:
     tables = {}
     for table, kind in _TABLES:
         prefix = f"{number}.{table}."
         arrays = {
-            name.removeprefix(prefix).removesuffix(".npy"): _array(content)
-            for name, content in members.items()
+            name.removeprefix(prefix): array
+            for name, array in columns.items()
             if name.startswith(prefix)
         }
-        tables[table] = kind(**_unpacked(arrays))
+        tables[table] = kind(**_unpacked(arrays, position))
     graph = Graph(
         name=str(header["graph"]),
         variables=(str(header["variables"][0]), str(header["variables"][1])),
@@ -187,21 +235,37 @@ def _header(workload: Workload) -> dict[str, Any]:
     }
 
 
-def _packed(table: Any) -> dict[str, npt.NDArray[Any]]:
-    """Arrays of a table; rows of coefficients as distinct rows and an index."""
+def _packed(tables: Sequence[Any]) -> dict[str, npt.NDArray[Any]]:
+    """Arrays of a table; rows of coefficients, at all sides at once, as distinct rows and an index.
+
+    Raises:
+        ValueError: What are no coefficients differs between the sides.
+    """
     arrays: dict[str, npt.NDArray[Any]] = {}
-    for field in dataclasses.fields(table):
-        array = getattr(table, field.name)
-        if array.dtype == np.int32:
-            arrays[f"{field.name}.planes"] = _planes(array)
-        elif array.dtype != np.float64:
-            arrays[field.name] = array
+    for field in dataclasses.fields(tables[0]):
+        array, *others = (getattr(table, field.name) for table in tables)
+        if array.dtype == np.float64:
+            rows, index = _distinct(_over_sides(array, *others) if others else array)
+            arrays[f"{field.name}.rows"] = rows
+            arrays[f"{field.name}.index.planes"] = _planes(index)
+        elif not all(np.array_equal(array, other) for other in others):
+            raise ValueError(f"`{field.name}` changes with the side")
         else:
-            flat = array.reshape(len(array), int(np.prod(array.shape[1:])))
-            distinct, index = np.unique(flat, axis=0, return_inverse=True)
-            arrays[f"{field.name}.rows"] = distinct.reshape(-1, *array.shape[1:])
-            arrays[f"{field.name}.index.planes"] = _planes(index.reshape(-1).astype(np.int32))
+            is_wide = array.dtype == np.int32
+            arrays[field.name + ".planes" * is_wide] = _planes(array) if is_wide else array
     return arrays
+
+
+def _over_sides(*arrays: FloatArray) -> FloatArray:
+    """Coefficients at all sides, as differences: those of higher orders are mostly zero."""
+    return differences(np.stack(arrays, axis=1))
+
+
+def _distinct(array: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int32]]:
+    """Distinct rows, and the number of each row among them."""
+    flat = array.reshape(len(array), int(np.prod(array.shape[1:])))
+    distinct, index = np.unique(flat, axis=0, return_inverse=True)
+    return distinct.reshape(-1, *array.shape[1:]), index.reshape(-1).astype(np.int32)
 
 
 def _planes(column: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
@@ -221,7 +285,9 @@ def _column(planes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
     return np.cumsum(differences, dtype=np.int32)
 
 
-def _unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+def _unpacked(
+    arrays: Mapping[str, npt.NDArray[Any]], position: int | None
+) -> dict[str, npt.NDArray[Any]]:
     columns = {
         name.removesuffix(".planes"): _column(array) if name.endswith(".planes") else array
         for name, array in arrays.items()
@@ -231,7 +297,10 @@ def _unpacked(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[A
         field, _, part = name.partition(".")
         if part == "index":
             continue
-        whole = array[columns[f"{field}.index"]] if part == "rows" else array
+        whole = array
+        if part == "rows":
+            rows = array if position is None else at_position(array.astype(np.float64), position)
+            whole = rows[columns[f"{field}.index"]]
         if whole.dtype != np.dtype(_DTYPES[field]):
             raise ValueError(f"`{field}` is of type {whole.dtype}")
         unpacked[field] = whole
@@ -244,8 +313,9 @@ def _npy(array: npt.NDArray[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _array(content: bytes) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
+def _array(content: io.BytesIO) -> npt.NDArray[Any]:
+    """The next array of a stream."""
+    array: npt.NDArray[Any] = np.load(content, allow_pickle=False)
     return array
 
 

@@ -1,12 +1,9 @@
 """Networks of one shape: the graphs that are shipped are theirs, with the parameters of papers.
 
 WaveGlow with 256 channels: 87.7 million in its release. DLRM: tables and perceptrons counted by
-hand.
+hand. Denoisers: the weights of the U-Net or transformer.
 """
 
-import dataclasses
-
-import numpy as np
 import pytest
 
 from paceline.trace import load_workload
@@ -19,15 +16,28 @@ torch = pytest.importorskip("torch")
 import networks  # noqa: E402
 
 ENTRIES = networks.all_builders()
-from networks.builders import folding, recurrent, speech, tables  # noqa: E402
+from networks.builders import (  # noqa: E402
+    diffusion,
+    folding,
+    images,
+    recurrent,
+    speech,
+    tables,
+)
 
+#: Sides far from those that were traced: down to the least, where levels have a pixel or two.
+OTHER_SIDES = [
+    ("published_volumes:unet3d", 256), ("published:unet_medical", 1852),
+    ("sd15-unet", 64), ("sd15-unet", 1024), ("published_images:efficientdet_d0", 1024),
+    ("published_images:unet_industrial", 16),
+    ("published_images:pixart_sigma", 512), ("published_images:sd3_medium", 2048),
+    ("published_images:flux1", 32), ("published_images:flux2_klein_4b", 512),
+    ("published_images:z_image", 512), ("published_images:qwen_image", 512),
+    ("published_diffusion:sd2_unet", 128), ("published_diffusion:sdxl", 512),
+    ("published_diffusion:sana_1600m", 2048),
+]  # fmt: skip
 #: Traced again in every run; the others where there is time.
 QUICK = ("vae", "dqn", "published:ncf", "published_tables:dlrm_small")
-
-
-def same(left, right):
-    names = [field.name for field in dataclasses.fields(left)]
-    return all(np.array_equal(getattr(left, n), getattr(right, n)) for n in names)
 
 
 def tasks_of(entry):
@@ -41,9 +51,23 @@ def test_tracing_again_gives_the_shipped_graph(entry):
     for task in tasks_of(entry):
         shipped, traced = load_workload(entry, task=task), networks.traced(entry, task)
         assert shipped.num_parameters == traced.num_parameters
-        for old, new in zip(shipped.passes, traced.passes, strict=True):
-            for table in ("ops", "tensors", "storages"):
-                assert same(getattr(old.graph, table), getattr(new.graph, table))
+        assert networks.same(shipped, traced)
+
+
+@pytest.mark.parametrize(
+    ("entry", "side"),
+    [("published_volumes:vnet", 64), ("published:unet_medical", 188), ("unet", 32)]
+    + [pytest.param(*one, marks=pytest.mark.slow) for one in OTHER_SIDES],
+)
+def test_at_a_side_that_was_not_traced_a_graph_is_the_one_that_is_traced_there(entry, side):
+    assert side not in networks.sides_of(entry).traced()
+    for task in tasks_of(entry):
+        shipped, traced = (
+            load_workload(entry, task=task, image_size=side), networks.traced(entry, task, side)
+        )  # fmt: skip
+        assert networks.same(shipped, traced)
+        assert shipped.input_description == traced.input_description
+        assert shipped.sample_bytes == traced.sample_bytes
 
 
 def test_what_is_shipped_without_a_builder_is_what_is_built_here():
@@ -169,3 +193,101 @@ def test_what_goes_in_again_has_no_gradient():
     )
     assert trained == pytest.approx(2 * run, rel=0.05)
     assert "goes in again once" in folding.AlphaFold.taken
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("sd2", 865_910_724), ("sdxl", 2_567_463_684), ("sana_1600m", 1_604_462_752)],
+)
+def test_a_denoiser_has_the_parameters_of_its_release(name, parameters):
+    assert num_parameters(built(diffusion, name)) == parameters
+
+
+@pytest.mark.parametrize("name", sorted(diffusion.MODELS))
+def test_a_denoiser_answers_in_the_shape_of_its_latents(name):
+    model = built(diffusion, name)
+    with torch.device("meta"):
+        latents, *more = model.inputs(2)
+        assert model(latents, *more).numel() == latents.numel()
+
+
+def test_linear_attention_asks_twice_as_much_of_twice_the_patches():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    layer = diffusion._LinearAttention(64, norm=False).to("meta")
+    flop = []
+    for tokens in (256, 512):
+        with FlopCounterMode(display=False) as counter:
+            layer(torch.empty(1, tokens, 64, device="meta"))
+        flop.append(counter.get_total_flops())
+    assert flop[1] == 2 * flop[0]
+
+
+#: Of the releases' transformers, with embeddings of time and positions, which are not counted here.
+TRANSFORMERS = {
+    "flux1": 11_901_408_320, "sd3_medium": 2_028_328_000, "sd35_medium": 2_243_171_520,
+    "sd35_large": 8_056_627_520, "cogvideox_2b": 1_693_000_000, "cogvideox_5b": 5_570_000_000,
+    "wan21_1b": 1_418_996_800, "wan21_14b": 14_288_491_584, "qwen_image": 20_430_401_088,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_a_transformer_of_diffusion_has_nearly_the_parameters_of_its_release(name):
+    published = pytest.approx(TRANSFORMERS[name], rel=0.02)
+    assert num_parameters(built(images, name)) == published
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "published"),
+    [("wan22_5b", 3072, 4_999_787_712), ("ltx_2b", 2048, 1_923_385_472), ("ltx_13b", 4096, 13e9)],
+)
+def test_a_film_has_the_weights_of_its_release_less_its_embeddings(name, width, published):
+    """Of time, through two layers and into six scales, and of the text, through two."""
+    time = 256 * width + width**2 + 6 * width**2
+    text = 4096 * width + width**2
+    total = num_parameters(built(images, name)) + time + text
+    assert total == pytest.approx(published, rel=0.01)
+
+
+def test_a_film_of_hunyuan_has_its_release_less_two_layers_that_refine_the_text():
+    """12,821,012,544 with them: attention, feed-forward and two of six scales, and projections."""
+    refiner = 2 * (12 + 2) * 3072**2 + 4096 * 3072 + 4 * 3072**2
+    total = num_parameters(built(images, "hunyuan_video")) + refiner
+    assert total == pytest.approx(12_821_012_544, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("flux2_dev", 32), ("flux2_klein_4b", 4), ("flux2_klein_9b", 9), ("z_image", 6)],
+)
+def test_a_gated_transformer_of_diffusion_has_the_billions_of_its_release(name, billions):
+    """As its release says, in whole ones: black-forest-labs/FLUX.2, Tongyi-MAI/Z-Image."""
+    assert round(num_parameters(built(images, name)) / 1e9) == billions
+
+
+@pytest.mark.parametrize(
+    "name", ["flux1", "sd35_medium", "cogvideox_2b", "flux2_klein_4b", "z_image"]
+)
+def test_text_goes_through_a_transformer_with_the_picture(name):
+    """Twice the products of as many parameters as tokens meet, and the attention of both."""
+    model = built(images, name)
+    with torch.device("meta"):
+        patches, prompt, vector = model.inputs(1)
+        assert model(patches, prompt, vector).shape == patches.shape
+
+
+def test_flux_asks_of_a_picture_what_its_weights_and_its_attention_do():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = built(images, "flux1")
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        model(*model.inputs(1))
+    double, single, width, tokens, words = 19, 38, 3072, 4096, 512
+    products = 2 * (tokens + words) * 12 * width**2 * (double + single)
+    attention = 4 * (tokens + words) ** 2 * width * (double + single)
+    assert counter.get_total_flops() == pytest.approx(products + attention, rel=0.002)
+
+
+@pytest.mark.parametrize("name", ["published_images:flux1", "published_diffusion:sana_1600m"])
+def test_a_denoiser_says_that_its_sample_is_one_step(name):
+    assert "(assumed: a sample is one denoising step" in load_workload(name, task="infer").title

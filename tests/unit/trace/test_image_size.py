@@ -46,6 +46,13 @@ WITHOUT_A_SIDE = [
 ]  # fmt: skip
 
 
+def at_side(entry: str, side: int) -> Workload:
+    """Inference at a side: of the shipped graph where no worker builds the model."""
+    if is_built_here(entry):
+        return trace_here(entry, task="infer", image_size=side)
+    return load_workload(entry, task="infer", image_size=side)
+
+
 def flop(workload: Workload, kind: OpKind | None = None) -> float:
     ops = workload.passes[0].graph.ops
     rows = slice(None) if kind is None else ops.kind == kind
@@ -82,7 +89,7 @@ def test_a_larger_image_costs_more_by_its_area() -> None:
 @pytest.mark.parametrize(("entry", "side", "growth"), SQUARES)
 def test_convolutions_grow_with_the_area_or_the_volume(entry: str, side: int, growth: int) -> None:
     twice = 2 * side + 4 if entry == "published:unet_medical" else 2 * side
-    small, large = (trace_here(entry, task="infer", image_size=s) for s in (side, twice))
+    small, large = (at_side(entry, s) for s in (side, twice))
     # Unpadded borders and odd sides keep it from being exact.
     assert flop_of_pictures(large) / flop_of_pictures(small) == pytest.approx(growth, rel=0.2)
     assert str(twice) in large.input_description
@@ -91,7 +98,7 @@ def test_convolutions_grow_with_the_area_or_the_volume(entry: str, side: int, gr
 
 @pytest.mark.parametrize("entry", PATCHED)
 def test_patches_grow_with_the_area(entry: str) -> None:
-    small, large = (trace_here(entry, task="infer", image_size=s) for s in (512, 1024))
+    small, large = (at_side(entry, s) for s in (512, 1024))
     assert 3.0 < flop(large) / flop(small) < 16.0
     assert "1024×1024" in large.input_description
 

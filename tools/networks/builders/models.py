@@ -1,4 +1,4 @@
-"""Answers in texts, sound and clicks, as published measurements ran them."""
+"""Answers in texts, sound, clicks and cells, as published measurements ran them."""
 
 import torch
 import torch.nn.functional as F
@@ -105,9 +105,56 @@ class NeuralFiltering(nn.Module):
         return self.score(torch.cat((wide, deep), -1))
 
 
+class UNetMedical(nn.Module):
+    """The U-Net of 2015 on 572×572 grey images, unpadded.
+
+    Every pooling halves an even side, and the lowest level has pixels left: sides are 12 above a
+    multiple of 16, from 188 on.
+    """
+
+    side, multiple, rest, least = 572, 16, 12, 188
+
+    def __init__(self):
+        super().__init__()
+        widths = (64, 128, 256, 512, 1024)
+        self.down = nn.ModuleList([self._pair(a, b) for a, b in zip((1, *widths), widths)])
+        self.up = nn.ModuleList([nn.ConvTranspose2d(a, a // 2, 2, 2) for a in reversed(widths[1:])])
+        self.merge = nn.ModuleList([self._pair(a, a // 2) for a in reversed(widths[1:])])
+        self.head = nn.Conv2d(64, 2, 1)
+
+    @staticmethod
+    def _pair(inputs, outputs):
+        return nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3), nn.ReLU(), nn.Conv2d(outputs, outputs, 3), nn.ReLU()
+        )
+
+    def inputs(self, batch):
+        """Grey images."""
+        return torch.empty(batch, 1, self.side, self.side)
+
+    def loss(self, output, _inputs):
+        """Cross-entropy of every pixel."""
+        batch, _, height, width = output.shape
+        target = output.new_empty((batch, height, width), dtype=torch.int64)
+        return F.cross_entropy(output, target)
+
+    def forward(self, images):
+        kept, x = [], images
+        for number, pair in enumerate(self.down):
+            x = pair(F.max_pool2d(x, 2) if number else x)
+            kept.append(x)
+        for up, merge, skip in zip(self.up, self.merge, reversed(kept[:-1])):
+            x = up(x)
+            edge = (skip.shape[-1] - x.shape[-1]) // 2
+            size = x.shape[-1]
+            x = merge(torch.cat((skip[..., edge : edge + size, edge : edge + size], x), 1))
+        return self.head(x)
+
+
 MODELS = {
     "bert_squad_base": lambda: BertForAnswers(12, 768, 12),
     "bert_squad_large": lambda: BertForAnswers(24, 1024, 16),
     "waveglow": WaveGlow,
     "ncf": NeuralFiltering,
+    "unet_medical": UNetMedical,
 }

@@ -1,4 +1,4 @@
-"""Models of the zoo that bring their own inputs, losses and phases, of one shape each.
+"""Models of the zoo that bring their own inputs, losses and phases, of one design each.
 
 Each class is a job as users write them: ``model``, ``inputs``, and where needed ``loss``,
 ``phases`` and ``optimizers``.
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from networks.builders.sequences import Gnmt
+from networks.builders.stable_diffusion import DiffusionJob
 
 
 class CifarCnn(nn.Module):
@@ -337,6 +338,56 @@ class TranslationJob:
         return F.cross_entropy(scores, inputs[1].reshape(-1), label_smoothing=0.1)
 
 
+class MedicalUNet(nn.Module):
+    """The U-Net of Ronneberger et al. 2015 with padded convolutions and batch norm, one channel."""
+
+    def __init__(self, width=64, depth=4, classes=2):
+        super().__init__()
+        widths = [width * 2**n for n in range(depth + 1)]
+        self.inward = self._double(1, width)
+        self.down = nn.ModuleList([self._double(a, b) for a, b in zip(widths, widths[1:])])
+        back = widths[::-1]
+        self.grow = nn.ModuleList([nn.ConvTranspose2d(a, b, 2, 2) for a, b in zip(back, back[1:])])
+        self.up = nn.ModuleList([self._double(a, b) for a, b in zip(back, back[1:])])
+        self.outward = nn.Conv2d(width, classes, 1)
+
+    @staticmethod
+    def _double(inputs, outputs):
+        layers = []
+        for channels in (inputs, outputs):
+            layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False),
+                       nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]  # fmt: skip
+        return nn.Sequential(*layers)
+
+    def forward(self, x):
+        kept = [self.inward(x)]
+        for block in self.down:
+            kept.append(block(F.max_pool2d(kept[-1], 2)))
+        x = kept.pop()
+        for grow, block in zip(self.grow, self.up):
+            x = block(torch.cat((kept.pop(), grow(x)), dim=1))
+        return self.outward(x)
+
+
+class SegmentationJob:
+    """Pixel-wise cross-entropy on 512×512 slices, or on others of a multiple of 16."""
+
+    kind, side, multiple = "image", 512, 16
+
+    def __init__(self):
+        self.model = MedicalUNet()
+
+    def inputs(self, batch):
+        """Grey slices."""
+        return torch.empty(batch, 1, self.side, self.side)
+
+    def loss(self, output, inputs):
+        """Cross-entropy of every pixel."""
+        return F.cross_entropy(
+            output, torch.empty(len(output), *output.shape[2:], dtype=torch.int64)
+        )
+
+
 MODELS = {
     "cifar10-cnn": CifarJob,
     "dcgan": Gan,
@@ -346,4 +397,6 @@ MODELS = {
     "ncf": FilteringJob,
     "dlrm": RecommendationJob,
     "gnmt": TranslationJob,
+    "unet": SegmentationJob,
+    "sd15-unet": DiffusionJob,
 }

@@ -169,52 +169,6 @@ class Ssd300(nn.Module):
         return joined.transpose(1, 2), boxes.transpose(1, 2)
 
 
-class UNetMedical(nn.Module):
-    """The U-Net of 2015 on 572×572 grey images, unpadded.
-
-    Every pooling halves an even side, and the lowest level has pixels left: sides are 12 above a
-    multiple of 16, from 188 on.
-    """
-
-    side, multiple, rest, least = 572, 16, 12, 188
-
-    def __init__(self):
-        super().__init__()
-        widths = (64, 128, 256, 512, 1024)
-        self.down = nn.ModuleList([self._pair(a, b) for a, b in zip((1, *widths), widths)])
-        self.up = nn.ModuleList([nn.ConvTranspose2d(a, a // 2, 2, 2) for a in reversed(widths[1:])])
-        self.merge = nn.ModuleList([self._pair(a, a // 2) for a in reversed(widths[1:])])
-        self.head = nn.Conv2d(64, 2, 1)
-
-    @staticmethod
-    def _pair(inputs, outputs):
-        return nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3), nn.ReLU(), nn.Conv2d(outputs, outputs, 3), nn.ReLU()
-        )
-
-    def inputs(self, batch):
-        """Grey images."""
-        return torch.empty(batch, 1, self.side, self.side)
-
-    def loss(self, output, _inputs):
-        """Cross-entropy of every pixel."""
-        batch, _, height, width = output.shape
-        target = output.new_empty((batch, height, width), dtype=torch.int64)
-        return F.cross_entropy(output, target)
-
-    def forward(self, images):
-        kept, x = [], images
-        for number, pair in enumerate(self.down):
-            x = pair(F.max_pool2d(x, 2) if number else x)
-            kept.append(x)
-        for up, merge, skip in zip(self.up, self.merge, reversed(kept[:-1])):
-            x = up(x)
-            edge = (skip.shape[-1] - x.shape[-1]) // 2
-            size = x.shape[-1]
-            x = merge(torch.cat((skip[..., edge : edge + size, edge : edge + size], x), 1))
-        return self.head(x)
-
-
 class MaskRcnn(nn.Module):
     """Mask R-CNN on ResNet-50 with a feature pyramid at 800×1344, without its dynamic parts.
 
@@ -288,11 +242,45 @@ class MaskRcnn(nn.Module):
         return one[:, None].expand(-1, count, -1, -1, -1).reshape(-1, 256, side, side)
 
 
+class RetinaNetJob:
+    """RetinaNet with a ResNet-50 pyramid on 800×800 images, before its boxes are matched.
+
+    Matching boxes to targets and suppressing duplicates depend on the data and are left out.
+    """
+
+    kind, side, multiple = "image", 800, 32
+
+    def __init__(self):
+        import torch_models
+
+        detection = torch_models.import_torchvision().models.detection
+        whole = detection.retinanet_resnet50_fpn(weights=None, weights_backbone=None)
+        self.model = _Detector(whole.backbone, whole.head)
+
+    def inputs(self, batch):
+        """Images."""
+        return torch.empty(batch, 3, self.side, self.side)
+
+    def loss(self, output, inputs):
+        """Cross-entropy of every anchor's classes, and distances of its box."""
+        scores, boxes = output["cls_logits"], output["bbox_regression"]
+        classes = F.binary_cross_entropy_with_logits(scores, torch.zeros_like(scores))
+        return classes + F.l1_loss(boxes, torch.zeros_like(boxes))
+
+
+class _Detector(nn.Module):
+    def __init__(self, backbone, head):
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, images):
+        return self.head(list(self.backbone(images).values()))
+
+
 _MODELS = {
     "overfeat_fast": OverfeatFast,
     "inception_bn": InceptionBn,
     "alexnet_lrn": AlexNetLrn,
     "ssd300": Ssd300,
-    "unet_medical": UNetMedical,
     "mask_rcnn": MaskRcnn,
 }

@@ -22,10 +22,8 @@ from torch_structures import completed, fitting, mapped, tensors_in, total_loss
 #: Modules beside this one, by the beginning of an entry.
 _PUBLISHED = {
     "published": "published_models",
-    "published_diffusion": "published_diffusion",
     "published_gpunet": "published_gpunet",
     "published_images": "published_images",
-    "published_volumes": "published_volumes",
     "published_yolo": "published_yolo",
 }
 
@@ -238,9 +236,10 @@ def _named_subject(request):
     entry = request["entry"]
     if entry in torch_models.ZOO:
         return _zoo_subject(entry, request)
-    job = _zoo_job(entry)
-    if job is not None:
-        return _job_subject(build(job), entry, request)
+    if entry == "retinanet":
+        from published_models import RetinaNetJob
+
+        return job_subject(build(RetinaNetJob), request)
     if entry.endswith(".pt2"):
         from torch_program import ProgramSubject, load_program
 
@@ -270,18 +269,6 @@ def _zoo_subject(entry, request):
     if entry in torchvision.models.list_models(module=torchvision.models):
         return _torchvision_subject(entry, request)
     return Subject(build(builder), kind, (*shape[:-2], size, size))
-
-
-def _zoo_job(name):
-    """The class of a zoo model that brings its own inputs."""
-    import torch_diffusion
-    import torch_jobs
-
-    return {
-        "sd15-unet": torch_diffusion.DiffusionJob,
-        "unet": torch_jobs.SegmentationJob,
-        "retinanet": torch_jobs.RetinaNetJob,
-    }.get(name)
 
 
 def subject_of(made, request):
@@ -329,13 +316,13 @@ def _published_subject(scheme, name, request):
     """A model of the modules beside this one: ``published:NAME``, ``published_SUBJECT:NAME``."""
     module = importlib.import_module(_PUBLISHED[scheme])
     job = build(module._MODELS[name])
-    subject = _job_subject(job, name, request)
-    subject.described = _item_of(job)
+    subject = job_subject(job, request)
+    subject.described = item_of(job)
     subject.taken = getattr(subject.model, "taken", subject.taken)
     return subject
 
 
-def _job_subject(job, name, request):
+def job_subject(job, request):
     """A job of ours, on pictures or volumes of the side that is asked for."""
     size = request.get("image_size")
     can = size and hasattr(job, "side") and not getattr(job, "has_one_size", False)
@@ -343,7 +330,7 @@ def _job_subject(job, name, request):
         _resize(job, size)
     subject = subject_of(job, request)
     if can:
-        subject.side, subject.described = size, _item_of(job)
+        subject.side, subject.described = size, item_of(job)
     return subject
 
 
@@ -364,7 +351,7 @@ def _resize(job, size):
     raise of_size(said, "give --image-size %d or %d" % (below, below + step))
 
 
-def _item_of(job):
+def item_of(job):
     """What one item of a job of ours is, as printed; empty where a length says it."""
     side = getattr(job, "side", None)
     square = "pictures of %d×%d" % (side, side) if side else ""

@@ -66,23 +66,23 @@ def serve(request, progress, build=None):
 
     torch.backends.mha.set_fastpath_enabled(False)
     progress("building %s" % request["entry"])
-    subject = None
+    subject, build = None, build or build_subject
     try:
-        subject = (build or build_subject)(request)
+        subject = build(request)
         progress("tracing %s" % request["entry"])
         return report(subject, request["task"], request.get("seq") or LENGTH)
     except Exception as error:
         is_own = subject is not None and subject.pretends
         if not request.get("image_size") or is_own or getattr(error, "kind", None):
             raise
-        raise _refused_side(request, error) from error
+        raise _refused_side(request, error, build) from error
 
 
-def _refused_side(request, error):
+def _refused_side(request, error, build):
     """The refusal of a side that a model of ours or of a library fails at."""
-    from torch_subjects import build_subject, of_size
+    from torch_subjects import of_size
 
-    usual = build_subject({**request, "image_size": None}).input_description()
+    usual = build({**request, "image_size": None}).input_description()
     side = request["image_size"]
     reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     said = "it cannot take pictures of %d×%d (%s)" % (side, side, reason)

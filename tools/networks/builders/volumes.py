@@ -1,7 +1,4 @@
-"""Networks over volumes as published measurements ran them.
-
-Standard library and torch only. ``published_volumes:NAME`` builds one.
-"""
+"""Networks over volumes as published measurements ran them."""
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +52,8 @@ class VolumeUNet(_OfVolumes, nn.Module):
         super().__init__()
         widths = (32, 64, 128, 256, 320, 320)
         self.channels, self.extent, self.multiple = channels, extent, 2 ** (len(widths) - 1)
+        # Norms of an instance need more than one voxel at the lowest level.
+        self.least = 2 * self.multiple
         self.side = extent[0] if len(set(extent)) == 1 else None
         pairs = list(zip(widths, widths[1:]))
         self.inward = _double(channels, widths[0])
@@ -143,7 +142,7 @@ class VNet(_OfVolumes, nn.Module):
         return self.outward(self.grow[-1](_down_and_up(self, self.inward(x) + x)))
 
 
-_MODELS = {
+MODELS = {
     "unet3d": VolumeUNet,
     "vnet": VNet,
     "unet3d_brats": lambda: VolumeUNet(4, 4, 3),

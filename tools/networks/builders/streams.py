@@ -1,6 +1,6 @@
 """Transformers of diffusion whose text goes through the blocks beside the picture.
 
-Standard library and torch only. Esser et al. 2024 (arXiv:2403.03206, MM-DiT) and the models of
+Esser et al. 2024 (arXiv:2403.03206, MM-DiT) and the models of
 huggingface/diffusers that follow it: transformer_sd3.py, transformer_flux.py,
 transformer_hunyuan_video.py, cogvideox_transformer_3d.py (read 2026-11-21).
 """
@@ -165,9 +165,10 @@ class OfPatches:
     Attributes:
         side: Of a picture; another may be asked for. None of a film.
         multiple: What a side is a multiple of.
+        least: Two patches: one is copied less often than any more are.
     """
 
-    multiple = 16
+    multiple, least = 16, 32
 
     def show(self, tokens, film=""):
         """An item of so many patches: a square picture unless it is a film."""

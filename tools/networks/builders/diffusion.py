@@ -1,6 +1,6 @@
 """U-Nets and linear transformers of diffusion as their releases configure them.
 
-Standard library and torch only. Podell et al. 2023 (SDXL), Rombach et al. 2022 (Stable Diffusion),
+Podell et al. 2023 (SDXL), Rombach et al. 2022 (Stable Diffusion),
 Xie et al. 2024 (SANA). Text encoders and decoders of latents run once and are not counted.
 """
 
@@ -9,7 +9,8 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_diffusion import CrossAttention, ResidualBlock
+
+from networks.builders.stable_diffusion import CrossAttention, ResidualBlock
 
 _TIME = 1280
 _HEAD_WIDTH = 64
@@ -78,6 +79,8 @@ class LatentUNet(nn.Module):
         super().__init__()
         self.sizes = (context, added, guided)
         self.side, self.multiple = _PIXELS * side, _PIXELS * 2 ** (len(widths) - 1)
+        # A single pixel at the lowest level is copied less often than any more are.
+        self.least = 2 * self.multiple
         base, last = widths[0], len(widths) - 1
         self.time = nn.Sequential(nn.Linear(base, _TIME), nn.SiLU(), nn.Linear(_TIME, _TIME))
         self.added = (
@@ -207,7 +210,7 @@ class Sana(nn.Module):
     """
 
     taken = "a sample is one denoising step with guidance"
-    multiple = _SANA_PIXELS
+    multiple, least = _SANA_PIXELS, 2 * _SANA_PIXELS
 
     def __init__(self, layers, norm=False, width=2240, side=1024):
         super().__init__()
@@ -245,7 +248,7 @@ def _sdxl(**more):
     return LatentUNet((320, 640, 1280), (0, 2, 10), 2048, 128, added=2816, **more)
 
 
-_MODELS = {
+MODELS = {
     "sd2_unet": lambda: _sd2(side=64),
     "sd2": lambda: _sd2(side=96, guided=2),
     "sd2_base": lambda: _sd2(side=64, guided=2),

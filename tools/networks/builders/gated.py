@@ -1,6 +1,6 @@
 """Transformers of diffusion with gated feed-forwards: FLUX.2 and Z-Image.
 
-Standard library and torch only. huggingface/diffusers, transformer_flux2.py and
+huggingface/diffusers, transformer_flux2.py and
 transformer_z_image.py (recalled 2026-11-22); sizes of FLUX.2: black-forest-labs/flux2. Text
 encoders, time embeddings and the decoder of latents are not counted: they run once, or on one
 vector.
@@ -8,8 +8,9 @@ vector.
 
 import torch
 import torch.nn.functional as F
-from diffusion_streams import OfPatches, RmsNorm, placed
 from torch import nn
+
+from networks.builders.streams import OfPatches, RmsNorm, placed
 
 _HEAD_WIDTH = 128
 

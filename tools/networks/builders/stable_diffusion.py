@@ -1,6 +1,6 @@
 """The U-Net of Stable Diffusion 1.5, layer by layer.
 
-Standard library and torch only. Rombach et al. 2022 (arXiv:2112.10752) with the sizes of the
+Rombach et al. 2022 (arXiv:2112.10752) with the sizes of the
 release's ``unet/config.json``: 859,520,964 parameters.
 """
 
