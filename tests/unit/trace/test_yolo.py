@@ -64,6 +64,16 @@ MASKS = {
 }  # fmt: skip
 
 
+#: Sizes between the smallest and the largest differ in nothing but two factors: slow tests.
+_BETWEEN = re.compile(r"yolo(v\d+|\d+)[sml]u?(-\w+)?")
+
+
+def _ends(names):
+    """The names, those of sizes between the ends marked as slow."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=slow if _BETWEEN.fullmatch(name) else ()) for name in names]
+
+
 def _model(name, is_training=False):
     with torch.device("meta"):
         job = worker("published_yolo")._MODELS[name]()
@@ -93,7 +103,7 @@ def _num_merged(model):
     return sum(p.numel() for p in model.parameters() if id(p) not in left_out)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", _ends(PUBLISHED))
 def test_a_detector_has_the_parameters_and_operations_of_its_release(name):
     model, pictures = _model(name)
     parameters, published = PUBLISHED[name]
@@ -103,7 +113,7 @@ def test_a_detector_has_the_parameters_and_operations_of_its_release(name):
     assert flop == pytest.approx(published, rel=0.02)
 
 
-@pytest.mark.parametrize("name", IN_MILLIONS)
+@pytest.mark.parametrize("name", _ends(IN_MILLIONS))
 def test_what_runs_in_inference_has_the_parameters_and_operations_of_tables(name):
     model, pictures = _model(name)
     parameters_m, published = IN_MILLIONS[name]
@@ -111,7 +121,7 @@ def test_what_runs_in_inference_has_the_parameters_and_operations_of_tables(name
     assert _flop(model, pictures)[0] == pytest.approx(published, rel=0.02)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", _ends(TRAINED))
 def test_merged_convolutions_are_two_in_training(name):
     model, pictures = _model(name, is_training=True)
     assert _num_parameters(model) == TRAINED[name][0]
@@ -128,7 +138,7 @@ def test_a_head_that_teaches_is_left_out_of_inference(name):
     assert _flop(model.eval(), pictures)[1].shape == (1, 84, 8400)
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", _ends(CLASSES))
 def test_a_classifier_has_the_parameters_and_operations_of_its_release(name):
     model, pictures = _model(name)
     parameters_m, published = CLASSES[name]
@@ -137,7 +147,7 @@ def test_a_classifier_has_the_parameters_and_operations_of_its_release(name):
     assert counted == pytest.approx(published, rel=0.03)
 
 
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("name", _ends(MASKS))
 def test_a_drawer_of_masks_has_the_parameters_and_operations_of_its_release(name):
     model, pictures = _model(name)
     parameters_m, published = MASKS[name]
