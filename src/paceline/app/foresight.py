@@ -26,7 +26,9 @@ from paceline.run.local import (
 from paceline.run.place import Place, Settings
 from paceline.run.recording import SOURCE as STEPS
 from paceline.run.stacks import Stack
-from paceline.trace import Configuration, LoweredPass, Phase, Workload, lower
+from paceline.simulation.job import Job
+from paceline.simulation.rank import RankPasses
+from paceline.trace import Configuration, LoweredPass, Phase, Workload
 
 Talk = Callable[[str], None]
 
@@ -244,7 +246,9 @@ def _lowered(
     if traced is None:
         return None
     configuration = Configuration(precision="fp32", platform="cpu", channels_last=False)
-    lowered = lower(traced.passes[0].graph, configuration)
+    lowered = next(
+        iter(RankPasses.of(Job(workload=traced, configuration=configuration)).lowered.values())
+    )
     return _without_update(lowered) if mode == "forward-backward" else lowered
 
 

@@ -16,15 +16,12 @@ from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 from paceline.plan.support import configuration_on
 from paceline.predict import (
-    DeviceTable,
-    Points,
     Residual,
     builtin_calibration,
-    predict_pass,
     residual,
 )
-from paceline.predict.told import pass_traits
-from paceline.trace import lower
+from paceline.simulation import Job, Machine, simulate
+from paceline.simulation.observed import step_traits
 
 #: What one step of a record is, where a prediction stands for the whole of it.
 _WHOLE_MODES = frozenset({"step", "forward"})
@@ -72,15 +69,20 @@ def _residual(record: Record, catalog: Catalog) -> Residual | None:
         return None
     if record.channels_last is not None:
         configuration = replace(configuration, channels_last=record.channels_last)
-    lowered = lower(workload.passes[0].graph, configuration)
-    table, calibration = DeviceTable.from_devices([device]), builtin_calibration()
-    point = Points.of([record.batch_per_device], seq=record.seq or workload.default_seq)
-    predicted_s = float(predict_pass(lowered, table, point, calibration=calibration).mid_s[0, 0])
+    only = replace(workload, passes=(replace(workload.passes[0], repeats=1.0),))
+    job = Job(
+        workload=only,
+        configuration=configuration,
+        batch=record.batch_per_device,
+        seq=None if record.seq is None else int(record.seq),
+    )
+    machine, calibration = Machine.of(device), builtin_calibration()
+    predicted_s = float(simulate([job], [machine], calibration=calibration).step_s[0])
     if not np.isfinite(predicted_s):
         return None
     return residual(
         device_name=device.name,
-        step=pass_traits(lowered, table, point, calibration)[0],
+        step=step_traits(job, machine, calibration),
         measured_s=record.median_s,
         predicted_s=predicted_s,
     )

@@ -7,21 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from paceline.app.inquiry import read_calibration, read_compiler
 from paceline.catalog import Device, find_device, load_catalog
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError
 from paceline.plan.support import checked_on, configuration_on
-from paceline.predict import Calibration, DeviceTable
-from paceline.predict.breakdown import PassBreakdown, break_down
+from paceline.predict import DeviceTable
+from paceline.predict.breakdown import PassBreakdown
 from paceline.predict.comparison import PassComparison, compare_passes
-from paceline.predict.devices import matrix_peaks
-from paceline.predict.position import RooflinePosition, roofline_position
+from paceline.predict.position import RooflinePosition
 from paceline.predict.remedies import MemoryRemedy, memory_remedies
-from paceline.trace import Configuration, LoweredPass, Pass, Workload, lower
-from paceline.trace.live_bytes import MemoryCourse, memory_course
+from paceline.simulation.observed import ObservedPass
+from paceline.trace import Configuration, Workload
+from paceline.trace.live_bytes import MemoryCourse
 from paceline.trace.settings import read_settings
 
 if TYPE_CHECKING:
@@ -93,9 +91,9 @@ def break_down_workload(
     known = read_calibration(calibration)
     length = workload.default_seq if seq is None else seq
 
-    def shown_in(settings: Configuration) -> list[_Shown]:
+    def shown_in(settings: Configuration) -> list[ObservedPass]:
         return [
-            _Shown.of(one, settings, table, batch=batch, seq=length, calibration=known)
+            ObservedPass.of(one, settings, table, batch=batch, seq=length, calibration=known)
             for one in workload.passes
         ]
 
@@ -137,51 +135,6 @@ def passes_of(traced: Trace, title: str) -> TracedPasses:
         compared_with=traced.compared_with,
         comparisons=traced.comparisons,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Shown:
-    """A pass in one configuration; ``whole`` lists every op."""
-
-    lowered: LoweredPass
-    whole: PassBreakdown
-    course: MemoryCourse
-    position: RooflinePosition | None
-
-    @classmethod
-    def of(
-        cls,
-        one: Pass,
-        configuration: Configuration,
-        table: DeviceTable | None,
-        *,
-        batch: int,
-        seq: int,
-        calibration: Calibration | None,
-    ) -> _Shown:
-        """One pass as it runs, on a device where one is named."""
-        lowered = lower(one.graph, configuration)
-        num_rows = len(lowered.costs.kind)
-        whole = break_down(
-            lowered, table, batch=batch, seq=seq, num_ops=num_rows, calibration=calibration
-        )
-        return cls(
-            lowered=lowered,
-            whole=whole,
-            course=memory_course(one.graph, lowered, batch=batch, seq=seq),
-            position=None if table is None else _position(whole, lowered, table),
-        )
-
-
-def _position(
-    whole: PassBreakdown, lowered: LoweredPass, table: DeviceTable
-) -> RooflinePosition | None:
-    """None where the device has no peak of the precision in the catalogue."""
-    peak = float(matrix_peaks(table, find_precision(lowered.configuration.precision))[0])
-    bandwidth = float(table.memory_bytes_per_s[0])
-    if np.isnan(peak) or np.isnan(bandwidth):
-        return None
-    return roofline_position(whole, peak_flop_per_s=peak, memory_bytes_per_s=bandwidth)
 
 
 def _check_counts(*, batch: int, ops: int, length: int) -> None:

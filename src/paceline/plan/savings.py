@@ -7,9 +7,10 @@ from collections.abc import Container
 import numpy as np
 
 from paceline.predict.remedies import MemoryRemedy, memory_remedies
+from paceline.simulation.job import Job
+from paceline.simulation.rank import RankPasses
 from paceline.trace.costs import Configuration, LoweredPass
 from paceline.trace.graph import monomials
-from paceline.trace.lowering import lower
 from paceline.trace.workload import Workload
 from paceline.units import format_bytes
 
@@ -33,7 +34,8 @@ def savings_sentence(
         seq: Sequence or past length.
         excluded: Settings that cannot be chosen here.
     """
-    lowered = [(one, lower(one.graph, configuration)) for one in workload.passes]
+    runs = RankPasses.of(Job(workload=workload, configuration=configuration)).lowered
+    lowered = [(one, runs[one.name]) for one in workload.passes]
     peaks = [_live_peak(two, batch, seq) for _, two in lowered]
     fullest, run = lowered[int(np.argmax(peaks))]
     remedies = memory_remedies(fullest.graph, run, task=workload.task, batch=batch, seq=seq)

@@ -1,9 +1,17 @@
-"""What measurements know the step of a job by, so that a measured one teaches others like it."""
+"""A job seen op by op, and what measurements know its step by."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.dtypes import find_precision
 from paceline.parallel.stated import stated_traits
 from paceline.predict import Calibration, DeviceTable, Points
+from paceline.predict.breakdown import PassBreakdown, break_down
+from paceline.predict.devices import matrix_peaks
+from paceline.predict.position import RooflinePosition, roofline_position
 from paceline.predict.told import pass_traits
 from paceline.predict.traits import StepTraits
 from paceline.simulation.blocks import traced
@@ -11,6 +19,10 @@ from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.replicas import is_replicated
+from paceline.trace.costs import Configuration, LoweredPass
+from paceline.trace.live_bytes import MemoryCourse, memory_course
+from paceline.trace.lowering import lower
+from paceline.trace.workload import Pass
 
 
 def step_traits(job: Job, machine: Machine, calibration: Calibration) -> StepTraits:
@@ -27,3 +39,58 @@ def step_traits(job: Job, machine: Machine, calibration: Calibration) -> StepTra
     devices = DeviceTable.from_devices([machine.device])
     point = Points.of([job.batch], seq=seq)
     return pass_traits(first, devices, point, calibration, framework=passes.host)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ObservedPass:
+    """A pass in one configuration, op by op.
+
+    Attributes:
+        lowered: As it runs.
+        whole: Every op.
+        course: Live bytes over it.
+        position: Under the roofline of the device; None without one, or without a peak.
+    """
+
+    lowered: LoweredPass
+    whole: PassBreakdown
+    course: MemoryCourse
+    position: RooflinePosition | None
+
+    @classmethod
+    def of(
+        cls, one: Pass, configuration: Configuration, device: DeviceTable | None, *, batch: int,
+        seq: int, calibration: Calibration | None,
+    ) -> ObservedPass:  # fmt: skip
+        """One pass as it runs, on a device where one is named.
+
+        Args:
+            one: The pass.
+            configuration: How it runs.
+            device: A table of one device; None counts FLOP alone.
+            batch: Items.
+            seq: Tokens of a sequence.
+            calibration: Of the predictor; the built-in one if None.
+        """
+        lowered = lower(one.graph, configuration)
+        num_rows = len(lowered.costs.kind)
+        whole = break_down(
+            lowered, device, batch=batch, seq=seq, num_ops=num_rows, calibration=calibration
+        )
+        return cls(
+            lowered=lowered,
+            whole=whole,
+            course=memory_course(one.graph, lowered, batch=batch, seq=seq),
+            position=None if device is None else _position(whole, lowered, device),
+        )
+
+
+def _position(
+    whole: PassBreakdown, lowered: LoweredPass, device: DeviceTable
+) -> RooflinePosition | None:
+    """None where the device has no peak of the precision in the catalogue."""
+    peak = float(matrix_peaks(device, find_precision(lowered.configuration.precision))[0])
+    bandwidth = float(device.memory_bytes_per_s[0])
+    if np.isnan(peak) or np.isnan(bandwidth):
+        return None
+    return roofline_position(whole, peak_flop_per_s=peak, memory_bytes_per_s=bandwidth)

@@ -12,7 +12,7 @@ from tests.unit.parallel.stated_of_tests import evaluate_blocks, evaluate_stated
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import InvalidInputError
 from paceline.parallel import Cluster, Strategy
-from paceline.parallel.search import search_strategies
+from paceline.parallel.search import prepare_search, search_strategies
 from paceline.parallel.stated import stated_traits
 from paceline.parallel.traced_job import TracedJob
 from paceline.plan.decisions.curve import ScalingPoint
@@ -209,7 +209,10 @@ def test_measurements_know_a_step_by_the_same_whole_and_block_by_block(
 
 def test_measurements_know_what_was_searched_as_what_is_stated() -> None:
     job = traced(load_workload("gpt2"), cluster("NVLink and InfiniBand"))
-    space = job.space([1, 2, 4])
+    space = prepare_search(
+        job.graph, job.configuration, job.cluster.device_table, job.fabric, seq=job.seq,
+        capacity_bytes=job.cluster.capacity_bytes, microbatches=[1, 2, 4],
+    )  # fmt: skip
     searched = search_strategies(space, num_devices=8, global_batch=16, num_best=200)
     assert {one.strategy.size("tp") for one in searched} >= {1, 2, 4}
     for found in searched[::10]:
