@@ -96,3 +96,9 @@ def test_memory_of_a_process_comes_from_the_calibration_too():
         for c in (CALIBRATION, changed)
     )
     assert other - one == pytest.approx(1e9 - float(process["cuda"]["workspace_bytes"]))
+
+
+def test_every_framework_with_dispatch_times_has_its_facts():
+    constants = CALIBRATION.constants
+    assert constants["frameworks"].keys() == constants["host"]["per_kernel_s"].keys()
+    assert all(row["source"] for row in constants["frameworks"].values())
