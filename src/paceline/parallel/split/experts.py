@@ -130,7 +130,7 @@ def with_whole_experts(whole: Graph, split: Graph, found: Experts, shape: SplitS
     flop[update] *= kept_frac
     of_expert = found.is_expert[whole.tensors.storage]
     tensors[of_expert] = whole.tensors.elements[of_expert] / num_ranks
-    copies = _token_copies(whole, products)
+    copies = _token_copies(whole, found)
     tensors[copies] = whole.tensors.elements[copies] / shape.tensor
     return replace(
         split,
@@ -258,18 +258,18 @@ def _storages(
     return found
 
 
-def _token_copies(whole: Graph, products: IntArray) -> IntArray:
+def _token_copies(whole: Graph, found: Experts) -> IntArray:
     """Tensors of products that hold one row for each expert that a token is sent to."""
     ops, tensors = whole.ops, whole.tensors
-    found = []
-    for op in products:
+    copies = list[int]()
+    for op in found.products:
         rows = ops.dims[op, _BATCH, 0] * ops.dims[op, _M]
         for tensor, column in (
             *((t, _K) for t in ops.input_tensor[ops.input_start[op] : ops.input_start[op + 1]]),
             *((t, _N) for t in ops.output_tensor[ops.output_start[op] : ops.output_start[op + 1]]),
         ):
-            is_weight = whole.storages.owner[tensors.storage[tensor]] == Owner.PARAMETER
+            is_weight = found.is_expert[tensors.storage[tensor]]
             wanted = rows * ops.dims[op, column, 0]
             if not is_weight and np.allclose(tensors.elements[tensor], wanted):
-                found.append(int(tensor))
-    return np.array(sorted(set(found)), dtype=np.int64)
+                copies.append(int(tensor))
+    return np.array(sorted(set(copies)), dtype=np.int64)

@@ -58,6 +58,16 @@ def test_a_rank_keeps_its_part_of_the_experts_and_all_else(degree) -> None:
     assert part.optimizer_state_bytes / whole.optimizer_state_bytes == pytest.approx(share)
 
 
+@pytest.mark.parametrize("degree", [2, 8])
+def test_one_tensor_rank_keeps_experts_whole_either_way(degree) -> None:
+    part = split(mixtral(), SplitShape(experts=degree)).graph
+    whole = split(mixtral(), SplitShape(experts=degree, whole_experts=True)).graph
+    np.testing.assert_allclose(whole.ops.dims, part.ops.dims, rtol=1e-12)
+    np.testing.assert_allclose(whole.ops.flop, part.ops.flop, rtol=1e-12)
+    np.testing.assert_allclose(whole.tensors.elements, part.tensors.elements, rtol=1e-12)
+    np.testing.assert_allclose(whole.storages.elements, part.storages.elements, rtol=1e-12)
+
+
 def test_balanced_routers_leave_every_rank_the_same_work() -> None:
     point = monomials(BATCH, SEQ)[0]
     whole, part = (
