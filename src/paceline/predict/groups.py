@@ -86,14 +86,14 @@ def groups_of_rows(
     narrow &= not on_vector_units
     group = np.full(len(kind), Group.STREAM, dtype=np.int8)
     for model, (on_vectors, on_matrices) in _UNITS.items():
-        rows = np.isin(kind, _kinds_of(model))
+        rows = _of_model(model)[kind]
         group[rows] = np.where(narrow[rows], on_matrices, on_vectors)
     return group
 
 
 @cache
-def _kinds_of(model: Efficiency) -> tuple[OpKind, ...]:
-    return kinds_where(lambda facts: facts.efficiency == model)
+def _of_model(model: Efficiency) -> npt.NDArray[np.bool_]:
+    return is_one_of(kinds_where(lambda facts: facts.efficiency == model))
 
 
 def product_dims(kind: npt.NDArray[np.int16], dims: Array) -> tuple[Array, ...]:
