@@ -65,7 +65,8 @@ class SplitShape:
 
         Args:
             strategy: Its `tp`, `cp`, `ep` and `cfg` axes.
-            whole_experts: Whether tensor ranks are expert ranks too, with experts of their own.
+            whole_experts: Whether tensor ranks are expert ranks too, with experts of their own; one
+                tensor rank has them whole anyway.
         """
         return cls(
             tensor=strategy.size("tp"),
@@ -74,7 +75,7 @@ class SplitShape:
             ulysses=strategy.ulysses,
             experts=strategy.size("ep"),
             guidance=strategy.size("cfg"),
-            whole_experts=whole_experts and strategy.size("ep") > 1,
+            whole_experts=whole_experts and min(strategy.size("ep"), strategy.size("tp")) > 1,
         )
 
     @classmethod
