@@ -66,6 +66,7 @@ def answer_cells(
     peaks = simulate(
         [kept_job(cell, one.job) for cell, one in known], machines, calibration=calibration
     )
+    singles = simulate([_single(one.job) for _, one in known], machines, calibration=calibration)
     answers = []
     rows = iter(range(len(known)))
     for cell, one in zip(cells, asked, strict=True):
@@ -73,7 +74,9 @@ def answer_cells(
             answers.append(Answer(entry=key.entry, device=cell.device.name, reason=one))
             continue
         row = next(rows)
-        answer = _answer(*one, steps.take([row]), peaks.take([row]), calibration)
+        answer = _answer(
+            *one, steps.take([row]), peaks.take([row]), singles.take([row]), calibration
+        )
         if is_learned_from and not answer.reason:
             answer = replace(answer, step=step_traits(one[1].job, one[1].machine, calibration))
         answers.append(answer)
@@ -109,13 +112,18 @@ def _filled(cell: Cell, workload: Workload, catalog: Catalog, calibration: Calib
     return with_batch(float(_BATCHES[fitting[-1] if len(fitting) else 0]))
 
 
+def _single(job: Job) -> Job:
+    """The job with one request of an engine; any other as it is."""
+    return job if job.engine is None else replace(job, batch=1)
+
+
 def step_s_of(steps: Steps, job: Job) -> float:
     """What tables time: a token of a generation, else a step."""
     return float((steps.per_token_s if job.is_generation else steps.step_s)[0])
 
 
 def _answer(
-    cell: Cell, asked: RowJob, steps: Steps, peak: Steps, calibration: Calibration
+    cell: Cell, asked: RowJob, steps: Steps, peak: Steps, single: Steps, calibration: Calibration
 ) -> Answer:
     """The answer to a row, from one row of steps and one of those at its peak."""
     reading, row = cell.reading, cell.row
@@ -130,7 +138,7 @@ def _answer(
     power_w, slowdown = _under_limit(row, steps, calibration)
     mid_s = step_s * slowdown * reading.num_passes * math.exp(reading.log_level) * row.time_factor
     mid_s += row.added_step_s + row.added_item_s * asked.job.batch
-    log_sigma = math.hypot(reading.log_sigma, widening(asked.assumed))
+    log_sigma = math.hypot(reading.log_sigma, widening(asked.assumed), asked.log_sigma)
     spread = _spread(float(steps.step_high_s[0] / steps.step_s[0]), log_sigma)
     workload = asked.job.workload
     rate, unit = _throughput(cell, workload, asked.job, asked.items, mid_s)
@@ -149,10 +157,10 @@ def _answer(
         memory_low_bytes=None if reading.is_cut else memory.low_bytes,
         memory_mid_bytes=None if reading.is_cut else memory.mid_bytes,
         memory_high_bytes=None if reading.is_cut else memory.high_bytes,
-        fits=_fits(cell, memory),
+        fits=_fits(cell, memory if asked.job.engine is None else rank_memory(cell, single)),
         power_w=power_w,
         roofline_s=float(steps.roofline_s[0]),
-        note=_note(cell, asked, unit),
+        note=_note(cell, asked, memory, unit),
     )
 
 
@@ -186,7 +194,10 @@ def _spread(ratio: float, log_sigma: float) -> float:
 
 
 def _fits(cell: Cell, memory: RankMemory) -> str:
-    """``yes`` and ``no`` at the chance of the bounds; between them nobody can say."""
+    """``yes`` and ``no`` at the chance of the bounds; between them nobody can say.
+
+    An engine that queues requests needs the weights and one request.
+    """
     if cell.capacities_bytes is None or cell.reading.is_cut or "batch" in cell.reading.assumed:
         return ""
     least, most = cell.capacities_bytes
@@ -195,13 +206,15 @@ def _fits(cell: Cell, memory: RankMemory) -> str:
     return "no" if memory.low_bytes > most else "unsure"
 
 
-def _note(cell: Cell, asked: RowJob, unit: str) -> str:
+def _note(cell: Cell, asked: RowJob, memory: RankMemory, unit: str) -> str:
     """What was assumed where the row leaves it open."""
     least, most = cell.capacities_bytes or (math.inf, math.inf)
     notes = [note for note in (cell.reading.note, asked.note, note_of(asked.assumed)) if note]
     if least < (1.0 - _SAME_CAPACITY_FRAC) * most:
         sizes = f"{least / 1e9:.0f} or {most / 1e9:.0f} GB"
         notes.append(f"`{cell.row.gpu}` may have {sizes}: taken as {cell.device.name}")
+    if asked.job.engine is not None and memory.mid_bytes > least:
+        notes.append("its engine has no memory for so many requests at a time; some wait")
     if cell.row.unit and not unit:
         notes.append(f"its throughput in `{cell.row.unit}` is not known")
     return "; ".join(notes)

@@ -14,7 +14,7 @@ from paceline.predict import Calibration, builtin_calibration
 from paceline.scoring.answering import asked_of, step_s_of
 from paceline.scoring.jobs import Cell
 from paceline.scoring.rows import Row
-from paceline.scoring.score import is_served, predict_rows, read_cell
+from paceline.scoring.score import predict_rows, read_cell
 from paceline.scoring.workloads import cached_workload, workload_key
 from paceline.simulation import simulate
 
@@ -72,11 +72,6 @@ def explain_row(
     cell = read_cell(number, rows[number], catalog)
     if not isinstance(cell, Cell):
         raise _unanswered(number, cell.reason)
-    if is_served(cell.reading):
-        raise InvalidInputError(
-            f"row {number} is served by an engine, or its devices share the model in inference",
-            hint="`paceline predict MODEL --task infer --framework vllm` answers for users",
-        )
     how = {"catalog": catalog, "python": python, "cache_folder": cache_folder}
     (answer,) = predict_rows([rows[number]], calibration=calibration, **how)  # type: ignore[arg-type]
     if answer.step_mid_s is None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
-from paceline.parallel.split import RankGraph, SplitShape, split
+from paceline.parallel.split import SplitShape
 from paceline.scoring.models import UnresolvedRowError
 from paceline.scoring.rows import Row
 from paceline.scoring.stated_degrees import Degrees, sharding_of, stated_degrees
-from paceline.trace.workload import Workload
 
 #: Each device has a model of its own.
 WHOLE = SplitShape.of_engine()
@@ -30,19 +28,6 @@ _NAMES_DEGREE = re.compile(
     re.IGNORECASE,
 )
 _NOTHING = ("", "none")
-
-
-def shared_workload(workload: Workload, shape: SplitShape) -> tuple[Workload, dict[str, RankGraph]]:
-    """What one of the ranks runs, and its passes by name with what ranks exchange.
-
-    Raises:
-        InvalidInputError: The model cannot be split so.
-    """
-    if shape.num_ranks == 1:
-        return workload, {}
-    passes = {one.name: split(one.graph, shape) for one in workload.passes}
-    mine = tuple(replace(one, graph=passes[one.name].graph) for one in workload.passes)
-    return replace(workload, passes=mine), passes
 
 
 def split_of(row: Row) -> SplitShape:

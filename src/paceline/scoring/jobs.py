@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 
 from paceline.catalog import Catalog, Device
 from paceline.parallel import Strategy
-from paceline.scoring.assumed import Assumed
+from paceline.scoring.assumed import Assumed, widening
 from paceline.scoring.models import UnresolvedRowError
 from paceline.scoring.networks import links_of_row, switched_link
 from paceline.scoring.readings import Reading
 from paceline.scoring.recipes import TrainingRecipe, degrees_of, items_of, recipe_of, strategy_of
 from paceline.scoring.rows import Row
+from paceline.scoring.serving import profile_of
 from paceline.scoring.stated_degrees import are_independent, sharding_of, stated_degrees
 from paceline.simulation.job import Habit, Job
 from paceline.simulation.machine import Machine
@@ -48,6 +49,7 @@ class RowJob:
         machine: Where.
         items: Batch items of a step of all devices.
         assumed: What the row does not say of its devices.
+        log_sigma: What is not known of the split widens the interval by that much.
         note: What was made of its words, where that is worth telling.
     """
 
@@ -55,6 +57,7 @@ class RowJob:
     machine: Machine
     items: float
     assumed: tuple[Assumed, ...] = ()
+    log_sigma: float = 0.0
     note: str = ""
 
 
@@ -73,6 +76,8 @@ def row_job(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
     row = cell.row
     if row.strategy:
         return _stated(cell, workload, catalog)
+    if cell.reading.task == "infer" and (cell.reading.requests or cell.reading.split.num_ranks > 1):
+        return _served(cell, workload, catalog)
     if row.num_devices <= 1 and stated_degrees(row.parallelism).splits_model:
         raise UnresolvedRowError("its devices share the model, and it states one or no number")
     if row.num_devices <= 1 or are_independent(row.parallelism):
@@ -107,6 +112,42 @@ def _stated(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
         raise UnresolvedRowError("the row states no batch size")
     recipe = replace(recipe_of(row, cell.device.name), is_megatron=False)
     return _split(replace(cell, row=row), workload, catalog, strategy, recipe, items)
+
+
+def _served(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
+    """Ranks that share a model in inference, and replicas of those that do not talk."""
+    reading, split = cell.reading, cell.reading.split
+    num_devices = cell.row.num_devices
+    sequence = split.ring * split.ulysses
+    degrees = (
+        ("dp", num_devices // split.num_ranks), ("cfg", split.guidance), ("cp", sequence),
+        ("tp", split.tensor),
+    )  # fmt: skip
+    mesh = ".".join(f"{name}{size}" for name, size in degrees if size > 1) or "dp1"
+    heads = f"+ulysses{split.ulysses}" if split.ulysses > 1 else ""
+    machine, is_assumed = _machine(cell, catalog, num_devices)
+    if 1 < split.num_ranks > machine.devices_per_node:
+        raise UnresolvedRowError(
+            f"{split.num_ranks} ranks share the model, and a node has "
+            f"{machine.devices_per_node} devices"
+        )
+    habits: tuple[Habit, ...] = ("whole",) if split.whole_experts else ()
+    job = _job(cell, workload, Strategy.parse(f"{mesh}{heads}"), reading.batch_per_gpu, habits)
+    if reading.requests is not None and job.is_generation:
+        job = replace(
+            job,
+            prompt_tokens=reading.requests.input_tokens,
+            output_tokens=reading.requests.output_tokens,
+            profile=profile_of(cell.row.framework),
+        )
+    doublings = math.log2(sequence * split.guidance)
+    return RowJob(
+        job=job,
+        machine=machine,
+        items=reading.batch_per_gpu * reading.grad_accumulation * num_devices / split.num_sharing,
+        assumed=("network",) if is_assumed else (),
+        log_sigma=widening(["tokens"]) * doublings,
+    )
 
 
 def _replicas(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from paceline.catalog import Catalog
 from paceline.errors import PacelineError
@@ -14,10 +13,8 @@ from paceline.predict import Calibration, builtin_calibration
 from paceline.scoring.answering import answer_cells
 from paceline.scoring.answers import Answer, write_answers
 from paceline.scoring.devices import possible_capacities, resolve_device
-from paceline.scoring.groups import GroupKey
 from paceline.scoring.jobs import Cell
-from paceline.scoring.predictions import answer_group
-from paceline.scoring.readings import ENGINES, Reading, UnresolvedRowError, on_device, read_job
+from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row, read_rows
 from paceline.scoring.source_levels import as_published
 from paceline.scoring.workloads import WorkloadKey, workload_key
@@ -99,7 +96,7 @@ def predict_rows(
             models[workload_key(cell.reading)].append(cell)
     for number, (key, cells) in enumerate(models.items(), start=1):
         on_progress(f"{number} of {len(models)}: {key.entry}")
-        given = _answers(
+        given = answer_cells(
             key,
             cells,
             catalog,
@@ -108,34 +105,8 @@ def predict_rows(
             calibration=calibration or as_published(builtin_calibration()),
             is_learned_from=is_learned_from,
         )
-        answers.update(given)
+        answers.update(zip((cell.index for cell in cells), given, strict=True))
     return [answers[index] for index in range(len(rows))]
-
-
-def _answers(
-    key: WorkloadKey, cells: Sequence[Cell], catalog: Catalog, **how: Any
-) -> Iterator[tuple[int, Answer]]:
-    """Answers to rows of one model by their place; engines serve those with requests."""
-    served: dict[GroupKey, list[Cell]] = defaultdict(list)
-    plain = []
-    for cell in cells:
-        reading = cell.reading
-        if not is_served(reading):
-            plain.append(cell)
-        else:
-            served[key, reading.configuration, reading.framework, reading.split].append(cell)
-    yield from zip(
-        (cell.index for cell in plain), answer_cells(key, plain, catalog, **how), strict=True
-    )
-    for group, members in served.items():
-        given = answer_group(group, members, catalog, **how)
-        yield from zip((cell.index for cell in members), given, strict=True)
-
-
-def is_served(reading: Reading) -> bool:
-    """Whether an engine answers the row, or its devices share the model in inference."""
-    is_engine = reading.framework == ENGINES and reading.task == "infer"
-    return is_engine or reading.requests is not None or reading.split.num_ranks > 1
 
 
 def read_cell(index: int, row: Row, catalog: Catalog) -> Cell | Answer:

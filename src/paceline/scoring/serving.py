@@ -12,6 +12,8 @@ _INPUT = re.compile(r"\b(?:isl|input(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s
 _OUTPUT = re.compile(r"\b(?:osl|output(?:[_ -]?(?:len(?:gth)?|tokens))?)\s*[=: ]\s*(\d+)", re.I)
 #: Taken where a row states none.
 _OLDEST: Release = (0, 0)
+#: Serves in the place of one without a profile.
+_ENGINE = "vllm 0.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,19 @@ def engine_of(framework: str) -> EngineProfile | None:
     if engine is None or engine.release is not None:
         return engine
     return replace(engine, release=_OLDEST)
+
+
+def profile_of(framework: str) -> str:
+    """The engine that a row names, in the words of a job; its name and the release taken.
+
+    >>> profile_of("vLLM"), profile_of("vLLM 0.19.1")
+    ('vllm 0.0', 'vllm 0.19')
+    """
+    engine = engine_of(framework)
+    if engine is None:
+        return _ENGINE
+    major, minor = engine.release or _OLDEST
+    return f"{engine.name} {major}.{minor}"
 
 
 def note_on_host(framework: str) -> str:

@@ -260,7 +260,7 @@ def _shape(job: Job, tensor: int) -> SplitShape:
             f"`{job.strategy}` shares more than layers, which {job.engine.title} is not known for",
             hint="share a model that is served by `tp`, and give replicas requests of their own",
         )
-    return SplitShape.of_engine(tensor=tensor)
+    return SplitShape.of_engine(tensor=tensor, whole_experts="whole" in job.habits)
 
 
 def _check_weights(lowered: LoweredPass) -> None:

@@ -14,7 +14,7 @@ from paceline.parallel.engine_sums import engine_sums_of
 from paceline.parallel.serving.answers import exchange_added
 from paceline.parallel.serving.batching import EnginePasses
 from paceline.parallel.serving.engine import PROMPT, TOKEN
-from paceline.parallel.split import Wires, calls_s, calls_when_run
+from paceline.parallel.split import Wires, busiest_frac, calls_s, calls_when_run
 from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
 from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration, predict_pass
 from paceline.simulation.cases import Cases
@@ -109,7 +109,27 @@ def _exchanged_s(
 
     if not passes.is_generation:
         return seconds(next(iter(passes.splits)), asked.seq), nothing
-    return seconds(PROMPT, asked.prompt), seconds(TOKEN, asked.prompt)
+    waiting_s = _waiting_s(cases, passes, asked, calibration) if engine is not None else nothing
+    return seconds(PROMPT, asked.prompt), seconds(TOKEN, asked.prompt) + waiting_s
+
+
+def _waiting_s(
+    cases: Cases, passes: RankPasses, asked: Lengths, calibration: Calibration | None
+) -> FloatArray:
+    """Seconds in which ranks wait for the one whose experts more tokens happen to reach."""
+    token = passes.splits[TOKEN]
+    points = Points(batch=asked.batch, seq=asked.runs.mean_context)
+    more_frac = busiest_frac(token, points)
+    if not more_frac.any():
+        return np.zeros(len(cases))
+    experts = lower(token.only(token.expert_products), passes.lowered[TOKEN].configuration)
+    devices = DeviceTable.from_devices([one.device for one in cases.machines])
+    predicted = predict_pass(
+        experts, devices, points, calibration=calibration or builtin_calibration(),
+        framework=passes.host,
+    )  # fmt: skip
+    each_s = predicted.device_s[cases.machine, np.arange(len(cases))]
+    return np.asarray(more_frac * each_s)
 
 
 def _hiding_s(

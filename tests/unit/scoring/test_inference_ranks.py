@@ -12,7 +12,7 @@ from paceline.catalog import load_catalog
 from paceline.parallel.engine_sums import engine_sums
 from paceline.parallel.split import SplitShape, calls_s, split
 from paceline.predict import Points
-from paceline.scoring import answering, predictions
+from paceline.scoring import answering
 from paceline.scoring.answers import Answer
 from paceline.scoring.inference_ranks import WHOLE, split_of
 from paceline.scoring.models import UnresolvedRowError
@@ -168,8 +168,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     known = load_workload("vit_b_16", task="infer")
     only = replace(known.passes[0], name="forward", graph=denoiser())
     traced = replace(known, passes=(only,))
-    for room in (predictions, answering):
-        monkeypatch.setattr(room, "cached_workload", lambda *_, **__: traced)
+    monkeypatch.setattr(answering, "cached_workload", lambda *_, **__: traced)
 
 
 def denoised(parallelism: str, n_gpus: int = 1) -> Answer:
