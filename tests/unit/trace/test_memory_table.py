@@ -85,7 +85,7 @@ def made_up(sizes, op, owner=Owner.ACTIVATION):
         death=np.asarray(op), is_floating=np.ones(count, bool),
         is_wide=np.zeros(count, bool), is_trainable=np.zeros(count, bool),
     )  # fmt: skip
-    none = take(program.reads, np.arange(0))
+    none = program.reads.kept(np.zeros(len(program.reads.op), bool))
     ops = take(program.ops, np.arange(3))
     return replace(program, ops=ops, reads=none, writes=none, stores=stores)
 
