@@ -15,6 +15,8 @@ _GRID = np.unique(np.concatenate((np.arange(1, 33), np.round(2 ** np.arange(5, 2
 _BATCHES = monomials(_GRID, 1.0)
 #: Small and large points.
 _PROBES = monomials([1, 64, 1, 64], [1, 1, 2048, 2048])
+#: Points at which the fullest moments of parts are looked for, long sequences among them.
+_PART_PROBES = monomials([1, 64, 1, 64, 1, 1], [1, 1, 2048, 2048, 8192, 65536])
 #: What may be sharded or offloaded away when the peak is asked for: nothing, or some of these.
 _REMOVED: tuple[tuple[Owner, ...], ...] = (
     (),
@@ -54,14 +56,13 @@ def memory_table(program: Program, part: IntArray | None = None) -> MemoryTable:
 
     Args:
         program: What runs.
-        part: Part of each op, (num_ops,), if the fullest moment of each part is to be kept too.
+        part: Part of each op, (num_ops,), if the fullest moments of each part are to be kept, which
+            the peak is one of, instead of those that are the peak of the whole somewhere.
     """
     by_owner, num_allocations = live_bytes(program)
     stores = program.stores
     passing = stores.num_bytes()[(stores.birth >= 0) | (stores.death != OUTLIVES)]
-    rows = _possible_peaks(by_owner)
-    if part is not None:
-        rows = np.union1d(rows, _fullest(by_owner, part))
+    rows = _possible_peaks(by_owner) if part is None else _fullest(by_owner, part)
     return MemoryTable(
         by_owner=by_owner[rows],
         op=rows.astype(np.int32),
@@ -108,7 +109,7 @@ def _fullest(by_owner: FloatArray, part: IntArray) -> IntArray:
     found = []
     for removed in (_REMOVED[0], _REMOVED[-1]):
         kept = [owner for owner in Owner if owner not in removed]
-        for live in (by_owner[:, kept].sum(axis=1) @ _PROBES.T).T:
+        for live in (by_owner[:, kept].sum(axis=1) @ _PART_PROBES.T).T:
             rising = np.argsort(live, kind="stable")
             fullest = np.full(int(part.max(initial=0)) + 1, -1)
             fullest[part[rising]] = rising
