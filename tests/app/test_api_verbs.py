@@ -28,6 +28,8 @@ PRINTING = {"form", "is_json", "output"}
 #: What a verb has beside: words for another function, or what is done with the files it makes.
 ONLY_TYPED = {
     "plan": {"why_not", "explain"},
+    "predict": {"machine"},
+    "score": {"explain"},
     "calibrate": {"is_list", "undo"},
     "deploy": {"is_list", "dry_run", "force", "folder"},
 }
