@@ -10,7 +10,7 @@ from paceline.scoring.jobs import Cell
 from paceline.scoring.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
 from paceline.simulation import Job, Steps
-from paceline.trace.costs import TrainingFormat
+from paceline.trace.costs import OptimizerKernel, TrainingFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,8 @@ def kept_job(cell: Cell, job: Job) -> Job:
         activation = find_precision(how.precision).activation_dtype
         if activation != DType.FP32:
             how = replace(how, training_format=cast("TrainingFormat", facts["format"]))
+    if facts is not None and facts["update"]:
+        how = replace(how, optimizer_kernel=cast("OptimizerKernel", facts["update"]))
     if seq is None:
         return replace(job, configuration=how)
     prompt = seq if job.prompt_tokens else None

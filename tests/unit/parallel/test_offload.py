@@ -14,7 +14,8 @@ from tests.unit.parallel.stated_of_tests import evaluate_blocks, evaluate_stated
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel import Cluster, Strategy
-from paceline.parallel.evaluation import strategy_memory_bytes
+from paceline.parallel.data_parallel import FSDP_BLOCKS
+from paceline.parallel.evaluation import StrategyEvaluation, strategy_memory_bytes
 from paceline.parallel.offload import (
     Host,
     host_bytes,
@@ -30,6 +31,7 @@ from paceline.parallel.search import (
     prepare_search,
     search_strategies,
 )
+from paceline.parallel.stated import evaluated_steps
 from paceline.parallel.traced_job import TracedJob, fabric_of
 from paceline.parallel.training_state import Part, TrainingState
 from paceline.predict import DeviceTable
@@ -143,6 +145,31 @@ def test_a_host_without_facts_or_room_is_refused() -> None:
     assert "zero2" in caught.value.hint
     with pytest.raises(InvalidInputError, match="all-reduced"):
         Strategy.parse("dp8+single-process+offload")
+
+
+def test_llama_of_70_billion_on_eight_devices_and_their_host() -> None:
+    """A device has an eighth of weights and gradients, and two gathered blocks of weights.
+
+    Gradients come while what layers keep goes, 8,192 numbers of each of 8,192 tokens: the two are
+    never whole at once. The host has all moments, masters and gradients.
+    """
+    workload, text = load_workload("llama-3-70b"), "dp8+zero3+recompute-block+offload"
+    parameters, kept_bytes = workload.num_parameters, 80 * 8192 * 8192 * SENT
+    state_bytes = parameters * ((SENT + REDUCED) / 8 + SENT * 2 / FSDP_BLOCKS)
+
+    def on_host(num_bytes: float) -> StrategyEvaluation:
+        job = TracedJob(
+            graph=workload.passes[0].graph, configuration=Configuration(),
+            cluster=replace(cluster(), host_memory_bytes=num_bytes), seq=8192,
+        )  # fmt: skip
+        return evaluated_steps(job, Strategy.parse(text), microbatches=[1])
+
+    needed_bytes = (KEPT + REDUCED) * parameters
+    found = on_host(1.001 * needed_bytes)
+    assert found.state_bytes[0] == pytest.approx(state_bytes, rel=1e-9)
+    assert 0.97 * state_bytes < found.allocated_bytes[0] < state_bytes + kept_bytes
+    with pytest.raises(DoesNotFitError, match="main memory"):
+        on_host(0.999 * needed_bytes)
 
 
 @cache
