@@ -106,12 +106,6 @@ class TrainingState:
         """Temporaries of the update, all alive at once."""
         return self._of(Part.WORKSPACE)
 
-    def without_optimizer(self) -> TrainingState:
-        """What is left on a device whose optimizer is on the host."""
-        left = self.values.copy()
-        left[[Part.OPTIMIZER, Part.UPDATE, Part.WORKSPACE]] = 0.0
-        return TrainingState(left)
-
     def _of(self, part: Part) -> FloatArray:
         value: FloatArray = self.values[part]
         return value

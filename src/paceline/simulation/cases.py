@@ -99,10 +99,6 @@ class Cases:
         """Values of the jobs at every row."""
         return np.asarray(np.array(values, dtype=np.float64)[self.job])
 
-    def of_machines(self, values: Sequence[float]) -> FloatArray:
-        """Values of the machines at every row."""
-        return np.asarray(np.array(values, dtype=np.float64)[self.machine])
-
     @property
     def devices_per_node(self) -> IntArray:
         """Of every row's machine."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -130,11 +129,6 @@ def engine_in(text: str) -> EngineProfile | None:
 def engines() -> dict[str, EngineProfile]:
     """Every profile by its name."""
     return {name: _profile(name, row) for name, row in _tables().items()}
-
-
-def serving_engines() -> Collection[str]:
-    """Names of those that serve."""
-    return tuple(name for name, profile in engines().items() if profile.serves)
 
 
 @cache
