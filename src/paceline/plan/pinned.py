@@ -16,7 +16,6 @@ import numpy as np
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallel import Strategy, check_strategy
 from paceline.parallel.legality import check_costed
-from paceline.parallel.stated import does_not_fit
 from paceline.plan.candidates import SHARDINGS, CandidateTable
 from paceline.plan.forecast_choice import pinned_count
 from paceline.plan.forecasts import Forecast
@@ -212,7 +211,8 @@ def _placed(ground: Ground, kind: _PinnedKind, steps: Steps) -> list[PlacedStrat
         InvalidInputError: The strategy cannot run there.
         DoesNotFitError: No microbatch fits.
     """
-    from paceline.simulation.search import found_step  # meshes and schedules: only if needed
+    from paceline.parallel.stated import does_not_fit  # meshes and schedules: only if needed
+    from paceline.simulation.search import found_step
 
     steps.check()
     capacity_bytes = float(ground.table.memory_bytes[kind.members[0]])

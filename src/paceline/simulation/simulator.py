@@ -12,13 +12,11 @@ from paceline.parallel.legality import check_strategy
 from paceline.parallel.split import SplitShape
 from paceline.parallel.split.sequence import check_shared
 from paceline.predict import Calibration, DeviceTable
-from paceline.simulation.blocks import split_steps
 from paceline.simulation.cases import Cases, grouped
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import Lengths, RankPasses, rank_steps
 from paceline.simulation.replicas import is_replicated, replicated
-from paceline.simulation.shared import served
 from paceline.simulation.steps import Steps
 from paceline.trace.block_names import block_names, layers_of
 from paceline.trace.graph import IntArray
@@ -154,6 +152,8 @@ class _Rank:
 def _together(cases: Cases, rank: _Rank, alone: Steps, calibration: Calibration | None) -> Steps:
     """What all ranks of each row do, from what one does."""
     if cases.jobs[int(cases.job[0])].workload.task == "infer":
+        from paceline.simulation.shared import served  # engines: only if needed
+
         return served(cases, rank.passes, alone, rank.asked, calibration=calibration)
     is_plain = np.array([_is_plain(one) for one in cases.jobs])[cases.job]
     rows, rest = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
@@ -173,6 +173,8 @@ def _split(
     cases: Cases, alone: Steps, places: IntArray, calibration: Calibration | None
 ) -> list[tuple[IntArray, Steps]]:
     """Rows by job, machine and strategy, each at its place."""
+    from paceline.simulation.blocks import split_steps  # meshes and schedules: only if needed
+
     columns = (cases.job, cases.machine, cases.replicas, cases.microbatches)
     parts = []
     for rows in grouped(list(zip(*(one.tolist() for one in columns), strict=True))).values():
