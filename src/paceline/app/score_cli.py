@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from paceline.app import options as common
+from paceline.app.api import explain as explain_row
 from paceline.app.api import score as score_rows
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, Form, say
 from paceline.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from paceline.scoring.explain import RowExplanation
 
 
 def register(app: Commands) -> None:
@@ -18,11 +22,9 @@ def register(app: Commands) -> None:
     app.add_verb("score", score)
 
 
-def _explain(rows: Path, number: int, wanted: Form, **how: Any) -> None:
-    from paceline.app.api import explain
+def _say_explanation(found: RowExplanation, wanted: Form) -> None:
     from paceline.scoring.explain import explanation_text
 
-    found = explain(rows, number, **how)
     text = explanation_text(found)
     say(
         Answer(kind="explanation", value=found, text=lambda _: text, markdown=lambda: text),
@@ -51,9 +53,10 @@ def score(
     """
     wanted = common.form_of(form, is_json=is_json)
     if explain is not None:
-        return _explain(
-            rows, explain, wanted, python=python, facts=facts or (), calibration=calibration
+        found = explain_row(
+            rows, explain, python=python, facts=facts or (), calibration=calibration
         )
+        return _say_explanation(found, wanted)
     if out is None:
         raise InvalidInputError(
             "nothing says where the answers go", hint="add --out PRED.csv, or --explain ROW"
