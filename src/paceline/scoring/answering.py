@@ -158,10 +158,15 @@ def _answer(
         memory_mid_bytes=None if reading.is_cut else memory.mid_bytes,
         memory_high_bytes=None if reading.is_cut else memory.high_bytes,
         fits=_fits(cell, memory if asked.job.engine is None else rank_memory(cell, single)),
-        power_w=power_w,
-        roofline_s=float(steps.roofline_s[0]),
+        power_w=_known(power_w),
+        roofline_s=_known(float(steps.roofline_s[0])),
         note=_note(cell, asked, memory, unit),
     )
+
+
+def _known(value: float) -> float | None:
+    """None where nothing tells it: ranks that hold a part of a model have no law of power."""
+    return None if math.isnan(value) else value
 
 
 def _throughput(

@@ -8,6 +8,8 @@ from tests.unit.parallel.stated_of_tests import evaluate_blocks, evaluate_stated
 from paceline.catalog import find_device, load_catalog
 from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.parallel import Cluster, Strategy, prepare_search, search_strategies
+from paceline.parallel.collectives import RankGroup, send_recv_s
+from paceline.parallel.links import LinkTable
 from paceline.parallel.search import FoundStrategy
 from paceline.parallel.stated import at_count
 from paceline.parallel.traced_job import TracedJob, fabric_of
@@ -89,6 +91,19 @@ def test_gradients_that_meet_in_one_place_are_never_faster(gpt2) -> None:
 
     assert step_s("dp8") < step_s("dp8+parameter-server")
     assert step_s("dp8") < step_s("dp8+single-process")
+
+
+def test_a_parameter_server_hands_out_parameters_as_they_are_stored(gpt2) -> None:
+    whole, autocast = cluster(), Configuration(precision="bf16", training_format="autocast")
+    found = evaluate_stated(
+        TracedJob(graph=gpt2, configuration=autocast, cluster=whole, seq=1024),
+        Strategy.parse("dp8+parameter-server"),
+        global_batch=64,
+    )
+    link = LinkTable.from_links([whole.device_link])
+    stored_bytes = 4.0 * 124_439_808
+    one_way_s = send_recv_s(stored_bytes, RankGroup.of(2.0, 2.0, link, link))
+    assert found.exposed_s > 8 * 2 * float(one_way_s[0])
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,14 @@ def check_row(row: Row, folder: Path) -> None:
     assert math.isclose(product, found.factor, rel_tol=1e-6)
 
 
+def test_ranks_that_hold_parts_of_a_model_have_no_power_told() -> None:
+    row = parse_row(ROWS["stages and tensor ranks by a recipe"])
+    (answer,) = predict_rows([row], catalog=CATALOG)
+    assert answer.step_mid_s is not None
+    assert answer.power_w is None
+    assert answer.roofline_s is None
+
+
 @pytest.mark.parametrize("cells", ROWS.values(), ids=list(ROWS))
 def test_the_command_gives_the_rows_number(cells: dict[str, str], tmp_path: Path) -> None:
     check_row(parse_row(cells), tmp_path)
