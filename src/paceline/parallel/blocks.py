@@ -422,16 +422,15 @@ def _shared_s(
     own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)[calls.op]
     is_forward = np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
     of_tokens = calls.axis == AXES.index("experts")
-    repeated = np.zeros(len(names))
-    if configuration.checkpointing in ("block", "full"):
-        repeated = np.array([is_numbered(name) for name in names], dtype=np.float64)
+    repeats = configuration.checkpointing in ("block", "full")
+    repeated = np.array([repeats and is_numbered(name) for name in names])
     found = []
     for chosen in (~of_tokens, of_tokens):
         forward, backward = (
             _per_block(seconds, own, chosen & part, len(names))
             for part in (is_forward, ~is_forward)
         )
-        found.append((forward, backward + forward * repeated))
+        found.append((forward, backward + np.where(repeated, forward, 0.0)))
     (forward, backward), (out, back) = found
     return (forward, out), (backward, back)
 
