@@ -10,7 +10,7 @@ from paceline.parallel import Strategy
 from paceline.scoring.assumed import Assumed, widening
 from paceline.scoring.models import UnresolvedRowError
 from paceline.scoring.networks import links_of_row, switched_link
-from paceline.scoring.readings import Reading
+from paceline.scoring.readings import ENGINES, Reading
 from paceline.scoring.recipes import TrainingRecipe, degrees_of, items_of, recipe_of, strategy_of
 from paceline.scoring.rows import Row
 from paceline.scoring.serving import profile_of
@@ -138,8 +138,9 @@ def _served(cell: Cell, workload: Workload, catalog: Catalog) -> RowJob:
             job,
             prompt_tokens=reading.requests.input_tokens,
             output_tokens=reading.requests.output_tokens,
-            profile=profile_of(cell.row.framework),
         )
+        if reading.framework == ENGINES:
+            job = replace(job, profile=profile_of(cell.row.framework))
     doublings = math.log2(sequence * split.guidance)
     return RowJob(
         job=job,
@@ -191,10 +192,17 @@ def _split(
 def _job(
     cell: Cell, workload: Workload, strategy: Strategy, batch: float, habits: tuple[Habit, ...] = ()
 ) -> Job:
-    """Of a generation, the token after so many: what tables time."""
+    """Of a generation, the token after so many: what tables time.
+
+    Raises:
+        UnresolvedRowError: An engine generates, and the row does not say for which requests:
+            how many prompts it reads meanwhile is then not known.
+    """
     reading = cell.reading
     seq = reading.seq or workload.default_seq
     generates = any(one.name == "decode" for one in workload.passes)
+    if generates and reading.framework == ENGINES and reading.requests is None:
+        raise UnresolvedRowError("an engine serves, and its requests are not stated (ISL, OSL)")
     return Job(
         workload=workload,
         configuration=reading.configuration,

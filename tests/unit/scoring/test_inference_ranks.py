@@ -201,3 +201,21 @@ def test_more_ranks_of_a_denoiser_are_less_sure() -> None:
     ]
     assert widths == sorted(widths)
     assert widths[0] < widths[-1] < 2.0
+
+
+def test_an_engine_is_not_timed_without_its_requests() -> None:
+    """A prompt of the model's whole length would be read for every token."""
+    silent = answer(compiler_flags="", batch_per_gpu="32")
+    assert silent.step_mid_s is None
+    assert "requests are not stated" in silent.reason
+
+
+def test_requests_of_a_framework_that_is_no_engine_run_in_its_own_loop() -> None:
+    """A loop that launches each kernel for every token waits for its host; an engine does not."""
+    loop_s, engine_s = (
+        answer(framework=framework, compiler_flags="ISL=512; OSL=128").step_mid_s
+        for framework in ("PyTorch 2.4", "vLLM")
+    )
+    assert loop_s is not None
+    assert engine_s is not None
+    assert loop_s > 2 * engine_s
