@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from scoreboard.published import completed_rows
 
 from paceline.catalog import load_catalog
 from paceline.scoring import score_rows
@@ -24,7 +23,7 @@ def scored(rows: pd.DataFrame, columns: Sequence[str], cache: Path | None) -> pd
     """
     with tempfile.TemporaryDirectory() as folder:
         given, out = Path(folder) / "rows.csv", Path(folder) / "out.csv"
-        completed_rows(rows).to_csv(given, index=False)
+        rows.to_csv(given, index=False)
         score_rows(
             given, out, catalog=load_catalog(), cache_folder=cache,
             on_progress=lambda line: print(line, file=sys.stderr),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scoreboard.published import completed
 
 from paceline.catalog import load_catalog
+from paceline.scoring.completion import completed
 from paceline.scoring.rows import Row, parse_row
 from paceline.scoring.score import predict_rows
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scoreboard.published import completed
 
 from paceline.catalog import Catalog, Device, load_catalog
 from paceline.errors import PacelineError
 from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
 from paceline.predict.power import use_of
+from paceline.scoring.completion import completed
 from paceline.scoring.devices import resolve_device
 from paceline.scoring.readings import Reading, UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import parse_row

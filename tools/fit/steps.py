@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
-from scoreboard.published import completed
 
 from fit.published import read_published
 from paceline.catalog import Catalog
@@ -21,6 +20,7 @@ from paceline.predict.kernels import evaluate_shapes, grouped_features, question
 from paceline.predict.prediction import Points
 from paceline.predict.ripeness import ripeness_years
 from paceline.predict.sustained import power_flop, power_s
+from paceline.scoring.completion import completed
 from paceline.scoring.devices import resolve_device
 from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row, parse_row

@@ -1,1 +1,1 @@
-"""What the scoreboard is made of: what published tables leave out, and what pages say of them."""
+"""What the pages of the scoreboard say, quoted in the README."""

@@ -374,11 +374,12 @@ def explain(
         InvalidInputError: A table that cannot be read, or a row without an answer.
     """
     from paceline.catalog import load_catalog
+    from paceline.scoring.completion import read_published
     from paceline.scoring.explain import explain_row
-    from paceline.scoring.rows import read_rows
 
     catalog, own = load_catalog(tuple(facts)), read_calibration(calibration)
-    return explain_row(read_rows(rows), number, catalog=catalog, python=python, calibration=own)
+    table = read_published(rows)
+    return explain_row(table, number, catalog=catalog, python=python, calibration=own)
 
 
 def deploy(

@@ -18,7 +18,8 @@ from paceline.predict import Calibration, Residual, builtin_calibration, calibra
 from paceline.predict.lessons import Lessons
 from paceline.scoring.answers import Answer
 from paceline.scoring.cells import number_of
-from paceline.scoring.rows import read_rows, read_table_cells
+from paceline.scoring.completion import read_published
+from paceline.scoring.rows import read_table_cells
 from paceline.scoring.score import predict_rows
 from paceline.scoring.units import units_of_time
 from paceline.trace.graph import FloatArray
@@ -91,7 +92,7 @@ def calibrate_rows(
     elif is_of_trials(rows_path):
         found, num_rows = read_trials(rows_path)
     else:
-        rows = read_rows(rows_path)
+        rows = read_published(rows_path)
         answers = predict_rows(
             rows, catalog=catalog, python=python, cache_folder=cache_folder,
             calibration=builtin_calibration(), on_progress=on_progress, is_learned_from=True,

@@ -9,12 +9,15 @@ source of a row adds to every step.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import InvalidInputError
 from paceline.scoring.cells import SURPLUS, number_of, read_cells
+
+#: Fills in what a line of a table leaves out.
+Completion = Callable[[Mapping[str, str]], dict[str, str]]
 
 INPUT_COLUMNS: tuple[str, ...] = (
     "model", "task", "framework", "precision", "compiler_flags", "gpu", "gpu_mem_gb", "n_gpus",
@@ -125,16 +128,17 @@ class Row:
         return max(int(self.num_gpus or 1), 1)
 
 
-def read_rows(path: Path) -> tuple[Row, ...]:
+def read_rows(path: Path, *, complete: Completion = dict) -> tuple[Row, ...]:
     """Read the input columns of a CSV file.
 
     Args:
         path: The table, with the columns of ``INPUT_COLUMNS``; others are ignored.
+        complete: Fills in what a line leaves out; as it is written by default.
 
     Raises:
         InvalidInputError: No such file, not text, no rows, or a needed column is missing.
     """
-    rows = tuple(parse_row(cells) for cells in read_table_cells(path))
+    rows = tuple(parse_row(complete(cells)) for cells in read_table_cells(path))
     if not rows:
         raise InvalidInputError(f"`{path}` has no rows", hint="give at least one row to score")
     return rows

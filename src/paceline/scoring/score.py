@@ -12,10 +12,11 @@ from paceline.errors import PacelineError
 from paceline.predict import Calibration, builtin_calibration
 from paceline.scoring.answering import answer_cells
 from paceline.scoring.answers import Answer, write_answers
+from paceline.scoring.completion import read_published
 from paceline.scoring.devices import possible_capacities, resolve_device
 from paceline.scoring.jobs import Cell
 from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
-from paceline.scoring.rows import Row, read_rows
+from paceline.scoring.rows import Row
 from paceline.scoring.source_levels import as_published
 from paceline.scoring.workloads import WorkloadKey, workload_key
 
@@ -62,7 +63,7 @@ def score_rows(
     Raises:
         InvalidInputError: The table cannot be read, or the answers cannot be written.
     """
-    rows = read_rows(rows_path)
+    rows = read_published(rows_path)
     answers = predict_rows(
         rows,
         catalog=catalog,

@@ -8,13 +8,13 @@ import shlex
 from pathlib import Path
 
 import pytest
-from scoreboard.published import completed
 from scoreboard_compare import rows_of_sets, sample
 
 from paceline.app.cli import main
 from paceline.catalog import load_catalog
 from paceline.errors import PacelineError
 from paceline.scoring import predict_rows
+from paceline.scoring.completion import completed
 from paceline.scoring.explain import RowExplanation, explain_row
 from paceline.scoring.rows import Row, parse_row
 

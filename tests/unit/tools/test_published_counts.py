@@ -4,8 +4,8 @@ import csv
 from pathlib import Path
 
 import pytest
-from scoreboard.published import completed
 
+from paceline.scoring.completion import completed
 from paceline.scoring.readings import UnresolvedRowError, read_job
 from paceline.scoring.rows import parse_row
 from paceline.trace.registry import known_models

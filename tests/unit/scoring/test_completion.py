@@ -6,12 +6,13 @@ import csv
 import re
 
 import pytest
-from scoreboard.published import DATA, completed
 
 from paceline.catalog import load_catalog
 from paceline.scoring import predict_rows
+from paceline.scoring.completion import completed, read_published
 from paceline.scoring.models import UnresolvedRowError, resolve_model
 from paceline.scoring.rows import parse_row
+from paceline.scoring.tables import read_table
 
 MEASURED = re.compile(r"watt|joule|power_w|time|mfu|tflops|throughput|latency|memory|itl|eff", re.I)
 MLPERF = {
@@ -33,11 +34,21 @@ def entry_of(**cells: str) -> str:
 
 
 def test_no_measured_key_is_an_input() -> None:
-    with (DATA / "extra_inputs.csv").open(encoding="utf-8", newline="") as file:
-        assert not [line["key"] for line in csv.DictReader(file) if MEASURED.search(line["key"])]
+    keys = [line["key"] for line in read_table("extra_inputs.csv")]
+    assert not [key for key in keys if MEASURED.search(key)]
     measured = "time_to_train_min=3; avg_power_watts=700; gmacs=4; mfu=0.4"
     row = completed({"model": "m", "gpu": "g", "extra": measured})
     assert set(row) <= {"model", "gpu", "extra"}
+
+
+def test_a_table_is_read_with_what_its_lines_leave_out(tmp_path) -> None:
+    table = tmp_path / "rows.csv"
+    with table.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=sorted({*MLPERF, *LAMBDA}))
+        writer.writeheader()
+        writer.writerows([MLPERF, LAMBDA])
+    assert read_published(table) == tuple(parse_row(completed(r)) for r in (MLPERF, LAMBDA))
+    assert read_published(table) != tuple(parse_row(r) for r in (MLPERF, LAMBDA))
 
 
 def test_the_size_of_a_model_is_read_from_remarks() -> None:

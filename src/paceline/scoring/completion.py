@@ -1,24 +1,20 @@
-"""Published tables as `paceline score` reads rows: what their scripts do stands in columns.
+"""What published rows leave to their sources, filled into the columns that `score` reads.
 
 A table seldom says which optimizer its script takes, which words of its remarks are inputs, or what
 its own harness adds to the network. What is known of that stands in ``data/``, a line per source;
-here it becomes the columns that `score` reads of anybody's rows. Nothing measured is read.
+here it becomes the columns of anybody's rows. Nothing measured is read.
 """
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
-import pandas as pd
-
 from paceline.scoring.models import UnresolvedRowError, resolve_model
-from paceline.scoring.rows import parse_row
+from paceline.scoring.rows import Row, parse_row, read_rows
+from paceline.scoring.tables import read_table
 
-DATA = Path(__file__).parent / "data"
 _NOTE = "what it does not state is as its benchmark's submissions run it"
 
 #: A flag that begins so; ``no XLA`` does not.
@@ -41,11 +37,13 @@ def completed(cells: Mapping[str, object]) -> Cells:
     return row
 
 
-def completed_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The same of every row of a table; its own columns keep their names."""
-    text = table.astype(object).where(table.notna(), "")
-    rows = [completed(row) for row in text.to_dict(orient="records")]
-    return pd.DataFrame(rows, index=table.index).fillna("")
+def read_published(path: Path) -> tuple[Row, ...]:
+    """Rows of a table as people and sources write them, with what they leave out.
+
+    Raises:
+        InvalidInputError: The table cannot be read.
+    """
+    return read_rows(path, complete=completed)
 
 
 def _remarked(row: Cells) -> Cells:
@@ -57,7 +55,7 @@ def _remarked(row: Cells) -> Cells:
     found: Cells = {}
     for pair in row.get("extra", "").split(";"):
         key, _, value = (part.strip() for part in pair.partition("="))
-        for known in _table("extra_inputs.csv"):
+        for known in read_table("extra_inputs.csv"):
             match = re.fullmatch(known["value"], value, re.IGNORECASE)
             if match and known["key"] == key.lower():
                 found[known["column"]] = match.expand(known["means"])
@@ -88,7 +86,7 @@ def _as_submitted(row: Cells) -> Cells:
 def _requested(row: Cells) -> Cells:
     """Lengths of the requests that a named workload of serving has."""
     flags = row.get("compiler_flags", "")
-    for known in _table("serving_workloads.csv"):
+    for known in read_table("serving_workloads.csv"):
         if not _trains(row) and re.search(known["pattern"], flags, re.IGNORECASE):
             lengths = f"ISL={known['input_tokens']}; OSL={known['output_tokens']}"
             return {"compiler_flags": _joined(flags, lengths)}
@@ -152,16 +150,10 @@ def _fitting(name: str, asked: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Lines of a table whose patterns fit as a whole; an empty one fits everything."""
     return (
         line
-        for line in _table(name)
+        for line in read_table(name)
         if all(
             re.fullmatch(line[column] or ".*", text, re.IGNORECASE)
             for column, text in asked.items()
             if column in line
         )
     )
-
-
-@cache
-def _table(name: str) -> tuple[dict[str, str], ...]:
-    with (DATA / name).open(encoding="utf-8", newline="") as file:
-        return tuple(csv.DictReader(file))
