@@ -72,8 +72,10 @@ def explain_row(
     cell = read_cell(number, rows[number], catalog)
     if not isinstance(cell, Cell):
         raise _unanswered(number, cell.reason)
-    how = {"catalog": catalog, "python": python, "cache_folder": cache_folder}
-    (answer,) = predict_rows([rows[number]], calibration=calibration, **how)  # type: ignore[arg-type]
+    (answer,) = predict_rows(
+        [rows[number]], catalog=catalog, python=python, cache_folder=cache_folder,
+        calibration=calibration,
+    )  # fmt: skip
     if answer.step_mid_s is None:
         raise _unanswered(number, answer.reason)
     key = workload_key(cell.reading)
