@@ -123,7 +123,7 @@ def _contended(row: Cells) -> Cells:
     """
     asked = {name: row.get(name, "") for name in ("framework", "precision", "model")}
     known = next(_fitting("contending_kernels.csv", asked), None)
-    num_ranks = float(row.get("n_gpus") or 1)
+    num_ranks = parse_row(row).num_gpus or 1.0
     is_compiled = _XLA.search(row.get("compiler_flags", ""))
     if known is None or num_ranks <= 1 or is_compiled or not _trains(row):
         return {}

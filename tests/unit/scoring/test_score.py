@@ -3,7 +3,7 @@
 import csv
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from paceline.catalog import find_device, load_catalog
@@ -280,6 +280,7 @@ ODD = st.one_of(TEXT, st.sampled_from(["nan", "inf", "-1", "0", "1e308", "1e-308
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.dictionaries(st.sampled_from([c for c in INPUT_COLUMNS if c != "model"]), ODD))
+@example({"task": "", "framework": "", "precision": "", "n_gpus": ":"})
 def test_no_cell_crashes_it(tmp_path, change):
     summary, lines = score(tmp_path, change)
     assert summary.num_rows == len(lines) == 1
