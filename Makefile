@@ -32,8 +32,8 @@ check: $(TEST_VENV)/.paceline  ## Lint, types, direction of imports, sizes of fu
 	$(TEST_PYTHON) tools/sizes.py
 
 # Laws that compare what is asked alone with what is asked beside others.
-NUMERIC := tests/unit/predict tests/unit/simulation tests/unit/parallel/test_roads.py \
-	tests/unit/plan/test_pinned.py tests/unit/plan/test_planner_laws.py
+NUMERIC := tests/unit/prediction tests/unit/simulation tests/unit/parallelism/test_roads.py \
+	tests/unit/planning/test_pinned.py tests/unit/planning/test_planner_laws.py
 
 test-kernels: $(TEST_VENV)/.paceline  ## The numeric tests again, by kernels of an older processor
 	$(TEST_PYTHON) tools/other_kernels.py $(TEST_PYTHON) -m pytest -n 2 --dist loadfile -m "$(USUAL)" $(NUMERIC)

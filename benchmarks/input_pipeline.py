@@ -1,6 +1,6 @@
 """Measure DataLoader pipelines on generated images, and predict them from one of them.
 
-Usage: python benchmarks/input_pipeline.py fit      stage costs -> predict/data/stage_costs.csv
+Usage: python benchmarks/input_pipeline.py fit      stage costs -> prediction/data/stage_costs.csv
        python benchmarks/input_pipeline.py measure  pipelines  -> benchmarks/input_pipeline.csv
        python benchmarks/input_pipeline.py report   table      -> benchmarks/input_pipeline.md
 
@@ -30,7 +30,7 @@ from PIL import Image
 from scipy.optimize import nnls
 from torch.utils.data import DataLoader, Dataset
 
-from paceline.predict.input import (
+from paceline.prediction.input_side import (
     Encoding,
     InputHost,
     InputPipeline,
@@ -42,7 +42,7 @@ from paceline.predict.input import (
 Row = dict[str, Any]
 Thing = TypeVar("Thing")
 ROOT = Path(__file__).resolve().parent.parent
-STAGES = ROOT / "src/paceline/predict/data/stage_costs.csv"
+STAGES = ROOT / "src/paceline/prediction/data/stage_costs.csv"
 TABLE = Path(__file__).with_suffix(".csv")
 REPORT = Path(__file__).with_suffix(".md")
 SIZES = ((256, 256), (500, 375), (1024, 768))

@@ -24,7 +24,7 @@ from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 
 COMMAND = [
-    sys.executable, "-m", "paceline.app.cli", "measure", "mnist-cnn", "--batch", "1,2,4,8",
+    sys.executable, "-m", "paceline.app.main", "measure", "mnist-cnn", "--batch", "1,2,4,8",
     "--mode", "forward,step", "--threads", "1", "--seconds", "0.05", "--json",
 ]  # fmt: skip
 NUM_CELLS = 8

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from paceline.app.foresight import calibrated, ledger_of
+from paceline.app.truth.local_prediction import calibrated, ledger_of
+from paceline.execution.ceilings import SOURCE, summarize_ceilings
+from paceline.execution.machine_model import LocalModel, start_model
 from paceline.measurements.ledger import LedgerRow, summarize_ledger
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
-from paceline.run.ceilings import SOURCE, summarize_ceilings
-from paceline.run.local import LocalModel, start_model
 
 Split = tuple[str, Callable[[Record], bool], Callable[[Record], bool]]
 SPLITS: Sequence[Split] = (

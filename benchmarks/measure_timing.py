@@ -2,7 +2,7 @@
 
     python benchmarks/measure_timing.py [ROUNDS] [CASE]
 
-Rounds of A B C A B C: A is the loop of `paceline measure` (src/paceline/run/workers/engine.py), B
+Rounds of A B C A B C: A is the loop of `paceline measure` (`execution/engines/engine.py`), B
 is ``torch.utils.benchmark.Timer.blocked_autorange``, C the protocol of timm's ``benchmark.py`` with
 its defaults, on the same model in the same process. Printed per model: the ratio of medians with
 its 90 % interval over rounds, and what the harness adds to a step (time of the loop around a step
@@ -23,7 +23,7 @@ import torch
 from torch.utils.benchmark import Timer
 
 ROOT = Path(__file__).parents[1] / "src/paceline"
-sys.path[:0] = [str(ROOT / "run/workers"), str(ROOT / "trace/workers")]
+sys.path[:0] = [str(ROOT / "execution/engines"), str(ROOT / "frontends/torch")]
 
 # The CUDA build of torchvision declares these in C++, which a CPU build of torch cannot load.
 for name in ("nms", "qnms"):

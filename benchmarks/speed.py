@@ -24,12 +24,17 @@ from pathlib import Path
 
 import numpy as np
 
-from paceline.catalog import load_catalog
-from paceline.plan import Goal, SearchOptions, Work
-from paceline.plan.question import resolve_question
-from paceline.plan.search import run_search
-from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
-from paceline.trace import Configuration, load_workload, lower
+from paceline.catalog.load import load_catalog
+from paceline.model.graph.costs import Configuration
+from paceline.model.lowering import lower
+from paceline.model.reading.load import load_workload
+from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.question import SearchOptions, resolve_question
+from paceline.planning.search.all_candidates import run_search
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.one_pass import predict_pass
+from paceline.prediction.step.prediction import Points
 
 TABLE = Path(__file__).parent / "speed.md"
 NUM_RUNS = 7

@@ -8,14 +8,16 @@ import os
 import resource
 import time
 
-from paceline.catalog import find_device, load_catalog
-from paceline.parallel.evaluation import evaluate_strategies
-from paceline.parallel.layouts import layout
-from paceline.parallel.links import LinkTable
-from paceline.parallel.search import enumerate_strategies, prepare_search, search_strategies
-from paceline.parallel.strategy_table import Fabric
-from paceline.predict import DeviceTable
-from paceline.trace import Configuration, load_workload
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.model.graph.costs import Configuration
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.evaluation import evaluate_strategies
+from paceline.parallelism.schedule.layouts import layout
+from paceline.parallelism.search import enumerate_strategies, prepare_search, search_strategies
+from paceline.parallelism.strategy.table import Fabric
+from paceline.prediction.devices import DeviceTable
 
 CASES = (
     ("resnet50", "resnet50", 64, 8192, 1),

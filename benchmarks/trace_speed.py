@@ -20,13 +20,13 @@ from datetime import date
 from pathlib import Path
 
 TABLE = Path(__file__).parent / "trace_speed.md"
-WORKERS = Path(__file__).parent.parent / "src" / "paceline" / "trace" / "workers"
+WORKERS = Path(__file__).parent.parent / "src" / "paceline" / "frontends" / "torch"
 NUM_RUNS = 5
 SCRIPT = """
 import json, resource, sys, time
 sys.path.insert(0, {folder!r})
 import torch, torch_worker, torch_subjects, torch_models, torch_recorder
-from paceline.trace.load import workload_from_report
+from paceline.model.reading.load import workload_from_report
 torch_models.import_torchvision()
 request = {{"entry": {entry!r}, "task": {task!r}, "image_size": None}}
 started = time.process_time()

@@ -21,10 +21,10 @@ import pandas as pd
 from fit.spreads import Machine, machines_of, spreads_by_table
 from pages import deliver
 
-from paceline.predict import builtin_calibration
-from paceline.predict.intervals import Z_80
-from paceline.predict.lessons import Lessons, Spreads, learn
-from paceline.predict.traits import StepTraits
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.uncertainty.gaussian_process import Lessons, Spreads, learn
+from paceline.prediction.uncertainty.intervals import Z_80
+from paceline.prediction.uncertainty.step_features import StepTraits
 
 _COUNTS = (1, 3, 10, 30)
 _NUM_DRAWS = 10

@@ -22,11 +22,11 @@ import click
 from scoreboard.quoted import scoreboard
 
 import paceline
-from paceline.app.cli import build_commands
 from paceline.app.command_line import help_of
-from paceline.catalog import load_catalog
-from paceline.report.catalogs import device_table, offer_table
-from paceline.report.tables import markdown_table
+from paceline.app.main import build_commands
+from paceline.catalog.load import load_catalog
+from paceline.reporting.screens.catalogs import device_table, offer_table
+from paceline.reporting.tables import markdown_table
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"

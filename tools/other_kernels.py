@@ -3,7 +3,7 @@
 OpenBLAS and numpy choose their kernels by the processor they find. What is computed must not
 depend on that choice beyond its last bits, so some tests run once more under another one:
 
-    python tools/other_kernels.py python -m pytest tests/unit/predict
+    python tools/other_kernels.py python -m pytest tests/unit/prediction
 """
 
 from __future__ import annotations

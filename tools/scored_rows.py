@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from paceline.catalog import load_catalog
-from paceline.scoring import score_rows
+from paceline.catalog.load import load_catalog
+from paceline.scoring.score import score_rows
 
 
 def scored(rows: pd.DataFrame, columns: Sequence[str], cache: Path | None) -> pd.DataFrame:

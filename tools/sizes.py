@@ -12,12 +12,16 @@ import io
 import statistics
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 MAX_FUNCTION_LINES = 80
 MAX_MODULE_LINES = 600
+MAX_FOLDER_MODULES = 15
+#: Folders of one kind of plug-in: verbs, launch targets, engines, readers of one framework.
+PLUG_INS = ("app/verbs", "deployment/targets", "execution/engines", "frontends/torch")
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "paceline"
 #: What keeps the bounds without standing in the table.
@@ -137,11 +141,24 @@ def offences(modules: Sequence[Module]) -> list[str]:
     return found
 
 
+def crowded(modules: Sequence[Module]) -> list[str]:
+    """Folders of the package with more modules than a reader keeps in mind."""
+    folders = Counter(m.path.parent for m in modules if m.path.name != "__init__.py")
+    exempt = {PACKAGE / name for name in PLUG_INS}
+    return [
+        f"{folder}: {count} modules, at most {MAX_FOLDER_MODULES}"
+        for folder, count in folders.items()
+        if count > MAX_FOLDER_MODULES and folder not in exempt
+    ]
+
+
 def main() -> int:
     """Print the table; 1 where a bound is crossed."""
     package = modules_in(PACKAGE)
     print(table(package))
-    found = offences([*package, *(m for name in BESIDE for m in modules_in(ROOT / name))])
+    found = crowded(package) + offences(
+        [*package, *(m for name in BESIDE for m in modules_in(ROOT / name))]
+    )
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from paceline.app.cli import main
+from paceline.app.main import main
 
 sys.exit(main())

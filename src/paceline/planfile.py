@@ -1,6 +1,6 @@
 """The plan file: the one thing that `run`, `deploy` and `report` read.
 
-Plain data with a version and no behaviour. `paceline.plan.files` reads and writes it as YAML and
+Plain data with a version and no behaviour. `planning.goal.files` reads and writes it as YAML and
 publishes its JSON schema. Units are SI and stand in the key names.
 """
 

@@ -15,7 +15,7 @@ def shipped_rows(room: str, table: str) -> tuple[dict[str, str], ...]:
         room: Package that owns the table, such as ``predict``.
         table: Name of the file.
 
-    >>> shipped_rows("predict", "sustained_clock.csv")[0]["name"]
+    >>> shipped_rows("prediction", "sustained_clock.csv")[0]["name"]
     'j_per_flop'
     """
     path = resources.files(f"paceline.{room}") / "data" / table

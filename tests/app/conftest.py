@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from refusals import Outcome
 
-from paceline.app.cli import main
+from paceline.app.main import main
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from paceline import predict
-from paceline.app.cli import main
-from paceline.report.tables import display_width
+from paceline.app.main import main
+from paceline.reporting.tables import display_width
 
 COMMANDS = (
     "devices a100",

@@ -12,11 +12,11 @@ import click
 import pytest
 
 import paceline
-from paceline.app import measuring
-from paceline.app.api_machine import MeasureOptions
-from paceline.app.api_stack import HostOptions, StackOptions
-from paceline.app.cli import build_commands, main
+from paceline.app.api.machine import MeasureOptions
+from paceline.app.api.stack import HostOptions, StackOptions
 from paceline.app.goal_options import ClusterOptions, PlanOptions
+from paceline.app.main import build_commands, main
+from paceline.app.truth import measuring
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
 

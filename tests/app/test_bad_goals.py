@@ -76,7 +76,7 @@ _OPTION_TEXTS = st.one_of(
     text=_OPTION_TEXTS,
 )
 def test_options_of_any_text(option: str, text: str) -> None:
-    from paceline.app.inquiry import inquire
+    from paceline.app.requests.plan_request import inquire
 
     assert_refused(lambda: inquire("resnet50", as_of="2026-11-20", **{option: text}))
 

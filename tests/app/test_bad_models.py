@@ -10,7 +10,7 @@ import pytest
 from refusals import AS_OF, Outcome
 
 from paceline.errors import WorkerError
-from paceline.trace.worker import run_worker
+from paceline.model.reading.worker import run_worker
 
 # Models and workers -----------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ _MODULES = {
 }
 
 
-#: Those whose way through the worker no test of tests/unit/trace takes; the rest are slow tests.
+#: Those whose way through the worker no test of tests/unit/model takes; the rest are slow tests.
 _USUAL_MODULES = ("dies", "refuses its inputs")
 
 

@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from paceline.app.beside import read_beside, shared_batch
-from paceline.app.cli import main
-from paceline.catalog import find_device, load_catalog
+from paceline.app.main import main
+from paceline.app.requests.mixed_devices import read_beside, shared_batch
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError
-from paceline.parallel import Cluster
-from paceline.plan.decisions.device_counts import BatchRule
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.planning.decisions.device_counts import BatchRule
 from paceline.simulation.unequal import Part
 
 ASKED = ("scale", "gpt2", "--device", "H100", "--counts", "8", "--beside", "A100 SXM4 80GB:8")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import paceline
-from paceline.app.cli import main
+from paceline.app.main import main
 
 ROW = {
     "model": "resnet50", "task": "train", "framework": "PyTorch 2.4.0", "precision": "amp",

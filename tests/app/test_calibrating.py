@@ -8,12 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from paceline.app.calibrating import calibrate_rows
-from paceline.catalog import load_catalog
+from paceline.app.truth.calibrating import calibrate_rows
+from paceline.catalog.load import load_catalog
 from paceline.errors import InvalidInputError
-from paceline.predict import builtin_calibration, read_updates, write_updates
-from paceline.scoring import predict_rows
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.calibration.from_measurements import read_updates, write_updates
 from paceline.scoring.rows import read_rows
+from paceline.scoring.score import predict_rows
 
 BASE = {
     "model": "resnet50", "task": "train", "framework": "PyTorch 2.4.0", "precision": "amp",

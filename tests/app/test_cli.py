@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paceline import __version__
-from paceline.app.cli import VERBS, main
+from paceline.app.main import VERBS, main
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -218,7 +218,7 @@ def test_an_interrupt_ends_with_130(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paceline.app.cli._read", interrupt)
+    monkeypatch.setattr("paceline.app.main._read", interrupt)
     status, out, err = run(capsys, "devices")
     assert (status, out) == (130, "")
     assert "interrupted" in err
@@ -228,7 +228,7 @@ def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def stumble(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("paceline.app.cli._read", stumble)
+    monkeypatch.setattr("paceline.app.main._read", stumble)
     with pytest.raises(ZeroDivisionError):
         main(["devices"])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.app.cli import main
+from paceline.app.main import main
 
 FACTS = """\
 machines:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.app.cli import main
+from paceline.app.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples/scenarios"
 

@@ -10,7 +10,7 @@ import pytest
 from refusals import Outcome
 
 import paceline
-from paceline.app.cli import main
+from paceline.app.main import main
 
 
 @pytest.fixture(scope="module")

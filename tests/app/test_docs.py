@@ -12,7 +12,7 @@ import pytest
 from test_hints import unknown_words
 
 import paceline
-from paceline.app.cli import VERBS, build_commands
+from paceline.app.main import VERBS, build_commands
 from paceline.shipped import shipped_rows
 
 _ROOT = Path(__file__).parents[2]

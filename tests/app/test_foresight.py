@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.app import foresight
-from paceline.app.foresight import ledger_of, ledger_of_store
+from paceline.app.truth import local_prediction as foresight
+from paceline.app.truth.local_prediction import ledger_of, ledger_of_store
 from paceline.measurements.records import Record
 
 STEP = Record(

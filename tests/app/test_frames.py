@@ -9,8 +9,8 @@ from types import FrameType
 import pytest
 
 import paceline
-from paceline.app.cli import main
-from paceline.predict.step import predict_pass
+from paceline.app.main import main
+from paceline.prediction.step.one_pass import predict_pass
 
 PACKAGE = str(Path(paceline.__file__).parent)
 #: Most frames from `main` to `predict_pass`, both counted.

@@ -12,7 +12,7 @@ import click
 import pytest
 
 import paceline
-from paceline.app.cli import build_commands, main
+from paceline.app.main import build_commands, main
 from paceline.errors import UnknownNameError
 
 _PACKAGE = Path(paceline.__file__).parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.app.cli import main
+from paceline.app.main import main
 
 H100 = ("--device", "H100")
 IMPOSSIBLE = {

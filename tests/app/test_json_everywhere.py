@@ -10,7 +10,7 @@ import click
 import pytest
 from refusals import Outcome
 
-from paceline.app.cli import build_commands
+from paceline.app.main import build_commands
 
 
 def commands(group: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:

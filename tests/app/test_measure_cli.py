@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import paceline
-from paceline.app import measuring
-from paceline.app.cli import main
-from paceline.app.measured_models import TRACED_ONLY
+from paceline.app.main import main
+from paceline.app.truth import measuring
+from paceline.app.truth.measured_models import TRACED_ONLY
+from paceline.execution.stacks import Stack, stack_specs
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
-from paceline.run.stacks import Stack, stack_specs
-from paceline.trace.names import torchvision_name
-from paceline.trace.zoo_facts import zoo_facts
+from paceline.model.names.lookup import torchvision_name
+from paceline.model.names.zoo_facts import zoo_facts
 
 STEP = Record(
     kind="step",
@@ -126,7 +126,7 @@ def test_an_export_that_cannot_be_is_a_message(words, message, tmp_path, capsys)
 
 def test_a_stack_without_micro_benchmarks_is_no_ceiling(monkeypatch, capsys):
     mxnet = Stack(spec=stack_specs()["mxnet"], python=Path(sys.executable))
-    monkeypatch.setattr("paceline.run.stacks.find_stack", lambda name, folder: mxnet)
+    monkeypatch.setattr("paceline.execution.stacks.find_stack", lambda name, folder: mxnet)
     assert main(["ceilings", "--stack", "mxnet"]) == 2
     assert "the stack `mxnet` has no micro-benchmarks" in capsys.readouterr().err
 
@@ -187,5 +187,5 @@ def test_the_zoo_is_measured_but_where_only_the_tracer_has_its_inputs(monkeypatc
 
 
 def _module_of_engines(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(paceline.__file__).parent / "trace" / "workers"))
+    monkeypatch.syspath_prepend(str(Path(paceline.__file__).parent / "frontends" / "torch"))
     return importlib.import_module("torch_models")

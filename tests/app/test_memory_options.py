@@ -8,11 +8,14 @@ import torch
 from torch import nn
 
 from paceline import predict
-from paceline.app.cli import main
+from paceline.app.main import main
 from paceline.errors import InvalidInputError
-from paceline.report.figures import MEMORY_BOUND, memory_bound_bytes
-from paceline.trace import Configuration, Owner, load_workload, lower, monomials
-from paceline.trace.settings import read_settings
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import Owner, monomials
+from paceline.model.lowering import lower
+from paceline.model.reading.load import load_workload
+from paceline.model.settings import read_settings
+from paceline.reporting.figures import MEMORY_BOUND, memory_bound_bytes
 
 BATCH = 8
 #: Share that the allocator adds to every live byte.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import paceline
-from paceline.app.scaling import Scaling
+from paceline.app.requests.scaling import Scaling
 
 
 @pytest.mark.parametrize("device", ["k80", "v100", "h100"])

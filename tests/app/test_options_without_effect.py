@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.app.api import predict
+from paceline.app.api.planning import predict
 from paceline.errors import InvalidInputError
 from paceline.scoring.readings import read_job
 from paceline.scoring.rows import parse_row

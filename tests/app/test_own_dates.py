@@ -1,6 +1,6 @@
 """A TOML file may hold dates: they are read as their text, and a wrong file is said to be wrong."""
 
-from paceline.app.cli import main
+from paceline.app.main import main
 
 
 def test_a_date_in_a_file_of_another_kind_is_no_accident(tmp_path, capsys):

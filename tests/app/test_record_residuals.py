@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import paceline
-from paceline.app.record_residuals import residuals_of_records
-from paceline.catalog import load_catalog
+from paceline.app.truth.record_residuals import residuals_of_records
+from paceline.catalog.load import load_catalog
 from paceline.errors import InvalidInputError
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.app.api import scale
-from paceline.app.scaling import Scaling
+from paceline.app.api.planning import scale
+from paceline.app.requests.scaling import Scaling
 from paceline.errors import InvalidInputError, PacelineError, UnknownNameError
 
 STRATEGY = "pp4.dp2.ep8@1f1b/mb16+zero1+recompute-block"

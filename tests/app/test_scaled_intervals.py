@@ -11,16 +11,17 @@ import pytest
 from refusals import Outcome
 
 from paceline import plan, predict, scale
-from paceline.app.beside import Beside
-from paceline.app.scaling import Scaling
-from paceline.catalog import find_device, load_catalog
+from paceline.app.requests.mixed_devices import Beside
+from paceline.app.requests.scaling import Scaling
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
 from paceline.errors import MissingFactError
-from paceline.parallel import Cluster
-from paceline.plan.decisions.curve import ScalingCurve
-from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.collectives.cluster import Cluster
 from paceline.planfile import Interval
-from paceline.simulation import Job
-from paceline.trace import load_workload
+from paceline.planning.decisions.curve import ScalingCurve
+from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
+from paceline.simulation.job import Job
 
 DAY = "2026-11-20"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from paceline import plan, scale
-from paceline.app.scaling import Scaling
-from paceline.report.scaling import scaling_markdown, scaling_text
+from paceline.app.requests.scaling import Scaling
+from paceline.reporting.screens.scaling import scaling_markdown, scaling_text
 
 DAY = "2026-11-20"
 LAB = """

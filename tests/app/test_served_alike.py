@@ -8,18 +8,22 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.catalog import find_device, load_catalog, machine_links
 from paceline.catalog.entities import Machine
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.catalog.offer_links import machine_links
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.parallel.serving.batching import ServingRuns, ServingTimes
-from paceline.parallel.serving.engine import serving_times
-from paceline.parallel.split import SplitShape
-from paceline.plan.grid import GridCell
-from paceline.predict import DeviceTable, builtin_calibration
+from paceline.model.graph.costs import Configuration
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.serving.batching import ServingRuns, ServingTimes
+from paceline.parallelism.serving.engine import serving_times
+from paceline.parallelism.split import SplitShape
+from paceline.planning.forecast.grid import GridCell
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.devices import DeviceTable
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
 from paceline.stack.engines import find_engine
-from paceline.trace import Configuration, load_workload
 
 AS_OF = "2026-11-20"
 MODEL, DEVICE, REQUESTS, PROMPT, OUTPUT = "llama-3-8b", "H100 SXM5 80GB", 32, 512, 128

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import paceline
-from paceline.app.cli import main
+from paceline.app.main import main
 from paceline.errors import InvalidInputError, UnknownNameError
 
 ASKED = {"device": "a100", "devices": 8, "global_batch": 64, "as_of": "2026-11-20"}
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> tuple[Path, paceline.app.trials.Trials]:
+def asked(tmp_path: Path) -> tuple[Path, paceline.app.requests.trials.Trials]:
     path = tmp_path / "runs.csv"
     return path, paceline.trials("gpt2", rows=path, **ASKED)
 

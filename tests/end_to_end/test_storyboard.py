@@ -26,12 +26,12 @@ def build():
 #: Runs paceline in a Python in which torch cannot be imported.
 _WITHOUT_TORCH = (
     "import sys; sys.modules['torch'] = None; "
-    "from paceline.app.cli import main; sys.exit(main(sys.argv[1:]))"
+    "from paceline.app.main import main; sys.exit(main(sys.argv[1:]))"
 )
 #: The same in one that knows no installed package.
 _NOT_INSTALLED = (
     "import importlib.metadata as known, sys; known.version = known.distribution = None; "
-    "from paceline.app.cli import main; sys.exit(main(sys.argv[1:]))"
+    "from paceline.app.main import main; sys.exit(main(sys.argv[1:]))"
 )
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import InvalidInputError
-from paceline.trace import load_workload, save_workload
+from paceline.model.graph.store import save_workload
+from paceline.model.reading.load import load_workload
 from paceline.writing import whole_file, write_whole
 
 

@@ -30,8 +30,8 @@ from accuracy.figures import Figure
 from accuracy.intervals import coverage, with_covariates, with_widths
 from accuracy.limits import InsideAtBest, inside_at_best
 from accuracy.operator_worst import Worst
-from paceline.catalog import load_catalog
-from paceline.predict import builtin_calibration
+from paceline.catalog.load import load_catalog
+from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.scoring.workloads import default_cache_folder
 
 _INTRODUCTION = """# Accuracy of predictions

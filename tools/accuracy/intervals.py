@@ -21,10 +21,14 @@ from fit.steps import FRAMEWORKS, Steps
 from scipy.optimize import minimize
 
 from paceline.catalog.entities import Device
-from paceline.predict.calibration import Calibration
-from paceline.predict.devices import DeviceTable
-from paceline.predict.intervals import Z_80, framework_doubt
-from paceline.predict.nearness import clock_power_excess, coordinates, distances
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.uncertainty.device_distance import (
+    clock_power_excess,
+    coordinates,
+    distances,
+)
+from paceline.prediction.uncertainty.intervals import Z_80, framework_doubt
 
 #: Half-width in log beyond which an interval is wider than times or divided by two.
 _ABSTAIN = np.log(2.0)

@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from accuracy.figures import Figure, errors, figure
 from accuracy.intervals import band
-from paceline.predict.intervals import Z_80
+from paceline.prediction.uncertainty.intervals import Z_80
 
 _SHAPE = ["source_name", "m", "n", "k"]
 #: Factors on all widths among which the best is looked for.

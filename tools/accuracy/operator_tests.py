@@ -22,9 +22,9 @@ from accuracy.limits import measured_twice
 from accuracy.model_graphs import KEYS, measured_sums, read_calls
 from accuracy.operator_worst import Worst, attention_cases, product_cases
 from accuracy.stream_choice import StreamLog, choose_streams
-from paceline.predict import builtin_calibration
-from paceline.predict.lessons import Spreads, learn
-from paceline.predict.traits import StepTraits
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.uncertainty.gaussian_process import Spreads, learn
+from paceline.prediction.uncertainty.step_features import StepTraits
 
 UNSEEN = ("NVIDIA H100 80GB HBM3", "NVIDIA L4", "NVIDIA A100 80GB PCIe")
 _FOLDS = {

@@ -20,17 +20,23 @@ import numpy as np
 from pages import deliver
 
 from accuracy_clusters.dense_hybrid import hybrid_step
-from paceline.catalog import find_device, load_catalog
 from paceline.catalog.entities import Link, Source
-from paceline.parallel import Cluster, Strategy
-from paceline.parallel.blocks import TensorGroup, block_costs
-from paceline.parallel.links import LinkTable
-from paceline.parallel.split import SplitShape
-from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
-from paceline.predict import DeviceTable, Points
-from paceline.simulation import Job, Machine, simulate
-from paceline.trace import Configuration, load_workload
-from paceline.trace.graph import Graph
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import Graph
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
+from paceline.parallelism.split import SplitShape
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.prediction import Points
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.simulator import simulate
 
 CURVES = Path(__file__).with_name("classic_curves.toml")
 #: Difference, in points, that has to be explained.

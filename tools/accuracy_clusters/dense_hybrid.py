@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.parallel.blocks import BlockCosts
-from paceline.parallel.collectives import RankGroup, all_gather_s, reduce_scatter_s
-from paceline.parallel.data_parallel import data_parallel_step
-from paceline.parallel.links import LinkTable
-from paceline.trace.graph import FloatArray
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.collectives.times import RankGroup, all_gather_s, reduce_scatter_s
+from paceline.parallelism.replicas.data_parallel import data_parallel_step
+from paceline.parallelism.schedule.blocks import BlockCosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

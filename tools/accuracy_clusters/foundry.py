@@ -8,7 +8,7 @@ import pandas as pd
 
 from accuracy_clusters.scored import read, with_answers
 
-#: Rows that fitted the one constant of `predict/data/sustained_clock.csv` (tools/fit/sustained.py).
+#: Rows that fitted the one constant of `sustained_clock.csv` (tools/fit/sustained.py).
 FITTED = {"MPT-760m", "MPT-1b", "MPT-7b", "MPT-13b"}
 _UNSTATED = "IB/RoCE (unstated)"
 

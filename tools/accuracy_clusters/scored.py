@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from paceline.catalog import load_catalog
+from paceline.catalog.load import load_catalog
 from paceline.scoring.completion import completed
 from paceline.scoring.rows import Row, parse_row
 from paceline.scoring.score import predict_rows

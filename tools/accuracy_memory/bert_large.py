@@ -8,9 +8,9 @@ from pathlib import Path
 from traced_models import traced
 
 from accuracy_memory.published import Published, Row
-from paceline.predict.allocator import replay
-from paceline.trace import Configuration
-from paceline.trace.lowering import lifetimes
+from paceline.model.graph.costs import Configuration
+from paceline.model.lowering import lifetimes
+from paceline.prediction.memory.allocator import replay
 
 _SEQUENCE_TOKENS = 512
 _MIB = 2**20

@@ -10,9 +10,9 @@ from typing import cast
 from traced_models import traced
 
 from accuracy_memory.published import Published, Row, model_numbers
-from paceline.predict.allocator import replay
-from paceline.trace import Configuration
-from paceline.trace.lowering import lifetimes
+from paceline.model.graph.costs import Configuration
+from paceline.model.lowering import lifetimes
+from paceline.prediction.memory.allocator import replay
 
 _GB = 1e9
 #: The trace itself is BF16; nothing is left for a precision to narrow.

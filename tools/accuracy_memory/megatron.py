@@ -9,7 +9,8 @@ from traced_models import traced
 
 from accuracy_memory.published import Published, Row
 from accuracy_memory.ranks import Job, rank_costs, rank_memory
-from paceline.catalog import Catalog, load_catalog
+from paceline.catalog.entities import Catalog
+from paceline.catalog.load import load_catalog
 
 _GIB = 2.0**30
 _VOCABULARY = 51_200

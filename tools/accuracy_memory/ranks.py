@@ -7,18 +7,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paceline.catalog import Catalog, find_device
-from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
-from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
-from paceline.parallel.links import LinkTable
-from paceline.parallel.sharded_memory import PeakMoments
-from paceline.parallel.split import SplitShape
-from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
-from paceline.parallel.training_profile import find_training_profile
-from paceline.predict import DeviceTable, Points
-from paceline.trace import Configuration, Graph
-from paceline.trace.costs import Checkpointing
-from paceline.trace.graph import FloatArray
+from paceline.catalog.entities import Catalog
+from paceline.catalog.lookup import find_device
+from paceline.model.graph.costs import Checkpointing, Configuration
+from paceline.model.graph.graph import FloatArray, Graph
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.evaluation import StrategyEvaluation, evaluate_strategies
+from paceline.parallelism.memory.sharded_memory import PeakMoments
+from paceline.parallelism.replicas.training_profile import find_training_profile
+from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallelism.split import SplitShape
+from paceline.parallelism.strategy.table import KINDS, Fabric, StrategyTable, Variant
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.prediction import Points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

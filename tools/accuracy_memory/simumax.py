@@ -14,8 +14,9 @@ from traced_models import traced
 
 from accuracy_memory.published import Published, Row, model_numbers
 from accuracy_memory.ranks import Job, rank_costs, rank_memory, with_saved, with_transient
-from paceline.catalog import Catalog, load_catalog
-from paceline.predict.memory import reserved_bytes
+from paceline.catalog.entities import Catalog
+from paceline.catalog.load import load_catalog
+from paceline.prediction.memory.peak import reserved_bytes
 
 _GIB = 2.0**30
 _NUM_DEVICES = 8
@@ -39,7 +40,7 @@ same peak, and is published again."""
 
 _RESERVED_NOTE = """\
 Largest `max_memory_reserved` over the ranks of the same runs, in GiB: predicted *allocated*, with
-the share that the caching allocator adds in the median (`predict/data/process_memory.csv`, from
+the share that the caching allocator adds in the median (`prediction/data/process_memory.csv`, from
 replays of other models)."""
 
 

@@ -13,8 +13,8 @@ from accuracy_parallel.held_out import links_without
 from accuracy_parallel.sites import make_link
 from accuracy_parallel.tables import Score, by_system, with_error
 from paceline.catalog.entities import Link
-from paceline.parallel.collectives import RankGroup, collective_s
-from paceline.parallel.links import Collective, LinkTable
+from paceline.parallelism.collectives.links import Collective, LinkTable
+from paceline.parallelism.collectives.times import RankGroup, collective_s
 
 
 def predict_calls(

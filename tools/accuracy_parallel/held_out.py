@@ -18,11 +18,11 @@ from fit.attention import builtin_constants, with_tiles
 from fit.joint import fit_alone
 from fit.operators import as_operators, graphs
 
-from paceline.catalog import load_catalog
-from paceline.parallel import links
-from paceline.predict import Calibration, builtin_calibration
-from paceline.predict.device_effects import Effect
-from paceline.scoring.source_levels import as_published
+from paceline.catalog.load import load_catalog
+from paceline.parallelism.collectives import links
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.kernels.device_effects import Effect
+from paceline.scoring.naming.source_levels import as_published
 
 
 @contextmanager

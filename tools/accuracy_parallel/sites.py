@@ -12,20 +12,22 @@ from typing import Any, Literal
 import numpy as np
 from traced_models import traced
 
-from paceline.catalog import find_device, load_catalog
 from paceline.catalog.entities import Link, Source
-from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
-from paceline.parallel.evaluation import StrategyEvaluation, evaluate_strategies
-from paceline.parallel.links import LinkTable
-from paceline.parallel.split import SplitShape
-from paceline.parallel.strategy_table import KINDS, Fabric, StrategyTable, Variant
-from paceline.parallel.training_profile import find_training_profile
-from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration
-from paceline.predict.traits import StepTraits
-from paceline.scoring.source_levels import as_published
-from paceline.trace import Configuration, Graph
-from paceline.trace.costs import AttentionKernels, Checkpointing, Compiler
-from paceline.trace.graph import FloatArray
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.model.graph.costs import AttentionKernels, Checkpointing, Compiler, Configuration
+from paceline.model.graph.graph import FloatArray, Graph
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.evaluation import StrategyEvaluation, evaluate_strategies
+from paceline.parallelism.replicas.training_profile import find_training_profile
+from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallelism.split import SplitShape
+from paceline.parallelism.strategy.table import KINDS, Fabric, StrategyTable, Variant
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.prediction import Points
+from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.scoring.naming.source_levels import as_published
 
 MICROBATCHES = np.array([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 CACHE = Path(tempfile.gettempdir()) / "paceline-traces"

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from accuracy_parallel.sites import Run, Simulator, Site, megatron_graph
-from paceline.parallel.blocks import BlockCosts
-from paceline.trace.costs import Checkpointing
+from paceline.model.graph.costs import Checkpointing
+from paceline.parallelism.schedule.blocks import BlockCosts
 
 #: The set-up stands in the configurations that vTrain's authors publish for their validation
 #: (VIA-Research/vTrain @f8dda84, config/validation/**): layers recomputed in every run, 800 Gbit/s

@@ -3,7 +3,7 @@
 Usage: PYTHONPATH=tools python -m accuracy_power [FOLDER] [--cache FOLDER] [--out FILE] [--fit]
 FOLDER holds the published measurements (default ../shared/truth/e2e): the power traces of Zeus, in
 which boards are set to draw less too, and the single-GPU rows of the ML.ENERGY leaderboard. The law
-of `paceline.predict.power` has three shares fitted, from all GPUs but the one that is scored;
+of `prediction.step.power` has three shares fitted, from all GPUs but the one that is scored;
 ``--fit`` writes those of all GPUs into the package.
 """
 

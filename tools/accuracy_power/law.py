@@ -12,8 +12,8 @@ import pandas as pd
 from scipy.optimize import minimize
 
 import paceline
-from paceline.predict import builtin_calibration
-from paceline.predict.power import PowerLaw, Use, power_frac, slowdown_under_limit
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.step.power import PowerLaw, Use, power_frac, slowdown_under_limit
 
 _LAW = Path(paceline.__file__).parent / "predict" / "data" / "power.json"
 _SHARES = ("busy_frac", "compute_frac", "memory_frac")

@@ -8,18 +8,22 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from paceline.catalog import Catalog, Device, load_catalog
+from paceline.catalog.entities import Catalog, Device
+from paceline.catalog.load import load_catalog
 from paceline.errors import PacelineError
-from paceline.predict import DeviceTable, Points, builtin_calibration, predict_pass
-from paceline.predict.power import use_of
+from paceline.model.graph.costs import Configuration
+from paceline.model.lowering import lower
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.one_pass import predict_pass
+from paceline.prediction.step.power import use_of
+from paceline.prediction.step.prediction import Points
 from paceline.scoring.completion import completed
-from paceline.scoring.devices import resolve_device
+from paceline.scoring.naming.devices import resolve_device
+from paceline.scoring.naming.source_levels import as_published
 from paceline.scoring.readings import Reading, UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import parse_row
-from paceline.scoring.source_levels import as_published
 from paceline.scoring.workloads import WorkloadKey, cached_workload, scored_pass, workload_key
-from paceline.trace.costs import Configuration
-from paceline.trace.lowering import lower
 
 #: What rows share that are predicted together.
 GroupKey = tuple[WorkloadKey, Configuration, str]

@@ -9,15 +9,18 @@ import numpy as np
 import pandas as pd
 
 from accuracy_serving.rows import PRECISIONS
-from paceline.catalog import Device, Link, find_device, load_catalog
+from paceline.catalog.entities import Device, Link
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
 from paceline.errors import PacelineError
-from paceline.parallel.serving.batching import ServingRuns, fastest, request_times
-from paceline.parallel.serving.engine import serving_passes
-from paceline.parallel.split import SplitShape
-from paceline.predict import DeviceTable, builtin_calibration
+from paceline.model.graph.costs import Configuration
+from paceline.parallelism.serving.batching import ServingRuns, fastest, request_times
+from paceline.parallelism.serving.engine import serving_passes
+from paceline.parallelism.split import SplitShape
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.devices import DeviceTable
 from paceline.scoring.workloads import WorkloadKey, cached_workload
 from paceline.stack.engines import find_engine
-from paceline.trace.costs import Configuration
 
 _SHARED = ["entry", "device", "format", "ranks", "backend"]
 

@@ -57,7 +57,7 @@ def run_calls(calls: Sequence[str], *, source: Path, folder: Path) -> int:
 
 def _main_of(source: Path) -> Main:
     sys.path.insert(0, str(source))
-    cli = import_module("paceline.app.cli")
+    cli = import_module("paceline.app.main")
     if source not in Path(str(cli.__file__)).parents:
         raise SystemExit(f"another paceline was imported before: {cli.__file__}")
     main: Main = cli.main

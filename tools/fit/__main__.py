@@ -5,7 +5,7 @@
 In order: the tile models and the clock law from products and attention; the networks, device
 effects and host dispatch from op rows and whole steps together; the widths of intervals from steps
 whose device was held out. Models that have not been traced yet are traced (slow, cached). Every
-part is deterministic; ``src/paceline/predict/data`` is written after each.
+part is deterministic; ``src/paceline/prediction/data`` is written after each.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from fit.steps import Steps, build_steps, read_measured, select
 from fit.tiling import fit_tiles
 from fit.traits import device_traits
 from fit.truth import aic_attention, device_facts, neusight_products
-from paceline.catalog import Catalog, load_catalog
-from paceline.predict import builtin_calibration
+from paceline.catalog.entities import Catalog
+from paceline.catalog.load import load_catalog
+from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.scoring.workloads import default_cache_folder
 
 PARTS = ("products", "networks", "intervals")

@@ -13,9 +13,9 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from fit.residency import hit_frac, resident_bytes_per_cycle, with_residency
-from paceline.predict.attention_tiles import AttentionConstants, attention_tiled_s
-from paceline.predict.calibration import builtin_calibration
-from paceline.predict.tiles import Engine
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.kernels.attention_tiles import AttentionConstants, attention_tiled_s
+from paceline.prediction.kernels.product_tiles import Engine
 
 OPS = ("decode", "prefill")
 _START = {

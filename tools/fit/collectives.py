@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from paceline.parallel.links import KNOT_S, MEASURED_RANKS, Collective
+from paceline.parallelism.collectives.links import KNOT_S, MEASURED_RANKS, Collective
 
 Row = dict[str, Any]
 #: Name in NCCL's tables, and the share of the message that crosses a link of n ranks.

@@ -16,11 +16,11 @@ from fit.options import FitOptions
 from fit.step_model import TASKS, Levels, Predictor, mean_levels
 from fit.steps import FRAMEWORKS
 from fit.tiling import TileFit
-from paceline.catalog import Catalog
-from paceline.predict.attention_tiles import AttentionConstants
-from paceline.predict.device_effects import Effect
+from paceline.catalog.entities import Catalog
+from paceline.prediction.kernels.attention_tiles import AttentionConstants
+from paceline.prediction.kernels.device_effects import Effect
 
-DATA = Path(__file__).parents[2] / "src" / "paceline" / "predict" / "data"
+DATA = Path(__file__).parents[2] / "src" / "paceline" / "prediction" / "data"
 LEVELS = DATA.parents[1] / "scoring" / "data" / "source_levels.json"
 _DIGITS = 5
 

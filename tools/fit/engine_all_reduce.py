@@ -1,7 +1,7 @@
 """Fit the all-reduce that inference engines write themselves to published measurements.
 
     PYTHONPATH=tools python -m fit.engine_all_reduce ../shared/truth/ops > OUT
-where OUT is src/paceline/parallel/data/engine_all_reduce.csv.
+where OUT is src/paceline/parallelism/data/engine_all_reduce.csv.
 
 Messages of up to 16 MB of vLLM, SGLang (both replayed as graphs) and TensorRT-LLM; of the three the
 median counts. Two ways, as those kernels have: every rank reads all others' data at once, or it

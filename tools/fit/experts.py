@@ -19,9 +19,9 @@ from scipy.optimize import minimize
 from fit.constants import DATA
 from fit.residency import hit_frac
 from fit.truth import device_facts
-from paceline.catalog import load_catalog
-from paceline.predict.expert_tiles import ExpertConstants, expert_product_s
-from paceline.predict.tiles import Engine, TileConstants
+from paceline.catalog.load import load_catalog
+from paceline.prediction.kernels.expert_tiles import ExpertConstants, expert_product_s
+from paceline.prediction.kernels.product_tiles import Engine, TileConstants
 
 #: Format: width of weights, peak that applies, bytes of a weight and of what it meets. Formats of
 #: four bits have scales for each 16 or 32 weights; the peak of their own arithmetic is no known

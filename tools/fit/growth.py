@@ -7,7 +7,7 @@ import torch
 
 from fit.networks import Network
 from fit.step_model import STREAM_OVER_L2, uncached
-from paceline.predict.features import STREAM_FEATURES
+from paceline.prediction.kernels.features import STREAM_FEATURES
 
 #: What grows with the elements of a stream, all else equal, and by how much from one size to the
 #: next: the root of two.
@@ -18,7 +18,7 @@ _GROWTH = float(np.log10(2.0)) / 2
 #: Sizes that the law is asked for: the rows' own, over or times so many decades.
 _REACH = 2.0
 #: Weights of growth that is too little and too much: the least that make a fit keep the laws that
-#: `tests/unit/predict/test_streams.py` asks of it. More of the latter flattens what is measured.
+#: `tests/unit/prediction/test_streams.py` asks of it. More of the latter flattens what is measured.
 _LACK_WEIGHT, _EXCESS_WEIGHT = 30.0, 1.5
 #: Least and most growth of time that cost nothing, over that of the elements.
 _LEAST_GROWTH, _MOST_GROWTH = 0.05, 1.1

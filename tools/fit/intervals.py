@@ -3,7 +3,7 @@
     PYTHONPATH=tools python -m fit.intervals --steps steps.pkl --lines lines
 
 Both are what ``python -m accuracy --steps … --lines …`` keeps. Prints how many steps of each fold
-lie inside widths from the other folds, and writes ``src/paceline/predict/data``.
+lie inside widths from the other folds, and writes ``src/paceline/prediction/data``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pandas as pd
 from accuracy.intervals import components, coverage, with_covariates, with_widths
 
 from fit.constants import DATA, write_intervals
-from paceline.catalog import load_catalog
-from paceline.predict import builtin_calibration
+from paceline.catalog.load import load_catalog
+from paceline.prediction.calibration.fitted import builtin_calibration
 
 
 def main() -> None:

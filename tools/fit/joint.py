@@ -31,7 +31,7 @@ from fit.step_model import (
     traits_of,
 )
 from fit.steps import Steps, select
-from paceline.predict.calibration import EfficiencyModel
+from paceline.prediction.calibration.fitted import EfficiencyModel
 
 #: Dispatch times are few, and learn faster than weights.
 _DISPATCH_RATE = 5.0

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from fit.options import FitOptions
-from paceline.predict.calibration import EfficiencyModel
-from paceline.predict.features import ATTENTION_FEATURES, PRODUCT_FEATURES
+from paceline.prediction.calibration.fitted import EfficiencyModel
+from paceline.prediction.kernels.features import ATTENTION_FEATURES, PRODUCT_FEATURES
 
 _FLOOR, _CEILING = -0.5, 2.5
 #: Share of the noise: streams have few features that tell a card, and sizes that must stay sharp.

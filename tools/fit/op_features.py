@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from paceline.predict.calibration import EfficiencyModel, builtin_calibration
-from paceline.predict.features import (
+from paceline.model.graph.graph import OpKind
+from paceline.prediction.calibration.fitted import EfficiencyModel, builtin_calibration
+from paceline.prediction.kernels.features import (
     STREAM_FLAGS,
     Bounds,
     Settings,
@@ -15,9 +16,8 @@ from paceline.predict.features import (
     product_features,
     stream_features,
 )
-from paceline.predict.groups import conv_shape, product_dims
-from paceline.predict.tiles import Engine, TileConstants, tiled_s
-from paceline.trace.graph import OpKind
+from paceline.prediction.kernels.groups import conv_shape, product_dims
+from paceline.prediction.kernels.product_tiles import Engine, TileConstants, tiled_s
 
 
 def bounds_of(rows: pd.DataFrame) -> Bounds:

@@ -14,8 +14,8 @@ from fit.attention import builtin_constants, with_tiles
 from fit.op_features import bounds_of, features_of
 from fit.residency import with_residency
 from fit.served_streams import served_streams
-from paceline.predict import builtin_calibration
-from paceline.predict.tiles import TileConstants
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.kernels.product_tiles import TileConstants
 
 #: A kernel's own launch gap, which op rows contain and steps add per kernel.
 GAP_S = 1.5e-6

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from paceline.predict.groups import PLAIN_COLUMNS
+from paceline.prediction.kernels.groups import PLAIN_COLUMNS
 
 #: Name in the table → name in ``device_names.csv``.
 _VIDUR = {"a100": "vidur_a100", "a40": "vidur_a40", "h100": "vidur_h100"}

@@ -2,9 +2,9 @@
 
     PYTHONPATH=tools python -m fit.spreads --truth ../shared/truth --steps steps.pkl --lines lines
 
-Each published table stands for one user: the parts of `paceline.predict.lessons` are those of
+Each published table stands for one user: the parts of `gaussian_process` are those of
 greatest likelihood on its devices, none of which was fitted, and a user to come is taken to be the
-median of them. Prints each table's and writes ``src/paceline/predict/data``.
+median of them. Prints each table's and writes ``src/paceline/prediction/data``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from scipy.optimize import minimize
 from fit.constants import DATA, write_spreads
 from fit.published import read_published
 from fit.steps import Steps
-from paceline.predict.lessons import PARTS
-from paceline.predict.traits import StepTraits, likeness
+from paceline.prediction.uncertainty.gaussian_process import PARTS
+from paceline.prediction.uncertainty.step_features import StepTraits, likeness
 
 #: Tables by one person on machines of one kind; convnet-benchmarks compares libraries.
 _LEFT_OUT = ("convnet_benchmarks",)

@@ -11,24 +11,24 @@ from pathlib import Path
 import numpy as np
 
 from fit.published import read_published
-from paceline.catalog import Catalog
+from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
-from paceline.predict.calibration import Calibration
-from paceline.predict.devices import DeviceTable
-from paceline.predict.host import host_years
-from paceline.predict.kernels import evaluate_shapes, grouped_features, question
-from paceline.predict.prediction import Points
-from paceline.predict.ripeness import ripeness_years
-from paceline.predict.sustained import power_flop, power_s
+from paceline.model.graph.costs import Configuration, LoweredPass
+from paceline.model.graph.graph import Phase
+from paceline.model.lowering import lower
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.kernel_maturity import ripeness_years
+from paceline.prediction.kernels.row_times import evaluate_shapes, grouped_features, question
+from paceline.prediction.step.host_dispatch import host_years
+from paceline.prediction.step.prediction import Points
+from paceline.prediction.step.sustained_rate import power_flop, power_s
 from paceline.scoring.completion import completed
-from paceline.scoring.devices import resolve_device
+from paceline.scoring.naming.devices import resolve_device
 from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row, parse_row
 from paceline.scoring.workloads import WorkloadKey, cached_workload, is_cached, workload_key
 from paceline.stack.releases import release_year
-from paceline.trace.costs import Configuration, LoweredPass
-from paceline.trace.graph import Phase
-from paceline.trace.lowering import lower
 
 #: What rows share that run alike.
 GroupKey = tuple[WorkloadKey, Configuration, str]

@@ -2,7 +2,7 @@
 
     PYTHONPATH=tools python -m fit.sustained ../shared/truth
 
-Prints the constant of `predict/data/sustained_clock.csv` and the rows it was fitted on: training of
+Prints the constant of `sustained_clock.csv` and the rows it was fitted on: training of
 MPT on one node of eight H100 (llm-foundry). No other device is used: A100 and B200 are predicted.
 """
 

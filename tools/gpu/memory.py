@@ -22,14 +22,16 @@ from typing import Any
 import numpy as np
 
 from gpu.workers.memory_models import FAST, SLOW, Job
+from paceline.execution.machine.nvml import Nvml, open_nvml
+from paceline.execution.machine.probe import probe_host, probe_machine
 from paceline.measurements.records import Record, record_to_line
-from paceline.predict import Points
-from paceline.predict.allocator import replay
-from paceline.predict.memory import peak_memory_bytes
-from paceline.run.nvml import Nvml, open_nvml
-from paceline.run.probe import probe_host, probe_machine
-from paceline.trace import Configuration, load_workload, lower, monomials
-from paceline.trace.lowering import lifetimes
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import monomials
+from paceline.model.lowering import lifetimes, lower
+from paceline.model.reading.load import load_workload
+from paceline.prediction.memory.allocator import replay
+from paceline.prediction.memory.peak import peak_memory_bytes
+from paceline.prediction.step.prediction import Points
 
 _WORKERS = Path(__file__).parent / "workers"
 JOBS = {**FAST, **SLOW}

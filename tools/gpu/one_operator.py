@@ -7,17 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
-from paceline.trace.costs import Configuration, CostTable, LoweredPass, MemoryTable
-from paceline.trace.graph import (
-    NUM_DIMS,
-    NUM_MONOMIALS,
-    FloatArray,
-    OpKind,
-    Owner,
-    Phase,
-)
-from paceline.trace.ops.registry import DIM_NAMES
-from paceline.trace.shapes import op_flop
+from paceline.model.graph.costs import Configuration, CostTable, LoweredPass, MemoryTable
+from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, OpKind, Owner, Phase
+from paceline.model.graph.shapes import op_flop
+from paceline.model.ops.registry import DIM_NAMES
 
 _FP32_BYTES = 4
 

@@ -19,28 +19,27 @@ import numpy as np
 from pages import deliver, page_parser
 
 from gpu.one_operator import operator_pass
-from paceline.catalog import Catalog, Device, find_device, load_catalog
+from paceline.catalog.entities import Catalog, Device
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
 from paceline.errors import PacelineError
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
-from paceline.predict import (
-    DeviceTable,
-    Points,
-    builtin_calibration,
-    calibrate,
-    predict_pass,
-    residual,
-)
-from paceline.predict.lessons import Lessons
-from paceline.predict.told import pass_traits
-from paceline.predict.traits import StepTraits
+from paceline.model.graph.graph import OpKind
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.calibration.from_measurements import calibrate, residual
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.one_pass import predict_pass
+from paceline.prediction.step.prediction import Points
+from paceline.prediction.uncertainty.gaussian_process import Lessons
+from paceline.prediction.uncertainty.posterior_correction import pass_traits
+from paceline.prediction.uncertainty.step_features import StepTraits
 from paceline.scoring.answering import answer_cells
 from paceline.scoring.answers import Answer
 from paceline.scoring.jobs import Cell
 from paceline.scoring.readings import Reading, on_device, read_job
 from paceline.scoring.rows import Row, parse_row
 from paceline.scoring.workloads import workload_key
-from paceline.trace.graph import OpKind
 
 _WORST = 15
 _ONCE = Points(batch=np.ones(1), seq=np.ones(1))

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import paceline
+from paceline.execution.conditions import fingerprint
+from paceline.execution.machine.nvml import open_nvml
+from paceline.execution.machine.probe import probe_host, probe_machine
+from paceline.execution.machine.sensors import Reading, Sensors, summarize
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
-from paceline.run.nvml import open_nvml
-from paceline.run.place import fingerprint
-from paceline.run.probe import probe_host, probe_machine
-from paceline.run.sensors import Reading, Sensors, summarize
 
 _TOOLS = Path(__file__).parent
 _PACKAGE = Path(paceline.__file__).parent

@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from paceline.trace.load import workload_from_report
-from paceline.trace.sides import Sides
-from paceline.trace.store import read_workload, save_sides, save_workload
-from paceline.trace.workload import Task, Workload
-from paceline.trace.zoo_facts import zoo_facts
+from paceline.model.graph.sides import Sides
+from paceline.model.graph.store import read_workload, save_sides, save_workload
+from paceline.model.graph.workload import Task, Workload
+from paceline.model.names.zoo_facts import zoo_facts
+from paceline.model.reading.load import workload_from_report
 
-TRACE = Path(__file__).parents[2] / "src" / "paceline" / "trace"
+MODEL = Path(__file__).parents[2] / "src" / "paceline" / "model"
+READER = MODEL.parent / "frontends" / "torch"
 _OPTIMIZER = "adamw"
 #: Module of `networks.builders` of each beginning of an entry; "" has the zoo.
 _SCHEMES = {
@@ -37,8 +38,8 @@ _SCHEMES = {
 
 def worker(name: str) -> Any:
     """A module of the trace worker by its plain name."""
-    if str(TRACE / "workers") not in sys.path:
-        sys.path.append(str(TRACE / "workers"))
+    if str(READER) not in sys.path:
+        sys.path.append(str(READER))
     return importlib.import_module(name)
 
 
@@ -110,7 +111,7 @@ def _same(left: Any, right: Any) -> bool:
 
 def path_of(entry: str, task: Task) -> Path:
     """Where the graph of an entry is shipped."""
-    return TRACE / "zoo" / f"{entry.replace(':', '/')}-{task}.npz"
+    return MODEL / "zoo" / f"{entry.replace(':', '/')}-{task}.npz"
 
 
 def subject(request: dict[str, Any]) -> Any:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import get_args
 
 from networks import all_builders, path_of, write
-from paceline.trace.load import trace_workload
-from paceline.trace.store import save_workload
-from paceline.trace.workload import Task
-from paceline.trace.zoo_facts import zoo_facts
+from paceline.model.graph.store import save_workload
+from paceline.model.graph.workload import Task
+from paceline.model.names.zoo_facts import zoo_facts
+from paceline.model.reading.load import trace_workload
 
 TASKS: tuple[Task, ...] = get_args(Task)
 

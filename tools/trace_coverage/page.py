@@ -52,7 +52,7 @@ def timm_lines(rows: list[Row]) -> list[str]:
             f"{r['traced_params_m']}, {r['traced_gmac']} |"
             for r in left
         ),
-        "\nWhy these are left over stands in `tests/unit/trace/test_timm.py`.",
+        "\nWhy these are left over stands in `tests/unit/model/test_timm.py`.",
     ]
 
 

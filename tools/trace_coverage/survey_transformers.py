@@ -22,10 +22,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from paceline.trace.load import workload_from_report
-from paceline.trace.workload import Task
+from paceline.model.graph.workload import Task
+from paceline.model.reading.load import workload_from_report
 
-WORKERS = Path(__file__).parents[2] / "src" / "paceline" / "trace" / "workers"
+WORKERS = Path(__file__).parents[2] / "src" / "paceline" / "frontends" / "torch"
 LIMIT_S = 600
 #: The one length that models with a loop over time, chunks or windows are traced at.
 LENGTH = 64

@@ -1,7 +1,7 @@
 """Parameters and multiply-adds of timm's models against the figures that timm publishes.
 
 Usage: PYTHONPATH=tools python -m trace_coverage.timm_counts [--cache FOLDER] > TABLE.csv
-Traces every model of ``tests/unit/trace/data/timm_published.csv``; workload files in FOLDER are
+Traces every model of ``tests/unit/model/data/timm_published.csv``; workload files in FOLDER are
 used where they have the model. The published figures were counted by fvcore's
 ``FlopCountAnalysis`` over several years, and `COUNTED_WAYS` are what it took for arithmetic.
 """
@@ -17,10 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.trace import Graph, OpKind, Workload, monomials, read_workload
-from paceline.trace.in_process import _WORKERS
-from paceline.trace.load import workload_from_report
-from paceline.trace.optable import variants
+from paceline.model.graph.graph import Graph, OpKind, monomials
+from paceline.model.graph.store import read_workload
+from paceline.model.graph.workload import Workload
+from paceline.model.optable import variants
+from paceline.model.reading.load import workload_from_report
+from paceline.model.reading.local_trace import _WORKERS
 
 PUBLISHED = Path(__file__).parents[2] / "tests" / "unit" / "trace" / "data"
 #: What fvcore adds for a normalised element (fvcore/nn/jit_handles.py, `batchnorm_flop_jit` and

@@ -10,9 +10,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from paceline.trace.graph import OpKind
-from paceline.trace.optable import find_rule
-from paceline.trace.worker import run_worker
+from paceline.model.graph.graph import OpKind
+from paceline.model.optable import find_rule
+from paceline.model.reading.worker import run_worker
 
 
 def operators(entry: str, task: str) -> Iterator[str]:

@@ -10,8 +10,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from paceline.trace import Graph, read_workload, save_workload
-from paceline.trace.load import trace_workload
+from paceline.model.graph.graph import Graph
+from paceline.model.graph.store import read_workload, save_workload
+from paceline.model.reading.load import trace_workload
 
 _HERE = Path(__file__).parent
 _FOLDERS = (str(_HERE), str(_HERE.parent / "networks" / "builders"))

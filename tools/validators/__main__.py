@@ -14,9 +14,9 @@ import sys
 from datetime import date
 from pathlib import Path
 
-from tests.unit.deploy.settings_of_targets import PLANS, settings_for
+from tests.unit.deployment.settings_of_targets import PLANS, settings_for
 
-from paceline.deploy import deploy
+from paceline.deployment.deploying import deploy
 from validators import harness
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from paceline.deploy import Deployment
+from paceline.deployment.files import Deployment
 from validators.mutants import MUTANTS, TEXT_MUTANTS, broken_documents, broken_texts
 
 HERE = Path(__file__).parent

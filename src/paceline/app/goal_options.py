@@ -1,6 +1,6 @@
 """The options that state a goal and an amount of work, for the command line and the API.
 
-`paceline.plan.options` reads them; here stands what a user is told about them.
+`paceline.planning.goal.options` reads them; here stands what a user is told about them.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ Everything else: paceline --help"""
 
 def home_text() -> str:
     """The first screen."""
-    from paceline.catalog import load_catalog
-    from paceline.predict import builtin_calibration
+    from paceline.catalog.load import load_catalog
+    from paceline.execution.machine.probe import describe_machine, probe_machine
+    from paceline.prediction.calibration.fitted import builtin_calibration
     from paceline.release import __version__
-    from paceline.run import describe_machine, probe_machine
 
     catalog = load_catalog()
     priced_to = max(offer.priced_on for offer in catalog.offers if offer.priced_on is not None)

@@ -104,7 +104,7 @@ def form_of(name: str, *, is_json: bool) -> Form:
     Raises:
         UnknownNameError: No such form.
     """
-    from paceline.app.inquiry import read_word
+    from paceline.app.requests.plan_request import read_word
 
     known: tuple[Form, ...] = get_args(Form)
     return "json" if is_json else read_word(name, known, "format")

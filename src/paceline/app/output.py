@@ -18,7 +18,7 @@ from paceline.errors import PacelineError
 from paceline.writing import write_whole
 
 if TYPE_CHECKING:
-    from paceline.report.tables import Table
+    from paceline.reporting.tables import Table
 
 #: Version of the layout of every JSON answer; it grows when a key changes its meaning or goes.
 SCHEMA_VERSION = 1
@@ -73,7 +73,7 @@ def answer_of(kind: str, value: object, *parts: Table | str) -> Answer:
         value: The result.
         parts: What is printed, in order.
     """
-    from paceline.report.tables import markdown_table, text_table
+    from paceline.reporting.tables import markdown_table, text_table
 
     def text(width: int) -> str:
         """At a width."""

@@ -35,7 +35,8 @@ def unranked_reason(
 
     Prices are too old beyond ``max_age_days``.
 
-    >>> from paceline.catalog import load_catalog, find_offer
+    >>> from paceline.catalog.load import load_catalog
+    >>> from paceline.catalog.lookup import find_offer
     >>> unranked_reason(find_offer(load_catalog(), "p2.xlarge"), date(2026, 11, 20))
     'no longer sold'
     """

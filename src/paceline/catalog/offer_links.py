@@ -76,7 +76,7 @@ def joint_link(catalog: Catalog, first: Machine, second: Machine) -> Link | None
 def named_link(catalog: Catalog, name: str) -> Link | None:
     """The link that goes by a name here: of the catalogue, or made of listed rates; None if none.
 
-    >>> from paceline.catalog import load_catalog
+    >>> from paceline.catalog.load import load_catalog
     >>> named_link(load_catalog(), "infiniband-1600g").bytes_per_s
     200000000000.0
     """

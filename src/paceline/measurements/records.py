@@ -54,7 +54,7 @@ class Record:
         grad_accumulation: Microbatches per step.
         seq: Sequence length.
         image_size: Side of the square input.
-        shape: Shape numbers of an operator, in the order that `paceline.trace.ops` gives.
+        shape: Shape numbers of an operator, in the order that `paceline.model.ops` gives.
         input_data: ``synthetic`` or ``real``.
         num_warmup: Steps run before the first sample.
         samples_s: Every measured step time, in order.

@@ -10,22 +10,25 @@ from pathlib import Path
 
 import numpy as np
 
-from paceline.catalog import Catalog
+from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
-from paceline.predict import Calibration, Knowledge
-from paceline.predict.intervals import Z_80
-from paceline.predict.power import slowdown_under_limit
+from paceline.model.graph.workload import Workload
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.step.power import slowdown_under_limit
+from paceline.prediction.step.prediction import Knowledge
+from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.answers import Answer
 from paceline.scoring.assumed import note_of, widening
-from paceline.scoring.framework_memory import RankMemory, kept_job, rank_memory
 from paceline.scoring.jobs import Cell, RowJob, row_job
-from paceline.scoring.models import UnresolvedRowError
+from paceline.scoring.naming.framework_memory import RankMemory, kept_job, rank_memory
+from paceline.scoring.naming.models import UnresolvedRowError
+from paceline.scoring.naming.units import items_to_unit, units_of_time
 from paceline.scoring.rows import Row
-from paceline.scoring.units import items_to_unit, units_of_time
 from paceline.scoring.workloads import WorkloadKey, cached_workload
-from paceline.simulation import Job, Steps, simulate
+from paceline.simulation.job import Job
 from paceline.simulation.observed import step_traits
-from paceline.trace.workload import Workload
+from paceline.simulation.simulator import simulate
+from paceline.simulation.steps import Steps
 
 _POWER_LIMIT = re.compile(r"power[_ -]?limit(?:_w)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 #: Variants whose memory differs by less are told apart by nobody.

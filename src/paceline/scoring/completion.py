@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from paceline.scoring.models import UnresolvedRowError, resolve_model
+from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
 from paceline.scoring.rows import Row, parse_row, read_rows
 from paceline.scoring.tables import read_table
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paceline.catalog import Catalog
+from paceline.catalog.entities import Catalog
 from paceline.errors import InvalidInputError, PacelineError
-from paceline.predict import Calibration, builtin_calibration
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.scoring.answering import asked_of, step_s_of
 from paceline.scoring.jobs import Cell
 from paceline.scoring.rows import Row
 from paceline.scoring.score import predict_rows, read_cell
 from paceline.scoring.workloads import cached_workload, workload_key
-from paceline.simulation import simulate
+from paceline.simulation.simulator import simulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from paceline.catalog import Catalog, Device
-from paceline.parallel import Strategy
+from paceline.catalog.entities import Catalog, Device
+from paceline.model.graph.workload import Workload
+from paceline.parallelism.strategy.strategy import Strategy
 from paceline.scoring.assumed import Assumed, widening
-from paceline.scoring.models import UnresolvedRowError
-from paceline.scoring.networks import links_of_row, switched_link
+from paceline.scoring.naming.models import UnresolvedRowError
+from paceline.scoring.naming.networks import links_of_row, switched_link
+from paceline.scoring.naming.recipes import (
+    TrainingRecipe,
+    degrees_of,
+    items_of,
+    recipe_of,
+    strategy_of,
+)
+from paceline.scoring.naming.serving import profile_of
+from paceline.scoring.naming.stated_degrees import are_independent, sharding_of, stated_degrees
 from paceline.scoring.readings import ENGINES, Reading
-from paceline.scoring.recipes import TrainingRecipe, degrees_of, items_of, recipe_of, strategy_of
 from paceline.scoring.rows import Row
-from paceline.scoring.serving import profile_of
-from paceline.scoring.stated_degrees import are_independent, sharding_of, stated_degrees
 from paceline.simulation.job import Habit, Job
 from paceline.simulation.machine import Machine
-from paceline.trace.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,25 +8,20 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from paceline.catalog import Device
-from paceline.parallel.split import SplitShape
+from paceline.catalog.entities import Device
+from paceline.model.graph.costs import AttentionKernels, Checkpointing, Compiler, Configuration
+from paceline.model.graph.workload import Task
+from paceline.model.settings import read_settings
+from paceline.parallelism.split import SplitShape
 from paceline.scoring.assumed import Assumed, note_of, widening
-from paceline.scoring.inference_ranks import WHOLE, split_of
-from paceline.scoring.models import PublishedModel, UnresolvedRowError, resolve_model
-from paceline.scoring.precisions import resolve_precision
+from paceline.scoring.naming.inference_ranks import WHOLE, split_of
+from paceline.scoring.naming.models import PublishedModel, UnresolvedRowError, resolve_model
+from paceline.scoring.naming.precisions import resolve_precision
+from paceline.scoring.naming.serving import Requests, note_on_host, requests_of
+from paceline.scoring.naming.software import inference_format_of, optimizer_kernel_of
 from paceline.scoring.rows import Row
-from paceline.scoring.serving import Requests, note_on_host, requests_of
-from paceline.scoring.software import inference_format_of, optimizer_kernel_of
 from paceline.scoring.tables import fitting_lines, read_table
 from paceline.stack.releases import shipped_release_dates
-from paceline.trace.costs import (
-    AttentionKernels,
-    Checkpointing,
-    Compiler,
-    Configuration,
-)
-from paceline.trace.settings import read_settings
-from paceline.trace.workload import Task
 
 __all__ = ["ENGINES", "Reading", "UnresolvedRowError", "on_device", "read_job"]
 

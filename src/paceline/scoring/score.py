@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.catalog import Catalog
+from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
-from paceline.predict import Calibration, builtin_calibration
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.scoring.answering import answer_cells
 from paceline.scoring.answers import Answer, write_answers
 from paceline.scoring.completion import read_published
-from paceline.scoring.devices import possible_capacities, resolve_device
 from paceline.scoring.jobs import Cell
+from paceline.scoring.naming.devices import possible_capacities, resolve_device
+from paceline.scoring.naming.source_levels import as_published
 from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row
-from paceline.scoring.source_levels import as_published
 from paceline.scoring.workloads import WorkloadKey, workload_key
 
 

@@ -12,9 +12,10 @@ from importlib import metadata
 from pathlib import Path
 
 from paceline.errors import InvalidInputError, PacelineError
+from paceline.model.graph.store import read_workload, save_workload
+from paceline.model.graph.workload import Pass, Task, Workload
+from paceline.model.reading.load import load_workload
 from paceline.scoring.readings import Reading
-from paceline.trace import load_workload, read_workload, save_workload
-from paceline.trace.workload import Pass, Task, Workload
 from paceline.writing import write_whole
 
 #: Front ends whose releases change what is traced.

@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.cluster import Cluster
-from paceline.parallel.evaluation import StrategyEvaluation
-from paceline.parallel.links import LinkTable
-from paceline.parallel.search import FoundStrategy
-from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
-from paceline.parallel.stated import evaluated_steps
-from paceline.parallel.strategy import Strategy
-from paceline.parallel.traced_job import TracedJob
-from paceline.parallel.training_profile import find_training_profile
-from paceline.predict import Calibration
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.evaluation import StrategyEvaluation
+from paceline.parallelism.fixed_strategy import evaluated_steps
+from paceline.parallelism.replicas.traced_job import TracedJob
+from paceline.parallelism.replicas.training_profile import find_training_profile
+from paceline.parallelism.search import FoundStrategy
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
+from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.steps import Steps
-from paceline.trace.graph import FloatArray
 
 
 def split_steps(

@@ -12,11 +12,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from paceline.parallel.links import LinkTable
-from paceline.parallel.strategy import MeshAxis, Strategy
+from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.strategy.strategy import MeshAxis, Strategy
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
-from paceline.trace.graph import FloatArray, IntArray
 
 _Kind = TypeVar("_Kind", bound=Hashable)
 _Value = TypeVar("_Value")

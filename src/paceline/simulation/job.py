@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from paceline.errors import InvalidInputError
-from paceline.parallel.strategy import Strategy
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.workload import Task, Workload
+from paceline.model.settings import format_settings, read_settings
+from paceline.parallelism.strategy.strategy import Strategy
 from paceline.stack.engines import EngineProfile, engine_in
-from paceline.trace.costs import Configuration
-from paceline.trace.settings import format_settings, read_settings
-from paceline.trace.workload import Task, Workload
 
 #: What the software of a job does beside its strategy: tokens go once to each rank that has one of
 #: their experts; tensor ranks keep whole experts; tokens travel while another microbatch is
 #: computed; ranks that shard an optimizer gather behind the next forward pass, in large buckets;
 #: what tensor ranks sum travels behind products, chunk by chunk, all but the first (Transformer
 #: Engine's ``userbuffers``), which recipes of models with expert ranks leave off; the hooks of each
-#: block that gathers its parameters take time of the host (`parallel/data/sharding_hosts.csv`).
+#: block that gathers its parameters take time of the host (`parallelism/data/sharding_hosts.csv`).
 Habit = Literal["tokens-once", "whole", "hidden", "gathers-ahead", "hidden-sums", "hooks"]
 HABITS: tuple[Habit, ...] = get_args(Habit)
 

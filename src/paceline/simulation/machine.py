@@ -9,7 +9,7 @@ from paceline.catalog.entities import Catalog, Device, Link
 from paceline.catalog.lookup import find_device
 from paceline.catalog.offer_links import named_link
 from paceline.errors import InvalidInputError
-from paceline.parallel.cluster import Cluster
+from paceline.parallelism.collectives.cluster import Cluster
 from paceline.units import parse_bytes
 
 _HINT = "write machines like `8xH100 SXM5 80GB@dgx-h100-nvls,dgx-h100-ib`"
@@ -51,7 +51,7 @@ class Machine:
         host_link: Between a device and its host.
         host_memory_bytes: Main memory of a node.
 
-    >>> from paceline.catalog import load_catalog
+    >>> from paceline.catalog.load import load_catalog
     >>> text = "16xH100 SXM5 80GB/8@dgx-h100-nvls,dgx-h100-ib"
     >>> str(Machine.parse(text, load_catalog())) == text
     True

@@ -7,22 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.dtypes import find_precision
-from paceline.parallel.stated import stated_traits
-from paceline.predict import Calibration, DeviceTable, Points
-from paceline.predict.breakdown import PassBreakdown, break_down
-from paceline.predict.devices import matrix_peaks
-from paceline.predict.position import RooflinePosition, roofline_position
-from paceline.predict.told import pass_traits
-from paceline.predict.traits import StepTraits
+from paceline.model.graph.costs import Configuration, LoweredPass
+from paceline.model.graph.live_bytes import MemoryCourse, memory_course
+from paceline.model.graph.workload import Pass
+from paceline.model.lowering import lower
+from paceline.parallelism.fixed_strategy import stated_traits
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.devices import DeviceTable, matrix_peaks
+from paceline.prediction.step.breakdown import PassBreakdown, break_down
+from paceline.prediction.step.prediction import Points
+from paceline.prediction.step.roofline_position import RooflinePosition, roofline_position
+from paceline.prediction.uncertainty.posterior_correction import pass_traits
+from paceline.prediction.uncertainty.step_features import StepTraits
 from paceline.simulation.blocks import traced
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.replicas import is_replicated
-from paceline.trace.costs import Configuration, LoweredPass
-from paceline.trace.live_bytes import MemoryCourse, memory_course
-from paceline.trace.lowering import lower
-from paceline.trace.workload import Pass
 
 
 def step_traits(job: Job, machine: Machine, calibration: Calibration) -> StepTraits:

@@ -15,28 +15,24 @@ import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError, MissingFactError
-from paceline.parallel.replica_work import LoweredStep
-from paceline.parallel.serving.answers import answers, answers_memory_bytes
-from paceline.parallel.serving.batching import ServingRuns
-from paceline.parallel.serving.engine import asked_passes, predicted_passes
-from paceline.parallel.split import RankGraph, SplitShape, split
-from paceline.predict import (
-    Calibration,
-    DeviceTable,
-    Points,
-    StepPrediction,
-    abstentions,
-    predict_pass,
-)
-from paceline.predict.memory import peak_memory_bytes
+from paceline.model.graph.costs import LoweredPass
+from paceline.model.graph.graph import FloatArray, Graph
+from paceline.model.graph.workload import Pass, Workload
+from paceline.model.lowering import lower
+from paceline.model.rewrite.master_weights import as_kept
+from paceline.parallelism.replicas.data_parallel_work import LoweredStep
+from paceline.parallelism.serving.answers import answers, answers_memory_bytes
+from paceline.parallelism.serving.batching import ServingRuns
+from paceline.parallelism.serving.engine import asked_passes, predicted_passes
+from paceline.parallelism.split import RankGraph, SplitShape, split
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.memory.peak import peak_memory_bytes
+from paceline.prediction.step.one_pass import abstentions, predict_pass
+from paceline.prediction.step.prediction import Points, StepPrediction
 from paceline.simulation.job import Job
 from paceline.simulation.steps import Steps
 from paceline.stack.engines import EngineProfile
-from paceline.trace import lower
-from paceline.trace.costs import LoweredPass
-from paceline.trace.graph import FloatArray, Graph
-from paceline.trace.master_weights import as_kept
-from paceline.trace.workload import Pass, Workload
 
 #: Narrow weights take less than this share of wide ones (embeddings and norms stay wide).
 _NARROW_FRAC = 0.85

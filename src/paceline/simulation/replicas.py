@@ -11,18 +11,18 @@ from typing import get_args
 import numpy as np
 
 from paceline.errors import MissingFactError
-from paceline.parallel.replica_work import ReplicaWork, replicated_step
-from paceline.parallel.sharded_memory import peak_moments, saved_process_bytes
-from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
-from paceline.parallel.strategy import Sharding, Strategy
-from paceline.predict import Points
+from paceline.model.block_names import block_names, layers_of
+from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.parallelism.memory.sharded_memory import peak_moments, saved_process_bytes
+from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
+from paceline.parallelism.strategy.strategy import Sharding, Strategy
+from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
+from paceline.prediction.step.prediction import Points
 from paceline.shipped import shipped_rows
 from paceline.simulation.cases import Cases
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.steps import Steps
 from paceline.stack.engines import engines
-from paceline.trace.block_names import block_names, layers_of
-from paceline.trace.graph import FloatArray, IntArray
 
 _SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
 
@@ -125,7 +125,7 @@ def _hooked_s(cases: Cases, passes: RankPasses, alone: Steps, sharding: Sharding
     has_hooks = np.array(["hooks" in one.habits for one in cases.jobs])[cases.job]
     if sharding != "zero3" or not has_hooks.any():
         return np.zeros(len(cases))
-    (fact,) = shipped_rows("parallel", "sharding_hosts.csv")
+    (fact,) = shipped_rows("parallelism", "sharding_hosts.csv")
     blocks = layers_of(block_names(passes.workload.passes[0].graph))
     one_s = alone.host_s + blocks * float(fact["block_s"])
     return np.where(has_hooks, cases.microbatches * one_s, 0.0)

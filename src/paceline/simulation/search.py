@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paceline.parallel.offload import known_host
-from paceline.parallel.room import MEMORY_CONFIDENCE
-from paceline.parallel.search import (
+from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
+from paceline.parallelism.memory.offload import known_host
+from paceline.parallelism.search import (
     MICROBATCHES,
     FoundStrategy,
     SearchSpace,
     prepare_search,
     search_strategies,
 )
-from paceline.parallel.strategy import Strategy
-from paceline.predict import Calibration
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.blocks import shown, traced
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.replicas import is_replicated
 from paceline.simulation.simulator import simulate
 from paceline.simulation.steps import Steps
-from paceline.trace.graph import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

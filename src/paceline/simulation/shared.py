@@ -10,18 +10,21 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
-from paceline.parallel.engine_sums import engine_sums_of
-from paceline.parallel.serving.answers import exchange_added
-from paceline.parallel.serving.batching import EnginePasses
-from paceline.parallel.serving.engine import PROMPT, TOKEN
-from paceline.parallel.split import Wires, busiest_frac, calls_s, calls_when_run
-from paceline.parallel.spread import sharing_log_sigma, step_log_sigma
-from paceline.predict import Calibration, DeviceTable, Points, builtin_calibration, predict_pass
+from paceline.model.graph.graph import FloatArray
+from paceline.model.lowering import lower
+from paceline.parallelism.collectives.engine_sums import engine_sums_of
+from paceline.parallelism.serving.answers import exchange_added
+from paceline.parallelism.serving.batching import EnginePasses
+from paceline.parallelism.serving.engine import PROMPT, TOKEN
+from paceline.parallelism.split import Wires, busiest_frac, calls_s, calls_when_run
+from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.one_pass import predict_pass
+from paceline.prediction.step.prediction import Points
 from paceline.simulation.cases import Cases
 from paceline.simulation.rank import Lengths, RankPasses
 from paceline.simulation.steps import Steps
-from paceline.trace.graph import FloatArray
-from paceline.trace.lowering import lower
 
 
 def served(

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.errors import InvalidInputError, PacelineError
-from paceline.parallel.legality import check_strategy
-from paceline.parallel.split import SplitShape
-from paceline.parallel.split.sequence import check_shared
-from paceline.predict import Calibration, DeviceTable
+from paceline.model.block_names import block_names, layers_of
+from paceline.model.graph.graph import IntArray
+from paceline.parallelism.split import SplitShape
+from paceline.parallelism.split.sequence import check_shared
+from paceline.parallelism.strategy.legality import check_strategy
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.devices import DeviceTable
 from paceline.simulation.cases import Cases, grouped
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import Lengths, RankPasses, rank_steps
 from paceline.simulation.replicas import is_replicated, replicated
 from paceline.simulation.steps import Steps
-from paceline.trace.block_names import block_names, layers_of
-from paceline.trace.graph import IntArray
 
 
 def simulate(

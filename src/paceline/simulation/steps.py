@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import MissingFactError, PacelineError
-from paceline.parallel.room import MEMORY_CONFIDENCE, bound_bytes
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes
 from paceline.planfile import Interval
-from paceline.predict import Bound
-from paceline.predict.intervals import Z_80
-from paceline.trace.graph import FloatArray
+from paceline.prediction.step.prediction import Bound
+from paceline.prediction.uncertainty.intervals import Z_80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,27 +17,27 @@ import numpy.typing as npt
 
 from paceline.catalog.entities import Link
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel.cluster import Cluster
-from paceline.parallel.links import LinkTable
-from paceline.parallel.replica_work import ReplicaWork, replicated_step
-from paceline.parallel.room import MEMORY_CONFIDENCE
-from paceline.parallel.shares import Share
-from paceline.parallel.spread import (
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
+from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
+from paceline.parallelism.strategy.shares import Share
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.uncertainty import (
     interval_of,
     shared_log_sigmas,
     sharing_in,
     step_log_sigma,
 )
-from paceline.parallel.strategy import Strategy
 from paceline.planfile import Interval
-from paceline.predict import Calibration
+from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.simulator import simulate
 from paceline.simulation.steps import Steps
-from paceline.trace.graph import FloatArray
 
 #: Splits evaluated; beyond, they are spread evenly, which is as good as whole items can be.
 _MOST_SPLITS = 512

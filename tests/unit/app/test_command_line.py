@@ -10,14 +10,14 @@ from typing import Annotated, TypedDict, Unpack
 
 import pytest
 
-from paceline.app import stack_cli
-from paceline.app.api_stack import HostOptions, StackOptions
-from paceline.app.cli import VERBS
+from paceline.app.api.stack import HostOptions, StackOptions
 from paceline.app.command_line import Argument, Commands, Option, read_call, spelled_out
 from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
+from paceline.app.main import VERBS
 from paceline.app.option_table import TextOption, takes
 from paceline.app.options import answers
 from paceline.app.output import Answer
+from paceline.app.verbs import stack as stack_cli
 
 
 class _Shared(TypedDict, total=False):

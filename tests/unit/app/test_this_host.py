@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.app.this_host import on_host, with_this_host
+from paceline.app.requests.this_host import on_host, with_this_host
 from paceline.errors import MissingFactError
-from paceline.run.facts import GpuFacts, HostFacts
-from paceline.run.probe import probe_host
-from paceline.stack import Constraints, resolve
+from paceline.execution.machine.facts import GpuFacts, HostFacts
+from paceline.execution.machine.probe import probe_host
+from paceline.stack.queries import Constraints, resolve
 
 GPU = GpuFacts(name="NVIDIA A100-SXM4-40GB", vendor="NVIDIA", compute_capability="8.0")
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from paceline.catalog import find_device, load_catalog
 from paceline.catalog.architectures import shipped_generations
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError
-from paceline.predict import DeviceTable
-from paceline.predict.attention_kernels import log10_slower
-from paceline.predict.ripeness import first_years
-from paceline.trace.costs import Configuration
+from paceline.model.graph.costs import Configuration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.attention_generations import log10_slower
+from paceline.prediction.kernels.kernel_maturity import first_years
 
 OWN = """
 generations:

@@ -10,7 +10,7 @@ from importlib import resources
 
 import pytest
 
-from paceline.catalog import load_catalog
+from paceline.catalog.load import load_catalog
 
 CATALOG = load_catalog()
 DEVICES = {d.name: d for d in CATALOG.devices}

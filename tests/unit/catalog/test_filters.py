@@ -4,15 +4,9 @@ from datetime import date
 
 import pytest
 
-from paceline.catalog import (
-    DeviceFilter,
-    OfferFilter,
-    filter_devices,
-    filter_offers,
-    is_alive,
-    is_fresh,
-    load_catalog,
-)
+from paceline.catalog.filters import DeviceFilter, OfferFilter, filter_devices, filter_offers
+from paceline.catalog.freshness import is_alive, is_fresh
+from paceline.catalog.load import load_catalog
 from paceline.errors import UnknownNameError
 
 TODAY = date(2026, 11, 20)

@@ -5,8 +5,9 @@ from datetime import date, timedelta
 
 import pytest
 
-from paceline.catalog import find_offer, is_alive, is_fresh, is_rankable, load_catalog
-from paceline.catalog.freshness import unranked_reason
+from paceline.catalog.freshness import is_alive, is_fresh, is_rankable, unranked_reason
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_offer
 
 TODAY = date(2026, 11, 20)
 CATALOG = load_catalog()

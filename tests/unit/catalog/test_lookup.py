@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.catalog import find_device, find_devices, find_offer, load_catalog, parse_device_count
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device, find_devices, find_offer, parse_device_count
 from paceline.errors import InvalidInputError, UnknownNameError
 
 CATALOG = load_catalog()

@@ -4,14 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.catalog import (
-    Machine,
-    find_offer,
-    joint_link,
-    load_catalog,
-    machine_links,
-    offer_links,
-)
+from paceline.catalog.entities import Machine
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_offer
+from paceline.catalog.offer_links import joint_link, machine_links, offer_links
 
 CATALOG = load_catalog()
 

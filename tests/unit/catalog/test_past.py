@@ -7,7 +7,10 @@ from datetime import date, timedelta
 
 import pytest
 
-from paceline.catalog import check_priced, find_offer, known_on, load_catalog, unranked_reason
+from paceline.catalog.freshness import unranked_reason
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_offer
+from paceline.catalog.past import check_priced, known_on
 from paceline.errors import InvalidInputError
 
 CATALOG = load_catalog()

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paceline.catalog import find_device, find_offer, load_catalog, offer_links
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device, find_offer
+from paceline.catalog.offer_links import offer_links
 from paceline.errors import InvalidInputError, PacelineError
 
 GOOD = """

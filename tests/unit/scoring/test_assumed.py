@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from paceline.catalog import load_catalog
+from paceline.catalog.load import load_catalog
 from paceline.scoring.answers import Answer
 from paceline.scoring.readings import UnresolvedRowError, read_job
 from paceline.scoring.rows import parse_row

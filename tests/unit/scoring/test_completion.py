@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from paceline.catalog import load_catalog
-from paceline.scoring import predict_rows
+from paceline.catalog.load import load_catalog
 from paceline.scoring.completion import completed, read_published
-from paceline.scoring.models import UnresolvedRowError, resolve_model
+from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
 from paceline.scoring.rows import parse_row
+from paceline.scoring.score import predict_rows
 from paceline.scoring.tables import read_table
 
 MEASURED = re.compile(r"watt|joule|power_w|time|mfu|tflops|throughput|latency|memory|itl|eff", re.I)

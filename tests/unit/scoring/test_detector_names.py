@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.scoring.models import UnresolvedRowError, resolve_model
+from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
 from paceline.scoring.rows import parse_row
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline.catalog import load_catalog
+from paceline.catalog.load import load_catalog
 from paceline.errors import InvalidInputError, UnknownNameError
-from paceline.scoring.devices import resolve_device
+from paceline.scoring.naming.devices import resolve_device
 
 CATALOG = load_catalog()
 

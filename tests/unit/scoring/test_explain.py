@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from scoreboard_compare import rows_of_sets, sample
 
-from paceline.app.cli import main
-from paceline.catalog import load_catalog
+from paceline.app.main import main
+from paceline.catalog.load import load_catalog
 from paceline.errors import PacelineError
-from paceline.scoring import predict_rows
 from paceline.scoring.completion import completed
 from paceline.scoring.explain import RowExplanation, explain_row
 from paceline.scoring.rows import Row, parse_row
+from paceline.scoring.score import predict_rows
 
 TRUTH = Path(__file__).parents[4] / "shared" / "truth" / "e2e"
 CATALOG = load_catalog()

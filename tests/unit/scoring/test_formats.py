@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.catalog import load_catalog
+from paceline.catalog.load import load_catalog
 from paceline.scoring.readings import on_device, read_job
 from paceline.scoring.rows import parse_row
 

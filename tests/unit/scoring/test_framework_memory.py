@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.catalog import load_catalog
+from paceline.catalog.load import load_catalog
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
 

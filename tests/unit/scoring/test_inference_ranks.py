@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.unit.parallel.small_denoiser import denoiser
+from tests.unit.parallelism.small_denoiser import denoiser
 
-from paceline.catalog import load_catalog
-from paceline.parallel.engine_sums import engine_sums
-from paceline.parallel.split import SplitShape, calls_s, split
-from paceline.predict import Points
+from paceline.catalog.load import load_catalog
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.collectives.engine_sums import engine_sums
+from paceline.parallelism.split import SplitShape, calls_s, split
+from paceline.prediction.step.prediction import Points
 from paceline.scoring import answering
 from paceline.scoring.answers import Answer
-from paceline.scoring.inference_ranks import WHOLE, split_of
-from paceline.scoring.models import UnresolvedRowError
+from paceline.scoring.naming.inference_ranks import WHOLE, split_of
+from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
-from paceline.trace import load_workload
 
 CATALOG = load_catalog()
 NVLINK4 = next(link for link in CATALOG.links if link.name == "nvlink4")

@@ -6,10 +6,10 @@ from importlib import resources
 
 import pytest
 
-from paceline.scoring.models import UnresolvedRowError, resolve_model
+from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
+from paceline.scoring.naming.serving import requests_of
 from paceline.scoring.readings import read_job
 from paceline.scoring.rows import parse_row
-from paceline.scoring.serving import requests_of
 
 ROW = {
     "task": "train", "framework": "PyTorch", "precision": "bf16", "gpu": "A100",

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import pytest
 
-from paceline.trace.registry import names_of
+from paceline.model.names.registry import names_of
 
 _TABLES = sorted(
     item.name

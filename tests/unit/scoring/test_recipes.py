@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.unit.parallel.stated_of_tests import evaluate_stated
+from tests.unit.parallelism.stated_of_tests import evaluate_stated
 
-from paceline.catalog import find_device, load_catalog
-from paceline.parallel import Cluster, Strategy
-from paceline.parallel.traced_job import TracedJob
-from paceline.predict import builtin_calibration
-from paceline.scoring.models import UnresolvedRowError
-from paceline.scoring.networks import links_of_row, switched_link
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.replicas.traced_job import TracedJob
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.scoring.naming.models import UnresolvedRowError
+from paceline.scoring.naming.networks import links_of_row, switched_link
+from paceline.scoring.naming.recipes import degrees_of, recipe_of, strategy_of
+from paceline.scoring.naming.source_levels import as_published
+from paceline.scoring.naming.stated_degrees import stated_degrees
 from paceline.scoring.readings import read_job
-from paceline.scoring.recipes import degrees_of, recipe_of, strategy_of
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
-from paceline.scoring.source_levels import as_published
-from paceline.scoring.stated_degrees import stated_degrees
 from paceline.scoring.workloads import WorkloadKey, cached_workload
 
 H100 = "H100 SXM5 80GB"

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from paceline.catalog import find_device, load_catalog
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError
-from paceline.scoring import score_rows
 from paceline.scoring.rows import INPUT_COLUMNS, read_rows
+from paceline.scoring.score import score_rows
 
 BASE = {
     "model": "resnet50", "task": "train", "framework": "PyTorch 2.4.0", "precision": "amp",

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.catalog import load_catalog
+from paceline.catalog.load import load_catalog
 from paceline.errors import PacelineError
-from paceline.scoring.devices import resolve_device
+from paceline.scoring.naming.devices import resolve_device
 
 CATALOG = load_catalog()
 TABLE = Path(__file__).with_name("spelled_devices.csv").read_text(encoding="utf-8")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.scoring.models import UnresolvedRowError, resolve_model
+from paceline.model.names.lookup import library_entry, library_names
+from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
 from paceline.scoring.rows import parse_row
 from paceline.scoring.tables import read_table
 from paceline.shipped import shipped_rows
-from paceline.trace.names import library_entry, library_names
 
 SURVEY = tuple(
     csv.DictReader(
@@ -57,6 +57,6 @@ def test_targets_of_mlperf_and_decorations_of_hubs_are_no_part_of_a_name():
 def test_every_line_of_the_tables_of_names_has_its_cells():
     for table in ("refused_models.csv", "precision_words.csv"):
         assert all(None not in row and row["pattern"] for row in read_table(table)), table
-    for row in shipped_rows("trace", "aliases.csv"):
+    for row in shipped_rows("model", "aliases.csv"):
         assert None not in row
         assert bool(row["pattern"]) != bool(row["words"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.scoring.models import UnresolvedRowError
+from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.readings import read_job
 from paceline.scoring.rows import parse_row
 

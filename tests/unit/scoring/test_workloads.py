@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from paceline.model.reading.load import load_workload
 from paceline.scoring import workloads
 from paceline.scoring.workloads import WorkloadKey, cached_workload
-from paceline.trace import load_workload
 
 KEY = WorkloadKey(entry="mnist-cnn", task="train", image_size=None, optimizer=None)
 

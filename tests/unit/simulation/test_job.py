@@ -6,11 +6,14 @@ from itertools import product
 
 import pytest
 
-from paceline.catalog import load_catalog
+from paceline.catalog.load import load_catalog
 from paceline.errors import InvalidInputError, PacelineError
-from paceline.parallel import Strategy
-from paceline.simulation import Job, Machine
-from paceline.trace import Configuration, Workload, load_workload
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.workload import Workload
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
 
 CONFIGURATIONS = (
     Configuration(),

@@ -8,12 +8,20 @@ from functools import cache
 import numpy as np
 import pytest
 
-from paceline.catalog import load_catalog
-from paceline.plan.decisions.device_counts import replica_ways
-from paceline.predict import DeviceTable, Points, predict_pass
-from paceline.simulation import Job, Machine, Steps, simulate
+from paceline.catalog.load import load_catalog
+from paceline.model.graph.costs import Configuration, LoweredPass
+from paceline.model.graph.graph import Phase
+from paceline.model.lowering import lower
+from paceline.model.reading.load import load_workload
+from paceline.planning.decisions.device_counts import replica_ways
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.one_pass import predict_pass
+from paceline.prediction.step.prediction import Points
 from paceline.simulation.cases import Cases
-from paceline.trace import Configuration, LoweredPass, Phase, load_workload, lower
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.simulator import simulate
+from paceline.simulation.steps import Steps
 
 COUNT, PER_RANK = 8, 12
 

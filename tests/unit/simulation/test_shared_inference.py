@@ -6,15 +6,23 @@ import math
 from dataclasses import replace
 
 import pytest
-from tests.unit.parallel.small_denoiser import denoiser
+from tests.unit.parallelism.small_denoiser import denoiser
 
-from paceline.catalog import find_device, load_catalog
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError
-from paceline.parallel import Strategy
-from paceline.predict import DeviceTable, Points, predict_pass
-from paceline.simulation import Job, Machine, Steps, simulate
-from paceline.trace import Configuration, Workload, load_workload, lower
-from paceline.trace.workload import Pass
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.workload import Pass, Workload
+from paceline.model.lowering import lower
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.one_pass import predict_pass
+from paceline.prediction.step.prediction import Points
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.simulator import simulate
+from paceline.simulation.steps import Steps
 
 CATALOG = load_catalog()
 LINKS = {link.name: link for link in CATALOG.links}

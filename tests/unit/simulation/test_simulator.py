@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.parallel.stated_of_tests import evaluate_stated
+from tests.unit.parallelism.stated_of_tests import evaluate_stated
 
-from paceline.catalog import find_device, load_catalog
-from paceline.parallel import Strategy
-from paceline.parallel.traced_job import TracedJob
-from paceline.plan import parse_goal, parse_work
-from paceline.plan.decisions.device_counts import BatchRule, scaling_curve
-from paceline.plan.grid import predict_grid
-from paceline.plan.grid_jobs import GridAxes
-from paceline.predict import DeviceTable, Points, predict_pass
-from paceline.simulation import Job, Machine, Steps, simulate
-from paceline.trace import Configuration, Workload, load_workload, lower
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.workload import Workload
+from paceline.model.lowering import lower
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.replicas.traced_job import TracedJob
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
+from paceline.planning.forecast.grid import predict_grid
+from paceline.planning.forecast.grid_jobs import GridAxes
+from paceline.planning.goal.options import parse_goal, parse_work
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.one_pass import predict_pass
+from paceline.prediction.step.prediction import Points
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.simulator import simulate
+from paceline.simulation.steps import Steps
 
 CATALOG = load_catalog()
 LINKS = {link.name: link for link in CATALOG.links}
@@ -111,7 +120,7 @@ def test_a_grid_shows_the_step_of_each_of_its_jobs(sharding: str) -> None:
 
 
 def grid_machine(count: int) -> Machine:
-    from paceline.plan.grid_jobs import _links
+    from paceline.planning.forecast.grid_jobs import _links
 
     links = _links(CATALOG, H100, count)
     return Machine.of(H100, count, device_link=links.device, node_link=links.node)

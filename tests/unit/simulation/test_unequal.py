@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.catalog import Link, find_device, load_catalog
+from paceline.catalog.entities import Link
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallel import Cluster, Strategy
-from paceline.simulation import Job
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.simulation.job import Job
 from paceline.simulation.unequal import Part, UnequalStep, _splits, unequal_step
-from paceline.trace import load_workload
 
 
 @cache

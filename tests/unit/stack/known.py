@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from paceline.stack import Constraints
+from paceline.stack.queries import Constraints
 
 KNOWN = Path(__file__).parent / "data" / "known_combinations.csv"
 

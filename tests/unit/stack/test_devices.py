@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 
-from paceline.catalog import find_device, load_catalog
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
 from paceline.dtypes import PRECISIONS
-from paceline.stack import (
+from paceline.stack.devices import (
     compiler_elsewhere,
     frameworks,
     newest_stack,

@@ -6,7 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from paceline.catalog import find_device, load_catalog
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
 from paceline.errors import UnknownNameError
 from paceline.stack.engines import (
     USUAL_ENGINE,

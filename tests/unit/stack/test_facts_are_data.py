@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import paceline.deploy
+import paceline.deployment
 import paceline.stack
 from paceline.stack.tables import load_tables
 
-ROOMS = [Path(room.__file__).parent for room in (paceline.stack, paceline.deploy)]
-SOURCES = sorted(path for room in ROOMS for path in room.glob("*.py"))
+ROOMS = [Path(room.__file__).parent for room in (paceline.stack, paceline.deployment)]
+SOURCES = sorted(path for room in ROOMS for path in room.rglob("*.py"))
 VERSION = re.compile(r"(?<![\w.\[])\d+\.\d+|\bcuda[ _-]?\d|\bcu\d{3}|\bsm_\d|(?i:\bR\d{3}\b)")
 
 

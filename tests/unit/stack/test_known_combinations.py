@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from paceline.errors import StackConflictError
-from paceline.stack import check, resolve
+from paceline.stack.queries import check, resolve
 
 from .known import constraints_of, known_rows, row_id
 

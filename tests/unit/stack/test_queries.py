@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.errors import InvalidInputError, StackConflictError, UnknownNameError
-from paceline.stack import (
+from paceline.stack.queries import (
     Constraints,
     check,
     combination_rows,

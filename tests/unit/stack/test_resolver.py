@@ -1,6 +1,6 @@
 """The order of what the resolver offers."""
 
-from paceline.stack import Constraints, resolve
+from paceline.stack.queries import Constraints, resolve
 
 
 def test_without_a_framework_the_newest_of_each_stands_before_the_second_of_any() -> None:

@@ -12,7 +12,7 @@ from calls.answers import Answer
 from calls.compare import differences
 from calls.listed import read_calls
 
-from paceline.app.cli import VERBS, main
+from paceline.app.main import VERBS, main
 
 #: They measure this machine, or need a package that draws.
 MEASURING = {"doctor", "measure", "compare", "stacks", "export", "ceilings", "report"}

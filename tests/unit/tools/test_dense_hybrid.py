@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.parallel.links_of_tests import ETHERNET, INFINIBAND, NOTHING, NVLINK, PCIE
+from tests.unit.parallelism.links_of_tests import ETHERNET, INFINIBAND, NOTHING, NVLINK, PCIE
 
-from paceline.catalog import find_device, load_catalog
-from paceline.parallel.blocks import BlockCosts, TensorGroup, block_costs
-from paceline.parallel.links import LinkTable
-from paceline.parallel.split import SplitShape
-from paceline.predict import DeviceTable, Points
-from paceline.trace import Configuration, load_workload
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.model.graph.costs import Configuration
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallelism.split import SplitShape
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.prediction import Points
 
 dense_hybrid = import_module("accuracy_clusters.dense_hybrid")
 

@@ -7,7 +7,7 @@ from gpu import memory as gpu_memory
 from gpu.memory import Figures, measured, off_frac, predicted, record, rows
 
 from paceline.measurements.records import record_from_line, record_to_line
-from paceline.trace import Configuration
+from paceline.model.graph.costs import Configuration
 
 
 def figures(live=2e6, allocated=3e6, reserved=4e6, process=5e8):

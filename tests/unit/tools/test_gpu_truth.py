@@ -7,10 +7,10 @@ import pytest
 from gpu import truth as gpu_truth
 from gpu.truth import Machine, read_suite, run_suite, suite_items
 
+from paceline.execution.machine.sensors import Sensors
 from paceline.measurements.records import record_from_line, record_to_line
-from paceline.run.sensors import Sensors
-from paceline.trace.graph import OpKind
-from paceline.trace.ops.registry import DIM_NAMES
+from paceline.model.graph.graph import OpKind
+from paceline.model.ops.registry import DIM_NAMES
 
 SUITE = read_suite()
 ITEMS = suite_items(SUITE["operator"], SUITE["model"])

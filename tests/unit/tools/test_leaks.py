@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paceline.predict.device_effects import NUM_LAWS, Effect
+from paceline.prediction.kernels.device_effects import NUM_LAWS, Effect
 
 pytestmark = pytest.mark.slow
 

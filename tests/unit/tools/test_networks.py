@@ -6,10 +6,10 @@ hand. Denoisers: the weights of the U-Net or transformer.
 
 import pytest
 
-from paceline.trace import load_workload
-from paceline.trace.registry import known_models, names_of
-from paceline.trace.shipped_graphs import is_built_here
-from paceline.trace.zoo_facts import zoo_facts
+from paceline.model.names.registry import known_models, names_of
+from paceline.model.names.shipped_graphs import is_built_here
+from paceline.model.names.zoo_facts import zoo_facts
+from paceline.model.reading.load import load_workload
 
 torch = pytest.importorskip("torch")
 

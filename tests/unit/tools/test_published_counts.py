@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from paceline.model.names.registry import known_models
 from paceline.scoring.completion import completed
 from paceline.scoring.readings import UnresolvedRowError, read_job
 from paceline.scoring.rows import parse_row
-from paceline.trace.registry import known_models
 
 TRUTH = Path(__file__).parents[4] / "shared" / "truth" / "e2e"
 #: Prefix of the entry, and why its published count is another.

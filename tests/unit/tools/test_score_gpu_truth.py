@@ -10,12 +10,14 @@ import pytest
 from gpu import score as score_gpu_truth
 from gpu.one_operator import operator_pass
 
-from paceline.catalog import load_catalog
+from paceline.catalog.load import load_catalog
 from paceline.measurements.records import Record
 from paceline.measurements.store import Store
-from paceline.trace import Configuration, load_workload, lower, monomials
-from paceline.trace.graph import OpKind
-from paceline.trace.ops.registry import DIM_NAMES
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import OpKind, monomials
+from paceline.model.lowering import lower
+from paceline.model.ops.registry import DIM_NAMES
+from paceline.model.reading.load import load_workload
 
 CATALOG = load_catalog()
 FP32 = Configuration(precision="fp32")

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-_TRACE_WORKERS = str(Path(__file__).parents[3] / "src" / "paceline" / "trace" / "workers")
+_TRACE_WORKERS = str(Path(__file__).parents[3] / "src" / "paceline" / "frontends" / "torch")
 
 
 def models():

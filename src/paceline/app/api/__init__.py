@@ -1,0 +1,1 @@
+"""The public functions, by what a person wants of them."""

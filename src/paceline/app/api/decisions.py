@@ -1,0 +1,332 @@
+"""The public functions for the decisions beside the plan of one job: buy, bill, share, feed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from paceline.app.options import check_above_zero
+from paceline.app.requests.plan_request import load, read_calibration, read_day, read_word
+from paceline.errors import InvalidInputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from paceline.catalog.entities import Catalog, Machine
+    from paceline.planfile import Interval
+    from paceline.planning.decisions.pool_file import PoolAnswer
+    from paceline.planning.decisions.purchase import PurchaseAnswer
+    from paceline.planning.lifecycle.answer import Lifecycle
+    from paceline.planning.places.fitting import FittedCard
+    from paceline.planning.places.price import JobPrice
+    from paceline.prediction.input_side import (
+        FedStep,
+        InputHost,
+        InputPipeline,
+        InputPrediction,
+        Remedy,
+    )
+
+_FEED_HELP = "paceline feed --help"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """What a host can feed its devices with.
+
+    Attributes:
+        delivered: What it delivers, and what holds it back.
+        samples_per_s_interval: What it delivers, at a chance of 80 %.
+        remedies: What would help, the largest gain first.
+        fed: The step of the devices that it feeds; None if their rate was not stated.
+        num_workers_needed: Loader processes for that rate; None if no number would do, or if it
+            was not stated.
+    """
+
+    delivered: InputPrediction
+    samples_per_s_interval: Interval
+    remedies: tuple[Remedy, ...]
+    fed: FedStep | None = None
+    num_workers_needed: int | None = None
+
+
+def own(
+    path: Path, *, name: str | None = None, facts: Sequence[Path] = ()
+) -> tuple[PurchaseAnswer, ...]:
+    """Judge purchases against renting: cost, break-even, and what it turns on.
+
+    Args:
+        path: TOML file with one table per purchase.
+        name: Only this one of them.
+        facts: Files with your own devices, offers and machines.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    from paceline.catalog.load import load_catalog
+    from paceline.planning.decisions.purchase import judge_purchase, read_purchases
+
+    purchases = read_purchases(Path(path))
+    if not purchases:
+        raise InvalidInputError(
+            f"`{path}` states no purchase",
+            hint="write one table per purchase (examples/scenarios/purchases.toml)",
+        )
+    if name is not None and name not in purchases:
+        raise UnknownNameError.from_name("purchase", name, purchases)
+    catalog = load_catalog(tuple(facts))
+    chosen = [purchases[name]] if name is not None else list(purchases.values())
+    return tuple(judge_purchase(purchase, catalog) for purchase in chosen)
+
+
+def fits(
+    machine: str, *, device: str | None = None, cards: int = 1, facts: Sequence[Path] = ()
+) -> tuple[FittedCard, ...]:
+    """Which cards an own machine can take, by power supply, slots and airflow.
+
+    Args:
+        machine: A machine of one of ``facts``, by its name.
+        device: Only this card, judged either way; every card that fits if None.
+        cards: How many of it.
+        facts: Files with your own devices and machines.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    from paceline.catalog.load import load_catalog
+    from paceline.catalog.lookup import find_device
+    from paceline.planning.places.fitting import fitted_cards
+
+    check_above_zero(cards=cards)
+    catalog = load_catalog(tuple(facts))
+    asked = (find_device(catalog, device),) if device else ()
+    return fitted_cards(catalog, _machine(catalog, machine), asked, num_cards=cards)
+
+
+def _machine(catalog: Catalog, name: str) -> Machine:
+    machines = {machine.name.lower(): machine for machine in catalog.machines}
+    if not machines:
+        raise InvalidInputError(
+            "no machine is described",
+            hint="name the file that describes yours with --facts (docs/how-to/own-devices.md)",
+        )
+    if name.lower() not in machines:
+        raise UnknownNameError.from_name("machine", name, machines)
+    return machines[name.lower()]
+
+
+def bill(
+    offer: str,
+    duration: str,
+    *,
+    nodes: int = 1,
+    term: str = "on-demand",
+    setup: str = "10min",
+    storage: str | None = None,
+    egress: str | None = None,
+    save: str = "60s",
+    restart: str = "10min",
+    region: str = "",
+    as_of: str | date | None = None,
+    facts: Sequence[Path] = (),
+) -> JobPrice:
+    """Price a job, not an hour: billing rules, interruptions, storage, traffic, price age.
+
+    Args:
+        offer: Such as ``aws/p4d.24xlarge``.
+        duration: Undisturbed run, such as ``36h``.
+        nodes: Machines.
+        term: ``on-demand``, ``spot``, ``reserved-1y`` or ``reserved-3y``.
+        setup: Paid time before work begins.
+        storage: Kept on the provider's disks, such as ``150GB``.
+        egress: Taken out at the end, such as ``10GB``.
+        save: Time of one checkpoint, on spot machines.
+        restart: Paid time of a restart, likewise.
+        region: Where it runs, if not where the price was seen.
+        as_of: Day on which prices are judged; today if None.
+        facts: Files with your own offers.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+
+    >>> price = bill("aws/p4d.24xlarge", "36h", as_of="2026-11-20")
+    >>> price.total_usd.low < price.compute_usd <= price.total_usd.high
+    True
+    """
+    from paceline.catalog.load import load_catalog
+    from paceline.catalog.lookup import find_offer
+    from paceline.catalog.past import known_on
+    from paceline.planning.places.interruption import Checkpointing
+    from paceline.planning.places.price import TERMS, JobDemand, price_job, rental_terms
+    from paceline.units import parse_bytes, parse_duration_s
+
+    check_above_zero(nodes=nodes)
+    demand = JobDemand(
+        run_s=parse_duration_s(duration),
+        num_nodes=nodes,
+        setup_s=parse_duration_s(setup),
+        storage_bytes=parse_bytes(storage) if storage else 0.0,
+        egress_bytes=parse_bytes(egress) if egress else 0.0,
+        checkpointing=Checkpointing(
+            save_s=parse_duration_s(save), restart_s=parse_duration_s(restart)
+        ),
+    )
+    way = read_word(term, TERMS, "term", command="paceline bill --help")
+    today = read_day(as_of)
+    rented = find_offer(known_on(load_catalog(tuple(facts)), today), offer)
+    return price_job(demand, rental_terms(rented, term=way, today=today, region=region))
+
+
+def lifecycle(
+    path: Path,
+    *,
+    python: str | None = None,
+    facts: Sequence[Path] = (),
+    calibration: Path | None = None,
+    as_of: str | date | None = None,
+) -> Lifecycle:
+    """Choose a place each to develop, to train and to serve a model, and one place for all.
+
+    Args:
+        path: YAML file with a model and one to three of these phases.
+        python: The Python that has the model's framework; found if None.
+        facts: Files with your own devices, offers and machines, beside the one the file names.
+        calibration: File that `calibrate` wrote; the built-in coefficients if None.
+        as_of: Day on which prices are judged; today if None.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint; it names the phase that nothing can do.
+    """
+    from paceline.catalog.load import load_catalog
+    from paceline.planning.lifecycle.answer import answer_lifecycle
+    from paceline.planning.lifecycle.file import read_lifecycle, stated_dataset, stated_phases
+    from paceline.planning.lifecycle.lifecycle import search_ways
+
+    stated, path = read_lifecycle(Path(path)), Path(path)
+    named = (path.parent / stated.facts,) if stated.facts else ()
+    dataset = stated_dataset(stated)
+    phases = stated_phases(
+        stated, lambda task: load(stated.model, task=task, seq=stated.seq, python=python)
+    )
+    ways = search_ways(
+        phases,
+        dataset,
+        load_catalog((*named, *facts)),
+        today=read_day(as_of),
+        calibration=read_calibration(calibration),
+    )
+    return answer_lifecycle(ways, dataset, title=stated.title)
+
+
+def pool(path: Path, *, python: str | None = None, facts: Sequence[Path] = ()) -> PoolAnswer:
+    """Schedule several jobs on one pool of devices: gang them, share out, or mix.
+
+    Args:
+        path: YAML file with a pool and its jobs.
+        python: The Python that has the models' framework; found if None.
+        facts: Files with your own devices.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    from paceline.catalog.load import load_catalog
+    from paceline.planning.decisions.pool_file import plan_pool, read_pool
+
+    return plan_pool(
+        read_pool(Path(path)),
+        load_catalog(tuple(facts)),
+        lambda job: load(job.model, task=job.task, seq=job.seq, python=python),
+    )
+
+
+def feed(
+    data: str,
+    *,
+    size: int = 224,
+    cores: int = 8,
+    workers: int | None = None,
+    storage: str = "nvme",
+    rate: float | None = None,
+    devices: int = 1,
+    sent_as: str = "float32",
+    measured: float | None = None,
+) -> Feed:
+    """What a host can feed its devices with, what holds it back, and what would help.
+
+    Args:
+        data: ``imagenet``, ``coco``, ``cifar10`` or ``mnist``.
+        size: Pixels of a side of the square image that is sent.
+        cores: Cores of the host.
+        workers: Loader processes; one per core if None.
+        storage: ``nvme``, ``sata-ssd``, ``hdd``, ``network-disk`` or ``object-store``.
+        rate: Samples per second that one device could do.
+        devices: Devices fed.
+        sent_as: ``float32`` or ``uint8``.
+        measured: Samples per second that this pipeline gives now.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+
+    >>> feed("imagenet", cores=16).delivered.limit
+    'cores'
+    """
+    from paceline.parallelism.uncertainty import (
+        CALIBRATED_INPUT_LOG_SIGMA,
+        INPUT_LOG_SIGMA,
+        interval_of,
+    )
+    from paceline.prediction.input_side import (
+        calibrated_host,
+        feed_step,
+        predict_input,
+        remedies,
+        workers_needed,
+    )
+
+    check_above_zero(size=size, cores=cores, rate=rate, devices=devices, measured=measured)
+    pipeline, host = _input_side(data, size, cores, workers, storage, sent_as)
+    if measured is not None:
+        host = calibrated_host(host, pipeline, measured)
+    delivered = predict_input(pipeline, host)
+    sigma = INPUT_LOG_SIGMA if measured is None else CALIBRATED_INPUT_LOG_SIGMA
+    found = Feed(
+        delivered=delivered,
+        samples_per_s_interval=interval_of(delivered.samples_per_s, sigma),
+        remedies=remedies(pipeline, host),
+    )
+    if rate is None:
+        return found
+    return replace(
+        found,
+        fed=feed_step(pipeline.batch / rate, pipeline, host, num_devices=devices),
+        num_workers_needed=workers_needed(pipeline, host, devices * rate),
+    )
+
+
+def _input_side(
+    data: str, size: int, cores: int, workers: int | None, storage: str, sent_as: str
+) -> tuple[InputPipeline, InputHost]:
+    from paceline.prediction.input_side import (
+        InputHost,
+        InputPipeline,
+        SentAs,
+        sample_format,
+        storage_read_bytes_per_s,
+    )
+
+    if workers is not None and workers < 0:
+        raise InvalidInputError(
+            f"`--workers {workers}` cannot be", hint="0 loads in the training process itself"
+        )
+    sample = sample_format(data)
+    pipeline = InputPipeline(
+        sample=sample,
+        width=size,
+        height=size,
+        sent_as=read_word(sent_as, get_args(SentAs), "format", command=_FEED_HELP),
+        num_workers=cores if workers is None else workers,
+        is_resized=(sample.width, sample.height) != (size, size),
+    )
+    read = storage_read_bytes_per_s(storage)
+    return pipeline, InputHost(num_cores=cores, storage_read_bytes_per_s=read)

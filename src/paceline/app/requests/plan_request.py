@@ -1,0 +1,290 @@
+"""What a user asks of the planner, gathered: one road for the command line and the API."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, get_args
+
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
+from paceline.app.option_table import option_texts
+from paceline.app.progress import progress
+from paceline.app.requests.python_files import check_no_file
+from paceline.errors import InvalidInputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from paceline.catalog.entities import Catalog
+    from paceline.model.graph.costs import Compiler
+    from paceline.model.graph.workload import Workload
+    from paceline.planfile import PlanFile
+    from paceline.planning.goal.goal import Goal, Scenario, Work
+    from paceline.prediction.calibration.fitted import Calibration
+
+Task = Literal["train", "infer"]
+Word = TypeVar("Word")
+Given = TypeVar("Given", "Goal", "Work")
+_GOAL_FILE_ENDINGS = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Inquiry:
+    """A model, a goal, an amount of work, the facts, and the day on which prices are judged.
+
+    ``calibration`` is that of the predictor; the built-in one if None. ``asked_as`` is what the
+    user typed for the model, or its name.
+    """
+
+    workload: Workload
+    goal: Goal
+    work: Work
+    catalog: Catalog
+    today: date
+    calibration: Calibration | None = None
+    asked_as: str = ""
+
+    def plan(self, plan_file: Path = Path("plan.yaml")) -> PlanFile:
+        """The ranked plan.
+
+        Args:
+            plan_file: Where it will lie, for the commands that it names.
+
+        Raises:
+            NoOfferError: No offer meets the goal.
+            DoesNotFitError: The model fits on none of the devices that the goal allows.
+        """
+        from paceline.planning.planner import make_plan
+
+        with progress("searching"):
+            return make_plan(
+                self.workload,
+                self.goal,
+                self.work,
+                self.catalog,
+                today=self.today,
+                calibration=self.calibration,
+                asked_as=self.asked_as,
+                plan_file=str(plan_file),
+            )
+
+    def why_not(self, name: str) -> tuple[str, ...]:
+        """Why a device or offer is not first, one sentence each.
+
+        Raises:
+            UnknownNameError: Neither a device nor an offer has that name.
+            InvalidInputError: No name.
+        """
+        from paceline.planning.planner import why_not
+
+        if not name.strip():
+            raise InvalidInputError(
+                "no device or offer is named", hint='write --why-not "RTX 4090"'
+            )
+        return why_not(
+            self.workload,
+            self.goal,
+            self.work,
+            self.catalog,
+            name,
+            today=self.today,
+            calibration=self.calibration,
+        )
+
+
+def inquire(
+    model: object,
+    *,
+    task: str = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    facts: Sequence[Path] = (),
+    as_of: str | date | None = None,
+    calibration: Path | None = None,
+    **options: Unpack[PlanOptions],
+) -> Inquiry:
+    """Read everything that a plan needs; a mistake in it is found before anything is searched.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    from paceline.catalog.load import load_catalog
+    from paceline.catalog.past import check_priced
+    from paceline.planning.goal.options import parse_goal, parse_work
+
+    check_option_names(options, PlanOptions.__annotations__, command="paceline plan --help")
+    asked_as = model if isinstance(model, str) else ""
+    goal = parse_goal(option_texts(options, GOAL_OPTIONS))
+    work = parse_work(option_texts(options, WORK_OPTIONS))
+    today = read_day(as_of)
+    if isinstance(model, str) and model.endswith(_GOAL_FILE_ENDINGS):
+        scenario = _read_scenario(Path(model), goal, work)
+        model, goal, work = scenario.model, scenario.goal, scenario.work
+        task, seq = scenario.task, seq or scenario.seq
+        facts = (*((Path(scenario.facts_file),) if scenario.facts_file else ()), *facts)
+    catalog = load_catalog(tuple(facts))
+    check_priced(catalog, today)
+    workload = load(
+        model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python
+    )
+    check_length(workload, seq)
+    return Inquiry(
+        workload=workload,
+        goal=goal,
+        work=work,
+        catalog=catalog,
+        today=today,
+        calibration=read_calibration(calibration),
+        asked_as=asked_as,
+    )
+
+
+def check_option_names(
+    options: Mapping[str, object], known: Collection[str], *, command: str
+) -> None:
+    """Refuse a keyword that no option has: it would be a constraint that nobody keeps.
+
+    Raises:
+        UnknownNameError: There is one; ``command`` tells which there are.
+    """
+    for name in options:
+        if name not in known:
+            raise UnknownNameError.from_name("option", name, known, command=command)
+
+
+def read_calibration(path: Path | None) -> Calibration | None:
+    """The built-in calibration with the user's updates; None without a file.
+
+    Raises:
+        InvalidInputError: Not such a file.
+    """
+    if path is None:
+        return None
+    from paceline.prediction.calibration.fitted import builtin_calibration
+    from paceline.prediction.calibration.from_measurements import read_updates
+
+    return read_updates(builtin_calibration(), path)
+
+
+def _read_scenario(path: Path, goal: Goal, work: Work) -> Scenario:
+    """A goal file, with what was also given as options in place of what it says."""
+    from paceline.planning.goal.scenarios import read_scenario
+
+    scenario = read_scenario(path)
+    return replace(
+        scenario, goal=_overlaid(scenario.goal, goal), work=_overlaid(scenario.work, work)
+    )
+
+
+def _overlaid(base: Given, given: Given) -> Given:
+    """``base`` with every field of ``given`` that is not the default."""
+    default = type(given)()
+    changes = {
+        field.name: getattr(given, field.name)
+        for field in fields(given)
+        if getattr(given, field.name) != getattr(default, field.name)
+    }
+    return replace(base, **changes)
+
+
+def load(
+    model: object,
+    *,
+    task: str = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+) -> Workload:
+    """The traced model, with a line of progress where that takes longer than a moment.
+
+    Raises:
+        PacelineError: The model cannot be traced, or has no length, or nothing that is trained, but
+            is given one.
+    """
+    from paceline.model.reading.load import load_workload
+
+    check_no_file(model)
+    if optimizer is not None and task == "infer":
+        raise InvalidInputError(
+            f"nothing is trained, and `--optimizer {optimizer}` would change nothing",
+            hint="leave --optimizer out; `--task train` trains",
+        )
+    with progress(f"tracing {model if isinstance(model, str) else type(model).__name__}"):
+        workload = load_workload(
+            model,
+            task=read_task(task),
+            seq=seq,
+            image_size=image_size,
+            optimizer=optimizer,
+            python=python,
+        )
+    if seq is not None and workload.default_seq <= 1:
+        raise InvalidInputError(
+            f"{workload.title} reads {workload.sample_unit}, which have no sequence length",
+            hint="leave --seq out",
+        )
+    return workload
+
+
+def check_length(workload: Workload, seq: int | None) -> None:
+    """Refuse the length of a sequence where a prompt and its answer have theirs.
+
+    Raises:
+        InvalidInputError: One is given.
+    """
+    from paceline.planning.goal.amounts import is_generation
+
+    if seq is not None and is_generation(workload) and not workload.has_fixed_length:
+        raise InvalidInputError(
+            f"`--seq {seq}` says nothing here: {workload.title} answers prompts",
+            hint=f"give --prompt-tokens {seq}, and --output-tokens for the answer",
+        )
+
+
+def read_task(text: str) -> Task:
+    """The task of that name.
+
+    Raises:
+        UnknownNameError: Neither ``train`` nor ``infer``.
+    """
+    return read_word(text, get_args(Task), "task", command="paceline plan --help")
+
+
+def read_compiler(text: str) -> Compiler:
+    """The compiler of that name.
+
+    Raises:
+        UnknownNameError: No such compiler.
+    """
+    from paceline.model.graph.costs import Compiler
+
+    return read_word(text, get_args(Compiler), "compiler", command="paceline predict --help")
+
+
+def read_day(day: str | date | None) -> date:
+    """The day itself, an ISO day, or today.
+
+    Raises:
+        InvalidInputError: Not a day.
+    """
+    if day is None:
+        return date.today()
+    try:
+        return day if isinstance(day, date) else date.fromisoformat(day)
+    except ValueError:
+        raise InvalidInputError(f"`{day}` is not a day", hint="write it like 2026-11-20") from None
+
+
+def read_word(text: str, known: tuple[Word, ...], what: str, *, command: str = "") -> Word:
+    """The one of ``known`` that ``text`` says.
+
+    Raises:
+        UnknownNameError: None of them; ``command`` tells which there are, or the hint lists them.
+    """
+    for word in known:
+        if word == text:
+            return word
+    raise UnknownNameError.from_name(what, text, map(str, known), command=command)

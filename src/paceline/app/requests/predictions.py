@@ -1,0 +1,284 @@
+"""What a user asks of the predictor, made into devices, counts and batches of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from paceline.app.progress import progress
+from paceline.app.requests.plan_request import check_length, read_calibration, read_compiler
+from paceline.app.requests.remedies import Remedy, remedy_lines
+from paceline.catalog.entities import Catalog, Device
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device, find_devices, parse_device_count
+from paceline.dtypes import find_precision
+from paceline.errors import InvalidInputError
+from paceline.model.graph.costs import Checkpointing
+from paceline.model.graph.workload import Workload
+from paceline.parallelism.strategy.strategy import Sharding
+from paceline.planning.forecast.grid import GridCell, PredictionGrid, grid_of
+from paceline.planning.forecast.grid_jobs import (
+    MAX_DEVICES_PER_MACHINE,
+    GridAxes,
+    GridCases,
+    grid_cases,
+)
+from paceline.planning.goal.applicable import check_requests
+from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.simulation.cases import Cases
+from paceline.simulation.simulator import simulate
+from paceline.simulation.steps import Steps
+
+#: Batches tried where the user names none.
+_LADDER = (1, 4, 16, 64, 256, 1024)
+_FINE_LADDER = tuple(2**power for power in range(11))
+_MOST_BATCHES = 64
+#: How a plain loop runs where the user does not say.
+_COMPILERS = ("eager",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Where and how a model is to be predicted; see `paceline.app.api.planning.predict`."""
+
+    device: str | None
+    batches: tuple[int, ...]
+    counts: tuple[int, ...]
+    seq: int | None = None
+    precision: str | None = None
+    compiler: str | None = None
+    framework: str | None = None
+    checkpointing: Checkpointing = "none"
+    rewrite: str = ""
+    sharding: Sharding = "none"
+    prompt_tokens: int = 512
+    output_tokens: int = 128
+    facts: tuple[Path, ...] = ()
+    calibration: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Where:
+    """The devices that were meant, and what had to be assumed to know that."""
+
+    devices: tuple[Device, ...]
+    counts: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AskedGrid:
+    """A question as jobs on machines, with what its answer says beside their steps.
+
+    Attributes:
+        question: What is asked.
+        workload: Of which model.
+        catalog: The facts.
+        where: The devices that were meant.
+        grid: The jobs.
+        calibration: Of the predictor.
+    """
+
+    question: Question
+    workload: Workload
+    catalog: Catalog
+    where: _Where
+    grid: GridCases
+    calibration: Calibration
+
+    @property
+    def cases(self) -> Cases:
+        """What to simulate."""
+        return self.grid.cases
+
+    def answer(self, steps: Steps) -> PredictionGrid:
+        """What is said of the steps of the cases.
+
+        Raises:
+            PacelineError: What was asked cannot be.
+        """
+        question, where = self.question, self.where
+        grid = grid_of(self.grid, steps, self.calibration.name)
+        is_named = question.device is not None
+        notes = (*filter(None, (self.workload.reading,)), *_notes(question, self.grid))
+        is_ladder = not question.batches and is_named
+        return replace(
+            grid,
+            cells=tuple(_trimmed(grid.cells)) if is_ladder else grid.cells,
+            assumptions=(*notes, *grid.assumptions, *where.notes),
+            remedies=_remedies(self, grid) if is_named else (),
+        )
+
+
+def predict_question(question: Question, workload: Workload) -> PredictionGrid:
+    """Answer the question.
+
+    Raises:
+        UnknownNameError: No such device, precision, compiler or setting.
+        InvalidInputError: A batch, count or setting that cannot be.
+    """
+    asked = read_question(question, workload)
+    with progress("predicting"):
+        return asked.answer(simulate(asked.cases, calibration=asked.calibration))
+
+
+def read_question(question: Question, workload: Workload) -> AskedGrid:
+    """List the jobs of a question.
+
+    Raises:
+        UnknownNameError: No such device, precision, compiler or setting.
+        InvalidInputError: A batch, count or setting that cannot be.
+    """
+    check_rewrite(question.rewrite, OF_A_PREDICTION)
+    check_length(workload, question.seq)
+    if workload.task == "infer" and question.sharding != "none":
+        raise InvalidInputError(
+            f"`--sharding {question.sharding}` splits what training keeps, and nothing is trained",
+            hint="leave --sharding out; `--task train` trains",
+        )
+    catalog = load_catalog(question.facts)
+    where = _everywhere(catalog) if question.device is None else _named(catalog, question)
+    return _asked(question, workload, catalog, where)
+
+
+def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Where) -> AskedGrid:
+    is_ranking = question.device is None
+    ladder = _FINE_LADDER if is_ranking else _LADDER
+    work = Work(prompt_tokens=question.prompt_tokens, output_tokens=question.output_tokens)
+    check_requests(work, workload)
+    axes = GridAxes(
+        devices=where.devices,
+        counts=_checked(question.counts or where.counts, "device count", MAX_DEVICES_PER_MACHINE),
+        batches=_checked(question.batches or ladder, "batch", 1_000_000),
+        seq=question.seq,
+        keeps_best_batch_only=is_ranking,
+        checkpointing=question.checkpointing,
+        rewrite=question.rewrite,
+        sharding=question.sharding,
+        loop_compilers=_COMPILERS,
+    )
+    return AskedGrid(
+        question=question,
+        workload=workload,
+        catalog=catalog,
+        where=where,
+        grid=grid_cases(workload, _goal(question), work, catalog, axes),
+        calibration=read_calibration(question.calibration) or builtin_calibration(),
+    )
+
+
+def _remedies(asked: AskedGrid, grid: PredictionGrid) -> tuple[str, ...]:
+    question = asked.question
+
+    def evaluate(remedy: Remedy, name: str, batch: int) -> GridCell | None:
+        changed = replace(
+            question,
+            batches=(batch,),
+            counts=(remedy.count,),
+            precision=remedy.precision or question.precision,
+            rewrite=",".join(filter(None, (question.rewrite, remedy.rewrite))),
+            sharding=remedy.sharding,
+        )
+        where = _Where(
+            devices=(find_device(asked.catalog, name),), counts=(remedy.count,), notes=()
+        )
+        other = _asked(changed, asked.workload, asked.catalog, where)
+        steps = simulate(other.cases, calibration=other.calibration)
+        cells = grid_of(other.grid, steps, other.calibration.name).cells
+        return cells[0] if cells else None
+
+    return tuple(
+        remedy_lines(
+            asked.workload,
+            grid.cells,
+            evaluate,
+            rewrite=question.rewrite,
+            checkpointing=question.checkpointing,
+            seq=question.seq,
+        )
+    )
+
+
+def _goal(question: Question) -> Goal:
+    """The precisions and compilers that are asked for."""
+    compilers = tuple(read_compiler(name) for name in _names(question.compiler or ""))
+    precisions = tuple(find_precision(name).name for name in _names(question.precision or ""))
+    return Goal(compilers=compilers, precisions=precisions, framework=question.framework)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _notes(question: Question, grid: GridCases) -> Iterator[str]:
+    if question.checkpointing != "none":
+        yield f"recomputed in backward: {question.checkpointing}"
+    if question.rewrite:
+        yield f"run with {question.rewrite}"
+    if "offload=optimizer" in question.rewrite:
+        yield "the update on the host ends with its copies"
+    if question.sharding != "none":
+        yield f"devices share the training state ({question.sharding})"
+    is_loop = any(not one.configuration.is_served for one in grid.configured)
+    if is_loop and (question.compiler or "eager") == "eager":
+        yield "eager execution (--compiler compiled for torch.compile)"
+
+
+def _everywhere(catalog: Catalog) -> _Where:
+    return _Where(devices=catalog.devices, counts=(1,), notes=())
+
+
+def _named(catalog: Catalog, question: Question) -> _Where:
+    names = [name.strip() for name in (question.device or "").split(",") if name.strip()]
+    if not names:
+        raise InvalidInputError("no device is named", hint="write --device a100,4090")
+    parsed = [parse_device_count(name) for name in names]
+    devices = [find_device(catalog, name) for name, _ in parsed]
+    notes = [
+        note
+        for (name, _), device in zip(parsed, devices, strict=True)
+        for note in _variant_note(catalog, name, device)
+    ]
+    counts = sorted({count for _, count in parsed})
+    distinct = {device.name: device for device in devices}
+    return _Where(devices=tuple(distinct.values()), counts=tuple(counts), notes=tuple(notes))
+
+
+def _variant_note(catalog: Catalog, name: str, device: Device) -> Iterator[str]:
+    others = [d.name for d in find_devices(catalog, name) if d.name != device.name]
+    if others:
+        yield f"{name} is taken as {device.name} (others: {', '.join(others)})"
+
+
+def _checked(numbers: Sequence[int], what: str, most: int) -> tuple[int, ...]:
+    wrong = [number for number in numbers if not 1 <= number <= most]
+    if wrong:
+        raise InvalidInputError(
+            f"a {what} of {wrong[0]:,} cannot be predicted", hint=_range_hint(most)
+        )
+    if len(set(numbers)) > _MOST_BATCHES:
+        raise InvalidInputError(
+            f"{len(set(numbers))} values of {what} are too many for a table",
+            hint=f"give at most {_MOST_BATCHES}",
+        )
+    return tuple(sorted(set(numbers)))
+
+
+def _range_hint(most: int) -> str:
+    hint = f"give whole numbers from 1 to {most:,}"
+    if most == MAX_DEVICES_PER_MACHINE:
+        return f"{hint}; over many machines: `paceline scale MODEL --device NAME --counts 1,8,64`"
+    return hint
+
+
+def _trimmed(cells: Sequence[GridCell]) -> Iterator[GridCell]:
+    """The cells of each device and count up to the first that does not fit."""
+    for _, group in groupby(cells, key=lambda cell: (cell.device, cell.num_devices)):
+        for cell in group:
+            yield cell
+            if cell.status == "out of memory":
+                break

@@ -1,0 +1,156 @@
+"""What a user can do where a job does not fit: what each rewrite saves, and the least that fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from paceline.errors import DoesNotFitError, MissingFactError, PacelineError
+from paceline.model.graph.costs import Checkpointing, Configuration
+from paceline.model.graph.workload import Task, Workload
+from paceline.model.settings import read_settings
+from paceline.parallelism.strategy.strategy import Sharding
+from paceline.planning.explain.savings import savings_sentence
+from paceline.planning.forecast.grid import GridCell, PredictionGrid
+from paceline.planning.forecast.grid_jobs import MAX_DEVICES_PER_MACHINE
+from paceline.reporting.figures import MEMORY_BOUND, memory_bound_bytes
+from paceline.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change of how a job is run.
+
+    Attributes:
+        rewrite: Settings, as `--rewrite` reads them.
+        precision: Of an inference; None leaves it.
+        sharding: What the devices of a training job split.
+        count: Devices in one machine.
+    """
+
+    rewrite: str = ""
+    precision: str | None = None
+    sharding: Sharding = "none"
+    count: int = 1
+
+    def options(self, rewrite: str) -> str:
+        """As a user types it who had typed ``rewrite`` already."""
+        rewrite = ",".join(filter(None, (rewrite, self.rewrite)))
+        words = (
+            f"--rewrite {rewrite}" if rewrite else "",
+            f"--precision {self.precision}" if self.precision else "",
+            f"--sharding {self.sharding}" if self.sharding != "none" else "",
+            f"--devices {self.count}" if self.count > 1 else "",
+        )
+        return " ".join(filter(None, words))
+
+
+#: What to try where nothing fits, the least change first. The result of training stays what it is.
+_REMEDIES: dict[Task, tuple[Remedy, ...]] = {
+    "train": (
+        Remedy(rewrite="checkpointing=block"),
+        Remedy(rewrite="offload=optimizer"),
+        Remedy(rewrite="checkpointing=block,offload=optimizer"),
+        *(Remedy(sharding="zero3", count=count) for count in (2, 4, 8)),
+        *(
+            Remedy(rewrite="checkpointing=block", sharding="zero3", count=count)
+            for count in (2, 4, 8, 16)
+        ),
+    ),
+    "infer": (
+        Remedy(precision="int8"),
+        Remedy(precision="int4"),
+        *(Remedy(count=count) for count in (2, 4, 8)),
+        *(Remedy(precision="int4", count=count) for count in (2, 4, 8)),
+    ),
+}
+
+_ONLY_TO_RUN = "all this is training; to run the model and not train it: --task infer"
+
+#: The prediction with a remedy, on a device at a batch size; None without one.
+Evaluate = Callable[[Remedy, str, int], GridCell | None]
+
+
+def remedy_lines(
+    workload: Workload,
+    cells: Sequence[GridCell],
+    evaluate: Evaluate,
+    *,
+    rewrite: str,
+    checkpointing: Checkpointing,
+    seq: int | None,
+) -> Iterator[str]:
+    """For devices on which nothing fits: what rewrites save, and the least change that fits.
+
+    Where that is training, a last line says how to ask about running the model: whoever types the
+    name of a large one often means that.
+
+    Args:
+        workload: The model with its task.
+        cells: What was predicted, by device, count and batch.
+        evaluate: The prediction with a remedy.
+        rewrite: Settings of the prediction, as `--rewrite` reads them.
+        checkpointing: What the prediction recomputes.
+        seq: Sequence length; the workload's own if None.
+    """
+    fitting = {cell.device for cell in cells if cell.status != "out of memory"}
+    stuck = [cell for cell in cells if cell.device not in fitting]
+    if not stuck:
+        return
+    least = min(stuck, key=lambda cell: (cell.batch_per_device, cell.num_devices))
+    settings = (
+        f"precision={least.precision},compiler={least.compiler},checkpointing={checkpointing}"
+    )
+    yield savings_sentence(
+        workload,
+        read_settings(f"{settings},{rewrite}", Configuration()),
+        batch=least.batch_per_device,
+        seq=seq or workload.default_seq,
+    )
+    for name in dict.fromkeys(cell.device for cell in stuck):
+        own = min((c for c in stuck if c.device == name), key=lambda c: c.batch_per_device)
+        yield _least_that_fits(workload.task, own, evaluate, rewrite)
+    if workload.task == "train":
+        yield _ONLY_TO_RUN
+
+
+def no_figure(grid: PredictionGrid) -> PacelineError | None:
+    """The failure of a prediction without a cell, or with none but out of memory; else None."""
+    if not grid.cells and grid.unanswered:
+        first = grid.unanswered[0]
+        others = len(grid.unanswered) - 1
+        more = f" ({others} more have none either)" if others else ""
+        return MissingFactError(
+            f"no answer: {first.device}: {first.reason}{more}",
+            hint="name another device, as `paceline devices` lists them, or ask for what it runs",
+        )
+    if not grid.cells or any(cell.status != "out of memory" for cell in grid.cells):
+        return None
+    nearest = min(grid.cells, key=lambda c: c.memory_bytes.mid / c.memory_capacity_bytes)
+    hint = "name devices with more memory, a smaller --batch, or run it another way (--rewrite)"
+    return DoesNotFitError(
+        f"nothing fits: {grid.title} at batch {nearest.batch_per_device} on {nearest.device} "
+        f"{nearest.reason}",
+        hint="see the remedies in the answer" if grid.remedies else hint,
+    )
+
+
+def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate, rewrite: str) -> str:
+    name, batch = stuck.device, stuck.batch_per_device
+    for remedy in _REMEDIES[task]:
+        cell = evaluate(remedy, name, batch)
+        if cell is not None and cell.status != "out of memory":
+            bound_bytes = memory_bound_bytes(cell.memory_bytes)
+            saved = format_bytes(memory_bound_bytes(stuck.memory_bytes) - bound_bytes)
+            room = (
+                ""
+                if math.isinf(cell.memory_capacity_bytes)
+                else (f" of {format_bytes(cell.memory_capacity_bytes)}")
+            )
+            return (
+                f"{name}: batch {batch} fits with {remedy.options(rewrite)}: "
+                f"{format_bytes(bound_bytes)}{room}, {MEMORY_BOUND}; {saved} less"
+            )
+    most = f"{MAX_DEVICES_PER_MACHINE} in one machine" if task == "train" else "int4"
+    return f"{name}: batch {batch} does not fit with any of these, up to {most}"

@@ -1,0 +1,420 @@
+"""What a user asks about scaling, made into a cluster, device counts and a batch rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any, Unpack
+
+from paceline.app.goal_options import JOB_OPTIONS, ClusterOptions
+from paceline.app.option_table import option_texts
+from paceline.app.progress import progress
+from paceline.app.requests.mixed_devices import Beside, read_beside, shared_batch
+from paceline.app.requests.plan_request import (
+    check_option_names,
+    load,
+    read_calibration,
+    read_compiler,
+    read_day,
+    read_word,
+)
+from paceline.catalog.entities import Catalog, Device, Offer, OfferLinks
+from paceline.catalog.filters import OfferFilter as _OfferFilter
+from paceline.catalog.filters import filter_offers
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device, find_offer
+from paceline.catalog.offer_links import machine_links, offer_links
+from paceline.catalog.past import check_priced, known_on
+from paceline.errors import InvalidInputError, MissingFactError, NoOfferError
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.workload import Workload
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.uncertainty import WIDEST_LOG_SIGMA
+from paceline.planning.decisions.curve import ScalingCurve
+from paceline.planning.decisions.device_counts import BatchRule, default_batch, scaling_curve
+from paceline.planning.goal.amounts import Job as Amount
+from paceline.planning.goal.amounts import check_global_batch, resolve_job
+from paceline.planning.goal.goal import Work
+from paceline.planning.goal.options import parse_work
+from paceline.planning.goal.rewrites import check_rewrite
+from paceline.planning.places.own_machines import OWN, owned_offers
+from paceline.planning.places.price import rental_terms
+from paceline.planning.places.support import checked_on, configuration_on
+from paceline.simulation.job import Habit, Job
+from paceline.simulation.unequal import Part, unequal_step
+
+#: Ways in which expert ranks exchange tokens.
+_EXCHANGES: tuple[Habit, ...] = ("tokens-once", "whole", "hidden")
+#: What makes the cost of a job here less than that of its plan.
+_STEPS_ALONE = (
+    "time and cost of the job are its steps on so many devices; `paceline plan` adds set-up and "
+    "pays whole machines"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """The scaling curve of a training job on machines of one kind.
+
+    Attributes:
+        model: As typed.
+        title: As printed.
+        device: ``Device.name``.
+        offer: ``Offer.name`` of the machines.
+        sample_unit: What a batch item is.
+        assumptions: Printed first, one sentence each.
+        curve: One point per count, and the knee.
+    """
+
+    model: str
+    title: str
+    device: str
+    offer: str
+    sample_unit: str
+    assumptions: tuple[str, ...]
+    curve: ScalingCurve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingQuestion:
+    """On what and how a training job is to be scaled; see `paceline.app.api.planning.scale`."""
+
+    counts: tuple[int, ...]
+    today: date
+    device: str | None = None
+    offer: str | None = None
+    batch_per_device: int | None = None
+    global_batch: int | None = None
+    precision: str | None = None
+    compiler: str = "eager"
+    seq: int | None = None
+    strategy: str | None = None
+    experts: str | None = None
+    rewrite: str = ""
+    work: Work = field(default_factory=Work)
+    facts: tuple[Path, ...] = ()
+    calibration: Path | None = None
+    beside: str | None = None
+
+    def length(self, workload: Workload) -> int:
+        """Tokens of a sequence: as asked, else the workload's own."""
+        return self.seq or workload.default_seq
+
+    def job(self, workload: Workload) -> Amount:
+        """How much is trained.
+
+        Raises:
+            InvalidInputError: The work cannot be counted, or no epoch fills the global batch.
+        """
+        job = resolve_job(workload, self.work, seq=self.length(workload))
+        check_global_batch(self.global_batch, job, workload)
+        return job
+
+    def rule(self, workload: Workload) -> BatchRule:
+        """How the global batch follows the number of devices."""
+        return BatchRule(
+            global_batch=self.global_batch,
+            batch_per_device=self.batch_per_device,
+            max_global_batch=None if self.global_batch else workload.max_global_batch,
+        )
+
+
+def read_question(
+    model: object, counts: Sequence[int], **options: Unpack[ClusterOptions]
+) -> tuple[Workload, ScalingQuestion]:
+    """The traced model, and where and how it is to be trained.
+
+    Raises:
+        PacelineError: One of its leaves, with a hint.
+    """
+    check_option_names(options, ClusterOptions.__annotations__, command="paceline scale --help")
+    given: dict[str, Any] = {**options}
+    traced = {name: given.pop(name, None) for name in ("image_size", "optimizer", "python")}
+    workload = load(model, task="train", seq=given.get("seq"), **traced)
+    today, facts = read_day(given.pop("as_of", None)), tuple(given.pop("facts", ()))
+    question = ScalingQuestion(counts=tuple(counts), today=today, facts=facts, **given)
+    return workload, question
+
+
+def stated_work(**options: str | float | None) -> Work:
+    """The work that options of a job state: ``samples``, ``epochs``, ``tokens``."""
+    return parse_work(option_texts(options, JOB_OPTIONS))
+
+
+def scale_workload(workload: Workload, question: ScalingQuestion) -> Scaling:
+    """Answer the question.
+
+    Raises:
+        NoOfferError: Nobody offers that device at a usable price.
+        DoesNotFitError: The job works on none of the counts.
+    """
+    place, amount = place_of(question), question.job(workload)
+    items = amount.amount.items_per_epoch
+    with progress("scaling"):
+        curve = scaling_curve(
+            place.job(workload, question),
+            place.cluster,
+            counts=question.counts,
+            batch=question.rule(workload),
+            num_items=None if items is None else items * amount.amount.num_epochs,
+            calibration=read_calibration(question.calibration),
+            strategy=None if question.strategy is None else Strategy.parse(question.strategy),
+            widest_log_sigma=WIDEST_LOG_SIGMA,
+        )
+    return Scaling(
+        model=workload.name,
+        title=workload.title,
+        device=place.device.name,
+        offer=place.offer.name,
+        sample_unit=workload.sample_unit if amount.amount.samples_per_item == 1 else "sequences",
+        assumptions=(
+            *filter(None, (amount.assumption,)),
+            *place.assumptions(question, question.length(workload)),
+            *(() if items is None else (_STEPS_ALONE,)),
+        ),
+        curve=curve,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The machines that a question means, and how a job runs there.
+
+    Attributes:
+        offer: Of the machines.
+        cluster: As strategies see them.
+        configuration: How a rank runs.
+        habits: How expert ranks exchange tokens.
+        link_assumptions: What was taken of their links.
+    """
+
+    offer: Offer
+    cluster: Cluster
+    configuration: Configuration
+    habits: tuple[Habit, ...]
+    link_assumptions: tuple[str, ...]
+
+    @property
+    def device(self) -> Device:
+        """What is inside."""
+        return self.cluster.device
+
+    def job(self, workload: Workload, question: ScalingQuestion) -> Job:
+        """What is trained there."""
+        return Job(
+            workload=workload, configuration=self.configuration, seq=question.seq,
+            habits=self.habits,
+        )  # fmt: skip
+
+    def assumptions(self, question: ScalingQuestion, seq: int) -> tuple[str, ...]:
+        """What an answer there rests on, one sentence each."""
+        return (
+            *filter(None, (_length(seq), _machines(self.offer))),
+            *_ways(self.configuration, question.rewrite),
+            *self.link_assumptions,
+        )
+
+
+def place_of(question: ScalingQuestion) -> Place:
+    """Where a question is answered.
+
+    Raises:
+        NoOfferError: Nobody offers that device at a usable price.
+    """
+    catalog = _catalog(question)
+    offer = _offer(catalog, question, max(question.counts, default=1))
+    cluster = _cluster(catalog, offer, question.today)
+    return Place(
+        offer=offer,
+        cluster=cluster,
+        configuration=_configuration(cluster.device, question),
+        habits=_habits(question),
+        link_assumptions=tuple(_links(catalog, offer).assumptions),
+    )
+
+
+def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) -> Beside:
+    """A step on the devices asked about and on others beside them.
+
+    Args:
+        workload: What is trained.
+        question: One count of devices, and everything else.
+        beside: The other devices, as ``NAME:COUNT``.
+
+    Raises:
+        InvalidInputError: Several counts, a global batch that no epoch fills, or a strategy that
+            unequal devices cannot run.
+        NoOfferError: Nobody offers one of the devices at a usable price.
+        DoesNotFitError: No split of the batch fits.
+    """
+    if len(question.counts) != 1:
+        raise InvalidInputError(
+            f"{len(question.counts)} device counts beside other devices",
+            hint="give one count, such as --counts 8 --beside NAME:8",
+        )
+    question.job(workload)  # Refuses a global batch that no epoch fills.
+    rule = question.rule(workload)
+    offers, parts = _parts(question, *read_beside(beside))
+    configuration = _configuration(parts[0].cluster.device, question)
+    checked_on(parts[1].cluster.device, configuration)
+    job = Job(workload=workload, configuration=configuration, seq=question.seq)
+    calibration = read_calibration(question.calibration)
+
+    def busy(part: Part) -> int:
+        return default_batch(job, part.cluster, rule, calibration=calibration)
+
+    step = unequal_step(
+        job,
+        *parts,
+        global_batch=shared_batch(rule, parts, busy),
+        calibration=calibration,
+        strategy=None if question.strategy is None else Strategy.parse(question.strategy),
+    )
+    return Beside(
+        model=workload.name,
+        title=workload.title,
+        sample_unit=workload.sample_unit,
+        assumptions=(
+            *map(_machines, offers),
+            *_ways(configuration, question.rewrite),
+            *filter(None, (_length(question.length(workload)),)),
+            "all devices meet over the slower of each link; losses are weighted by items",
+        ),
+        step=step,
+    )
+
+
+def _parts(
+    question: ScalingQuestion, name: str, count: int
+) -> tuple[tuple[Offer, Offer], tuple[Part, Part]]:
+    """The machines asked about and ``count`` devices of those named beside them."""
+    catalog, own = _catalog(question), question.counts[0]
+    first = _offer(catalog, question, own + count)
+    second = _named_offer(catalog, question, name, own + count)
+    return (first, second), (
+        Part(cluster=_cluster(catalog, first, question.today), count=own),
+        Part(cluster=_cluster(catalog, second, question.today), count=count),
+    )
+
+
+def _catalog(question: ScalingQuestion) -> Catalog:
+    catalog = load_catalog(question.facts)
+    check_priced(catalog, question.today)
+    return known_on(catalog, question.today)
+
+
+def _habits(question: ScalingQuestion) -> tuple[Habit, ...]:
+    """What is said of how expert ranks exchange tokens.
+
+    Raises:
+        UnknownNameError: A word that says none of it.
+        InvalidInputError: The strategy has no expert ranks.
+    """
+    if question.experts is None:
+        return ()
+    words = [word.strip() for word in question.experts.split(",")]
+    ways = [read_word(w, _EXCHANGES, "way", command="paceline scale --help") for w in words]
+    if question.strategy is None or Strategy.parse(question.strategy).size("ep") == 1:
+        raise InvalidInputError(
+            "`--experts` says how expert ranks exchange tokens, and no such ranks are stated",
+            hint="state a strategy with an `ep` axis, such as --strategy dp4.ep8",
+        )
+    return tuple(habit for habit in _EXCHANGES if habit in ways)
+
+
+def _cluster(catalog: Catalog, offer: Offer, today: date) -> Cluster:
+    links, num_devices = _links(catalog, offer), int(offer.num_devices)
+    return Cluster(
+        device=_device_of(catalog, offer),
+        devices_per_node=num_devices,
+        device_link=links.device,
+        node_link=links.node,
+        host_link=links.host,
+        host_memory_bytes=offer.host_memory_bytes,
+        usd_per_device_hour=None
+        if offer.usd_per_hour is None
+        else offer.usd_per_hour / num_devices,
+        price_log_sigma=0.0
+        if offer.usd_per_hour is None
+        else rental_terms(offer, today=today).price_log_sigma,
+    )
+
+
+def _links(catalog: Catalog, offer: Offer) -> OfferLinks:
+    machines = {machine.name: machine for machine in catalog.machines}
+    if offer.cloud == OWN and offer.name in machines:
+        return machine_links(catalog, machines[offer.name])
+    return offer_links(catalog, offer)
+
+
+def _named_offer(catalog: Catalog, question: ScalingQuestion, name: str, most: int) -> Offer:
+    """An offer by its own name, or by that of its device."""
+    known = {one.name for one in catalog.offers} | {one.name for one in catalog.machines}
+    if name in known:
+        return _offer(catalog, replace(question, offer=name), most)
+    return _offer(catalog, replace(question, offer=None, device=name), most)
+
+
+def _offer(catalog: Catalog, question: ScalingQuestion, most: int) -> Offer:
+    if question.offer is not None:
+        owned = (one.offer for one in owned_offers(catalog, today=question.today))
+        mine = [one for one in owned if one.name.lower() == question.offer.strip().lower()]
+        return mine[0] if mine else find_offer(catalog, question.offer)
+    if question.device is None:
+        raise InvalidInputError(
+            "neither a device nor an offer is named", hint="add --device h100 or --offer NAME"
+        )
+    device = find_device(catalog, question.device)
+    offers = filter_offers(catalog, _OfferFilter(device=device.name), today=question.today)
+    whole = [offer for offer in offers if offer.num_devices >= 1 and offer.usd_per_hour]
+    if not whole:
+        raise NoOfferError(
+            f"no fresh offer holds a {device.name}",
+            hint="name an older one with --offer, or your own with --facts",
+        )
+    return min(whole, key=lambda offer: _fitness(catalog, offer, most))
+
+
+def _fitness(catalog: Catalog, offer: Offer, most: int) -> tuple[bool, bool, float, float]:
+    """Machines that can be joined where that is needed, joined by a known link, large, cheap."""
+    links = offer_links(catalog, offer)
+    lacks_network = most > offer.num_devices and links.node is None
+    price = (offer.usd_per_hour or 0.0) / offer.num_devices
+    return lacks_network, bool(links.assumptions), -offer.num_devices, price
+
+
+def _device_of(catalog: Catalog, offer: Offer) -> Device:
+    if offer.device_name is None or offer.num_devices < 1:
+        raise MissingFactError(
+            f"which device `{offer.name}` holds is not known",
+            hint="name another offer, or write your own facts with --facts",
+        )
+    return find_device(catalog, offer.device_name)
+
+
+def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
+    check_rewrite(question.rewrite)
+    return configuration_on(
+        device,
+        precision=question.precision,
+        compiler=read_compiler(question.compiler),
+        rewrite=question.rewrite,
+    )
+
+
+def _length(seq: int) -> str:
+    return f"sequences of {seq:,} tokens" if seq > 1 else ""
+
+
+def _machines(offer: Offer) -> str:
+    seen = f"seen {offer.priced_on}" if offer.priced_on else "seen on an unknown day"
+    price = f"{offer.usd_per_hour:g} USD/h each, {seen}" if offer.usd_per_hour else "no price known"
+    return f"machines {offer.name} with {offer.num_devices:g} devices, {price}"
+
+
+def _ways(configuration: Configuration, rewrite: str) -> Sequence[str]:
+    how = f"{configuration.precision} {configuration.compiler}"
+    return [how, f"run with {rewrite}"] if rewrite else [how]

@@ -1,0 +1,161 @@
+"""What a user asks of the tracer, made into a breakdown of every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.app.requests.plan_request import read_calibration, read_compiler
+from paceline.catalog.entities import Device
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.dtypes import find_precision
+from paceline.errors import InvalidInputError
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.live_bytes import MemoryCourse
+from paceline.model.graph.workload import Workload
+from paceline.model.settings import read_settings
+from paceline.planning.places.support import checked_on, configuration_on
+from paceline.prediction.comparison import PassComparison, compare_passes
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.memory.remedies import MemoryRemedy, memory_remedies
+from paceline.prediction.step.breakdown import PassBreakdown
+from paceline.prediction.step.roofline_position import RooflinePosition
+from paceline.simulation.observed import ObservedPass
+
+if TYPE_CHECKING:
+    from paceline.reporting.screens.traces import TracedPasses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A traced model, pass by pass.
+
+    Attributes:
+        model: As typed.
+        title: As printed.
+        task: ``train`` or ``infer``.
+        sample_unit: What throughput counts.
+        source: Where the architecture comes from.
+        precision: Of the passes as they are shown.
+        compiler: Likewise.
+        rewrite: Further settings of the passes as they are shown, as typed.
+        passes: One breakdown each.
+        memory_courses: Live bytes over each pass.
+        remedies: Rewrites of each pass that lower its peak, most first.
+        positions: Place of each pass under the roofline; empty without a device.
+        compared_with: Settings of the passes that are compared, as typed; empty if none are.
+        comparisons: Each pass against the same in those settings.
+    """
+
+    model: str
+    title: str
+    task: str
+    sample_unit: str
+    source: str
+    precision: str
+    compiler: str
+    rewrite: str
+    passes: tuple[PassBreakdown, ...]
+    memory_courses: tuple[MemoryCourse, ...]
+    remedies: tuple[tuple[MemoryRemedy, ...], ...]
+    positions: tuple[RooflinePosition, ...]
+    compared_with: str
+    comparisons: tuple[PassComparison, ...]
+
+
+def break_down_workload(
+    workload: Workload,
+    *,
+    device: str | None,
+    batch: int,
+    seq: int | None,
+    precision: str | None,
+    compiler: str,
+    top: int,
+    rewrite: str = "",
+    compare: str = "",
+    facts: Sequence[Path] = (),
+    calibration: Path | None = None,
+) -> Trace:
+    """Take every pass of a workload apart.
+
+    Raises:
+        InvalidInputError: A batch or number of ops below one, settings that cannot be read, or a
+            device that does not run them.
+        UnknownNameError: No such device, precision, compiler or setting.
+    """
+    _check_counts(batch=batch, ops=top, length=1 if seq is None else seq)
+    found = None if device is None else find_device(load_catalog(tuple(facts)), device)
+    base = _configured(found, precision, compiler, rewrite)
+    table = None if found is None else DeviceTable.from_devices((found,))
+    known = read_calibration(calibration)
+    length = workload.default_seq if seq is None else seq
+
+    def shown_in(settings: Configuration) -> list[ObservedPass]:
+        return [
+            ObservedPass.of(one, settings, table, batch=batch, seq=length, calibration=known)
+            for one in workload.passes
+        ]
+
+    shown = shown_in(base)
+    others = shown_in(_checked(found, read_settings(compare, base))) if compare else []
+    return Trace(
+        model=workload.name,
+        title=workload.title,
+        task=workload.task,
+        sample_unit=workload.sample_unit,
+        source=workload.source,
+        precision=base.precision,
+        compiler=base.compiler,
+        rewrite=rewrite,
+        passes=tuple(replace(one.whole, ops=one.whole.ops[:top]) for one in shown),
+        memory_courses=tuple(one.course for one in shown),
+        remedies=tuple(
+            memory_remedies(one.graph, two.lowered, task=workload.task, batch=batch, seq=length)
+            for one, two in zip(workload.passes, shown, strict=True)
+        ),
+        positions=tuple(one.position for one in shown if one.position is not None),
+        compared_with=compare,
+        comparisons=tuple(
+            compare_passes(one.whole, two.whole) for one, two in zip(shown, others, strict=False)
+        ),
+    )
+
+
+def passes_of(traced: Trace, title: str) -> TracedPasses:
+    """What is printed of a trace, under that title."""
+    from paceline.reporting.screens.traces import TracedPasses
+
+    return TracedPasses(
+        title=title,
+        passes=traced.passes,
+        memory_courses=traced.memory_courses,
+        remedies=traced.remedies,
+        positions=traced.positions,
+        compared_with=traced.compared_with,
+        comparisons=traced.comparisons,
+    )
+
+
+def _check_counts(*, batch: int, ops: int, length: int) -> None:
+    for name, number in (("batch", batch), ("number of ops", ops), ("length", length)):
+        if number < 1:
+            raise InvalidInputError(f"a {name} of {number} cannot be", hint="give at least 1")
+
+
+def _configured(
+    device: Device | None, precision: str | None, compiler: str, rewrite: str
+) -> Configuration:
+    mode = read_compiler(compiler)
+    if device is not None:
+        return configuration_on(device, precision=precision, compiler=mode, rewrite=rewrite)
+    plain = Configuration(precision=find_precision(precision or "bf16").name, compiler=mode)
+    return _checked(None, read_settings(rewrite, plain))
+
+
+def _checked(device: Device | None, configuration: Configuration) -> Configuration:
+    find_precision(configuration.precision)
+    return configuration if device is None else checked_on(device, configuration)

@@ -1,0 +1,1 @@
+"""What the verbs do that measure, calibrate and report on this machine."""

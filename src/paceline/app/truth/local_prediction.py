@@ -1,0 +1,278 @@
+"""Predictions to stand beside what is measured on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+
+from paceline.app.requests.plan_request import load
+from paceline.app.requests.predictions import Question, predict_question
+from paceline.errors import PacelineError
+from paceline.execution.ceilings import SOURCE as CEILINGS
+from paceline.execution.ceilings import measure_ceilings, summarize_ceilings
+from paceline.execution.cells import DEFAULT_SEQ
+from paceline.execution.conditions import Place, Settings
+from paceline.execution.machine_model import (
+    LocalModel,
+    StepWork,
+    fit_local,
+    predict_local,
+    start_model,
+    step_work,
+)
+from paceline.execution.recording import SOURCE as STEPS
+from paceline.execution.stacks import Stack
+from paceline.measurements.ledger import LedgerRow
+from paceline.measurements.records import Record
+from paceline.measurements.store import Store
+from paceline.model.graph.costs import Configuration, LoweredPass
+from paceline.model.graph.graph import Phase
+from paceline.model.graph.workload import Workload
+from paceline.simulation.job import Job
+from paceline.simulation.rank import RankPasses
+
+Talk = Callable[[str], None]
+
+#: What the engines' optimizers are called where models are traced: their SGD has momentum.
+_TRACED_OPTIMIZERS = {"sgd": "sgd-momentum", "sgd-plain": "sgd"}
+#: Outcomes of cells that no prediction is set beside: their models may not even build.
+_NOT_RUN = frozenset({"failed", "skipped"})
+#: Share of its cores below which a step was slowed by others, and teaches nothing.
+_CALM_FRAC = 0.8
+
+
+def ledger_of(records: Sequence[Record], model: LocalModel | None) -> tuple[LedgerRow, ...]:
+    """Each record with what ``model`` says about it, where it can say anything."""
+    return tuple(_ledger_row(record, model) for record in records)
+
+
+def ledger_of_store(records: Sequence[Record]) -> tuple[LedgerRow, ...]:
+    """Steps of a store with predictions that have not seen their model.
+
+    Each model is predicted by the store's ceilings and the steps of the other models on the same
+    machine and threads, so the errors are those of a model that is new here.
+    """
+    models: dict[tuple[str, str, int | None], LocalModel | None] = {}
+    rows: list[LedgerRow] = []
+    for record in (record for record in records if record.kind == "step"):
+        key = (record.workload, record.machine, record.num_threads)
+        if key not in models:
+            models[key] = _model_without(record, records)
+        rows.append(_ledger_row(record, models[key]))
+    return tuple(rows)
+
+
+def _model_without(record: Record, records: Sequence[Record]) -> LocalModel | None:
+    """The model of the record's machine, calibrated on everything but the record's workload."""
+    here = [other for other in records if _same_place(record, other)]
+    start = start_model(summarize_ceilings([r for r in here if r.source == CEILINGS]))
+    others = [r for r in here if r.source == STEPS and r.workload != record.workload]
+    lessons = [r for r in others if _is_lesson(r)]
+    return None if start is None else calibrated(start, lessons)
+
+
+def _same_place(record: Record, other: Record) -> bool:
+    return (record.machine, record.num_threads) == (other.machine, other.num_threads)
+
+
+def calibrated(model: LocalModel, records: Iterable[Record]) -> LocalModel:
+    """``model`` moved to measured steps; records it cannot read are left out."""
+    return fit_local(model, _pairs(records))
+
+
+def local_model(
+    place: Place,
+    settings: Settings,
+    store: Store,
+    stack: Stack,
+    *,
+    num_devices: int,
+    known: Sequence[Record],
+    talk: Talk = lambda text: None,
+) -> LocalModel | None:
+    """The model of this machine from its ceilings and from measured steps; None off the CPU.
+
+    Ceilings that the store lacks are measured first and kept there.
+
+    Args:
+        place: Where.
+        settings: How; threads must be those of the steps.
+        store: Measurements of before.
+        stack: PyTorch.
+        num_devices: Most processes that will run at once.
+        known: Measured steps to be calibrated on.
+        talk: Told when something has to be measured first.
+    """
+    if settings.device != "cpu":
+        return None
+    ceilings = _ceiling_records(store, place, settings, num_devices)
+    if not ceilings:
+        talk("measuring this machine's ceilings, to predict beside (once, some 20 s)")
+        for record in measure_ceilings(stack, place, settings, num_devices=num_devices):
+            store.append(record)
+        ceilings = _ceiling_records(store, place, settings, num_devices)
+    model = start_model(summarize_ceilings(ceilings))
+    if model is None:
+        return None
+    return calibrated(model, _comparable(known, place, settings))
+
+
+def _ceiling_records(
+    store: Store, place: Place, settings: Settings, num_devices: int
+) -> list[Record]:
+    """Ceilings of this machine at these threads, if all numbers of processes are there."""
+    found = [
+        record
+        for record in store.read().records
+        if record.source == CEILINGS
+        and record.framework == "torch"
+        and record.machine == place.fingerprint
+        and record.num_threads == settings.num_threads
+    ]
+    has_all = {1, num_devices} <= {record.num_devices for record in found}
+    return found if has_all else []
+
+
+def _comparable(records: Iterable[Record], place: Place, settings: Settings) -> list[Record]:
+    return [
+        record
+        for record in records
+        if record.source == STEPS
+        and record.machine == place.fingerprint
+        and record.num_threads == settings.num_threads
+        and _is_lesson(record)
+    ]
+
+
+def _is_lesson(record: Record) -> bool:
+    """A step that the local model can learn from: one process that had its cores to itself."""
+    share = record.utilization_frac
+    had_its_cores = share is None or share >= _CALM_FRAC
+    has_time = record.num_devices == 1 and record.median_s is not None
+    return has_time and had_its_cores and _is_plain(record)
+
+
+def _is_plain(record: Record) -> bool:
+    """What the local model was made for: PyTorch, op by op, in FP32."""
+    return (record.framework, record.compiler, record.precision) == ("torch", "eager", "fp32")
+
+
+def _pairs(records: Iterable[Record]) -> list[tuple[StepWork, float]]:
+    pairs = []
+    for record in records:
+        work = _work(record)
+        if work is not None and record.median_s is not None:
+            pairs.append((work, record.median_s))
+    return pairs
+
+
+def _catalogue_row(record: Record) -> LedgerRow:
+    """A GPU's record with what `paceline predict` says about its device."""
+    if record.framework != "torch" or record.mode == "forward-backward":
+        return LedgerRow(record=record)
+    workload = traced_workload(record)
+    question = Question(
+        device=record.device_name,
+        batches=(int(record.batch_per_device or 1),),
+        counts=(record.num_devices,),
+        precision=record.precision,
+        compiler=record.compiler or "eager",
+    )
+    try:
+        grid = None if workload is None else predict_question(question, workload)
+    except PacelineError:
+        grid = None
+    if grid is None:
+        return LedgerRow(record=record)
+    cell = grid.cells[0]
+    if cell.step_s is None:
+        return LedgerRow(record=record, predicted_bytes=cell.memory_bytes.mid)
+    return LedgerRow(
+        record=record,
+        predicted_s=cell.step_s.mid,
+        predicted_low_s=cell.step_s.low,
+        predicted_high_s=cell.step_s.high,
+        predicted_bytes=cell.memory_bytes.mid,
+        calibration=grid.calibration,
+    )
+
+
+def _ledger_row(record: Record, model: LocalModel | None) -> LedgerRow:
+    """The record with its prediction; a cell that did not run has none to be judged by."""
+    if record.outcome in _NOT_RUN:
+        return LedgerRow(record=record)
+    if model is None and record.power_limit_w is not None:
+        return _catalogue_row(record)
+    work = _work(record) if model is not None and _is_plain(record) else None
+    if model is None or work is None:
+        return LedgerRow(record=record)
+    step = predict_local(model, work, num_devices=record.num_devices)
+    if step is None:
+        return LedgerRow(record=record)
+    return LedgerRow(
+        record=record,
+        predicted_s=step.mid_s,
+        predicted_low_s=step.low_s,
+        predicted_high_s=step.high_s,
+        calibration=model.name,
+    )
+
+
+def _work(record: Record) -> StepWork | None:
+    """What the record's step asks for; None for a model that cannot be traced here."""
+    lowered = _lowered(
+        record.workload, record.task, record.mode, _optimizer(record), record.image_size
+    )
+    if lowered is None or record.batch_per_device is None:
+        return None
+    seq = int(record.seq or DEFAULT_SEQ)
+    return step_work(lowered, batch=int(record.batch_per_device), seq=seq)
+
+
+def traced_workload(record: Record) -> Workload | None:
+    """The model of a record as its step ran; None where it cannot be traced here."""
+    return _traced(record.workload, record.task, _optimizer(record), record.image_size)
+
+
+def _optimizer(record: Record) -> str:
+    name = record.optimizer or "sgd"
+    return _TRACED_OPTIMIZERS.get(name, name)
+
+
+@cache
+def _lowered(
+    workload: str, task: str, mode: str, optimizer: str, image_size: float | None
+) -> LoweredPass | None:
+    traced = _traced(workload, task, optimizer, image_size)
+    if traced is None:
+        return None
+    configuration = Configuration(precision="fp32", platform="cpu", channels_last=False)
+    lowered = next(
+        iter(RankPasses.of(Job(workload=traced, configuration=configuration)).lowered.values())
+    )
+    return _without_update(lowered) if mode == "forward-backward" else lowered
+
+
+@cache
+def _traced(workload: str, task: str, optimizer: str, image_size: float | None) -> Workload | None:
+    """The workload as `measure` understands its name: torchvision needs no prefix there."""
+    for entry in (workload,) if ":" in workload else (workload, f"torchvision:{workload}"):
+        try:
+            return load(
+                entry,
+                task=task,
+                seq=None,
+                image_size=None if image_size is None else int(image_size),
+                optimizer=optimizer if task == "train" else None,
+                python=None,
+            )
+        except PacelineError:
+            # Measured all the same: the prediction beside it is a courtesy.
+            continue
+    return None
+
+
+def _without_update(lowered: LoweredPass) -> LoweredPass:
+    keeps = lowered.costs.phase != int(Phase.OPTIMIZER)
+    return replace(lowered, costs=replace(lowered.costs, count=lowered.costs.count * keeps))

@@ -1,0 +1,65 @@
+"""Which models `measure` can build, by any of their names, and near names of those it cannot."""
+
+from __future__ import annotations
+
+from paceline.app.requests.python_files import check_no_file
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.model.names.lookup import entry_of, library_names, torchvision_name
+from paceline.model.names.zoo_facts import zoo_facts
+
+#: Models of the zoo whose inputs the tracer knows by shape alone: no engine has values for them.
+TRACED_ONLY = frozenset(
+    {
+        "cifar10-cnn", "clip-vit-b-32", "dcgan", "dlrm", "dqn", "gnmt", "mixtral-8x7b", "ncf",
+        "ppo", "retinanet", "sd15-unet", "t5-base", "unet", "vae", "whisper-small",
+    }
+)  # fmt: skip
+#: Beginnings and endings of entries that are sizes or graphs, and no program to run.
+_TRACED_SCHEMES = ("hf", "transformer", "published", "detectron2")
+_GRAPH_FILES = (".npz", ".pt2")
+_LIBRARIES = {
+    "timm": 'python -c "import timm; print(timm.list_models())"',
+    "torchvision": 'python -c "import torchvision.models as m; print(m.list_models())"',
+}
+
+
+def measured_entry(typed: str) -> str:
+    """The entry that engines build for what a user typed; torchvision's have no prefix.
+
+    >>> measured_entry("ResNet-50"), measured_entry("mobilenet_v3"), measured_entry("train:build")
+    ('resnet50', 'mobilenet_v3_large', 'train:build')
+
+    Raises:
+        UnknownNameError: No such model; near names are in the hint.
+        InvalidInputError: It is known by its sizes alone: no engine has it with values to run on.
+    """
+    check_no_file(typed)
+    bare = torchvision_name(typed)
+    if bare is not None:
+        return bare
+    entry = entry_of(typed)
+    facts = zoo_facts().get(entry)
+    asked = facts.entry if facts else entry
+    if entry in TRACED_ONLY or _is_traced_alone(asked):
+        raise InvalidInputError(
+            f"`{typed}` can be predicted, not measured: it is known by its sizes alone",
+            hint="write a function that returns the model, or a workload with its inputs, and "
+            "name that: `paceline measure module:function` (docs/how-to/own-model.md)",
+        )
+    return typed if ":" in typed else asked.removeprefix("torchvision:")
+
+
+def failure_hint(entry: str) -> str:
+    """What may help where no cell of ``entry`` could be measured: near names of its library."""
+    scheme, _, name = entry.partition(":")
+    library, name = (scheme, name) if scheme in _LIBRARIES else ("torchvision", entry)
+    known = library_names(library)
+    if (":" in entry and scheme not in _LIBRARIES) or name in known:
+        return "check the model's name, or the environment with `paceline doctor`"
+    command = _LIBRARIES[library]
+    return UnknownNameError.from_name("model", name, known, command=command).hint
+
+
+def _is_traced_alone(entry: str) -> bool:
+    scheme = entry.partition(":")[0] if ":" in entry else ""
+    return scheme.startswith(_TRACED_SCHEMES) or entry.endswith(_GRAPH_FILES)

@@ -1,0 +1,1 @@
+"""The verbs of the command line: one file per verb or family of verbs."""

@@ -1,0 +1,140 @@
+"""``paceline calibrate``: let the user's own measurements correct the predictions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from paceline.app import options as common
+from paceline.app.api.calibration import calibrate as calibrate_rows
+from paceline.app.api.calibration import calibrate_list, calibrate_undo
+from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.output import Answer, answer_of, say
+from paceline.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from paceline.app.truth.calibrating import CalibrationSummary
+    from paceline.prediction.calibration.fitted import Update
+    from paceline.reporting.tables import Table
+
+_OUT = Path("calibration.json")
+
+
+def register(app: Commands) -> None:
+    """Add the verb."""
+    app.add_verb("calibrate", calibrate)
+
+
+def calibrate(
+    rows: Annotated[
+        Path | None,
+        Argument(
+            metavar="ROWS.csv",
+            help="Your measurements, as `paceline score` reads them; runs of `paceline trials` "
+            "with their times; or a folder of `paceline measure`.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path, Option(metavar="FILE", help="Where the calibration goes, for --calibration.")
+    ] = _OUT,
+    is_list: Annotated[
+        bool, Option(help="Show what was learned so far, and change nothing.", flags=("--list",))
+    ] = False,
+    undo: Annotated[
+        str | None,
+        Option(metavar="NAME", help="Forget one update as --list names it, or the `last` one."),
+    ] = None,
+    calibration: common.Calibration = None,
+    python: common.Python = None,
+    facts: common.Facts = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+) -> None:
+    """Learn from measurements how far steps of a device are off, and keep that in a file.
+
+    A measured step moves itself nearly all the way, its model and its kernels in part, and the
+    rest of its device a little. Rows need step_time_ms, or throughput and unit, beside the input
+    columns of `paceline score`. --list and --undo read the file of --calibration, else of --out,
+    and --undo writes it again.
+    """
+    wanted = common.form_of(form, is_json=is_json)
+    if sum((rows is not None, is_list, undo is not None)) != 1:
+        raise InvalidInputError(
+            "one of ROWS.csv, --list and --undo is wanted",
+            hint="`paceline calibrate rows.csv` learns, `paceline calibrate --list` shows",
+        )
+    if rows is None:
+        say(_kept(calibration or out, undo), wanted, None)
+        return
+    summary = calibrate_rows(
+        rows,
+        out,
+        calibration=calibration,
+        python=python,
+        facts=facts or (),
+        on_progress=lambda line: print(line, file=sys.stderr),
+    )
+    say(_learned(summary, out), wanted, None)
+
+
+def _learned(summary: CalibrationSummary, out: Path) -> Answer:
+    used = f"{summary.num_used} of {summary.num_rows} rows used, written to {out}"
+    following = f"next: paceline plan … --calibration {out}"
+    return answer_of("calibration", summary, _table(summary), f"{used}\n{following}")
+
+
+def _kept(path: Path, undo: str | None) -> Answer:
+    """The updates that a file holds, after one of them is dropped where that was asked."""
+    updates = calibrate_list(path) if undo is None else calibrate_undo(path, undo)
+    return answer_of(
+        "updates", updates, _updates_table(updates), f"{len(updates)} updates in {path}"
+    )
+
+
+def _updates_table(updates: Sequence[Update]) -> Table:
+    from paceline.reporting.tables import Column, Table
+
+    return Table(
+        columns=(
+            Column(title="update"),
+            Column(title="rows", is_number=True),
+            Column(title="devices"),
+        ),
+        rows=tuple(
+            (
+                one.label,
+                str(len(one.residuals)),
+                ", ".join(sorted({part.device_name for part in one.residuals})),
+            )
+            for one in updates
+        ),
+    )
+
+
+def _table(summary: CalibrationSummary) -> Table:
+    from paceline.reporting.tables import Column, Table
+    from paceline.units import format_percent
+
+    return Table(
+        columns=(
+            Column(title="device"),
+            Column(title="rows", is_number=True),
+            Column(title="models", is_number=True),
+            Column(title="times now ×", is_number=True),
+            Column(title="median error before", is_number=True),
+            Column(title="after", is_number=True),
+        ),
+        rows=tuple(
+            (
+                one.device,
+                str(one.num_rows),
+                str(one.num_workloads),
+                f"{one.time_factor:.3f}",
+                format_percent(one.error_before_frac),
+                format_percent(one.error_after_frac),
+            )
+            for one in summary.devices
+        ),
+    )

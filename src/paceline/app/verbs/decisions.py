@@ -1,0 +1,199 @@
+"""``own``, ``fits``, ``bill``, ``pool`` and ``feed``: the decisions beside the plan of one job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from paceline.app import options as common
+from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.output import Answer, answer_of
+from paceline.errors import DoesNotFitError
+
+if TYPE_CHECKING:
+    from paceline.app.api.decisions import Feed
+    from paceline.planning.places.fitting import FittedCard
+
+
+#: More cards than any machine of one's own has slots for.
+_MOST_CARDS = 8
+
+
+def register(app: Commands) -> None:
+    """Add the verbs."""
+    app.add_verb("own", own)
+    app.add_verb("fits", fits)
+    app.add_verb("bill", bill)
+    app.add_verb("pool", pool)
+    app.add_verb("feed", feed)
+
+
+@common.answers
+def own(
+    path: Annotated[Path, Argument(metavar="FILE", help="TOML file with one table per purchase.")],
+    name: Annotated[str | None, Option(help="Only this purchase of the file.")] = None,
+    facts: common.Facts = None,
+) -> Answer:
+    """Judge a purchase against renting: cost, break-even, what it turns on, every source."""
+    from paceline.app.api.decisions import own as judge
+    from paceline.reporting.screens import decisions as report
+
+    found = judge(path, name=name, facts=facts or ())
+    return Answer(
+        kind="purchases",
+        value=found,
+        text=lambda width: report.purchases_text(found, width=width),
+        markdown=lambda: report.purchases_markdown(found),
+    )
+
+
+@common.answers
+def fits(
+    machine: Annotated[
+        str, Argument(metavar="MACHINE", help="A machine of your facts file, by its name.")
+    ],
+    device: Annotated[str | None, Option(metavar="3090", help="Ask about this card only.")] = None,
+    cards: Annotated[int, Option(help="How many of it.")] = 1,
+    facts: common.Facts = None,
+) -> Answer:
+    """Say which cards an own machine can take, by power, slots and airflow; status 3 if none."""
+    from paceline.app.api.decisions import fits as fitted
+    from paceline.reporting.screens import decisions as report
+
+    judge = partial(fitted, machine, device=device, facts=facts or ())
+    found = judge(cards=cards)
+    none = "no card of the catalogue fits; --device NAME says what one lacks"
+    answer = answer_of("fits", found, report.fit_table(found) if found else none)
+    return answer if _is_taken(found) else replace(answer, failure=_cannot_take(judge, cards))
+
+
+def _cannot_take(judge: Callable[..., tuple[FittedCard, ...]], num_cards: int) -> DoesNotFitError:
+    """With so many of the cards asked about as would fit, else with where to look further."""
+    found = judge(cards=num_cards)
+    counts = range(1, min(num_cards, _MOST_CARDS + 1))
+    fewer = sum(1 for _ in takewhile(lambda n: _is_taken(judge(cards=n)), counts))
+    what = f"{num_cards} × {found[0].device.name}" if found else f"{num_cards} of any card"
+    others = "leave out --device to see the cards that fit" if found else "name one with --device"
+    hint = f"--cards {fewer} would fit" if fewer else others
+    return DoesNotFitError(f"the machine cannot take {what}", hint=hint)
+
+
+def _is_taken(cards: tuple[FittedCard, ...]) -> bool:
+    return any(not card.reasons for card in cards)
+
+
+@common.answers
+def bill(
+    offer: Annotated[str, Argument(metavar="OFFER", help="Such as aws/p4d.24xlarge.")],
+    duration: Annotated[str, Argument(metavar="TIME", help="Undisturbed run, such as 36h.")],
+    nodes: Annotated[int, Option(help="Machines.")] = 1,
+    term: Annotated[str, Option(help="on-demand, spot, reserved-1y or reserved-3y.")] = "on-demand",
+    setup: Annotated[str, Option(help="Paid time before work begins.")] = "10min",
+    storage: Annotated[
+        str | None, Option(metavar="150GB", help="Kept on the provider's disks.")
+    ] = None,
+    egress: Annotated[str | None, Option(metavar="10GB", help="Taken out at the end.")] = None,
+    save: Annotated[str, Option(help="Time of one checkpoint, on spot machines.")] = "60s",
+    restart: Annotated[str, Option(help="Paid time of a restart, likewise.")] = "10min",
+    region: Annotated[str, Option(help="Where it runs, if not where the price was seen.")] = "",
+    as_of: common.AsOf = None,
+    facts: common.Facts = None,
+) -> Answer:
+    """Price a job, not an hour: billing rules, interruptions, storage, traffic, price age."""
+    from paceline.app.api.decisions import bill as price
+    from paceline.catalog.load import load_catalog
+    from paceline.catalog.lookup import find_offer
+    from paceline.reporting.screens import decisions as report
+
+    found = price(
+        offer,
+        duration,
+        nodes=nodes,
+        term=term,
+        setup=setup,
+        storage=storage,
+        egress=egress,
+        save=save,
+        restart=restart,
+        region=region,
+        as_of=as_of,
+        facts=facts or (),
+    )
+    rented = find_offer(load_catalog(tuple(facts or ())), offer)
+    return Answer(
+        kind="bill",
+        value=found,
+        text=lambda width: report.bill_text(rented.name, found, width=width),
+        markdown=lambda: report.bill_markdown(rented.name, found),
+    )
+
+
+@common.answers
+def pool(
+    path: Annotated[Path, Argument(metavar="FILE", help="YAML file with a pool and its jobs.")],
+    python: common.Python = None,
+    facts: common.Facts = None,
+) -> Answer:
+    """Schedule several jobs on one pool of devices: gang them, share out, or mix."""
+    from paceline.app.api.decisions import pool as schedule
+    from paceline.reporting.screens import decisions as report
+
+    found = schedule(path, python=python, facts=facts or ())
+    return Answer(
+        kind="pool",
+        value=found,
+        text=lambda width: report.pool_text(found, width=width),
+        markdown=lambda: report.pool_markdown(found),
+    )
+
+
+@common.answers
+def feed(
+    data: Annotated[str, Argument(metavar="DATA", help="imagenet, coco, cifar10 or mnist.")],
+    size: Annotated[int, Option(help="Pixels of the square image that is sent.")] = 224,
+    cores: Annotated[int, Option(help="Cores of the host.")] = 8,
+    workers: Annotated[int | None, Option(help="Loader processes; one per core if absent.")] = None,
+    storage: Annotated[
+        str, Option(help="nvme, sata-ssd, hdd, network-disk or object-store.")
+    ] = "nvme",
+    rate: Annotated[
+        float | None, Option(metavar="1200", help="Samples per second one device could do.")
+    ] = None,
+    num_devices: Annotated[int, Option(help="Devices fed.", flags=("--devices",))] = 1,
+    sent_as: Annotated[str, Option(help="float32 or uint8.")] = "float32",
+    measured: Annotated[
+        float | None, Option(metavar="310", help="Samples per second this pipeline gives now.")
+    ] = None,
+) -> Answer:
+    """Say what a host can feed its devices with, what holds it back, and what would help."""
+    from paceline.app.api.decisions import feed as feed_devices
+    from paceline.reporting.screens import decisions as report
+
+    found = feed_devices(
+        data,
+        size=size,
+        cores=cores,
+        workers=workers,
+        storage=storage,
+        rate=rate,
+        devices=num_devices,
+        sent_as=sent_as,
+        measured=measured,
+    )
+    table = report.input_table(found.samples_per_s_interval, found.remedies)
+    stages = report.stage_table(found.delivered)
+    return answer_of("input_side", found, _feed_sentence(found, num_devices), table, stages)
+
+
+def _feed_sentence(found: Feed, num_devices: int) -> str:
+    from paceline.prediction.input_side import describe_feed
+
+    if found.fed is None:
+        return f"limited by {found.delivered.limit}"
+    needed = found.num_workers_needed
+    workers = "1 worker" if needed == 1 else f"{needed or 'no number of'} workers"
+    return f"{describe_feed(found.fed, found.delivered, num_devices)}; {workers} would do"

@@ -1,0 +1,127 @@
+"""``paceline deploy``: launch files for a plan."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from paceline.app import options as common
+from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.output import Answer, answer_of, say
+from paceline.errors import InvalidInputError
+from paceline.writing import make_folder, write_whole
+
+if TYPE_CHECKING:
+    from paceline.deployment.files import Deployment
+
+
+def register(app: Commands) -> None:
+    """Add the verb."""
+    app.add_verb("deploy", deploy)
+
+
+def deploy(
+    plan: Annotated[
+        Path | None, Argument("PLAN", "Plan file, as `paceline plan` wrote it.")
+    ] = None,
+    to: Annotated[str | None, Option("Where to launch; --list shows all.", "TARGET")] = None,
+    command: Annotated[
+        str | None, Option("Training script with its arguments, quoted.", "'python train.py'")
+    ] = None,
+    purpose: Annotated[
+        str | None, Option("train, measure or serve; what was planned if left out.")
+    ] = None,
+    choice: Annotated[int, Option("Which choice of the plan, 1 being the first.")] = 1,
+    name: Annotated[str | None, Option("Job name.")] = None,
+    image: Annotated[str | None, Option("Container image instead of the published one.")] = None,
+    data: Annotated[str | None, Option("Path, claim, bucket or URL of the training data.")] = None,
+    checkpoints: Annotated[str | None, Option("Where checkpoints go.")] = None,
+    variant: Annotated[str, Option("gke-gpu or gke-tpu on Kubernetes.")] = "",
+    settings: Annotated[
+        list[str] | None, Option("A fact of the target; repeatable.", "KEY=VALUE", ("--set",))
+    ] = None,
+    is_list: Annotated[
+        bool, Option("List the targets and what they take.", "", ("--list",))
+    ] = False,
+    dry_run: Annotated[bool, Option("Print the files instead of writing them.")] = False,
+    force: Annotated[bool, Option("Replace files that are there and differ.")] = False,
+    folder: Annotated[
+        Path | None,
+        Option("Where the files go; deploy-TARGET if left out.", flags=("--folder", "-o")),
+    ] = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+) -> None:
+    """Write launch files for a plan and print the one command that starts the job."""
+    from paceline.app.api.planning import deploy as deploy_plan
+    from paceline.planning.goal.files import read_plan
+
+    wanted = common.form_of(form, is_json=is_json)
+    if is_list:
+        say(_targets_answer(), wanted, None)
+        return
+    if plan is None or to is None:
+        raise InvalidInputError(
+            "a plan and a target are needed",
+            hint="write it like paceline deploy plan.yaml --to slurm; `paceline deploy --list`",
+        )
+    made = deploy_plan(
+        read_plan(plan),
+        to,
+        command=command or "",
+        purpose=purpose,
+        choice=choice,
+        name=name,
+        image=image,
+        data=data,
+        checkpoints=checkpoints,
+        variant=variant,
+        settings=_pairs(settings or []),
+    )
+    target_folder = folder or Path(f"deploy-{made.target}")
+    if not dry_run:
+        _write(made, target_folder, can_replace=force)
+    say(_answer(made, target_folder, shows_files=dry_run), wanted, None)
+
+
+def _pairs(options: list[str]) -> dict[str, str]:
+    pairs = [option.partition("=") for option in options]
+    for key, _, value in pairs:
+        if not key or not value:
+            raise InvalidInputError(f"`{key}` sets nothing", hint="write --set partition=gpu")
+    return {key: value for key, _, value in pairs}
+
+
+def _write(made: Deployment, folder: Path, *, can_replace: bool) -> None:
+    for file in made.files:
+        path = folder / file.path
+        if not can_replace and path.exists() and path.read_bytes() != file.text.encode():
+            raise InvalidInputError(
+                f"`{path}` is there and differs", hint="choose another --folder, or add --force"
+            )
+    for file in made.files:
+        path = folder / file.path
+        make_folder(path.parent)
+        write_whole(path, file.text)
+        print(f"{path} written", file=sys.stderr)
+
+
+def _answer(made: Deployment, folder: Path, *, shows_files: bool) -> Answer:
+    from paceline.app.requests.deployments import deployment_text
+
+    where = None if shows_files else str(folder)
+    return Answer(
+        kind="deployment",
+        value=made,
+        text=lambda width: deployment_text(made, folder=where, width=width),
+        markdown=lambda: deployment_text(made, folder=where),
+    )
+
+
+def _targets_answer() -> Answer:
+    from paceline.app.requests.deployments import target_table
+    from paceline.deployment.deploying import targets
+
+    found = targets()
+    return answer_of("targets", found, target_table(found))

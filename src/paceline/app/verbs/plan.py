@@ -1,0 +1,139 @@
+"""``paceline plan``: which accelerator, how many, where, how, how long and how much."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+from paceline.app import options as common
+from paceline.app.command_line import Commands, Option
+from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
+from paceline.app.option_table import takes
+from paceline.app.output import Answer, say
+from paceline.app.requests.plan_request import inquire
+
+if TYPE_CHECKING:
+    from paceline.planfile import PlanFile
+
+_PLAN_FILE = Path("plan.yaml")
+#: How every plan file begins.
+_FIRST_WORDS = "# A plan of paceline"
+
+
+def register(app: Commands) -> None:
+    """Add the verb."""
+    app.add_verb("plan", plan)
+
+
+@takes(*WORK_OPTIONS, *GOAL_OPTIONS)
+def plan(
+    model: common.Model,
+    task: common.Task = "train",
+    seq: common.Seq = None,
+    image_size: common.ImageSize = None,
+    optimizer: common.Optimizer = None,
+    python: common.Python = None,
+    facts: common.Facts = None,
+    calibration: common.Calibration = None,
+    as_of: common.AsOf = None,
+    why_not: Annotated[
+        str | None,
+        Option(
+            metavar="NAME", help="Say why this device, offer, cloud or own machine is not first."
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, Option(help="Trace every figure of the first choice to its source or assumption.")
+    ] = False,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: Annotated[
+        Path | None,
+        Option(
+            help="Plan file to write instead of plan.yaml.",
+            flags=(
+                "--output",
+                "-o",
+            ),
+        ),
+    ] = None,
+    **values: Unpack[PlanOptions],
+) -> None:
+    """Rank complete plans for a job: device, count, place, configuration, time and cost.
+
+    The plan is also written to plan.yaml, which `paceline deploy` and `paceline report` read.
+    """
+    wanted = common.form_of(form, is_json=is_json)
+    inquiry = inquire(
+        model,
+        task=task,
+        seq=seq,
+        image_size=image_size,
+        optimizer=optimizer,
+        python=python,
+        facts=facts or (),
+        as_of=as_of,
+        calibration=calibration,
+        **values,
+    )
+    if why_not is not None:
+        say(_reasons(inquiry.why_not(why_not)), wanted, None)
+        return
+    found = inquiry.plan(output or _PLAN_FILE)
+    say(_ranking(found, is_explained=explain), wanted, None)
+    _save(found, output)
+
+
+def _ranking(found: PlanFile, *, is_explained: bool) -> Answer:
+    from paceline.reporting.pages.markdown import plan_markdown
+    from paceline.reporting.screens.explanations import explanation_table, explanation_text
+    from paceline.reporting.screens.plans import plan_text
+    from paceline.reporting.tables import markdown_table
+
+    def text(width: int) -> str:
+        parts = [plan_text(found, width=width)]
+        parts += [explanation_text(found.explanation, width=width)] if is_explained else []
+        return "\n\n".join(parts)
+
+    def markdown() -> str:
+        parts = [plan_markdown(found)]
+        if is_explained:
+            parts += ["## Every figure", markdown_table(explanation_table(found.explanation))]
+        return "\n\n".join(parts)
+
+    return Answer(kind="plan", value=found, text=text, markdown=markdown)
+
+
+def _reasons(reasons: tuple[str, ...]) -> Answer:
+    return Answer(
+        kind="why_not",
+        value=reasons,
+        text=lambda _: "\n".join(reasons),
+        markdown=lambda: "\n".join(f"- {reason}" for reason in reasons),
+    )
+
+
+def _save(found: PlanFile, output: Path | None) -> None:
+    """Write the plan file; the default one only where nothing of the user's is in its place."""
+    from paceline.errors import InvalidInputError
+    from paceline.planning.goal.files import write_plan
+
+    path = output or _PLAN_FILE
+    try:
+        if output is None and path.exists() and not _is_ours(path):
+            raise InvalidInputError(f"`{path}` is not a plan of ours", hint="name another with -o")
+        write_plan(found, path)
+    except InvalidInputError as error:
+        if output is not None:
+            raise
+        print(f"not saved: {error}; {error.hint}", file=sys.stderr)
+    else:
+        print(f"{path} written", file=sys.stderr)
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(len(_FIRST_WORDS)) == _FIRST_WORDS

@@ -1,0 +1,131 @@
+"""``paceline predict``: time, memory and energy on devices that the user names, or on all."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+
+from paceline.app import options as common
+from paceline.app.api.planning import predict as predict_model
+from paceline.app.command_line import Commands, Option
+from paceline.app.output import Answer
+from paceline.app.requests.remedies import no_figure
+from paceline.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from paceline.planning.forecast.grid import PredictionGrid
+
+
+class _RunOptions(TypedDict, total=False):
+    precision: Annotated[str | None, Option(help="bf16, fp16, tf32, fp32, …; several with commas.")]
+    compiler: Annotated[
+        str | None,
+        Option(help="eager or compiled; several with commas. eager without, or the engine's own."),
+    ]
+    framework: Annotated[
+        str | None,
+        Option(
+            help="What runs it: vllm, sglang or trtllm serve, torch runs a batch as it is. vllm "
+            "without, for language models."
+        ),
+    ]
+    checkpointing: Annotated[
+        str,
+        Option(help="Recomputed in backward: none, selective, block or full.", default="none"),
+    ]
+    rewrite: common.Rewrite
+    sharding: Annotated[
+        str,
+        Option(
+            help="What devices of a training job split: none, zero2 or zero3 (FSDP).",
+            default="none",
+        ),
+    ]
+    prompt_tokens: Annotated[int, Option(help="Tokens in, of one request.", default=512)]
+    output_tokens: Annotated[int, Option(help="Tokens out, of one request.", default=128)]
+
+
+class PredictOptions(common.ModelOptions, _RunOptions, common.FactOptions, total=False):
+    """How the model is traced and run."""
+
+
+def register(app: Commands) -> None:
+    """Add the verb."""
+    app.add_verb("predict", predict)
+
+
+@common.answers
+def predict(
+    model: common.Model,
+    device: common.Devices = None,
+    batch: Annotated[
+        str | None, Option(metavar="1,8,32", help="Items per device; several with commas.")
+    ] = None,
+    devices: Annotated[
+        str | None, Option(metavar="1,2,4,8", help="Device count; several with commas.")
+    ] = None,
+    machine: Annotated[
+        str | None,
+        Option(
+            metavar="8xH100@LINK,LINK",
+            help="One job on one machine, both as a line of text: the model is then a job such as "
+            "`gpt2 train bf16 eager dp8 batch=4`.",
+        ),
+    ] = None,
+    **options: Unpack[PredictOptions],
+) -> Answer:
+    """Predict a model on devices: batch against device count, with OOM where it does not fit.
+
+    Without --device: all devices of the catalogue, best first. Status 3 if nothing fits.
+    """
+    if machine is not None:
+        return _stated(model, machine, options)
+    grid = predict_model(
+        model,
+        device=device,
+        batch=common.whole_numbers(batch, "batch"),
+        devices=common.whole_numbers(devices, "device count"),
+        **options,
+    )
+    return _answer(grid, is_ranking=device is None)
+
+
+def _stated(job: str, machine: str, options: Mapping[str, Any]) -> Answer:
+    from paceline.app.requests.stated_job import predict_stated, stated_text
+
+    taken = ("image_size", "optimizer", "python", "facts", "calibration")
+    usual = inspect.signature(predict).parameters
+    if other := [
+        name for name, value in options.items()
+        if name not in taken and value != usual[name].default
+    ]:  # fmt: skip
+        raise InvalidInputError(
+            f"`--{other[0].replace('_', '-')}` says nothing beside --machine",
+            hint="the job's own line says how it runs",
+        )
+    how = {name: options[name] for name in taken if options.get(name) is not None}
+    found = predict_stated(job, machine, **how)
+    text = stated_text(found)
+    return Answer(kind="step", value=found, text=lambda _: text, markdown=lambda: text)
+
+
+def _answer(grid: PredictionGrid, *, is_ranking: bool) -> Answer:
+    from paceline.reporting.screens import predictions as report
+
+    failure = no_figure(grid)
+    if is_ranking:
+        return Answer(
+            kind="prediction_ranking",
+            value=grid,
+            text=lambda width: report.ranking_text(grid, width=width),
+            markdown=lambda: report.ranking_markdown(grid),
+            failure=failure,
+        )
+    return Answer(
+        kind="predictions",
+        value=grid,
+        text=lambda width: report.grid_text(grid, width=width),
+        markdown=lambda: report.grid_markdown(grid),
+        failure=failure,
+    )

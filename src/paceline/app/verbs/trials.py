@@ -1,0 +1,93 @@
+"""``paceline trials``: which strategies to run once before one is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+from paceline.app import options as common
+from paceline.app.api.calibration import trials as find_trials
+from paceline.app.command_line import Commands, Option
+from paceline.app.output import Answer, answer_of
+from paceline.app.verbs.scale import ScaleOptions
+
+if TYPE_CHECKING:
+    from paceline.app.requests.trials import Trials
+    from paceline.reporting.tables import Table
+
+
+def register(app: Commands) -> None:
+    """Add the verb."""
+    app.add_verb("trials", trials)
+
+
+@common.answers
+def trials(
+    model: common.Model,
+    device: Annotated[
+        str | None, Option(metavar="NAME", help="On the largest machines with this device.")
+    ] = None,
+    offer: Annotated[str | None, Option(metavar="NAME", help="On these machines.")] = None,
+    devices: Annotated[int, Option(metavar="N", help="Device count.")] = 8,
+    global_batch: Annotated[
+        int | None, Option(help="Items per step; what keeps every device busy by default.")
+    ] = None,
+    num: Annotated[int, Option(metavar="N", help="How many runs at most.")] = 3,
+    rows: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Write the runs there, to fill in their times."),
+    ] = None,
+    **options: Unpack[ScaleOptions],
+) -> Answer:
+    """Name the runs whose times would most improve the choice between strategies of training.
+
+    A run of twenty steps is enough. Write its time into the column step_time_ms of the file, then
+    `paceline calibrate FILE` learns it and `--calibration` tells the other verbs.
+    """
+    found = find_trials(
+        model, device=device, offer=offer, devices=devices, global_batch=global_batch, num=num,
+        rows=rows, **options,
+    )  # fmt: skip
+    return answer_of("trials", found, *_parts(found, rows))
+
+
+def _parts(found: Trials, rows: Path | None) -> tuple[Table | str, ...]:
+    from paceline.units import format_percent
+
+    head = f"{found.title} · training · {found.count} × {found.device} · batch {found.global_batch}"
+    assumed = "; ".join(found.assumptions)
+    if not found.trials:
+        return head, f"assumed: {assumed}", "no run would improve the choice: one strategy is ahead"
+    where = rows or "FILE"
+    written = "" if rows else "--rows FILE writes them; "
+    shorter = format_percent(found.saved_frac)
+    following = (
+        f"measured, they make the chosen step {shorter} shorter on average\n\n"
+        f"next: {written}run each for some twenty steps, write step_time_ms into {where}, then\n"
+        f"      paceline calibrate {where}\n"
+        "      and give --calibration calibration.json to the other verbs"
+    )
+    return head, f"assumed: {assumed}", _table(found), following
+
+
+def _table(found: Trials) -> Table:
+    from paceline.reporting.tables import Column, Table
+    from paceline.units import format_duration, format_percent
+
+    return Table(
+        columns=(
+            Column(title="measure first"),
+            Column(title="items", is_number=True),
+            Column(title="step", is_number=True),
+            Column(title="may be fastest", is_number=True),
+        ),
+        rows=tuple(
+            (
+                str(one.found.strategy),
+                str(one.found.microbatch),
+                format_duration(one.found.step_s),
+                format_percent(one.better_chance),
+            )
+            for one in found.trials
+        ),
+    )

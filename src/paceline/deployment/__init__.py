@@ -1,0 +1,1 @@
+"""Write it down: a plan becomes launch files, as text."""

@@ -1,0 +1,1 @@
+"""Where a plan is launched: one file per target."""

@@ -1,0 +1,1 @@
+"""Do it: probe the machine, keep isolated environments, measure, train."""

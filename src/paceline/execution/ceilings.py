@@ -1,0 +1,202 @@
+"""The machine's own ceilings: arithmetic, memory, dispatch, copies and all-reduce, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from paceline.errors import WorkerError
+from paceline.execution.conditions import Place, Settings
+from paceline.execution.recording import surroundings
+from paceline.execution.stacks import Stack
+from paceline.execution.worker import WORKERS, Limits, run_worker
+from paceline.measurements.records import Record, RecordKind
+
+SOURCE = "paceline ceilings"
+
+_TIMING: Mapping[str, float] = {
+    "min_samples": 10, "max_samples": 500, "min_s": 0.3, "max_s": 3.0, "max_warmup_s": 1.0,
+    "min_sample_s": 0.005,
+}  # fmt: skip
+
+
+CeilingKind = Literal["product", "memory", "fresh memory", "dispatch", "host copy", "all-reduce"]
+
+#: Kinds of the records whose workload tells it alone.
+_KINDS: Mapping[str, CeilingKind] = {
+    "MATMUL": "product", "HOST_COPY": "host copy", "ALL_REDUCE": "all-reduce",
+}  # fmt: skip
+#: An op on fewer elements has nothing to do: its time is that of its dispatch.
+_TINY_ELEMENTS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """The best that one kind of work reached here.
+
+    Attributes:
+        kind: Which kind of work.
+        name: What was done, as a person says it.
+        rate: FLOP/s or bytes/s; seconds for a dispatch.
+        unit: Which of them.
+        record: The measurement behind it.
+    """
+
+    kind: CeilingKind
+    name: str
+    rate: float
+    unit: Literal["FLOP/s", "B/s", "s"]
+    record: Record
+
+
+def measure_ceilings(
+    stack: Stack, place: Place, settings: Settings, *, num_devices: int = 1, size: int = 1024
+) -> Iterator[Record]:
+    """Run the micro-benchmarks of a stack and yield a record each.
+
+    Args:
+        stack: PyTorch or OpenCL.
+        place: Where.
+        settings: How.
+        num_devices: Ranks of the all-reduce; without a second there is none.
+        size: Side of the largest matrix.
+
+    Raises:
+        WorkerError: The stack's engine failed.
+    """
+    dtypes = ["fp32", "bf16", *(["tf32", "fp16"] if settings.device == "cuda" else [])]
+    request = {
+        "action": "micro",
+        "device": settings.device,
+        "threads": settings.num_threads if settings.device == "cpu" else None,
+        "dtypes": dtypes,
+        "matmul_sizes": [size // 4, size],
+        "memory_elements": 1 << 24,
+        "message_bytes": [1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26],
+        "timing": dict(_TIMING),
+        "memory_limit_bytes": None,
+        "paths": [],
+    }  # fmt: skip
+    python, engine = stack.command()
+    if stack.spec.framework == "torch":
+        engine = str(WORKERS / "torch_micro.py")
+    yield from _run((python, engine), request, 1, stack, place, settings)
+    if num_devices > 1 and stack.spec.framework == "torch":
+        launcher = (python, str(WORKERS / "torch_launch.py"), str(num_devices), engine)
+        yield from _run(launcher, request, num_devices, stack, place, settings)
+
+
+def summarize_ceilings(records: Sequence[Record]) -> tuple[Ceiling, ...]:
+    """The best of each kind of work, with its rate."""
+    ceilings = [ceiling for record in records if (ceiling := _ceiling(record)) is not None]
+    best: dict[str, Ceiling] = {}
+    for ceiling in ceilings:
+        known = best.get(ceiling.name)
+        is_better = known is None or (ceiling.rate < known.rate) == (ceiling.unit == "s")
+        if is_better:
+            best[ceiling.name] = ceiling
+    return tuple(best.values())
+
+
+def _run(
+    command: Sequence[str],
+    request: Mapping[str, Any],
+    num_devices: int,
+    stack: Stack,
+    place: Place,
+    settings: Settings,
+) -> Iterator[Record]:
+    threads = str(settings.num_threads)
+    result = run_worker(
+        command,
+        request,
+        limits=Limits(timeout_s=settings.timeout_s, memory_bytes=settings.memory_bytes),
+        environment={"OMP_NUM_THREADS": threads, **stack.spec.environment},
+    )
+    if result.ending != "ok":
+        raise WorkerError(
+            f"the micro-benchmarks of `{stack.spec.name}` failed: {result.reason}",
+            hint=f"`paceline stacks check {stack.spec.name}`",
+            details=result.details,
+        )
+    for row in result.answer["results"]:
+        yield _record(row, result.answer, num_devices, stack, place, settings)
+
+
+def _record(
+    row: Mapping[str, Any],
+    answer: Mapping[str, Any],
+    num_devices: int,
+    stack: Stack,
+    place: Place,
+    settings: Settings,
+) -> Record:
+    kind: RecordKind = "collective" if row["name"] == "ALL_REDUCE" else "operator"
+    note = str(row.get("note", ""))
+    sides = "x".join(map(str, row["shape"]))
+    return Record(
+        kind=kind,
+        outcome="ok",
+        source=SOURCE,
+        workload=row["name"],
+        num_devices=num_devices,
+        precision=row["dtype"],
+        compiler="eager",
+        shape=tuple(float(n) for n in row["shape"]),
+        num_warmup=len(row["warmup_s"]) + 1,
+        samples_s=tuple(row["samples_s"]),
+        steps_per_sample=row["steps_per_sample"],
+        is_steady=row["is_steady"],
+        numerical_difference=row.get("numerical_difference"),
+        cell="/".join((row["name"], row["dtype"], stack.spec.name, sides, note, f"x{num_devices}")),
+        note=note,
+        **surroundings(answer, stack, place, settings),
+    )
+
+
+def _ceiling(record: Record) -> Ceiling | None:
+    seconds = record.median_s
+    if seconds is None:
+        return None
+    kind = _kind(record)
+    unit: Literal["FLOP/s", "B/s", "s"] = "s" if kind == "dispatch" else "B/s"
+    return Ceiling(
+        kind=kind,
+        name=_name(record, kind),
+        rate=seconds if kind == "dispatch" else _work(record, kind) / seconds,
+        unit="FLOP/s" if kind == "product" else unit,
+        record=record,
+    )
+
+
+def _kind(record: Record) -> CeilingKind:
+    if record.workload != "ELEMENTWISE":
+        return _KINDS[record.workload]
+    if record.note == "fresh":
+        return "fresh memory"
+    return "dispatch" if record.shape[0] < _TINY_ELEMENTS else "memory"
+
+
+def _name(record: Record, kind: CeilingKind) -> str:
+    through = "" if record.framework == "torch" else f" through {record.framework}"
+    beside = f" with {record.num_devices} at once" if record.num_devices > 1 else ""
+    return {
+        "product": f"matrix product {record.precision}{through}{beside}",
+        "all-reduce": f"all-reduce over {record.num_devices}",
+        "host copy": f"copy from {record.note} memory",
+        "fresh memory": "fresh memory",
+        "dispatch": f"dispatch of one op{through}",
+        "memory": f"memory{through}",
+    }[kind]
+
+
+def _work(record: Record, kind: CeilingKind) -> float:
+    """FLOP of a product, else bytes moved: FP32 elements by the streams that touch them."""
+    size = record.shape
+    if kind == "product":
+        return 2 * size[1] * size[2] * size[3]
+    if kind == "all-reduce":
+        # Bus bandwidth, so that rings of different sizes compare: 2 (n - 1) / n of the message.
+        return 2 * (record.num_devices - 1) / record.num_devices * size[0]
+    return 4 * size[0] * (3 if kind == "memory" else 1)

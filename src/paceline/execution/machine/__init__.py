@@ -1,0 +1,1 @@
+"""What this machine is, what its sensors say, and what is wrong with it."""

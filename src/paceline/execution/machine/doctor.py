@@ -1,0 +1,237 @@
+"""From a tool's message, or from the machine itself, to the cause, its proof and one remedy.
+
+The causes are data (``data/causes.toml``): somebody who knows no Python can add one.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from paceline.execution.machine.facts import HostFacts
+from paceline.units import format_bytes
+
+_SMALL_SHM_BYTES = 256e6
+#: What is asked without being told to: each only reads, and says what is wrong in its own words.
+_TOOLS = (("nvidia-smi",), ("rocminfo",), ("dmesg", "--level=err,warn,crit,alert,emerg"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A known way for a machine to be broken.
+
+    Attributes:
+        name: Stable key.
+        pattern: What its message looks like, as a regular expression.
+        cause: What is wrong, in one sentence.
+        facts: Names of `HostFacts` that prove or refute it here.
+        remedy: One command.
+    """
+
+    name: str
+    pattern: re.Pattern[str]
+    cause: str
+    facts: tuple[str, ...]
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A cause that was found, with what proves it.
+
+    Attributes:
+        name: Key of the cause.
+        cause: What is wrong, in one sentence.
+        proof: The tool's own line, then what this machine says.
+        remedy: One command.
+    """
+
+    name: str
+    cause: str
+    proof: tuple[str, ...]
+    remedy: str
+
+
+@cache
+def load_causes() -> tuple[Cause, ...]:
+    """Every known cause, most specific first."""
+    text = resources.files("paceline.execution").joinpath("data/causes.toml").read_text()
+    return tuple(
+        Cause(
+            name=row["id"],
+            pattern=re.compile(row["pattern"]),
+            cause=row["cause"],
+            facts=tuple(row["facts"]),
+            remedy=row["remedy"],
+        )
+        for row in tomllib.loads(text)["cause"]
+    )
+
+
+def diagnose_output(text: str, facts: HostFacts) -> tuple[Finding, ...]:
+    """Causes whose message occurs in ``text``, most specific first.
+
+    A match inside one that an earlier cause has explained is not reported again.
+
+    Args:
+        text: What a tool printed: a log, a traceback, a kernel log.
+        facts: The machine it ran on.
+    """
+    found: list[Finding] = []
+    explained: set[int] = set()
+    for cause in load_causes():
+        match = cause.pattern.search(text)
+        if match is None or _line_of(text, match.start()) in explained:
+            continue
+        explained.update(range(_line_of(text, match.start()), _line_of(text, match.end()) + 1))
+        proof = (_whole_line(text, match.start()), *_fact_lines(cause.facts, facts))
+        found.append(
+            Finding(
+                name=cause.name, cause=cause.cause, proof=proof, remedy=_filled(cause.remedy, facts)
+            )
+        )
+    return tuple(found)
+
+
+def tool_output(tools: Iterable[Sequence[str]] = _TOOLS, *, timeout_s: float = 10.0) -> str:
+    """What the machine's own tools print when asked now; nothing for those it does not have.
+
+    Args:
+        tools: Commands that only read.
+        timeout_s: A tool that hangs (as nvidia-smi does on a lost GPU) is left alone after this.
+    """
+    parts = []
+    for command in tools:
+        if shutil.which(command[0]) is None:
+            continue
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=timeout_s,
+                check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        parts.append(done.stdout + done.stderr)
+    return "\n".join(parts)
+
+
+def diagnose_machine(facts: HostFacts, environment: Iterable[str] = ()) -> tuple[Finding, ...]:
+    """What is wrong here without any message: only what the facts themselves prove.
+
+    Args:
+        facts: This machine.
+        environment: Names of environment variables that are set.
+    """
+    checks = (
+        _gpu_without_driver(facts),
+        _small_shared_memory(facts),
+        _shared_gpu(facts),
+        _sliced_gpu(facts),
+        _library_path(facts, frozenset(environment)),
+    )
+    return tuple(finding for finding in checks if finding is not None)
+
+
+def fact_text(name: str, facts: HostFacts) -> str:
+    """One fact as a person reads it."""
+    value = getattr(facts, name)
+    if name == "gpus":
+        words = ", ".join(_gpu_text(gpu.name, gpu.compute_capability) for gpu in facts.gpus)
+        return f"GPUs: {words or 'none'}"
+    if name.endswith("_bytes") and value is not None:
+        return f"{name.removesuffix('_bytes').replace('_', ' ')}: {format_bytes(value)}"
+    if isinstance(value, tuple):
+        value = ", ".join(value) or None
+    return f"{name.replace('_', ' ')}: {'none' if value is None else value}"
+
+
+def _filled(remedy: str, facts: HostFacts) -> str:
+    """A remedy with this machine's facts in place of their names."""
+    capability = next((g.compute_capability for g in facts.gpus if g.compute_capability), None)
+    gpu = f"sm_{capability.replace('.', '')}" if capability else None
+    values = {"{gpu}": gpu, "{driver}": facts.nvidia_driver, "{rocm}": facts.rocm}
+    for name, value in values.items():
+        remedy = remedy.replace(name, value or name[1:-1].upper())
+    return remedy
+
+
+def _gpu_text(name: str, capability: str | None) -> str:
+    return f"{name} (compute capability {capability})" if capability else name
+
+
+def _fact_lines(names: Iterable[str], facts: HostFacts) -> tuple[str, ...]:
+    return tuple(f"this machine · {fact_text(name, facts)}" for name in names)
+
+
+def _line_of(text: str, position: int) -> int:
+    return text.count("\n", 0, position)
+
+
+def _whole_line(text: str, position: int) -> str:
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    return text[start : end if end >= 0 else len(text)].strip()[:240]
+
+
+def _gpu_without_driver(facts: HostFacts) -> Finding | None:
+    if facts.nvidia_driver or not any(gpu.vendor == "NVIDIA" for gpu in facts.gpus):
+        return None
+    return Finding(
+        name="gpu-without-driver",
+        cause="an NVIDIA GPU is on the PCI bus and no driver is loaded for it",
+        proof=_fact_lines(("gpus", "nvidia_driver", "os_name"), facts),
+        remedy="sudo ubuntu-drivers install --gpgpu && sudo reboot",
+    )
+
+
+def _small_shared_memory(facts: HostFacts) -> Finding | None:
+    if facts.shm_bytes is None or facts.shm_bytes >= _SMALL_SHM_BYTES or not facts.container:
+        return None
+    return Finding(
+        name="small-shared-memory",
+        cause="this container's /dev/shm is too small for loader workers and for NCCL",
+        proof=_fact_lines(("shm_bytes", "container"), facts),
+        remedy="docker run --shm-size=8g IMAGE",
+    )
+
+
+def _shared_gpu(facts: HostFacts) -> Finding | None:
+    busy = [gpu for gpu in facts.gpus if gpu.num_other_processes]
+    if not busy:
+        return None
+    counts = ", ".join(f"{gpu.name}: {gpu.num_other_processes} processes" for gpu in busy)
+    return Finding(
+        name="shared-gpu",
+        cause="other processes compute on the GPU, so measurements here are not its own",
+        proof=(f"this machine · {counts}",),
+        remedy="nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv",
+    )
+
+
+def _sliced_gpu(facts: HostFacts) -> Finding | None:
+    sliced = [gpu.name for gpu in facts.gpus if gpu.is_mig]
+    if not sliced:
+        return None
+    return Finding(
+        name="sliced-gpu",
+        cause="the GPU is cut into slices (MIG), so measurements here are those of a slice",
+        proof=(f"this machine · MIG mode is on: {', '.join(sliced)}",),
+        remedy="sudo nvidia-smi --multi-instance-gpu 0",
+    )
+
+
+def _library_path(facts: HostFacts, environment: frozenset[str]) -> Finding | None:
+    if "LD_LIBRARY_PATH" not in environment or not facts.gpus:
+        return None
+    return Finding(
+        name="library-path-set",
+        cause="LD_LIBRARY_PATH is set and may put other CUDA libraries before those of the wheel",
+        proof=("this machine · LD_LIBRARY_PATH is set", *_fact_lines(("cuda_driver",), facts)),
+        remedy="unset LD_LIBRARY_PATH",
+    )

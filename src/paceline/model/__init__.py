@@ -1,0 +1,1 @@
+"""What the model asks: the op graph, its rewrites, its lowering, and the zoo."""

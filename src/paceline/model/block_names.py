@@ -1,0 +1,64 @@
+"""Which blocks a model has, and to which of them its ops belong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from paceline.model.graph.graph import Graph, IntArray, Phase
+
+#: A repeated child of a container: the path up to its first number (``layers.7``, ``layer1.0``).
+_BLOCK = re.compile(r"^(.*?(?:^|[._])\d+)(?:\.|$)")
+
+
+def block_names(graph: Graph) -> tuple[str, ...]:
+    """Blocks of a model in the order data flows: numbered children, and what lies between."""
+    is_forward = graph.ops.phase == Phase.FORWARD
+    flow = (_block_key(graph.modules[m]) for m in graph.ops.module[is_forward].tolist())
+    return tuple(dict.fromkeys(key for key in flow if key)) or ("",)
+
+
+def blocks_of_ops(modules: Sequence[str], op_module: IntArray, names: Sequence[str]) -> IntArray:
+    """Block of each op; one outside all blocks belongs to the block of the op before it."""
+    number = {name: index for index, name in enumerate(names)}
+    keys = [number.get(_block_key(path), -1) for path in modules]
+    own = np.array(keys, dtype=np.int64)[op_module]
+    known = np.maximum.accumulate(np.where(own >= 0, np.arange(len(own)), -1))
+    first = int(np.argmax(own >= 0)) if (own >= 0).any() else 0
+    return np.asarray(own[np.where(known >= 0, known, first)].clip(0))
+
+
+def is_numbered(name: str) -> bool:
+    """Whether a block is a repeated child of a container.
+
+    >>> is_numbered("model.layers.7"), is_numbered("lm_head")
+    (True, False)
+    """
+    return repeated_child(name) is not None
+
+
+def layers_of(names: Sequence[str]) -> int:
+    """How many blocks are repeated children of a container; all of a model that repeats none.
+
+    >>> layers_of(["embedding", "layers.0", "layers.1", "head"]), layers_of(["rnn", "head"])
+    (2, 2)
+    """
+    return sum(is_numbered(name) for name in names) or len(names)
+
+
+@cache
+def repeated_child(path: str) -> str | None:
+    """The repeated child of a container that a module is, or lies in; None outside all.
+
+    >>> repeated_child("model.layers.7.mlp.0"), repeated_child("lm_head")
+    ('model.layers.7', None)
+    """
+    match = _BLOCK.match(path)
+    return match.group(1) if match else None
+
+
+def _block_key(path: str) -> str:
+    return repeated_child(path) or path

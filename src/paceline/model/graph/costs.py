@@ -1,0 +1,205 @@
+"""What a lowered pass costs: distinct ops with counts for time, candidate peaks for memory.
+
+This is the one thing that `predict` and `parallel` read: `lower` in `paceline.model.lowering` makes
+it from a `Graph` and a `Configuration` (precision, compiler, checkpointing, platform …).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.graph import FloatArray, OpKind
+
+Compiler = Literal["eager", "compiled", "xla", "tensorrt"]
+Checkpointing = Literal["none", "selective", "block", "full"]
+Platform = Literal["cuda", "rocm", "cpu", "xla"]
+AttentionKernels = Literal["math", "flash", "vendor", "memory-efficient"]
+OptimizerKernel = Literal["plain", "foreach", "fused"]
+NarrowFormat = Literal["autocast", "pure"]
+KeptFormat = Literal["autocast", "half-weights", "pure"]
+TrainingFormat = Literal["usual", "autocast", "half-weights", "pure"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """How a model is run on one device: everything that rewrites its graph.
+
+    Attributes:
+        precision: Name in ``dtypes.PRECISIONS``.
+        compiler: ``eager`` launches op by op; the others fuse.
+        checkpointing: What is recomputed in backward instead of kept.
+        platform: Whose kernels and saved tensors the lowering follows.
+        channels_last: Whether convolutions run in NHWC.
+        attention: Kernel family used for scaled-dot-product attention: ``flash`` is what the
+            framework brings, ``vendor`` what the vendor's libraries do (cuDNN, Transformer Engine).
+        optimizer_kernel: How the optimizer is launched: ``plain``, several kernels per tensor;
+            ``foreach``, as many for tensors together; ``fused``, one for tensors together.
+        frozen: Module patterns (fnmatch) whose parameters receive no gradients; after ``except:``
+            those that do.
+        lora_rank: Rank of adapters on matrix products; 0 means none.
+        lora_modules: Module patterns that get adapters; with a rank and no pattern, all linears.
+        offload: What lives in host memory between uses.
+        training_format: In a narrow precision, whether weights, gradients and state stay FP32 and
+            passes read narrow copies (``autocast``), weights are narrow with FP32 masters beside
+            the optimizer's state (``half-weights``), or everything is narrow (``pure``); the
+            ``usual`` one follows the size of the model, see `kept_format`.
+        inference_format: The same of inference, where everything is narrow unless FP32 weights are
+            cast on every pass (``autocast``).
+        accumulates: Whether gradients of earlier microbatches are kept through the pass.
+        frozen_weights: Format in which dense weights that are not trained are stored (QLoRA).
+        libraries: Releases that run where they are not the newest, such as ``torch==1.10``: what
+            they keep for the backward pass (`saved_tensors`), and how ripe their kernels are.
+        widens_in_kernels: Whether eager kernels widen quantised weights themselves, rather than
+            into a copy.
+        convolutions: Kernels of convolutions: those that libraries choose, or ``tuned``, written by
+            hand for the shapes of one model, which a compiled graph has with the chain that
+            follows inside.
+        is_served: Whether an inference engine runs it (`served`).
+    """
+
+    precision: str = "bf16"
+    compiler: Compiler = "eager"
+    checkpointing: Checkpointing = "none"
+    platform: Platform = "cuda"
+    channels_last: bool = True
+    attention: AttentionKernels = "flash"
+    optimizer_kernel: OptimizerKernel = "foreach"
+    frozen: tuple[str, ...] = ()
+    lora_rank: int = 0
+    lora_modules: tuple[str, ...] = ()
+    offload: Literal["none", "optimizer", "activations"] = "none"
+    training_format: TrainingFormat = "usual"
+    inference_format: NarrowFormat = "pure"
+    accumulates: bool = False
+    frozen_weights: Literal["same", "int8", "int4"] = "same"
+    libraries: tuple[str, ...] = ()
+    widens_in_kernels: bool = False
+    convolutions: Literal["library", "tuned"] = "library"
+    is_served: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CostTable:
+    """Distinct ops of a lowered pass with their counts, and the order in which they run.
+
+    Attributes:
+        kind: ``OpKind``, int16 (num_rows,).
+        variant: Meaning within the kind, int16.
+        phase: ``Phase``, int8.
+        matmul_dtype: ``DType`` of matrix-product operands (selects the peak), int8.
+        count: How often the row occurs, float64.
+        num_kernels: Kernels one occurrence launches on the platform (0 if fused away), float64.
+        flop: (num_rows, 9) coefficients.
+        read_bytes: Device-memory bytes read, (num_rows, 9).
+        write_bytes: Device-memory bytes written, (num_rows, 9).
+        dims: Shape numbers of the kind, (num_rows, NUM_DIMS, 9).
+        weight_bytes: Of ``read_bytes``, those of parameters, (num_rows, 9).
+        order: Row of each op in execution order, int32 (num_ops,).
+        module: Index into ``modules`` of each op in execution order, int32 (num_ops,).
+        modules: Dotted module paths.
+    """
+
+    kind: npt.NDArray[np.int16]
+    variant: npt.NDArray[np.int16]
+    phase: npt.NDArray[np.int8]
+    matmul_dtype: npt.NDArray[np.int8]
+    count: FloatArray
+    num_kernels: FloatArray
+    flop: FloatArray
+    read_bytes: FloatArray
+    write_bytes: FloatArray
+    dims: FloatArray
+    weight_bytes: FloatArray
+    order: npt.NDArray[np.int32]
+    module: npt.NDArray[np.int32]
+    modules: tuple[str, ...]
+
+    def moved_bytes(self, powers: FloatArray) -> FloatArray:
+        """Device-memory bytes that each row reads and writes, (num_points, num_rows).
+
+        Weights of experts that no token reaches are not read. A mixture of experts is a batch of
+        products with equally many rows on average; a token has a share ``f`` of the experts, so
+        of ``n`` tokens that are routed independently none reaches an expert at a chance of
+        ``(1 - f)^n``.
+
+        Args:
+            powers: Monomials at the points, (num_points, 9).
+        """
+        moved: FloatArray = powers @ (self.read_bytes + self.write_bytes).T
+        rows = self.expert_rows()
+        unread_frac = self.unread_frac(rows, powers @ self.dims[rows, 1].T)
+        moved[:, rows] -= unread_frac * (powers @ self.weight_bytes[rows].T)
+        return moved
+
+    def expert_rows(self) -> npt.NDArray[np.intp]:
+        """Rows that are products of experts: one token has less than a row in each."""
+        is_product = (self.kind == OpKind.MATMUL) & (self.dims[:, 0, 0] > 1)
+        rows_of_one = self.dims[:, 1].sum(axis=1)
+        is_shared = (rows_of_one > 0.0) & (rows_of_one < 1.0)
+        return np.flatnonzero(is_product & is_shared & self.weight_bytes.any(axis=1))
+
+    def unread_frac(self, rows: npt.NDArray[np.intp], each: FloatArray) -> FloatArray:
+        """Share of experts that get no token.
+
+        Args:
+            rows: Of `expert_rows`.
+            each: Rows per expert on average, (num_points, len(rows)).
+        """
+        share = self.dims[rows, 1].sum(axis=1)
+        unread: FloatArray = (1.0 - share) ** (each / share)
+        return unread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemoryTable:
+    """Live bytes at the moments that can be the peak.
+
+    Attributes:
+        by_owner: Live bytes per candidate moment and ``Owner``, (num_moments, num_owners, 9):
+            exact sums over storages, before allocator rounding.
+        op: Op index of each moment, int32 (num_moments,).
+        weight_copies: Of the live bytes, narrow copies of parameters, (num_moments, 9).
+        largest_bytes: Largest single storages of those that come and go, (num_storages_kept, 9),
+            for what an allocator keeps beside them.
+        num_allocations: Storages live at each moment, float64 (num_moments,).
+    """
+
+    by_owner: FloatArray
+    op: npt.NDArray[np.int32]
+    weight_copies: FloatArray
+    largest_bytes: FloatArray
+    num_allocations: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoweredPass:
+    """One pass as it will run: its costs, its memory and the configuration that made it.
+
+    Attributes:
+        name: Name of the graph.
+        configuration: What it was lowered with.
+        costs: For time.
+        memory: For the peak.
+        num_parameters: Parameters of the model.
+        num_trainable_parameters: Parameters that receive gradients.
+        gradient_bytes: Bytes of all gradients as they would be all-reduced.
+        parameter_bytes: Bytes of parameters as stored on the device for this pass.
+        optimizer_state_bytes: Bytes of optimizer state (master weights included).
+        gradient_ready: For each trainable parameter tensor, in the order gradients become ready:
+            (op index in execution order, bytes); float64 (num_tensors, 2). Empty in inference.
+    """
+
+    name: str
+    configuration: Configuration
+    costs: CostTable
+    memory: MemoryTable
+    num_parameters: int
+    num_trainable_parameters: int
+    gradient_bytes: float
+    parameter_bytes: float
+    optimizer_state_bytes: float
+    gradient_ready: FloatArray

@@ -1,0 +1,177 @@
+"""Distinct ops of a program with their counts: what predicting its time needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from paceline.dtypes import DType, Precision
+from paceline.model.graph.costs import Configuration, CostTable
+from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
+from paceline.model.graph.program import Accesses, BoolArray, Program
+from paceline.model.ops.registry import column, kinds_where
+from paceline.model.optable import read_table, variants
+from paceline.model.rewrite.optimizer import optimizer_by_variant
+
+_FOREACH_TENSORS = 30
+_ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
+
+
+def cost_table(program: Program, configuration: Configuration, precision: Precision) -> CostTable:
+    """Costs of an ordered program.
+
+    Args:
+        program: What runs, in order.
+        configuration: Platform and kernels.
+        precision: Gives the format of matrix products.
+    """
+    ops = program.ops
+    reads = _rows_looked_up(program)
+    accessed = accesses_of_updates(program, configuration)[:, None]
+    read = _moved(program, reads) * accessed
+    write = _moved(program, program.writes) * accessed
+    is_weight = program.stores.owner[reads.storage] == Owner.PARAMETER
+    weight = _moved(program, reads, keep=is_weight)
+    dims = program.dims[ops.dims]
+    kernels = num_kernels(program, configuration)
+    matmul_dtype = _matmul_dtype(program, precision)
+    numbers = np.concatenate(
+        (ops.flop, read, write, weight, dims.reshape(len(ops), NUM_DIMS * NUM_MONOMIALS)), axis=1
+    )
+    codes = np.stack((ops.kind, ops.variant, ops.phase, matmul_dtype), axis=1)
+    first, order, count = _distinct(np.concatenate((codes, kernels[:, None], numbers), axis=1))
+    return CostTable(
+        kind=ops.kind[first].astype(np.int16),
+        variant=ops.variant[first].astype(np.int16),
+        phase=ops.phase[first].astype(np.int8),
+        matmul_dtype=matmul_dtype[first].astype(np.int8),
+        count=count.astype(np.float64),
+        num_kernels=kernels[first],
+        flop=ops.flop[first],
+        read_bytes=read[first],
+        write_bytes=write[first],
+        dims=dims[first],
+        weight_bytes=weight[first],
+        order=order.astype(np.int32),
+        module=ops.module.astype(np.int32),
+        modules=program.modules,
+    )
+
+
+def _matmul_dtype(program: Program, precision: Precision) -> IntArray:
+    """Format in which each op multiplies, (num_ops,); FP32 where it does not.
+
+    FP8 training keeps attention in the format of activations, as Transformer Engine does unless it
+    is told otherwise (``fp8_dpa=False`` in its recipes), and so are the logits: Megatron-LM's
+    output layer is none of Transformer Engine's (megatron/core/models/gpt/gpt_model.py), and
+    TorchTitan leaves ``output`` out (``--float8.filter_fqns``).
+    """
+    kind = program.ops.kind
+    is_product = column("is_narrow")[kind]
+    own = np.where(is_product, int(precision.matmul_dtype), int(DType.FP32))
+    if precision.matmul_dtype == DType.FP8:
+        is_wide = np.isin(kind, _ATTENTION) | _is_of_logits(program)
+        own = np.where(is_wide, int(precision.activation_dtype), own)
+    return np.asarray(own)
+
+
+def _is_of_logits(program: Program) -> BoolArray:
+    """The last product before the loss and those of its backward: one side has its columns."""
+    ops, start = program.ops, program.first_backward()
+    is_product = ops.kind == OpKind.MATMUL
+    forward = np.flatnonzero(is_product & (ops.position < start))
+    if not (forward.size and np.isfinite(start)):
+        return np.zeros(len(ops), dtype=bool)
+    sides = program.dims[ops.dims, 1:4, 0]
+    columns = sides[forward[np.argmax(ops.position[forward])], 1]
+    return np.asarray(is_product & (sides == columns).any(axis=1))
+
+
+def num_kernels(program: Program, configuration: Configuration) -> FloatArray:
+    """Kernels that each op launches, (num_ops,)."""
+    table = _kernel_counts()[configuration.platform]
+    ops = program.ops
+    kernels: FloatArray = table[ops.kind, np.minimum(ops.variant, table.shape[1] - 1)]
+    for row in np.flatnonzero(ops.kind == OpKind.OPTIMIZER).tolist():
+        num_tensors = float(program.dims[ops.dims[row], 1, 0])
+        kernels[row] = _optimizer_kernels(int(ops.variant[row]), num_tensors, configuration)
+    return kernels
+
+
+def _optimizer_kernels(variant: int, num_tensors: float, configuration: Configuration) -> float:
+    rule = optimizer_by_variant(variant)
+    chunks = float(np.ceil(num_tensors / _FOREACH_TENSORS))
+    kernels = {
+        "plain": num_tensors * rule.plain_kernels_per_tensor,
+        "foreach": chunks * rule.foreach_kernels,
+        "fused": chunks,
+    }
+    return kernels[configuration.optimizer_kernel]
+
+
+def accesses_of_updates(program: Program, configuration: Configuration) -> FloatArray:
+    """Bytes that each op moves over those of its operands, moved once, (num_ops,)."""
+    accessed = np.ones(len(program.ops))
+    for row in np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER).tolist():
+        rule = optimizer_by_variant(int(program.ops.variant[row]))
+        accessed[row] = rule.accessed(configuration.optimizer_kernel)
+    return accessed
+
+
+@cache
+def _kernel_counts() -> dict[str, FloatArray]:
+    """Per platform, kernels by (kind, variant); a kind's plain row holds for all its variants."""
+    rows = read_table("kernels.csv")
+    width = 1 + max(variants().values())
+    counts = {}
+    for platform in ("cuda", "rocm", "cpu", "xla"):
+        table = np.ones((len(OpKind), width))
+        for row in rows:
+            kind = OpKind[row["kind"]]
+            variant = variants()[row["kind"], row["variant"]] if row["variant"] else slice(None)
+            table[kind, variant] = float(row[platform])
+        counts[platform] = table
+    return counts
+
+
+def _rows_looked_up(program: Program) -> Accesses:
+    """The reads, where an embedding touches the rows that its indices name and not its table."""
+    reads, ops = program.reads, program.ops
+    of_lookup = ops.kind[reads.op] == OpKind.EMBEDDING
+    is_table = of_lookup & (program.stores.owner[reads.storage] == Owner.PARAMETER)
+    lookup, first = np.unique(reads.op[of_lookup & ~is_table], return_index=True)
+    index_of_op = np.full(len(ops), -1)
+    index_of_op[lookup] = np.flatnonzero(of_lookup & ~is_table)[first]
+    tables = np.flatnonzero(is_table & (index_of_op[reads.op] >= 0))
+    width = program.dims[ops.dims[reads.op[tables]], 1, 0]
+    elements = reads.elements.copy()
+    elements[tables] = elements[index_of_op[reads.op[tables]]] * width[:, None]
+    return replace(reads, elements=elements)
+
+
+def _moved(program: Program, accesses: Accesses, keep: np.ndarray | None = None) -> FloatArray:
+    """Bytes per op, (num_ops, 9)."""
+    num_bytes = accesses.elements * program.stores.element_bytes[accesses.storage][:, None]
+    if keep is not None:
+        num_bytes = num_bytes * keep[:, None]
+    moved = np.zeros((len(program.ops), NUM_MONOMIALS))
+    for index in np.flatnonzero(num_bytes.any(axis=0)):
+        moved[:, index] = np.bincount(accesses.op, num_bytes[:, index], len(program.ops))
+    return moved
+
+
+def _distinct(rows: FloatArray) -> tuple[IntArray, IntArray, IntArray]:
+    """First row of each distinct one, the distinct row of each row, and counts.
+
+    Rows are compared by a 64-bit hash of their bits (multiply and add modulo 2⁶⁴).
+    """
+    bits = np.ascontiguousarray(rows + 0.0).view(np.uint64)
+    bits ^= bits >> np.uint64(29)
+    factors = np.random.default_rng(0).integers(1, 2**63, bits.shape[1], dtype=np.uint64)
+    hashes = (bits * (2 * factors + 1)).sum(axis=1, dtype=np.uint64)
+    _, first, index, count = np.unique(
+        hashes, return_index=True, return_inverse=True, return_counts=True
+    )
+    return first, index, count

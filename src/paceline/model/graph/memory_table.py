@@ -1,0 +1,147 @@
+"""Live bytes over a pass, and the few moments that can be its peak."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.model.graph.costs import MemoryTable
+from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner, monomials
+from paceline.model.graph.program import OUTLIVES, BoolArray, Program
+
+_NUM_OWNERS = len(Owner)
+_NUM_LARGEST = 8
+#: Points at which the peak is looked for: every batch and length up to 32, then in steps of 19 %.
+_GRID = np.unique(np.concatenate((np.arange(1, 33), np.round(2 ** np.arange(5, 21, 0.25)))))
+_BATCHES = monomials(_GRID, 1.0)
+#: Small and large points.
+_PROBES = monomials([1, 64, 1, 64], [1, 1, 2048, 2048])
+#: Points at which the fullest moments of parts are looked for, long sequences among them.
+_PART_PROBES = monomials([1, 64, 1, 64, 1, 1], [1, 1, 2048, 2048, 8192, 65536])
+#: What may be sharded or offloaded away when the peak is asked for: nothing, or some of these.
+_REMOVED: tuple[tuple[Owner, ...], ...] = (
+    (),
+    (Owner.GRADIENT,),
+    (Owner.PARAMETER, Owner.GRADIENT, Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT),
+)
+
+
+def live_bytes(program: Program) -> tuple[FloatArray, FloatArray]:
+    """Bytes alive during each op, by owner, and the number of storages alive.
+
+    Args:
+        program: Ordered, so that ops are numbered as they run.
+
+    Returns:
+        Bytes, (num_ops, num_owners, 9), and counts, (num_ops,).
+    """
+    stores, num_ops = program.stores, len(program.ops)
+    start = np.clip(stores.birth, 0, num_ops)
+    end = np.where(stores.death == OUTLIVES, num_ops, np.clip(stores.death + 1, 0, num_ops))
+    end = np.maximum(end, start)
+    num_bytes = stores.num_bytes()
+    cell = np.concatenate((start, end)) * _NUM_OWNERS + np.tile(stores.owner, 2)
+    size = (num_ops + 1) * _NUM_OWNERS
+    live = np.empty((num_ops + 1, _NUM_OWNERS, NUM_MONOMIALS))
+    for index in range(NUM_MONOMIALS):
+        column = num_bytes[:, index]
+        changes = np.bincount(cell, np.concatenate((column, -column)), size)
+        live[:, :, index] = np.cumsum(changes.reshape(num_ops + 1, _NUM_OWNERS), axis=0)
+    count = np.cumsum(np.bincount(start, minlength=num_ops + 1)
+                      - np.bincount(end, minlength=num_ops + 1))  # fmt: skip
+    return live[:num_ops], count[:num_ops].astype(np.float64)
+
+
+def memory_table(program: Program, part: IntArray | None = None) -> MemoryTable:
+    """The candidate peaks of an ordered program.
+
+    Args:
+        program: What runs.
+        part: Part of each op, (num_ops,), if the fullest moments of each part are to be kept, which
+            the peak is one of, instead of those that are the peak of the whole somewhere.
+    """
+    by_owner, num_allocations = live_bytes(program)
+    stores = program.stores
+    passing = stores.num_bytes()[(stores.birth >= 0) | (stores.death != OUTLIVES)]
+    rows = _possible_peaks(by_owner) if part is None else _fullest(by_owner, part)
+    return MemoryTable(
+        by_owner=by_owner[rows],
+        op=rows.astype(np.int32),
+        weight_copies=_weight_copies(program, rows),
+        largest_bytes=passing[_largest(passing)],
+        num_allocations=num_allocations[rows],
+    )
+
+
+def is_weight_copy(program: Program) -> BoolArray:
+    """Storages that hold a narrow copy of a parameter, (num_storages,)."""
+    of_parameter = program.stores.owner[program.reads.storage] == Owner.PARAMETER
+    casting = np.zeros(len(program.ops), dtype=np.bool_)
+    casting[program.reads.op[of_parameter]] = True
+    casting &= program.ops.kind == OpKind.CAST
+    copies = np.zeros(len(program.stores), dtype=np.bool_)
+    copies[program.writes.storage[casting[program.writes.op]]] = True
+    is_constant = ~program.stores.elements[:, 1:].any(axis=1)
+    return np.asarray(copies & is_constant & (program.stores.owner == Owner.ACTIVATION))
+
+
+def _weight_copies(program: Program, rows: IntArray) -> FloatArray:
+    """Bytes of narrow copies of parameters alive during some ops, (num_rows, 9)."""
+    chosen, stores = np.flatnonzero(is_weight_copy(program)), program.stores
+    birth, death = stores.birth[chosen], stores.death[chosen]
+    is_alive = (birth <= rows[:, None]) & (rows[:, None] <= death)
+    copies: FloatArray = is_alive.astype(np.float64) @ stores.num_bytes()[chosen]
+    return copies
+
+
+def _possible_peaks(by_owner: FloatArray) -> IntArray:
+    """Moments that are the maximum at some point, whatever is sharded away."""
+    found = [np.zeros(0, dtype=np.int64)]
+    for removed in _REMOVED:
+        kept = [owner for owner in Owner if owner not in removed]
+        total = by_owner[:, kept].sum(axis=1)
+        candidates = _local_maxima(total)
+        found.append(candidates[_maxima_on_grid(total[candidates])])
+    return np.unique(np.concatenate(found))
+
+
+def _fullest(by_owner: FloatArray, part: IntArray) -> IntArray:
+    """Fullest moments of each part, of everything and of what is not state, at a few points."""
+    found = []
+    for removed in (_REMOVED[0], _REMOVED[-1]):
+        kept = [owner for owner in Owner if owner not in removed]
+        for live in (by_owner[:, kept].sum(axis=1) @ _PART_PROBES.T).T:
+            rising = np.argsort(live, kind="stable")
+            fullest = np.full(int(part.max(initial=0)) + 1, -1)
+            fullest[part[rising]] = rising
+            found.append(fullest[fullest >= 0])
+    return np.unique(np.concatenate(found))
+
+
+def _local_maxima(total: FloatArray) -> IntArray:
+    """Drop moments next to one that is nowhere smaller."""
+    change = np.diff(total, axis=0)
+    rises, falls = (change >= 0).all(axis=1), (change <= 0).all(axis=1)
+    keep = np.ones(len(total), dtype=bool)
+    keep[:-1] &= ~rises
+    keep[1:] &= ~(falls & ~rises)
+    return np.flatnonzero(keep)
+
+
+def _maxima_on_grid(total: FloatArray) -> IntArray:
+    seq_columns = total[:, [2, 3, 4, 5, 7, 8]].any()
+    grid = _plane() if seq_columns else _BATCHES
+    used = total.any(axis=0)
+    return np.unique(np.argmax(grid[:, used] @ total[:, used].T, axis=1))
+
+
+def _plane() -> FloatArray:
+    coarse = _GRID[::3]
+    batch, seq = np.meshgrid(coarse, coarse)
+    return monomials(batch.ravel(), seq.ravel())
+
+
+def _largest(num_bytes: FloatArray) -> IntArray:
+    """The storages that are largest at small and at large points."""
+    at_probes = num_bytes @ _PROBES.T
+    top = np.argsort(-at_probes, axis=0, kind="stable")[:_NUM_LARGEST]
+    return np.unique(top)

@@ -1,0 +1,129 @@
+"""A workload: the passes of a job, how often each runs, and what one sample is.
+
+A training job repeats one step. Generation is a prefill and then many decodes; a GAN updates two
+networks; reinforcement learning rolls out and then updates. Each is passes × repeats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from paceline.errors import InvalidInputError
+from paceline.model.graph.graph import Graph
+
+Task = Literal["train", "infer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceJob:
+    """The amount of work meant when the user names none.
+
+    Attributes:
+        num_samples: Samples per epoch (training) or in all (inference), in ``sample_unit``.
+        num_epochs: Passes over them.
+        description: As printed in the first assumption.
+        source: Where the figure comes from.
+    """
+
+    num_samples: float
+    num_epochs: float
+    description: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pass:
+    """A graph and how often it runs per step of the job.
+
+    Attributes:
+        name: ``step``, ``forward``, ``prefill``, ``decode``, ``discriminator`` …
+        graph: What one execution asks for.
+        repeats: Executions per step of the job (per output token for ``decode``).
+        runs_on: Where it runs.
+    """
+
+    name: str
+    graph: Graph
+    repeats: float = 1.0
+    runs_on: Literal["device", "host"] = "device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Workload:
+    """A model with a task, ready to be lowered and predicted.
+
+    Attributes:
+        name: As typed, such as ``resnet50``.
+        title: As printed, such as ``ResNet-50``.
+        task: Training or inference.
+        passes: What runs, in order.
+        sample_unit: What throughput counts: ``images``, ``tokens``, ``sequences``, ``samples``.
+        default_seq: Sequence length used when none is given; 1 where there is none.
+        sample_bytes: Host-to-device bytes per batch item, at ``default_seq``.
+        num_parameters: All parameters.
+        optimizer: ``sgd``, ``adam``, ``adamw``, …, of the first update; None in inference.
+        input_description: As printed, such as ``224×224``.
+        max_global_batch: Largest global batch that the reference recipe trains well with.
+        reference_job: Used when no work is given; None if unknown.
+        source: Where the architecture comes from, with its published parameter count.
+        shortest_seq: Shortest length that the graphs are known at.
+        longest_seq: Where a learned table of positions ends; None where none is known.
+        reading: How a short name was read (`reading_of`); empty where nothing was left open.
+        length_name: What ``default_seq`` is the length of, as printed.
+        has_own_optimizer: Whether its code names its optimizer, which then stays.
+    """
+
+    name: str
+    title: str
+    task: Task
+    passes: tuple[Pass, ...]
+    sample_unit: Literal["images", "tokens", "sequences", "samples"]
+    default_seq: int
+    sample_bytes: float
+    num_parameters: int
+    optimizer: str | None
+    input_description: str
+    max_global_batch: int | None
+    reference_job: ReferenceJob | None
+    source: str
+    shortest_seq: int = 1
+    longest_seq: int | None = None
+    reading: str = ""
+    length_name: str = "sequence length"
+    has_own_optimizer: bool = False
+
+    @property
+    def generates(self) -> bool:
+        """Whether requests are answered token by token."""
+        return any(one.name == "decode" for one in self.passes)
+
+    @property
+    def has_fixed_length(self) -> bool:
+        """Whether a pass is known at ``default_seq`` only: its operators change with the length."""
+        return self.default_seq > 1 and any(not one.graph.variables[1] for one in self.passes)
+
+    def check_length(self, seq: int) -> None:
+        """Refuse a length that the graphs say nothing about.
+
+        Raises:
+            InvalidInputError: Another length than the one traced, a shorter one than traced, or one
+                beyond the model's table of positions.
+        """
+        if self.longest_seq is not None and seq > self.longest_seq:
+            raise InvalidInputError(
+                f"the table of positions of `{self.name}` ends before a length of {seq}",
+                hint=f"give --seq {self.longest_seq} or less",
+            )
+        if self.has_fixed_length and seq != self.default_seq:
+            raise InvalidInputError(
+                f"the operators of `{self.name}` change with the length, and this graph was "
+                f"traced at {self.default_seq}",
+                hint=f"trace the model again with `--seq {seq}`",
+            )
+        if seq < self.shortest_seq and self.default_seq > 1:
+            raise InvalidInputError(
+                f"`{self.name}` works in chunks or windows, and this graph is known from a length "
+                f"of {self.shortest_seq} on",
+                hint=f"trace the model again with `--seq {seq}`",
+            )

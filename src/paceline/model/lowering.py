@@ -1,0 +1,233 @@
+"""Lower a graph: what one pass costs, run in one configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision
+from paceline.errors import InvalidInputError
+from paceline.model.graph.costs import Configuration, KeptFormat, LoweredPass
+from paceline.model.graph.costs_table import cost_table
+from paceline.model.graph.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
+from paceline.model.graph.memory_table import memory_table
+from paceline.model.graph.program import OUTLIVES, Program
+from paceline.model.rewrite.adapters import with_adapters
+from paceline.model.rewrite.autocast import autocast, narrowed
+from paceline.model.rewrite.checkpointing import checkpointed
+from paceline.model.rewrite.freezing import frozen
+from paceline.model.rewrite.fusion import fused
+from paceline.model.rewrite.master_weights import (
+    kept_format,
+    sent_gradient_frac,
+    with_master_weights,
+)
+from paceline.model.rewrite.offload import with_activations_on_host, with_optimizer_on_host
+from paceline.model.rewrite.platforms import on_platform
+from paceline.model.rewrite.quantisation import quantised
+from paceline.model.rewrite.saved_tensors import kept_by, with_softmax_inputs
+from paceline.model.rewrite.serving_graph import served
+
+
+def lower(graph: Graph, configuration: Configuration) -> LoweredPass:
+    """Costs and memory of ``graph`` in ``configuration``.
+
+    Raises:
+        UnknownNameError: No such precision.
+        InvalidInputError: The precision cannot train.
+    """
+    return lowered_program(rewritten(graph, configuration), graph.name, configuration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lifetimes:
+    """Every storage of a lowered pass, for a replay allocation by allocation.
+
+    Attributes:
+        num_bytes: Size, (num_storages, 9).
+        owner: ``Owner`` codes.
+        birth: Op before which it exists; -1: before the pass.
+        death: Op after which it is gone; very large: after the pass.
+    """
+
+    num_bytes: FloatArray
+    owner: IntArray
+    birth: IntArray
+    death: IntArray
+
+    def bytes_at(self, batch: float, seq: float) -> FloatArray:
+        """Sizes at one point, (num_storages,)."""
+        sizes: FloatArray = self.num_bytes @ monomials(batch, seq)[0]
+        return sizes
+
+    def is_resident(self) -> npt.NDArray[np.bool_]:
+        """Whether it is there before and after every pass."""
+        return np.asarray((self.birth < 0) & (self.death == OUTLIVES))
+
+
+def lifetimes(graph: Graph, configuration: Configuration) -> Lifetimes:
+    """The storages of ``graph`` as `lower` counts them. Raises what `lower` raises."""
+    return lifetimes_of(rewritten(graph, configuration))
+
+
+def lifetimes_of(program: Program) -> Lifetimes:
+    """The storages of a program as they are."""
+    stores = program.stores
+    return Lifetimes(
+        num_bytes=stores.num_bytes(), owner=stores.owner, birth=stores.birth, death=stores.death
+    )
+
+
+def rewritten(graph: Graph, configuration: Configuration) -> Program:
+    """``graph`` as it runs in ``configuration``, ops in order. Raises what `lower` raises.
+
+    Of a part of a model, the usual training format must be said (`as_kept`): it follows the size of
+    the whole.
+    """
+    once = replace(configuration, checkpointing="none", offload="none", accumulates=False)
+    program = _at_precision(graph, once)
+    if configuration.checkpointing != "none":
+        program = checkpointed(program, configuration.checkpointing)
+    program = fused(program, configuration)
+    program = _offloaded(program, configuration)
+    return _accumulating(program) if configuration.accumulates else program
+
+
+def retrained(graph: Graph, configuration: Configuration) -> Program:
+    """``graph`` with what ``configuration`` trains of it, and its adapters, before all else."""
+    return _retrained(
+        graph, configuration.frozen, configuration.lora_rank, configuration.lora_modules
+    )
+
+
+@lru_cache(maxsize=8)
+def _at_precision(graph: Graph, configuration: Configuration) -> Program:
+    """``graph`` with the kernels and formats of a configuration; the last few are kept."""
+    precision = find_precision(configuration.precision)
+    _check_trainable(graph, precision)
+    program = retrained(graph, configuration)
+    if configuration.is_served:
+        program = served(program)
+    program = on_platform(program, configuration)
+    program = _narrowed(program, precision, configuration, kept_format(graph, configuration))
+    if "softmax-inputs" in kept_by(configuration.libraries):
+        program = with_softmax_inputs(program)
+    return program
+
+
+def _check_trainable(graph: Graph, precision: Precision) -> None:
+    is_training = bool((graph.ops.phase == Phase.BACKWARD).any())
+    if is_training and not precision.is_trainable:
+        raise InvalidInputError(
+            f"nothing is trained in `{precision.name}`", hint="train in bf16, fp16, tf32 or fp32"
+        )
+
+
+@lru_cache(maxsize=8)
+def _retrained(
+    graph: Graph, frozen_modules: tuple[str, ...], lora_rank: int, lora_modules: tuple[str, ...]
+) -> Program:
+    """Transfer learning: what is trained, and with which adapters; the last few are kept."""
+    program = Program.from_graph(graph)
+    if not np.isfinite(program.first_backward()):
+        return program
+    if frozen_modules:
+        program = frozen(program, frozen_modules)
+    if lora_rank:
+        program = with_adapters(program, rank=lora_rank, patterns=lora_modules)
+    return program
+
+
+def _narrowed(
+    program: Program, precision: Precision, configuration: Configuration, kept: KeptFormat
+) -> Program:
+    activation_bytes = ELEMENT_BYTES[precision.activation_dtype]
+    is_training = bool(np.isfinite(program.first_backward()))
+    weights = configuration.frozen_weights if is_training else _WEIGHT_ONLY.get(precision.name)
+    if weights in ("int8", "int4"):
+        if is_training:
+            _check_frozen(program, weights)
+        is_fused = configuration.compiler != "eager" or configuration.widens_in_kernels
+        keeps_inputs = "quantised-inputs" in kept_by(configuration.libraries)
+        program = quantised(program, weights, is_fused=is_fused, keeps_inputs=keeps_inputs)
+    if precision.activation_dtype == DType.FP32:
+        return program
+    narrow = kept if is_training else configuration.inference_format
+    if narrow == "half-weights":
+        return with_master_weights(program, element_bytes=activation_bytes)
+    if narrow == "pure":
+        return narrowed(program, element_bytes=activation_bytes)
+    return autocast(program, element_bytes=activation_bytes)
+
+
+def _check_frozen(program: Program, weights: str) -> None:
+    stores = program.stores
+    if stores.is_trainable[stores.owner == Owner.PARAMETER].all():
+        raise InvalidInputError(
+            f"`frozen_weights={weights}` is of weights that are not trained, and all of them are",
+            hint="add adapters with lora_rank=16, or freeze modules with frozen=…",
+        )
+
+
+#: Weight formats of the precisions that keep weights narrower than activations in inference.
+_WEIGHT_ONLY = {"int8": "int8", "int4": "int4", "int8-full": "int8", "fp8": "int8"}
+
+
+def _accumulating(program: Program) -> Program:
+    """Gradients are there before the pass; it adds to them."""
+    birth = np.where(program.stores.owner == Owner.GRADIENT, -1, program.stores.birth)
+    return replace(program, stores=replace(program.stores, birth=birth))
+
+
+def _offloaded(program: Program, configuration: Configuration) -> Program:
+    if configuration.offload == "optimizer":
+        return with_optimizer_on_host(program)
+    if configuration.offload == "activations":
+        return with_activations_on_host(program)
+    return program
+
+
+def lowered_program(
+    program: Program, name: str, configuration: Configuration, part: IntArray | None = None
+) -> LoweredPass:
+    """Costs and memory of a program that was rewritten.
+
+    Args:
+        program: Of `rewritten`.
+        name: Of its graph.
+        configuration: What it was rewritten for.
+        part: Part of each op whose fullest moments are wanted, as `memory_table` has them.
+    """
+    precision = find_precision(configuration.precision)
+    stores = program.stores
+    num_bytes = stores.num_bytes()[:, 0]
+    is_parameter = stores.owner == Owner.PARAMETER
+    is_state = np.isin(stores.owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
+    elements = stores.elements[:, 0]
+    return LoweredPass(
+        name=name,
+        configuration=configuration,
+        costs=cost_table(program, configuration, precision),
+        memory=memory_table(program, part),
+        num_parameters=int(elements[is_parameter].sum()),
+        num_trainable_parameters=int(elements[is_parameter & stores.is_trainable].sum()),
+        gradient_bytes=float(num_bytes[stores.owner == Owner.GRADIENT].sum())
+        * sent_gradient_frac(program, configuration),
+        parameter_bytes=float(num_bytes[is_parameter].sum()),
+        optimizer_state_bytes=float(num_bytes[is_state].sum()),
+        gradient_ready=_gradient_ready(program),
+    )
+
+
+def _gradient_ready(program: Program) -> FloatArray:
+    """(op that writes it last in the backward pass, bytes) of each gradient, in that order."""
+    stores, writes = program.stores, program.writes
+    is_gradient = stores.owner[writes.storage] == Owner.GRADIENT
+    last = np.full(len(stores), -1)
+    np.maximum.at(last, writes.storage[is_gradient], writes.op[is_gradient])
+    gradients = np.flatnonzero((stores.owner == Owner.GRADIENT) & (last >= 0))
+    order = gradients[np.argsort(last[gradients], kind="stable")]
+    return np.stack((last[order].astype(np.float64), stores.num_bytes()[order, 0]), axis=1)

@@ -1,0 +1,198 @@
+"""From a model's name, however it is spelled, to its entry: zoo, hub and model libraries."""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from pathlib import Path
+
+from paceline.errors import UnknownNameError, close_names
+from paceline.model.names.registry import Alias, names_of, patterns, words
+from paceline.model.names.spelling import name_key, plainer, without_owner, word_keys
+
+_NUM_NEIGHBOURS = 5
+#: What is left to someone whose model has no name here.
+_OTHER_WAYS = (
+    "any other model: hf:config.json with the config of its release, timm:NAME, torchvision:NAME, "
+    "package.module:function, or `transformer:layers=…,hidden=…`"
+)
+
+
+def entry_of(typed: str) -> str:
+    """The entry that is meant by what a user typed; an entry means itself.
+
+    >>> entry_of("resnet50"), entry_of("ResNet-50"), entry_of("timm:resnet18")
+    ('resnet50', 'resnet50', 'timm:resnet18')
+    >>> entry_of("Qwen/Qwen3-8B"), entry_of("convnext_tiny.fb_in22k")
+    ('hf:qwen3-8b', 'timm:convnext_tiny')
+
+    Raises:
+        UnknownNameError: No such model; names that begin or look alike are in the hint.
+    """
+    if typed in names_of("zoo").written or ":" in typed or typed.endswith((".npz", ".pt2")):
+        return _checked(typed)
+    if _is_config(Path(typed)):
+        return f"hf:{typed}"
+    written = (typed, without_owner(typed))
+    found = zoo_entry(typed) or _short_entry(typed) or spelled_entry(typed)
+    libraries = filter(None, map(library_entry, written))
+    found = (
+        found or next(libraries, None) or names_of("published").spelled.get(name_key(written[1]))
+    )
+    if found is None:
+        raise _unknown(typed)
+    return found
+
+
+def _checked(entry: str) -> str:
+    """The entry; refused where it is said to be of a published network and is none.
+
+    Raises:
+        UnknownNameError: No such network.
+    """
+    known = names_of("published").written.values()
+    scheme = entry.partition(":")[0]
+    alike = [one for one in known if one.partition(":")[0] == scheme]
+    if alike and entry not in alike:
+        raise UnknownNameError.from_name("model", entry, alike, command="paceline models")
+    return entry
+
+
+def _is_config(path: Path) -> bool:
+    return path.suffix == ".json" or (path / "config.json").is_file()
+
+
+def reading_of(typed: str) -> str:
+    """How a short name was read, as a sentence among assumptions; empty for all other names.
+
+    >>> reading_of("VGG")
+    '`VGG` is taken as `vgg16`: the size most used; `timm:vgg11` to `timm:vgg19` are others'
+    >>> reading_of("vgg16")
+    ''
+    """
+    alias = _word(typed)
+    if alias is None or zoo_entry(typed) or "|" in alias.entry:
+        return ""
+    return f"`{typed}` is taken as `{alias.entry.removeprefix('hf:')}`: {alias.reading}"
+
+
+def _short_entry(typed: str) -> str | None:
+    """What is meant by a word that people use for a model of several sizes.
+
+    Raises:
+        UnknownNameError: Its sizes or generations differ too much for one to be meant.
+    """
+    alias = _word(typed)
+    if alias is None:
+        return None
+    entries = alias.entry.split("|")
+    if len(entries) > 1:
+        listed = ", ".join(f"`{entry.removeprefix('hf:')}`" for entry in entries)
+        raise UnknownNameError(
+            f"`{typed}` names no single model: {alias.reading}",
+            hint=f"choose one of {listed}; {_OTHER_WAYS}",
+        )
+    return entries[0]
+
+
+def _word(typed: str) -> Alias | None:
+    return next(filter(None, map(words().get, word_keys(typed))), None)
+
+
+def _unknown(typed: str) -> UnknownNameError:
+    """With names that look alike and names that begin so; where none begins so, with near ones."""
+    bare, zoo = without_owner(typed), names_of("zoo").written
+    begun = _begun(bare)
+    if begun:
+        listed = ", ".join(f"`{name}`" for name in dict.fromkeys((*close_names(bare, zoo), *begun)))
+        return UnknownNameError(
+            f"`{typed}` names no single model", hint=f"did you mean {listed}? {_OTHER_WAYS}"
+        )
+    known = (*zoo, *names_of("hub").written, *names_of("published").written)
+    error = UnknownNameError.from_name("model", bare, known, command="paceline models")
+    return UnknownNameError(f"no model named `{typed}`", hint=f"{error.hint}; {_OTHER_WAYS}")
+
+
+def _begun(name: str) -> list[str]:
+    """Some names of every origin that begin with ``name``, however it is spelled."""
+    key = name_key(name)
+    if not key:
+        return []
+    plain = {**names_of("zoo").written, **names_of("hub").written}
+    keyed = names_of("library").spelled, names_of("published").spelled
+    found = [[one for one in plain if name_key(one).startswith(key)]]
+    found += [[entry for one, entry in names.items() if one.startswith(key)] for names in keyed]
+    return [one for names in found for one in sorted(names)[:_NUM_NEIGHBOURS]]
+
+
+def library_entry(name: str) -> str | None:
+    """Entry of a model of timm or torchvision; None where neither has that name.
+
+    The name as written comes first, without what timm says of its weights; then any spelling of
+    it. Where both libraries have a spelling, timm's is meant.
+
+    >>> library_entry("EfficientNetB0"), library_entry("R3D-18"), library_entry("ViT-B/32")
+    ('timm:efficientnet_b0', 'torchvision:r3d_18', 'torchvision:vit_b_32')
+    """
+    names, plain = names_of("library"), name.lower()
+    stem = plain.partition(".")[0]
+    found = names.written.get(plain) or names.spelled.get(name_key(plain))
+    return found or names.written.get(stem)
+
+
+def library_names(library: str) -> tuple[str, ...]:
+    """Names of the models of ``timm`` or ``torchvision``, as shipped; a newer release has more."""
+    entries = (entry.split(":") for entry in names_of("library").entries)
+    return tuple(name for scheme, name in entries if scheme == library)
+
+
+def torchvision_name(typed: str) -> str | None:
+    """The name in torchvision of a model typed without its library; None where it has none.
+
+    >>> torchvision_name("ResNet-34"), torchvision_name("gpt2")
+    ('resnet34', None)
+    """
+    return None if ":" in typed else _torchvision().get(name_key(typed))
+
+
+@cache
+def _torchvision() -> dict[str, str]:
+    return {name_key(name): name for name in library_names("torchvision")}
+
+
+def zoo_entry(name: str) -> str | None:
+    """The zoo's model of that name, however it is spelled."""
+    return names_of("zoo").spelled.get(name_key(name))
+
+
+def spelled_entry(name: str) -> str | None:
+    """Entry of a repository of a hub by its sizes: as written, then with less decoration.
+
+    >>> spelled_entry("meta-llama/Llama-3.2-1B-Instruct"), spelled_entry("nobody/no-model")
+    ('hf:llama-3.2-1b', None)
+    """
+    plain = list(plainer(name))
+    known = (zoo_entry(one) or hub_entry(one) or (_alike(one) or {}).get("entry") for one in plain)
+    numbers = map(names_of("numbers").written.get, plain)
+    return next(filter(None, known), None) or next(filter(None, numbers), None)
+
+
+def hub_row(plain: str) -> dict[str, str] | None:
+    """The ``entry`` of an undecorated name, with the length its ``seq`` says; None if unknown."""
+    entry = names_of("numbers").written.get(plain) or names_of("hub").written.get(plain)
+    return {"entry": entry, "seq": ""} if entry else _alike(plain)
+
+
+@lru_cache(maxsize=8192)
+def _alike(plain: str) -> dict[str, str] | None:
+    """What has the sizes of another model, or is another spelling of its name."""
+    for pattern, alias in patterns():
+        if match := re.fullmatch(pattern, plain, re.IGNORECASE):
+            return {"entry": match.expand(alias.entry), "seq": alias.seq}
+    return None
+
+
+def hub_entry(name: str) -> str | None:
+    """Entry of a model whose sizes are known by name, however it is spelled."""
+    names = names_of("hub")
+    return names.written.get(name) or names.spelled.get(name_key(name))

@@ -1,0 +1,332 @@
+"""From what a user types to a workload: the zoo, a file, or a worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.model.graph.graph import Graph
+from paceline.model.graph.polynomial import GrowthError
+from paceline.model.graph.sides import input_bytes
+from paceline.model.graph.store import read_workload
+from paceline.model.graph.workload import Pass, Task, Workload
+from paceline.model.names.lookup import entry_of, reading_of
+from paceline.model.names.shipped_graphs import is_built_here, shipped_file
+from paceline.model.names.spelling import name_key
+from paceline.model.names.zoo_facts import SampleUnit, ZooFacts, zoo_facts
+from paceline.model.optable import UPDATE
+from paceline.model.rewrite.optimizer import (
+    find_optimizer,
+    first_optimizer,
+    graphs_with_optimizer,
+    with_resident_states,
+)
+
+_UNITS: dict[str, SampleUnit] = {
+    "image": "images", "features": "samples", "text": "sequences", "language": "tokens",
+}  # fmt: skip
+_DEFAULT_OPTIMIZER = "adamw"
+_DEFAULT_SEQ = 512
+_LABEL_BYTES = 8.0
+_FP32_BYTES = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """How a model is asked for; fields as the arguments of `load_workload`."""
+
+    task: Task
+    seq: int | None
+    image_size: int | None
+    optimizer: str | None
+    python: str | None = None
+    on_progress: Callable[[str], None] = lambda _: None
+
+    def request(self) -> dict[str, Any]:
+        """What a worker is told beside the entry."""
+        return {"task": self.task, "seq": self.seq, "image_size": self.image_size}
+
+    def chosen(self, usual: str) -> str:
+        """Name of the optimizer of updates that leave it open."""
+        return find_optimizer(self.optimizer or usual).name
+
+
+def zoo_names() -> tuple[str, ...]:
+    """Names of the shipped models."""
+    facts = zoo_facts()
+    return tuple(sorted(n for n in facts if all(shipped_file(n, task) for task in facts[n].jobs)))
+
+
+def load_workload(
+    entry: object,
+    *,
+    task: Task = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Workload:
+    """The workload that ``entry`` names.
+
+    Args:
+        entry: A name however it is spelled (``qwen3-8b``, ``meta-llama/Llama-3.1-8B``), or: a zoo
+            name, ``torchvision:NAME``, ``transformer:layers=…,hidden=…``,
+            ``timm:NAME``, ``hf:NAME`` (a class, a type, a known size or a config.json),
+            ``published:NAME``, ``package.module:function``, the path of a workload file or of an
+            exported program (``.pt2``), or an ``nn.Module``, an ``ExportedProgram`` or an object
+            with a ``model`` and ``inputs`` of this process.
+        task: Training or inference.
+        seq: Sequence length to use when none is given later.
+        image_size: Side of the input image, where the model takes another than its usual one.
+        optimizer: Replaces the recipe's; one that the model's own code calls stays.
+        python: Interpreter that has the framework.
+        on_progress: Called with what a slow load is doing.
+
+    Raises:
+        UnknownNameError: No such model.
+        InvalidInputError: A file, size or request that cannot be used.
+        WorkerError: The user's code failed.
+    """
+    _check_sizes(seq, image_size)
+    asked = _Asked(
+        task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
+        on_progress=on_progress,
+    )  # fmt: skip
+    if isinstance(entry, str):
+        found = entry_of(entry)
+        workload = _of_entry(found, asked)
+        workload = workload if found == entry else _meant(entry, workload)
+    else:
+        workload = _trace_object(entry, asked)
+    return workload if seq is None else _at_length(workload, seq)
+
+
+def _of_entry(entry: str, asked: _Asked) -> Workload:
+    """The workload of an entry, from a file or traced."""
+    path = Path(entry) if entry.endswith(".npz") else shipped_file(entry, asked.task)
+    if path is None or (asked.image_size is not None and is_built_here(entry)):
+        return _trace_entry(entry, asked)
+    workload = read_workload(path, side=asked.image_size)
+    _check_side(workload, entry, asked.image_size)
+    return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
+
+
+def with_optimizer(workload: Workload, optimizer: str) -> Workload:
+    """The workload as it is traced with ``optimizer``; what its own code calls stays.
+
+    Raises:
+        UnknownNameError: No such optimizer.
+    """
+    chosen = find_optimizer(optimizer).name
+    if workload.has_own_optimizer or workload.optimizer in (None, chosen):
+        return workload
+    graphs = graphs_with_optimizer([one.graph for one in workload.passes], chosen)
+    passes = tuple(replace(one, graph=g) for one, g in zip(workload.passes, graphs, strict=True))
+    return replace(workload, passes=passes, optimizer=chosen)
+
+
+def trace_workload(
+    entry: str,
+    *,
+    task: Task = "train",
+    seq: int | None = None,
+    image_size: int | None = None,
+    optimizer: str | None = None,
+    python: str | None = None,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Workload:
+    """Trace ``entry`` in a worker, also if the zoo has it. Arguments as of `load_workload`."""
+    asked = _Asked(
+        task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
+        on_progress=on_progress,
+    )  # fmt: skip
+    return _trace_entry(entry_of(entry), asked)
+
+
+def _trace_entry(entry: str, asked: _Asked) -> Workload:
+    from paceline.model.reading.worker import run_worker  # tracing: only what is not on disk
+
+    if not is_built_here(entry):
+        raise InvalidInputError(
+            f"`{entry}` is shipped as a graph, without the code that it was traced from",
+            hint="load it; `python -m networks` of a checkout traces it again",
+        )
+    facts = zoo_facts().get(entry)
+    chosen = asked.chosen(facts.optimizer if facts else _DEFAULT_OPTIMIZER)
+    request = {"entry": facts.entry if facts else entry, **asked.request()}
+    return _grown(
+        lambda more: run_worker(request | more, python=asked.python, on_progress=asked.on_progress),
+        lambda report: workload_from_report(report, entry=entry, task=asked.task, optimizer=chosen),
+    )
+
+
+def _grown(
+    report_of: Callable[[dict[str, bool]], dict[str, Any]],
+    workload_of: Callable[[dict[str, Any]], Workload],
+) -> Workload:
+    """The workload at all lengths; at one where it grows with the third power of the length."""
+    try:
+        return workload_of(report_of({}))
+    except GrowthError:
+        return workload_of(report_of({"is_fixed": True}))
+
+
+def _trace_object(model: object, asked: _Asked) -> Workload:
+    """Trace a model that this process holds."""
+    from paceline.model.reading.local_trace import report_of_object
+
+    chosen, name = asked.chosen(_DEFAULT_OPTIMIZER), type(model).__name__
+    return _grown(
+        lambda more: report_of_object(model, asked.request() | more),
+        lambda report: workload_from_report(report, entry=name, task=asked.task, optimizer=chosen),
+    )
+
+
+def workload_from_report(
+    report: dict[str, Any], *, entry: str, task: Task, optimizer: str
+) -> Workload:
+    """The workload that a worker's report describes."""
+    facts, kind = zoo_facts().get(entry), str(report["kind"])
+    if kind not in _UNITS:
+        raise UnknownNameError.from_name("kind of model", kind, _UNITS)
+    traced = [_pass(one, entry, optimizer) for one in report["passes"]]
+    graphs = with_resident_states([one.graph for one in traced])
+    passes = tuple(replace(one, graph=g) for one, g in zip(traced, graphs, strict=True))
+    default_seq = _default_seq(report, facts)
+    has_own = _names_its_optimizer(report)
+    return Workload(
+        name=entry,
+        title=facts.title if facts else _title(entry, str(report.get("taken") or "")),
+        task=task,
+        passes=passes,
+        sample_unit=facts.sample_unit if facts else _UNITS[kind],
+        default_seq=default_seq,
+        sample_bytes=_sample_bytes(report, graphs[0], default_seq),
+        num_parameters=int(report["num_parameters"]),
+        optimizer=(first_optimizer(graphs) if has_own else optimizer) if task == "train" else None,
+        input_description=_described(str(report["input"]), default_seq),
+        max_global_batch=facts.max_global_batch if facts and task == "train" else None,
+        reference_job=facts.jobs.get(task) if facts else None,
+        shortest_seq=max((int(one.get("shortest") or 1) for one in report["passes"]), default=1),
+        longest_seq=facts.longest_seq if facts else None,
+        length_name="length of the text" if _hears_or_sees(report) else "sequence length",
+        has_own_optimizer=has_own,
+        source=facts.source if facts else f"traced from `{entry}` with torch {report['torch']}",
+    )
+
+
+def _names_its_optimizer(report: dict[str, Any]) -> bool:
+    names = {name for one in report["passes"] for name in one["topology"]["names"]}
+    return any(name.startswith(f"{UPDATE}|") and name != f"{UPDATE}|" for name in names)
+
+
+def _hears_or_sees(report: dict[str, Any]) -> bool:
+    """Whether the main input is no text, so that a length can be that of a text beside it alone."""
+    return report["input"] != "tokens" and report["input_shape"] is not None
+
+
+def _described(reported: str, default_seq: int) -> str:
+    """The input in words; inputs of the user's own that have no length are no tokens."""
+    return "" if reported == "tokens" and default_seq == 1 else reported
+
+
+def _title(entry: str, taken: str) -> str:
+    """The entry, with the sizes that it left out.
+
+    >>> _title("transformer:layers=1", "hidden=768, heads=12")
+    'transformer:layers=1 (assumed: hidden=768, heads=12)'
+    """
+    return f"{entry} (assumed: {taken})" if taken else entry
+
+
+def _pass(reported: dict[str, Any], entry: str, optimizer: str) -> Pass:
+    from paceline.model.reading.build import build_graph
+    from paceline.model.reading.raw import parse_pass
+
+    name = f"{entry}/{reported['name']}"
+    return Pass(
+        name=str(reported["name"]),
+        graph=build_graph(parse_pass(reported), name=name, optimizer=optimizer),
+        repeats=float(reported["repeats"]),
+        runs_on="host" if reported["runs_on"] == "host" else "device",
+    )
+
+
+def _default_seq(report: dict[str, Any], facts: ZooFacts | None) -> int:
+    """The one length that a pass was traced at, else the recipe's, else a usual one.
+
+    It is 1 where the model knows no length.
+    """
+    lengths = [int(one["length"]) for one in report["passes"] if one.get("length")]
+    if lengths:
+        return lengths[0]
+    if not any(one["variables"][1] for one in report["passes"]):
+        return 1
+    return facts.default_seq if facts else int(report.get("usual_length") or _DEFAULT_SEQ)
+
+
+def _sample_bytes(report: dict[str, Any], graph: Graph, seq: int) -> float:
+    """Host-to-device bytes of one item: FP32 images and a label, or all inputs of the first pass.
+
+    The past of a decode graph is no input.
+    """
+    shape = report["input_shape"]
+    if shape is not None:
+        return _FP32_BYTES * float(math.prod(shape)) + _LABEL_BYTES
+    return input_bytes(graph, seq)
+
+
+def _at_length(workload: Workload, seq: int) -> Workload:
+    if workload.default_seq in (1, seq):
+        return workload
+    workload.check_length(seq)
+    scale, job = seq / workload.default_seq, workload.reference_job
+    if job is not None and workload.task == "train":
+        said = f"{job.description}, here in sequences of {seq:,} tokens"
+        job = replace(job, description=said)
+    return replace(
+        workload,
+        default_seq=seq,
+        sample_bytes=workload.sample_bytes * scale,
+        reference_job=job,
+    )
+
+
+def _meant(typed: str, workload: Workload) -> Workload:
+    """The workload with what was typed before its title, where the two are not one name."""
+    is_same = name_key(typed) == name_key(workload.name.rpartition(":")[2])
+    if is_same:
+        return workload
+    title = f"{typed} (as {workload.title})"
+    return replace(workload, title=title, reading=reading_of(typed))
+
+
+def _check_side(workload: Workload, entry: str, image_size: int | None) -> None:
+    """Refuse what a file cannot do: its pictures are those that were traced."""
+    described = workload.input_description
+    if image_size is None or f"{image_size}×{image_size}" in described:
+        return
+    if entry.endswith(".npz"):
+        raise InvalidInputError(
+            f"`{entry}` was traced on {described or 'inputs of its own'}",
+            hint=f"trace the model again with `--image-size {image_size}`",
+        )
+    takes = "no pictures" if described in ("", "tokens") else described
+    length = "; the length of its text is given with --seq" if workload.default_seq > 1 else ""
+    raise InvalidInputError(
+        f"`{entry}`: it takes {takes}: no side can be asked for",
+        hint="leave --image-size out" + length,
+    )
+
+
+def _check_sizes(seq: int | None, image_size: int | None) -> None:
+    for what, value in (("sequence length", seq), ("image size", image_size)):
+        if value is not None and value < 1:
+            raise InvalidInputError(
+                f"the {what} of {value} is not above zero", hint="give 1 or more"
+            )

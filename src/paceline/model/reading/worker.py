@@ -1,0 +1,316 @@
+"""Run a trace worker in the Python that has the framework, and read what it reports."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
+
+_WORKERS = Path(__file__).parents[2] / "frontends" / "torch"
+_TIMEOUT_S = 600.0
+_NUM_LAST_LINES = 12
+
+
+def _front_end_of(entry: str) -> str:
+    """The framework whose worker traces an entry: ``NAME:…`` where there is one, else PyTorch.
+
+    >>> _front_end_of("resnet50"), _front_end_of("timm:resnet18")
+    ('torch', 'torch')
+    """
+    scheme = entry.partition(":")[0]
+    has_own = scheme.isidentifier() and (_WORKERS / f"{scheme}_worker.py").exists()
+    return scheme if has_own else "torch"
+
+
+def find_python(python: str | None = None, *, framework: str = "torch") -> str:
+    """The interpreter with a framework: the one named, else this, else the active environment's.
+
+    Raises:
+        InvalidInputError: A named interpreter does not exist, or none has the framework.
+    """
+    if python is not None:
+        if not Path(python).exists():
+            raise InvalidInputError(
+                f"no Python at `{python}`",
+                hint=f"give the path of an interpreter that has {framework}",
+            )
+        return python
+    if find_spec(framework) is not None:
+        return sys.executable
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        candidate = Path(os.environ.get(variable, "/nonexistent")) / "bin" / "python"
+        if candidate.exists() and str(candidate) != sys.executable:
+            return str(candidate)
+    raise InvalidInputError(
+        f"this Python has no {framework}, and no other environment is active",
+        hint=f"activate the environment that has {framework}, or name its Python with "
+        "--python PATH",
+    )
+
+
+def run_worker(
+    request: Mapping[str, Any],
+    *,
+    python: str | None = None,
+    timeout_s: float = _TIMEOUT_S,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Trace in a worker process.
+
+    Args:
+        request: What to trace (``entry``, ``task`` and settings).
+        python: Interpreter to use; found if not given.
+        timeout_s: When to give up.
+        on_progress: Called with what the worker says it is doing.
+
+    Returns:
+        The worker's report.
+
+    Raises:
+        InvalidInputError: No Python with torch, or the request cannot be met as it stands.
+        UnknownNameError: No such model.
+        WorkerError: The user's code raised, or the worker died, hung or reported garbage.
+    """
+    front_end = _front_end_of(str(request["entry"]))
+    interpreter = find_python(python, framework=front_end)
+    command = [interpreter, "-u", str(_WORKERS / f"{front_end}_worker.py")]
+    with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
+        result = Path(folder) / "trace.json"
+        full = {**request, "output": str(result), "directory": os.getcwd()}
+        event, talk = _converse(command, full, timeout_s, on_progress)
+        if event.get("event") == "error":
+            raise reported_error(event, str(request["entry"]), interpreter)
+        return _load(result, event, interpreter, talk)
+
+
+def _converse(
+    command: Sequence[str],
+    request: Mapping[str, Any],
+    timeout_s: float,
+    on_progress: Callable[[str], None],
+) -> tuple[dict[str, Any], str]:
+    """The worker's last event, and what it wrote to standard error."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as talk:
+        process = _start(command, talk)
+        timer = threading.Timer(timeout_s, process.kill)
+        timer.start()
+        try:
+            event = _listen(process, json.dumps(dict(request)), on_progress)
+        finally:
+            timed_out = not timer.is_alive()
+            timer.cancel()
+            process.kill()
+            process.wait()
+            _close_pipes(process)
+        talk.seek(0)
+        lines = talk.read().splitlines()[-_NUM_LAST_LINES:]
+    if event is None:
+        raise _silent_death(command[0], process.returncode, timed_out, timeout_s, "\n".join(lines))
+    return event, "\n".join(lines)
+
+
+def _start(command: Sequence[str], talk: IO[str]) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=talk,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise InvalidInputError(
+            f"`{command[0]}` cannot be run: {error.strerror}",
+            hint="give the path of an interpreter that has the framework with --python PATH",
+        ) from None
+
+
+def _close_pipes(process: subprocess.Popen[str]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            # What was written to a worker that has died cannot be flushed any more.
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+def _listen(
+    process: subprocess.Popen[str], request: str, on_progress: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """The first closing event; None if the worker ends without one."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(request + "\n")
+        process.stdin.close()
+    except BrokenPipeError:
+        return None
+    for line in process.stdout:
+        event = _parse_event(line)
+        if event.get("event") == "progress":
+            on_progress(str(event.get("message", "")))
+        elif event.get("event") in ("done", "error"):
+            return event
+    return None
+
+
+def _parse_event(line: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _silent_death(
+    interpreter: str, status: int, timed_out: bool, timeout_s: float, talk: str
+) -> WorkerError:
+    if timed_out:
+        return WorkerError(
+            f"tracing took longer than {timeout_s:g} s in `{interpreter}`",
+            hint="trace a smaller input, or build the model without loading data or weights",
+            details=talk,
+        )
+    return WorkerError(
+        f"the trace worker in `{interpreter}` ended (status {status}) without a result",
+        hint="its last lines are above; run the function in that Python to see why",
+        details=talk,
+    )
+
+
+def _load(result: Path, event: Mapping[str, Any], interpreter: str, talk: str) -> dict[str, Any]:
+    try:
+        report = json.loads(result.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        report = None
+    if not isinstance(report, dict) or report.get("protocol") != event.get("protocol"):
+        raise WorkerError(
+            f"the trace worker in `{interpreter}` left no readable result",
+            hint="its last lines are above; run the function in that Python to see why",
+            details=talk,
+        )
+    return report
+
+
+def reported_error(
+    event: Mapping[str, Any], entry: str, interpreter: str
+) -> InvalidInputError | UnknownNameError | WorkerError:
+    """The error that a worker's closing event stands for."""
+    kind, message = event.get("kind"), str(event.get("message", ""))
+    scheme = entry.partition(":")[0]
+    if kind == "unknown-model":
+        names = json.loads(message)
+        return UnknownNameError.from_name(
+            "model", names["name"], names["known"], command=_LISTS.get(scheme, _LISTS[""])
+        )
+    if kind == "size":
+        refused = json.loads(message)
+        return InvalidInputError(f"`{entry}`: {refused['said']}", hint=refused["hint"])
+    if kind == "raised":
+        details = str(event.get("details", ""))
+        return WorkerError(
+            f"`{entry}` failed in `{interpreter}`: {message}",
+            hint=_hint_of(entry, message, details),
+            details=_from_the_users_code_on(details),
+        )
+    return InvalidInputError(f"`{entry}`: {message}", hint=_HINTS.get(str(kind), _HINTS[""]))
+
+
+def _hint_of(entry: str, message: str, traceback: str) -> str:
+    function = re.escape(entry.partition(":")[2])
+    if re.match(rf"TypeError: {function}(\.__init__)?\(\) missing", message):
+        return _ARGUMENTS
+    known = (hint for pattern, hint in _KNOWN if re.search(pattern, message, re.IGNORECASE))
+    found = next(known, None)
+    if found is not None:
+        return found
+    is_ours = [file.startswith(str(_WORKERS)) for file in _FRAME.findall(traceback)]
+    return _CALLS if message.startswith("TypeError") and is_ours[-1:] == [True] else _RAISED
+
+
+def _from_the_users_code_on(traceback: str) -> str:
+    """A traceback without the frames of the worker that led to the user's code, or to its call."""
+    frames = list(_FRAME.finditer(traceback))
+    if not frames:
+        return traceback
+    foreign = (frame for frame in frames if not frame[1].startswith(str(_WORKERS)))
+    first = next(foreign, frames[-1])
+    return traceback[: frames[0].start()] + traceback[first.start() :]
+
+
+_FRAME = re.compile(r'^  File "([^"]+)"', re.MULTILINE)
+_ARGUMENTS = (
+    "it is called without arguments: write a function that calls it with yours, and name that"
+)
+_CALLS = (
+    "of a workload, `inputs(batch)` or `inputs(batch, length)` is called, then "
+    "`step(model, inputs)`, or the model with `loss(output, inputs)`, where `inputs` is what the "
+    "first returned"
+)
+_RAISED = "the traceback above is your model's own; correct it, or its inputs"
+_READS_VALUES = (
+    "the traceback above shows where it reads values that a trace has not (whole numbers, truth "
+    "values): trace a step that does not decide by them, or keep sizes as numbers of the program"
+)
+#: What leads out of failures that are known by their messages.
+_KNOWN: Sequence[tuple[str, str]] = (
+    (r"^ModuleNotFoundError", "install that module in that Python, or name another with --python"),
+    (
+        r"URLError|ConnectionError|Name or service not known|LocalEntryNotFound|offline mode",
+        "weights are not needed: build the model from its configuration, without `pretrained` or "
+        "`from_pretrained`, or name it as hf:NAME, timm:NAME or torchvision:NAME",
+    ),
+    (
+        r"NaN to integer|cannot be converted to type int|'float' object cannot be interpreted|"
+        r"meta tensor",
+        _READS_VALUES,
+    ),
+    (
+        r"Expected inputs of BF16",
+        "its experts have kernels for BF16 only: return `model.to(torch.bfloat16)`",
+    ),
+    (
+        r"is not on the expected device meta",
+        "as on a GPU, a tensor lies on the CPU that meets one of the device: make it with "
+        "`device=x.device`, or register it as a buffer of the module",
+    ),
+)
+#: What lists the names of a scheme.
+_LISTS: Mapping[str, str] = {
+    "": "paceline models",
+    "timm": 'python -c "import timm; print(timm.list_models())"',
+    "torchvision": 'python -c "import torchvision.models as m; print(m.list_models())"',
+    "hf": 'python -c "from transformers import CONFIG_MAPPING; print(list(CONFIG_MAPPING))"',
+}
+_HINTS: Mapping[str, str] = {
+    "": "see `paceline trace --help`",
+    "no-torch": "name a Python that has torch with --python PATH",
+    "no-module": "run paceline in the folder of the module, or install it in that Python",
+    "no-function": "name a function of the module as `module:function`",
+    "no-model": "the function must return an nn.Module, or a workload with a model and inputs",
+    "no-inputs": "return an object with `model` and `inputs` (a function of batch and length)",
+    "no-backward": "call `loss.backward()` in it, or return the loss",
+    "sparse": "make its embeddings without `sparse=True`, and its matrices dense or as edges",
+    "endless": "its end depends on values, which a trace has not: run the loop a fixed number of "
+    "times, as many as it takes on average",
+    "bad-phase": "write (name, how often per step, function of model and inputs), and a fourth "
+    "`'host'` for what runs on the CPU",
+    "varies": "its step must do the same operations at every batch size",
+    "static": "export it with a free batch, and a free length where it has one: "
+    "`dynamic_shapes={'x': {0: torch.export.Dim('batch')}}`",
+    "no-file": "give the path of a file that `torch.export.save` wrote",
+    "no-program": "export it again with the torch of this Python, or name its Python with --python",
+    "bad-config": "give the config.json of a model of transformers, or the folder that holds it",
+    "bad-request": "see `paceline trace --help`",
+}

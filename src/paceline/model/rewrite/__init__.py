@@ -1,0 +1,1 @@
+"""How a model may be run: each setting as a function from graph to graph."""

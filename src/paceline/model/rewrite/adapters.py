@@ -1,0 +1,280 @@
+"""Low-rank adapters: beside each chosen dense layer two thin ones, and the base frozen.
+
+A layer ``y = x W`` becomes ``y = x W + (x A) B`` with ``A`` of k × r and ``B`` of r × n. The base
+keeps its input gradient; the adapter adds four products to the backward pass and saves ``x`` and
+``x A``. Dropout on the adapter's input is not counted.
+
+Source: Hu et al., "LoRA", 2021 (arXiv:2106.09685); for quantised bases Dettmers et al., "QLoRA",
+2023 (arXiv:2305.14314).
+
+A batch of experts has an adapter for each.
+
+Shape legend: N adapted layers; E experts (1 of a dense layer), M rows of each, K inputs, R rank, C
+outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.errors import InvalidInputError
+from paceline.model.graph.draft import Draft, matmul_dims, row_dims
+from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase
+from paceline.model.graph.polynomial import constant, multiply
+from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program, join_accesses
+from paceline.model.rewrite.freezing import Updates, matches, updates_of, without_gradients
+from paceline.model.rewrite.optimizer import optimizer_by_variant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Layers:
+    """N dense layers in the forward and backward pass.
+
+    Attributes:
+        op: Forward product.
+        source: Storage of its input.
+        result: Storage of its output.
+        to_source: Backward product that makes the gradient of the input; -1 where there is none.
+        to_weight: Backward product that makes the gradient of the weight.
+        upstream: Storage of the gradient of the output.
+        experts: E, (N, 9).
+        rows: M, (N, 9).
+        inputs: K, (N, 9).
+        outputs: C, (N, 9).
+    """
+
+    op: IntArray
+    source: IntArray
+    result: IntArray
+    to_source: IntArray
+    to_weight: IntArray
+    upstream: IntArray
+    experts: FloatArray
+    rows: FloatArray
+    inputs: FloatArray
+    outputs: FloatArray
+
+
+def with_adapters(program: Program, *, rank: int, patterns: Sequence[str]) -> Program:
+    """``program`` with adapters of a rank on dense layers, and everything else frozen.
+
+    Args:
+        program: Of a training step; ordered.
+        rank: R.
+        patterns: Of module paths; without one, every dense layer but the last.
+
+    Raises:
+        InvalidInputError: No dense layer matches.
+    """
+    layers = _dense_layers(program, patterns)
+    draft = Draft(program)
+    rank_rows = constant(np.full(len(layers.op), float(rank)))
+    down = draft.parameters(_product(layers.experts, layers.inputs, rank_rows))
+    up = draft.parameters(_product(layers.experts, rank_rows, layers.outputs))
+    hidden = _draft_forward(draft, layers, rank_rows, down, up)
+    gradients = _draft_backward(draft, layers, rank_rows, (down, up, hidden))
+    is_base = (program.stores.owner == Owner.PARAMETER) & program.stores.is_trainable
+    adapted = draft.joined()
+    adapted = _updated(adapted, np.concatenate((down, up)), np.concatenate(gradients))
+    is_base = np.pad(is_base, (0, len(adapted.stores) - len(is_base)))
+    return without_gradients(adapted.ordered(), is_base)
+
+
+def _product(one: FloatArray, two: FloatArray, three: FloatArray) -> FloatArray:
+    return multiply(multiply(one, two), three)
+
+
+def _dense_layers(program: Program, patterns: Sequence[str]) -> _Layers:
+    weight = _weight_read(program)
+    op = np.flatnonzero(
+        (program.ops.kind == OpKind.MATMUL)
+        & (program.ops.phase == Phase.FORWARD)
+        & (weight >= 0)
+        & _chosen(program, patterns)
+    )
+    op = op if patterns else op[:-1]
+    to_weight, to_source = _backward_products(program, weight, op)
+    op, to_source, to_weight = (a[to_weight >= 0] for a in (op, to_source, to_weight))
+    if not op.size:
+        raise InvalidInputError(
+            "no dense layer takes an adapter",
+            hint="name modules that hold linear layers; several patterns are joined by `|`",
+        )
+    dims = program.dims[program.ops.dims[op]]
+    source = _other_operand(program, op, weight[op])
+    return _Layers(
+        op=op,
+        source=source,
+        result=program.written(op, 0),
+        to_source=to_source,
+        to_weight=to_weight,
+        upstream=_other_operand(program, to_weight, source),
+        experts=dims[:, 0],
+        rows=dims[:, 1],
+        inputs=dims[:, 3],
+        outputs=dims[:, 2],
+    )
+
+
+def _weight_read(program: Program) -> IntArray:
+    """The parameter matrix that each op reads last; -1 where it reads none."""
+    is_parameter = program.stores.owner[program.reads.storage] == Owner.PARAMETER
+    weight = np.full(len(program.ops), -1)
+    weight[program.reads.op[is_parameter]] = program.reads.storage[is_parameter]
+    return weight
+
+
+def _chosen(program: Program, patterns: Sequence[str]) -> BoolArray:
+    if not patterns:
+        return np.ones(len(program.ops), dtype=bool)
+    hits = np.array([matches(path, patterns) for path in program.modules])
+    chosen: BoolArray = hits[program.ops.module]
+    return chosen
+
+
+def _backward_products(
+    program: Program, weight: IntArray, forward: IntArray
+) -> tuple[IntArray, IntArray]:
+    """(product that writes the weight's gradient, product that reads the weight) per layer."""
+    gradient_of = np.full(len(program.stores), -1)
+    for op in np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER).tolist():
+        one = updates_of(program, op)
+        gradient_of[one.parameter] = one.gradient
+    is_backward = (program.ops.phase == Phase.BACKWARD) & (program.ops.kind == OpKind.MATMUL)
+    writer = np.full(len(program.stores) + 1, -1)
+    rows = is_backward[program.writes.op]
+    writer[program.writes.storage[rows]] = program.writes.op[rows]
+    reader = np.full(len(program.stores) + 1, -1)
+    rows = is_backward[program.reads.op]
+    reader[program.reads.storage[rows]] = program.reads.op[rows]
+    return writer[gradient_of[weight[forward]]], reader[weight[forward]]
+
+
+def _other_operand(program: Program, ops: IntArray, known: IntArray) -> IntArray:
+    """The last activation that each op reads beside the operand ``known``."""
+    known_of = np.full(len(program.ops), -1)
+    known_of[ops] = known
+    reads = program.reads
+    rows = np.flatnonzero(
+        (known_of[reads.op] >= 0)
+        & (reads.storage != known_of[reads.op])
+        & (program.stores.owner[reads.storage] != Owner.PARAMETER)
+    )
+    other = np.full(len(program.ops), -1)
+    other[reads.op[rows]] = reads.storage[rows]
+    return np.where(other[ops] >= 0, other[ops], known)
+
+
+def _draft_forward(
+    draft: Draft, layers: _Layers, rank: FloatArray, down: IntArray, up: IntArray
+) -> IntArray:
+    each, one = layers.experts, constant(np.ones(len(layers.op)))
+    thin = _product(each, layers.rows, rank)
+    wide = _product(each, layers.rows, layers.outputs)
+    deep = _product(each, layers.rows, layers.inputs)
+    down_size, up_size = _product(each, layers.inputs, rank), _product(each, rank, layers.outputs)
+    hidden, added = draft.stores(thin, is_wide=False), draft.stores(wide, is_wide=False)
+    draft.ops(
+        OpKind.MATMUL, layers.op, 0.1, dims=matmul_dims(each, layers.rows, rank, layers.inputs),
+        reads=[(layers.source, deep), (down, down_size)], writes=[(hidden, thin)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.MATMUL, layers.op, 0.2, dims=matmul_dims(each, layers.rows, layers.outputs, rank),
+        reads=[(hidden, thin), (up, up_size)], writes=[(added, wide)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.ELEMENTWISE, layers.op, 0.3, dims=row_dims(wide, one, 2.0),
+        reads=[(layers.result, wide), (added, wide)], writes=[(layers.result, wide)],
+    )  # fmt: skip
+    return hidden
+
+
+def _draft_backward(
+    draft: Draft, layers: _Layers, rank: FloatArray, kept: tuple[IntArray, IntArray, IntArray]
+) -> tuple[IntArray, IntArray]:
+    """Products of the adapter's backward pass; the gradients of ``down`` and of ``up``."""
+    down, up, hidden = kept
+    one, beside = constant(np.ones(len(layers.op))), layers.to_weight
+    each = layers.experts
+    thin = _product(each, layers.rows, rank)
+    wide = _product(each, layers.rows, layers.outputs)
+    deep = _product(each, layers.rows, layers.inputs)
+    down_size, up_size = _product(each, layers.inputs, rank), _product(each, rank, layers.outputs)
+    to_hidden = draft.stores(thin, is_wide=False)
+    to_down, to_up = draft.gradients(down_size), draft.gradients(up_size)
+    draft.ops(
+        OpKind.MATMUL, beside, 0.1, dims=matmul_dims(each, rank, layers.outputs, layers.rows),
+        reads=[(hidden, thin), (layers.upstream, wide)], writes=[(to_up, up_size)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.MATMUL, beside, 0.2, dims=matmul_dims(each, layers.rows, rank, layers.outputs),
+        reads=[(layers.upstream, wide), (up, up_size)], writes=[(to_hidden, thin)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.MATMUL, beside, 0.3, dims=matmul_dims(each, layers.inputs, rank, layers.rows),
+        reads=[(layers.source, deep), (to_hidden, thin)], writes=[(to_down, down_size)],
+    )  # fmt: skip
+    rows = np.flatnonzero(layers.to_source >= 0)
+    to_source = draft.program.written(layers.to_source[rows], 0)
+    added = draft.stores(deep[rows], is_wide=False)
+    draft.ops(
+        OpKind.MATMUL, beside[rows], 0.4,
+        dims=matmul_dims(each[rows], layers.rows[rows], layers.inputs[rows], rank[rows]),
+        reads=[(to_hidden[rows], thin[rows]), (down[rows], down_size[rows])],
+        writes=[(added, deep[rows])],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.ELEMENTWISE, beside[rows], 0.45, dims=row_dims(deep[rows], one[rows], 2.0),
+        reads=[(to_source, deep[rows]), (added, deep[rows])], writes=[(to_source, deep[rows])],
+    )  # fmt: skip
+    return to_down, to_up
+
+
+def _updated(program: Program, parameters: IntArray, gradients: IntArray) -> Program:
+    """The (first) optimizer op also updates new parameters, and keeps state for them."""
+    op = int(np.flatnonzero(program.ops.kind == OpKind.OPTIMIZER)[0])
+    old = updates_of(program, op)
+    num_states = optimizer_by_variant(int(program.ops.variant[op])).states_per_element
+    draft = Draft(program)
+    width = program.stores.element_bytes[old.state[0]] if old.state.size else np.zeros(0)
+    states = [
+        draft.states(program.stores.elements[parameters], element_bytes=float(width[n]))
+        for n in range(num_states)
+    ]
+    program = draft.joined()
+    joined = Updates(
+        op=old.op,
+        parameter=np.concatenate((old.parameter, parameters)),
+        gradient=np.concatenate((old.gradient, gradients)),
+        state=np.concatenate((old.state, np.stack(states, axis=1)))
+        if states
+        else np.zeros((len(old.parameter) + len(parameters), 0), dtype=np.int64),
+    )
+    return _with_update(program, op, joined)
+
+
+def _with_update(program: Program, op: int, one: Updates) -> Program:
+    state = one.state.T.ravel()
+    read = np.concatenate((one.parameter, one.gradient, state))
+    written = np.concatenate((one.parameter, state))
+    death = program.stores.death.copy()
+    death[one.gradient] = OUTLIVES
+    return replace(
+        program,
+        reads=join_accesses(
+            program.reads.kept(program.reads.op != op), _touching(program, op, read)
+        ),
+        writes=join_accesses(
+            program.writes.kept(program.writes.op != op), _touching(program, op, written)
+        ),
+        stores=replace(program.stores, death=death),
+    )
+
+
+def _touching(program: Program, op: int, storages: IntArray) -> Accesses:
+    return Accesses(
+        op=np.full(len(storages), op), storage=storages, elements=program.stores.elements[storages]
+    )

@@ -1,0 +1,247 @@
+"""Attention without a fused kernel: two batched products with a softmax between them.
+
+The graph holds attention as one op that keeps what FlashAttention keeps. The *math* kernel makes
+contiguous copies of scaled queries and keys, writes the whole square of scores, and keeps for the
+backward pass the probabilities, and with dropout its mask and its result. *Memory-efficient* keeps
+what flash keeps, in other kernels.
+
+Source: aten/src/ATen/native/transformers/attention.cpp, `_scaled_dot_product_attention_math`.
+
+Shape legend: N attention ops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.model.graph.costs import AttentionKernels, Configuration
+from paceline.model.graph.draft import Draft, matmul_dims, row_dims
+from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner
+from paceline.model.graph.polynomial import constant, product
+from paceline.model.graph.program import BoolArray, Program
+from paceline.model.optable import variants
+
+_BATCH, _Q_HEADS, _KV_HEADS, _Q_LEN, _KV_LEN, _HEAD, _CAUSAL, _DROPOUT = range(8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Attention:
+    """N attention ops with their sizes and the storages that they keep.
+
+    Attributes:
+        op: Forward op, (N,).
+        backward: Backward op, (N,); -1 where there is none.
+        heads: Batch × query heads, (N, 9).
+        q_len: Query length, (N, 9).
+        kv_len: Key length, (N, 9).
+        head: Head size, (N, 9).
+    """
+
+    op: IntArray
+    backward: IntArray
+    heads: FloatArray
+    q_len: FloatArray
+    kv_len: FloatArray
+    head: FloatArray
+
+    def square(self) -> FloatArray:
+        """Elements of the scores."""
+        return product(np.stack((self.heads, self.q_len, self.kv_len), axis=1))
+
+    def rows(self) -> FloatArray:
+        """Rows of the scores."""
+        return product(np.stack((self.heads, self.q_len), axis=1))
+
+    def queries(self) -> FloatArray:
+        """Elements of queries, or of the output."""
+        return product(np.stack((self.heads, self.q_len, self.head), axis=1))
+
+    def keys(self) -> FloatArray:
+        """Elements of keys or values, repeated for every query head."""
+        return product(np.stack((self.heads, self.kv_len, self.head), axis=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Kept:
+    """What the forward pass keeps, (N,) storages each."""
+
+    query: IntArray
+    key: IntArray
+    value: IntArray
+    probability: IntArray
+    dropped: IntArray
+    mask: IntArray | None
+
+
+def with_attention_kernel(program: Program, configuration: Configuration) -> Program:
+    """``program`` with attention as the configuration's kernel computes it.
+
+    On a CPU the fused kernel has no dropout, so that attention with dropout is *math* there.
+    """
+    is_forward = program.ops.kind == OpKind.ATTENTION
+    has_dropout = program.dims[program.ops.dims][:, _DROPOUT, 0] > 0
+    is_math = is_forward & (configuration.attention == "math")
+    if configuration.platform == "cpu":
+        is_math |= is_forward & has_dropout
+    for chosen in (is_math & has_dropout, is_math & ~has_dropout):
+        ops = np.flatnonzero(chosen)
+        if ops.size:
+            program = _unfused(program, ops, has_dropout=bool(has_dropout[ops[0]])).ordered()
+    return _with_variant(program, configuration.attention)
+
+
+def _with_variant(program: Program, kernels: AttentionKernels) -> Program:
+    """Fused attention of the kernel family; the graph's own is flash."""
+    if kernels != "memory-efficient":
+        return program
+    is_fused = np.isin(program.ops.kind, (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD))
+    variant = np.where(is_fused, variants()["ATTENTION", kernels], program.ops.variant)
+    return replace(program, ops=replace(program.ops, variant=variant))
+
+
+def _unfused(program: Program, ops: IntArray, *, has_dropout: bool) -> Program:
+    one = _sizes(program, ops)
+    draft = Draft(program)
+    kept = _draft_forward(draft, program, one, has_dropout=has_dropout)
+    if (one.backward >= 0).all():
+        _draft_backward(draft, program, one, kept)
+    before = program
+    program = _without_fused(draft.joined(), one)
+    return _with_shorter_lives(before, program)
+
+
+def _sizes(program: Program, ops: IntArray) -> _Attention:
+    dims = program.dims[program.ops.dims[ops]]
+    return _Attention(
+        op=ops,
+        backward=_backward_of(program, ops),
+        heads=product(dims[:, [_BATCH, _Q_HEADS]]),
+        q_len=dims[:, _Q_LEN],
+        kv_len=dims[:, _KV_LEN],
+        head=dims[:, _HEAD],
+    )
+
+
+def _backward_of(program: Program, ops: IntArray) -> IntArray:
+    """The backward op of each: it reads the statistics that the forward op writes second."""
+    is_backward = program.ops.kind[program.reads.op] == OpKind.ATTENTION_BACKWARD
+    reader = np.full(len(program.stores), -1)
+    reader[program.reads.storage[is_backward]] = program.reads.op[is_backward]
+    backward: IntArray = reader[program.written(ops, 1)]
+    return backward
+
+
+def _draft_forward(draft: Draft, program: Program, one: _Attention, *, has_dropout: bool) -> _Kept:
+    query, key, value = (program.read(one.op, position) for position in range(3))
+    queries, keys, square = one.queries(), one.keys(), one.square()
+    own_query, own_key = draft.stores(queries, is_wide=False), draft.stores(keys, is_wide=False)
+    own_value = draft.stores(keys, is_wide=False)
+    places = ((query, own_query, queries), (key, own_key, keys), (value, own_value, keys))
+    for step, (source, copied, size) in enumerate(places):
+        draft.ops(
+            OpKind.COPY, one.op, -0.40 + 0.02 * step, dims=row_dims(size, _ones(one), 1.0),
+            reads=[(source, size)], writes=[(copied, size)],
+        )  # fmt: skip
+    scores = draft.stores(square, is_wide=False)
+    draft.ops(
+        OpKind.MATMUL, one.op, -0.30,
+        dims=matmul_dims(one.heads, one.q_len, one.kv_len, one.head),
+        reads=[(own_query, queries), (own_key, keys)], writes=[(scores, square)],
+    )  # fmt: skip
+    probability = draft.stores(square, is_wide=True)
+    draft.ops(
+        OpKind.SOFTMAX, one.op, -0.20, dims=row_dims(one.rows(), one.kv_len, 1.0),
+        reads=[(scores, square)], writes=[(probability, square)],
+    )  # fmt: skip
+    dropped, mask = probability, None
+    if has_dropout:
+        dropped = draft.stores(square, is_wide=True)
+        mask = draft.stores(square, is_wide=True, element_bytes=1.0)
+        draft.ops(
+            OpKind.DROPOUT, one.op, -0.10, dims=row_dims(square, _ones(one), 1.0),
+            reads=[(probability, square)], writes=[(dropped, square), (mask, square)],
+        )  # fmt: skip
+    draft.ops(
+        OpKind.MATMUL, one.op, 0.0,
+        dims=matmul_dims(one.heads, one.q_len, one.head, one.kv_len),
+        reads=[(dropped, square), (own_value, keys)],
+        writes=[(program.written(one.op, 0), queries)],
+    )  # fmt: skip
+    return _Kept(
+        query=own_query, key=own_key, value=own_value, probability=probability, dropped=dropped,
+        mask=mask,
+    )  # fmt: skip
+
+
+def _draft_backward(draft: Draft, program: Program, one: _Attention, kept: _Kept) -> None:
+    queries, keys, square = one.queries(), one.keys(), one.square()
+    gradient = program.read(one.backward, 3)
+    to_query, to_key, to_value = (program.written(one.backward, n) for n in range(3))
+    draft.ops(
+        OpKind.MATMUL, one.backward, -0.40,
+        dims=matmul_dims(one.heads, one.kv_len, one.head, one.q_len),
+        reads=[(kept.dropped, square), (gradient, queries)], writes=[(to_value, keys)],
+    )  # fmt: skip
+    to_dropped = draft.stores(square, is_wide=False)
+    draft.ops(
+        OpKind.MATMUL, one.backward, -0.35,
+        dims=matmul_dims(one.heads, one.q_len, one.kv_len, one.head),
+        reads=[(gradient, queries), (kept.value, keys)], writes=[(to_dropped, square)],
+    )  # fmt: skip
+    to_probability = to_dropped
+    if kept.mask is not None:
+        to_probability = draft.stores(square, is_wide=True)
+        draft.ops(
+            OpKind.DROPOUT_BACKWARD, one.backward, -0.30,
+            dims=row_dims(square, _ones(one), 2.0),
+            reads=[(to_dropped, square), (kept.mask, square)],
+            writes=[(to_probability, square)],
+        )  # fmt: skip
+    to_scores = draft.stores(square, is_wide=True)
+    draft.ops(
+        OpKind.SOFTMAX_BACKWARD, one.backward, -0.25, dims=row_dims(one.rows(), one.kv_len, 2.0),
+        reads=[(to_probability, square), (kept.probability, square)],
+        writes=[(to_scores, square)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.MATMUL, one.backward, -0.10,
+        dims=matmul_dims(one.heads, one.q_len, one.head, one.kv_len),
+        reads=[(to_scores, square), (kept.key, keys)], writes=[(to_query, queries)],
+    )  # fmt: skip
+    draft.ops(
+        OpKind.MATMUL, one.backward, 0.0,
+        dims=matmul_dims(one.heads, one.kv_len, one.head, one.q_len),
+        reads=[(to_scores, square), (kept.query, queries)], writes=[(to_key, keys)],
+    )  # fmt: skip
+
+
+def _without_fused(program: Program, one: _Attention) -> Program:
+    """Drop the fused ops and their statistics; what they wrote is now born with its first use."""
+    dropped = np.concatenate((one.op, one.backward[one.backward >= 0]))
+    statistics = program.written(one.op, 1)
+    elements = program.stores.elements.copy()
+    elements[statistics] = 0.0
+    born = np.isin(program.stores.birth, dropped)
+    program = program.without_ops(dropped)
+    first, _ = program.first_and_last_use()
+    birth = np.where(born & (first >= 0), first, program.stores.birth)
+    stores = replace(program.stores, elements=elements, birth=birth)
+    return replace(program, stores=stores)
+
+
+def _with_shorter_lives(before: Program, after: Program) -> Program:
+    """What was kept for the fused backward only now dies with the last use that is left."""
+    count = len(before.stores)
+    is_held: BoolArray = before.stores.death != before.last_use()
+    is_held |= before.stores.owner != Owner.ACTIVATION
+    last = after.first_and_last_use()[1]
+    death = after.stores.death.copy()
+    moved = np.flatnonzero(~is_held & (last[:count] >= 0))
+    death[moved] = last[moved]
+    return replace(after, stores=replace(after.stores, death=death))
+
+
+def _ones(one: _Attention) -> FloatArray:
+    return constant(np.ones(len(one.op)))

@@ -1,0 +1,216 @@
+"""Activation checkpointing as a rewrite: keep what enters a block, compute the rest again.
+
+A block is a repeated child of a container: the modules whose path ends in a number, outermost
+first (``layers.7``, ``encoder.layer.11``, ``layer1.0``). With ``block`` the output of every block
+is kept, everything inside it is computed again just before its backward pass
+(`torch.utils.checkpoint` around each block, Megatron's full recomputation of one layer). With
+``full`` the same holds for what stands before, between and after the blocks, such as the stem of a
+convolutional network: the whole forward pass runs twice. ``selective`` repeats softmax alone.
+
+Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016; Korthikanti et al.,
+arXiv 2205.05198, section 5 (selective).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.model.block_names import repeated_child
+from paceline.model.graph.costs import Checkpointing
+from paceline.model.graph.graph import IntArray, OpKind, Owner, Phase
+from paceline.model.graph.program import (
+    OUTLIVES,
+    Accesses,
+    BoolArray,
+    Program,
+    Stores,
+    join_accesses,
+    join_ops,
+    join_stores,
+    take,
+    take_stores,
+)
+
+
+def checkpointed(program: Program, how: Checkpointing) -> Program:
+    """``program`` with activations of its blocks computed again in the backward pass."""
+    if how == "none" or not np.isfinite(program.first_backward()):
+        return program
+    block = _block_of_op(program)
+    if how == "selective":
+        block = np.where(program.ops.kind == OpKind.SOFTMAX, block, -1)
+    if how == "full":
+        block = _with_what_stands_between(program, block)
+    if (block < 0).all():
+        return program
+    is_forward = program.ops.position < program.first_backward()
+    dropped = _dropped(program, block, is_forward)
+    program = _recomputed(program, block, is_forward, dropped)
+    return program.ordered().with_lives_over_uses()
+
+
+def _block_of_op(program: Program) -> IntArray:
+    """Number of the block of each op; -1 outside blocks."""
+    names: dict[str, int] = {}
+    numbers = np.full(max(len(program.modules), 1), -1)
+    for index, path in enumerate(program.modules):
+        name = repeated_child(path)
+        if name is not None:
+            numbers[index] = names.setdefault(name, len(names))
+    block: IntArray = numbers[program.ops.module]
+    return block
+
+
+def _with_what_stands_between(program: Program, block: IntArray) -> IntArray:
+    """The same with each run of forward ops outside all blocks as a block of its own.
+
+    Ops outside in the backward pass belong to the run of their module's first forward op.
+    """
+    order = np.argsort(program.ops.position, kind="stable")
+    is_forward = program.ops.phase[order] == Phase.FORWARD
+    is_outside = is_forward & (block[order] < 0)
+    follows = np.append(False, is_outside[1:] & is_outside[:-1])
+    run = int(block.max()) + np.cumsum(is_outside & ~follows)
+    joined = block.copy()
+    joined[order[is_outside]] = run[is_outside]
+    of_module = np.full(len(program.modules), -1)
+    rows = order[is_outside][::-1]
+    of_module[program.ops.module[rows]] = joined[rows]
+    later = (program.ops.phase == Phase.BACKWARD) & (joined < 0)
+    joined[later] = of_module[program.ops.module[later]]
+    return joined
+
+
+def _dropped(program: Program, block: IntArray, is_forward: BoolArray) -> BoolArray:
+    """Activations that only their own block reads in the forward pass, and backward needs."""
+    stores = program.stores
+    home = _home(program, block, is_forward)
+    reads = program.reads
+    leaves = is_forward[reads.op] & (block[reads.op] != home[reads.storage])
+    is_output = np.zeros(len(stores), dtype=bool)
+    is_output[reads.storage[leaves]] = True
+    death = program.position_of(stores.death)
+    needed = (death >= program.first_backward()) & (stores.death != OUTLIVES)
+    return np.asarray((home >= 0) & ~is_output & needed)
+
+
+def _home(program: Program, block: IntArray, is_forward: BoolArray) -> IntArray:
+    """Block in whose forward pass each activation is born; -1 for all others."""
+    stores = program.stores
+    inside = np.clip(stores.birth, 0, len(program.ops) - 1)
+    is_born = (stores.birth >= 0) & (stores.owner == Owner.ACTIVATION) & is_forward[inside]
+    return np.where(is_born, block[inside], -1)
+
+
+def _recomputed(
+    program: Program, block: IntArray, is_forward: BoolArray, dropped: BoolArray
+) -> Program:
+    repeated = _repeated_ops(program, block, is_forward, dropped)
+    num_ops, num_stores = len(program.ops), len(program.stores)
+    twin_op = np.full(num_ops, -1)
+    twin_op[repeated] = num_ops + np.arange(len(repeated))
+    home = _home(program, block, is_forward)
+    copied = np.flatnonzero((home >= 0) & (twin_op[np.maximum(program.stores.birth, 0)] >= 0))
+    twin_store = np.full(num_stores, -1)
+    twin_store[copied] = num_stores + np.arange(len(copied))
+    first_life = _last_forward_use(program, is_forward)
+    first_life = _with_cached_weights(program, first_life, is_forward)
+    stores = _with_twins(program, twin_op, copied, dropped, first_life)
+    ops = replace(
+        take(program.ops, repeated),
+        position=_recompute_position(program, block, repeated),
+        phase=np.full(len(repeated), int(Phase.RECOMPUTE)),
+    )
+    is_late = ~is_forward[program.reads.op] & dropped[program.reads.storage]
+    storage = np.where(is_late, twin_store[program.reads.storage], program.reads.storage)
+    return replace(
+        program,
+        ops=join_ops(program.ops, ops),
+        reads=join_accesses(
+            replace(program.reads, storage=storage),
+            _twins(program.reads, twin_op, twin_store),
+        ),
+        writes=join_accesses(program.writes, _twins(program.writes, twin_op, twin_store)),
+        stores=stores,
+    )
+
+
+def _repeated_ops(
+    program: Program, block: IntArray, is_forward: BoolArray, dropped: BoolArray
+) -> IntArray:
+    """Forward ops of blocks, up to the last that makes something the backward pass needs."""
+    births = program.stores.birth[dropped]
+    last = np.full(int(block.max()) + 1, -np.inf)
+    np.maximum.at(last, block[births], program.ops.position[births])
+    in_block = is_forward & (block >= 0)
+    position = program.ops.position
+    return np.flatnonzero(in_block & (position <= last[np.maximum(block, 0)]))
+
+
+def _recompute_position(program: Program, block: IntArray, repeated: IntArray) -> np.ndarray:
+    """Just before the first backward op of the block, in forward order."""
+    position = program.ops.position
+    is_backward = (program.ops.phase == Phase.BACKWARD) & (block >= 0)
+    first = np.full(int(block.max()) + 1, np.inf)
+    np.minimum.at(first, block[is_backward], position[is_backward])
+    span = float(position.max()) + 2.0
+    anchor = np.where(np.isfinite(first[block[repeated]]), first[block[repeated]], span)
+    start: np.ndarray = anchor - 0.5 + 0.4 * position[repeated] / span
+    return start
+
+
+def _last_forward_use(program: Program, is_forward: BoolArray) -> IntArray:
+    early = program.ops.position < program.first_backward()
+    reads, writes = early[program.reads.op], early[program.writes.op]
+    op = np.concatenate((program.reads.op[reads], program.writes.op[writes]))
+    storage = np.concatenate((program.reads.storage[reads], program.writes.storage[writes]))
+    order = np.argsort(program.ops.position[op], kind="stable")
+    last = np.full(len(program.stores), -1)
+    last[storage[order]] = op[order]
+    return last
+
+
+def _with_cached_weights(program: Program, last: IntArray, is_forward: BoolArray) -> IntArray:
+    """Narrow copies of weights stay in autocast's cache until the forward pass is left.
+
+    Source: aten/src/ATen/autocast_mode.cpp, `cached_cast` and `clear_cache`.
+    """
+    is_weight = program.stores.owner[program.reads.storage] == Owner.PARAMETER
+    casts_weight = np.zeros(len(program.ops), dtype=bool)
+    casts_weight[program.reads.op[is_weight]] = True
+    casts_weight &= (program.ops.kind == OpKind.CAST) & is_forward
+    birth = program.stores.birth
+    is_copy = (birth >= 0) & casts_weight[np.maximum(birth, 0)]
+    forward = np.flatnonzero(is_forward)
+    exit_op = forward[np.argmax(program.ops.position[forward])]
+    return np.where(is_copy, exit_op, last)
+
+
+def _with_twins(
+    program: Program, twin_op: IntArray, copied: IntArray, dropped: BoolArray, first_life: IntArray
+) -> Stores:
+    stores = program.stores
+    death = np.where(dropped, first_life, stores.death)
+    twins = take_stores(stores, copied)
+    last = first_life[copied]
+    repeated_last = twin_op[np.maximum(last, 0)]
+    fallback = twin_op[twins.birth]
+    inner_death = np.where((last >= 0) & (repeated_last >= 0), repeated_last, fallback)
+    twins = replace(
+        twins,
+        birth=twin_op[twins.birth],
+        death=np.where(dropped[copied], twins.death, inner_death),
+    )
+    return join_stores(replace(stores, death=death), twins)
+
+
+def _twins(accesses: Accesses, twin_op: IntArray, twin_store: IntArray) -> Accesses:
+    rows = np.flatnonzero(twin_op[accesses.op] >= 0)
+    storage = accesses.storage[rows]
+    return Accesses(
+        op=twin_op[accesses.op[rows]],
+        storage=np.where(twin_store[storage] >= 0, twin_store[storage], storage),
+        elements=accesses.elements[rows],
+    )

@@ -1,0 +1,199 @@
+"""What a compiler fuses: chains of cheap ops become one kernel.
+
+Ops between two products (matrix products, convolutions, attention …) that hand each other their
+results are one kernel. Its reads are what comes from outside, its writes what is still needed
+outside. XLA, TensorRT and kernels written by hand also take such a chain into the product before
+it, where the chain alone reads that product's result.
+
+Source: Ansel et al., "PyTorch 2", ASPLOS 2024, section 4.3 (Inductor's scheduler); openxla.org,
+XLA architecture, fusion; TensorRT developer guide, "Layer fusion".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from paceline.model.graph.costs import Compiler, Configuration
+from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
+from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program, take
+from paceline.model.ops.registry import column
+from paceline.model.optable import read_table, variants
+
+#: Compilers that fuse a chain into the product before it.
+_WITH_EPILOGUES: tuple[Compiler, ...] = ("xla", "tensorrt")
+
+
+def fused(program: Program, configuration: Configuration) -> Program:
+    """``program`` with the ops merged that a configuration fuses; ordered before and after."""
+    if configuration.compiler == "eager" or not len(program.ops):
+        return program
+    leader = _leaders(program)
+    is_tuned = configuration.convolutions == "tuned"
+    if configuration.compiler in _WITH_EPILOGUES or is_tuned:
+        leader = _with_epilogues(program, leader, scales_are_ready=is_tuned)
+    return _merged(program, leader).with_lives_over_uses()
+
+
+def _leaders(program: Program) -> IntArray:
+    """The first op of the chain that each op belongs to, (num_ops,)."""
+    ops, numbers = program.ops, np.arange(len(program.ops))
+    can_fuse = _fusible()[ops.kind, np.minimum(ops.variant, _fusible().shape[1] - 1)]
+    segment = np.cumsum(~can_fuse) * 8 + ops.phase
+    producer = _last_writers(program)
+    linked = can_fuse[program.reads.op] & (producer >= 0)
+    linked &= can_fuse[np.maximum(producer, 0)]
+    linked &= segment[program.reads.op] == segment[np.maximum(producer, 0)]
+    rows = np.flatnonzero(linked)
+    return _connected(numbers, program.reads.op[rows], producer[rows])
+
+
+def _connected(leader: IntArray, left: IntArray, right: IntArray) -> IntArray:
+    """The first op of the connected component of each op."""
+    while True:
+        lower = np.minimum(leader[left], leader[right])
+        joined = leader.copy()
+        np.minimum.at(joined, left, lower)
+        np.minimum.at(joined, right, lower)
+        joined = _followed(joined)
+        if np.array_equal(joined, leader):
+            return joined
+        leader = joined
+
+
+def _followed(parent: IntArray) -> IntArray:
+    """The root of each row, following parents that come earlier."""
+    while not np.array_equal(parent[parent], parent):
+        parent = parent[parent]
+    return parent
+
+
+def _last_writers(program: Program) -> IntArray:
+    """The op before each read that last wrote what it reads; -1 if none did."""
+    writes, reads = program.writes, program.reads
+    span = len(program.ops) + 1
+    key = np.sort(writes.storage * span + writes.op)
+    place = np.searchsorted(key, reads.storage * span + reads.op) - 1
+    found = key[np.maximum(place, 0)] if len(key) else np.full(len(place), -1)
+    is_same = (place >= 0) & (found // span == reads.storage)
+    return np.where(is_same, found % span, -1)
+
+
+def _with_epilogues(program: Program, leader: IntArray, *, scales_are_ready: bool) -> IntArray:
+    """Chains whose first op alone reads a product's result join that product.
+
+    Kernels written by hand find the scales of frozen norms ready, which a compiler works out at the
+    head of the chain: any op of it may be the one that reads the result.
+    """
+    ops, reads = program.ops, program.reads
+    is_product = column("takes_epilogue")[ops.kind]
+    num_readers = np.bincount(reads.storage, minlength=len(program.stores))
+    producer = np.maximum(_last_writers(program), 0)
+    newest = np.zeros(len(ops), dtype=np.int64)
+    is_outside = leader[producer] != leader[reads.op]
+    np.maximum.at(newest, leader[reads.op[is_outside]], producer[is_outside])
+    head = leader[reads.op]
+    is_first = (head > producer) if scales_are_ready else head == reads.op
+    rows = np.flatnonzero(
+        is_product[producer]
+        & (newest[head] <= producer)
+        & is_first
+        & (num_readers[reads.storage] == 1)
+        & ~is_product[reads.op]
+        & _fusible()[ops.kind[reads.op], 0]
+    )
+    joined = leader.copy()
+    joined[head[rows]] = producer[rows]
+    return _followed(joined)
+
+
+def _merged(program: Program, leader: IntArray) -> Program:
+    stores = program.stores
+    inside = _stays_inside(program, leader)
+    reads = _external(program.reads, leader, ~inside & ~_reads_own(program, leader))
+    writes = _external(program.writes, leader, ~inside)
+    kept = np.flatnonzero(leader == np.arange(len(leader)))
+    number = np.cumsum(leader == np.arange(len(leader))) - 1
+    flop = np.zeros((len(leader), NUM_MONOMIALS))
+    np.add.at(flop, leader, program.ops.flop)
+    ops = replace(take(program.ops, kept), flop=flop[kept])
+    return replace(
+        program,
+        ops=replace(ops, position=np.arange(len(kept), dtype=np.float64)),
+        reads=replace(reads, op=number[reads.op]),
+        writes=replace(writes, op=number[writes.op]),
+        stores=replace(
+            stores,
+            elements=np.where(inside[:, None], 0.0, stores.elements),
+            birth=_moved(stores.birth, leader, number),
+            death=_moved(stores.death, leader, number),
+        ),
+    )
+
+
+def _stays_inside(program: Program, leader: IntArray) -> BoolArray:
+    """Activations written and read by one chain only, and gone after it."""
+    stores, reads, writes = program.stores, program.reads, program.writes
+    count, big = len(stores), len(program.ops)
+    low, high = np.full(count, big), np.full(count, -1)
+    for accesses in (reads, writes):
+        np.minimum.at(low, accesses.storage, leader[accesses.op])
+        np.maximum.at(high, accesses.storage, leader[accesses.op])
+    last = np.clip(stores.death, 0, big - 1)
+    ends_here = (stores.death != OUTLIVES) & (leader[last] == high)
+    num_members = np.bincount(leader, minlength=big)
+    is_chain = (low == high) & (num_members[np.clip(high, 0, big - 1)] > 1)
+    is_read = np.bincount(reads.storage, minlength=count) > 0
+    is_activation = (stores.owner == Owner.ACTIVATION) & (stores.birth >= 0)
+    return np.asarray(is_activation & is_chain & ends_here & is_read)
+
+
+def _reads_own(program: Program, leader: IntArray) -> BoolArray:
+    """Storages that every one of their readers has just written itself; per storage."""
+    producer = _last_writers(program)
+    is_own = (producer >= 0) & (leader[np.maximum(producer, 0)] == leader[program.reads.op])
+    all_own = np.ones(len(program.stores), dtype=bool)
+    np.logical_and.at(all_own, program.reads.storage, is_own)
+    return all_own
+
+
+def _external(accesses: Accesses, leader: IntArray, keep_storage: BoolArray) -> Accesses:
+    """Accesses of the chains, each storage once per chain, as large as its largest access.
+
+    Those of one op keep their order: updates name parameters, gradients and states by it.
+    """
+    rows = np.flatnonzero(keep_storage[accesses.storage])
+    size = accesses.elements[rows] @ _PROBE
+    order = np.lexsort((-size, accesses.storage[rows], leader[accesses.op[rows]]))
+    rows = rows[order]
+    op, storage = leader[accesses.op[rows]], accesses.storage[rows]
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = (op[1:] != op[:-1]) | (storage[1:] != storage[:-1])
+    rows = np.sort(rows[first])
+    return Accesses(
+        op=leader[accesses.op[rows]],
+        storage=accesses.storage[rows],
+        elements=accesses.elements[rows],
+    )
+
+
+_PROBE: FloatArray = np.array([1.0, 8, 64, 512, 4096, 32768, 64, 4096, 262144])
+
+
+def _moved(ops: IntArray, leader: IntArray, number: IntArray) -> IntArray:
+    is_inside = (ops >= 0) & (ops != OUTLIVES)
+    moved = ops.copy()
+    moved[is_inside] = number[leader[ops[is_inside]]]
+    return moved
+
+
+@cache
+def _fusible() -> BoolArray:
+    """Whether each (kind, variant) may be fused."""
+    table = np.zeros((len(OpKind), 1 + max(variants().values())), dtype=bool)
+    for row in read_table("kernels.csv"):
+        variant = variants()[row["kind"], row["variant"]] if row["variant"] else slice(None)
+        table[OpKind[row["kind"]], variant] = row["is_fusible"] == "yes"
+    return table

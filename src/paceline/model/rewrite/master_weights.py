@@ -1,0 +1,126 @@
+"""How the weights of a training step are kept, and 16-bit ones with FP32 masters as a rewrite.
+
+Sources:
+    PyTorch documentation, "Automatic Mixed Precision package" (FP32 weights, narrow copies);
+    Rajbhandari et al., "ZeRO", SC 2020, section 3.1, Megatron-LM, DeepSpeed's BF16 optimizer and
+    FSDP2's ``MixedPrecisionPolicy`` (forward and backward on 16-bit weights, FP32 ones with the
+    optimizer). Published recipes of models from about 5 billion parameters on (Llama, MPT,
+    Megatron-Bridge, TorchTitan) are of the latter kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.dtypes import ELEMENT_BYTES, DType
+from paceline.model.graph.costs import Configuration, KeptFormat
+from paceline.model.graph.graph import Graph, OpKind, Owner
+from paceline.model.graph.program import (
+    OUTLIVES,
+    Accesses,
+    BoolArray,
+    Program,
+    join_accesses,
+    join_stores,
+    take_stores,
+)
+from paceline.model.rewrite.autocast import narrowed
+
+#: Models from so many parameters on are trained on 16-bit weights where nobody says otherwise.
+LARGE_MODEL_PARAMETERS = 5_000_000_000
+
+
+def kept_format(graph: Graph, configuration: Configuration) -> KeptFormat:
+    """How the weights of a training step in 16 bits are kept: as stated, or as is usual.
+
+    One rule for one device and for every strategy: models below `LARGE_MODEL_PARAMETERS` under
+    autocast, which is what ``torch.autocast`` in a script means; larger ones on 16-bit weights
+    with FP32 masters, as their published recipes have it.
+    """
+    if configuration.training_format != "usual":
+        return configuration.training_format
+    storages = graph.storages
+    parameters = storages.elements[storages.owner == Owner.PARAMETER, 0].sum()
+    return "half-weights" if parameters >= LARGE_MODEL_PARAMETERS else "autocast"
+
+
+def as_kept(graph: Graph, configuration: Configuration) -> Configuration:
+    """The configuration with the usual format said, so that parts of a model are kept as it is."""
+    return replace(configuration, training_format=kept_format(graph, configuration))
+
+
+def sent_gradient_frac(program: Program, configuration: Configuration) -> float:
+    """Bytes of gradients as ranks reduce them over those that are kept.
+
+    Beside master weights gradients are kept in FP32, and sent so in BF16 training, in FP16
+    training as they were made (Megatron-LM, ``accumulate_allreduce_grads_in_fp32``).
+
+    Args:
+        program: Rewritten.
+        configuration: What for.
+    """
+    has_masters = bool((program.stores.owner == Owner.MASTER_WEIGHT).any())
+    return 0.5 if has_masters and configuration.precision == "fp16" else 1.0
+
+
+def with_master_weights(program: Program, *, element_bytes: float) -> Program:
+    """``program`` on narrow weights, with FP32 gradients, optimizer state and master weights.
+
+    An update reads and writes the masters, and writes the narrow weights too. Parameters that are
+    not trained have no masters.
+
+    Args:
+        program: Of a training step.
+        element_bytes: Of weights and activations.
+    """
+    narrow = _with_wide_states(program, narrowed(program, element_bytes=element_bytes))
+    is_updated, copy = _updated_parameters(narrow)
+    if not is_updated.any():
+        return narrow
+    updated = np.flatnonzero(is_updated)
+    masters = replace(
+        take_stores(narrow.stores, updated),
+        element_bytes=np.full(len(updated), float(ELEMENT_BYTES[DType.FP32])),
+        owner=np.full(len(updated), int(Owner.MASTER_WEIGHT)),
+        is_wide=np.ones(len(updated), dtype=np.bool_),
+        birth=np.full(len(updated), -1),
+        death=np.full(len(updated), OUTLIVES),
+    )
+    place = np.full(len(narrow.stores), -1)
+    place[updated] = len(narrow.stores) + np.arange(len(updated))
+    return replace(
+        narrow,
+        reads=_redirected(narrow, narrow.reads, place),
+        writes=join_accesses(_redirected(narrow, narrow.writes, place), copy),
+        stores=join_stores(narrow.stores, masters),
+    )
+
+
+def _with_wide_states(before: Program, program: Program) -> Program:
+    """Gradients in FP32; optimizer state and what an update works on as they were before."""
+    stores = program.stores
+    birth = np.clip(stores.birth, 0, len(program.ops) - 1)
+    is_of_update = (stores.birth >= 0) & (program.ops.kind[birth] == OpKind.OPTIMIZER)
+    is_as_before = (stores.owner == Owner.OPTIMIZER_STATE) | is_of_update
+    width = np.where(is_as_before, before.stores.element_bytes, stores.element_bytes)
+    fp32_bytes = float(ELEMENT_BYTES[DType.FP32])
+    width = np.where(stores.owner == Owner.GRADIENT, np.maximum(width, fp32_bytes), width)
+    return replace(program, stores=replace(stores, element_bytes=width))
+
+
+def _updated_parameters(program: Program) -> tuple[BoolArray, Accesses]:
+    """Parameters that optimizers write, (num_storages,), and those writes."""
+    writes = program.writes
+    rows = program.ops.kind[writes.op] == OpKind.OPTIMIZER
+    rows &= program.stores.owner[writes.storage] == Owner.PARAMETER
+    is_updated = np.zeros(len(program.stores), dtype=np.bool_)
+    is_updated[writes.storage[rows]] = True
+    return is_updated, writes.kept(rows)
+
+
+def _redirected(program: Program, accesses: Accesses, place: np.ndarray) -> Accesses:
+    """What optimizers touch of parameters, at their masters instead."""
+    moves = (program.ops.kind[accesses.op] == OpKind.OPTIMIZER) & (place[accesses.storage] >= 0)
+    return replace(accesses, storage=np.where(moves, place[accesses.storage], accesses.storage))

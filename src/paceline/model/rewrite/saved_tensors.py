@@ -1,0 +1,85 @@
+"""What releases of libraries kept for the backward pass longer than the newest do.
+
+Which do stands in ``data/saved_tensors.csv``. Softmax kept its input: one more square of scores per
+attention layer. Products with quantised weights kept theirs, which nothing needs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, cast
+
+import numpy as np
+
+from paceline.errors import InvalidInputError
+from paceline.model.graph.graph import IntArray, OpKind
+from paceline.model.graph.program import Program
+from paceline.model.ops.registry import FACTS
+from paceline.shipped import shipped_rows
+
+Kept = Literal["softmax-inputs", "quantised-inputs"]
+
+_PAIRS = [
+    (facts.backward_of, facts.kind)
+    for facts in FACTS.values()
+    if facts.stream == "softmax" and facts.backward_of is not None
+]
+
+
+_LIBRARY = re.compile(r"([A-Za-z][\w-]*)==(\d+(?:\.\d+)*)")
+
+
+def kept_by(libraries: Sequence[str]) -> frozenset[Kept]:
+    """What libraries keep that their newest releases do not.
+
+    Raises:
+        InvalidInputError: A library that is not written as ``name==release``.
+
+    >>> sorted(kept_by(["torch==1.10"])), sorted(kept_by(["torch==2.4"]))
+    (['softmax-inputs'], [])
+    """
+    running = dict(map(_split, libraries))
+    return frozenset(
+        cast("Kept", row["keeps"])
+        for row in shipped_rows("model", "saved_tensors.csv")
+        if row["library"] in running and running[row["library"]] < _numbers(row["before"])
+    )
+
+
+def _split(library: str) -> tuple[str, tuple[int, ...]]:
+    if (found := _LIBRARY.fullmatch(library)) is None:
+        raise InvalidInputError(
+            f"`{library}` is no release of a library", hint="write it like `torch==1.10`"
+        )
+    return found[1], _numbers(found[2])
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
+def with_softmax_inputs(program: Program) -> Program:
+    """``program`` with what softmax reads alive until its backward op."""
+    position = program.ops.position
+    death = program.stores.death.copy()
+    for forward, backward in _PAIRS:
+        ops = np.flatnonzero(program.ops.kind == forward)
+        reader = _reader_of_result(program, ops, backward)
+        ops, reader = ops[reader >= 0], reader[reader >= 0]
+        kept = program.read(ops, 0)
+        is_longer = program.position_of(death[kept]) < position[reader]
+        death[kept[is_longer]] = reader[is_longer]
+    return replace(program, stores=replace(program.stores, death=death))
+
+
+def _reader_of_result(program: Program, ops: IntArray, backward: OpKind) -> IntArray:
+    """The backward op that reads something each op wrote, (num_ops,); -1 where there is none."""
+    is_backward = program.ops.kind[program.reads.op] == backward
+    reader = np.full(len(program.stores), -1)
+    reader[program.reads.storage[is_backward]] = program.reads.op[is_backward]
+    found = np.full(len(program.ops), -1)
+    np.maximum.at(found, program.writes.op, reader[program.writes.storage])
+    result: IntArray = found[ops]
+    return result

@@ -1,0 +1,240 @@
+"""A pass as an inference engine runs it, where that is not as the library writes it.
+
+Libraries append each token's keys and values by making a longer copy of the cache; engines write
+them in place. Products of one input are one kernel. Latent attention is not widened over the whole
+cache: what widens keys is taken into the queries, what widens values into the output, and all
+heads read one latent. A router is a product and a kernel that chooses. What experts do between
+their products (sorting tokens, the activation, summing) is part of one fused layer, whose measured
+times the two products stand for.
+
+Sources:
+    Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention",
+    SOSP 2023, section 4 (the cache in place); Shoeybi et al., arXiv 1909.08053, section 3, and
+    vLLM, ``QKVParallelLinear`` and ``MergedColumnParallelLinear`` (products of one input);
+    DeepSeek-AI, "DeepSeek-V2", arXiv 2405.04434, section 2.1.2 (absorbed widening); vLLM,
+    ``fused_moe`` and ``topk_softmax``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner, Phase
+from paceline.model.graph.polynomial import product
+from paceline.model.graph.program import Accesses, BoolArray, Program
+
+_BATCH, _M, _N, _K = range(4)
+_HEADS, _KV_HEADS, _KV_LEN, _HEAD_SIZE = 1, 2, 4, 5
+#: A multiply-add counts as two.
+_FLOP = 2.0
+
+
+def served(program: Program) -> Program:
+    """``program`` with its cache in place, its latents absorbed and its products merged.
+
+    A training step is returned as it is.
+    """
+    if np.isin(Phase.BACKWARD, program.ops.phase) or not len(program.ops):
+        return program
+    appends = _appends(program)
+    program = _absorbed(_in_place(program, appends), appends)
+    program = _with_fused_experts(program)
+    return _with_merged_products(program).ordered().with_lives_over_uses()
+
+
+def _appends(program: Program) -> IntArray:
+    """Copies that read a cache to write a longer one."""
+    is_cache = program.stores.owner[program.reads.storage] == Owner.KV_CACHE
+    reads_cache = np.bincount(program.reads.op[is_cache], minlength=len(program.ops)) > 0
+    return np.flatnonzero(reads_cache & (program.ops.kind == OpKind.COPY))
+
+
+def _in_place(program: Program, appends: IntArray) -> Program:
+    """Appending touches what is new alone."""
+    reads, writes = program.reads, program.writes
+    is_append = _among(appends, len(program.ops))
+    is_old = is_append[reads.op] & (program.stores.owner[reads.storage] == Owner.KV_CACHE)
+    reads = reads.kept(~is_old)
+    new = np.zeros((len(program.ops), NUM_MONOMIALS))
+    np.add.at(new, reads.op, reads.elements)
+    rows = is_append[writes.op]
+    written = np.where(rows[:, None], new[writes.op], writes.elements)
+    dims = program.dims.copy()
+    dims[program.ops.dims[appends], 0] = new[appends]
+    return replace(program, reads=reads, writes=replace(writes, elements=written), dims=dims)
+
+
+def _among(ops: IntArray, num_ops: int) -> BoolArray:
+    found = np.zeros(num_ops, dtype=np.bool_)
+    found[ops] = True
+    return found
+
+
+def _absorbed(program: Program, appends: IntArray) -> Program:
+    """Latent attention over the latents themselves, module by module."""
+    for attention in np.flatnonzero(program.ops.kind == OpKind.ATTENTION):
+        mine = appends[program.ops.module[appends] == program.ops.module[attention]]
+        caches = program.writes.storage[np.isin(program.writes.op, mine)]
+        widening = _reading(program, OpKind.MATMUL, caches)
+        if widening.size == 1:
+            program = _with_latents(program, int(attention), int(widening[0]), caches)
+    return _without_idle_copies(program)
+
+
+def _reading(program: Program, kind: OpKind, storages: IntArray) -> IntArray:
+    """Ops of a kind that read one of some storages."""
+    ops = np.unique(program.reads.op[np.isin(program.reads.storage, storages)])
+    return np.asarray(ops[program.ops.kind[ops] == kind])
+
+
+def _with_latents(program: Program, attention: int, widening: int, caches: IntArray) -> Program:
+    """One module: ``widening`` is a product per head and token, ``attention`` has one latent head.
+
+    Every cached number is read once; the latent, which ``widening`` read, is keys and values.
+    """
+    ops, dims, flop = program.ops, program.dims.copy(), program.ops.flop.copy()
+    of_product, of_attention = ops.dims[widening], ops.dims[attention]
+    tokens, heads = dims[of_attention, 0].copy(), dims[of_attention, _HEADS, 0]
+    latent = dims[of_product, _K, 0]
+    cached = program.stores.elements[caches]
+    per_token = float((cached.sum(axis=0)[np.newaxis] @ _ONES)[0])
+    per_token /= float(product(dims[of_attention, [0, _KV_LEN]][np.newaxis])[0] @ _ONES)
+    flop[widening] = _FLOP * tokens * dims[of_product, _N, 0] * latent
+    dims[of_product, _N] /= heads
+    dims[of_product, _BATCH] = dims[of_attention, _HEADS]
+    dims[of_product, _M] = tokens
+    pairs = product(dims[of_attention, [0, _KV_LEN]][np.newaxis])[0]
+    flop[attention] = _FLOP * heads * pairs * (per_token + latent)
+    dims[of_attention, _KV_HEADS] = _constant(1.0)
+    dims[of_attention, _HEAD_SIZE] = _constant(per_token)
+    passing = heads * latent * tokens
+    return replace(
+        program,
+        ops=replace(ops, flop=flop),
+        dims=dims,
+        reads=_latent_reads(program, attention, widening, caches, passing),
+        writes=_resized(program.writes, program.writes.op == widening, passing),
+    )
+
+
+#: Every monomial at one: sums of coefficients compare polynomials of the same shape.
+_ONES: FloatArray = np.ones(NUM_MONOMIALS)
+
+
+def _constant(value: float) -> FloatArray:
+    return np.asarray(value * (np.arange(NUM_MONOMIALS) == 0))
+
+
+def _resized(accesses: Accesses, chosen: BoolArray, elements: FloatArray) -> Accesses:
+    return replace(accesses, elements=np.where(chosen[:, None], elements, accesses.elements))
+
+
+def _latent_reads(
+    program: Program, attention: int, widening: int, caches: IntArray, passing: FloatArray
+) -> Accesses:
+    """Attention reads its queries, as wide as latents, and the caches; the product its weight."""
+    reads, owner = program.reads, program.stores.owner
+    of_attention = np.flatnonzero(reads.op == attention)
+    is_query = np.zeros(len(reads.op), dtype=np.bool_)
+    is_query[of_attention[:1]] = True
+    kept = reads.kept((reads.op != attention) | is_query)
+    is_query = is_query[(reads.op != attention) | is_query]
+    is_input = (kept.op == widening) & (owner[kept.storage] != Owner.PARAMETER)
+    kept = _resized(kept, is_query | is_input, passing)
+    return Accesses(
+        op=np.append(kept.op, np.full(len(caches), attention)),
+        storage=np.append(kept.storage, caches),
+        elements=np.concatenate((kept.elements, program.stores.elements[caches])),
+    )
+
+
+def _without_idle_copies(program: Program) -> Program:
+    """Copies of what nobody reads any more are not made."""
+    is_read = np.bincount(program.reads.storage, minlength=len(program.stores)) > 0
+    writes = program.writes
+    useful = np.bincount(writes.op[is_read[writes.storage]], minlength=len(program.ops)) > 0
+    outlives = program.stores.owner[writes.storage] == Owner.KV_CACHE
+    useful |= np.bincount(writes.op[outlives], minlength=len(program.ops)) > 0
+    idle = np.flatnonzero((program.ops.kind == OpKind.COPY) & ~useful)
+    return program.without_ops(idle) if idle.size else program
+
+
+def _with_fused_experts(program: Program) -> Program:
+    """Layers of experts as their products alone, and routers as a product and one kernel."""
+    ops = program.ops
+    is_product = ops.kind == OpKind.MATMUL
+    is_expert = is_product & (program.dims[ops.dims, _BATCH, 0] > 1.0) & _reads_weight(program)
+    homes = {program.modules[m] for m in np.unique(ops.module[is_expert])}
+    layers = np.array([any(_is_inside(m, home) for home in homes) for m in program.modules])
+    routers = np.zeros(len(program.modules), dtype=np.bool_)
+    routers[ops.module[ops.kind == OpKind.SORT]] = bool(homes)
+    in_layer, in_router = layers[ops.module], (routers & ~layers)[ops.module]
+    chooses = np.flatnonzero(in_router & ~is_product)
+    _, first = np.unique(ops.module[chooses], return_index=True)
+    kept = _among(chooses[first], len(ops))
+    kind = np.where(kept, int(OpKind.SOFTMAX), ops.kind)
+    variant = np.where(kept, 0, ops.variant)
+    program = replace(program, ops=replace(ops, kind=kind, variant=variant))
+    idle = np.flatnonzero((in_layer | in_router) & ~is_product & ~kept)
+    return program.without_ops(idle) if idle.size else program
+
+
+def _is_inside(module: str, home: str) -> bool:
+    return module == home or module.startswith(f"{home}.")
+
+
+def _reads_weight(program: Program) -> BoolArray:
+    """Whether each op reads a parameter, (num_ops,)."""
+    is_weight = program.stores.owner[program.reads.storage] == Owner.PARAMETER
+    return np.asarray(np.bincount(program.reads.op[is_weight], minlength=len(program.ops)) > 0)
+
+
+def _with_merged_products(program: Program) -> Program:
+    """Dense products of one input as one: the first of them, as wide as all."""
+    products, source = _dense_products(program)
+    if not products.size:
+        return program
+    key = np.column_stack((source, _sizes(program, products)))
+    _, first, group = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    leader = np.arange(len(program.ops))
+    leader[products] = products[first[group.ravel()]]
+    followers = products[leader[products] != products]
+    dims, flop = program.dims.copy(), program.ops.flop.copy()
+    of = program.ops.dims
+    np.add.at(dims[:, _N], of[leader[followers]], program.dims[of[followers], _N])
+    np.add.at(flop, leader[followers], program.ops.flop[followers])
+    again = np.isin(program.reads.op, followers) & (
+        program.stores.owner[program.reads.storage] != Owner.PARAMETER
+    )
+    reads = program.reads.kept(~again)
+    merged = replace(
+        program,
+        ops=replace(program.ops, flop=flop),
+        dims=dims,
+        reads=replace(reads, op=leader[reads.op]),
+        writes=replace(program.writes, op=leader[program.writes.op]),
+    )
+    return merged.without_ops(followers)
+
+
+def _dense_products(program: Program) -> tuple[IntArray, IntArray]:
+    """Products of one activation and a weight, and that activation."""
+    ops, reads, owner = program.ops, program.reads, program.stores.owner
+    is_weight = owner[reads.storage] == Owner.PARAMETER
+    num_ops = len(ops)
+    inputs = np.bincount(reads.op[~is_weight], minlength=num_ops)
+    weights = np.bincount(reads.op[is_weight], minlength=num_ops)
+    is_alone = (program.dims[ops.dims, _BATCH] == _constant(1.0)).all(axis=1)
+    chosen = (ops.kind == OpKind.MATMUL) & is_alone & (inputs == 1) & (weights >= 1)
+    source = np.full(num_ops, -1)
+    source[reads.op[~is_weight]] = reads.storage[~is_weight]
+    products = np.flatnonzero(chosen)
+    return products, source[products]
+
+
+def _sizes(program: Program, products: IntArray) -> FloatArray:
+    """Rows and depth of products, (num_products, 18)."""
+    dims = program.dims[program.ops.dims[products]]
+    return np.asarray(dims[:, [_M, _K]].reshape(len(products), -1))

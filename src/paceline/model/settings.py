@@ -1,0 +1,77 @@
+"""How a model is run, as a line of text: ``checkpointing=full,precision=fp32``."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.model.graph.costs import Configuration
+
+_COMMAND = "paceline trace --help"
+_TRUTHS = {"yes": True, "true": True, "no": False, "false": False}
+
+
+def read_settings(text: str, base: Configuration) -> Configuration:
+    """``base`` with the fields that ``text`` names.
+
+    Args:
+        text: ``field=value`` pairs joined by commas; several module patterns joined by ``|``.
+        base: What is left as it is.
+
+    Raises:
+        UnknownNameError: No such field, or no such value of a field that has a list of them.
+        InvalidInputError: A pair that is none, or a value of another kind.
+
+    >>> read_settings("lora_rank=8,lora_modules=*.q|*.v", Configuration()).lora_modules
+    ('*.q', '*.v')
+    """
+    changes: dict[str, Any] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals:
+            raise InvalidInputError(
+                f"`{pair}` is no setting", hint="write `field=value`, as in `checkpointing=full`"
+            )
+        known = [field.name for field in fields(Configuration)]
+        if name not in known:
+            raise UnknownNameError.from_name("setting", name, known, command=_COMMAND)
+        changes[name] = _value(name, value)
+    return replace(base, **changes)
+
+
+def format_settings(configuration: Configuration, base: Configuration) -> str:
+    """What `read_settings` makes ``configuration`` of, on ``base``; empty where they are equal.
+
+    >>> format_settings(Configuration(lora_rank=8, is_served=True), Configuration())
+    'lora_rank=8,is_served=yes'
+    """
+    changed = (
+        (field.name, value)
+        for field in fields(Configuration)
+        if (value := getattr(configuration, field.name)) != getattr(base, field.name)
+    )
+    return ",".join(f"{name}={_text(value)}" for name, value in changed)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "|".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _value(name: str, text: str) -> object:
+    wanted = get_type_hints(Configuration)[name]
+    if get_origin(wanted) is Literal:
+        if text not in get_args(wanted):
+            raise UnknownNameError.from_name(name, text, get_args(wanted), command=_COMMAND)
+        return text
+    if wanted is bool:
+        if text.lower() not in _TRUTHS:
+            raise InvalidInputError(f"`{name}={text}` is no answer", hint="write yes or no")
+        return _TRUTHS[text.lower()]
+    if wanted is int:
+        if not text.isdecimal():
+            raise InvalidInputError(f"`{name}={text}` is no count", hint="write a whole number")
+        return int(text)
+    return tuple(text.split("|")) if wanted == tuple[str, ...] else text

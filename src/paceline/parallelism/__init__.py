@@ -1,0 +1,1 @@
+"""Many devices: strategies, collectives, sharding, schedules and overlap."""

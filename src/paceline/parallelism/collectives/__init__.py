@@ -1,0 +1,1 @@
+"""What devices of a cluster tell each other, over which links, and how long it takes."""

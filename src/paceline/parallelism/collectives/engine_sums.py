@@ -1,0 +1,98 @@
+"""Sums over the ranks of a node as inference engines make them, beside those of the library.
+
+Small messages are read from all ranks at once, larger ones part by part.
+
+Source: vLLM, ``csrc/custom_all_reduce.cuh`` (sums of one or of two steps).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from paceline.catalog.entities import Link
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.collectives.times import RankGroup, all_reduce_s
+from paceline.shipped import shipped_rows
+
+#: The kernel that engines share, as their profiles call it.
+OWN_KERNEL = "custom"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EngineSums:
+    """How fast an engine's own sums are, on one kind of link or on one a row (NaN: not measured).
+
+    Attributes:
+        peak_bytes_per_s: Of the link.
+        direct_s: A sum that reads from all ranks at once, without its bytes.
+        split_s: One part by part likewise.
+        direct_frac: Share of the peak at which the first reads.
+        split_frac: Share at which the second does.
+        rank_s: What each further rank adds.
+    """
+
+    peak_bytes_per_s: float | FloatArray
+    direct_s: float | FloatArray
+    split_s: float | FloatArray
+    direct_frac: float | FloatArray
+    split_frac: float | FloatArray
+    rank_s: float | FloatArray
+
+
+def engine_sums(link: Link | None, *, kernel: str | None = OWN_KERNEL) -> EngineSums | None:
+    """What was measured on links of a kind and peak; None where no engine was.
+
+    Args:
+        link: Between ranks of a node; None where it is unknown.
+        kernel: The engine's own one (`EngineProfile.all_reduce`); None leaves sums to the library.
+    """
+    if link is None or kernel is None:
+        return None
+    found = _measured(kernel).get((link.kind, link.bytes_per_s))
+    return None if found is None else EngineSums(**found)
+
+
+def engine_sums_of(links: LinkTable, *, kernel: str | None) -> EngineSums | None:
+    """The same of a table of links, a row each."""
+    if kernel is None:
+        return None
+    kinds, measured = links.coefficients.kinds, _measured(kernel)
+    rows = zip(links.kind_row.tolist(), links.bytes_per_s.tolist(), strict=True)
+    found = [measured.get((kinds[row][0], peak), {}) for row, peak in rows]
+    names = EngineSums.__dataclass_fields__
+    return EngineSums(**{n: np.array([row.get(n, np.nan) for row in found]) for n in names})
+
+
+@cache
+def _measured(kernel: str) -> dict[tuple[str, float], dict[str, float]]:
+    """Constants by kind and peak of the link; sources are in ``data/engine_all_reduce.csv``."""
+    names = EngineSums.__dataclass_fields__
+    return {
+        (row["kind"], float(row["peak_bytes_per_s"])): {name: float(row[name]) for name in names}
+        for row in shipped_rows("parallelism", "engine_all_reduce.csv")
+        if row["kernel"] == kernel
+    }
+
+
+def engine_all_reduce_s(
+    message_bytes: FloatArray, group: RankGroup, sums: EngineSums | None
+) -> FloatArray:
+    """Seconds of the fastest of an engine's own sums and the library's.
+
+    Args:
+        message_bytes: What each rank adds.
+        group: Ranks of one node.
+        sums: The engine's; None leaves the library's alone.
+    """
+    best = all_reduce_s(message_bytes, group)
+    if sums is None:
+        return best
+    others = group.num_ranks - 1.0
+    direct_s = sums.direct_s + others * message_bytes / (sums.peak_bytes_per_s * sums.direct_frac)
+    parts = 2.0 * others / group.num_ranks * message_bytes
+    split_s = sums.split_s + parts / (sums.peak_bytes_per_s * sums.split_frac)
+    return np.fmin(best, np.minimum(direct_s, split_s) + others * sums.rank_s)

@@ -1,0 +1,146 @@
+"""Links as columns: what a collective needs to know of the wire, one row per candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.catalog.entities import Link
+from paceline.model.graph.graph import FloatArray
+from paceline.shipped import shipped_rows
+
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
+
+#: Ranks at which coefficients were measured; between them they are interpolated.
+MEASURED_RANKS: tuple[int, ...] = (2, 4, 8)
+
+#: Ideal seconds of a message (bytes over the link's peak) at which efficiencies are kept.
+KNOT_S: tuple[float, ...] = tuple(2.0**power for power in range(-24, -6, 2))
+
+#: Kinds of transfer that have coefficients of their own: collectives, and the switch's all-reduce.
+TRANSFERS: tuple[str, ...] = (*COLLECTIVES, "in_switch")
+
+GENERIC_KIND = "generic"
+
+#: Call time of a transfer that a kind of link does not offer; finite, so that it interpolates.
+_NEVER_S = 1e30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinkTable:
+    """Links as arrays, (num_links,) each.
+
+    A row without a link has ``bytes_per_s`` 0: whatever must cross it takes for ever.
+
+    Attributes:
+        bytes_per_s: Peak per device (inside a node) or per node (between), per direction.
+        latency_s: One-way latency of a small message on the wire.
+        reduces_in_switch: Whether the switch can reduce.
+        kind_row: Row of `Coefficients` that describes its kind.
+        log_sigma: How unsure steps are that share it, per doubling of ranks.
+        coefficients: Measured behaviour of every kind.
+    """
+
+    bytes_per_s: FloatArray
+    latency_s: FloatArray
+    reduces_in_switch: npt.NDArray[np.bool_]
+    kind_row: npt.NDArray[np.int64]
+    log_sigma: FloatArray
+    coefficients: Coefficients
+
+    @classmethod
+    def from_links(
+        cls, links: Sequence[Link | None], coefficients: Coefficients | None = None
+    ) -> LinkTable:
+        """One row per link; None becomes a link that carries nothing.
+
+        Args:
+            links: The links.
+            coefficients: Of every kind of link; those that ship if None.
+        """
+        table = coefficients or load_coefficients()
+        return cls(
+            bytes_per_s=np.array([link.bytes_per_s if link else 0.0 for link in links]),
+            latency_s=np.array([link.latency_s if link else 0.0 for link in links]),
+            reduces_in_switch=np.array([bool(link and link.reduces_in_switch) for link in links]),
+            kind_row=np.array([table.kinds.index(table.kind_of(link)) for link in links]),
+            log_sigma=np.array([_log_sigma(link.kind if link else "") for link in links]),
+            coefficients=table,
+        )
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.bytes_per_s)
+
+    def take(self, rows: npt.ArrayLike) -> LinkTable:
+        """The table with these rows, in this order; rows may repeat."""
+        index = np.asarray(rows)
+        columns = (f.name for f in fields(self) if f.name != "coefficients")
+        return replace(self, **{name: getattr(self, name)[index] for name in columns})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Coefficients:
+    """Measured behaviour of every kind of link.
+
+    Attributes:
+        kinds: Kind of link of each row, with the peak it was measured at in bytes per second, or
+            0 where it stands for every link of the kind.
+        call_s: Time of a call with next to no bytes,
+            (num_kinds, num_transfers, len(MEASURED_RANKS)).
+        hop_s: What each rank beyond the last measured count adds, (num_kinds, num_transfers).
+        log_efficiency: Logarithm of the share of the peak that the bytes reach,
+            (num_kinds, num_transfers, len(MEASURED_RANKS), len(KNOT_S)).
+    """
+
+    kinds: tuple[tuple[str, float], ...]
+    call_s: FloatArray
+    hop_s: FloatArray
+    log_efficiency: FloatArray
+
+    def kind_of(self, link: Link | None) -> tuple[str, float]:
+        """Row of a link: of its kind and peak, else of its kind, else generic.
+
+        >>> load_coefficients().kind_of(None)
+        ('generic', 0.0)
+        """
+        exact = [] if link is None else [(link.kind, link.bytes_per_s), (link.kind, 0.0)]
+        return next((kind for kind in exact if kind in self.kinds), (GENERIC_KIND, 0.0))
+
+
+@cache
+def _log_sigma(kind: str) -> float:
+    """Of a kind of link, from ``data/link_spread.csv``, whose last line stands for any other."""
+    known = shipped_rows("parallelism", "link_spread.csv")
+    line = next(line for line in known if line["kind"] in (kind, ""))
+    return float(line["log_sigma_per_doubling"])
+
+
+@cache
+def load_coefficients() -> Coefficients:
+    """Coefficients by kind of link, from ``data/collectives.csv`` (source in each row)."""
+    return read_coefficients(shipped_rows("parallelism", "collectives.csv"))
+
+
+def read_coefficients(rows: Sequence[Mapping[str, str]]) -> Coefficients:
+    """Coefficients from the rows of a file; a kind without a switch row never uses its switch."""
+    keys = [(row["kind"], float(row["peak_bytes_per_s"])) for row in rows]
+    kinds = tuple(dict.fromkeys(keys))
+    shape = (len(kinds), len(TRANSFERS), len(MEASURED_RANKS))
+    call_s, hop_s = np.full(shape, _NEVER_S), np.zeros(shape[:2])
+    log_efficiency = np.zeros((*shape, len(KNOT_S)))
+    for key, row in zip(keys, rows, strict=True):
+        kind, transfer = kinds.index(key), TRANSFERS.index(row["collective"])
+        ranks = MEASURED_RANKS.index(int(row["num_ranks"]))
+        call_s[kind, transfer, ranks] = float(row["call_s"])
+        hop_s[kind, transfer] = float(row["hop_s"])
+        log_efficiency[kind, transfer, ranks] = np.log(
+            [float(row[f"eff_{knot}"]) for knot in range(len(KNOT_S))]
+        )
+    return Coefficients(kinds=kinds, call_s=call_s, hop_s=hop_s, log_efficiency=log_efficiency)

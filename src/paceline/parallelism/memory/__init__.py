@@ -1,0 +1,1 @@
+"""What each rank keeps: weights, gradients, states and activations."""

@@ -1,0 +1,143 @@
+"""Activations that one rank keeps of each block of a model, and what the blocks hand on.
+
+Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.block_names import blocks_of_ops
+from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase, monomials
+from paceline.model.graph.memory_table import is_weight_copy
+from paceline.model.graph.program import OUTLIVES, Program
+from paceline.parallelism.memory.training_state import home_op
+from paceline.parallelism.replicas.weight_gradients import put_off_with_weights
+from paceline.prediction.step.prediction import Points
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockMemory:
+    """Activations of each block that one rank holds.
+
+    Attributes:
+        saved_bytes: Activations kept for backward, (num_points, num_blocks).
+        put_off_bytes: What gradients of weights need besides, where they are made later, same
+            shape.
+        transient_bytes: Activations and workspaces alive for a moment while the block runs, same
+            shape.
+        largest_bytes: The largest single tensor of the block that comes and goes, same shape.
+    """
+
+    saved_bytes: FloatArray
+    put_off_bytes: FloatArray
+    transient_bytes: FloatArray
+    largest_bytes: FloatArray
+
+
+def block_memory(program: Program, block: IntArray, num_blocks: int, points: Points) -> BlockMemory:
+    """Activations, block by block.
+
+    Args:
+        program: What the rank runs.
+        block: Block of each op, (num_ops,).
+        num_blocks: How many there are.
+        points: Microbatch sizes.
+    """
+    stores, powers = program.stores, monomials(points.batch, points.seq)
+    home = block[home_op(program)]
+    size_bytes = stores.num_bytes() @ powers.T
+    is_activation = (stores.owner == Owner.ACTIVATION) & ~is_weight_copy(program)
+    start, num_bytes = program.first_backward(), stores.num_bytes()
+    birth, death = program.position_of(stores.birth), program.position_of(stores.death)
+    is_saved = is_activation & (birth < start) & (death >= start)
+    passing = (is_activation & ~is_saved) | (stores.owner == Owner.WORKSPACE)
+    keeper, put_off = _keeper(program, block, home), put_off_with_weights(program)
+    return BlockMemory(
+        saved_bytes=_sum_stores(powers, num_bytes, is_saved, keeper, num_blocks),
+        put_off_bytes=_sum_stores(powers, num_bytes, put_off, home, num_blocks),
+        transient_bytes=_fullest(program, _live(program, passing, size_bytes), block, num_blocks),
+        largest_bytes=_largest(program, size_bytes, home, num_blocks),
+    )
+
+
+def _keeper(program: Program, block: IntArray, home: IntArray) -> IntArray:
+    """Block that keeps each storage for its backward: the first one whose backward reads it.
+
+    What a stage receives is kept there; the stage that sent it can let go.
+    """
+    is_late = program.ops.position[program.reads.op] >= program.first_backward()
+    keeper = np.full(len(program.stores), np.iinfo(np.int64).max)
+    np.minimum.at(
+        keeper, program.reads.storage[is_late], block[program.reads.op[is_late]].astype(np.int64)
+    )
+    return np.where(keeper < np.iinfo(np.int64).max, keeper, home)
+
+
+def _live(program: Program, chosen: BoolArray, size_bytes: FloatArray) -> FloatArray:
+    """Bytes of the chosen storages that are alive while each op runs, (num_ops, num_points)."""
+    num_ops = int(program.ops.position.max(initial=0.0)) + 1
+    birth, death = (program.position_of(at)[chosen] for at in (program.stores.birth,
+                                                               program.stores.death))  # fmt: skip
+    change = np.zeros((num_ops + 2, size_bytes.shape[1]))
+    np.add.at(change, np.clip(birth, 0, num_ops).astype(np.int64), size_bytes[chosen])
+    np.add.at(change, np.clip(death + 1, 0, num_ops + 1).astype(np.int64), -size_bytes[chosen])
+    live: FloatArray = np.cumsum(change, axis=0)[program.ops.position.astype(np.int64)]
+    return live
+
+
+def _fullest(program: Program, live: FloatArray, block: IntArray, num_blocks: int) -> FloatArray:
+    """Most that is alive while each block runs, without its update, (num_points, num_blocks)."""
+    largest, runs = np.zeros((num_blocks, live.shape[1])), program.ops.phase != Phase.OPTIMIZER
+    np.maximum.at(largest, block[runs], live[runs])
+    return np.asarray(largest.T)
+
+
+def _largest(
+    program: Program, size_bytes: FloatArray, home: IntArray, num_blocks: int
+) -> FloatArray:
+    """The largest storage of each block that comes and goes, (num_points, num_blocks)."""
+    passing = (program.stores.birth >= 0) | (program.stores.death != OUTLIVES)
+    largest = np.zeros((num_blocks, size_bytes.shape[1]))
+    np.maximum.at(largest, home[passing], size_bytes[passing])
+    return np.asarray(largest.T)
+
+
+def _sum_stores(
+    powers: FloatArray, num_bytes: FloatArray, chosen: BoolArray, home: IntArray, num_blocks: int
+) -> FloatArray:
+    total = np.zeros((num_blocks, num_bytes.shape[1]))
+    np.add.at(total, home[chosen], num_bytes[chosen])
+    return np.asarray(powers @ total.T)
+
+
+def boundary_bytes(program: Program, names: tuple[str, ...], points: Points) -> FloatArray:
+    """Bytes that cross from each block to later ones in forward, (num_points, num_blocks).
+
+    Args:
+        program: One without fusion: no kernel reaches over the end of a stage.
+        names: Its blocks.
+        points: Microbatch sizes.
+    """
+    stores, powers, num_blocks = program.stores, monomials(points.batch, points.seq), len(names)
+    block = blocks_of_ops(program.modules, program.ops.module, names)
+    forward = program.ops.position < program.first_backward()
+    born = np.where(stores.birth >= 0, block[np.maximum(stores.birth, 0)], num_blocks)
+    last = np.full(len(stores), -1)
+    reads = forward[program.reads.op]
+    np.maximum.at(last, program.reads.storage[reads], block[program.reads.op[reads]])
+    crossing = (last > born) & (stores.owner == Owner.ACTIVATION) & ~is_weight_copy(program)
+    crossing &= stores.elements[:, 1:].any(axis=1) & (
+        stores.elements[:, 1] + stores.elements[:, 3] > 0
+    )
+    steps = np.zeros((num_blocks + 1, stores.elements.shape[1]))
+    num_bytes = stores.num_bytes()
+    np.add.at(steps, born[crossing], num_bytes[crossing])
+    np.add.at(steps, last[crossing], -num_bytes[crossing])
+    crossed: FloatArray = powers @ np.cumsum(steps, axis=0)[:num_blocks].T
+    return crossed

@@ -1,0 +1,133 @@
+"""An optimizer kept on the host: its states leave device memory, its update leaves the device.
+
+Gradients go down the host link while backward runs, the host updates, and parameters come back as
+they are ready.
+
+Source: Ren et al., "ZeRO-Offload", USENIX ATC 2021, sections 4.1 and 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from paceline.catalog.entities import Link
+from paceline.errors import DoesNotFitError, MissingFactError
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.evaluation import StrategyEvaluation
+from paceline.parallelism.memory.training_state import TrainingState
+from paceline.shipped import shipped_rows
+from paceline.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The main memory and processors of one node.
+
+    Attributes:
+        link_bytes_per_s: Between one device and the host, per direction.
+        memory_bytes: Main memory.
+        parameters_per_s: What all its processors update together.
+    """
+
+    link_bytes_per_s: float
+    memory_bytes: float
+    parameters_per_s: float
+
+
+def known_host(link: Link | None, memory_bytes: float | None) -> Host | None:
+    """What a node's host offers an optimizer; None where its link or its memory is not known.
+
+    Args:
+        link: Between a device and the host.
+        memory_bytes: Main memory.
+    """
+    if link is None or memory_bytes is None:
+        return None
+    return Host(
+        link_bytes_per_s=link.bytes_per_s,
+        memory_bytes=memory_bytes,
+        parameters_per_s=host_parameters_per_s(),
+    )
+
+
+def host_of(cluster: Cluster) -> Host:
+    """What the host of a cluster's node offers an optimizer.
+
+    Raises:
+        MissingFactError: Its memory or its link is not known.
+    """
+    host = known_host(cluster.host_link, cluster.host_memory_bytes)
+    if host is None:
+        what = "host link" if cluster.host_link is None else "main memory"
+        raise MissingFactError(
+            f"`+offload` keeps the optimizer on the host, and the {what} of these machines is "
+            "not known",
+            hint="name an offer that states it with --offer, or drop `+offload`",
+        )
+    return host
+
+
+@cache
+def host_parameters_per_s() -> float:
+    """Parameters that the processors of a node update per second with Adam, as published."""
+    rows = {row["optimizer"]: row for row in shipped_rows("parallelism", "host_update.csv")}
+    return float(rows["adam"]["parameters_per_s"])
+
+
+def host_s(
+    updated: TrainingState, backward_s: FloatArray, num_sharing: int, host: Host
+) -> FloatArray:
+    """Seconds that an optimizer on the host adds to a step.
+
+    Gradients travel while the last microbatch runs backward; parameters travel while the host
+    updates the next ones.
+
+    Args:
+        updated: What the busiest rank updates.
+        backward_s: Of its last microbatch.
+        num_sharing: Ranks that share the host.
+        host: The node's host.
+    """
+    down_s = updated.reduced / host.link_bytes_per_s
+    up_s = updated.renewed / host.link_bytes_per_s
+    update_s = updated.trained * num_sharing / host.parameters_per_s
+    return np.asarray(np.maximum(down_s - backward_s, 0.0) + np.maximum(update_s, up_s))
+
+
+def host_bytes(updated: TrainingState, num_sharing: int) -> FloatArray:
+    """Main memory that the states and gradients of all ranks of a node take."""
+    return np.asarray(num_sharing * (updated.optimizer + updated.reduced))
+
+
+def offloaded(evaluation: StrategyEvaluation, num_sharing: int, host: Host) -> StrategyEvaluation:
+    """An evaluation without optimizer on devices, with what the host adds to it.
+
+    Args:
+        evaluation: Of devices that keep no optimizer.
+        num_sharing: Ranks that share the host.
+        host: The node's host.
+    """
+    added_s = host_s(evaluation.updated, evaluation.backward_s, num_sharing, host)
+    return replace(
+        evaluation,
+        step_s=evaluation.step_s + added_s,
+        exposed_s=evaluation.exposed_s + added_s,
+    )
+
+
+def check_host_memory(num_bytes: float, host: Host) -> None:
+    """Raise unless the node's main memory holds so much.
+
+    Raises:
+        DoesNotFitError: It does not.
+    """
+    if num_bytes > host.memory_bytes:
+        raise DoesNotFitError(
+            f"the optimizers of a node need {format_bytes(num_bytes)} of main memory; it has "
+            f"{format_bytes(host.memory_bytes)}",
+            hint="split the optimizer over more ranks (`+zero2`), or drop `+offload`",
+        )

@@ -1,0 +1,229 @@
+"""Memory of the fullest rank of each strategy, and who owns what of the training state.
+
+Shapes: one element per strategy unless said otherwise; ranks padded to the longest pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.parallelism.memory.sharded_memory import KeptShares, accumulated, live_bytes
+from paceline.parallelism.memory.training_state import TrainingState
+from paceline.parallelism.replicas.data_parallel import GATHERED_FRAC
+from paceline.parallelism.schedule.pipeline_timing import HeldByPipelines, Pipelines
+from paceline.parallelism.strategy.strategy import Sharding
+from paceline.parallelism.strategy.table import SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.prediction.memory.peak import process_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Owned:
+    """What equally many ranks hold alike, (num_strategies,) or with ranks of a pipeline.
+
+    Attributes:
+        state: Of each rank of the pipeline, (num_parts, num_strategies, num_ranks).
+        copies: Ranks that hold the same and reduce its gradients.
+        shards: Of them, how many split what `SHARDINGS` says; the others are replicas of these.
+        stride: Ranks between neighbours of them.
+    """
+
+    state: TrainingState
+    copies: IntArray
+    shards: IntArray
+    stride: IntArray
+
+    @property
+    def most(self) -> TrainingState:
+        """Each part of the rank that has most of it, (num_parts, num_strategies)."""
+        return TrainingState(self.state.values.max(axis=2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankMemory:
+    """Bytes of the fullest rank, (num_strategies,), and who owns what.
+
+    Attributes:
+        state_bytes: Parameters, gradients and optimizer state.
+        kept_bytes: Activations of microbatches in flight.
+        allocated_bytes: Peak of its live tensors.
+        process_mid_bytes: Peak of its process, median.
+        process_high_bytes: The same, the bound that holds at a chance of 95 %.
+        owned: What all replicas hold, and experts where expert ranks hold different ones.
+    """
+
+    state_bytes: FloatArray
+    kept_bytes: FloatArray
+    allocated_bytes: FloatArray
+    process_mid_bytes: FloatArray
+    process_high_bytes: FloatArray
+    owned: tuple[Owned, ...]
+
+
+def rank_memory(
+    table: StrategyTable, variants: Sequence[Variant], pipelines: Pipelines, fabric: Fabric, *,
+    has_optimizer: bool = True,
+) -> RankMemory:  # fmt: skip
+    """Memory of every strategy.
+
+    Args:
+        table: Strategies.
+        variants: What their ``variant`` points into.
+        pipelines: Those of the table.
+        fabric: The cluster.
+        has_optimizer: Whether devices keep the optimizer, or a host does.
+    """
+    of_row, held = pipelines.of_row, pipelines.held()
+    owned = _owned(table, variants, held, of_row)
+    shares = [_Shares.of(table, part, has_optimizer=has_optimizer) for part in owned]
+    parts = list(zip(owned, shares, strict=True))
+    state_bytes = np.sum([s.keeping(one.state) for one, s in parts], axis=0)
+    updating = np.sum([s.updating(one.state) for one, s in parts], axis=0)
+    kept_bytes = held.activation_bytes[of_row]
+    whole = np.maximum(state_bytes + kept_bytes + held.transient_bytes[of_row], updating)
+    count = np.zeros_like(whole)
+    alone = np.flatnonzero(table.pp == 1)
+    whole[alone, 0], count[alone, 0] = _single_stage(table, variants, parts, alone)
+    largest = held.largest_bytes[of_row]
+    _, mid, high = process_bytes(whole, count, largest, platform=fabric.platform)
+    fullest = (np.arange(len(table)), whole.argmax(axis=1))
+    return RankMemory(
+        state_bytes=state_bytes[fullest],
+        kept_bytes=kept_bytes[fullest],
+        allocated_bytes=whole[fullest],
+        process_mid_bytes=mid.max(axis=1),
+        process_high_bytes=high.max(axis=1),
+        owned=owned,
+    )
+
+
+def splits(table: StrategyTable, level: Sharding) -> npt.NDArray[np.bool_]:
+    """Whether ranks split what that level does; each level splits what those before it do."""
+    return np.asarray(table.sharding >= SHARDINGS.index(level))
+
+
+def _owned(
+    table: StrategyTable, variants: Sequence[Variant], held: HeldByPipelines, of_row: IntArray
+) -> tuple[Owned, ...]:
+    """What all replicas hold, and experts, of which expert ranks hold different ones."""
+    tensor, context, expert = (
+        np.array(degrees)[table.variant]
+        for degrees in zip(
+            *((v.shape.tensor, v.shape.sequence, v.shape.experts) for v in variants), strict=True
+        )
+    )
+    shards = np.where(table.shards > 0, table.shards, table.dp) * context
+    common, own = (TrainingState(held.state.values[:, part][:, of_row]) for part in range(2))
+    every = Owned(
+        state=common,
+        copies=table.dp * context * expert,
+        shards=shards * expert,
+        stride=tensor,
+    )
+    if not own.parameters.any():
+        return (every,)
+    return (
+        every,
+        Owned(state=own, copies=table.dp * context, shards=shards, stride=tensor * expert),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Shares:
+    """What a rank keeps of what it owns, by what data-parallel ranks split, (num_strategies, 1).
+
+    Attributes:
+        gathered: Of parameters while blocks run.
+        weight: Of parameters while the optimizer runs.
+        gradient: Of gradients.
+        optimizer: Of optimizer state.
+    """
+
+    gathered: FloatArray
+    weight: FloatArray
+    gradient: FloatArray
+    optimizer: FloatArray
+
+    @classmethod
+    def of(cls, table: StrategyTable, owned: Owned, *, has_optimizer: bool) -> _Shares:
+        """What each strategy of a table has its ranks keep."""
+        share = 1.0 / owned.shards
+        gathered = np.minimum(1.0, share + GATHERED_FRAC)
+
+        def kept(level: Sharding, split: FloatArray) -> FloatArray:
+            return np.where(splits(table, level), split, 1.0)[:, None]
+
+        return cls(
+            gathered=kept("zero3", gathered),
+            weight=kept("zero3", share),
+            gradient=kept("zero2", share),
+            optimizer=kept("zero1", share) * has_optimizer,
+        )
+
+    def keeping(self, state: TrainingState) -> FloatArray:
+        """Bytes while microbatches pass, all gradients being there."""
+        parameters = (state.weight + state.copy) * self.gathered
+        return np.asarray(
+            parameters + state.gradient * self.gradient + state.optimizer * self.optimizer
+        )
+
+    def updating(self, state: TrainingState) -> FloatArray:
+        """Bytes while the optimizer runs.
+
+        There are no narrow copies and nothing is gathered, but there are temporaries of what it
+        updates.
+        """
+        optimizer = (state.optimizer + state.workspace) * self.optimizer
+        return np.asarray(state.weight * self.weight + state.gradient * self.gradient + optimizer)
+
+
+def _single_stage(
+    table: StrategyTable, variants: Sequence[Variant], parts: Sequence[tuple[Owned, _Shares]],
+    rows: IntArray,
+) -> tuple[FloatArray, FloatArray]:  # fmt: skip
+    """Live bytes of ranks that run all blocks, at their fullest, and of how many storages.
+
+    In the only microbatch gradients come as backward goes, while what forward kept goes; later ones
+    add to those that are there. Gradients are split as soon as their block is done. At each moment
+    experts and others are there in the shares that they have of the whole.
+
+    Returns:
+        (num_rows,) each.
+    """
+    live, count = np.zeros(len(rows)), np.zeros(len(rows))
+    kept = _kept_by_rows(parts, rows)
+    for number, variant in enumerate(variants):
+        mine = np.flatnonzero(table.variant[rows] == number)
+        if not len(mine):
+            continue
+        point, costs = table.point[rows[mine]], variant.costs
+        moments, shares = costs.moments.at(point), kept.take(mine)
+        once, again = (live_bytes(one, shares) for one in (moments, accumulated(moments)))
+        live[mine] = np.where(table.microbatches[rows[mine]] == 1, once, again)
+        count[mine] = costs.num_allocations[point]
+    return live, count
+
+
+def _kept_by_rows(parts: Sequence[tuple[Owned, _Shares]], rows: IntArray) -> KeptShares:
+    """Shares that ranks of one stage keep of all that they own, (num_rows,)."""
+
+    def kept(shares: Sequence[FloatArray], values: Sequence[FloatArray]) -> FloatArray:
+        whole = np.sum(values, axis=0)
+        own = np.sum([s * value for s, value in zip(shares, values, strict=True)], axis=0)
+        found = np.where(whole > 0, own / np.maximum(whole, 1e-300), shares[0])
+        return np.asarray(found[rows, 0])
+
+    return KeptShares(
+        parameter=kept(
+            [s.gathered for _, s in parts], [o.state.weight + o.state.copy for o, _ in parts]
+        ),
+        gradient=kept([s.gradient for _, s in parts], [o.state.gradient for o, _ in parts]),
+        optimizer=kept(
+            [s.optimizer for _, s in parts],
+            [o.state.optimizer + o.state.workspace for o, _ in parts],
+        ),
+    )

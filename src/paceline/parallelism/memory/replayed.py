@@ -1,0 +1,102 @@
+"""Tier two of a rank's memory: its pass replayed allocation by allocation.
+
+Tier one (`rank_memory`, `sharded_memory`) is arithmetic on sums for every candidate; this follows
+one rank for finalists. What ranks split is replayed in tensors of a part of the size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import FloatArray, Graph, Owner, Phase
+from paceline.model.graph.memory_table import is_weight_copy
+from paceline.model.graph.program import Program
+from paceline.model.lowering import Lifetimes, lifetimes_of, rewritten
+from paceline.model.rewrite.master_weights import as_kept
+from paceline.parallelism.memory.sharded_memory import KeptShares
+from paceline.parallelism.split import SplitShape, split
+from paceline.parallelism.strategy.strategy import Sharding, Strategy
+from paceline.prediction.memory.allocator import replay
+from paceline.prediction.memory.peak import process_memory
+
+#: Platforms whose memory PyTorch's caching allocator hands out.
+_CACHING = ("cuda", "rocm")
+
+
+def can_replay(configuration: Configuration, strategy: Strategy) -> bool:
+    """Whether one pass stands for a rank: one that has stages holds several microbatches at once.
+
+    Args:
+        configuration: How a rank runs.
+        strategy: How ranks share the work.
+    """
+    is_whole = strategy.size("pp") == 1 and not strategy.offloads_optimizer
+    return is_whole and configuration.platform in _CACHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedRank:
+    """The process of one rank, replayed.
+
+    Attributes:
+        peak_bytes: Segments, library workspaces and the driver's context, where there is room.
+        fits: Whether the pass runs through in the memory that is there; segments that are free are
+            given back first.
+    """
+
+    peak_bytes: float
+    fits: bool
+
+
+def replayed_rank(
+    graph: Graph, configuration: Configuration, strategy: Strategy, *, batch: float, seq: float,
+    capacity_bytes: float = math.inf,
+) -> ReplayedRank:  # fmt: skip
+    """One pass of one rank, allocation by allocation.
+
+    Args:
+        graph: One pass.
+        configuration: How a rank runs it.
+        strategy: One that `can_replay`.
+        batch: Items per rank and microbatch.
+        seq: Sequence length.
+        capacity_bytes: Memory of a device.
+
+    Raises:
+        InvalidInputError: The graph cannot be split so many ways.
+    """
+    how = configuration
+    if strategy.recompute != "none":
+        how = replace(how, checkpointing=strategy.recompute)
+    if strategy.schedule.num_microbatches > 1:
+        how = replace(how, accumulates=True)
+    fsdp, context = strategy.size("fsdp"), strategy.size("cp")
+    sharding: Sharding = "zero3" if fsdp > 1 else strategy.sharding
+    shards = (fsdp if fsdp > 1 else strategy.size("dp") * strategy.size("ep")) * context
+    program = rewritten(split(graph, SplitShape.of(strategy)).graph, as_kept(graph, how))
+    lived = _shared(program, KeptShares.of(shards, sharding))
+    added = process_memory(how.platform)
+    around_bytes = added.workspace_bytes + added.context_mid_bytes
+    peak_bytes = replay(lived, batch=batch, seq=seq).reserved_bytes + around_bytes
+    fits = (
+        peak_bytes <= capacity_bytes
+        or replay(lived, batch=batch, seq=seq, capacity_bytes=capacity_bytes - around_bytes).fits
+    )
+    return ReplayedRank(peak_bytes=peak_bytes, fits=fits)
+
+
+def _shared(program: Program, kept: KeptShares) -> Lifetimes:
+    """Storages of which a rank keeps its share."""
+    owner, lived = program.stores.owner, lifetimes_of(program)
+    birth = np.maximum(program.stores.birth, 0)
+    of_update = (owner == Owner.WORKSPACE) & (program.ops.phase[birth] == Phase.OPTIMIZER)
+    is_state = np.isin(owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
+    share: FloatArray = np.ones(len(owner))
+    share[(owner == Owner.PARAMETER) | is_weight_copy(program)] = kept.parameter
+    share[owner == Owner.GRADIENT] = kept.gradient
+    share[is_state | of_update] = kept.optimizer
+    return replace(lived, num_bytes=lived.num_bytes * share[:, None])

@@ -1,0 +1,226 @@
+"""Peak memory of a rank that runs a whole pass, plain and sharded, moment by moment.
+
+Sharding moves the peak: once optimizer state is shared, the end of forward may be the fullest
+moment instead of the update. So the live bytes at every moment that can be the peak are shared
+first, and their maximum is taken afterwards.
+
+Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
+SC 2020, section 5; Zhao et al., "PyTorch FSDP", VLDB 16(12), 2023: two blocks of parameters are
+gathered at a time (one computing, one prefetched), and casts are made of the gathered block.
+PyTorch's DDP reducer keeps its buckets beside the gradients unless ``gradient_as_bucket_view`` is
+set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.costs import LoweredPass, Platform
+from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase, monomials
+from paceline.parallelism.replicas.data_parallel import GATHERED_FRAC
+from paceline.parallelism.strategy.strategy import Sharding
+from paceline.prediction.memory.peak import process_memory
+from paceline.prediction.step.prediction import Points
+
+_STATE = (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PeakMoments:
+    """Live bytes at M moments that can be the peak, for P batch sizes; (M, P) each.
+
+    Attributes:
+        whole: Everything.
+        states: Optimizer state and master weights.
+        update: Workspace of the optimizer's update.
+        gradients: Gradients.
+        parameters: Parameters and, in autocast, their narrow copies.
+        platform: Whose allocator holds them.
+        all_gradients: Of every parameter, which no moment need have at once.
+    """
+
+    whole: FloatArray
+    states: FloatArray
+    update: FloatArray
+    gradients: FloatArray
+    parameters: FloatArray
+    platform: Platform = "cuda"
+    all_gradients: float = 0.0
+
+    def at(self, points: IntArray) -> PeakMoments:
+        """The same at some points, (M, len(points)) each."""
+        names = ("whole", "states", "update", "gradients", "parameters")
+        return replace(self, **{name: getattr(self, name)[:, points] for name in names})
+
+
+def peak_moments(lowered: LoweredPass, points: Points) -> PeakMoments:
+    """Evaluate the moments of one pass.
+
+    Args:
+        lowered: The pass.
+        points: Batch sizes and lengths, P of them.
+    """
+    powers = monomials(points.batch, points.seq).T
+    by_owner = np.einsum("moc,cp->omp", lowered.memory.by_owner, powers)
+    is_update = _is_update(lowered)
+    copies = lowered.memory.weight_copies @ powers
+    return PeakMoments(
+        whole=by_owner.sum(axis=0),
+        states=by_owner[list(_STATE)].sum(axis=0),
+        update=by_owner[Owner.WORKSPACE] * is_update[:, None],
+        gradients=by_owner[Owner.GRADIENT],
+        parameters=by_owner[Owner.PARAMETER] + copies,
+        platform=lowered.configuration.platform,
+        all_gradients=float(lowered.gradient_ready[:, 1].sum()),
+    )
+
+
+def accumulated(moments: PeakMoments) -> PeakMoments:
+    """The moments of any microbatch but the first: gradients of those before are there already.
+
+    PyTorch adds to ``.grad`` until the optimizer has run; ranks that split gradients keep the sums
+    of their shards.
+    """
+    most = np.maximum(moments.gradients.max(axis=0), moments.all_gradients)
+    gradients = np.broadcast_to(most, moments.gradients.shape)
+    whole = moments.whole - moments.gradients + gradients
+    return replace(moments, whole=whole, gradients=gradients)
+
+
+def saved_bytes(
+    moments: PeakMoments,
+    num_ranks: npt.ArrayLike,
+    sharding: Sharding,
+    *,
+    accumulates: bool = False,
+) -> FloatArray:
+    """Live bytes that one rank's peak is below that of a device that keeps everything, (P,).
+
+    Args:
+        moments: Live bytes of one device.
+        num_ranks: Ranks that share the state, one number or (P,).
+        sharding: What they split.
+        accumulates: Whether a rank runs several microbatches per step, and the one device that is
+            compared runs one: what it saves is below zero where it splits little.
+    """
+    of_rank = accumulated(moments) if accumulates else moments
+    live = live_bytes(of_rank, KeptShares.of(num_ranks, sharding))
+    return np.asarray(moments.whole.max(axis=0) - live)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KeptShares:
+    """What a rank keeps of each part of the state that it has, of any shape.
+
+    Attributes:
+        parameter: Of parameters while blocks run: its own, and those it has gathered.
+        gradient: Of gradients.
+        optimizer: Of optimizer state and of what the update needs.
+    """
+
+    parameter: FloatArray
+    gradient: FloatArray
+    optimizer: FloatArray
+
+    def take(self, rows: IntArray) -> KeptShares:
+        """Those of some ranks."""
+        return KeptShares(
+            parameter=self.parameter[rows],
+            gradient=self.gradient[rows],
+            optimizer=self.optimizer[rows],
+        )
+
+    @classmethod
+    def of(cls, num_ranks: npt.ArrayLike, sharding: Sharding) -> KeptShares:
+        """Where so many ranks share what a level of sharding splits."""
+        share = 1.0 / np.asarray(num_ranks, dtype=np.float64)
+        whole = np.ones_like(share)
+        gathered = np.minimum(1.0, share + GATHERED_FRAC)
+        return cls(
+            parameter=gathered if sharding == "zero3" else whole,
+            gradient=share if sharding in ("zero2", "zero3") else whole,
+            optimizer=whole if sharding == "none" else share,
+        )
+
+
+def live_bytes(moments: PeakMoments, kept: KeptShares) -> FloatArray:
+    """Most live bytes of a rank that keeps shares of its state, (P,).
+
+    Args:
+        moments: Of a rank that keeps all of it.
+        kept: Its shares, of one or of P ranks.
+    """
+    live = moments.whole - (moments.states + moments.update) * (1.0 - kept.optimizer)
+    live = live - moments.gradients * (1.0 - kept.gradient)
+    live = live - moments.parameters * (1.0 - kept.parameter)
+    return np.asarray(live.max(axis=0))
+
+
+def saved_process_bytes(
+    moments: PeakMoments,
+    num_ranks: npt.ArrayLike,
+    sharding: Sharding,
+    *,
+    is_bound: bool = False,
+    accumulates: bool = False,
+) -> FloatArray:
+    """The same of the peak of the process: fewer live bytes leave fewer gaps between them, (P,).
+
+    Args:
+        moments: Live bytes of one device.
+        num_ranks: Ranks that share the state.
+        sharding: What they split.
+        is_bound: Of the bound that holds at a chance of 95 %, instead of the median.
+        accumulates: Whether a rank runs several microbatches per step, as `saved_bytes` has it.
+    """
+    added = process_memory(moments.platform)
+    gaps_frac = added.fragmentation_high_frac if is_bound else added.fragmentation_mid_frac
+    saved = saved_bytes(moments, num_ranks, sharding, accumulates=accumulates)
+    return saved * (1.0 + gaps_frac)
+
+
+def sharded_memory_bytes(
+    moments: PeakMoments,
+    memory_bytes: npt.ArrayLike,
+    *,
+    num_ranks: int,
+    sharding: Sharding = "none",
+    bucket_bytes: float = 0.0,
+    is_bound: bool = True,
+    accumulates: bool = False,
+) -> FloatArray:
+    """Peak memory of one rank, given the peak of one device that keeps everything itself.
+
+    One rank alone that does not accumulate needs exactly ``memory_bytes``.
+
+    Args:
+        moments: Live bytes of one device, same batch per device.
+        memory_bytes: Peak of the whole process on one device, (P,).
+        num_ranks: Ranks that share the state.
+        sharding: What they split.
+        bucket_bytes: All-reduce buckets that plain DDP keeps beside the gradients: as much as all
+            gradients, or nothing where gradients are views of them
+            (``gradient_as_bucket_view=True``).
+        is_bound: Whether that peak is the bound that holds at a chance of 95 %, or the median.
+        accumulates: Whether a rank runs several microbatches per step.
+
+    Returns:
+        Bytes, (P,).
+    """
+    buckets = bucket_bytes if sharding == "none" and num_ranks > 1 else 0.0
+    whole = np.asarray(memory_bytes, dtype=np.float64)
+    saved = saved_process_bytes(
+        moments, num_ranks, sharding, is_bound=is_bound, accumulates=accumulates
+    )
+    return np.asarray(whole + buckets - saved)
+
+
+def _is_update(lowered: LoweredPass) -> npt.NDArray[np.bool_]:
+    costs = lowered.costs
+    if not len(costs.order):
+        return np.zeros(len(lowered.memory.op), dtype=np.bool_)
+    op = np.clip(lowered.memory.op, 0, len(costs.order) - 1)
+    return np.asarray(costs.phase[costs.order[op]] == Phase.OPTIMIZER)

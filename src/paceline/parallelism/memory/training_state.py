@@ -1,0 +1,250 @@
+"""What a rank keeps and moves to train each block, counted by owner in its lowered program.
+
+Source: Rajbhandari et al., "ZeRO", SC 2020, section 3.1 (what there is to count); PyTorch's DDP,
+ZeRO and FSDP (what of it is sent).
+
+Shapes: num_blocks blocks; of each, what every expert rank holds alike, and experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.costs_table import accesses_of_updates
+from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
+from paceline.model.graph.memory_table import is_weight_copy
+from paceline.model.graph.program import Program
+from paceline.model.rewrite.master_weights import sent_gradient_frac
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class Part(IntEnum):
+    """One figure of a training state."""
+
+    PARAMETERS = 0
+    TRAINED = 1
+    WEIGHT = 2
+    COPY = 3
+    GATHERED = 4
+    RENEWED = 5
+    GRADIENT = 6
+    REDUCED = 7
+    OPTIMIZER = 8
+    UPDATE = 9
+    WORKSPACE = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingState:
+    """A training state of whatever is counted: blocks, stages, ranks.
+
+    Attributes:
+        values: One row per `Part`, of any further shape; bytes but for the first two.
+    """
+
+    values: FloatArray
+
+    @property
+    def parameters(self) -> FloatArray:
+        """How many there are."""
+        return self._of(Part.PARAMETERS)
+
+    @property
+    def trained(self) -> FloatArray:
+        """Of them, those that the optimizer updates."""
+        return self._of(Part.TRAINED)
+
+    @property
+    def weight(self) -> FloatArray:
+        """Parameters as they are stored."""
+        return self._of(Part.WEIGHT)
+
+    @property
+    def copy(self) -> FloatArray:
+        """Narrow copies of them that last from forward to backward."""
+        return self._of(Part.COPY)
+
+    @property
+    def gathered(self) -> FloatArray:
+        """Parameters as ZeRO-3 gathers them: a shard is cast before it is sent."""
+        return self._of(Part.GATHERED)
+
+    @property
+    def renewed(self) -> FloatArray:
+        """The same of those that are updated, which ZeRO-1 and 2 gather."""
+        return self._of(Part.RENEWED)
+
+    @property
+    def gradient(self) -> FloatArray:
+        """Gradients as they are kept."""
+        return self._of(Part.GRADIENT)
+
+    @property
+    def reduced(self) -> FloatArray:
+        """Gradients as they are sent."""
+        return self._of(Part.REDUCED)
+
+    @property
+    def optimizer(self) -> FloatArray:
+        """Optimizer state with master weights."""
+        return self._of(Part.OPTIMIZER)
+
+    @property
+    def update(self) -> FloatArray:
+        """Device-memory traffic of the update."""
+        return self._of(Part.UPDATE)
+
+    @property
+    def workspace(self) -> FloatArray:
+        """Temporaries of the update, all alive at once."""
+        return self._of(Part.WORKSPACE)
+
+    def _of(self, part: Part) -> FloatArray:
+        value: FloatArray = self.values[part]
+        return value
+
+
+def training_state(
+    program: Program,
+    configuration: Configuration,
+    block_of_op: IntArray,
+    num_blocks: int,
+    is_expert: BoolArray,
+) -> TrainingState:
+    """The training state of every block, (num_parts, 2, num_blocks).
+
+    Args:
+        program: What the rank runs, rewritten.
+        configuration: What for.
+        block_of_op: Block of each op, (num_ops,).
+        num_blocks: How many there are.
+        is_expert: Storages of the graph that hold experts, (num_storages,).
+    """
+    owner, parameter = program.stores.owner, parameter_of(program)
+    of_expert = np.pad(is_expert, (0, len(owner) - len(is_expert)))
+    cell = of_expert * num_blocks + block_of_op[home_op(program)]
+    is_updated = np.zeros(len(owner), dtype=np.bool_)
+    is_updated[parameter[(owner == Owner.GRADIENT) & (parameter >= 0)]] = True
+    rows = np.zeros((len(Part), 2 * num_blocks))
+    for part, (chosen, values) in _counted(program, configuration, is_updated).items():
+        counted = chosen & (parameter >= 0)
+        rows[part] = np.bincount(
+            cell[parameter[counted]], values[counted], minlength=2 * num_blocks
+        )
+    return TrainingState(rows.reshape(len(Part), 2, num_blocks))
+
+
+def _counted(
+    program: Program, configuration: Configuration, is_updated: BoolArray
+) -> dict[Part, tuple[BoolArray, FloatArray]]:
+    """Which storages make up each part, and how much each of them counts."""
+    stores, owner = program.stores, program.stores.owner
+    num_bytes, elements = stores.num_bytes()[:, 0], stores.elements[:, 0]
+    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
+    gathered = np.minimum(num_bytes, width * elements)
+    is_parameter, is_gradient = owner == Owner.PARAMETER, owner == Owner.GRADIENT
+    is_state = np.isin(owner, (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT))
+    lasts = program.position_of(stores.death) >= _last_forward(program)
+    updated_bytes = _updated_bytes(program, configuration)
+    return {
+        Part.PARAMETERS: (is_parameter, elements),
+        Part.TRAINED: (is_updated, elements),
+        Part.WEIGHT: (is_parameter, num_bytes),
+        Part.COPY: (is_weight_copy(program) & lasts, num_bytes),
+        Part.GATHERED: (is_parameter, gathered),
+        Part.RENEWED: (is_updated, gathered),
+        Part.GRADIENT: (is_gradient, num_bytes),
+        Part.REDUCED: (is_gradient, num_bytes * sent_gradient_frac(program, configuration)),
+        Part.OPTIMIZER: (is_state, num_bytes),
+        Part.UPDATE: (updated_bytes > 0, updated_bytes),
+        Part.WORKSPACE: (owner == Owner.WORKSPACE, num_bytes),
+    }
+
+
+def home_op(program: Program) -> IntArray:
+    """Op whose module a storage belongs to: where it is born, or first read if it is older."""
+    home = np.where(program.stores.birth >= 0, program.stores.birth, len(program.ops))
+    np.minimum.at(home, program.reads.storage, program.reads.op)
+    np.minimum.at(home, program.writes.storage, program.writes.op)
+    inside = np.where(program.stores.birth >= 0, program.stores.birth, home)
+    return np.asarray(np.minimum(inside, len(program.ops) - 1), dtype=np.int64)
+
+
+def parameter_of(program: Program) -> IntArray:
+    """The parameter that each storage is, or belongs to; -1 where there is none.
+
+    To a parameter belong its narrow copy, its gradient, its states, its master and what its update
+    needs for a moment. Updates name parameters, gradients and states in one order; masters stand in
+    the order of the storages that they are of.
+    """
+    stores = program.stores
+    found = np.where(stores.owner == Owner.PARAMETER, np.arange(len(stores)), -1)
+    updated: list[IntArray] = []
+    for op in np.flatnonzero(program.ops.phase == Phase.OPTIMIZER).tolist():
+        parameters = _touched(program, op, Owner.PARAMETER, is_read=False)
+        for owner in (Owner.GRADIENT, Owner.OPTIMIZER_STATE):
+            touched = _touched(program, op, owner, is_read=True)
+            found[touched] = np.resize(parameters, len(touched))
+        found[_workspaces(program, op)] = _parameters_of_workspaces(program, op, parameters)
+        updated.append(parameters)
+    masters = np.flatnonzero(stores.owner == Owner.MASTER_WEIGHT)
+    if masters.size:
+        found[masters] = np.unique(np.concatenate(updated))
+    return _with_copies(program, found)
+
+
+def _touched(program: Program, op: int, owner: Owner, *, is_read: bool) -> IntArray:
+    """Storages of an owner that an op reads or writes, in its order."""
+    accesses = program.reads if is_read else program.writes
+    storage = accesses.storage[accesses.op == op]
+    return np.asarray(storage[program.stores.owner[storage] == owner])
+
+
+def _workspaces(program: Program, op: int) -> IntArray:
+    stores = program.stores
+    return np.flatnonzero((stores.birth == op) & (stores.owner == Owner.WORKSPACE))
+
+
+def _parameters_of_workspaces(program: Program, op: int, parameters: IntArray) -> IntArray:
+    """Of temporaries: one or more of each parameter in their order, or of the largest alone."""
+    count = len(_workspaces(program, op))
+    if not len(parameters) or not count % len(parameters):
+        return np.resize(parameters, count)
+    largest = parameters[program.stores.elements[parameters, 0].argmax()]
+    return np.full(count, largest)
+
+
+def _with_copies(program: Program, parameter: IntArray) -> IntArray:
+    """The same with narrow copies, by what the op that writes them reads."""
+    reads, writes, owner = program.reads, program.writes, program.stores.owner
+    of_op = np.full(len(program.ops), -1)
+    rows = owner[reads.storage] == Owner.PARAMETER
+    of_op[reads.op[rows]] = reads.storage[rows]
+    copied = is_weight_copy(program)[writes.storage]
+    found = parameter.copy()
+    found[writes.storage[copied]] = of_op[writes.op[copied]]
+    return found
+
+
+def _last_forward(program: Program) -> float:
+    """Position of the last op before the backward pass."""
+    position = program.ops.position
+    return float(position[position < program.first_backward()].max(initial=-np.inf))
+
+
+def _updated_bytes(program: Program, configuration: Configuration) -> FloatArray:
+    """Bytes that updates move of each storage, (num_storages,)."""
+    is_update = program.ops.phase == Phase.OPTIMIZER
+    times = accesses_of_updates(program, configuration) * is_update
+    moved = np.zeros(len(program.stores))
+    for accesses in (program.reads, program.writes):
+        num_bytes = accesses.elements[:, 0] * program.stores.element_bytes[accesses.storage]
+        moved += np.bincount(accesses.storage, num_bytes * times[accesses.op], len(program.stores))
+    return moved

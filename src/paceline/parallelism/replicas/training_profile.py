@@ -1,0 +1,105 @@
+"""What software does on many ranks beside the strategy: its buckets, cuts, overlaps and dispatch.
+
+Rows and their sources are in ``data/frameworks.toml``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.errors import UnknownNameError
+from paceline.model.graph.graph import FloatArray
+
+#: What others are like where they say nothing.
+_USUAL = "torch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingProfile:
+    """How software runs a strategy.
+
+    Attributes:
+        overlaps_gradients: Whether gradients are reduced during backward.
+        gathers_ahead: Whether ranks that shard an optimizer gather what it updated during the next
+            forward pass, as Megatron-LM's distributed optimizer does.
+        bucket_bytes: Gradients that are reduced together.
+        bucket_parameters: In place of bytes: parameters whose gradients are; None for bytes.
+        bucket_parameters_per_rank: At least so many for each rank that shards.
+        cut: Whether stages get equal cost or equal numbers of layers.
+        bare_stages: Interleaved stages that may hold the embedding or the loss alone.
+        overlaps_hops: Whether what interleaved stages send travels while they compute, as in
+            PyTorch's schedules and in Megatron-LM since 2023 (``overlap_p2p_comm``).
+        hop_wait_s: What both ends of a message between stages spend beside its time on the wire,
+            where the host waits for it before it goes on.
+        tokens_once: Whether a token is sent once to each node and rank that wants it, as DeepEP
+            does, instead of once to each of its experts.
+        whole_experts: Whether tensor ranks are expert ranks too, with experts of their own, instead
+            of sharing each expert (Megatron-LM with ``expert-tensor-parallel-size 1``).
+        hides_exchange: Whether tokens travel while another microbatch is computed (Megatron-LM's
+            ``overlap-moe-expert-parallel-comm``).
+    """
+
+    overlaps_gradients: bool
+    gathers_ahead: bool
+    bucket_bytes: float
+    bucket_parameters: float | None = None
+    bucket_parameters_per_rank: float = 0.0
+    cut: Literal["cost", "layers"]
+    bare_stages: int
+    overlaps_hops: bool
+    hop_wait_s: float
+    tokens_once: bool
+    whole_experts: bool
+    hides_exchange: bool
+
+    def bucket_size_bytes(
+        self, num_shards: npt.ArrayLike, parameter_bytes: npt.ArrayLike
+    ) -> FloatArray:
+        """Bytes of gradients that are reduced together, for each number of ranks that shard.
+
+        Args:
+            num_shards: Ranks.
+            parameter_bytes: Of a gradient as it is sent, likewise or one for all.
+        """
+        if self.bucket_parameters is None:
+            return np.full(np.shape(num_shards), self.bucket_bytes)
+        by_rank = self.bucket_parameters_per_rank * np.asarray(num_shards, dtype=np.float64)
+        growing = np.maximum(self.bucket_parameters, by_rank)
+        return np.asarray(growing * np.maximum(parameter_bytes, 1.0))
+
+    def with_optimizer_of(self, other: TrainingProfile) -> TrainingProfile:
+        """The same with the sharded optimizer of another: its buckets, and when it gathers."""
+        return replace(
+            self,
+            gathers_ahead=other.gathers_ahead,
+            bucket_bytes=other.bucket_bytes,
+            bucket_parameters=other.bucket_parameters,
+            bucket_parameters_per_rank=other.bucket_parameters_per_rank,
+        )
+
+
+@cache
+def find_training_profile(name: str = _USUAL) -> TrainingProfile:
+    """The profile of a framework; of PyTorch by default.
+
+    Raises:
+        UnknownNameError: There is none of that name.
+    """
+    tables = _tables()
+    if name not in tables:
+        raise UnknownNameError.from_name("training framework", name, sorted(tables))
+    facts = tables[_USUAL] | tables[name]
+    return TrainingProfile(**{key: value for key, value in facts.items() if key != "source"})
+
+
+@cache
+def _tables() -> dict[str, dict[str, Any]]:
+    path = resources.files("paceline.parallelism") / "data" / "frameworks.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""Pipelines: blocks in stages, micro-batches in order, and the bubbles between them."""

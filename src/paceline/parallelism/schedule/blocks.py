@@ -1,0 +1,467 @@
+"""A model as a row of blocks and what each costs one rank: the grain of pipelines and search.
+
+Shapes: num_points microbatch sizes, num_blocks blocks in the order data flows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.model.block_names import block_names, blocks_of_ops, is_numbered
+from paceline.model.graph.costs import Configuration, LoweredPass
+from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
+from paceline.model.graph.program import Program
+from paceline.model.lowering import lowered_program, rewritten
+from paceline.model.rewrite.master_weights import as_kept
+from paceline.parallelism.collectives.cluster import check_known
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.memory.block_memory import (
+    BlockMemory,
+    BoolArray,
+    block_memory,
+    boundary_bytes,
+)
+from paceline.parallelism.memory.sharded_memory import PeakMoments, peak_moments
+from paceline.parallelism.memory.training_state import TrainingState, training_state
+from paceline.parallelism.replicas.calls_run import calls_that_run
+from paceline.parallelism.replicas.training_profile import TrainingProfile, find_training_profile
+from paceline.parallelism.replicas.weight_gradients import makes_weight_gradients
+from paceline.parallelism.split import (
+    CallTable,
+    RankGraph,
+    Routing,
+    SplitShape,
+    Wires,
+    calls_s,
+    split,
+)
+from paceline.parallelism.split.calls import AXES
+from paceline.parallelism.split.sequence import check_ring
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.row_times import evaluate_shapes
+from paceline.prediction.memory.peak import live_at_peak
+from paceline.prediction.step.host_dispatch import dispatch_s, listing_s, waits_of
+from paceline.prediction.step.prediction import Points
+from paceline.prediction.step.sustained_rate import steady_row_times
+from paceline.prediction.step.timeline import waiting_end_s
+from paceline.prediction.uncertainty.posterior_correction import told, traits_of
+from paceline.prediction.uncertainty.step_features import StepTraits
+
+#: Seconds of communication between tensor ranks and of tokens, in forward and in backward,
+#: (num_points, num_blocks) each.
+_Shared = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockCosts:
+    """One microbatch on one rank of a tensor group, block by block.
+
+    Attributes:
+        names: Module path of each block.
+        points: Microbatch sizes and sequence lengths.
+        forward_s: Forward on the device with its communication, (num_points, num_blocks). Of a
+            block in which the host waits for the device, all that it takes.
+        backward_s: Backward likewise, recomputation included, same shape.
+        forward_host_s: Time of the host to dispatch forward, same shape; of a block in which it
+            waits, as much as ``forward_s``.
+        backward_host_s: Backward likewise, same shape.
+        weight_s: Of backward, gradients of weights, which no other block waits for, same shape.
+        tensor_s: Of both, communication between the ranks that share a block, without what is
+            hidden, same shape.
+        update_host_s: Time of the host to dispatch the optimizer, and around a step.
+        update_bytes_per_s: Rate at which the optimizer moves its bytes; without one, infinite.
+        state: What the rank keeps to train them, (num_parts, 2, num_blocks): what every expert rank
+            holds alike, and experts that are split between ranks.
+        saved_bytes: Activations kept for backward, (num_points, num_blocks).
+        put_off_bytes: What gradients of weights need besides, where they are made later, same
+            shape.
+        boundary_bytes: What the next block needs of this one and those before, same shape.
+        transient_bytes: Activations alive for a moment while the block runs, in forward or
+            backward, same shape.
+        largest_bytes: The largest single tensor of the block that comes and goes, same shape.
+        moments: Live bytes of a rank that runs all blocks once, from which gradients come one by
+            one, at the moments that can be its peak.
+        moment_block: Block of each of them, (num_moments,).
+        num_allocations: Storages alive at its peak, (num_points,).
+        traits: What measurements know the microbatch by, (num_points,).
+    """
+
+    names: tuple[str, ...]
+    points: Points
+    forward_s: FloatArray
+    backward_s: FloatArray
+    forward_host_s: FloatArray
+    backward_host_s: FloatArray
+    weight_s: FloatArray
+    tensor_s: FloatArray
+    update_host_s: float
+    update_bytes_per_s: float
+    state: TrainingState
+    saved_bytes: FloatArray
+    put_off_bytes: FloatArray
+    boundary_bytes: FloatArray
+    transient_bytes: FloatArray
+    largest_bytes: FloatArray
+    moments: PeakMoments
+    moment_block: IntArray
+    num_allocations: FloatArray
+    traits: tuple[StepTraits, ...]
+
+    @property
+    def parameters(self) -> FloatArray:
+        """Parameters that the rank keeps, (num_blocks,)."""
+        return np.asarray(self.state.parameters.sum(axis=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorGroup:
+    """How the ranks that share every block are joined: tensor ranks innermost, then context.
+
+    Attributes:
+        shape: How many they are, and what each has.
+        ranks_per_node: Ranks in one node.
+        device_link: One row.
+        node_link: One row.
+        profile: How the software that runs there behaves.
+    """
+
+    shape: SplitShape
+    ranks_per_node: int
+    device_link: LinkTable
+    node_link: LinkTable
+    profile: TrainingProfile = field(default_factory=find_training_profile)
+
+    def wires(self, num_points: int, routing: Routing | None) -> Wires:
+        """Over what they talk; ``routing`` where their tokens go."""
+        return Wires(
+            groups=self.shape.groups(
+                num_points, self.ranks_per_node, self.device_link, self.node_link
+            ),
+            routing=routing if self.profile.tokens_once else None,
+        )
+
+
+def block_costs(
+    graph: Graph,
+    configuration: Configuration,
+    device: DeviceTable,
+    points: Points,
+    group: TensorGroup,
+    *,
+    calibration: Calibration | None = None,
+    framework: str = "torch",
+) -> BlockCosts:
+    """Evaluate one microbatch of a training step, block by block.
+
+    Args:
+        graph: The training step.
+        configuration: How a rank runs it.
+        device: A table of one device.
+        points: Microbatch sizes.
+        group: Ranks that share every block.
+        calibration: Of the predictor; the built-in one by default.
+        framework: Whose kernels run, and whose host dispatches them.
+
+    Raises:
+        InvalidInputError: The graph cannot be split so many ways.
+        MissingFactError: Something that the times need is not known of the device.
+    """
+    calibration = calibration or builtin_calibration()
+    work = _rank_work(graph, configuration, group.shape, _PointsKey.of(points))
+    names, memory = work.names, work.memory
+    check_known(work.lowered, device)
+    ops = _op_times(work, device, calibration, framework)
+    calls = _shared_s(work, ops.device_s, configuration, group)
+    times = _block_times(ops, len(names), calls, group)
+    return BlockCosts(
+        names=names,
+        points=points,
+        forward_s=times.forward.device_s,
+        backward_s=times.backward.device_s,
+        forward_host_s=times.forward.host_s,
+        backward_host_s=times.backward.host_s,
+        weight_s=times.weight_s,
+        tensor_s=times.forward.called_s + times.backward.called_s,
+        update_host_s=ops.update_host_s,
+        update_bytes_per_s=ops.update_bytes_per_s,
+        state=work.state,
+        saved_bytes=memory.saved_bytes,
+        put_off_bytes=memory.put_off_bytes,
+        boundary_bytes=work.boundary_bytes,
+        transient_bytes=memory.transient_bytes,
+        largest_bytes=memory.largest_bytes,
+        moments=work.moments,
+        moment_block=work.block[work.lowered.memory.op],
+        num_allocations=live_at_peak(work.lowered.memory, points)[1],
+        traits=ops.traits,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _PointsKey:
+    """`Points` that are equal where their numbers are."""
+
+    batch: tuple[float, ...]
+    seq: tuple[float, ...]
+
+    @classmethod
+    def of(cls, points: Points) -> _PointsKey:
+        """Their numbers."""
+        return cls((*points.batch.tolist(),), (*points.seq.tolist(),))
+
+    def points(self) -> Points:
+        """Points of these numbers."""
+        return Points(batch=np.array(self.batch), seq=np.array(self.seq))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _RankWork:
+    """What a rank runs and keeps, which is the same on every device.
+
+    Attributes:
+        points: Microbatch sizes.
+        rank: What one rank has of the model.
+        names: Module path of each block.
+        program: The rank's ops.
+        block: Block of each, (num_ops,).
+        lowered: Their costs.
+        state: What is kept to train each block.
+        moments: Live bytes at the moments that can be the peak.
+        memory: Activations of each block.
+        calls: What ranks that share blocks exchange.
+        boundary_bytes: What a block needs of those before, (num_points, num_blocks).
+    """
+
+    points: Points
+    rank: RankGraph
+    names: tuple[str, ...]
+    program: Program
+    block: IntArray
+    lowered: LoweredPass
+    state: TrainingState
+    moments: PeakMoments
+    memory: BlockMemory
+    calls: CallTable
+    boundary_bytes: FloatArray
+
+
+@lru_cache(maxsize=64)
+def _rank_work(
+    graph: Graph, configuration: Configuration, shape: SplitShape, key: _PointsKey
+) -> _RankWork:
+    """Split and lower a training step; the last few are kept, as machines of many kinds share them.
+
+    Graphs are equal if they are the same object.
+    """
+    points, how = key.points(), as_kept(graph, configuration)
+    rank = split(graph, shape)
+    program, names = rewritten(rank.graph, how), block_names(graph)
+    if shape.ring > 1:
+        check_ring(program)
+    block = blocks_of_ops(program.modules, program.ops.module, names)
+    eager = replace(how, compiler="eager")
+    is_late = program.ops.position >= program.first_backward()
+    lowered = lowered_program(program, graph.name, how, block + len(names) * is_late)
+    return _RankWork(
+        points=points,
+        rank=rank,
+        names=names,
+        program=program,
+        block=block,
+        lowered=lowered,
+        state=training_state(program, how, block, len(names), rank.is_expert),
+        moments=peak_moments(lowered, points),
+        memory=block_memory(program, block, len(names), points),
+        calls=calls_that_run(rank.graph, how, rank.calls),
+        boundary_bytes=boundary_bytes(
+            program if how == eager else rewritten(rank.graph, eager), names, points
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _OpTimes:
+    """What a rank runs, in execution order.
+
+    Attributes:
+        program: Its ops.
+        block: Block of each, (num_ops,).
+        device_s: Device time of each, (num_points, num_ops).
+        host_s: Time of the host to dispatch each, same shape.
+        waits: Ops after which the host waits for the device, ascending.
+        wait_s: What each of them costs besides.
+        update_host_s: Time of the host to dispatch the optimizer, and around a step.
+        update_bytes_per_s: Rate at which the optimizer moves its bytes.
+        traits: What measurements know it all by, (num_points,).
+    """
+
+    program: Program
+    block: IntArray
+    device_s: FloatArray
+    host_s: FloatArray
+    waits: IntArray
+    wait_s: float
+    update_host_s: float
+    update_bytes_per_s: float
+    traits: tuple[StepTraits, ...]
+
+
+@lru_cache(maxsize=64)
+def _op_times(
+    work: _RankWork, device: DeviceTable, calibration: Calibration, framework: str
+) -> _OpTimes:
+    """Times on a device; the last few are kept, as machines with other links share them."""
+    lowered, program, points = work.lowered, work.program, work.points
+    shapes = evaluate_shapes(lowered.costs, points)
+    dispatched = dispatch_s(lowered, framework, device, calibration)[0].astype(np.float64)
+    is_update = program.ops.phase == Phase.OPTIMIZER
+    around_s = float(calibration.constants["host"]["step_s"][framework])
+    rows = steady_row_times(lowered, shapes, device, calibration, framework=framework)
+    lesson = told(lowered, shapes, rows.device_s, device, calibration, framework=framework)
+    factor = np.exp(lesson.log_shift[0])[:, None]
+    device_s = rows.device_s[0].astype(np.float64)[:, lowered.costs.order] * factor
+    updated_bytes = shapes.moved_bytes[0][lowered.costs.order][is_update].sum(dtype=np.float64)
+    update_s = float(device_s[0, is_update].sum())
+    return _OpTimes(
+        program=program,
+        block=work.block,
+        device_s=device_s,
+        host_s=(dispatched + listing_s(lowered, shapes.dims, calibration)) * factor,
+        waits=waits_of(lowered),
+        wait_s=calibration.constant("host_waits", "wait_s"),
+        update_host_s=(around_s + float(dispatched[is_update].sum())) * float(factor[0, 0]),
+        update_bytes_per_s=float(updated_bytes) / update_s if update_s else np.inf,
+        traits=traits_of(lowered, shapes, rows.device_s[0], framework),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _PhaseTimes:
+    """Forward or backward of each block, (num_points, num_blocks) each.
+
+    Attributes:
+        device_s: On the device, with communication between ranks that share the block.
+        host_s: Dispatch by the host.
+        called_s: Of the device's, that communication, without what is hidden.
+    """
+
+    device_s: FloatArray
+    host_s: FloatArray
+    called_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _BlockTimes:
+    """Blocks of a microbatch, and what of backward makes gradients of weights."""
+
+    forward: _PhaseTimes
+    backward: _PhaseTimes
+    weight_s: FloatArray
+
+
+def _block_times(
+    ops: _OpTimes, num_blocks: int, shared_s: _Shared, group: TensorGroup
+) -> _BlockTimes:
+    """Blocks with what their ranks tell each other."""
+    phase = ops.program.ops.phase
+    is_backward = np.isin(phase, (Phase.BACKWARD, Phase.RECOMPUTE))
+    found: list[_PhaseTimes] = []
+    parts = (np.isin(phase, (Phase.FORWARD, Phase.LOSS)), is_backward)
+    for part, (between_s, tokens_s) in zip(parts, shared_s, strict=True):
+        device_s = _per_block(ops.device_s, ops.block, part, num_blocks)
+        hidden_s = (
+            np.minimum(device_s + between_s, tokens_s) if group.profile.hides_exchange else 0.0
+        )
+        found.append(_phase_times(ops, part, device_s, between_s + tokens_s - hidden_s))
+    is_weight = is_backward & makes_weight_gradients(ops.program)
+    weight_s = _per_block(ops.device_s, ops.block, is_weight, num_blocks)
+    return _BlockTimes(forward=found[0], backward=found[1], weight_s=weight_s)
+
+
+def _phase_times(
+    ops: _OpTimes, part: BoolArray, device_s: FloatArray, called_s: FloatArray
+) -> _PhaseTimes:
+    """One phase; a block in which the host waits keeps device and host for equally long.
+
+    Elsewhere the host runs ahead, so that the slower of the two is known of whole stages alone.
+    """
+    host_s = _per_block(ops.host_s, ops.block, part, device_s.shape[1])
+    took_s = device_s + called_s
+    waits = ops.waits[part[ops.waits]]
+    for block in np.unique(ops.block[waits]).tolist():
+        chosen = np.flatnonzero(part & (ops.block == block))
+        stops = np.searchsorted(chosen, waits[ops.block[waits] == block])
+        waiting_s = waiting_end_s(
+            ops.host_s[:, chosen].astype(np.float32),
+            ops.device_s[:, chosen].astype(np.float32),
+            stops,
+        )
+        waiting_s += len(stops) * ops.wait_s + called_s[:, block]
+        took_s[:, block] = host_s[:, block] = waiting_s
+    return _PhaseTimes(device_s=took_s, host_s=host_s, called_s=called_s)
+
+
+def _per_block(
+    seconds: FloatArray, block: IntArray, chosen: BoolArray, num_blocks: int
+) -> FloatArray:
+    return np.array([np.bincount(block[chosen], row[chosen], num_blocks) for row in seconds])
+
+
+def _shared_s(
+    work: _RankWork, busy_s: FloatArray, configuration: Configuration, group: TensorGroup
+) -> _Shared:
+    """Seconds of communication between ranks that share blocks: in forward and in backward.
+
+    First all but tokens on their way to experts, then those. They stand between ops that need their
+    result, so nothing hides them but the ring's. Recomputing a block repeats the calls of its
+    forward.
+    """
+    calls, graph, names = work.calls, work.rank.graph, work.names
+    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
+    seconds = calls_s(
+        calls, work.points, group.wires(len(work.points.batch), work.rank.routing),
+        element_bytes=width, busy_s=_busy_s(graph, calls, work.program, busy_s),
+    )  # fmt: skip
+    own = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)[calls.op]
+    is_forward = np.isin(graph.ops.phase[calls.op], (Phase.FORWARD, Phase.LOSS))
+    of_tokens = calls.axis == AXES.index("experts")
+    repeats = configuration.checkpointing in ("block", "full")
+    repeated = np.array([repeats and is_numbered(name) for name in names])
+    found = []
+    for chosen in (~of_tokens, of_tokens):
+        forward, backward = (
+            _per_block(seconds, own, chosen & part, len(names))
+            for part in (is_forward, ~is_forward)
+        )
+        found.append((forward, backward + np.where(repeated, forward, 0.0)))
+    (forward, backward), (out, back) = found
+    return (forward, out), (backward, back)
+
+
+def _busy_s(graph: Graph, calls: CallTable, program: Program, busy_s: FloatArray) -> FloatArray:
+    """Device time of the op of each call, (num_points, num_calls); nothing where it runs as others.
+
+    The same op of a module in the graph and in what runs: of its kind, phase and place.
+    """
+    mine = _keys(graph.ops.kind, graph.ops.phase, graph.ops.module)
+    running = _keys(program.ops.kind, program.ops.phase, program.ops.module)
+    row = {key: op for op, key in enumerate(running)}
+    found = np.array([row.get(mine[op], -1) for op in calls.op.tolist()], dtype=np.int64)
+    return np.where(found >= 0, busy_s[:, found], 0.0)
+
+
+def _keys(*columns: npt.NDArray[np.integer]) -> list[tuple[int, ...]]:
+    """Rows that name an op, equal ones told apart by how many came before."""
+    count: Counter[tuple[int, ...]] = Counter()
+    keys = []
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        keys.append((*row, count[row]))
+        count[row] += 1
+    return keys

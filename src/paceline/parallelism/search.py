@@ -1,0 +1,444 @@
+"""The best strategies of one model on one number of devices: enumerate, prune by memory, evaluate.
+
+Everything that can be enumerated is evaluated, in arrays; nothing is pruned that could win. The
+search space is the product of tensor, context, expert, pipeline and data degrees in the usual rank
+order, microbatch sizes, schedules, state sharding and recomputation. Sequences are cut into parts
+that are long enough to hide the ring, and between nodes on fast networks alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.model.block_names import layers_of
+from paceline.model.graph.costs import Checkpointing, Configuration
+from paceline.model.graph.graph import FloatArray, Graph
+from paceline.parallelism.evaluation import (
+    StrategyEvaluation,
+    evaluate_strategies,
+    strategy_memory_bytes,
+)
+from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes
+from paceline.parallelism.memory.offload import Host, host_bytes, offloaded
+from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
+from paceline.parallelism.split import SplitShape
+from paceline.parallelism.split.experts import divided_experts
+from paceline.parallelism.split.sequence import check_sequence
+from paceline.parallelism.strategy.legality import MIN_SHARED_BYTES_PER_S
+from paceline.parallelism.strategy.shares import Share
+from paceline.parallelism.strategy.strategy import ScheduleKind, Sharding, Strategy
+from paceline.parallelism.strategy.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.prediction import Points
+from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.units import format_bytes
+
+#: Least tokens of a sequence per context rank. Shorter parts leave the ring bare: where they were
+#: searched, none was the best but where a batch has fewer sequences than replicas.
+CONTEXT_PART_TOKENS = 2048
+#: Microbatch sizes tried, items per data-parallel rank.
+MICROBATCHES = (1, 2, 4, 8, 16, 32)
+_CHUNKS = (2, 4)
+#: A strategy that cuts sequences must be faster by this factor than one that does not.
+CONTEXT_MARGIN = 1.02
+#: Most ranks that share a sequence, as in the training of Llama 3 405B.
+_MAX_CONTEXT_DEGREE = 16
+_CHECKPOINTING: tuple[Checkpointing, ...] = ("none", "block")
+#: Sharding that pipelines use, and that plain data parallel uses. ZeRO-1 and ZeRO-2 send the same
+#: bytes, and ZeRO-2 keeps less.
+_WITH_STAGES: tuple[Sharding, ...] = ("none", "zero1")
+_WITHOUT_STAGES: tuple[Sharding, ...] = ("none", "zero2", "zero3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SearchSpace:
+    """One training step on one kind of cluster, prepared for any number of devices.
+
+    Attributes:
+        variants: Blocks by tensor degree, expert degree and recomputation.
+        fabric: The cluster.
+        capacity_bytes: Memory of one device.
+        microbatches: Microbatch sizes, as ``variants`` were evaluated.
+        memory_confidence: Chance at which a strategy must fit.
+        host: Where the optimizer may be kept if nothing fits otherwise; None where it may not.
+    """
+
+    variants: tuple[Variant, ...]
+    fabric: Fabric
+    capacity_bytes: float
+    microbatches: tuple[int, ...]
+    memory_confidence: float = MEMORY_CONFIDENCE
+    host: Host | None = None
+
+    def traits(self, found: FoundStrategy) -> StepTraits:
+        """What measurements know the microbatch of a strategy that was found here by."""
+        variant = next(one for one in self.variants if one.runs(found.strategy))
+        return variant.costs.traits[self.microbatches.index(found.microbatch)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundStrategy:
+    """One strategy with its figures.
+
+    Attributes:
+        strategy: How.
+        microbatch: Items per data-parallel rank and microbatch.
+        step_s: One optimizer step.
+        bubble_s: Of it, waiting in the pipeline.
+        tensor_s: Of it, communication of ranks that share blocks.
+        exposed_s: Of it, data-parallel communication that nothing hides, and what a host with the
+            optimizer adds.
+        memory_mid_bytes: Peak of the fullest rank, median.
+        memory_bytes: The same, the bound that holds at a chance of 95 %.
+        shares: What each of two kinds of device does of the batch; empty where all do the same.
+    """
+
+    strategy: Strategy
+    microbatch: int
+    step_s: float
+    bubble_s: float
+    tensor_s: float
+    exposed_s: float
+    memory_mid_bytes: float
+    memory_bytes: float
+    shares: tuple[Share, ...] = ()
+
+    def needed_bytes(self, confidence: float = MEMORY_CONFIDENCE) -> float:
+        """Memory that a device must have for this to fit with such a chance."""
+        return float(bound_bytes(self.memory_mid_bytes, self.memory_bytes, confidence))
+
+
+def prepare_search(
+    graph: Graph,
+    configuration: Configuration,
+    device: DeviceTable,
+    fabric: Fabric,
+    *,
+    seq: float,
+    capacity_bytes: float,
+    max_tensor_degree: int | None = None,
+    microbatches: Sequence[int] = MICROBATCHES,
+    calibration: Calibration | None = None,
+    context_part_tokens: int = CONTEXT_PART_TOKENS,
+    memory_confidence: float = MEMORY_CONFIDENCE,
+    host: Host | None = None,
+) -> SearchSpace:
+    """Evaluate the blocks of a model once per tensor, context and expert degree and recomputation.
+
+    Degrees are powers of two inside a node that divide the model's heads, and its experts if it
+    has any; context ranks may also stand in several nodes where the network is fast.
+
+    Args:
+        graph: The training step.
+        configuration: How a rank runs it; its checkpointing is replaced.
+        device: A table of one device.
+        fabric: The cluster.
+        seq: Sequence length.
+        capacity_bytes: Memory of one device.
+        max_tensor_degree: Largest tensor degree; a whole node by default.
+        microbatches: Microbatch sizes to try.
+        calibration: Of the predictor; the built-in one by default.
+        context_part_tokens: Least tokens of a sequence per context rank.
+        memory_confidence: Chance at which a strategy must fit.
+        host: Where the optimizer may be kept if nothing fits otherwise.
+    """
+    points = Points.of(microbatches, seq=seq)
+    experts = _expert_degrees(graph, fabric.devices_per_node)
+
+    def evaluated(group: TensorGroup) -> list[Variant]:
+        return [
+            evaluated_variant(graph, how, device, points, group, calibration)
+            for how in _recomputing(configuration)
+        ]
+
+    variants: list[Variant] = []
+    for group in _tensor_groups(fabric, seq, max_tensor_degree):
+        try:
+            variants += evaluated(group)
+        except InvalidInputError:
+            break
+        longer = [*_with_context(graph, group, fabric, seq, context_part_tokens)]
+        shared = _with_experts([group, *longer], experts, fabric.devices_per_node)
+        for one in (*longer, *shared):
+            variants += evaluated(one)
+    return SearchSpace(
+        variants=tuple(variants),
+        fabric=fabric,
+        capacity_bytes=capacity_bytes,
+        microbatches=tuple(microbatches),
+        memory_confidence=memory_confidence,
+        host=host,
+    )
+
+
+def search_strategies(
+    space: SearchSpace, *, num_devices: int, global_batch: int, num_best: int = 5
+) -> tuple[FoundStrategy, ...]:
+    """The fastest strategies that fit, best first; with the optimizer on the host if none does.
+
+    Args:
+        space: What `prepare_search` made.
+        num_devices: World size.
+        global_batch: Items per optimizer step.
+        num_best: How many to return.
+
+    Raises:
+        InvalidInputError: No combination of degrees uses exactly so many devices and items.
+        DoesNotFitError: None fits into memory.
+    """
+    table = enumerate_strategies(space, num_devices=num_devices, global_batch=global_batch)
+    if not len(table):
+        raise InvalidInputError(
+            f"no strategy spreads {global_batch} items over {num_devices} devices",
+            hint="choose a global batch that is a multiple of the devices, or fewer devices",
+        )
+    memory = _needed_bytes(space, table)
+    if (memory <= space.capacity_bytes).any():
+        return _best(space, table.take(np.flatnonzero(memory <= space.capacity_bytes)), num_best)
+    offloading = _with_optimizer_on_host(space, table, num_devices)
+    if offloading is None:
+        least = format_bytes(float(memory.min()))
+        raise DoesNotFitError(
+            f"the best of {len(table)} strategies needs {least} per device; "
+            f"{format_bytes(space.capacity_bytes)} are there",
+            hint="use more devices, a smaller batch, or a device with more memory",
+        )
+    return tuple(
+        replace(one, strategy=replace(one.strategy, offloads_optimizer=True))
+        for one in _ranked(space, *offloading, num_best)
+    )
+
+
+def _needed_bytes(
+    space: SearchSpace, table: StrategyTable, *, has_optimizer: bool = True
+) -> FloatArray:
+    """Memory that a device must have for each strategy, at the chance that counts."""
+    mid, high = strategy_memory_bytes(
+        table, space.variants, space.fabric, has_optimizer=has_optimizer
+    )
+    return bound_bytes(mid, high, space.memory_confidence)
+
+
+def _best(space: SearchSpace, table: StrategyTable, num_best: int) -> tuple[FoundStrategy, ...]:
+    found = evaluate_strategies(table, space.variants, space.fabric)
+    return _ranked(space, table, found, num_best)
+
+
+def _with_optimizer_on_host(
+    space: SearchSpace, table: StrategyTable, num_devices: int
+) -> tuple[StrategyTable, StrategyEvaluation] | None:
+    """The strategies that fit when the optimizer is on the host; None where none does."""
+    if space.host is None:
+        return None
+    sharing = min(space.fabric.devices_per_node, num_devices)
+    memory = _needed_bytes(space, table, has_optimizer=False)
+    table = table.take(np.flatnonzero(memory <= space.capacity_bytes))
+    if not len(table):
+        return None
+    found = evaluate_strategies(table, space.variants, space.fabric, has_optimizer=False)
+    fits = host_bytes(found.updated, sharing) <= space.host.memory_bytes
+    found = offloaded(found, sharing, space.host)
+    found = replace(found, step_s=np.where(fits, found.step_s, np.inf))
+    return (table, found) if fits.any() else None
+
+
+def _ranked(
+    space: SearchSpace, table: StrategyTable, found: StrategyEvaluation, num_best: int
+) -> tuple[FoundStrategy, ...]:
+    num_best = min(num_best, int(np.isfinite(found.step_s).sum()) or 1)
+    kept = np.argsort(_ranked_s(space, table, found.step_s), kind="stable")[:num_best]
+    return tuple(
+        found_strategy(
+            table.strategy(row, space.variants), space.microbatches[table.point[row]], found, row
+        )
+        for row in kept.tolist()
+    )
+
+
+def _ranked_s(space: SearchSpace, table: StrategyTable, step_s: FloatArray) -> FloatArray:
+    """Step times as they are ranked: cutting sequences must gain more than it can be wrong by."""
+    is_cut = np.array([variant.shape.sequence > 1 for variant in space.variants])[table.variant]
+    return np.asarray(step_s * np.where(is_cut, CONTEXT_MARGIN, 1.0))
+
+
+def enumerate_strategies(
+    space: SearchSpace, *, num_devices: int, global_batch: int
+) -> StrategyTable:
+    """Every legal strategy for so many devices and items, as a table."""
+    rows = [
+        row
+        for index, variant in enumerate(space.variants)
+        for row in _rows(space, index, variant, num_devices, global_batch)
+    ]
+    names = [field.name for field in fields(StrategyTable)]
+    columns = np.array(rows, dtype=np.int64).reshape(len(rows), len(names)).T
+    return StrategyTable(**dict(zip(names, columns, strict=True)))
+
+
+def _rows(
+    space: SearchSpace, index: int, variant: Variant, num_devices: int, global_batch: int
+) -> Iterator[tuple[int, ...]]:
+    """Rows of one variant."""
+    if num_devices % variant.num_ranks:
+        return
+    rest, num_blocks = num_devices // variant.num_ranks, layers_of(variant.costs.names)
+    splits_backward = variant.checkpointing == "none"
+    for pp in _divisors(rest, num_blocks):
+        dp = rest // pp
+        batches = dp * variant.shape.experts
+        if global_batch % batches:
+            continue
+        for point, size in enumerate(space.microbatches):
+            count, left = divmod(global_batch // batches, size)
+            if left or (pp > 1 and count < 2):
+                continue
+            for kind, chunks in _schedules(pp, count, num_blocks, splits_backward=splits_backward):
+                for sharding, shards in _shardings(space, variant, dp, pp):
+                    yield (index, dp, pp, chunks, KINDS.index(kind), count, point,
+                           SHARDINGS.index(sharding), shards)  # fmt: skip
+
+
+def _schedules(
+    pp: int, count: int, num_blocks: int, *, splits_backward: bool
+) -> Iterator[tuple[ScheduleKind, int]]:
+    """Schedules and their chunks; backward is split where nothing is recomputed.
+
+    What is recomputed would have to be kept until the gradients of weights are made, which is what
+    recomputing saves.
+    """
+    if pp == 1:
+        yield "plain", 1
+        return
+    yield "1f1b", 1
+    if splits_backward:
+        yield "zbh1", 1
+    if count % pp == 0:
+        yield from (("interleaved", v) for v in _CHUNKS if pp * v <= num_blocks)
+
+
+def _shardings(
+    space: SearchSpace, variant: Variant, dp: int, pp: int
+) -> Iterator[tuple[Sharding, int]]:
+    """State sharding, and how many ranks split where replicas are kept beyond a node; 0 for all."""
+    if dp * variant.shape.experts * variant.shape.sequence == 1:
+        yield "none", 0
+        return
+    yield from ((sharding, 0) for sharding in (_WITH_STAGES if pp > 1 else _WITHOUT_STAGES))
+    in_node = space.fabric.devices_per_node // variant.num_ranks
+    if pp == 1 and variant.shape.experts == 1 and 1 < in_node < dp and dp % in_node == 0:
+        yield "zero3", in_node
+
+
+def _tensor_groups(
+    fabric: Fabric, seq: float, max_tensor_degree: int | None
+) -> Iterator[TensorGroup]:
+    """Powers of two inside a node, with sequence parallel where the sequence divides."""
+    for degree in _powers(max_tensor_degree or fabric.devices_per_node):
+        yield TensorGroup(
+            shape=SplitShape(tensor=degree, sequence_parallel=degree > 1 and seq % degree == 0),
+            ranks_per_node=fabric.devices_per_node,
+            device_link=fabric.device_link,
+            node_link=fabric.node_link,
+        )
+
+
+def _divisors(number: int, limit: int) -> list[int]:
+    return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
+
+
+def _with_context(
+    graph: Graph, group: TensorGroup, fabric: Fabric, seq: float, part_tokens: int
+) -> Iterator[TensorGroup]:
+    """The group with every context degree above one that model, sequence and links allow."""
+    tensor, per_node = group.shape.tensor, fabric.devices_per_node
+    pieces = 2 * tensor if group.shape.sequence_parallel else 2
+    limit = min(seq / part_tokens, _MAX_CONTEXT_DEGREE)
+    if not _is_fast(fabric):
+        limit = min(limit, per_node // tensor)
+    for degree in _powers(int(limit)):
+        if degree > 1 and seq % (pieces * degree) == 0:
+            try:
+                check_sequence(graph)
+            except InvalidInputError:
+                return
+            yield replace(group, shape=replace(group.shape, ring=degree))
+
+
+def _is_fast(fabric: Fabric) -> bool:
+    """Whether the network carries what ranks of one sequence exchange."""
+    share = float(fabric.node_link.bytes_per_s[0]) / fabric.devices_per_node
+    return share >= MIN_SHARED_BYTES_PER_S
+
+
+def _expert_degrees(graph: Graph, limit: int) -> list[int]:
+    """Degrees above one that divide the model's experts, if it has any."""
+    degrees = []
+    for degree in _powers(limit):
+        if degree > 1:
+            try:
+                divided_experts(graph, degree)
+            except InvalidInputError:
+                break
+            degrees.append(degree)
+    return degrees
+
+
+def _with_experts(
+    groups: Sequence[TensorGroup], degrees: Sequence[int], per_node: int
+) -> Iterator[TensorGroup]:
+    """Each group with every expert degree that the node has room for."""
+    for group in groups:
+        room = per_node // group.shape.num_sharing
+        yield from (
+            replace(group, shape=replace(group.shape, experts=degree))
+            for degree in degrees
+            if degree <= room
+        )
+
+
+def _powers(limit: int) -> Iterator[int]:
+    degree = 1
+    while degree <= limit:
+        yield degree
+        degree *= 2
+
+
+def _recomputing(configuration: Configuration) -> list[Configuration]:
+    return [replace(configuration, checkpointing=how) for how in _CHECKPOINTING]
+
+
+def evaluated_variant(
+    graph: Graph, configuration: Configuration, device: DeviceTable, points: Points,
+    group: TensorGroup, calibration: Calibration | None,
+) -> Variant:  # fmt: skip
+    """The blocks of a model as the ranks of one group run them."""
+    return Variant(
+        shape=group.shape,
+        checkpointing=configuration.checkpointing,
+        costs=block_costs(graph, configuration, device, points, group, calibration=calibration),
+    )
+
+
+def found_strategy(
+    strategy: Strategy, microbatch: int, found: StrategyEvaluation, row: int
+) -> FoundStrategy:
+    """One row of an evaluation with its strategy."""
+
+    def at(values: FloatArray) -> float:
+        return float(values[row])
+
+    return FoundStrategy(
+        strategy=strategy,
+        microbatch=microbatch,
+        step_s=at(found.step_s),
+        bubble_s=at(found.bubble_s),
+        tensor_s=at(found.tensor_s),
+        exposed_s=at(found.exposed_s),
+        memory_mid_bytes=at(found.memory_mid_bytes),
+        memory_bytes=at(found.memory_bytes),
+    )

@@ -1,0 +1,145 @@
+"""Answers of an engine as one table: time, energy, memory and bound of all requests in flight.
+
+Shape legend: D devices, R runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.costs import LoweredPass
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.serving.batching import (
+    EnginePasses,
+    ServingRuns,
+    ServingTimes,
+    request_times,
+)
+from paceline.parallelism.serving.engine import PROMPT, TOKEN, PredictedPasses
+from paceline.prediction.memory.peak import peak_memory_bytes
+from paceline.prediction.step.prediction import Points
+from paceline.stack.engines import EngineProfile
+
+#: Beyond this share of a request's time its tokens, and not its prompt, hold it back.
+_MOSTLY = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answers:
+    """All requests in flight answered once, on one rank, without what ranks exchange; (D, R) each.
+
+    Attributes:
+        predicted: Its passes.
+        passes: Their medians.
+        times: What requests see.
+        low_s: Lower end of the 80 % interval of ``times.request_s``.
+        high_s: Upper end.
+        log_sigma: Standard deviation of its logarithm.
+        energy_j: Of the device.
+        flop: (R,).
+        bound: ``Bound`` code of what takes most of it.
+        token_frac: Share of writing tokens in the device's time.
+    """
+
+    predicted: PredictedPasses
+    passes: EnginePasses
+    times: ServingTimes
+    low_s: FloatArray
+    high_s: FloatArray
+    log_sigma: FloatArray
+    energy_j: FloatArray
+    flop: FloatArray
+    bound: npt.NDArray[np.int8]
+    token_frac: FloatArray
+
+
+def answers(found: PredictedPasses, runs: ServingRuns, engine: EngineProfile) -> Answers:
+    """Answers of an engine from the predictions of its passes.
+
+    Power is that of the passes apart; a step that does the work of two takes as much for shorter.
+
+    Args:
+        found: Of D devices and R runs.
+        runs: What is asked.
+        engine: That serves.
+    """
+    passes = found.passes()
+    times, low, high = (
+        request_times(runs, one, engine)
+        for one in (passes, found.passes("low_s"), found.passes("high_s"))
+    )
+    reading_s = runs.concurrency * passes.prompt_s
+    writing_s = runs.output_tokens * passes.step_s
+    token_frac = writing_s / (reading_s + writing_s)
+    read, written = found.prompt, found.token
+    apart_j = runs.concurrency * read.energy_j + runs.output_tokens * written.energy_j
+    return Answers(
+        predicted=found,
+        passes=passes,
+        times=times,
+        low_s=low.request_s,
+        high_s=high.request_s,
+        log_sigma=token_frac * written.log_sigma + (1.0 - token_frac) * read.log_sigma,
+        energy_j=apart_j * times.request_s / (reading_s + writing_s),
+        flop=runs.concurrency * read.flop + runs.output_tokens * written.flop,
+        bound=np.where(token_frac > _MOSTLY, written.bound, read.bound).astype(np.int8),
+        token_frac=token_frac,
+    )
+
+
+def answers_memory_bytes(
+    passes: Mapping[str, LoweredPass], runs: ServingRuns
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Peak memory of a rank's process: the caches of all requests, and what reading a prompt adds.
+
+    Args:
+        passes: By name, as one rank runs them, lowered as served.
+        runs: What is asked.
+
+    Returns:
+        Lower end of the 80 % interval, median, and the bound that holds at a chance of 95 %, each
+        (R,).
+    """
+    one = np.ones_like(runs.concurrency)
+    length = runs.input_tokens + runs.output_tokens
+    held, read, idle = (
+        peak_memory_bytes(
+            lowered.memory, Points(batch=batch, seq=seq), platform=lowered.configuration.platform
+        )
+        for lowered, batch, seq in (
+            (passes[TOKEN], runs.concurrency, length),
+            (passes[PROMPT], one, runs.input_tokens),
+            (passes[TOKEN], one, runs.input_tokens),
+        )
+    )
+    low, mid, high = (
+        all_caches + np.maximum(with_prompt - one_cache, 0.0)
+        for all_caches, with_prompt, one_cache in zip(held, read, idle, strict=True)
+    )
+    return low, mid, high
+
+
+def exchange_added(
+    runs: ServingRuns, passes: EnginePasses, engine: EngineProfile, *, prompt_s: FloatArray,
+    token_s: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
+    """What ranks that exchange add to the first token, to each token and to a whole request.
+
+    Args:
+        runs: What is asked, (R,).
+        passes: Of one rank, (R,).
+        engine: That serves.
+        prompt_s: Exchanged in reading a prompt, (R,).
+        token_s: Exchanged in a step, (R,).
+    """
+    alone = request_times(runs, passes, engine)
+    together = request_times(runs, passes.exchanging(prompt_s, token_s), engine)
+    first_s, per_token_s, request_s = (
+        np.asarray(getattr(together, name) - getattr(alone, name))
+        for name in ("first_token_s", "per_token_s", "request_s")
+    )
+    return first_s, per_token_s, request_s

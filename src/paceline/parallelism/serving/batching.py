@@ -1,0 +1,203 @@
+"""What requests see of an engine's steps: time to the first token, per token, and in all.
+
+A token waits for the step that writes it, and for its share of the prompts of others that are read
+meanwhile: as many as requests end. A step that reads a prompt too reads the weights once for both.
+A prompt waits for the step that is running and, of the first round, for half of the others, beside
+the way of its request. The host of an engine works for each request of a step, beside the device or
+between its steps.
+
+Shape legend: R runs; figures of passes may have more dimensions before it.
+
+Sources:
+    Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI
+    2024, section 3 (prompts and tokens share the device's time); Little, "A Proof for the Queuing
+    Formula L = λW", Operations Research 9(3), 1961.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.graph import FloatArray
+from paceline.stack.engines import EngineProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServingRuns:
+    """Runs in which a client keeps a number of equal requests in flight; (R,) each.
+
+    Attributes:
+        concurrency: Requests in flight.
+        input_tokens: Of a prompt.
+        output_tokens: Written for each.
+        rounds: Requests that follow one another in each place: of the first, all prompts come at
+            once and wait for each other; later they come one by one.
+    """
+
+    concurrency: FloatArray
+    input_tokens: FloatArray
+    output_tokens: FloatArray
+    rounds: FloatArray
+
+    @classmethod
+    def of(
+        cls, concurrency: FloatArray, input_tokens: float, output_tokens: float, rounds: float = 1.0
+    ) -> ServingRuns:
+        """Runs of equal lengths that differ in how many requests are in flight."""
+        alike = np.ones_like(concurrency)
+        return cls(
+            concurrency=concurrency,
+            input_tokens=input_tokens * alike,
+            output_tokens=output_tokens * alike,
+            rounds=rounds * alike,
+        )
+
+    @property
+    def mean_context(self) -> FloatArray:
+        """Tokens that a step looks back on, halfway through a request."""
+        return self.input_tokens + self.output_tokens / 2.0
+
+    def take(self, rows: npt.ArrayLike) -> ServingRuns:
+        """The runs at these rows; rows may repeat."""
+        index = np.asarray(rows, dtype=np.int64)
+        return ServingRuns(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EnginePasses:
+    """What the passes of an engine take; (…, R) each.
+
+    Attributes:
+        prompt_s: Reading one prompt, what ranks exchange included.
+        step_s: Writing a token for every request, likewise.
+        weights_s: Of it, all but what grows with the context and what ranks exchange.
+        collective_s: Of it, what ranks exchange.
+    """
+
+    prompt_s: FloatArray
+    step_s: FloatArray
+    weights_s: FloatArray
+    collective_s: FloatArray | float = 0.0
+
+    def exchanging(self, prompt_s: FloatArray, step_s: FloatArray) -> EnginePasses:
+        """These passes with what ranks exchange in each, which nothing hides."""
+        return replace(
+            self,
+            prompt_s=self.prompt_s + prompt_s,
+            step_s=self.step_s + step_s,
+            collective_s=self.collective_s + step_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServingTimes:
+    """What requests see; (…, R) each.
+
+    Attributes:
+        first_token_s: From sending a prompt to its first token, on average.
+        per_token_s: From one token to the next, on average.
+        request_s: In the engine, its prompt and all of its tokens: by Little's law requests in
+            flight over requests per second.
+        prompt_s: Of it, reading one prompt takes the device so long.
+        step_s: One step that writes a token for every request.
+        collective_s: Of a step, sums over ranks.
+        weights_s: Of a step, all but those and what grows with the context.
+    """
+
+    first_token_s: FloatArray
+    per_token_s: FloatArray
+    request_s: FloatArray
+    prompt_s: FloatArray
+    step_s: FloatArray
+    collective_s: FloatArray | float
+    weights_s: FloatArray
+
+
+def request_times(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile) -> ServingTimes:
+    """Times of requests from those of passes.
+
+    Args:
+        runs: What is asked.
+        passes: Of the engine.
+        engine: Its habits; without a known way of requests the first token is not told (NaN).
+    """
+    others = runs.concurrency - 1.0
+    per_token_s = _hosted_s(_per_token_s(runs, passes, engine), runs.concurrency, engine)
+    path_s = np.nan if engine.path_s is None else engine.path_s
+    queue_s = others / 2.0 / runs.rounds * passes.prompt_s
+    running_s = np.minimum(others, 1.0) * passes.step_s / 2.0
+    return ServingTimes(
+        first_token_s=path_s + passes.prompt_s + running_s + queue_s,
+        per_token_s=per_token_s,
+        request_s=passes.prompt_s + runs.output_tokens * per_token_s,
+        prompt_s=passes.prompt_s,
+        step_s=passes.step_s,
+        collective_s=passes.collective_s,
+        weights_s=passes.weights_s,
+    )
+
+
+def fastest(ways: Sequence[EnginePasses]) -> EnginePasses:
+    """Passes of which each takes the fastest of some ways.
+
+    Kernels with weights and arithmetic in four bits are no slower than those with either alone.
+
+    Args:
+        ways: Each for itself.
+    """
+    step_s = np.stack([way.step_s for way in ways])
+    chosen = step_s.argmin(axis=0)[np.newaxis]
+
+    def of_step(name: str) -> FloatArray:
+        stacked = np.stack([np.broadcast_to(getattr(w, name), w.step_s.shape) for w in ways])
+        return np.asarray(np.take_along_axis(stacked, chosen, axis=0)[0])
+
+    return EnginePasses(
+        prompt_s=np.min([way.prompt_s for way in ways], axis=0),
+        step_s=of_step("step_s"),
+        weights_s=of_step("weights_s"),
+        collective_s=of_step("collective_s"),
+    )
+
+
+def hosted_step_s(
+    step_s: FloatArray, num_requests: FloatArray, request_s: float, *, overlaps: bool
+) -> FloatArray:
+    """Seconds from one step to the next with the host's work for each request.
+
+    Beside the device the slower of both sets the pace; a host that waits for the tokens of a step
+    before it schedules the next takes its time in between.
+
+    Args:
+        step_s: On the device.
+        num_requests: That write a token.
+        request_s: Of the host for each.
+        overlaps: Whether it works beside the device.
+
+    >>> [float(hosted_step_s(np.array(0.01), np.array(100.0), 5e-5, overlaps=b)) for b in (1, 0)]
+    [0.01, 0.015]
+    """
+    host_s = num_requests * request_s
+    paced: FloatArray = np.maximum(step_s, host_s) if overlaps else step_s + host_s
+    return paced
+
+
+def _per_token_s(runs: ServingRuns, passes: EnginePasses, engine: EngineProfile) -> FloatArray:
+    """From one token to the next by the device alone."""
+    prompts = (runs.concurrency - 1.0) / runs.output_tokens
+    apart_s = passes.step_s + prompts * passes.prompt_s
+    if not engine.mixes_prompts:
+        return apart_s
+    beside_s = passes.prompt_s * runs.concurrency / runs.input_tokens
+    saved_s = np.minimum(prompts, 1.0) * np.maximum(passes.weights_s - beside_s, 0.0)
+    return np.asarray(apart_s - saved_s)
+
+
+def _hosted_s(step_s: FloatArray, num_requests: FloatArray, engine: EngineProfile) -> FloatArray:
+    if engine.request_s is None:
+        return step_s
+    return hosted_step_s(step_s, num_requests, engine.request_s, overlaps=engine.overlaps)

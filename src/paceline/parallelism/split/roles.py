@@ -1,0 +1,255 @@
+"""Weights that tensor parallel can split in any op graph: column and row pairs, found by data flow.
+
+A weight split by columns (its outputs) makes an activation split along its features. What is split
+flows through ops that treat features independently (heads, activations, dropout) until a weight
+takes it in along its rows (its inputs): that pair needs one reduction at its end and one at its
+beginning in backward. Where split data meets an op that needs all features, the columns that made
+it stay whole.
+
+Sources:
+    Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
+    Parallelism", arXiv 1909.08053, section 3 (pairs, heads, vocabulary); Krizhevsky, "One weird
+    trick for parallelizing convolutional neural networks", arXiv 1404.5997 (dense layers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.graph import FloatArray, Graph, OpKind, Owner, Phase, monomials
+from paceline.model.ops.registry import FACTS, dims_of, kinds_where
+
+#: Tables of fewer rows are not worth a sum over ranks.
+_MIN_SPLIT_ROWS = 4096
+#: Ops that hand ids on as they are.
+_HANDING_ON = (*kinds_where(lambda facts: facts.stream == "copy"), OpKind.INDEX)
+(_GROUPS,) = dims_of(OpKind.CONV, "groups")
+#: Distinct primes at which shape numbers are compared.
+_PROBE = (7.0, 131.0)
+
+
+class Role(IntEnum):
+    """How a weight is split."""
+
+    COLUMN = 0
+    ROW = 1
+    VOCABULARY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OpView:
+    """One op with its storages apart.
+
+    Attributes:
+        index: Row in the op table.
+        kind: What it is.
+        phase: Part of the step.
+        module: Module index.
+        dims: Shape numbers at the probe.
+        parameters: Parameter storages read, with elements touched.
+        inputs: Other storages read, with elements touched.
+        outputs: Storages written.
+        caches: Of the inputs, keys and values of earlier tokens, which are split like new ones.
+        given: Of the inputs, those that are no facts of the model: what comes with the batch, and
+            what other ops or a step before made.
+        is_loss: Whether it is part of a loss over classes, which ranks that share them work out
+            together: cross entropy, and the softmax that it reads.
+    """
+
+    index: int
+    kind: OpKind
+    phase: Phase
+    module: int
+    dims: tuple[float, ...]
+    parameters: tuple[tuple[int, float], ...]
+    inputs: tuple[tuple[int, float], ...]
+    outputs: tuple[int, ...]
+    caches: frozenset[int] = frozenset()
+    given: frozenset[int] = frozenset()
+    is_loss: bool = False
+
+    @property
+    def weight_dims(self) -> tuple[int, int] | None:
+        """Shape numbers of the inputs and outputs of its matrix or filter; None for other ops."""
+        return _weight_dims(self.kind)
+
+    @property
+    def weight(self) -> int | None:
+        """The matrix or filter that a product reads; None for other ops."""
+        if self.weight_dims is None or not self.parameters:
+            return None
+        return max(self.parameters, key=lambda entry: entry[1])[0]
+
+
+@cache
+def _weight_dims(kind: OpKind) -> tuple[int, int] | None:
+    names = FACTS[kind].weight_dims
+    if names is None or FACTS[kind].backward_of is not None:
+        return None
+    inputs, outputs = dims_of(kind, *names)
+    return inputs, outputs
+
+
+@lru_cache(maxsize=8)
+def view_ops(graph: Graph) -> tuple[OpView, ...]:
+    """Every op of a graph, in execution order; those of the last few graphs are kept."""
+    point = monomials(*_PROBE)[0]
+    elements = (graph.tensors.elements @ point).tolist()
+    storage, owner = graph.tensors.storage.tolist(), graph.storages.owner.tolist()
+    dims = (graph.ops.dims @ point).tolist()
+    starts, ends = graph.ops.input_start.tolist(), graph.ops.output_start.tolist()
+    reads, writes = graph.ops.input_tensor.tolist(), graph.ops.output_tensor.tolist()
+    is_loss = _of_loss(graph).tolist()
+    views = []
+    for index, (kind, phase, module) in enumerate(
+        zip(graph.ops.kind, graph.ops.phase, graph.ops.module, strict=True)
+    ):
+        read = [(storage[t], elements[t]) for t in reads[starts[index] : starts[index + 1]]]
+        views.append(
+            OpView(
+                index=index,
+                kind=OpKind(kind),
+                phase=Phase(phase),
+                module=int(module),
+                dims=tuple(dims[index]),
+                parameters=tuple(e for e in read if owner[e[0]] == Owner.PARAMETER),
+                inputs=tuple(e for e in read if owner[e[0]] != Owner.PARAMETER),
+                outputs=tuple(storage[t] for t in writes[ends[index] : ends[index + 1]]),
+                caches=frozenset(s for s, _ in read if owner[s] == Owner.KV_CACHE),
+                given=frozenset(s for s, _ in read if owner[s] in (Owner.INPUT, Owner.ACTIVATION)),
+                is_loss=is_loss[index],
+            )
+        )
+    return tuple(views)
+
+
+def _of_loss(graph: Graph) -> npt.NDArray[np.bool_]:
+    """Ops of a loss over classes, (num_ops,), whether the model works it out or its training."""
+    ops, storage = graph.ops, graph.tensors.storage
+    op_of_read = np.repeat(np.arange(len(ops.kind)), np.diff(ops.input_start))
+    op_of_write = np.repeat(np.arange(len(ops.kind)), np.diff(ops.output_start))
+    asked = np.zeros(len(graph.storages.owner), dtype=np.bool_)
+    asked[storage[ops.input_tensor[ops.kind[op_of_read] == OpKind.CROSS_ENTROPY]]] = True
+    found = ops.phase == Phase.LOSS
+    found[op_of_write[asked[storage[ops.output_tensor]]]] = True
+    found |= ops.kind == OpKind.CROSS_ENTROPY
+    return np.asarray(found & np.isin(ops.phase, (Phase.FORWARD, Phase.LOSS)))
+
+
+def word_tables(views: Sequence[OpView]) -> Mapping[int, float]:
+    """Tables that are looked up by ids from outside the pass, with their rows, by storage.
+
+    Positions and relative distances are counted by the model itself, and are none.
+
+    Args:
+        views: All ops of the graph.
+    """
+    ids, made = set[int](), set[int]()
+    found: dict[int, float] = {}
+    for op in views:
+        ids |= op.given - made
+        made.update(op.outputs)
+        read = {storage for storage, _ in op.inputs}
+        if op.kind in _HANDING_ON and not op.parameters and read and read <= ids:
+            ids.update(op.outputs)
+        if op.kind == OpKind.EMBEDDING and op.parameters and read & ids:
+            table, elements = op.parameters[0]
+            found[table] = elements / op.dims[1]
+    return found
+
+
+def find_roles(views: Sequence[OpView], degree: int) -> Mapping[int, Role]:
+    """Role of every weight that can be split ``degree`` ways, by storage.
+
+    Args:
+        views: All ops of the graph.
+        degree: Ranks that share a weight.
+    """
+    forward = [op for op in views if op.phase in (Phase.FORWARD, Phase.LOSS)]
+    words = word_tables(forward)
+    denied: set[int] = set()
+    while True:
+        follow = _Follow(degree, frozenset(denied), words)
+        for op in forward:
+            follow.step(op)
+        newly_denied = (follow.conflicts | follow.unclosed()) - denied
+        if not newly_denied:
+            return follow.roles
+        denied |= newly_denied
+
+
+class _Follow:
+    """Data being followed through the forward ops, under a set of weights that stay whole."""
+
+    def __init__(self, degree: int, denied: frozenset[int], words: Mapping[int, float]) -> None:
+        self.degree = degree
+        self.denied = denied
+        self.words = words
+        self.roles: dict[int, Role] = {}
+        self.makers: dict[int, frozenset[int]] = {}
+        self.features: dict[int, float] = {}
+        self.closed: set[int] = set()
+        self.conflicts: set[int] = set()
+        self.biases: set[int] = set()
+
+    def step(self, op: OpView) -> None:
+        """Follow data through one op."""
+        makers = frozenset[int]().union(*(self.makers.get(s, frozenset()) for s, _ in op.inputs))
+        if op.weight is not None:
+            self._meet_weight(op, op.weight, makers)
+        elif op.kind == OpKind.EMBEDDING and op.parameters:
+            self._meet_table(op)
+        elif op.kind == OpKind.INDEX and op.parameters:
+            self.biases.update(op.outputs)
+        elif makers and self._passes(op, makers):
+            self.makers.update(dict.fromkeys(op.outputs, makers))
+            if op.kind == OpKind.CROSS_ENTROPY:
+                self.closed |= makers
+        elif makers:
+            self.conflicts |= makers
+
+    def unclosed(self) -> set[int]:
+        """Columns whose split output never met a row or the loss."""
+        columns = {w for w, role in self.roles.items() if role == Role.COLUMN}
+        return columns - self.closed
+
+    def _meet_weight(self, op: OpView, weight: int, makers: frozenset[int]) -> None:
+        outputs = op.dims[op.weight_dims[1]] if op.weight_dims else 0.0
+        is_grouped = op.kind == OpKind.CONV and op.dims[_GROUPS] > 1
+        if makers and (is_grouped or self.roles.get(weight) == Role.COLUMN):
+            self.conflicts |= makers
+        elif makers:
+            self.roles[weight] = Role.ROW
+            self.closed |= makers
+        elif not is_grouped and weight not in self.denied and outputs >= 2 * self.degree:
+            self.roles[weight] = Role.COLUMN
+            self.features[weight] = outputs
+            self.makers.update(dict.fromkeys(op.outputs, frozenset({weight})))
+
+    def _meet_table(self, op: OpView) -> None:
+        table = op.parameters[0][0]
+        if self.words.get(table, 0.0) >= _MIN_SPLIT_ROWS and table not in self.denied:
+            self.roles[table] = Role.VOCABULARY
+            self.closed.add(table)
+
+    def _passes(self, op: OpView, makers: frozenset[int]) -> bool:
+        split = max(n for s, n in op.inputs if s in self.makers)
+        follow = self.makers.keys() | op.caches | self.biases
+        whole = max((n for s, n in op.inputs if s not in follow), default=0.0)
+        if whole >= split / 2:
+            return False
+        features = FACTS[op.kind].features
+        if features == "across" and not op.is_loss:
+            return all(op.dims[1] != self.features[maker] for maker in makers)
+        return features != "all"
+
+
+def evaluate(coefficients: FloatArray) -> FloatArray:
+    """Polynomials at the probe."""
+    return np.asarray(coefficients @ monomials(*_PROBE)[0])

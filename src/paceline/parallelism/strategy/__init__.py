@@ -1,0 +1,1 @@
+"""How a job is spread over devices: the value, its canonical text, and what is legal."""

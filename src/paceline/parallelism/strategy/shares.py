@@ -1,0 +1,37 @@
+"""What each of two kinds of device does in a step of data parallel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.parallelism.memory.memory_fit import bound_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one kind of device does in a step.
+
+    Attributes:
+        device: ``Device.name``.
+        count: Devices.
+        items_per_device: Of each step.
+        alone_s: One of its devices for those, without communication.
+        memory_mid_bytes: Peak per device, median.
+        memory_bytes: The same, the bound that holds at a chance of 95 %.
+        log_sigma: Spread of the logarithm of ``alone_s``.
+        sharing_log_sigma: What is not known of those devices that share a machine.
+    """
+
+    device: str
+    count: int
+    items_per_device: int
+    alone_s: float
+    memory_mid_bytes: float
+    memory_bytes: float
+    log_sigma: float
+    sharing_log_sigma: float
+
+    @property
+    def needed_bytes(self) -> float:
+        """Memory that a device must have, at the chance at which a job must fit."""
+        return float(bound_bytes(self.memory_mid_bytes, self.memory_bytes))

@@ -1,0 +1,477 @@
+"""The scaling curve: one job on 1, 2, 4, … devices, where it stops paying, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
+
+from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError, PacelineError
+from paceline.model.graph.graph import IntArray
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.fixed_strategy import at_count, does_not_fit
+from paceline.parallelism.search import MICROBATCHES
+from paceline.parallelism.strategy.legality import check_batch
+from paceline.parallelism.strategy.strategy import Sharding, Strategy
+from paceline.parallelism.uncertainty import too_wide_words
+from paceline.planning.decisions.curve import CountedStep, ScalingCurve
+from paceline.planning.decisions.knee_point import knee
+from paceline.planning.decisions.worth import finished_points, knee_reason, pace_per_device
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.simulation.cases import Cases
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.search import StrategySearch
+from paceline.simulation.simulator import simulate
+from paceline.simulation.steps import Steps
+from paceline.units import format_bytes
+
+#: Batches tried when the user names none; throughput has usually settled long before the end.
+_MAX_DEFAULT_BATCH = 4096
+#: The default batch is the smallest that reaches this share of the best throughput.
+_SETTLED_FRAC = 0.98
+#: Best strategies of a search that are compared as stated ones.
+_NUM_SEARCHED = 8
+#: Powers of two up to this many microbatches are tried.
+_MAX_MICROBATCHES = 4096
+#: A simpler strategy wins unless another is faster by more than this.
+_SAME_FRAC = 1.01
+_SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
+_NO_LINK = "devices or nodes have no link with each other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRule:
+    """How the global batch follows the number of devices. One of the first two, or neither.
+
+    Attributes:
+        global_batch: Items per step whatever the count (strong scaling).
+        batch_per_device: Items per step and device (weak scaling); by default the smallest that
+            keeps one device busy.
+        max_global_batch: Items per step beyond which the recipe no longer trains as well; the
+            batch stops growing there.
+    """
+
+    global_batch: int | None = None
+    batch_per_device: int | None = None
+    max_global_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        given = (self.global_batch, self.batch_per_device, self.max_global_batch)
+        if any(value is not None and value < 1 for value in given):
+            raise InvalidInputError("a batch has at least one item", hint="give a positive batch")
+        if self.global_batch is not None and self.batch_per_device is not None:
+            raise InvalidInputError(
+                "both a global batch and a batch per device were given", hint="give one of them"
+            )
+
+
+def scaling_curve(
+    job: Job,
+    cluster: Cluster,
+    *,
+    counts: Sequence[int],
+    batch: BatchRule,
+    num_items: float | None = None,
+    calibration: Calibration | None = None,
+    strategy: Strategy | None = None,
+    widest_log_sigma: float = math.inf,
+) -> ScalingCurve:
+    """Time, cost, efficiency and memory of a training step on each number of devices.
+
+    For each count the fastest of plain data parallel and ZeRO 1 to 3 that fits in memory is taken,
+    with as many microbatches as that needs; the simpler one where they differ by less than 1 %.
+    Where none fits, or a batch has fewer items than devices, everything that can be searched is, if
+    the step is of one pass.
+
+    Args:
+        job: What is trained; its strategy and batch are what is tried.
+        cluster: On what.
+        counts: Numbers of devices.
+        batch: How the global batch follows the count.
+        num_items: Batch items of the whole job, for time and cost.
+        calibration: Of the predictor; the built-in one by default.
+        strategy: The only one wanted, with as many data-parallel replicas as fill the count; the
+            best by default.
+        widest_log_sigma: Counts whose step is known less well are left out.
+
+    Raises:
+        InvalidInputError: No counts, or a count below one, or a strategy that cannot run.
+        DoesNotFitError: The job works on none of the counts.
+        MissingFactError: It is known well enough on none of them.
+    """
+    if not counts or min(counts) < 1:
+        raise InvalidInputError("no device counts to try", hint="write them like --counts 1,2,4,8")
+    asked = _Asked(job=job, cluster=cluster, calibration=calibration)
+    wanted = sorted(set(counts))
+    if strategy is not None:
+        tried = _stated_jobs(asked, strategy, wanted, batch)
+        found = _stated(asked, tried, simulate(*tried.pairs(asked), calibration=calibration))
+        return _curve(_sure(found, widest_log_sigma), cluster, num_items)
+    if not batch.global_batch and not batch.batch_per_device:
+        sizes = batch_sizes(batch)
+        alone = simulate(*asked.alone(sizes), calibration=calibration)
+        batch = replace(batch, batch_per_device=settled_batch(sizes, alone, cluster))
+    ways = _replicas(asked, wanted, batch)
+    found = _best(asked, ways, simulate(ways.cases, calibration=calibration), batch)
+    return _curve(_sure(found, widest_log_sigma), cluster, num_items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A job on machines of one kind."""
+
+    job: Job
+    cluster: Cluster
+    calibration: Calibration | None
+
+    def machine(self, count: int) -> Machine:
+        """So many of the devices."""
+        return Machine.of_cluster(self.cluster, count)
+
+    def alone(self, sizes: Sequence[int]) -> tuple[list[Job], list[Machine]]:
+        """One device with batches of some sizes."""
+        jobs = [replace(self.job, strategy=Strategy(), batch=size) for size in sizes]
+        return jobs, [self.machine(1)] * len(jobs)
+
+
+def _sure(found: Sequence[_Found], widest_log_sigma: float) -> list[_Found]:
+    """What was found, without the counts whose step is known less well.
+
+    Raises:
+        MissingFactError: Nothing but such counts works.
+    """
+    unsure = {
+        one.count: _Rejected(count=one.count, reason=too_wide_words(one.log_sigma))
+        for one in found
+        if isinstance(one, CountedStep) and one.log_sigma > widest_log_sigma
+    }
+    if unsure and not any(
+        isinstance(one, CountedStep) and one.count not in unsure for one in found
+    ):
+        raise MissingFactError(
+            f"the step is {next(iter(unsure.values())).reason}",
+            hint="measure on such a device, then `paceline calibrate` and --calibration FILE",
+        )
+    return [unsure.get(one.count, one) for one in found]
+
+
+def _curve(found: Sequence[_Found], cluster: Cluster, num_items: float | None) -> ScalingCurve:
+    """What was found at each count, compared.
+
+    Raises:
+        DoesNotFitError: The job works on none of the counts.
+    """
+    steps = [one for one in found if isinstance(one, CountedStep)]
+    rejected = tuple((one.count, one.reason) for one in found if isinstance(one, _Rejected))
+    if not steps:
+        raise DoesNotFitError(
+            f"the job works on none of these device counts: {rejected[-1][1]}",
+            hint="try other counts, another batch, or a device with more memory",
+        )
+    points = finished_points(steps, cluster, num_items)
+    turn = knee(
+        [p.count for p in points], [p.items_per_s for p in points], single=pace_per_device(points)
+    )
+    return ScalingCurve(
+        points=points, rejected=rejected, knee=turn, reason=knee_reason(points, rejected, turn)
+    )
+
+
+def default_batch(
+    job: Job, cluster: Cluster, rule: BatchRule, *, calibration: Calibration | None = None
+) -> int:
+    """Items per device where none are stated: the fewest that keep one device busy.
+
+    Args:
+        job: What is trained.
+        cluster: On what.
+        rule: Its largest global batch bounds the answer.
+        calibration: Of the predictor; the built-in one by default.
+
+    Raises:
+        MissingFactError: The catalogue does not know what the times need.
+    """
+    if rule.batch_per_device:
+        return rule.batch_per_device
+    sizes = batch_sizes(rule)
+    alone = _Asked(job=job, cluster=cluster, calibration=calibration).alone(sizes)
+    return settled_batch(sizes, simulate(*alone, calibration=calibration), cluster)
+
+
+def batch_sizes(rule: BatchRule) -> list[int]:
+    """Batches of one device among which the default is chosen: powers of two."""
+    most = rule.max_global_batch or _MAX_DEFAULT_BATCH
+    sizes = (2**power for power in range(_MAX_DEFAULT_BATCH.bit_length()))
+    return [size for size in sizes if size <= most]
+
+
+def settled_batch(sizes: Sequence[int], alone: Steps, cluster: Cluster) -> int:
+    """The smallest fitting batch that settles throughput.
+
+    Args:
+        sizes: Of `batch_sizes`.
+        alone: A step of each on one device.
+        cluster: Of such devices.
+
+    Raises:
+        MissingFactError: The catalogue does not know what the times need.
+    """
+    alone.check_known()
+    fits = alone.needed_bytes() <= cluster.capacity_bytes
+    if not fits.any():
+        return 1
+    rate = np.where(fits, np.array(sizes) / alone.step_s, 0.0)
+    return sizes[int(np.argmax(rate >= _SETTLED_FRAC * rate.max()))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rejected:
+    """A count that does not work, and why."""
+
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Searchable(_Rejected):
+    """A count at which data parallel does not work, and other strategies may.
+
+    Attributes:
+        global_batch: Items per step that they have.
+        is_too_large: Whether memory is the reason; else there are fewer items than devices.
+    """
+
+    global_batch: int
+    is_too_large: bool
+
+
+_Found = CountedStep | _Rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ways:
+    """Ways to use replicas at every count, and counts at which there is none.
+
+    Attributes:
+        cases: Every sharding level with every number of microbatches that divides a rank's items.
+        count: Devices of each way.
+        per_rank: Items per device and step, by count.
+        without: Why a count has no way.
+    """
+
+    cases: Cases
+    count: IntArray
+    per_rank: dict[int, int]
+    without: dict[int, _Rejected]
+
+
+def _replicas(asked: _Asked, counts: Sequence[int], rule: BatchRule) -> _Ways:
+    """List plain data parallel and ZeRO 1 to 3 at every count."""
+    without = {count: why for count in counts if (why := _no_way(asked, count, rule))}
+    per_rank = {count: _items_per_rank(count, rule) for count in counts if count not in without}
+    cases = replica_ways(asked.job, asked.machine(max(counts)), per_rank)
+    return _Ways(cases=cases, count=cases.replicas, per_rank=per_rank, without=without)
+
+
+def replica_ways(job: Job, machine: Machine, per_rank: Mapping[int, int]) -> Cases:
+    """Every sharding level with every number of microbatches that divides a rank's items.
+
+    Args:
+        job: What is trained.
+        machine: With as many devices as the largest count.
+        per_rank: Items per device and step, by count of devices.
+    """
+    powers = [2**power for power in range(_MAX_MICROBATCHES.bit_length())]
+    rows = [
+        (level, count, microbatches, items // microbatches)
+        for count, items in per_rank.items()
+        for level in range(len(_SHARDINGS) if count > 1 else 1)
+        for microbatches in powers
+        if items % microbatches == 0
+    ]
+    level, count, microbatches, batch = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    strategies = [Strategy.from_degrees(dp=2, sharding=sharding) for sharding in _SHARDINGS]
+    return Cases(
+        jobs=tuple(replace(job, strategy=one) for one in strategies),
+        machines=(machine,),
+        job=level,
+        machine=np.zeros(len(rows), dtype=np.int64),
+        batch=batch.astype(np.float64),
+        replicas=count,
+        microbatches=microbatches,
+    )
+
+
+def _no_way(asked: _Asked, count: int, rule: BatchRule) -> _Rejected | None:
+    """Why a count has no replicas; None where it has."""
+    full = asked.cluster.devices_per_node
+    if _items_per_rank(count, rule) < 1:
+        return _too_few(count, rule)
+    if count > full and count % full:
+        return _Rejected(count=count, reason=f"{count} devices do not fill nodes of {full}")
+    return None
+
+
+def _best(asked: _Asked, ways: _Ways, steps: Steps, rule: BatchRule) -> list[_Found]:
+    """The fastest way for each count; the whole space where data parallel does not work."""
+    steps.check_known()
+    needed_bytes = steps.needed_bytes()
+    found: dict[int, _Found] = {**ways.without}
+    for count, per_rank in ways.per_rank.items():
+        rows = np.flatnonzero(ways.count == count)
+        fits = needed_bytes[rows] <= asked.cluster.capacity_bytes
+        step_s = np.where(fits, steps.step_s[rows], np.inf)
+        row = int(rows[np.argmax(step_s <= _SAME_FRAC * step_s.min())])
+        if not fits.any():
+            found[count] = _too_large(asked, count, per_rank, float(needed_bytes[rows].min()))
+        elif not np.isfinite(steps.step_s[row]):
+            found[count] = _Rejected(count=count, reason=_NO_LINK)
+        else:
+            found[count] = _counted(asked, ways.cases.job_at(row), steps, row)
+    return _with_searched(asked, [found[count] for count in sorted(found)], rule)
+
+
+def _with_searched(asked: _Asked, found: list[_Found], rule: BatchRule) -> list[_Found]:
+    """The same with the best of the whole space where data parallel does not work."""
+    is_searched = any(isinstance(one, _Searchable) for one in found)
+    if not is_searched or len(asked.job.workload.passes) != 1:
+        return found
+    most = rule.global_batch or rule.batch_per_device or 1
+    search = StrategySearch.of(
+        asked.job, asked.machine(1), capacity_bytes=asked.cluster.capacity_bytes,
+        microbatches=[size for size in MICROBATCHES if size <= most],
+        calibration=asked.calibration,
+    )  # fmt: skip
+    return [_searched(asked, search, one) if isinstance(one, _Searchable) else one for one in found]
+
+
+def _searched(asked: _Asked, search: StrategySearch, rejected: _Searchable) -> _Found:
+    """The best strategy of the whole space for a count, or why there is none."""
+    count = rejected.count
+    try:
+        jobs, steps = search.best(
+            num_devices=count, global_batch=rejected.global_batch, num_best=_NUM_SEARCHED
+        )
+    except (DoesNotFitError, InvalidInputError) as error:
+        reason = str(error) if rejected.is_too_large else rejected.reason
+        return _Rejected(count=count, reason=reason)
+    if not jobs:
+        return _Rejected(count=count, reason=rejected.reason)
+    row = int(np.argmin(steps.step_s))
+    if not math.isfinite(steps.step_s[row]):
+        return _Rejected(count=count, reason=_NO_LINK)
+    return _counted(asked, jobs[row], steps, row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stated:
+    """A strategy at several counts, and counts at which it cannot be."""
+
+    jobs: dict[int, Job]
+    failures: dict[int, PacelineError]
+
+    def pairs(self, asked: _Asked) -> tuple[list[Job], list[Machine]]:
+        """What to simulate."""
+        return [*self.jobs.values()], [asked.machine(count) for count in self.jobs]
+
+
+def _stated_jobs(
+    asked: _Asked, strategy: Strategy, counts: Sequence[int], rule: BatchRule
+) -> _Stated:
+    """One strategy on each count; by default each microbatch has one item per replica."""
+    jobs: dict[int, Job] = {}
+    failures: dict[int, PacelineError] = {}
+    for count in counts:
+        try:
+            wanted = at_count(strategy, count)
+            items = wanted.num_parts
+            if rule.global_batch or rule.batch_per_device:
+                items = rule.global_batch or count * (rule.batch_per_device or 1)
+            check_batch(wanted, items)
+            batch = items // wanted.num_parts
+            jobs[count] = replace(asked.job, strategy=wanted, batch=batch)
+        except InvalidInputError as error:
+            failures[count] = error
+    return _Stated(jobs=jobs, failures=failures)
+
+
+def _stated(asked: _Asked, tried: _Stated, steps: Steps) -> list[_Found]:
+    """The strategy on each count.
+
+    Raises:
+        InvalidInputError: It can run on none of them.
+        DoesNotFitError: It fits on none of them.
+        MissingFactError: The catalogue does not know what its times need.
+    """
+    failures, capacity_bytes = dict(tried.failures), asked.cluster.capacity_bytes
+    found: dict[int, _Found] = {}
+    needed_bytes = steps.needed_bytes()
+    for row, (count, job) in enumerate(tried.jobs.items()):
+        reason = steps.reasons[row]
+        if isinstance(reason, (InvalidInputError, DoesNotFitError)):
+            failures[count] = reason
+        elif reason is not None:
+            raise reason
+        elif needed_bytes[row] > capacity_bytes:
+            failures[count] = does_not_fit(
+                job.strategy, float(needed_bytes[row]), asked.cluster.device.name, capacity_bytes
+            )
+        else:
+            found[count] = _counted(asked, job, steps, row)
+    if not found:
+        raise failures[max(failures)]
+    why = {count: _Rejected(count=count, reason=str(error)) for count, error in failures.items()}
+    return [(found | why)[count] for count in sorted(found | why)]
+
+
+def _counted(asked: _Asked, job: Job, steps: Steps, row: int) -> CountedStep:
+    """One job with its step."""
+    strategy, step_s = job.strategy, float(steps.step_s[row])
+    items = int(job.batch) * strategy.num_parts
+    return CountedStep(
+        count=strategy.num_ranks,
+        num_nodes=-(-strategy.num_ranks // asked.cluster.devices_per_node),
+        strategy=str(strategy),
+        microbatch=int(job.batch),
+        global_batch=items,
+        step_s=step_s,
+        items_per_s=items / step_s,
+        memory_bytes=float(steps.needed_bytes()[row]),
+        communication_s=float(steps.communication_s[row]),
+        exposed_communication_s=float(steps.exposed_s[row] + steps.tensor_s[row]),
+        log_sigma=float(steps.log_sigma[row]),
+    )
+
+
+def _items_per_rank(count: int, rule: BatchRule) -> int:
+    if rule.global_batch:
+        return rule.global_batch // count
+    items = rule.batch_per_device or 1
+    return min(items, rule.max_global_batch // count) if rule.max_global_batch else items
+
+
+def _too_few(count: int, rule: BatchRule) -> _Rejected:
+    """More devices than items: strategies that share an item may still use them."""
+    items = rule.global_batch or rule.max_global_batch or 1
+    return _Searchable(
+        count=count,
+        reason=f"the global batch of {items:,} has fewer items than devices, and no strategy that "
+        "shares items fits",
+        global_batch=items,
+        is_too_large=False,
+    )
+
+
+def _too_large(asked: _Asked, count: int, per_rank: int, need_bytes: float) -> _Searchable:
+    need, capacity = format_bytes(need_bytes), format_bytes(asked.cluster.capacity_bytes)
+    return _Searchable(
+        count=count,
+        reason=f"needs {need} per device even fully sharded; {asked.cluster.device.name} has "
+        f"{capacity}",
+        global_batch=per_rank * count,
+        is_too_large=True,
+    )

@@ -1,0 +1,255 @@
+"""A purchase as people state it, judged against renting the same work, each figure traced.
+
+The file names rows of the shipped tables (a system, a price of electricity, an overhead, an
+upkeep allowance, an offer), or gives figures of its own.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paceline.catalog.entities import Catalog
+from paceline.catalog.lookup import find_offer
+from paceline.errors import InvalidInputError, MissingFactError, UnknownNameError
+from paceline.planfile import TracedFigure
+from paceline.planning.decisions.ownership import (
+    OwnedCosts,
+    OwnershipFact,
+    RentOrBuy,
+    electricity_usd_per_kwh,
+    ownership_bill,
+    ownership_facts,
+    rent_or_buy,
+)
+from paceline.planning.goal.documents import read_text, validate
+from paceline.units import format_percent, format_usd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purchase:
+    """What somebody thinks of buying, and of renting instead.
+
+    Attributes:
+        title: What it is about.
+        system: Row of the ownership table that holds its price.
+        busy_power_w: Drawn while it works, without cooling.
+        utilisation_frac: Share of all hours in which it works.
+        months: Horizon.
+        rent_offer: Offer that would do the same work.
+        rented_machines: How many of it.
+        idle_power_w: Drawn while it waits.
+        electricity_region: Where it stands.
+        pue: Row of the ownership table with the overhead of cooling; none if empty.
+        upkeep: Row with parts and repair; none if empty.
+        price_usd: Price paid, instead of the system's.
+        residual_frac: Resale value at the end of ``lifetime_years``; zero means never sold.
+        lifetime_years: For the resale value.
+        staff_usd_per_year: Share of a person.
+        space_usd_per_kw_month: Colocation.
+        answer: What the writer expects, ``own`` or ``rent``; unused by the judgement.
+    """
+
+    title: str
+    system: str
+    busy_power_w: float
+    utilisation_frac: float
+    months: float
+    rent_offer: str
+    rented_machines: int = 1
+    idle_power_w: float = 0.0
+    electricity_region: str = "World"
+    pue: str = ""
+    upkeep: str = ""
+    price_usd: float | None = None
+    residual_frac: float = 0.0
+    lifetime_years: float = 4.0
+    staff_usd_per_year: float = 0.0
+    space_usd_per_kw_month: float = 0.0
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurchaseAnswer:
+    """The judgement, its figures with their sources, and the words for a person who signs."""
+
+    purchase: Purchase
+    result: RentOrBuy
+    rent_usd_per_hour: float
+    figures: tuple[TracedFigure, ...]
+    text: str
+
+
+def read_purchases(path: Path) -> dict[str, Purchase]:
+    """Purchases of a TOML file, by name; the file may come from anybody.
+
+    Raises:
+        InvalidInputError: Not such a file, or a value that makes no sense.
+    """
+    try:
+        tables = tomllib.loads(read_text(path, what="purchase file"))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInputError(
+            f"{path} is not readable TOML: {error}", hint="see examples/scenarios/purchases.toml"
+        ) from None
+    purchases = validate(_PurchaseFile, {"purchases": tables}, what="purchase file").purchases
+    for name, purchase in purchases.items():
+        _check(name, purchase)
+    return purchases
+
+
+def judge_purchase(purchase: Purchase, catalog: Catalog) -> PurchaseAnswer:
+    """Owning against renting over the horizon.
+
+    Raises:
+        UnknownNameError: A row or offer that does not exist.
+        MissingFactError: The offer has no price.
+    """
+    facts = _facts(purchase)
+    offer = find_offer(catalog, purchase.rent_offer)
+    if offer.usd_per_hour is None:
+        raise MissingFactError(
+            f"`{offer.name}` has no price to compare with", hint="name another offer, or your own"
+        )
+    costs = _costs(purchase, facts)
+    rent_per_hour = offer.usd_per_hour * purchase.rented_machines
+    result = rent_or_buy(costs, rent_per_hour, purchase.months, _ranges(facts))
+    seen = offer.priced_on.isoformat() if offer.priced_on else "undated"
+    rent = _traced(
+        "rent per busy hour",
+        rent_per_hour,
+        "usd_per_hour",
+        source=f"{offer.name}, {seen}: {offer.source.text}",
+    )
+    return PurchaseAnswer(
+        purchase=purchase,
+        result=result,
+        rent_usd_per_hour=rent_per_hour,
+        figures=(*_figures(purchase, facts), rent),
+        text=_text(purchase, costs, result),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PurchaseFile:
+    purchases: dict[str, Purchase]
+
+
+def _check(name: str, purchase: Purchase) -> None:
+    positive = (purchase.busy_power_w, purchase.months, purchase.rented_machines)
+    if min(positive) <= 0 or not 0 < purchase.utilisation_frac <= 1:
+        raise InvalidInputError(
+            f"`{name}`: power, months and machines must be above zero, utilisation within 0 and 1",
+            hint="utilisation_frac = 0.5 means: half of all hours",
+        )
+
+
+def _facts(purchase: Purchase) -> dict[str, OwnershipFact]:
+    """Rows of the ownership table that the purchase names, by field of the costs."""
+    found = {
+        "price_usd": _row("system_price", purchase.system),
+        "usd_per_kwh": electricity_usd_per_kwh(purchase.electricity_region),
+    }
+    if purchase.pue:
+        found["pue"] = _row("pue", purchase.pue)
+    if purchase.upkeep:
+        found["upkeep_frac_per_year"] = _row("maintenance", purchase.upkeep)
+    return found
+
+
+def _row(category: str, item: str) -> OwnershipFact:
+    rows = {fact.item: fact for fact in ownership_facts() if fact.category == category}
+    if item not in rows:
+        raise UnknownNameError.from_name(category.replace("_", " "), item, rows)
+    return rows[item]
+
+
+def _costs(purchase: Purchase, facts: dict[str, OwnershipFact]) -> OwnedCosts:
+    costs = OwnedCosts(
+        price_usd=facts["price_usd"].value,
+        busy_power_w=purchase.busy_power_w,
+        idle_power_w=purchase.idle_power_w,
+        usd_per_kwh=facts["usd_per_kwh"].value,
+        pue=facts["pue"].value if "pue" in facts else 1.0,
+        utilisation_frac=purchase.utilisation_frac,
+        lifetime_years=purchase.lifetime_years,
+        residual_frac=purchase.residual_frac,
+        upkeep_frac_per_year=facts["upkeep_frac_per_year"].value
+        if "upkeep_frac_per_year" in facts
+        else 0.0,
+        staff_usd_per_year=purchase.staff_usd_per_year,
+        space_usd_per_kw_month=purchase.space_usd_per_kw_month,
+    )
+    return costs if purchase.price_usd is None else replace(costs, price_usd=purchase.price_usd)
+
+
+def _ranges(facts: dict[str, OwnershipFact]) -> Iterator[tuple[str, float, float]]:
+    """Inputs with a published range, and how well the machine is used."""
+    for field, fact in facts.items():
+        if fact.low is not None or fact.high is not None:
+            yield field, fact.low or fact.value, fact.high or fact.value
+
+
+def _figures(purchase: Purchase, facts: dict[str, OwnershipFact]) -> Iterator[TracedFigure]:
+    for fact in facts.values():
+        source = f"{fact.source}, confidence {fact.confidence}"
+        yield _traced(fact.item, fact.value, fact.unit, source=source)
+    stated = {
+        "price paid": (purchase.price_usd, "usd"),
+        "busy power": (purchase.busy_power_w, "w"),
+        "idle power": (purchase.idle_power_w, "w"),
+        "utilisation": (purchase.utilisation_frac, "frac"),
+        "horizon": (purchase.months, "months"),
+    }
+    for name, (number, unit) in stated.items():
+        if number is not None:
+            yield _traced(name, number, unit, source="stated in the purchase file")
+
+
+def _traced(name: str, number: float, unit: str, *, source: str) -> TracedFigure:
+    is_stated = source.startswith("stated")
+    return TracedFigure(
+        name=name,
+        value=_in_words(number, unit),
+        formula="",
+        inputs=(),
+        origin="assumption" if is_stated or "estimate" in source else "source",
+        source=source,
+        number=number,
+    )
+
+
+def _in_words(number: float, unit: str) -> str:
+    """A figure of the ownership table in people's units.
+
+    >>> _in_words(0.03, "frac_per_year"), _in_words(12_000.0, "usd")
+    ('3 % per year', '12,000 USD')
+    """
+    quantity, _, rest = unit.partition("_per_")
+    after = f" per {rest.replace('_', ' ').replace('kw', 'kW')}" if rest else ""
+    if quantity == "frac":
+        return f"{format_percent(number)}{after}"
+    if quantity == "ratio":
+        return f"× {number:g}{after}"
+    shown = format_usd(number) if quantity == "usd" and number >= 1 else f"{number:,.4g}"
+    return f"{shown} {_UNIT_WORDS.get(quantity, quantity)}{after}"
+
+
+_UNIT_WORDS = {"usd": "USD", "w": "W"}
+
+
+def _text(purchase: Purchase, costs: OwnedCosts, result: RentOrBuy) -> str:
+    bill = ownership_bill(costs, purchase.months)
+    verb = "buy" if result.cheaper == "own" else "rent"
+    crossing = result.break_even_months
+    when = f"owning pays from month {crossing:.0f}" if crossing is not None else "owning never pays"
+    share = result.break_even_utilisation_frac
+    use = f"above {format_percent(share)} use" if share is not None else "at no utilisation"
+    return (
+        f"{verb}: over {purchase.months:g} months at "
+        f"{format_percent(costs.utilisation_frac)} use, owning costs "
+        f"{format_usd(result.own_usd)} USD ({format_usd(bill.electricity_usd)} of it electricity) "
+        f"and renting {format_usd(result.rent_usd)} USD; {when}, and within this time {use}"
+    )

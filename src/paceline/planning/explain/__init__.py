@@ -1,0 +1,1 @@
+"""Why a choice stands where it does, and what would change that."""

@@ -1,0 +1,243 @@
+"""What a plan takes for granted, said first; and the goal in words."""
+
+from __future__ import annotations
+
+from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
+from paceline.model.graph.costs import Configuration
+from paceline.model.rewrite.master_weights import kept_format
+from paceline.planning.explain.choices import cell_of, place_of
+from paceline.planning.explain.wording import cost_value_text, plural
+from paceline.planning.goal.amounts import is_generation
+from paceline.planning.places.own_machines import electricity_text
+from paceline.planning.places.place_table import place_terms
+from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.evaluation import objective_name
+from paceline.planning.search.selection import Selection
+from paceline.planning.service import service_of, service_words
+from paceline.stack.engines import USUAL_LOOP
+from paceline.units import format_bytes, format_duration, format_percent
+
+#: How weights are kept in training, in words.
+_KEPT = {"autocast": "autocast", "half-weights": "with FP32 master weights", "pure": "alone"}
+#: Optimizer steps below which a whole job is told how few it has.
+_FEW_STEPS = 1000
+_OBJECTIVES = {
+    "cost": "cheapest first",
+    "time": "fastest first",
+    "energy": "least energy first",
+    "performance-per-usd": "cheapest per sample first",
+}
+
+
+def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
+    """One sentence each; stale prices, a short name's reading and the reference job first."""
+    found = (
+        _stale_prices(search),
+        search.workload.reading,
+        search.job.assumption,
+        _generation(search),
+        _service(search),
+        _configuration(search, selection.best),
+        f"run with {search.goal.rewrite}" if search.goal.rewrite else "",
+        _other_framework(search),
+        _batch(search, selection.best),
+        _prices(search),
+        _electricity(search),
+        _setup(search),
+        _spot(search, selection.best),
+        _own_measurements(search),
+        _own_links(search, selection.best),
+        _input_side(search),
+    )
+    return tuple(sentence for sentence in found if sentence)
+
+
+def goal_text(search: Search) -> str:
+    """The goal in words, such as ``done within 24 h (chance ≥ 80 %), cheapest first``."""
+    goal = search.goal
+    stated = [
+        f"done within {format_duration(goal.deadline_s)}" if goal.deadline_s else "",
+        f"for at most {cost_value_text(search, goal.budget_usd)}" if goal.budget_usd else "",
+        f"{_latency_name(search)} at most {format_duration(goal.latency_s)}"
+        if goal.latency_s
+        else "",
+        f"first token within {format_duration(goal.ttft_s)}" if goal.ttft_s else "",
+        f"at least {goal.min_samples_per_s:g} {search.workload.sample_unit}/s"
+        if goal.min_samples_per_s
+        else "",
+        f"at most {goal.power_limit_w:g} W of rated power" if goal.power_limit_w else "",
+        f"at most {goal.cooling_limit_w:g} W of heat in the own room"
+        if goal.cooling_limit_w
+        else "",
+    ]
+    constraints = ", ".join(text for text in stated if text)
+    chance = f" (chance ≥ {format_percent(goal.confidence)})" if constraints else ""
+    best_first = _OBJECTIVES[objective_name(goal)]
+    return f"{constraints}{chance}, {best_first}" if constraints else best_first
+
+
+def _latency_name(search: Search) -> str:
+    return "time per output token" if is_generation(search.workload) else "time of one batch"
+
+
+def _other_framework(search: Search) -> str:
+    framework = search.goal.software
+    if framework == USUAL_LOOP:
+        return ""
+    return f"steps are predicted as PyTorch's kernels run them; those of {framework} may differ"
+
+
+def _stale_prices(search: Search) -> str:
+    if not search.found.ranks_stale_prices:
+        return ""
+    days = search.goal.max_price_age_days
+    age = "twelve months" if days == MAX_PRICE_AGE_DAYS else f"{days:,} days"
+    priced = (p for p in search.found.places if p.usd_per_hour is not None and not p.is_owned)
+    days_seen = [place.priced_on for place in priced]
+    kinds = (("old prices", any(days_seen)), ("prices without a day", not all(days_seen)))
+    ranked = " and ".join(kind for kind, is_there in kinds if is_there)
+    return f"no price of the last {age} is left: {ranked} are ranked, check them first"
+
+
+def _own_measurements(search: Search) -> str:
+    updates = search.question.calibration.updates
+    if not updates:
+        return ""
+    names = sorted({one.device_name for update in updates for one in update.residuals})
+    labels = ", ".join(update.label for update in updates)
+    return f"times of {', '.join(names)} corrected by your own measurements ({labels})"
+
+
+def _generation(search: Search) -> str:
+    if not is_generation(search.workload):
+        return ""
+    work = search.work
+    stated = f"{work.prompt_tokens} tokens in, {work.output_tokens} out"
+    if search.goal.latency_s is None and search.goal.ttft_s is None:
+        return f"each request: {stated} (change with --prompt-tokens, --output-tokens)"
+    if work.requests_per_s is not None:
+        return f"each request: {stated}; as many at once on each device as the goal allows"
+    return (
+        f"each request: {stated}, {work.concurrency} at once (change with --prompt-tokens, "
+        "--output-tokens, --concurrency)"
+    )
+
+
+def _service(search: Search) -> str:
+    service = service_of(search.goal, search.workload)
+    return "" if service is None else service_words(service, search.work)
+
+
+def _configuration(search: Search, best: int) -> str:
+    configuration = search.forecast.configurations[cell_of(search, best)[0]]
+    workload, stack = search.workload, place_of(search, best).stack
+    parts = [
+        _input_text(search),
+        _width_text(search, configuration),
+        workload.optimizer or "",
+        f"{stack.framework} {stack.framework_version} {configuration.compiler}",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _width_text(search: Search, configuration: Configuration) -> str:
+    """The precision, and in training how it keeps weights."""
+    width, workload = configuration.precision.upper(), search.workload
+    if workload.task != "train" or width not in ("BF16", "FP16"):
+        return width
+    return f"{width} {_KEPT[kept_format(workload.passes[0].graph, configuration)]}"
+
+
+def _input_text(search: Search) -> str:
+    """Image size as the workload says it; tokens with their number."""
+    description = search.workload.input_description
+    if description != "tokens" or is_generation(search.workload):
+        return "" if description == "tokens" else description
+    return f"sequences of {search.question.seq:,} tokens" if search.question.seq > 1 else ""
+
+
+def _batch(search: Search, best: int) -> str:
+    if search.workload.task != "train":
+        return ""
+    if search.goal.global_batch is not None:
+        return f"global batch of exactly {search.goal.global_batch:,}"
+    limit = search.workload.max_global_batch
+    if limit is None:
+        most = search.question.options.max_batch
+        is_largest = search.forecast.batch[cell_of(search, best)[2]] >= most
+        tried = f"; up to {most:,} per device are tried (--pin batch=N for more)"
+        known = "no limit on the global batch is known: large ones may train worse"
+        return f"{known}{_few_steps(search, best)}{tried if is_largest else ''}"
+    return (
+        f"global batch up to {limit:,}, as the reference recipe trains well "
+        "(change with --global-batch)"
+    )
+
+
+def _few_steps(search: Search, best: int) -> str:
+    """How few updates a large batch leaves; a model hardly learns in some tens of them."""
+    num_steps = int(search.evaluation.num_steps[best])
+    if not 0 < num_steps < _FEW_STEPS:
+        return ""
+    return (
+        f", and first place takes {plural(num_steps, 'step')} in all (set it with --global-batch)"
+    )
+
+
+def _electricity(search: Search) -> str:
+    return electricity_text() if search.places.is_owned.any() else ""
+
+
+def _prices(search: Search) -> str:
+    if search.places.is_owned.all():
+        return ""
+    dates = [p.priced_on for p in search.found.places if p.price_state == "fresh" and p.priced_on]
+    kind = "on-demand and spot" if search.goal.allow_spot else "on-demand"
+    if not dates:
+        return f"{kind} prices"
+    fresh = plural(len(dates), "price")
+    first, last = min(dates), max(dates)
+    seen = f"on {first}" if first == last else f"between {first} and {last}"
+    return f"{kind}, {fresh} seen {seen}, in USD before tax"
+
+
+def _input_side(search: Search) -> str:
+    stored = search.question.stored
+    if search.workload.task == "infer":
+        return "requests are taken to arrive ready for the device"
+    if stored is None:
+        return "the input side is taken to keep up (say how samples are stored with --data)"
+    return (
+        f"input: {stored.encoding.upper()} of {stored.width}×{stored.height}, "
+        f"{format_bytes(stored.disk_bytes)} each, read from local NVMe and decoded on the "
+        "machine's virtual CPUs (change with --data; `ready` needs no decoding)"
+    )
+
+
+def _setup(search: Search) -> str:
+    if search.job.amount.items_per_epoch is None or search.places.is_owned.all():
+        return ""
+    minutes = format_duration(search.question.options.setup_s)
+    return f"{minutes} to set up a rented machine, paid; storage and traffic not counted"
+
+
+def _spot(search: Search, best: int) -> str:
+    place = place_of(search, best)
+    if not place.is_spot:
+        return ""
+    low, _, high = place_terms(place, today=search.question.today).interruption_frac_per_month
+    stretch = float(search.evaluation.run_s[best]) / float(
+        search.evaluation.num_steps[best] * search.evaluation.step_s[best]
+    )
+    return (
+        f"spot: {format_percent(low)} to {format_percent(high)} of machines are taken back a "
+        f"month; restarts, lost work and saving add {format_percent(stretch - 1.0)} to the run"
+        if search.evaluation.num_steps[best]
+        else "spot machines can be taken back at any time"
+    )
+
+
+def _own_links(search: Search, best: int) -> str:
+    if search.candidates.num_devices[best] == 1:
+        return ""
+    return "; ".join(place_of(search, best).links.assumptions)

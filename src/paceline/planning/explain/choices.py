@@ -1,0 +1,268 @@
+"""A candidate row as a complete, printable choice."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from paceline.dtypes import find_precision
+from paceline.parallelism.strategy.strategy import Schedule, Strategy
+from paceline.parallelism.uncertainty import energy_interval_of, interval_of
+from paceline.planfile import Interval, PlannedChoice, PlannedPlace, PlannedShare
+from paceline.planning.forecast.forecasts import step_interval_of
+from paceline.planning.goal.amounts import is_generation
+from paceline.planning.places.own_machines import is_part
+from paceline.planning.places.place_table import num_devices
+from paceline.planning.places.places import Place
+from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.candidates import SHARDINGS
+from paceline.planning.search.chance import chance_below, normal_cdf
+from paceline.planning.search.selection import standard_margin
+from paceline.prediction.step.prediction import Bound
+
+#: Communication that adds more than this share of a step is what holds it back.
+_COMMUNICATION_BOUND_FRAC = 0.2
+
+
+def planned_choice(search: Search, row: int) -> PlannedChoice:
+    """The choice at a row of the candidate table with all its figures and intervals.
+
+    Its words are empty: who ranks it knows its reason, label, remark and notes.
+
+    Args:
+        search: Where the row comes from.
+        row: Of the candidate table.
+    """
+    candidates, evaluation, forecast = search.candidates, search.evaluation, search.forecast
+    place = search.found.places[candidates.place[row]]
+    cell = cell_of(search, row)
+    configuration = forecast.configurations[cell[0]]
+    whole = search.whole_strategy(row)
+    num_steps = int(evaluation.num_steps[row])
+    global_batch = int(evaluation.global_batch[row])
+    latency_s, ttft_s = _latency_intervals(search, row)
+    is_training = search.workload.task == "train"
+    energy_j = _known(float(evaluation.energy_j_per_sample[row]))
+    return PlannedChoice(
+        place=planned_place(search, row),
+        strategy=str(strategy_of(search, row)),
+        batch_per_device=global_batch // int(candidates.num_groups[row]),
+        microbatches=int(candidates.microbatches[row]),
+        global_batch=global_batch,
+        precision=configuration.precision,
+        compiler=configuration.compiler,
+        checkpointing=configuration.checkpointing if whole is None else whole.strategy.recompute,
+        channels_last=configuration.channels_last,
+        stack=place.stack,
+        step_s=step_interval(search, row),
+        samples_per_s=_rate_interval(search, row),
+        time_s=time_interval(search, row) if num_steps else None,
+        cost_usd=cost_interval(search, row) if num_steps else None,
+        usd_per_million_samples=interval_of(
+            float(evaluation.usd_per_million[row]), float(evaluation.cost_log_sigma[row])
+        ),
+        energy_j_per_sample=energy_j,
+        energy_interval_j_per_sample=energy_interval_of(energy_j, float(evaluation.log_sigma[row])),
+        power_w=_mean_power_w(search, row),
+        memory_bytes=_memory_interval(search, row),
+        memory_capacity_bytes=float(search.places.memory_bytes[candidates.place[row]]),
+        parallel_efficiency_frac=float(evaluation.efficiency_frac[row]),
+        latency_s=latency_s,
+        ttft_s=ttft_s,
+        chance_time=_chance_of(search, row, ("--deadline", "--latency", "--ttft")),
+        chance_cost=_chance_of(search, row, ("--budget",)),
+        chance_memory=_chance_to_fit(search, row),
+        bound=bound_word(search, row),
+        reason="",
+        meets_goal=bool(search.is_feasible[row]),
+        num_devices=int(candidates.num_devices[row]),
+        optimizer_steps=num_steps if is_training and num_steps else None,
+        exposed_communication_s=float(evaluation.exposed_s[row]),
+        mfu_frac=mfu_frac(search, row),
+        shares=_shares(search, row),
+    )
+
+
+def _shares(search: Search, row: int) -> tuple[PlannedShare, ...]:
+    """What each of two kinds of device does; nothing where all do the same."""
+    whole = search.whole_strategy(row)
+    return tuple(
+        PlannedShare(
+            device=share.device, num_devices=share.count, items_per_device=share.items_per_device
+        )
+        for share in (whole.shares if whole else ())
+    )
+
+
+def _rate_interval(search: Search, row: int) -> Interval:
+    """Samples per second, slow where the step is long."""
+    step = step_interval(search, row)
+    global_batch = int(search.evaluation.global_batch[row])
+    samples_per_step = global_batch * search.job.amount.samples_per_item
+    return Interval(
+        low=samples_per_step / step.high,
+        mid=float(search.evaluation.samples_per_s[row]),
+        high=samples_per_step / step.low,
+    )
+
+
+def _latency_intervals(search: Search, row: int) -> tuple[Interval | None, Interval | None]:
+    """Latency, None in training, and time to the first token, None where none is generated."""
+    log_sigma = float(search.evaluation.log_sigma[row])
+    latency_s = float(search.evaluation.latency_s[row])
+    ttft_s = float(search.evaluation.ttft_s[row])
+    return (
+        None if search.workload.task == "train" else interval_of(latency_s, log_sigma),
+        interval_of(ttft_s, log_sigma) if is_generation(search.workload) else None,
+    )
+
+
+def cell_of(search: Search, row: int) -> tuple[int, int, int]:
+    """Configuration, device and batch of a candidate, as an index into the forecast."""
+    candidates = search.candidates
+    device = search.places.device[candidates.place[row]]
+    return int(candidates.configuration[row]), int(device), int(candidates.batch[row])
+
+
+def place_of(search: Search, row: int) -> Place:
+    """The place of a candidate."""
+    return search.found.places[int(search.candidates.place[row])]
+
+
+def strategy_of(search: Search, row: int) -> Strategy:
+    """The strategy of a candidate."""
+    candidates, forecast = search.candidates, search.forecast
+    whole = search.whole_strategy(row)
+    if whole is not None:
+        return whole.strategy
+    configuration = candidates.configuration[row]
+    num_groups = int(candidates.num_groups[row])
+    return Strategy.from_degrees(
+        dp=num_groups,
+        tp=int(forecast.tensor_degree[configuration]),
+        sharding=SHARDINGS[candidates.sharding[row]] if num_groups > 1 else "none",
+        schedule=Schedule(num_microbatches=int(candidates.microbatches[row])),
+        recompute=forecast.configurations[configuration].checkpointing,
+    )
+
+
+def planned_place(search: Search, row: int) -> PlannedPlace:
+    """Where a candidate runs, at the price of all its machines."""
+    place = place_of(search, row)
+    offer = place.offer
+    link = place.links.device
+    return PlannedPlace(
+        offer=offer.name,
+        cloud=offer.cloud,
+        instance_type=offer.instance_type,
+        region=offer.region,
+        is_spot=place.is_spot,
+        usd_per_hour=float(search.evaluation.usd_per_hour[row]),
+        priced_on=place.priced_on.isoformat() if place.priced_on else None,
+        source=offer.source.text,
+        device=offer.accelerator if place.parts else offer.device_name or place.device.name,
+        num_nodes=int(search.candidates.num_nodes[row]),
+        devices_per_node=_devices_per_node(place),
+        num_vcpus_per_node=offer.num_vcpus,
+        host_memory_bytes_per_node=offer.host_memory_bytes,
+        interconnect=link.name if link else offer.interconnect,
+        network_bytes_per_s=offer.network_bytes_per_s,
+        interruption_frac_per_month=offer.interruption_frac_per_month if place.is_spot else None,
+    )
+
+
+def step_interval(search: Search, row: int) -> Interval:
+    """80 % interval of the step."""
+    figures = search.evaluation
+    step_s, log_sigma = float(figures.step_s[row]), float(figures.log_sigma[row])
+    return step_interval_of(search.forecast, cell_of(search, row), step_s, log_sigma)
+
+
+def bound_word(search: Search, row: int) -> str:
+    """What holds a candidate back, as a word."""
+    step, exposed = search.evaluation.step_s[row], search.evaluation.exposed_s[row]
+    if search.evaluation.starved_s[row] > 0:
+        return "input"
+    if exposed > _COMMUNICATION_BOUND_FRAC * step:
+        return "communication"
+    return Bound(int(search.forecast.bound[cell_of(search, row)])).name.lower()
+
+
+def mfu_frac(search: Search, row: int) -> float | None:
+    """FLOP of the step over what the devices' dense peak allows; None where none is known."""
+    configuration, _, batch = cell_of(search, row)
+    device = place_of(search, row).device
+    precision = find_precision(search.forecast.configurations[configuration].precision)
+    peak = device.dense_peak_flop_per_s(precision)
+    if peak is None or place_of(search, row).parts:
+        return None
+    forecast = search.forecast
+    whole_flop = float(forecast.flop[configuration, batch] * forecast.tensor_degree[configuration])
+    flop = whole_flop / float(forecast.batch[batch]) * float(search.evaluation.global_batch[row])
+    flop /= float(search.candidates.num_devices[row])
+    return flop / float(search.evaluation.step_s[row]) / peak
+
+
+def time_interval(search: Search, row: int) -> Interval:
+    """Set-up is certain, the run as uncertain as its step."""
+    evaluation = search.evaluation
+    mid, run = float(evaluation.time_s[row]), float(evaluation.run_s[row])
+    step = step_interval(search, row)
+    return Interval(
+        low=mid - run + run * (step.low / step.mid),
+        mid=mid,
+        high=mid - run + run * (step.high / step.mid),
+    )
+
+
+def cost_interval(search: Search, row: int) -> Interval:
+    """The age of the price adds to the spread of the run."""
+    evaluation = search.evaluation
+    mid = float(evaluation.cost_usd[row])
+    run = mid * float(evaluation.run_s[row] / evaluation.time_s[row])
+    spread = interval_of(run, float(evaluation.cost_log_sigma[row]))
+    return Interval(low=mid - run + spread.low, mid=mid, high=mid - run + spread.high)
+
+
+def _memory_interval(search: Search, row: int) -> Interval:
+    """Sharding and accumulation change it by a known amount; the lower end goes with the median."""
+    cell, forecast, candidates = cell_of(search, row), search.forecast, search.candidates
+    mid = float(candidates.memory_mid_bytes[row])
+    low_frac = float(forecast.memory_low_bytes[cell]) / float(forecast.memory_mid_bytes[cell])
+    return Interval(low=mid * low_frac, mid=mid, high=float(candidates.memory_high_bytes[row]))
+
+
+def _chance_to_fit(search: Search, row: int) -> float:
+    return chance_below(
+        float(search.places.memory_bytes[search.candidates.place[row]]),
+        median=float(search.candidates.memory_mid_bytes[row]),
+        log_sigma=float(search.candidates.memory_log_sigma[row]),
+    )
+
+
+def _chance_of(search: Search, row: int, options: tuple[str, ...]) -> float | None:
+    """Chance of meeting the tightest of the stated constraints."""
+    stated = [c for c in search.constraints if c.option in options]
+    if not stated:
+        return None
+    rows = np.array([row])
+    return min(normal_cdf(float(standard_margin(c, rows)[0])) for c in stated)
+
+
+def _mean_power_w(search: Search, row: int) -> float | None:
+    cell = cell_of(search, row)
+    if place_of(search, row).parts:
+        return None
+    per_device = float(search.forecast.energy_j[cell] / search.forecast.step_s[cell])
+    return _known(per_device * int(search.candidates.num_devices[row]))
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _devices_per_node(place: Place) -> float:
+    """As rented: a fraction for a part of an accelerator; processors count as one."""
+    is_gpu_part = is_part(place.offer) and place.device.kind != "cpu"
+    return place.offer.num_devices if is_gpu_part else float(num_devices(place))

@@ -1,0 +1,232 @@
+"""Goals that nothing keeps: which constraint kills what, and the nearest that would work."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+
+import numpy as np
+
+from paceline.catalog.entities import Catalog
+from paceline.catalog.lookup import find_devices
+from paceline.errors import DoesNotFitError, NoOfferError
+from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.planning.explain.constraint_relaxation import loosening
+from paceline.planning.explain.savings import savings_sentence
+from paceline.planning.explain.wording import (
+    candidate_name,
+    cost_text,
+    duration_up,
+    plural,
+    rounded_up,
+    speed_text,
+)
+from paceline.planning.goal.goal import Goal
+from paceline.planning.goal.rewrites import OF_A_SEARCH
+from paceline.planning.places.own_machines import OWN
+from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.evaluation import IN_WATTS, Constraint
+from paceline.stack.devices import compiler_elsewhere
+from paceline.units import format_bytes, format_percent
+
+_NUM_NAMED = 3
+
+
+def check_possible(search: Search, catalog: Catalog) -> None:
+    """Pass if something is feasible.
+
+    Args:
+        search: What was evaluated.
+        catalog: Where it was looked for.
+
+    Raises:
+        NoOfferError: No offer is left, or none keeps the goal.
+        DoesNotFitError: Nothing that is left has the memory.
+    """
+    if search.is_feasible.any():
+        return
+    if not search.found.places:
+        raise _nothing_left(search, catalog)
+    if not len(search.candidates) or not search.is_certain.any():
+        raise _nothing_fits(search)
+    if not search.is_ranked.any():
+        raise _no_price(search)
+    raise _no_goal_kept(search)
+
+
+def _no_price(search: Search) -> NoOfferError:
+    today = search.question.today
+    offers = {place.offer.name: place.offer for place in search.found.places}
+    days = [offer.priced_on for offer in offers.values()]
+    later = [day for day in days if day is not None and day > today]
+    return NoOfferError(
+        f"no offer that is left has a price by {today}: the first was seen on {min(later)}"
+        if later
+        else f"no price is known of {plural(len(offers), 'offer')} that could be ranked",
+        hint=(f"judge prices as of a later day, such as --as-of {max(later)}; " if later else "")
+        + "add your own offer and price with --facts FILE, or loosen the filters",
+    )
+
+
+def _nothing_left(search: Search, catalog: Catalog) -> NoOfferError:
+    rejections = search.found.rejections
+    counts = Counter(r.reason if r.kind == "filtered" else r.kind for r in rejections)
+    causes = ", ".join(f"{count} {reason}" for reason, count in counts.most_common(4))
+    helps = loosening(catalog, search.goal, today=search.question.today) or "add an offer"
+    if not_rented := _not_rented(catalog, search.goal):
+        helps = f"{not_rented}; {helps}"
+    if OWN in search.goal.clouds and not catalog.machines:
+        helps = "describe your own machine and add --facts FILE (docs/how-to/own-devices.md)"
+    return NoOfferError(
+        f"no offer is left: {causes or 'the catalogue has none'}",
+        hint=f"{helps}; `paceline offers --all` lists them",
+    )
+
+
+def _not_rented(catalog: Catalog, goal: Goal) -> str:
+    """What to do about devices that are known and asked for, and that nobody rents out."""
+    named = (*goal.devices, *filter(None, (goal.pins.get("device"),)))
+    if not named and not goal.device_classes:
+        return ""
+    meant = [device for name in named for device in find_devices(catalog, name)]
+    classes = {one.lower() for one in goal.device_classes}
+    asked = [d for d in meant or catalog.devices if not classes or d.device_class in classes]
+    held = {offer.device_name for offer in catalog.offers}
+    if not asked or any(device.name in held for device in asked):
+        return ""
+    names = ", ".join(f"`{device.name}`" for device in asked[:_NUM_NAMED])
+    more = f" and {len(asked) - _NUM_NAMED} more" if len(asked) > _NUM_NAMED else ""
+    return (
+        f"no known offer holds {names}{more}: put your own machine with one into a file for "
+        f"--facts (docs/how-to/own-devices.md), or `paceline predict` it with --device "
+        f"{shlex.quote(asked[0].name)}"
+    )
+
+
+def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
+    memory = search.forecast.memory_mid_bytes
+    if not np.isfinite(search.forecast.step_s).any():
+        if ways := _wanted_ways(search.goal):
+            hint = "leave one out; `paceline predict MODEL --device NAME` says what one runs"
+            return NoOfferError(
+                f"no device that is left runs all of this: {ways}",
+                hint="; ".join((hint, *_whose_compilers(search))),
+            )
+        return NoOfferError(
+            "none of the devices that are left can be predicted: facts are missing",
+            hint="try other devices, or give the missing facts with --facts FILE",
+        )
+    if len(search.candidates):
+        return NoOfferError(
+            "the devices that are left are predicted too loosely to rank (wider than half to "
+            "double)",
+            hint="name a device that was measured, such as --device a100, or measure on yours",
+        )
+    stated = _stated_ways(search.goal)
+    if stated and _has_room(search):
+        return NoOfferError(
+            f"{search.workload.title} fits, but on no offer can all of this be: {stated}",
+            hint="leave one out; devices × batch × accumulation steps make the global batch",
+        )
+    least = float(np.nanmin(memory))
+    largest = max(search.devices, key=lambda d: d.capacity_bytes or 0.0)
+    batch = int(search.forecast.batch[0])
+    capacity = format_bytes(largest.capacity_bytes or 0.0)
+    row = np.unravel_index(np.nanargmin(memory), memory.shape)[0]
+    saved = savings_sentence(
+        search.workload,
+        search.forecast.configurations[row],
+        batch=batch,
+        seq=search.question.seq,
+        excluded=OF_A_SEARCH if search.question.is_training else (),
+    )
+    first = (
+        "try --max-devices above that, --rewrite with one of the following"
+        if search.question.is_training
+        else "try --max-devices above that, --precision int4"
+    )
+    instead = "; --task infer only runs the model" if search.question.is_training else ""
+    return DoesNotFitError(
+        f"{search.workload.title} does not fit: at batch {batch} it needs "
+        f"{format_bytes(least)}, and the largest device that is left, {largest.name}, has "
+        f"{capacity}; sharding over up to {search.goal.max_devices} devices does not help enough",
+        hint=f"{first}, or a shorter --seq" + (f": {saved}" if saved else "") + instead,
+    )
+
+
+def _stated_ways(goal: Goal) -> str:
+    """How the job must be run, as typed; empty where that is free."""
+    typed = [f"--global-batch {goal.global_batch}"] if goal.global_batch else []
+    typed += [f"--pin {key}={value}" for key, value in goal.pins.items()]
+    return ", ".join([*typed, f"--max-devices {goal.max_devices}"]) if typed else ""
+
+
+def _wanted_ways(goal: Goal) -> str:
+    """What must run the job, as typed; empty where that is free."""
+    default = Goal()
+    wanted = (
+        ("framework", () if goal.framework is None else (goal.framework,)),
+        ("compiler", goal.compilers if goal.compilers != default.compilers else ()),
+        ("precision", goal.precisions),
+    )
+    return " ".join(f"--{option} {','.join(names)}" for option, names in wanted if names)
+
+
+def _whose_compilers(search: Search) -> tuple[str, ...]:
+    """Who runs a compiler that was asked for by name, on any device that is left."""
+    wanted = search.goal.compilers if search.goal.compilers != Goal().compilers else ()
+    told = (compiler_elsewhere(name, device) for name in wanted for device in search.devices)
+    return tuple(dict.fromkeys(filter(None, told)))
+
+
+def _has_room(search: Search) -> bool:
+    """Whether any batch that was predicted fits a device as it is."""
+    forecast, places = search.forecast, search.places
+    mid, high = forecast.memory_mid_bytes, forecast.memory_high_bytes
+    needed = bound_bytes(mid, high, search.goal.memory_confidence)
+    return bool((needed[:, places.device] <= places.memory_bytes[None, :, None]).any())
+
+
+def _no_goal_kept(search: Search) -> NoOfferError:
+    ranked = search.is_ranked
+    total = int(ranked.sum())
+    kills = "; ".join(
+        f"{c.option} excludes {int((ranked & ~c.is_met).sum()):,} of {total:,} candidates"
+        for c in search.constraints
+    )
+    nearest = nearest_row(search)
+    loosened = " ".join(
+        f"{c.option} {_limit_text(search, c, float(c.value[nearest]))}"
+        for c in search.constraints
+        if not c.is_met[nearest]
+    )
+    return NoOfferError(
+        f"no offer keeps the goal at a chance of {format_percent(search.goal.confidence)}: {kills}",
+        hint=f"nearest is {candidate_name(search, nearest)} at {cost_text(search, nearest)} and "
+        f"{speed_text(search, nearest)}; it keeps {loosened}",
+    )
+
+
+def nearest_row(search: Search) -> int:
+    """Ranked candidate whose constraints need the least loosening, in total of logs."""
+    excess = sum(
+        (np.log(np.maximum(_known(c.value) / c.limit, 1.0)) for c in search.constraints),
+        start=np.zeros(len(search.candidates)),
+    )
+    rows = np.flatnonzero(search.is_ranked)
+    order = np.lexsort((search.objective[rows], excess[rows]))
+    return int(rows[order[0]])
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.nan_to_num(values, nan=np.inf, posinf=1e300))
+
+
+def _limit_text(search: Search, constraint: Constraint, limit: float) -> str:
+    if constraint.option in ("--deadline", "--latency", "--ttft"):
+        return duration_up(limit).replace(" ", "")
+    if constraint.option == "--budget":
+        return f"{rounded_up(limit):.12g}usd"
+    if constraint.option in IN_WATTS:
+        return f"{rounded_up(limit):g}W"
+    return f"{1.0 / limit * 0.999:.3g}"

@@ -1,0 +1,69 @@
+"""What else a person must know of a choice: its input side, its licence, the age of its support."""
+
+from __future__ import annotations
+
+from paceline.planning.explain.choices import cell_of, place_of
+from paceline.planning.places.input_side import fed_step, input_host, input_pipeline
+from paceline.planning.places.places import Place
+from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.joint_placement import shares_note
+from paceline.prediction.input_side import describe_feed, predict_input
+from paceline.stack.versions import version_key
+
+
+def choice_notes(search: Search, row: int) -> tuple[str, ...]:
+    """One sentence each, the dearest to overlook first."""
+    place = place_of(search, row)
+    found = (
+        shares_note(search.whole_strategy(row)),
+        input_note(search, row),
+        _licence_note(place),
+        _support_note(search, place),
+        place.offer.note,
+    )
+    return tuple(note for note in found if note)
+
+
+def input_note(search: Search, row: int) -> str:
+    """Whether the machine feeds its devices, and what would help; empty where nothing is known."""
+    place = place_of(search, row)
+    host = input_host(place)
+    if search.question.stored is None or host is None:
+        return ""
+    pipeline = input_pipeline(search.workload, search.question.stored, host)
+    evaluation = search.evaluation
+    busy_s = float(evaluation.step_s[row] - evaluation.starved_s[row])
+    batch = int(search.forecast.batch[cell_of(search, row)[2]])
+    batch *= int(search.candidates.microbatches[row])
+    fed = fed_step(place, search.workload, search.question.stored, step_s=busy_s, batch=batch)
+    if fed is None or pipeline is None:
+        return ""
+    delivered = predict_input(pipeline, host)
+    if fed.is_input_bound:
+        return f"input, for each device: {describe_feed(fed, delivered, 1)}"
+    wanted = batch / busy_s
+    return (
+        f"input: {host.num_cores} virtual CPUs feed {delivered.samples_per_s:,.0f} "
+        f"{search.workload.sample_unit}/s to each device, which takes {wanted:,.0f}"
+    )
+
+
+def _licence_note(place: Place) -> str:
+    is_consumer = place.device.device_class in ("consumer", "laptop")
+    if place.is_owned or not is_consumer or place.device.vendor != "NVIDIA":
+        return ""
+    return (
+        "the licence of the GeForce driver excludes data centres: the provider answers for it "
+        "(leave such offers out with --datacenter)"
+    )
+
+
+def _support_note(search: Search, place: Place) -> str:
+    """Whether newer releases of the framework have dropped the device."""
+    versions = {p.stack.framework_version for p in search.found.places}
+    newest = max(versions, key=version_key)
+    own = place.stack.framework_version
+    if version_key(own) >= version_key(newest):
+        return ""
+    framework = place.stack.framework
+    return f"{framework} {own} is the newest release for {place.device.name}; {newest} is out"

@@ -1,0 +1,182 @@
+"""Why the first choice is first, why the runner-up lost, and what would change the answer.
+
+Every figure here is computed from the candidates: the break-even price, the deadline at which the
+order turns, the budget that would buy a faster plan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.planning.explain.choices import bound_word, cell_of, mfu_frac, place_of
+from paceline.planning.explain.notes import input_note
+from paceline.planning.explain.wording import (
+    candidate_name,
+    cost_text,
+    cost_value_text,
+    duration_up,
+    failure_text,
+    more_text,
+    objective_text,
+    rounded_up,
+    speed_text,
+)
+from paceline.planning.places.place_table import BoolArray
+from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.confidence import better_words
+from paceline.planning.search.evaluation import IN_WATTS, Constraint, objective_name
+from paceline.planning.search.selection import Selection, best_of
+from paceline.units import format_percent, format_significant
+
+#: Prices nearer than this are called the same.
+_SAME_PRICE_FACTOR = 1.005
+
+_BOUND_WORDS = {
+    "compute": "held back by arithmetic",
+    "bandwidth": "held back by memory bandwidth",
+    "launch": "held back by kernel launches (a larger batch or a compiled graph would help)",
+    "transfer": "held back by the copy to the device",
+    "input": "held back by the input side",
+    "communication": "held back by communication between devices",
+    "memory": "held back by memory",
+}
+
+
+def why(search: Search, selection: Selection) -> tuple[str, ...]:
+    """Why the first choice is first and the next ones are not."""
+    sentences = [_why_first(search, selection.best)]
+    sentences += [_why_near_miss(search, selection.best, row) for row in selection.near_misses]
+    if selection.runner_up is not None:
+        sentences.append(_why_runner_up(search, selection.best, selection.runner_up))
+    note = input_note(search, selection.best)
+    if note:
+        sentences.append(note)
+    return tuple(sentences)
+
+
+def turns(search: Search, selection: Selection) -> tuple[str, ...]:
+    """What price, deadline or budget would change the answer."""
+    found = [_looser(search, constraint, selection.best) for constraint in search.constraints]
+    found += [
+        _tighter(search, constraint, selection.best)
+        for constraint in search.constraints
+        if constraint.option == "--deadline"
+    ]
+    found.append(_break_even(search, selection))
+    return tuple(sentence for sentence in found if sentence)
+
+
+def looser_limit(search: Search, constraint: Constraint, best: int) -> tuple[float, int] | None:
+    """The nearest limit beyond a constraint's at which something better wins, and what that is."""
+    others = _meets_all_but(search, constraint)
+    better = others & (search.objective < search.objective[best]) & ~constraint.is_met
+    rows = np.flatnonzero(better & np.isfinite(constraint.value))
+    if not len(rows):
+        return None
+    limit = float(constraint.value[rows].min())
+    winner = best_of(search, others & (constraint.value <= limit))
+    return None if winner is None else (limit, winner)
+
+
+def break_even_usd_per_hour(search: Search, selection: Selection) -> float | None:
+    """Price of one machine of the first choice at which the next offer is as good.
+
+    None where the objective is not money, or nobody else is there.
+    """
+    if selection.next_offer is None or objective_name(search.goal) in ("time", "energy"):
+        return None
+    price = place_of(search, selection.best).usd_per_hour
+    if not price:
+        return None
+    ratio = search.objective[selection.next_offer] / search.objective[selection.best]
+    return float(price * ratio)
+
+
+def _why_first(search: Search, best: int) -> str:
+    word = bound_word(search, best)
+    mfu = mfu_frac(search, best)
+    configuration = search.forecast.configurations[cell_of(search, best)[0]]
+    share = (
+        f" at {format_percent(mfu)} of the {configuration.precision.upper()} peak"
+        if mfu and word == "compute"
+        else ""
+    )
+    superlative = {
+        "cost": "the cheapest",
+        "time": "the fastest",
+        "energy": "the one with least energy",
+        "performance-per-usd": "the cheapest per sample",
+    }[objective_name(search.goal)]
+    kept = " that keeps the goal" if search.constraints else ""
+    return (
+        f"{candidate_name(search, best)} is {superlative}{kept}: {objective_text(search, best)}; "
+        f"{_BOUND_WORDS[word]}{share}"
+    )
+
+
+def _why_near_miss(search: Search, best: int, row: int) -> str:
+    return (
+        f"{candidate_name(search, row)} would be {objective_text(search, row)}, "
+        f"{better_words(search, row, best)}, but {failure_text(search, row)}"
+    )
+
+
+def _why_runner_up(search: Search, best: int, row: int) -> str:
+    more = float(search.objective[row] / search.objective[best] - 1.0)
+    figures = " and ".join(sorted({cost_text(search, row), speed_text(search, row)}))
+    return (
+        f"runner-up {candidate_name(search, row)}: {figures}, {more_text(more)}; the first choice "
+        f"is {better_words(search, best, row)}"
+    )
+
+
+def _looser(search: Search, constraint: Constraint, best: int) -> str:
+    found = looser_limit(search, constraint, best)
+    if found is None:
+        return ""
+    limit, winner = found
+    return (
+        f"{_limit_text(search, constraint, limit)} makes {candidate_name(search, winner)} win "
+        f"at {objective_text(search, winner)}, {better_words(search, winner, best)}"
+    )
+
+
+def _tighter(search: Search, constraint: Constraint, best: int) -> str:
+    """What happens just below the tightest limit that the first choice keeps."""
+    limit = float(constraint.value[best])
+    others = _meets_all_but(search, constraint)
+    winner = best_of(search, others & (constraint.value < limit))
+    text = f"it keeps deadlines down to {duration_up(limit)}"
+    if winner is None:
+        return f"{text}, and nothing keeps a shorter one"
+    return (
+        f"{text}; below, {candidate_name(search, winner)} wins at {objective_text(search, winner)}"
+    )
+
+
+def _break_even(search: Search, selection: Selection) -> str:
+    price = break_even_usd_per_hour(search, selection)
+    now = place_of(search, selection.best).usd_per_hour
+    if price is None or selection.next_offer is None or now is None:
+        return ""
+    if price < _SAME_PRICE_FACTOR * now:
+        return f"{place_of(search, selection.next_offer).offer.name} costs the same"
+    return (
+        f"it stays first until its price passes {format_significant(price)} USD/h per machine "
+        f"(now {format_significant(now)}); then {candidate_name(search, selection.next_offer)} wins"
+    )
+
+
+def _meets_all_but(search: Search, constraint: Constraint) -> BoolArray:
+    others = [c.is_met for c in search.constraints if c is not constraint]
+    return np.asarray(np.logical_and.reduce([search.is_ranked, *others]), dtype=np.bool_)
+
+
+def _limit_text(search: Search, constraint: Constraint, limit: float) -> str:
+    if constraint.option in ("--deadline", "--latency", "--ttft"):
+        return f"a {constraint.option[2:]} of {duration_up(limit)}"
+    if constraint.option == "--budget":
+        return f"a budget of {cost_value_text(search, rounded_up(limit))}"
+    if constraint.option in IN_WATTS:
+        return f"{IN_WATTS[constraint.option]} of {rounded_up(limit):g} W"
+    return f"a throughput of {1.0 / limit:,.3g} {search.workload.sample_unit}/s"

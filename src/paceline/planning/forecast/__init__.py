@@ -1,0 +1,1 @@
+"""Which jobs to ask the simulation about, and its answers by device and batch."""

@@ -1,0 +1,200 @@
+"""Which configurations of a model are worth predicting on which devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.catalog.entities import Device
+from paceline.model.graph.costs import Checkpointing, Compiler, Configuration, Platform
+from paceline.model.graph.workload import Task
+from paceline.model.settings import read_settings
+from paceline.planning.goal.goal import Goal
+from paceline.planning.service import Service
+from paceline.stack.devices import compiler_elsewhere
+
+#: Half-width precisions that keep the usual quality of training and inference, best first, and
+#: full-width ones.
+_HALF_PRECISIONS = ("bf16", "fp16")
+_FULL_PRECISIONS = ("tf32", "fp32")
+
+_FASTEST_FIRST: tuple[Compiler, ...] = ("compiled", "xla", "eager")
+
+#: Below so many parameters autocast's extra casts can cost more than narrow arithmetic saves, so
+#: full width competes.
+_SMALL_MODEL_PARAMETERS = 5_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSupport:
+    """What software a device can use.
+
+    Attributes:
+        device: Which.
+        platform: Whose kernels it runs.
+        precisions: Usable with the newest framework release.
+        compilers: Likewise.
+    """
+
+    device: Device
+    platform: Platform
+    precisions: frozenset[str]
+    compilers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredDevices:
+    """A configuration with the devices on which it is predicted.
+
+    Attributes:
+        configuration: How the model is run.
+        rows: Indices into the list of devices, rising.
+        tensor_degree: Devices that share each layer.
+    """
+
+    configuration: Configuration
+    rows: tuple[int, ...]
+    tensor_degree: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unusable:
+    """What a device does not run.
+
+    Attributes:
+        wanted: Precisions or compilers, commas between.
+        choices: The options that name what it runs, and who else runs what was wanted.
+    """
+
+    wanted: str
+    choices: str
+
+
+def choose_configurations(
+    supports: Sequence[DeviceSupport],
+    goal: Goal,
+    *,
+    task: Task,
+    num_parameters: int,
+    checkpointing: Checkpointing = "none",
+    rewrite: str = "",
+    service: Service | None = None,
+) -> tuple[ConfiguredDevices, ...]:
+    """Configurations in a stable order, each with the devices that can use it.
+
+    Args:
+        supports: Devices in the order of the forecast's rows.
+        goal: Its precisions, compilers and pins narrow the choice.
+        task: Half weights in inference, autocast in training.
+        num_parameters: Small models also compete in full width.
+        checkpointing: What is recomputed, for all of them.
+        rewrite: Further settings for all of them, as `read_settings` reads them.
+        service: The engine that serves, where it has kernels for a device.
+
+    Raises:
+        PacelineError: The settings cannot be read.
+    """
+    rows: dict[Configuration, list[int]] = {}
+    for row, support in enumerate(supports):
+        platform, is_small = support.platform, num_parameters < _SMALL_MODEL_PARAMETERS
+        if service is not None and service.excludes(support.device, platform):
+            continue
+        is_served = service is not None and service.serves_on(support.device, platform)
+        for precision in _precisions(support, goal, is_small=is_small):
+            plain = Configuration(
+                precision=precision, checkpointing=checkpointing, platform=platform
+            )
+            plain = read_settings(rewrite, plain)
+            if service is not None and is_served:
+                ways = [service.configured(plain)]
+            else:
+                ways = [replace(plain, compiler=c) for c in _compilers(support, goal)]
+            for configuration in ways:
+                rows.setdefault(configuration, []).append(row)
+    return tuple(
+        ConfiguredDevices(configuration=configuration, rows=tuple(indices))
+        for configuration, indices in rows.items()
+    )
+
+
+def usual_precisions(support: DeviceSupport) -> tuple[str, ...]:
+    """What a job runs in unless stated: half width where there are units for it, then full."""
+    widths = (_HALF_PRECISIONS, _FULL_PRECISIONS)
+    return tuple(p for width in widths for p in [w for w in width if w in support.precisions][:1])
+
+
+def why_unusable(
+    support: DeviceSupport, *, precisions: Sequence[str] = (), compilers: Sequence[str] = ()
+) -> Unusable | None:
+    """What the device does not run of what is wanted; None where it runs one of each.
+
+    Args:
+        support: The device.
+        precisions: Wanted, any of them; empty wants none in particular, as below.
+        compilers: Wanted.
+    """
+    for option, wanted, runs in (
+        ("precision", precisions, support.precisions),
+        ("compiler", compilers, support.compilers),
+    ):
+        if wanted and not set(wanted) & runs:
+            choices = " or ".join(f"--{option} {name}" for name in sorted(runs))
+            others = (compiler_elsewhere(name, support.device) for name in wanted)
+            told = [one for one in others if one] if option == "compiler" else []
+            return Unusable(wanted=", ".join(wanted), choices="; ".join((choices, *told)))
+    return None
+
+
+def with_common(
+    configured: Sequence[ConfiguredDevices],
+    supports: Sequence[DeviceSupport],
+    pairs: Iterable[tuple[int, int]],
+) -> tuple[ConfiguredDevices, ...]:
+    """The configurations, with one more for each pair of devices that work together and have none.
+
+    That is one of either device, which the other can use too: the narrower precision first.
+
+    Args:
+        configured: What each device would best run.
+        supports: Devices in the order of the forecast's rows.
+        pairs: Rows of devices that share every batch.
+    """
+    rows = {one.configuration: set(one.rows) for one in configured}
+    for pair in pairs:
+        if any(set(pair) <= those for those in rows.values()):
+            continue
+        common = [c for c, those in rows.items() if those & set(pair)]
+        common = [c for c in common if all(_can_use(supports[row], c) for row in pair)]
+        if common:
+            rows[min(common, key=_width)] |= set(pair)
+    return tuple(replace(one, rows=tuple(sorted(rows[one.configuration]))) for one in configured)
+
+
+def _can_use(support: DeviceSupport, configuration: Configuration) -> bool:
+    return (
+        configuration.platform == support.platform
+        and configuration.precision in support.precisions
+        and configuration.compiler in support.compilers
+    )
+
+
+def _width(configuration: Configuration) -> int:
+    return (*_HALF_PRECISIONS, *_FULL_PRECISIONS, configuration.precision).index(
+        configuration.precision
+    )
+
+
+def _precisions(support: DeviceSupport, goal: Goal, *, is_small: bool) -> tuple[str, ...]:
+    pinned = goal.pins.get("precision")
+    accepted = (pinned,) if pinned else goal.precisions
+    if accepted:
+        return tuple(p for p in accepted if p in support.precisions)
+    usual = usual_precisions(support)
+    return usual if is_small else usual[:1]
+
+
+def _compilers(support: DeviceSupport, goal: Goal) -> tuple[Compiler, ...]:
+    """Accepted compilers; unless stated, one only, since no prediction is slower compiled."""
+    accepted = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers
+    usable = tuple(c for c in _FASTEST_FIRST if c in support.compilers)
+    return tuple(c for c in usable if c in accepted) if accepted else usable[:1]

@@ -1,0 +1,254 @@
+"""What is predicted for a question: configurations, devices and batch sizes worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial, reduce
+
+import numpy as np
+
+from paceline.catalog.entities import Device
+from paceline.errors import InvalidInputError
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.planning.forecast.configurations import (
+    ConfiguredDevices,
+    choose_configurations,
+    with_common,
+)
+from paceline.planning.forecast.forecasts import (
+    AskedRanks,
+    BatchWindow,
+    Forecast,
+    asked_ranks,
+    can_split,
+    gathered,
+    join_forecasts,
+)
+from paceline.planning.goal.amounts import is_generation
+from paceline.planning.goal.goal import Goal
+from paceline.planning.goal.question import Question
+from paceline.planning.places.place_table import num_devices, place_memory_bytes
+from paceline.planning.places.places import PlaceSearch
+from paceline.planning.places.support import device_support, platform_of
+from paceline.planning.service import service_of
+from paceline.simulation.rank import rank_steps
+
+#: Models from so many parameters on are also tried with each layer on several devices.
+_SPLIT_PARAMETERS = {"infer": 1_000_000_000, "train": 5_000_000_000}
+_HALF_PRECISIONS = ("bf16", "fp16")
+_TENSOR_DEGREES = (2, 4, 8)
+
+#: Where fewer items than this fit a device, recomputing activations is tried too.
+_ROOMY_BATCH = 16.0
+
+
+def choose_forecast(question: Question, found: PlaceSearch, devices: Sequence[Device]) -> Forecast:
+    """Predict what candidates can be made of.
+
+    Args:
+        question: What is asked.
+        found: Where it could run.
+        devices: Devices of the places, in the order of the forecast's rows.
+    """
+    batch, found_all = _batches(question), list[Forecast]()
+    configured = _configured(question, found, devices)
+    while configured or not found_all:
+        asked = _asked(question, found, devices, configured)
+        steps = list(
+            map(
+                partial(rank_steps, calibration=question.calibration),
+                [one.passes for one in asked],
+                [one.devices for one in asked],
+                [one.points for one in asked],
+            )
+        )
+        found_all.append(
+            gathered(asked, steps, batch, question.work, num_devices=len(devices), seq=question.seq)
+        )
+        is_first = len(found_all) == 1
+        configured = _others(question, found_all[0], found, devices, configured) if is_first else ()
+    return reduce(join_forecasts, found_all)
+
+
+def _others(
+    question: Question,
+    plain: Forecast,
+    found: PlaceSearch,
+    devices: Sequence[Device],
+    configured: Sequence[ConfiguredDevices],
+) -> tuple[ConfiguredDevices, ...]:
+    """What is tried beside the plain configurations, where these leave little room."""
+    recomputed = _recomputed(question, plain, devices, configured)
+    split = recomputed if question.is_training else configured
+    return (*recomputed, *_tensor_parallel(question, split, found, devices))
+
+
+def batch_ladder(max_batch: int) -> FloatArray:
+    """Powers of two and one and a half times them, up to a limit.
+
+    >>> batch_ladder(8).tolist()
+    [1.0, 2.0, 3.0, 4.0, 6.0, 8.0]
+    """
+    powers = 2 ** np.arange(0, 31, dtype=np.int64)
+    ladder = np.unique(np.concatenate([powers, 3 * powers]))
+    return ladder[ladder <= max_batch].astype(np.float64)
+
+
+def pinned_count(text: str) -> int:
+    """A count that the user fixed.
+
+    Raises:
+        InvalidInputError: Not a whole number above zero.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidInputError(f"`{text}` is not a count", hint="pin a whole number above zero")
+    return int(text)
+
+
+def _configured(
+    question: Question, found: PlaceSearch, devices: Sequence[Device]
+) -> tuple[ConfiguredDevices, ...]:
+    stacks = {place.device.name: place.stack for place in found.places}
+    framework = question.goal.software
+    supports = [
+        device_support(d, platform_of(stacks[d.name]) or "cuda", framework=framework)
+        for d in devices
+    ]
+    configured = choose_configurations(
+        supports,
+        question.goal,
+        task=question.workload.task,
+        num_parameters=question.workload.num_parameters,
+        rewrite=question.goal.rewrite,
+        service=service_of(question.goal, question.workload),
+    )
+    rows = {device.name: row for row, device in enumerate(devices)}
+    pairs = [[rows[part.device.name] for part in p.parts] for p in found.places if p.parts]
+    return with_common(configured, supports, [(one, other) for one, other in pairs])
+
+
+def _asked(
+    question: Question,
+    found: PlaceSearch,
+    devices: Sequence[Device],
+    configured: Sequence[ConfiguredDevices],
+) -> list[AskedRanks]:
+    return asked_ranks(
+        question.workload,
+        configured,
+        devices,
+        _batches(question),
+        question.work,
+        seq=question.seq,
+        service=service_of(question.goal, question.workload),
+        window=_window(question, found, devices),
+    )
+
+
+def _recomputed(
+    question: Question,
+    plain: Forecast,
+    devices: Sequence[Device],
+    configured: Sequence[ConfiguredDevices],
+) -> tuple[ConfiguredDevices, ...]:
+    """Training with activations recomputed, on devices where little fits.
+
+    A pinned strategy says itself what is recomputed.
+    """
+    if not question.is_training or "strategy" in question.goal.pins:
+        return ()
+    tight = _tight_devices(plain, devices, question.goal)
+    return tuple(
+        replace(c, configuration=replace(c.configuration, checkpointing="block"), rows=rows)
+        for c in configured
+        if (rows := tuple(r for r in c.rows if r in tight))
+    )
+
+
+def _tensor_parallel(
+    question: Question,
+    configured: Sequence[ConfiguredDevices],
+    found: PlaceSearch,
+    devices: Sequence[Device],
+) -> tuple[ConfiguredDevices, ...]:
+    """Large models also run with each layer shared by devices of one machine.
+
+    In training that pays only where little else fits, so it comes with recomputing, and in half
+    precision.
+    """
+    workload = question.workload
+    degrees = _tensor_degrees(question)
+    if question.is_training:
+        configured = [c for c in configured if c.configuration.precision in _HALF_PRECISIONS]
+    counts: dict[str, set[int]] = {device.name: set() for device in devices}
+    for place in found.places:
+        if place.links.device is not None:
+            counts[place.device.name].add(num_devices(place))
+    return tuple(
+        replace(c, rows=rows, tensor_degree=degree)
+        for degree in degrees
+        for c in configured
+        if can_split(workload, degree, is_served=c.configuration.is_served)
+        if (rows := tuple(r for r in c.rows if _divides(degree, counts[devices[r].name])))
+    )
+
+
+def _tensor_degrees(question: Question) -> tuple[int, ...]:
+    """Ways to share layers that are tried: the pinned one, or those that a large model pays."""
+    workload = question.workload
+    if "strategy" in question.goal.pins and not question.is_training:
+        pinned = Strategy.parse(question.goal.pins["strategy"]).size("tp")
+        return (pinned,) if pinned > 1 else ()
+    return _TENSOR_DEGREES if workload.num_parameters >= _SPLIT_PARAMETERS[workload.task] else ()
+
+
+def _divides(degree: int, counts: set[int]) -> bool:
+    return any(count % degree == 0 for count in counts)
+
+
+def _window(question: Question, found: PlaceSearch, devices: Sequence[Device]) -> BatchWindow:
+    goal, options = question.goal, question.options
+    room_bytes: dict[str, list[float]] = {device.name: [] for device in devices}
+    for place in found.places:
+        room_bytes[place.device.name].append(place_memory_bytes(place) or 0.0)
+    limit = question.workload.max_global_batch or options.max_batch
+    is_free = question.is_training and goal.global_batch is None and "batch" not in goal.pins
+    return BatchWindow(
+        least_bytes=np.array([min(room_bytes[d.name]) for d in devices]),
+        most_bytes=np.array([max(room_bytes[d.name]) for d in devices]),
+        memory_confidence=goal.memory_confidence,
+        num_largest=options.num_largest_batches if is_free else None,
+        least_batch=max(limit // goal.max_devices, 1),
+    )
+
+
+def _tight_devices(plain: Forecast, devices: Sequence[Device], goal: Goal) -> frozenset[int]:
+    """Rows of devices on which so few items fit that recomputing activations competes."""
+    is_cpu = np.array([device.kind == "cpu" for device in devices])
+    capacity_bytes = np.where(is_cpu, np.inf, [d.capacity_bytes or 0.0 for d in devices])
+    needed = bound_bytes(plain.memory_mid_bytes, plain.memory_high_bytes, goal.memory_confidence)
+    fits = (needed <= capacity_bytes[None, :, None]).any(axis=0)
+    largest = np.max(np.where(fits, plain.batch[None, :], 0.0), axis=1, initial=0.0)
+    roomy = min(_ROOMY_BATCH, plain.batch[-1])
+    return frozenset(np.flatnonzero(largest < roomy).tolist())
+
+
+def _batches(question: Question) -> FloatArray:
+    """Batch sizes worth predicting.
+
+    Requests that arrive one by one, as a latency goal without a rate means, run at the stated
+    concurrency and no other.
+    """
+    goal, work, options = question.goal, question.work, question.options
+    if "batch" in goal.pins:
+        return np.array([pinned_count(goal.pins["batch"])], dtype=np.float64)
+    if question.is_training:
+        limit = goal.global_batch or question.workload.max_global_batch or options.max_batch
+        return batch_ladder(min(options.max_batch, limit))
+    is_interactive = goal.latency_s is not None or goal.ttft_s is not None
+    if is_interactive and work.requests_per_s is None and is_generation(question.workload):
+        return np.array([work.concurrency], dtype=np.float64)
+    return batch_ladder(options.max_batch)

@@ -1,0 +1,351 @@
+"""Predictions at stated devices, counts and batch sizes, by the same road as the search takes.
+
+The grid has one cell per (device, count, batch); of the configurations that the goal accepts, a
+cell shows the fastest that fits, or where none fits, the one that needs least memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.catalog.entities import Catalog
+from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.model.graph.workload import Workload
+from paceline.parallelism.memory.memory_fit import Z_95, bound_bytes
+from paceline.parallelism.uncertainty import (
+    energy_interval_of,
+    interval_of,
+    is_too_wide,
+    too_wide_words,
+)
+from paceline.planfile import Interval
+from paceline.planning.forecast.configurations import DeviceSupport, why_unusable
+from paceline.planning.forecast.grid_jobs import (
+    GridAxes,
+    GridCases,
+    UnansweredDevice,
+    capacity_bytes,
+    grid_cases,
+)
+from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.search.chance import chance_below, chance_text
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.simulation.simulator import simulate
+from paceline.simulation.steps import Steps
+from paceline.units import format_bytes
+
+_MANY = 1_000_000
+#: Where memory sets no limit, the best batch is the smallest that reaches this share of the most.
+_SETTLED_FRAC = 0.98
+
+Status = Literal["fits", "out of memory", "abstained"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridCell:
+    """One prediction.
+
+    Attributes:
+        device: ``Device.name``.
+        num_devices: How many, in one machine.
+        tensor_degree: How many of them share every layer, and then a batch; the rest are replicas.
+        batch_per_device: Items per device and step.
+        precision: Name in ``dtypes.PRECISIONS``.
+        compiler: ``eager``, ``compiled`` …
+        status: Whether it fits, and whether the interval is narrow enough to be an answer.
+        step_s: Step time; of one whole answer in generation. None unless it fits, as below.
+        samples_per_s: Throughput of all devices.
+        latency_s: Per output token of a generation, else of one batch; None in training.
+        ttft_s: Time to first token; None where it does not apply.
+        efficiency_frac: Throughput against so many single devices.
+        energy_j_per_sample: Device energy; None if the power is unknown.
+        energy_interval_j_per_sample: Of that; None likewise.
+        memory_bytes: Peak on one device: low, median, 95 % bound.
+        memory_capacity_bytes: What one device has; infinite for a CPU, whose machine is not said.
+        chance_memory: Chance to fit.
+        bound: What holds it back, as a word.
+        reason: Why there is no figure; empty where there is one.
+    """
+
+    device: str
+    num_devices: int
+    batch_per_device: int
+    precision: str
+    compiler: str
+    status: Status
+    memory_bytes: Interval
+    memory_capacity_bytes: float
+    chance_memory: float
+    bound: str
+    reason: str
+    step_s: Interval | None = None
+    samples_per_s: Interval | None = None
+    latency_s: Interval | None = None
+    ttft_s: Interval | None = None
+    efficiency_frac: float | None = None
+    energy_j_per_sample: float | None = None
+    energy_interval_j_per_sample: Interval | None = None
+    tensor_degree: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionGrid:
+    """The model's predictions.
+
+    Attributes:
+        model: As typed.
+        title: As printed.
+        task: Training or inference.
+        sample_unit: What throughput counts.
+        num_parameters: All parameters.
+        calibration: Of the predictor.
+        catalog_version: Of the facts.
+        assumptions: Printed first, one sentence each.
+        cells: By device, then count, then batch.
+        unanswered: Devices without a prediction.
+        remedies: What would make it fit where nothing does.
+    """
+
+    model: str
+    title: str
+    task: Literal["train", "infer"]
+    sample_unit: str
+    num_parameters: int
+    calibration: str
+    catalog_version: str
+    assumptions: tuple[str, ...]
+    cells: tuple[GridCell, ...]
+    unanswered: tuple[UnansweredDevice, ...]
+    remedies: tuple[str, ...] = ()
+
+
+def predict_grid(
+    workload: Workload,
+    goal: Goal,
+    work: Work,
+    catalog: Catalog,
+    axes: GridAxes,
+    *,
+    calibration: Calibration | None = None,
+) -> PredictionGrid:
+    """Predict every (device, count, batch).
+
+    Args:
+        workload: The model with its task.
+        goal: Its precisions, compilers and chance to fit apply; the rest does not.
+        work: Prompt and output lengths of a generation.
+        catalog: For links.
+        axes: The cells.
+        calibration: Of the predictor; the built-in one if None.
+    """
+    calibration = calibration or builtin_calibration()
+    asked = grid_cases(workload, goal, work, catalog, axes)
+    return grid_of(asked, simulate(asked.cases, calibration=calibration), calibration.name)
+
+
+def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
+    """The grid whose cells show these steps.
+
+    Args:
+        asked: Its jobs.
+        steps: Of its cases.
+        calibration: Name of the predictor's.
+
+    Raises:
+        PacelineError: What was asked cannot be.
+    """
+    steps.check_asked()
+    workload, goal = asked.workload, asked.goal
+    cells = _cells(_grid(asked, steps))
+    answered = {cell.device for cell in cells}
+    silent = [one for one in asked.supports if one.device.name not in answered]
+    return PredictionGrid(
+        model=workload.name,
+        title=workload.title,
+        task=workload.task,
+        sample_unit=workload.sample_unit,
+        num_parameters=workload.num_parameters,
+        calibration=calibration,
+        catalog_version=asked.catalog_version,
+        assumptions=(*asked.assumptions, *_shared_words(cells)),
+        cells=cells,
+        unanswered=(*asked.unanswered, *(_silent(one, goal) for one in silent)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Grid:
+    """The whole product with its figures, NaN where nothing runs, and which row each cell shows.
+
+    Attributes:
+        asked: What the rows are.
+        steps: Of each.
+        samples_per_s: Throughput of all devices.
+        fits: At the goal's chance.
+        chosen: Row shown per place and batch, (num_places, P); -1 without a prediction.
+    """
+
+    asked: GridCases
+    steps: Steps
+    samples_per_s: FloatArray
+    fits: npt.NDArray[np.bool_]
+    chosen: IntArray
+
+
+def _grid(asked: GridCases, steps: Steps) -> _Grid:
+    shape = asked.shape
+    whole = Steps.joined([(asked.rows, steps)], int(np.prod(shape)))
+    place, item, number = (index.ravel() for index in np.indices(shape))
+    counts = np.array([one.count for one in asked.places], dtype=np.int64)
+    capacities_bytes = np.array([capacity_bytes(one.device) for one in asked.places])
+    degrees = np.array([one.tensor_degree for one in asked.configured], dtype=np.int64)
+    samples = counts[place] / degrees[number] * asked.batch[item] * asked.samples_per_item
+    samples_per_s = samples / whole.step_s
+    needed_bytes = whole.needed_bytes(asked.goal.memory_confidence)
+    fits = needed_bytes <= capacities_bytes[place]
+    return _Grid(
+        asked=asked,
+        steps=whole,
+        samples_per_s=samples_per_s,
+        fits=fits,
+        chosen=_choose(samples_per_s, whole.memory_mid_bytes, fits, degrees, shape),
+    )
+
+
+def _choose(
+    samples_per_s: FloatArray,
+    memory_bytes: FloatArray,
+    fits: npt.NDArray[np.bool_],
+    degrees: IntArray,
+    shape: tuple[int, int, int],
+) -> npt.NDArray[np.int64]:
+    """The fastest configuration that fits, else the one that needs least memory.
+
+    Ranks share every layer only where one of them alone holds no batch.
+    """
+    is_known = np.isfinite(samples_per_s) & np.isfinite(memory_bytes)
+    score = np.where(is_known, np.where(fits, samples_per_s, -memory_bytes), -np.inf)
+    if shape[2] == 0:
+        return np.full(shape[:2], -1, dtype=np.int64)
+    holds = (is_known & fits).reshape(shape).any(axis=1)
+    fewest = np.where(holds, degrees, _MANY).min(axis=1)
+    is_open = (fewest == _MANY)[:, None] | (degrees == fewest[:, None])
+    score = np.where(is_open[:, None, :], score.reshape(shape), -np.inf).reshape(score.shape)
+    best = score.reshape(shape).argmax(axis=2)
+    rows = np.arange(shape[0] * shape[1]).reshape(shape[:2]) * shape[2] + best
+    return np.where(np.isfinite(score[rows]), rows, -1)
+
+
+def _cells(grid: _Grid) -> tuple[GridCell, ...]:
+    chosen = grid.chosen
+    if grid.asked.axes.keeps_best_batch_only and chosen.size:
+        rate = np.where(grid.fits, grid.samples_per_s, -1.0)[chosen]
+        rate = np.where(chosen < 0, -np.inf, rate)
+        places = grid.asked.places
+        is_open = np.array([math.isinf(capacity_bytes(place.device)) for place in places])
+        enough = rate.max(axis=1) * np.where(is_open, _SETTLED_FRAC, 1.0)
+        best = (rate >= enough[:, None]).argmax(axis=1)
+        chosen = chosen[np.arange(len(chosen)), best][:, None]
+    return tuple(_cell(grid, int(row)) for rows in chosen for row in rows if row >= 0)
+
+
+def _cell(grid: _Grid, row: int) -> GridCell:
+    asked, steps = grid.asked, grid.steps
+    place, item, number = (int(one) for one in np.unravel_index(row, asked.shape))
+    where, configured = asked.places[place], asked.configured[number]
+    configuration = configured.configuration
+    capacity = capacity_bytes(where.device)
+    memory = steps.memory_interval_bytes(row)
+    reason = _why_no_figure(grid, row, memory, capacity)
+    cell = GridCell(
+        device=where.device.name,
+        num_devices=where.count,
+        tensor_degree=configured.tensor_degree,
+        batch_per_device=int(asked.batch[item]),
+        precision=configuration.precision,
+        compiler=configuration.compiler,
+        status=_status(reason, fits=bool(grid.fits[row])),
+        memory_bytes=memory,
+        memory_capacity_bytes=capacity,
+        chance_memory=chance_below(
+            capacity, median=memory.mid, log_sigma=math.log(memory.high / memory.mid) / Z_95
+        ),
+        bound=steps.bound_word(row),
+        reason=reason,
+    )
+    return cell if reason else _with_figures(cell, grid, row)
+
+
+def _with_figures(cell: GridCell, grid: _Grid, row: int) -> GridCell:
+    """A cell that fits, with its figures."""
+    asked, steps = grid.asked, grid.steps
+    log_sigma, step = float(steps.log_sigma[row]), steps.step_interval_s(row)
+    rate = float(grid.samples_per_s[row])
+    alone_s = step.mid - float(steps.exposed_s[row] + steps.tensor_s[row])
+    is_inference = asked.workload.task == "infer"
+    batch_j = float(steps.energy_j[row]) * cell.tensor_degree
+    energy_j = _known(batch_j / (cell.batch_per_device * asked.samples_per_item))
+    return replace(
+        cell,
+        step_s=step,
+        samples_per_s=Interval(
+            low=rate * step.mid / step.high, mid=rate, high=rate * step.mid / step.low
+        ),
+        latency_s=_around(steps.per_token_s[row], log_sigma) if is_inference else None,
+        ttft_s=_around(steps.first_token_s[row], log_sigma) if is_inference else None,
+        efficiency_frac=alone_s / step.mid,
+        energy_j_per_sample=energy_j,
+        energy_interval_j_per_sample=energy_interval_of(energy_j, log_sigma),
+    )
+
+
+def _why_no_figure(grid: _Grid, row: int, memory: Interval, capacity_bytes: float) -> str:
+    confidence = grid.asked.goal.memory_confidence
+    if not grid.fits[row]:
+        bound = float(bound_bytes(memory.mid, memory.high, confidence))
+        return (
+            f"needs {format_bytes(memory.mid)} ({format_bytes(bound)} at a chance of "
+            f"{chance_text(confidence)}) of {format_bytes(capacity_bytes)}"
+        )
+    if grid.steps.reasons[row] is not None:
+        return str(grid.steps.reasons[row])
+    log_sigma = float(grid.steps.log_sigma[row])
+    return too_wide_words(log_sigma) if is_too_wide(log_sigma) else ""
+
+
+def _status(reason: str, *, fits: bool) -> Status:
+    if not fits:
+        return "out of memory"
+    return "abstained" if reason else "fits"
+
+
+def _around(mid: float, log_sigma: float) -> Interval | None:
+    return interval_of(float(mid), log_sigma) if math.isfinite(mid) else None
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _silent(support: DeviceSupport, goal: Goal) -> UnansweredDevice:
+    """Why a device with software for it has no figure: what was asked for, or a missing fact."""
+    unusable = why_unusable(support, precisions=goal.precisions, compilers=goal.compilers)
+    if unusable is None:
+        reason = "a fact that the prediction needs is unknown"
+    else:
+        reason = f"it does not run {unusable.wanted}: {unusable.choices}"
+    return UnansweredDevice(device=support.device.name, reason=reason)
+
+
+def _shared_words(cells: Sequence[GridCell]) -> Iterator[str]:
+    """Which devices share every layer, one sentence per device and count."""
+    shared = {(c.device, c.num_devices, c.tensor_degree) for c in cells if c.tensor_degree > 1}
+    for device, count, degree in sorted(shared):
+        replicas = f", in {count // degree} replicas" if count > degree else ""
+        yield f"{device}: {degree} of {count} devices share every layer (tp{degree}){replicas}"

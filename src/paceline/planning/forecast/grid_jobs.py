@@ -1,0 +1,359 @@
+"""The jobs of a grid of predictions: every (place, batch, configuration), listed.
+
+In inference a place is filled with replicas; where the weights of a model half fill a device, ways
+in which ranks share every layer are listed too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.catalog.entities import Catalog, Device, OfferLinks
+from paceline.catalog.entities import Machine as OwnMachine
+from paceline.catalog.offer_links import machine_links, offer_links
+from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.model.graph.costs import Checkpointing
+from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.model.graph.workload import Workload
+from paceline.parallelism.strategy.strategy import Sharding, Strategy
+from paceline.planning.forecast.configurations import (
+    ConfiguredDevices,
+    DeviceSupport,
+    choose_configurations,
+)
+from paceline.planning.forecast.forecasts import can_split, profile_of
+from paceline.planning.goal.amounts import resolve_job
+from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.places.support import newest_support, why_unmodelled
+from paceline.planning.service import Service, service_of, service_words
+from paceline.simulation.cases import Cases
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.stack.engines import no_kernels
+
+#: Devices that one machine can hold; beyond it a network is needed, which an offer names.
+MAX_DEVICES_PER_MACHINE = 16
+
+#: Devices that may share every layer, most first.
+_TENSOR_DEGREES = (8, 4, 2, 1)
+#: Of its memory, from where on a device may be too small for a model with its caches.
+_CROWDED_FRAC = 0.5
+#: Devices named in a sentence.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnansweredDevice:
+    """A device without a prediction.
+
+    Attributes:
+        device: ``Device.name``.
+        reason: One sentence.
+    """
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridAxes:
+    """What the cells of a grid are, and what all of them have in common.
+
+    Attributes:
+        devices: Where.
+        counts: Devices in one machine, data parallel in training; in inference replicas, or ranks
+            that share every layer where one device cannot hold the model.
+        batches: Items per device.
+        seq: Sequence length; the workload's own if None.
+        keeps_best_batch_only: Keep the batch of highest throughput of each device and count; where
+            the memory is not limited, the smallest that nearly has it.
+        checkpointing: What training recomputes in the backward pass.
+        rewrite: Further settings, as `paceline.model.settings.read_settings` reads them.
+        sharding: What the devices of a training job split.
+        loop_compilers: Of what no engine serves, where the goal names none; empty takes the
+            fastest.
+    """
+
+    devices: Sequence[Device]
+    counts: Sequence[int] = (1,)
+    batches: Sequence[int] = (1,)
+    seq: int | None = None
+    keeps_best_batch_only: bool = False
+    checkpointing: Checkpointing = "none"
+    rewrite: str = ""
+    sharding: Sharding = "none"
+    loop_compilers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GridCases:
+    """The jobs of a grid: every (place, batch, configuration), flat, in that order.
+
+    Attributes:
+        workload: The model with its task.
+        goal: Its chance to fit counts.
+        axes: What the cells are.
+        places: Where.
+        batch: Items per device, rising.
+        configured: How, and how many ranks share every layer.
+        rows: Of the whole product, those that are predicted.
+        cases: What they are.
+        samples_per_item: Samples that a batch item counts for.
+        assumptions: Printed first, one sentence each.
+        supports: Devices with software.
+        unanswered: Devices without.
+        catalog_version: Of the facts.
+    """
+
+    workload: Workload
+    goal: Goal
+    axes: GridAxes
+    places: tuple[GridPlace, ...]
+    batch: FloatArray
+    configured: tuple[ConfiguredDevices, ...]
+    rows: IntArray
+    cases: Cases
+    samples_per_item: float
+    assumptions: tuple[str, ...]
+    supports: tuple[DeviceSupport, ...]
+    unanswered: tuple[UnansweredDevice, ...]
+    catalog_version: str
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Places, batches and configurations."""
+        return len(self.places), len(self.batch), len(self.configured)
+
+
+def grid_cases(
+    workload: Workload, goal: Goal, work: Work, catalog: Catalog, axes: GridAxes
+) -> GridCases:
+    """List the jobs of a grid; arguments are those of `predict_grid`."""
+    seq = axes.seq or workload.default_seq
+    service = service_of(goal, workload)
+    supports, unanswered = _supported(axes.devices, goal, service)
+    wanted = goal if goal.compilers else replace(goal, compilers=axes.loop_compilers)
+    configured = choose_configurations(
+        supports,
+        wanted,
+        task=workload.task,
+        num_parameters=workload.num_parameters,
+        checkpointing=axes.checkpointing,
+        rewrite=axes.rewrite,
+        service=service,
+    )
+    configured = (*configured, *_shared(workload, configured, supports, axes.counts))
+    places = _places(catalog, [support.device for support in supports], axes.counts)
+    batch = np.array(sorted(set(axes.batches)), dtype=np.float64)
+    rows, cases = _cases(workload, work, configured, places, batch, axes, service)
+    return GridCases(
+        workload=workload,
+        goal=wanted,
+        axes=axes,
+        places=places,
+        batch=batch,
+        configured=configured,
+        rows=rows,
+        cases=cases,
+        samples_per_item=resolve_job(workload, work, seq=seq).amount.samples_per_item,
+        assumptions=(
+            *_assumptions(workload, work, places, seq),
+            *_served_words(configured, supports, service, work),
+        ),
+        supports=supports,
+        unanswered=unanswered,
+        catalog_version=catalog.version,
+    )
+
+
+def _cases(
+    workload: Workload, work: Work, configured: Sequence[ConfiguredDevices],
+    places: Sequence[GridPlace], batch: FloatArray, axes: GridAxes, service: Service | None,
+) -> tuple[IntArray, Cases]:  # fmt: skip
+    """Rows of the product that a device runs, and what they are."""
+    shape = (len(places), len(batch), len(configured))
+    place, item, configuration = (index.ravel() for index in np.indices(shape))
+    runs = np.zeros((len(places), len(configured)), dtype=bool)
+    for column, one in enumerate(configured):
+        runs[:, column] = [p.row in one.rows and _shares(p, one.tensor_degree) for p in places]
+    rows = np.flatnonzero(runs[place, configuration])
+    counts = sorted({p.count for p in places})
+    number = np.array([counts.index(p.count) for p in places], dtype=np.int64)
+    is_answered = workload.generates
+    jobs = tuple(
+        Job(
+            workload=workload,
+            configuration=one.configuration,
+            strategy=_strategy(count, one.tensor_degree, axes.sharding),
+            seq=axes.seq,
+            prompt_tokens=work.prompt_tokens if is_answered else None,
+            output_tokens=work.output_tokens if is_answered else None,
+            profile=profile_of(one, service),
+        )
+        for count in counts
+        for one in configured
+    )
+    machines = tuple(
+        Machine.of(p.device, p.count, device_link=p.links.device, node_link=p.links.node)
+        for p in places
+    )
+    at, counts_of = place[rows], np.array([p.count for p in places], dtype=np.int64)
+    degrees = np.array([one.tensor_degree for one in configured], dtype=np.int64)
+    return rows, Cases(
+        jobs=jobs,
+        machines=machines,
+        job=number[at] * len(configured) + configuration[rows],
+        machine=at,
+        batch=batch[item[rows]],
+        replicas=np.maximum(counts_of[at] // degrees[configuration[rows]], 1),
+        microbatches=np.ones(len(rows), dtype=np.int64),
+    )
+
+
+def _places(
+    catalog: Catalog, devices: Sequence[Device], counts: Sequence[int]
+) -> tuple[GridPlace, ...]:
+    return tuple(
+        GridPlace(device=device, row=row, count=count, links=_links(catalog, device, count))
+        for row, device in enumerate(devices)
+        for count in counts
+    )
+
+
+def _strategy(count: int, tensor: int, sharding: Sharding) -> Strategy:
+    """Replicas of so many ranks that share layers; one alone has nobody to split with."""
+    replicas = max(count // tensor, 1)
+    return Strategy.from_degrees(
+        dp=replicas, tp=tensor, sharding=sharding if replicas > 1 else "none"
+    )
+
+
+def _shares(place: GridPlace, degree: int) -> bool:
+    """Whether so many ranks share every layer in a place: one, or as many as engines take."""
+    return degree == 1 or (degree == _engine_degree(place.count) and place.links.device is not None)
+
+
+def _engine_degree(count: int) -> int:
+    """Of so many devices, those that share every layer where one cannot hold the model.
+
+    >>> [_engine_degree(count) for count in (1, 2, 4, 6, 16)]
+    [1, 2, 4, 2, 8]
+    """
+    return next(degree for degree in _TENSOR_DEGREES if count % degree == 0)
+
+
+def _shared(
+    workload: Workload, configured: Sequence[ConfiguredDevices], supports: Sequence[DeviceSupport],
+    counts: Sequence[int],
+) -> Iterator[ConfiguredDevices]:  # fmt: skip
+    """Inference whose ranks share every layer, on devices that the weights alone half fill."""
+    degrees = sorted({_engine_degree(count) for count in counts} - {1})
+    if workload.task == "train":
+        return
+    for one in configured:
+        precision = find_precision(one.configuration.precision)
+        weights_bytes = ELEMENT_BYTES[precision.weight_dtype] * workload.num_parameters
+        rows = tuple(
+            row
+            for row in one.rows
+            if weights_bytes > _CROWDED_FRAC * capacity_bytes(supports[row].device)
+        )
+        is_served = one.configuration.is_served
+        for degree in degrees if rows else ():
+            if can_split(workload, degree, is_served=is_served):
+                yield replace(one, rows=rows, tensor_degree=degree)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridPlace:
+    """So many devices of a kind in one machine."""
+
+    device: Device
+    row: int
+    count: int
+    links: OfferLinks
+
+
+def _supported(
+    devices: Sequence[Device], goal: Goal, service: Service | None
+) -> tuple[tuple[DeviceSupport, ...], tuple[UnansweredDevice, ...]]:
+    supports: list[DeviceSupport] = []
+    unanswered: list[UnansweredDevice] = []
+    for device in devices:
+        support = newest_support(device, framework=goal.software)
+        if support is None:
+            reason = why_unmodelled(device, framework=goal.software)
+            unanswered.append(UnansweredDevice(device=device.name, reason=reason))
+        elif service is not None and service.excludes(device, support.platform):
+            reason = no_kernels(service.engine, device)
+            unanswered.append(UnansweredDevice(device=device.name, reason=reason))
+        elif device.memory_bytes is None and device.kind != "cpu":
+            reason = "the size of its memory is unknown"
+            unanswered.append(UnansweredDevice(device=device.name, reason=reason))
+        else:
+            supports.append(support)
+    return tuple(supports), tuple(unanswered)
+
+
+def capacity_bytes(device: Device) -> float:
+    """What one device has; a CPU takes the memory of its machine, which is not said here."""
+    return device.capacity_bytes or math.inf
+
+
+def _links(catalog: Catalog, device: Device, count: int) -> OfferLinks:
+    """As the largest machine for rent joins these devices, else as a machine of one's own would."""
+    offers = [offer for offer in catalog.offers if offer.device_name == device.name]
+    if offers:
+        largest = max(offers, key=lambda offer: offer.num_devices)
+        return offer_links(catalog, replace(largest, num_devices=float(count)))
+    machine = OwnMachine(name="machine", device_name=device.name, num_devices=count)
+    return machine_links(catalog, machine)
+
+
+def _assumptions(
+    workload: Workload, work: Work, places: Sequence[GridPlace], seq: int
+) -> tuple[str, ...]:
+    parts = [workload.input_description]
+    if workload.generates:
+        parts.append(f"prompt {work.prompt_tokens}, answer {work.output_tokens} tokens")
+    elif seq > 1:
+        parts.append(f"{workload.length_name} {seq}")
+    parts += [f"{workload.optimizer}"] if workload.optimizer else []
+    parts.append("input fed fast enough")
+    return (", ".join(part for part in parts if part), *_joints(places))
+
+
+def _joints(places: Sequence[GridPlace]) -> Iterator[str]:
+    """By what several devices are joined, one sentence per device; counts where that differs."""
+    joined: dict[str, dict[str, list[str]]] = {}
+    for place in places:
+        if place.count > 1 and place.links.device is not None:
+            by_link = joined.setdefault(place.device.name, {})
+            by_link.setdefault(place.links.device.name, []).append(str(place.count))
+    for device, by_link in joined.items():
+        if len(by_link) == 1:
+            yield f"{device}: joined by {next(iter(by_link))}"
+        else:
+            each = (f"{' or '.join(counts)} by {link}" for link, counts in by_link.items())
+            yield f"{device}: joined {', '.join(each)}"
+
+
+def _served_words(
+    configured: Sequence[ConfiguredDevices], supports: Sequence[DeviceSupport],
+    service: Service | None, work: Work,
+) -> Iterator[str]:  # fmt: skip
+    """How requests are served, and where they are not."""
+    if service is None:
+        return
+    is_served = {row for c in configured if c.configuration.is_served for row in c.rows}
+    if is_served:
+        yield service_words(service, work)
+    others = {row for c in configured for row in c.rows} - is_served
+    if others:
+        names = ", ".join(supports[row].device.name for row in sorted(others)[:_NAMED])
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        yield f"a plain loop on {names}{more}, where {service.engine.title} is not modelled"

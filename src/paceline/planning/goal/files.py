@@ -1,0 +1,79 @@
+"""The plan file on disk: YAML written, read back to the same bits, and its JSON schema."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import InvalidInputError
+from paceline.planfile import SCHEMA_VERSION, PlanFile
+from paceline.planning.goal.documents import parse_yaml, read_text, schema_of, validate
+from paceline.writing import write_whole
+
+_HEADER = (
+    "# A plan of paceline. Units stand in the key names. Read by `paceline deploy` and `report`.\n"
+)
+
+
+def write_plan(plan: PlanFile, path: str | Path) -> None:
+    """Write a plan as YAML.
+
+    Raises:
+        InvalidInputError: The file cannot be written.
+    """
+    write_whole(Path(path), dump_plan(plan))
+
+
+def read_plan(path: str | Path) -> PlanFile:
+    """Read a plan, which may come from anybody: plain data only, every key known.
+
+    Raises:
+        InvalidInputError: Not a plan of this version, or hostile.
+    """
+    return load_plan(read_text(Path(path), what="plan file"))
+
+
+def dump_plan(plan: PlanFile) -> str:
+    """A plan as YAML text."""
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    body = yaml.dump(
+        _plain(asdict(plan)), Dumper=dumper, sort_keys=False, allow_unicode=True, width=100
+    )
+    return _HEADER + str(body)
+
+
+def load_plan(text: str) -> PlanFile:
+    """A plan from YAML text; see `read_plan`."""
+    value = parse_yaml(text, what="plan file")
+    if not isinstance(value, dict):
+        raise InvalidInputError(
+            "the plan file is not a mapping", hint="write one with `paceline plan MODEL`"
+        )
+    version = value.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InvalidInputError(
+            f"the plan file has schema version {version}, this program reads {SCHEMA_VERSION}",
+            hint="write it again with `paceline plan MODEL`",
+        )
+    return validate(PlanFile, value, what="plan file")
+
+
+def plan_schema() -> dict[str, Any]:
+    """The JSON schema of a plan file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"paceline-plan-{SCHEMA_VERSION}.schema.json",
+        **schema_of(PlanFile),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists and numbers of any library as Python's own."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,122 @@
+"""``goal.yaml``: a model, its goal and its work in one file that can be kept beside the code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from paceline.errors import InvalidInputError
+from paceline.planning.goal.documents import parse_yaml, read_text, schema_of, validate
+from paceline.planning.goal.goal import Scenario
+from paceline.planning.goal.options import parse_goal, parse_work
+
+#: Keys by which files of other verbs are told.
+_OTHER_FILES = (
+    (frozenset({"choices", "rejected"}), "plan", "report"),
+    (frozenset({"develop", "train", "serve"}), "lifecycle", "lifecycle"),
+    (frozenset({"pool", "jobs"}), "pool", "pool"),
+    (frozenset({"machines", "offers", "devices"}), "facts", "plan MODEL --facts FILE"),
+)
+
+Option = str | bool | float | list[str | float] | dict[str, str | float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioFile:
+    """The layout of the file.
+
+    Attributes:
+        model: Zoo name, ``torchvision:NAME`` or ``package.module:function``.
+        title: What it is about.
+        task: Training or inference.
+        seq: Sequence length; the workload's if absent.
+        work: Options of the work as on the command line, without dashes before them.
+        goal: Options of the goal likewise.
+        facts: File with your own devices, offers and machines, relative to this one.
+    """
+
+    model: str
+    title: str = ""
+    task: Literal["train", "infer"] = "train"
+    seq: int | None = None
+    work: dict[str, Option] = field(default_factory=dict)
+    goal: dict[str, Option] = field(default_factory=dict)
+    facts: str | None = None
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read a ``goal.yaml``, which may come from anybody.
+
+    Raises:
+        InvalidInputError: Not such a file, or a value that cannot be read.
+        UnknownNameError: An option that is none.
+    """
+    scenario = load_scenario(read_text(path, what="goal file"))
+    if scenario.facts_file is None:
+        return scenario
+    return Scenario(
+        model=scenario.model,
+        title=scenario.title,
+        task=scenario.task,
+        seq=scenario.seq,
+        work=scenario.work,
+        goal=scenario.goal,
+        facts_file=str(path.parent / scenario.facts_file),
+    )
+
+
+def load_scenario(text: str) -> Scenario:
+    """A scenario from YAML text; see `read_scenario`."""
+    value = parse_yaml(text, what="goal file")
+    if not isinstance(value, dict):
+        raise InvalidInputError(
+            "the goal file is not a mapping", hint="begin it with `model: resnet50`"
+        )
+    _check_kind(value)
+    content = validate(ScenarioFile, value, what="goal file")
+    return Scenario(
+        model=content.model,
+        title=content.title,
+        task=content.task,
+        seq=content.seq,
+        work=parse_work(texts_of(content.work)),
+        goal=parse_goal(texts_of(content.goal)),
+        facts_file=content.facts,
+    )
+
+
+def _check_kind(value: Mapping[str, Any]) -> None:
+    """Send a file of another kind to the verb that reads it."""
+    for keys, kind, verb in _OTHER_FILES:
+        if not keys.isdisjoint(value):
+            raise InvalidInputError(
+                f"this is a {kind} file, not a goal file", hint=f"give it to `paceline {verb}`"
+            )
+
+
+def scenario_schema() -> dict[str, Any]:
+    """The JSON schema of a goal file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "paceline-goal-1.schema.json",
+        **schema_of(ScenarioFile),
+    }
+
+
+def texts_of(options: Mapping[str, Option]) -> dict[str, str]:
+    """Options of a file as they would be typed on a command line."""
+    return {name: _text(value) for name, value in options.items()}
+
+
+def _text(value: Option) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ",".join(f"{key}={_text(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return ",".join(_text(item) for item in value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

@@ -1,0 +1,1 @@
+"""Where to develop, train and serve one model."""

@@ -1,0 +1,178 @@
+"""Places as arrays: what the search needs to know of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.catalog.entities import Device
+from paceline.model.graph.graph import FloatArray
+from paceline.planning.places.own_machines import machine_power_w
+from paceline.planning.places.places import Place
+from paceline.planning.places.price import RentalTerms, rental_terms
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlaceTable:
+    """Columns of (num_places,) each.
+
+    Attributes:
+        device: Row of the device in the forecast.
+        devices_per_node: Devices of one machine.
+        usd_per_hour: Price of one machine; NaN if unknown.
+        memory_bytes: Usable memory of one device.
+        tdp_w: Rated power of one device; NaN if unknown.
+        heat_w: What one machine warms the user's own room with, under load; 0 where it is rented.
+        has_device_link: Whether devices of a machine can exchange gradients.
+        has_node_link: Whether several machines can work together.
+        is_ranked: Whether the price is fresh enough to be ranked.
+        is_owned: Whether it is the user's own, of which there is one.
+        is_joined: Whether it is two machines that share every batch.
+        setup_s: Paid time before work begins; none on an owned machine.
+        granularity_s: Paid time is rounded up to a multiple of it.
+        minimum_s: Least paid time.
+        price_log_sigma: Standard deviation of log price, from its age.
+        interruption_frac_per_month: Chance that one machine is taken back; 0 on demand.
+        wait_s: Unpaid wait for a new machine after that.
+        input_samples_per_s: What one machine's input side delivers to all its devices; infinite
+            where it is taken to keep up.
+    """
+
+    device: IntArray
+    devices_per_node: IntArray
+    usd_per_hour: FloatArray
+    memory_bytes: FloatArray
+    tdp_w: FloatArray
+    heat_w: FloatArray
+    has_device_link: BoolArray
+    has_node_link: BoolArray
+    is_ranked: BoolArray
+    is_owned: BoolArray
+    is_joined: BoolArray
+    setup_s: FloatArray
+    granularity_s: FloatArray
+    minimum_s: FloatArray
+    price_log_sigma: FloatArray
+    interruption_frac_per_month: FloatArray
+    wait_s: FloatArray
+    input_samples_per_s: FloatArray
+
+    @classmethod
+    def unpriced(
+        cls,
+        *,
+        device: IntArray,
+        devices_per_node: IntArray,
+        memory_bytes: FloatArray,
+        tdp_w: FloatArray,
+        has_device_link: BoolArray,
+    ) -> PlaceTable:
+        """Single machines that are not for rent: no price, no set-up, no interruption."""
+        num = len(device)
+        zeros = np.zeros(num)
+        return cls(
+            device=device,
+            devices_per_node=devices_per_node,
+            usd_per_hour=np.full(num, np.nan),
+            memory_bytes=memory_bytes,
+            tdp_w=tdp_w,
+            heat_w=zeros,
+            has_device_link=has_device_link,
+            has_node_link=np.zeros(num, dtype=bool),
+            is_ranked=np.zeros(num, dtype=bool),
+            is_owned=np.zeros(num, dtype=bool),
+            is_joined=np.zeros(num, dtype=bool),
+            setup_s=zeros,
+            granularity_s=np.ones(num),
+            minimum_s=zeros,
+            price_log_sigma=zeros,
+            interruption_frac_per_month=zeros,
+            wait_s=zeros,
+            input_samples_per_s=np.full(num, np.inf),
+        )
+
+
+def place_table(
+    places: Sequence[Place],
+    devices: Sequence[Device],
+    input_samples_per_s: Sequence[float],
+    *,
+    today: date,
+    setup_s: float,
+) -> PlaceTable:
+    """The columns of some places.
+
+    Args:
+        places: In the order of the rows.
+        devices: In the order of the forecast's rows.
+        input_samples_per_s: What the input side of each place delivers.
+        today: The day on which the age of a price counts.
+        setup_s: Of a rented machine.
+    """
+    row = {device.name: index for index, device in enumerate(devices)}
+    terms = [place_terms(place, today=today) for place in places]
+
+    def column(values: Sequence[float | None]) -> FloatArray:
+        return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+    return PlaceTable(
+        device=np.array([row[p.device.name] for p in places], dtype=np.int64),
+        devices_per_node=np.array([num_devices(p) for p in places], dtype=np.int64),
+        usd_per_hour=column([p.usd_per_hour for p in places]),
+        memory_bytes=np.nan_to_num(column([place_memory_bytes(p) for p in places]), nan=0.0),
+        tdp_w=column([_rated_power_w(p) for p in places]),
+        heat_w=column([_heat_w(p) for p in places]),
+        has_device_link=np.array([p.links.device is not None for p in places], dtype=bool),
+        has_node_link=np.array([p.links.node is not None for p in places], dtype=bool),
+        is_ranked=np.array([p.price_state == "fresh" for p in places], dtype=bool),
+        is_owned=np.array([p.is_owned for p in places], dtype=bool),
+        is_joined=np.array([bool(p.parts) for p in places], dtype=bool),
+        setup_s=column([0.0 if p.is_owned else setup_s for p in places]),
+        granularity_s=column([t.granularity_s for t in terms]),
+        minimum_s=column([t.minimum_s for t in terms]),
+        price_log_sigma=column([t.price_log_sigma for t in terms]),
+        interruption_frac_per_month=column([t.interruption_frac_per_month[1] for t in terms]),
+        wait_s=column([t.wait_s for t in terms]),
+        input_samples_per_s=column(input_samples_per_s),
+    )
+
+
+def num_devices(place: Place) -> int:
+    """Devices of one machine; the processors of a CPU offer, and a part of a device, are one."""
+    return 1 if place.device.kind == "cpu" else max(1, int(place.offer.num_devices))
+
+
+def _rated_power_w(place: Place) -> float | None:
+    """Rated power of one device; of devices of two kinds, in the mean."""
+    kinds = place.parts or (place,)
+    rated = [(part.device.tdp_w, num_devices(part)) for part in kinds]
+    total = sum((tdp_w or np.nan) * count for tdp_w, count in rated)
+    return None if np.isnan(total) else total / sum(count for _, count in rated)
+
+
+def _heat_w(place: Place) -> float | None:
+    """All that machines draw becomes heat, in the user's room if they stand there."""
+    if not place.is_owned:
+        return 0.0
+    drawn = [machine_power_w(part.device, num_devices(part)) for part in place.parts or (place,)]
+    return None if None in drawn else sum(one or 0.0 for one in drawn)
+
+
+def place_memory_bytes(place: Place) -> float | None:
+    """Memory the job may fill: of the device, or of the machine where the CPU is the device."""
+    is_cpu = place.device.kind == "cpu"
+    return place.offer.host_memory_bytes if is_cpu else place.device.capacity_bytes
+
+
+def place_terms(place: Place, *, today: date) -> RentalTerms:
+    """How the time of a place is paid; a place without a price is paid by the second."""
+    if place.is_owned or place.usd_per_hour is None:
+        return RentalTerms(term="on-demand", usd_per_hour=place.usd_per_hour or 0.0)
+    return rental_terms(place.offer, term="spot" if place.is_spot else "on-demand", today=today)

@@ -1,0 +1,355 @@
+"""Where a job could run: offers with their device, software, links and price, or why not.
+
+A place whose price is missing or old is still evaluated, so that the plan can say at which price
+it would win, but it is not ranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from typing import Literal
+
+from paceline.catalog.entities import Catalog, Device, Offer, OfferLinks
+from paceline.catalog.freshness import is_alive, unranked_reason
+from paceline.catalog.lookup import find_devices
+from paceline.catalog.offer_links import offer_links
+from paceline.catalog.past import known_on
+from paceline.errors import UnknownNameError
+from paceline.planfile import PlannedStack
+from paceline.planning.goal.goal import Goal
+from paceline.planning.places.own_machines import (
+    OWN,
+    OwnedOffer,
+    is_part,
+    offered_device,
+    owned_offers,
+)
+from paceline.planning.places.support import platform_of
+from paceline.stack.devices import newest_stack, why_unsupported
+from paceline.stack.engines import find_engine, no_kernels
+
+#: Stands between the names of machines that work together.
+JOINED_BY = " + "
+_NOT_LOWERED = "its platform is not among those that are predicted"
+
+PriceState = Literal["fresh", "stale price", "no price", "perhaps not sold"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """An offer that can run the job.
+
+    Attributes:
+        offer: What is rented.
+        device: What is inside.
+        stack: The newest software with kernels for it.
+        links: Between devices, nodes, and host and device.
+        is_spot: Whether the interruptible price is meant.
+        usd_per_hour: Price of one machine; None if unknown.
+        priced_on: Day of that price; None if undated.
+        price_state: Whether the price may be ranked.
+        price_remark: Why not, in words; empty if it may.
+        is_owned: Whether it is the user's own machine, which costs its electricity.
+        parts: Two machines that share every batch, of which this place is made; else empty.
+    """
+
+    offer: Offer
+    device: Device
+    stack: PlannedStack
+    links: OfferLinks
+    is_spot: bool
+    usd_per_hour: float | None
+    priced_on: date | None
+    price_state: PriceState
+    price_remark: str
+    is_owned: bool = False
+    parts: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """An offer that is not evaluated at all.
+
+    Attributes:
+        offer: Which.
+        kind: Why, as a word that groups.
+        reason: Why, as a sentence.
+    """
+
+    offer: Offer
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSearch:
+    """All places and all rejections, and whether old prices had to be ranked.
+
+    Attributes:
+        places: To be evaluated.
+        rejections: Not to be.
+        ranks_stale_prices: True if no fresh price was left.
+    """
+
+    places: tuple[Place, ...]
+    rejections: tuple[Rejection, ...]
+    ranks_stale_prices: bool
+
+
+def find_places(catalog: Catalog, goal: Goal, *, today: date) -> PlaceSearch:
+    """Go through the offers once.
+
+    Args:
+        catalog: What exists.
+        goal: Its filters apply here.
+        today: The day prices are judged on.
+
+    Raises:
+        UnknownNameError: A device, offer, vendor, cloud or region of the goal is not in the
+            catalogue.
+    """
+    catalog = known_on(catalog, today)
+    devices = {device.name: device for device in catalog.devices}
+    wanted = {d.name for name in _device_names(goal) for d in find_devices(catalog, name)}
+    _check_filters(catalog, goal)
+    _check_pinned_offer(catalog, goal)
+    support = _Support(goal)
+    places: list[Place] = []
+    rejections: list[Rejection] = []
+    for offer in catalog.offers:
+        device = _device_of(offer, devices)
+        rejection = _filtered(offer, device, goal, wanted) or _unusable(
+            offer, device, support, today, is_pinned="offer" in goal.pins
+        )
+        if rejection is not None:
+            rejections.append(rejection)
+        elif device is not None:
+            places.extend(_places_of(catalog, offer, device, support, goal, today))
+    for owned in owned_offers(catalog, today=today):
+        device = _device_of(owned.offer, devices)
+        rejection = _filtered(owned.offer, device, goal, wanted) or _unusable(
+            owned.offer, device, support, today, is_pinned=False
+        )
+        if rejection is not None:
+            rejections.append(rejection)
+        elif device is not None:
+            places.append(_owned_place(owned, device, support))
+    rented = [place for place in places if not place.is_owned]
+    ranked_stale = bool(rented) and not any(p.price_state == "fresh" for p in rented)
+    if ranked_stale:
+        places = [_as_ranked(place) for place in places]
+    return PlaceSearch(
+        places=tuple(places), rejections=tuple(rejections), ranks_stale_prices=ranked_stale
+    )
+
+
+def _device_of(offer: Offer, devices: Mapping[str, Device]) -> Device | None:
+    device = devices.get(offer.device_name or "")
+    return None if device is None else offered_device(device, offer)
+
+
+def _owned_place(owned: OwnedOffer, device: Device, support: _Support) -> Place:
+    stack = support.of(device)[0]
+    assert stack is not None
+    return Place(
+        offer=owned.offer,
+        device=device,
+        stack=stack,
+        links=owned.links,
+        is_spot=False,
+        usd_per_hour=owned.offer.usd_per_hour,
+        priced_on=None,
+        price_state="fresh",
+        price_remark="",
+        is_owned=True,
+    )
+
+
+def _device_names(goal: Goal) -> tuple[str, ...]:
+    return (goal.pins["device"],) if "device" in goal.pins else goal.devices
+
+
+def _check_filters(catalog: Catalog, goal: Goal) -> None:
+    """Refuse words that nothing has: a misspelt one would narrow the choice unseen."""
+    offers, devices = catalog.offers, catalog.devices
+    for kind, words, known in (
+        ("vendor", goal.vendors, {device.vendor for device in devices}),
+        ("device class", goal.device_classes, {device.device_class for device in devices}),
+        ("cloud", goal.clouds, {offer.cloud for offer in offers} | {OWN}),
+    ):
+        for word in words:
+            if not _is_one(word, tuple(known)):
+                raise UnknownNameError.from_name(kind, word, sorted(known))
+    regions = {offer.region for offer in offers} | {OWN}
+    for word in goal.regions:
+        if not any(region.lower().startswith(word.lower()) for region in regions):
+            raise UnknownNameError.from_name(
+                "region", word, regions, command="paceline offers --all"
+            )
+
+
+def _check_pinned_offer(catalog: Catalog, goal: Goal) -> None:
+    names = [offer.name for offer in catalog.offers]
+    machines = [machine.name for machine in catalog.machines]
+    for pinned in pinned_offers(goal):
+        if pinned not in machines and not any(matches(offer, pinned) for offer in catalog.offers):
+            raise UnknownNameError.from_name(
+                "offer", pinned, [*names, *machines], command="paceline offers --all"
+            )
+
+
+def pinned_offers(goal: Goal) -> tuple[str, ...]:
+    """Names of the pinned offer, two of machines together; none if none is pinned.
+
+    >>> pinned_offers(Goal(pins={"offer": "lab + old lab"}))
+    ('lab', 'old lab')
+    """
+    return tuple(goal.pins["offer"].split(JOINED_BY)) if "offer" in goal.pins else ()
+
+
+class _Support:
+    """Software of a framework per device, asked once each."""
+
+    def __init__(self, goal: Goal) -> None:
+        self._framework = goal.software
+        self._engine = None if goal.framework is None else find_engine(goal.framework)
+        self._stacks: dict[str, tuple[PlannedStack | None, str | None]] = {}
+
+    def of(self, device: Device) -> tuple[PlannedStack | None, str | None]:
+        """The newest stack there, and why it cannot be planned with, if it cannot."""
+        if device.name not in self._stacks:
+            stack = newest_stack(device, framework=self._framework)
+            self._stacks[device.name] = (stack, self._why_not(device, stack))
+        return self._stacks[device.name]
+
+    def _why_not(self, device: Device, stack: PlannedStack | None) -> str | None:
+        platform = None if stack is None else platform_of(stack)
+        if platform is None:
+            return why_unsupported(device, framework=self._framework) or _NOT_LOWERED
+        engine = self._engine
+        if engine is None or not engine.serves or engine.serves_on(device, platform):
+            return None
+        return no_kernels(engine, device)
+
+
+def _filtered(
+    offer: Offer, device: Device | None, goal: Goal, wanted: set[str]
+) -> Rejection | None:
+    if meant := pinned_offers(goal):
+        is_meant = any(matches(offer, name) for name in meant)
+        return None if is_meant else _reject(offer, "filtered", "not pinned")
+    failed = _failed_filters(offer, device, goal, wanted)
+    if failed:
+        return _reject(offer, "filtered", f"excluded by {', '.join(failed)}")
+    if device is None:
+        return None
+    if goal.in_datacenter and device.device_class in ("consumer", "laptop"):
+        return _reject(
+            offer, "licence", "the driver licence of consumer cards excludes data centres"
+        )
+    return None
+
+
+def _failed_filters(offer: Offer, device: Device | None, goal: Goal, wanted: set[str]) -> list[str]:
+    """Options that exclude an offer; where its device is not told apart, those of its place."""
+    place = (
+        ("--cloud", goal.clouds, _is_one(offer.cloud, goal.clouds)),
+        ("--region", goal.regions, _begins(offer.region, goal.regions)),
+    )
+    inside = (
+        ()
+        if device is None
+        else (
+            ("--vendor", goal.vendors, _is_one(device.vendor, goal.vendors)),
+            (
+                "--device-class",
+                goal.device_classes,
+                _is_one(device.device_class, goal.device_classes),
+            ),
+            ("--device", _device_names(goal), offer.device_name in wanted),
+            ("--max-devices", (goal.max_devices,), offer.num_devices <= goal.max_devices),
+        )
+    )
+    return [option for option, given, accepted in (*place, *inside) if given and not accepted]
+
+
+def _unusable(
+    offer: Offer, device: Device | None, support: _Support, today: date, *, is_pinned: bool
+) -> Rejection | None:
+    if not is_pinned and not is_alive(offer, today) and offer.status != "unknown":
+        return _reject(offer, "no longer sold", unranked_reason(offer, today) or "no longer sold")
+    if device is None:
+        return _reject(
+            offer, "unknown device", f"`{offer.accelerator}` is no one device of the catalogue"
+        )
+    if device.kind != "cpu" and offer.num_devices % 1 and not is_part(offer):
+        return _reject(
+            offer, "device slice", f"it holds {offer.num_devices:g} devices: not predicted"
+        )
+    why = support.of(device)[1]
+    return None if why is None else _reject(offer, "no framework", why)
+
+
+def _places_of(
+    catalog: Catalog, offer: Offer, device: Device, support: _Support, goal: Goal, today: date
+) -> Iterable[Place]:
+    stack = support.of(device)[0]
+    assert stack is not None
+    prices = [(offer, False)]
+    if goal.allow_spot and offer.spot_usd_per_hour is not None:
+        prices.append((_at_spot_price(offer), True))
+    for priced, is_spot in prices:
+        state, remark = _price_state(priced, goal, today)
+        yield Place(
+            offer=offer,
+            device=device,
+            stack=stack,
+            links=offer_links(catalog, offer),
+            is_spot=is_spot,
+            usd_per_hour=priced.usd_per_hour,
+            priced_on=priced.priced_on,
+            price_state=state,
+            price_remark=remark,
+        )
+
+
+def _at_spot_price(offer: Offer) -> Offer:
+    return replace(offer, usd_per_hour=offer.spot_usd_per_hour, priced_on=offer.spot_on)
+
+
+def _price_state(offer: Offer, goal: Goal, today: date) -> tuple[PriceState, str]:
+    remark = unranked_reason(offer, today, max_age_days=goal.max_price_age_days)
+    if offer.usd_per_hour is None:
+        return "no price", remark or "no price known"
+    if remark is None or "offer" in goal.pins:
+        return "fresh", remark or ""
+    return ("stale price" if is_alive(offer, today) else "perhaps not sold"), remark
+
+
+def _as_ranked(place: Place) -> Place:
+    return replace(place, price_state="fresh") if place.usd_per_hour is not None else place
+
+
+def matches(offer: Offer, name: str) -> bool:
+    """Whether a user's ``name`` means this offer: its key, instance type or accelerator."""
+    wanted = _squeezed(name)
+    names = (offer.name, offer.instance_type, offer.device_name or "", offer.accelerator)
+    return any(_squeezed(known) == wanted for known in names)
+
+
+def _squeezed(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum() or c in "./-")
+
+
+def _is_one(name: str, accepted: tuple[str, ...]) -> bool:
+    return name.lower() in {a.lower() for a in accepted}
+
+
+def _begins(name: str, accepted: tuple[str, ...]) -> bool:
+    return any(name.lower().startswith(a.lower()) for a in accepted)
+
+
+def _reject(offer: Offer, kind: str, reason: str) -> Rejection:
+    return Rejection(offer=offer, kind=kind, reason=reason)

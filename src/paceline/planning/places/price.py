@@ -1,0 +1,308 @@
+"""The price of a job, not of an hour: rental terms, spot risk, storage, traffic, price age."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from typing import Literal, get_args
+
+from paceline.catalog.entities import Offer
+from paceline.errors import InvalidInputError, MissingFactError
+from paceline.planfile import Interval
+from paceline.planning.places.interruption import (
+    MONTH_S,
+    Checkpointing,
+    InterruptedRun,
+    interrupted_run,
+    interruptions_per_s,
+)
+from paceline.planning.places.own_machines import OWN
+from paceline.planning.search.chance import Z_80
+from paceline.shipped import shipped_rows
+from paceline.units import DAY_S, HOUR_S, format_percent
+
+Term = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
+#: Every way of paying.
+TERMS: tuple[Term, ...] = get_args(Term)
+
+#: Standard deviation of log price after one year: root mean square over the price histories of
+#: the catalogue, most of which never moved (a test computes it again). It grows with the square
+#: root of the age.
+PRICE_LOG_SIGMA_PER_SQRT_YEAR = 0.10
+#: The same for spot prices, whose history the catalogue does not have: assumed.
+SPOT_LOG_SIGMA_PER_SQRT_YEAR = 0.35
+#: A price seen elsewhere than where the job runs: spread of one type over regions, assumed.
+REGION_LOG_SIGMA = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDemand:
+    """What a job asks of a provider.
+
+    Attributes:
+        run_s: Undisturbed time of the job on its machines.
+        num_nodes: Machines.
+        setup_s: Paid time before work begins: booting, images, fetching data.
+        storage_bytes: Kept on the provider's disks while the job runs.
+        egress_bytes: Taken out of the provider's network at the end.
+        checkpointing: How it saves its state; needed on spot machines.
+    """
+
+    run_s: float
+    num_nodes: int = 1
+    setup_s: float = 0.0
+    storage_bytes: float = 0.0
+    egress_bytes: float = 0.0
+    checkpointing: Checkpointing | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RentalTerms:
+    """What a provider charges, for one machine.
+
+    Attributes:
+        term: Which way of paying.
+        usd_per_hour: Price while it runs.
+        granularity_s: Paid time is rounded up to a multiple of it.
+        minimum_s: Paid at least so long, at each start.
+        commitment_s: Paid in full whether used or not (reserved terms); zero otherwise.
+        storage_usd_per_byte_month: Disk; None where unknown.
+        egress_usd_per_byte: Traffic out; None where unknown.
+        interruption_frac_per_month: Chance that one machine is taken back, as low, middle and high.
+        wait_s: Unpaid wait for a new machine after an interruption.
+        price_log_sigma: Standard deviation of log price, from its age and region.
+        assumptions: What was assumed, one sentence each.
+    """
+
+    term: Term
+    usd_per_hour: float
+    granularity_s: float = 1.0
+    minimum_s: float = 0.0
+    commitment_s: float = 0.0
+    storage_usd_per_byte_month: float | None = None
+    egress_usd_per_byte: float | None = None
+    interruption_frac_per_month: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    wait_s: float = 0.0
+    price_log_sigma: float = 0.0
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPrice:
+    """What a job costs and how long it takes, in expectation, with an 80 % interval of the total.
+
+    Attributes:
+        compute_usd: Machines.
+        storage_usd: Disks while it runs.
+        egress_usd: Traffic out.
+        total_usd: All of it; the interval covers price age, region and interruption band.
+        wall_s: From the first start to the end, waits included.
+        paid_s: Paid time of each machine.
+        run: Course under interruptions.
+        assumptions: What was assumed, one sentence each.
+    """
+
+    compute_usd: float
+    storage_usd: float
+    egress_usd: float
+    total_usd: Interval
+    wall_s: float
+    paid_s: float
+    run: InterruptedRun
+    assumptions: tuple[str, ...]
+
+
+def price_job(demand: JobDemand, terms: RentalTerms) -> JobPrice:
+    """Expected price of ``demand`` under ``terms``.
+
+    Raises:
+        InvalidInputError: A spot job that says nothing about its checkpoints.
+        MissingFactError: Storage or traffic is asked for whose price is unknown.
+    """
+    run = _run(demand, terms, terms.interruption_frac_per_month[1])
+    paid_s = _billed_s(run, demand, terms)
+    wall_s = demand.setup_s + run.paid_s + run.num_interruptions * terms.wait_s
+    compute_usd = _compute_usd(paid_s, demand, terms)
+    storage_usd = _charge(demand.storage_bytes, terms.storage_usd_per_byte_month, "storage")
+    storage_usd *= wall_s / MONTH_S
+    egress_usd = _charge(demand.egress_bytes, terms.egress_usd_per_byte, "traffic out")
+    extras_usd = storage_usd + egress_usd
+    return JobPrice(
+        compute_usd=compute_usd,
+        storage_usd=storage_usd,
+        egress_usd=egress_usd,
+        total_usd=_interval(demand, terms, compute_usd, extras_usd),
+        wall_s=wall_s,
+        paid_s=paid_s,
+        run=run,
+        assumptions=terms.assumptions,
+    )
+
+
+def rental_terms(
+    offer: Offer, *, term: Term = "on-demand", today: date, region: str = "", wait_s: float = 600.0
+) -> RentalTerms:
+    """Terms of one offer from the catalogue, with what had to be assumed.
+
+    Args:
+        offer: Whose price is meant.
+        term: Which way of paying.
+        today: Day on which the age of the price counts.
+        region: Where the job runs; another region than the price's widens the interval.
+        wait_s: Unpaid wait for a new spot machine.
+
+    Raises:
+        MissingFactError: The offer has no price of that kind.
+    """
+    row = _billing_rows().get(offer.cloud, {})
+    price, seen_on, discount_note = _price(offer, term, row)
+    sigma = _age_sigma(term, seen_on, today)
+    place_note = _place_note(offer, region)
+    sigma = math.hypot(sigma, REGION_LOG_SIGMA) if place_note else sigma
+    band, band_note = _band(offer, term)
+    age_note = _age_note(seen_on, today)
+    notes = (*discount_note, *band_note, *place_note, *_billing_note(offer, row), age_note)
+    return RentalTerms(
+        term=term,
+        usd_per_hour=price,
+        granularity_s=float(row.get("granularity_s") or 1.0),
+        minimum_s=float(row.get("minimum_s") or 0.0),
+        commitment_s={"reserved-1y": 1.0, "reserved-3y": 3.0}.get(term, 0.0) * 365.25 * DAY_S,
+        storage_usd_per_byte_month=_per_byte(row.get("storage_usd_per_gb_month", "")),
+        egress_usd_per_byte=_per_byte(row.get("egress_usd_per_gb", "")),
+        interruption_frac_per_month=band,
+        wait_s=wait_s if term == "spot" else 0.0,
+        price_log_sigma=sigma,
+        assumptions=notes,
+    )
+
+
+def _run(demand: JobDemand, terms: RentalTerms, frac_per_month: float) -> InterruptedRun:
+    rate = interruptions_per_s(frac_per_month, demand.num_nodes)
+    saving = demand.checkpointing
+    if saving is None and rate > 0:
+        raise InvalidInputError(
+            "a job on spot machines needs to know what a checkpoint costs",
+            hint="give the time to save and the time to restart, or use on-demand machines",
+        )
+    saving = saving if saving and terms.term == "spot" else Checkpointing(save_s=0.0, restart_s=0.0)
+    return interrupted_run(demand.run_s, saving, rate)
+
+
+def _billed_s(run: InterruptedRun, demand: JobDemand, terms: RentalTerms) -> float:
+    """Paid time of one machine; each start pays the minimum, each stay whole granules."""
+    num_stays = 1 + run.num_interruptions
+    stay_s = (demand.setup_s + run.paid_s) / num_stays
+    granules = math.ceil(round(stay_s / terms.granularity_s, 9))
+    return num_stays * max(granules * terms.granularity_s, terms.minimum_s)
+
+
+def _compute_usd(paid_s: float, demand: JobDemand, terms: RentalTerms) -> float:
+    return terms.usd_per_hour * demand.num_nodes * max(paid_s, terms.commitment_s) / HOUR_S
+
+
+def _charge(amount_bytes: float, usd_per_byte: float | None, what: str) -> float:
+    if amount_bytes == 0:
+        return 0.0
+    if usd_per_byte is None:
+        raise MissingFactError(
+            f"the price of {what} is not known for this provider",
+            hint="add the provider to your own offers file, or plan without it",
+        )
+    return amount_bytes * usd_per_byte
+
+
+def _interval(
+    demand: JobDemand, terms: RentalTerms, compute_usd: float, extras_usd: float
+) -> Interval:
+    """The band of interruption times the spread of the price."""
+    low_frac, _, high_frac = terms.interruption_frac_per_month
+    spread = math.exp(Z_80 * terms.price_log_sigma)
+    ends = [
+        _compute_usd(_billed_s(_run(demand, terms, frac), demand, terms), demand, terms)
+        for frac in (low_frac, high_frac)
+    ]
+    return Interval(
+        low=min(ends) / spread + extras_usd,
+        mid=compute_usd + extras_usd,
+        high=max(ends) * spread + extras_usd,
+    )
+
+
+def _price(
+    offer: Offer, term: Term, row: dict[str, str]
+) -> tuple[float, date | None, tuple[str, ...]]:
+    if term == "spot":
+        return _known(offer.spot_usd_per_hour, offer, "spot"), offer.spot_on, ()
+    on_demand = _known(offer.usd_per_hour, offer, "on-demand")
+    if term == "on-demand":
+        return on_demand, offer.priced_on, ()
+    years = term.removeprefix("reserved-")
+    discount = row.get(f"reserved_{years}_discount_frac", "")
+    frac = _known(float(discount) if discount else None, offer, term)
+    note = f"{term}: {format_percent(frac)} below on-demand over the whole term ({row['source']})"
+    return on_demand * (1 - frac), offer.priced_on, (note,)
+
+
+def _known(price: float | None, offer: Offer, term: str) -> float:
+    if price is None:
+        raise MissingFactError(
+            f"no {term} price is known for `{offer.name}`",
+            hint="add it to your own offers file, or choose another way of paying",
+        )
+    return price
+
+
+def _age_sigma(term: Term, seen_on: date | None, today: date) -> float:
+    is_spot = term == "spot"
+    per_sqrt_year = SPOT_LOG_SIGMA_PER_SQRT_YEAR if is_spot else PRICE_LOG_SIGMA_PER_SQRT_YEAR
+    age_years = 2.0 if seen_on is None else max(0, (today - seen_on).days) / 365.25
+    return per_sqrt_year * math.sqrt(age_years)
+
+
+def _place_note(offer: Offer, region: str) -> tuple[str, ...]:
+    """What is said where the job runs elsewhere than where the price was seen."""
+    if not region or offer.region.lower().startswith(region.lower()):
+        return ()
+    seen_in = offer.region or "an unknown region"
+    return (f"price of {seen_in}: that of {region} is not known, the range is wider for it",)
+
+
+def _age_note(seen_on: date | None, today: date) -> str:
+    if seen_on is None:
+        return "price is undated: taken to be two years old"
+    return f"price seen {seen_on.isoformat()}, {(today - seen_on).days} days ago"
+
+
+def _band(offer: Offer, term: Term) -> tuple[tuple[float, float, float], tuple[str, ...]]:
+    if term != "spot":
+        return (0.0, 0.0, 0.0), ()
+    if offer.interruption_frac_per_month is None:
+        return (0.0, 0.2, 0.4), ("interruptions: 20 % a month assumed, no figure published",)
+    low, high = offer.interruption_frac_per_month
+    note = f"interruptions: {format_percent(low)} to {format_percent(high)} of machines a month"
+    return (low, (low + high) / 2, high), (note,)
+
+
+def _billing_note(offer: Offer, row: dict[str, str]) -> tuple[str, ...]:
+    if row:
+        return (f"billing of {offer.cloud}: {row['source']}",)
+    return (f"billing of {offer.cloud}: paid by the second, nothing else known",)
+
+
+def traffic_out_usd_per_byte(cloud: str) -> float | None:
+    """What a provider charges for traffic out; nothing at one's own, None where unknown."""
+    if cloud == OWN:
+        return 0.0
+    return _per_byte(_billing_rows().get(cloud, {}).get("egress_usd_per_gb", ""))
+
+
+def _per_byte(usd_per_gb: str) -> float | None:
+    return float(usd_per_gb) / 1e9 if usd_per_gb else None
+
+
+@lru_cache(maxsize=1)
+def _billing_rows() -> dict[str, dict[str, str]]:
+    return {row["cloud"]: row for row in shipped_rows("catalog", "billing_terms.csv")}

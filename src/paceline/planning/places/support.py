@@ -1,0 +1,107 @@
+"""What software each device can use, as the search and questions about one device need it."""
+
+from __future__ import annotations
+
+from paceline.catalog.entities import Device
+from paceline.dtypes import find_precision
+from paceline.errors import InvalidInputError
+from paceline.model.graph.costs import Compiler, Configuration, Platform
+from paceline.model.settings import read_settings
+from paceline.planfile import PlannedStack
+from paceline.planning.forecast.configurations import DeviceSupport, usual_precisions, why_unusable
+from paceline.stack.devices import (
+    newest_stack,
+    usable_compilers,
+    usable_precisions,
+    why_unsupported,
+)
+
+_PLATFORMS: dict[str, Platform] = {
+    "cuda": "cuda", "jetson": "cuda", "rocm": "rocm", "cpu": "cpu", "tpu": "xla",
+}  # fmt: skip
+
+
+def platform_of(stack: PlannedStack) -> Platform | None:
+    """Whose kernels a stack runs; None for a platform that no lowering follows."""
+    return _PLATFORMS.get(stack.platform)
+
+
+def device_support(
+    device: Device, platform: Platform, *, framework: str = "torch"
+) -> DeviceSupport:
+    """Precisions and compilers of a device on its platform, with a framework."""
+    return DeviceSupport(
+        device=device,
+        platform=platform,
+        precisions=usable_precisions(device),
+        compilers=usable_compilers(device, framework=framework),
+    )
+
+
+def newest_support(device: Device, *, framework: str = "torch") -> DeviceSupport | None:
+    """What a device can use with its newest framework release; None where nothing runs it."""
+    stack = newest_stack(device, framework=framework)
+    platform = None if stack is None else platform_of(stack)
+    return None if platform is None else device_support(device, platform, framework=framework)
+
+
+def why_unmodelled(device: Device, *, framework: str = "torch") -> str:
+    """Why `newest_support` is None: no software, or none whose kernels are known."""
+    stack = newest_stack(device, framework=framework)
+    if stack is None:
+        return (
+            why_unsupported(device, framework=framework)
+            or "no framework release is known to run on it"
+        )
+    software = f"{stack.framework} {stack.framework_version}"
+    return f"{software} runs on it through {stack.platform}, whose kernels are not modelled"
+
+
+def configuration_on(
+    device: Device, *, precision: str | None, compiler: Compiler, rewrite: str = ""
+) -> Configuration:
+    """How a job runs on one device: as stated, else in the usual precision of the device.
+
+    Args:
+        device: Where.
+        precision: As typed; None takes half width where the device has units for it, else full.
+        compiler: What runs the kernels.
+        rewrite: Further settings, as `paceline.model.settings.read_settings` reads them.
+
+    Raises:
+        UnknownNameError: No such precision or setting.
+        InvalidInputError: Nothing runs on the device, or not in that precision or compiler.
+    """
+    support = _support_of(device)
+    plain = Configuration(
+        precision=find_precision(precision or usual_precisions(support)[0]).name,
+        compiler=compiler,
+        platform=support.platform,
+    )
+    return checked_on(device, read_settings(rewrite, plain))
+
+
+def checked_on(device: Device, configuration: Configuration) -> Configuration:
+    """The configuration itself, where the device runs its precision and compiler.
+
+    Raises:
+        UnknownNameError: No such precision.
+        InvalidInputError: The device does not run it.
+    """
+    precision, compiler = find_precision(configuration.precision).name, configuration.compiler
+    unusable = why_unusable(_support_of(device), precisions=(precision,), compilers=(compiler,))
+    if unusable is None:
+        return configuration
+    raise InvalidInputError(
+        f"{device.name} does not run {unusable.wanted}", hint=f"write {unusable.choices}"
+    )
+
+
+def _support_of(device: Device) -> DeviceSupport:
+    support = newest_support(device)
+    if support is None:
+        raise InvalidInputError(
+            f"{device.name} has no answer: {why_unmodelled(device)}",
+            hint="name another device, as `paceline devices` lists them",
+        )
+    return support

@@ -1,0 +1,1 @@
+"""Which candidates there are, what each would take and cost, and which of them are kept."""

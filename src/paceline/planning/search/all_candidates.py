@@ -1,0 +1,261 @@
+"""The search: places × nodes × sharding × configuration × batch, evaluated in arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paceline.catalog.entities import Catalog, Device
+from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.workload import Workload
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.uncertainty import is_too_wide
+from paceline.planning.forecast.forecast_choice import choose_forecast, pinned_count
+from paceline.planning.forecast.forecasts import Forecast
+from paceline.planning.goal.amounts import Job
+from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.question import Question, SearchOptions
+from paceline.planning.places.input_side import place_input_samples_per_s
+from paceline.planning.places.interruption import Checkpointing
+from paceline.planning.places.place_table import BoolArray, PlaceTable, place_table
+from paceline.planning.places.places import PlaceSearch, find_places, pinned_offers
+from paceline.planning.search.candidates import (
+    BatchRule,
+    CandidateTable,
+    enumerate_candidates,
+    joined,
+)
+from paceline.planning.search.evaluation import (
+    Constraint,
+    Evaluation,
+    constraints,
+    evaluate,
+    objective_name,
+    objective_values,
+)
+from paceline.planning.search.joint_placement import search_together, with_joined
+from paceline.planning.search.pinned import (
+    evaluate_pinned,
+    is_searched,
+    narrowed,
+    pinned_node_counts,
+    pinned_strategy,
+)
+from paceline.planning.search.whole_strategies import Ground, is_searched_whole, without_searched
+
+if TYPE_CHECKING:
+    from paceline.parallelism.search import FoundStrategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Search:
+    """Everything the search saw; the plan and its explanations are read from it.
+
+    Attributes:
+        question: What was asked.
+        found: Places and rejections.
+        devices: Devices, by row of the forecast.
+        forecast: Predictions of one device each.
+        places: Places as arrays.
+        candidates: Everything that fits.
+        whole: Strategies of the last candidates, which were searched as a whole.
+        evaluation: Its figures.
+        constraints: What the goal demands.
+        is_certain: Finite figures, and an interval narrow enough to be an answer,
+            (num_candidates,).
+        is_ranked: Certain, with a fresh price, likewise.
+        is_feasible: Ranked, and every constraint met, (num_candidates,).
+        objective: What is to be small, (num_candidates,).
+        refused: Candidates that do not fit once their allocations are replayed.
+    """
+
+    question: Question
+    found: PlaceSearch
+    devices: tuple[Device, ...]
+    forecast: Forecast
+    places: PlaceTable
+    candidates: CandidateTable
+    whole: tuple[FoundStrategy, ...]
+    evaluation: Evaluation
+    constraints: tuple[Constraint, ...]
+    is_certain: BoolArray
+    is_ranked: BoolArray
+    is_feasible: BoolArray
+    objective: FloatArray
+    refused: frozenset[int] = frozenset()
+
+    def whole_strategy(self, row: int) -> FoundStrategy | None:
+        """The strategy of a candidate that was searched as a whole; None of the others."""
+        position = row - (len(self.candidates) - len(self.whole))
+        return self.whole[position] if position >= 0 else None
+
+    @property
+    def workload(self) -> Workload:
+        """What is run."""
+        return self.question.workload
+
+    @property
+    def goal(self) -> Goal:
+        """What is wanted."""
+        return self.question.goal
+
+    @property
+    def work(self) -> Work:
+        """The work as the user gave it."""
+        return self.question.work
+
+    @property
+    def job(self) -> Job:
+        """The work as it was resolved."""
+        return self.question.job
+
+
+def run_search(question: Question, catalog: Catalog) -> Search:
+    """Evaluate every candidate.
+
+    Args:
+        question: What is asked.
+        catalog: Devices and offers.
+    """
+    found = find_places(catalog, question.goal, today=question.today)
+    found = with_joined(found, catalog, question)
+    parts = [part for place in found.places for part in (place, *place.parts)]
+    devices = tuple({p.device.name: p.device for p in parts}.values())
+    forecast = choose_forecast(question, found, devices)
+    places = _place_table(question, found, devices)
+    ground = Ground(
+        question=question, places=found.places, devices=devices, table=places, forecast=forecast
+    )
+    candidates, whole = _candidates(ground, found)
+    evaluation = _evaluation(question, found, places, forecast, candidates, whole)
+    stated = constraints(evaluation, question.goal, question.job.amount)
+    is_certain = np.isfinite(evaluation.step_s) & ~is_too_wide(evaluation.log_sigma)
+    is_ranked = places.is_ranked[candidates.place] & is_certain
+    is_ranked &= np.isfinite(evaluation.pareto_cost)
+    return Search(
+        question=question,
+        found=found,
+        devices=devices,
+        forecast=forecast,
+        places=places,
+        candidates=candidates,
+        whole=whole,
+        evaluation=evaluation,
+        constraints=stated,
+        is_certain=is_certain,
+        is_ranked=is_ranked,
+        is_feasible=np.logical_and.reduce([is_ranked, *(c.is_met for c in stated)]),
+        objective=objective_values(evaluation, question.goal),
+    )
+
+
+def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Device]) -> PlaceTable:
+    stored = question.stored
+    fed = [
+        place_input_samples_per_s(place, question.workload, stored) if stored else math.inf
+        for place in found.places
+    ]
+    return place_table(
+        found.places, devices, fed, today=question.today, setup_s=question.options.setup_s
+    )
+
+
+def _candidates(
+    ground: Ground, found: PlaceSearch
+) -> tuple[CandidateTable, tuple[FoundStrategy, ...]]:
+    """What competes, and the strategies of the last of them, which were searched as a whole."""
+    question, places, forecast = ground.question, ground.table, ground.forecast
+    pinned = pinned_strategy(question.goal, found.places)
+    if pinned is not None and question.is_training and not is_searched(pinned):
+        stated = evaluate_pinned(ground, pinned)
+        return stated.candidates, stated.found
+    node_counts = _node_counts(question)
+    first = enumerate_candidates(
+        places,
+        forecast,
+        _batch_rule(question),
+        node_counts=node_counts,
+        max_devices=question.goal.max_devices,
+        is_training=question.is_training,
+    )
+    if pinned is not None:
+        return narrowed(first, forecast, pinned), ()
+    whole = None
+    if len(pinned_offers(question.goal)) > 1:
+        first = first.take(np.arange(0))
+    elif is_searched_whole(question):
+        from paceline.planning.search.whole_search import (
+            search_whole,  # meshes and schedules: only if needed
+        )
+
+        evaluation = _evaluation(question, found, places, forecast, first)
+        whole = search_whole(ground, first, evaluation, node_counts)
+        first = first if whole is None else without_searched(first, forecast, whole)
+    rows = [more for more in (whole, search_together(ground)) if more is not None]
+    candidates = reduce(joined, (one.candidates for one in rows), first)
+    return candidates, tuple(strategy for one in rows for strategy in one.found)
+
+
+def _evaluation(
+    question: Question,
+    found: PlaceSearch,
+    places: PlaceTable,
+    forecast: Forecast,
+    candidates: CandidateTable,
+    whole: Sequence[FoundStrategy] = (),
+) -> Evaluation:
+    links = [place.links for place in found.places]
+    return evaluate(
+        candidates,
+        places,
+        forecast,
+        question.job.amount,
+        LinkTable.from_links([link.device for link in links]),
+        LinkTable.from_links([link.node for link in links]),
+        _checkpointing(forecast, question.options),
+        whole,
+    )
+
+
+def _batch_rule(question: Question) -> BatchRule:
+    goal, options, is_training = question.goal, question.options, question.is_training
+    return BatchRule(
+        max_global_batch=question.workload.max_global_batch if is_training else None,
+        exact_global_batch=goal.global_batch if is_training else None,
+        num_largest=options.num_largest_batches if is_training else options.max_batch,
+        accumulates=options.accumulates and is_training and goal.global_batch is None,
+        memory_confidence=goal.memory_confidence,
+        shards_freely="strategy" in goal.pins,
+    )
+
+
+def _node_counts(question: Question) -> tuple[int, ...]:
+    """Machine counts: powers of two where ranks work together, finer where they only serve."""
+    goal = question.goal
+    if "nodes" in goal.pins:
+        return (pinned_count(goal.pins["nodes"]),)
+    powers = [2**i for i in range(31) if 2**i <= goal.max_devices]
+    if question.is_training:
+        return tuple(sorted({*powers, *pinned_node_counts(goal)}))
+    if not _needs_replicas(goal, question.work):
+        return (1,)
+    finer = {n for p in powers for n in (p, p + p // 4, p + p // 2, p + 3 * p // 4)}
+    return tuple(sorted(n for n in finer if n <= goal.max_devices))
+
+
+def _needs_replicas(goal: Goal, work: Work) -> bool:
+    """Whether several machines could be better than one: only if speed is asked for."""
+    limits = (goal.deadline_s, goal.min_samples_per_s, work.requests_per_s)
+    return any(limits) or objective_name(goal) == "time"
+
+
+def _checkpointing(predictions: Forecast, options: SearchOptions) -> Checkpointing:
+    """What saving the state costs on machines that can be taken back."""
+    state = predictions.parameter_bytes + predictions.optimizer_state_bytes
+    save_s = float(state.max(initial=0.0)) / options.checkpoint_bytes_per_s
+    return Checkpointing(save_s=max(save_s, 1.0), restart_s=options.setup_s)

@@ -1,0 +1,278 @@
+"""The candidate table: every (place, nodes, sharding, configuration, batch, microbatches) as a row.
+
+The table is enumerated in arrays. A row is kept if its batch fits the memory at the stated chance
+and the global batch it makes is allowed; of each place, node count, sharding and configuration only
+the largest few such batches are kept in training, since smaller ones are slower per sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.memory.memory_fit import Z_95, bound_bytes
+from paceline.parallelism.memory.sharded_memory import saved_process_bytes
+from paceline.parallelism.strategy.strategy import Sharding
+from paceline.planning.forecast.forecasts import Forecast
+from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable
+
+#: What data-parallel ranks can split, by code. ZeRO-1 communicates like ZeRO-2 and needs more
+#: memory, so it never wins and is left out.
+SHARDINGS: tuple[Sharding, ...] = ("none", "zero2", "zero3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CandidateTable:
+    """Candidates, (num_candidates,) each.
+
+    Attributes:
+        place: Row of the place.
+        num_nodes: Machines.
+        num_devices: Devices of all machines.
+        num_groups: Data-parallel ranks, each of one device or of a tensor-parallel group.
+        sharding: Index into `SHARDINGS`.
+        configuration: Row of the configuration in the forecast.
+        batch: Index into the forecast's batch sizes.
+        microbatches: Gradient-accumulation steps.
+        memory_mid_bytes: Peak memory of one device, median.
+        memory_high_bytes: The bound that holds at a chance of 95 %.
+    """
+
+    place: IntArray
+    num_nodes: IntArray
+    num_devices: IntArray
+    num_groups: IntArray
+    sharding: IntArray
+    configuration: IntArray
+    batch: IntArray
+    microbatches: IntArray
+    memory_mid_bytes: FloatArray
+    memory_high_bytes: FloatArray
+
+    @property
+    def memory_log_sigma(self) -> FloatArray:
+        """Standard deviation of log memory."""
+        return np.log(self.memory_high_bytes / self.memory_mid_bytes) / Z_95
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def take(self, rows: npt.ArrayLike) -> CandidateTable:
+        """The candidates at these rows, in this order."""
+        index = np.asarray(rows)
+        return CandidateTable(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRule:
+    """Which batches are candidates.
+
+    Attributes:
+        max_global_batch: Most items per optimizer step; None without a limit.
+        exact_global_batch: Exactly so many, reached by accumulation; None if free.
+        num_largest: Batches kept per place, nodes, sharding and configuration.
+        accumulates: Whether gradients may be accumulated up to the limit.
+        memory_confidence: Chance at which the memory of a device must suffice.
+        shards_freely: Whether state is also sharded where it would fit unsharded.
+    """
+
+    max_global_batch: int | None
+    exact_global_batch: int | None
+    num_largest: int
+    accumulates: bool
+    memory_confidence: float
+    shards_freely: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rows:
+    """(place, nodes, sharding, configuration) combinations, (num_rows,) each."""
+
+    place: IntArray
+    num_nodes: IntArray
+    sharding: IntArray
+    configuration: IntArray
+
+
+def enumerate_candidates(
+    places: PlaceTable,
+    forecast: Forecast,
+    rule: BatchRule,
+    *,
+    node_counts: Sequence[int],
+    max_devices: int,
+    is_training: bool,
+) -> CandidateTable:
+    """All candidates that fit and are allowed.
+
+    Args:
+        places: Where.
+        forecast: Of one device each.
+        rule: Which batches.
+        node_counts: Machine counts to try, rising from 1.
+        max_devices: Most devices of one candidate.
+        is_training: Training shards state and reduces gradients; inference runs replicas.
+    """
+    rows = _rows(places, forecast, node_counts, max_devices, is_training=is_training)
+    ranks = rows.num_nodes * places.devices_per_node[rows.place]
+    groups = ranks // forecast.tensor_degree[rows.configuration]
+    chosen = _Chosen(rows=rows, ranks=ranks, groups=groups, places=places, forecast=forecast)
+    single = _candidates(chosen, rule, accumulates=False)
+    may_accumulate = rule.accumulates and rule.max_global_batch is not None
+    if rule.exact_global_batch is None and not may_accumulate:
+        return single
+    return joined(single, _candidates(chosen, rule, accumulates=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Chosen:
+    """Combinations of everything but the batch, and what they are made of."""
+
+    rows: _Rows
+    ranks: IntArray
+    groups: IntArray
+    places: PlaceTable
+    forecast: Forecast
+
+
+def _candidates(chosen: _Chosen, rule: BatchRule, *, accumulates: bool) -> CandidateTable:
+    """Those of one microbatch per step, or those of several."""
+    rows, groups, forecast = chosen.rows, chosen.groups, chosen.forecast
+    global_batch = groups[:, None] * forecast.batch[None, :].astype(np.int64)
+    microbatches = _microbatches(global_batch, rule) if accumulates else np.ones_like(global_batch)
+    mid, high, fits = _memory(chosen, rule.memory_confidence, accumulates=accumulates)
+    allowed = fits & _batch_allowed(global_batch * microbatches, rule)
+    if not rule.shards_freely:
+        allowed &= ~_fits_unsharded(rows, allowed)
+    kept = allowed & (_rank_from_largest(allowed) <= rule.num_largest)
+    if accumulates:
+        is_free = rule.exact_global_batch is None
+        kept &= (microbatches > 1) & ((groups > 1)[:, None] | (not is_free))
+    row, batch = np.nonzero(kept)
+    return CandidateTable(
+        place=rows.place[row],
+        num_nodes=rows.num_nodes[row],
+        num_devices=chosen.ranks[row],
+        num_groups=groups[row],
+        sharding=rows.sharding[row],
+        configuration=rows.configuration[row],
+        batch=batch,
+        microbatches=microbatches[row, batch],
+        memory_mid_bytes=mid[row, batch],
+        memory_high_bytes=high[row, batch],
+    )
+
+
+def _microbatches(global_batch: IntArray, rule: BatchRule) -> IntArray:
+    """Microbatches that make the global batch asked for, or the largest one; a power of two."""
+    if rule.exact_global_batch is not None:
+        return np.maximum(rule.exact_global_batch // global_batch, 1)
+    possible = (rule.max_global_batch or 1) // global_batch
+    powers: IntArray = 2 ** np.floor(np.log2(np.maximum(possible, 1))).astype(np.int64)
+    return powers
+
+
+def joined(first: CandidateTable, second: CandidateTable) -> CandidateTable:
+    """The candidates of both, in this order."""
+    return CandidateTable(
+        **{
+            f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
+            for f in fields(CandidateTable)
+        }
+    )
+
+
+def _rows(
+    places: PlaceTable,
+    forecast: Forecast,
+    node_counts: Sequence[int],
+    max_devices: int,
+    *,
+    is_training: bool,
+) -> _Rows:
+    counts = np.asarray(node_counts, dtype=np.int64)
+    ranks = places.devices_per_node[:, None] * counts[None, :]
+    reachable = (counts[None, :] == 1) | places.has_node_link[:, None]
+    reachable &= (places.devices_per_node[:, None] == 1) | places.has_device_link[:, None]
+    is_place = (ranks <= max_devices) & (reachable if is_training else np.True_)
+    is_place &= ~places.is_joined[:, None] & ((counts[None, :] == 1) | ~places.is_owned[:, None])
+    is_predicted = np.asarray(np.isfinite(forecast.step_s).any(axis=2)).T[places.device]
+    num_shardings = len(SHARDINGS) if is_training else 1
+    is_sharded = np.arange(num_shardings)[None, None, :] > 0
+    is_row = is_place[:, :, None] & ((ranks[:, :, None] > 1) | ~is_sharded)
+    is_divided = places.devices_per_node[:, None] % forecast.tensor_degree[None, :] == 0
+    is_divided &= (forecast.tensor_degree == 1)[None, :] | places.has_device_link[:, None]
+    place, node, sharding, configuration = np.nonzero(
+        is_row[..., None] & (is_predicted & is_divided)[:, None, None, :]
+    )
+    return _Rows(
+        place=place, num_nodes=counts[node], sharding=sharding, configuration=configuration
+    )
+
+
+def _memory(
+    chosen: _Chosen, confidence: float, *, accumulates: bool
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Peak per device, median and bound, and whether it fits at that chance, (num_rows, P)."""
+    rows, places, forecast = chosen.rows, chosen.places, chosen.forecast
+    cell = (rows.configuration, places.device[rows.place])
+    saved_mid, saved_high = _saved(rows, chosen.groups, forecast, accumulates=accumulates)
+    mid = forecast.memory_mid_bytes[cell] - saved_mid
+    high = forecast.memory_high_bytes[cell] - saved_high
+    capacity = places.memory_bytes[rows.place][:, None]
+    is_known = np.isfinite(forecast.step_s[cell])
+    return mid, high, is_known & (bound_bytes(mid, high, confidence) <= capacity)
+
+
+def _saved(
+    rows: _Rows, groups: IntArray, forecast: Forecast, *, accumulates: bool
+) -> tuple[FloatArray, FloatArray]:
+    """What sharding saves of median and bound, (num_rows, P); each distinct way is worked out once.
+
+    Less than nothing where gradients are accumulated and not split.
+    """
+    keys = np.column_stack([rows.configuration, groups, rows.sharding])
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    mid, high = (
+        [
+            saved_process_bytes(
+                forecast.moments[configuration], num_ranks, SHARDINGS[sharding],
+                is_bound=is_bound, accumulates=accumulates,
+            )
+            for configuration, num_ranks, sharding in distinct.tolist()
+        ]
+        for is_bound in (False, True)
+    )  # fmt: skip
+    shape, rows_of = (-1, len(forecast.batch)), inverse.reshape(-1)
+    return np.reshape(mid, shape)[rows_of], np.reshape(high, shape)[rows_of]
+
+
+def _fits_unsharded(rows: _Rows, allowed: BoolArray) -> BoolArray:
+    """Cells of sharded rows whose place, nodes, configuration and batch do without, (num_rows, P).
+
+    Plain data parallel sends no more and is what people run if it fits.
+    """
+    keys = np.column_stack([rows.place, rows.num_nodes, rows.configuration])
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    plain = np.zeros((group.max(initial=-1) + 1, allowed.shape[1]), dtype=np.bool_)
+    is_plain = rows.sharding == 0
+    plain[group[is_plain]] = allowed[is_plain]
+    return np.asarray(plain[group] & ~is_plain[:, None])
+
+
+def _batch_allowed(global_batch: IntArray, rule: BatchRule) -> BoolArray:
+    if rule.exact_global_batch is not None:
+        return np.asarray(global_batch == rule.exact_global_batch)
+    if rule.max_global_batch is not None:
+        return global_batch <= rule.max_global_batch
+    return np.ones(global_batch.shape, dtype=bool)
+
+
+def _rank_from_largest(allowed: BoolArray) -> IntArray:
+    """1 for the largest allowed batch of a row, 2 for the next, and so on."""
+    return np.cumsum(allowed[:, ::-1], axis=1, dtype=np.int64)[:, ::-1]

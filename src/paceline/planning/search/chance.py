@@ -1,0 +1,99 @@
+"""Chances of log-normal quantities: time and money have a median and a spread, not one value."""
+
+from __future__ import annotations
+
+import math
+
+from paceline.parallelism.memory.memory_fit import Z_95 as Z_95
+from paceline.planfile import Interval
+from paceline.prediction.uncertainty.intervals import Z_80 as Z_80
+from paceline.units import format_percent
+
+
+def normal_cdf(z: float) -> float:
+    """Chance that a standard normal variable stays below ``z``.
+
+    >>> round(normal_cdf(1.2815515655446004), 6)
+    0.9
+    """
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
+
+
+def normal_quantile(chance: float) -> float:
+    """The ``z`` below which a standard normal variable stays with ``chance``; by bisection.
+
+    >>> round(normal_quantile(0.95), 6)
+    1.644854
+    """
+    low, high = -40.0, 40.0
+    while high - low > 1e-13:
+        middle = 0.5 * (low + high)
+        if normal_cdf(middle) < chance:
+            low = middle
+        else:
+            high = middle
+    return 0.5 * (low + high)
+
+
+def chance_below(limit: float, *, median: float, log_sigma: float) -> float:
+    """Chance that a log-normal quantity stays within ``limit``.
+
+    >>> chance_below(2.0, median=2.0, log_sigma=0.3)
+    0.5
+    """
+    if log_sigma <= 0.0 or median <= 0.0:
+        return 1.0 if median <= limit else 0.0
+    return normal_cdf(math.log(limit / median) / log_sigma)
+
+
+def log_sigma_of(interval: Interval) -> float:
+    """Standard deviation of the logarithm of what an 80 % interval holds."""
+    if not 0.0 < interval.low < interval.high:
+        return 0.0
+    return math.log(interval.high / interval.low) / (2.0 * Z_80)
+
+
+def chance_less(first: Interval, second: Interval, *, shared_log_sigma: float = 0.0) -> float:
+    """Chance that one log-normal quantity is below another.
+
+    Args:
+        first: 80 % interval of the one that is asked about.
+        second: Of the other.
+        shared_log_sigma: Of the spread of either, what errs the same way in both, and so does not
+            tell them apart; the rest is taken to err independently.
+
+    >>> chance_less(Interval(low=1.0, mid=2.0, high=4.0), Interval(low=1.5, mid=2.0, high=2.5))
+    0.5
+    >>> chance_less(Interval(low=1.0, mid=1.1, high=1.2), Interval(low=2.0, mid=3, high=4)) > 0.99
+    True
+    """
+    if first.mid == second.mid:
+        return 0.5
+    own, other = log_sigma_of(first), log_sigma_of(second)
+    shared = min(shared_log_sigma, own, other)
+    apart = math.sqrt(max(own**2 + other**2 - 2.0 * shared**2, 0.0))
+    return chance_below(second.mid, median=first.mid, log_sigma=apart)
+
+
+def chance_text(chance: float) -> str:
+    """A chance in percent, never rounded to certainty.
+
+    >>> chance_text(0.9996), chance_text(0.71), chance_text(0.0)
+    ('>99 %', '71 %', '<1 %')
+    """
+    if chance > 0.99:
+        return ">99 %"
+    return "<1 %" if chance < 0.01 else format_percent(chance)
+
+
+def chance_words(chance: float) -> str:
+    """A chance as people say it.
+
+    >>> chance_words(0.71), chance_words(0.999), chance_words(0.004)
+    ('7 of 10 cases', '99 of 100 cases', 'fewer than 1 of 100 cases')
+    """
+    if chance < 0.01:
+        return "fewer than 1 of 100 cases"
+    if chance < 0.05 or chance > 0.95:
+        return f"{min(99, round(100 * chance))} of 100 cases"
+    return f"{max(1, min(9, round(10 * chance)))} of 10 cases"

@@ -1,0 +1,131 @@
+"""From evaluated candidates to a short list: the best, near misses, and the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.model.graph.graph import FloatArray
+from paceline.planning.places.place_table import BoolArray
+from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.chance import normal_cdf
+from paceline.planning.search.evaluation import Constraint, objective_name
+from paceline.planning.search.pareto import Index, pareto_front, thin_front
+
+#: A near miss is shown if it beats the best by this share of the objective …
+_NEAR_MISS_GAIN_FRAC = 0.1
+#: … and keeps the goal with at least this chance.
+_NEAR_MISS_CHANCE = 0.25
+#: The next choice on the list is better on the second axis by at least this factor.
+_STEP_FRAC = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Rows of the candidate table.
+
+    Attributes:
+        best: The first choice.
+        listed: Every choice, best first; nothing on it is dominated.
+        near_misses: Those of ``listed`` that are better but do not keep the goal.
+        runner_up: Best candidate of another cloud or device; None if there is none.
+        next_offer: Best candidate of another offer, perhaps of the same cloud and device.
+    """
+
+    best: int
+    listed: tuple[int, ...]
+    near_misses: tuple[int, ...]
+    runner_up: int | None
+    next_offer: int | None
+
+
+def select(search: Search) -> Selection:
+    """The short list. At least one candidate must be feasible."""
+    rows = np.flatnonzero(search.is_feasible)
+    # Of equals the front keeps the first, which is then the cheapest.
+    rows = rows[np.argsort(search.evaluation.pareto_cost[rows], kind="stable")]
+    front = rows[pareto_front(search.objective[rows], second_axis(search)[rows])]
+    best = int(front[0])
+    near = near_miss(search, best)
+    room = search.question.options.max_choices - (near is not None)
+    shown = thin_front(_distinct(front, search), second_axis(search), max_items=room)
+    places = search.found.places
+    near_misses = () if near is None else (near,)
+    listed = (best, *near_misses, *(int(row) for row in shown if row != best))
+    return Selection(
+        best=best,
+        listed=listed,
+        near_misses=near_misses,
+        runner_up=_best_other(search, best, [(p.offer.cloud, p.offer.device_name) for p in places]),
+        next_offer=_best_other(search, best, [p.offer.name for p in places]),
+    )
+
+
+def second_axis(search: Search) -> FloatArray:
+    """What stands against the objective on the Pareto front: time, or cost if time is it."""
+    is_time = objective_name(search.goal) == "time"
+    return search.evaluation.pareto_cost if is_time else search.evaluation.pareto_time
+
+
+def best_of(search: Search, mask: BoolArray) -> int | None:
+    """Row of the best candidate in a mask; ties go to the faster, then to the cheaper."""
+    rows = np.flatnonzero(mask & np.isfinite(search.objective))
+    if not len(rows):
+        return None
+    cost = search.evaluation.pareto_cost[rows]
+    order = np.lexsort((rows, cost, second_axis(search)[rows], search.objective[rows]))
+    return int(rows[order[0]])
+
+
+def _best_other(search: Search, best: int, keys: Sequence[object]) -> int | None:
+    """Best feasible candidate of a place whose key is not that of the best's place."""
+    own = keys[int(search.candidates.place[best])]
+    is_other = np.array([key != own for key in keys], dtype=bool)
+    return best_of(search, search.is_feasible & is_other[search.candidates.place])
+
+
+def near_miss(search: Search, best: int) -> int | None:
+    """The likeliest candidate that is clearly better than the best but too unsure of one goal.
+
+    It must meet every other constraint, and the failed one with some chance.
+    """
+    gain = search.objective < search.objective[best] * (1.0 - _NEAR_MISS_GAIN_FRAC)
+    failed = [~constraint.is_met for constraint in search.constraints]
+    if not failed:
+        return None
+    one_fails = np.sum(failed, axis=0) == 1
+    mask = search.is_ranked & gain & one_fails
+    rows = np.flatnonzero(mask)
+    if not len(rows):
+        return None
+    z = np.min([standard_margin(c, rows) for c in search.constraints], axis=0)
+    likeliest = int(rows[z.argmax()])
+    return likeliest if normal_cdf(float(z.max())) >= _NEAR_MISS_CHANCE else None
+
+
+def standard_margin(constraint: Constraint, rows: Index) -> FloatArray:
+    """Standard deviations between the median and the limit, (num_rows,).
+
+    A quantity without spread keeps its limit by any number of them, or fails it by as many.
+    """
+    room = np.maximum(constraint.limit - constraint.fixed[rows], 1e-300)
+    sigma = np.maximum(constraint.log_sigma[rows], 1e-12)
+    margin = np.log(room / constraint.median[rows]) / sigma
+    return np.asarray(np.nan_to_num(margin, nan=-np.inf), dtype=np.float64)
+
+
+def _distinct(front: Index, search: Search) -> Index:
+    """The front without steps that gain less than a twentieth on the second axis.
+
+    Its best end stays, and so does its other end.
+    """
+    second = second_axis(search)[front]
+    kept = [0]
+    for position in range(1, len(front) - 1):
+        gains = second[position] < _STEP_FRAC * second[kept[-1]]
+        if gains and second[-1] < _STEP_FRAC * second[position]:
+            kept.append(position)
+    shown: Index = front[np.unique([*kept, len(front) - 1])]
+    return shown

@@ -1,0 +1,96 @@
+"""Who serves a language model: an engine, unless a plain loop is named."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from paceline.catalog.entities import Device
+from paceline.errors import InvalidInputError
+from paceline.model.graph.costs import Configuration, Platform
+from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.workload import Workload
+from paceline.parallelism.serving.batching import ServingRuns
+from paceline.planning.goal.goal import Goal, Work
+from paceline.stack.engines import USUAL_ENGINE, USUAL_LOOP, EngineProfile, find_engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """An engine that serves the requests of a job.
+
+    Attributes:
+        engine: Its profile.
+        is_stated: Whether the user named it; a device that it has no kernels for then has no
+            answer, where it else runs a plain loop.
+    """
+
+    engine: EngineProfile
+    is_stated: bool
+
+    def serves_on(self, device: Device, platform: Platform) -> bool:
+        """Whether it has kernels for a device."""
+        return self.engine.serves_on(device, platform)
+
+    def excludes(self, device: Device, platform: Platform) -> bool:
+        """Whether a device has no answer since the user wants this engine."""
+        return self.is_stated and not self.serves_on(device, platform)
+
+    def configured(self, configuration: Configuration) -> Configuration:
+        """The configuration as the engine runs it."""
+        compiler = self.engine.compiler or configuration.compiler
+        return replace(configuration, is_served=True, compiler=compiler)
+
+
+def service_of(goal: Goal, workload: Workload) -> Service | None:
+    """Who serves the workload; None where it is run as it is.
+
+    Raises:
+        InvalidInputError: An engine is named for what generates nothing, or told how to launch.
+    """
+    if goal.framework is None:
+        return _checked(find_engine(USUAL_ENGINE), goal) if workload.generates else None
+    engine = find_engine(goal.framework)
+    if not engine.serves:
+        return None
+    if not workload.generates:
+        raise InvalidInputError(
+            f"{engine.title} serves language models, and {workload.title} writes no tokens here",
+            hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
+        )
+    return _checked(engine, goal)
+
+
+def served_runs(work: Work, concurrency: FloatArray) -> ServingRuns:
+    """The requests of a job at some numbers of them in flight.
+
+    All come at once, unless a rate is stated, at which they come one by one.
+    """
+    return ServingRuns.of(concurrency, work.prompt_tokens, work.output_tokens, rounds_of(work))
+
+
+def rounds_of(work: Work) -> float:
+    """Requests of one place in flight that come one after the other: without end at a rate."""
+    return 1.0 if work.requests_per_s is None else math.inf
+
+
+def service_words(service: Service, work: Work) -> str:
+    """How requests are served, as an assumption."""
+    engine = service.engine
+    reads = "in steps that write tokens" if engine.mixes_prompts else "between steps"
+    come = "at once" if work.requests_per_s is None else "one by one"
+    others = "; --framework names another engine, or torch for a plain batch"
+    return f"served by {engine.title}: requests in flight come {come}, prompts are read {reads}" + (
+        "" if service.is_stated else others
+    )
+
+
+def _checked(engine: EngineProfile, goal: Goal) -> Service:
+    stated = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers
+    if stated and engine.compiler not in stated:
+        raise InvalidInputError(
+            f"{engine.title} launches its own graphs, and `{', '.join(stated)}` would change "
+            "nothing",
+            hint=f"leave the compiler out; `--framework {USUAL_LOOP}` runs a plain batch with it",
+        )
+    return Service(engine=engine, is_stated=goal.framework is not None)

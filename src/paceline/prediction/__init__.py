@@ -1,0 +1,1 @@
+"""One device: step time on two timelines, memory, energy, intervals; calibration as data."""

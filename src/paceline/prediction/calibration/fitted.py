@@ -1,0 +1,226 @@
+"""Everything fitted: efficiency models, host dispatch, clocks, power and intervals, as data.
+
+The built-in calibration is made by ``tools/fit`` from published measurements; the user's own
+records move it in `paceline.prediction.calibration.from_measurements`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from paceline.model.graph.graph import FloatArray
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.features import Array
+from paceline.prediction.uncertainty.gaussian_process import Lessons
+from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.shipped import shipped_rows
+from paceline.stack.releases import ReleaseDates, shipped_release_dates
+
+#: Rows per matrix product. Always the same number, so that the answer for one device and batch
+#: does not depend, to the last bit, on what else is asked in the same call.
+_BLOCK = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EfficiencyModel:
+    """The mean of small networks from features to log10 of (time over bound).
+
+    Features are clamped to the range seen in fitting, so nothing is extrapolated; the answer is
+    clamped too, so that no kernel beats physics by more than caches allow.
+
+    Attributes:
+        low: Smallest value of each feature seen, (num_features,).
+        high: Largest value of each feature seen, (num_features,).
+        weights: One stack of matrices per layer, (members, inputs, outputs); the first layer has
+            the standardisation folded in.
+        biases: One stack per layer, (members, 1, outputs).
+        floor: Smallest log10 slowdown allowed.
+        ceiling: Largest log10 slowdown allowed.
+    """
+
+    low: Array
+    high: Array
+    weights: tuple[Array, ...]
+    biases: tuple[Array, ...]
+    floor: float
+    ceiling: float
+
+    def log10_slowdown(self, features: Array) -> Array:
+        """Log10 of time over bound for features on the last axis."""
+        rows = features.reshape(-1, features.shape[-1])
+        y = np.empty(len(rows), dtype=np.float32)
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK]
+            y[start : start + _BLOCK] = self._evaluate_block(block)[: len(block)]
+        return np.clip(y.reshape(features.shape[:-1]), self.floor, self.ceiling)
+
+    def _evaluate_block(self, rows: Array) -> Array:
+        x = np.zeros((_BLOCK, rows.shape[1]), dtype=np.float32)
+        np.clip(rows, self.low, self.high, out=x[: len(rows)])
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = x @ weight
+            x += bias
+            np.maximum(x, 0.0, out=x)
+        y: Array = (x @ self.weights[-1] + self.biases[-1])[..., 0].mean(axis=0)
+        return y
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """One measurement against its prediction.
+
+    Attributes:
+        device_name: ``Device.name``.
+        step: What ran.
+        log_ratio: Log of measured over predicted time.
+    """
+
+    device_name: str
+    step: StepTraits
+    log_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """Measurements that were added together.
+
+    Attributes:
+        label: When and from where.
+        residuals: What they showed.
+    """
+
+    label: str
+    residuals: tuple[Residual, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLevels:
+    """Log of the time that published tables of a device state over that of steps elsewhere.
+
+    The tables that measured a device have habits of their own: what they time besides, how long
+    they warm up. That is a property of those tables, not of a user's job.
+
+    Attributes:
+        device: By ``framework/task``, by ``Device.name``.
+        family: The same by family, for devices that are in no table.
+    """
+
+    device: Mapping[str, Mapping[str, float]]
+    family: Mapping[str, Mapping[str, float]]
+
+    def logs(self, devices: DeviceTable, asked: str) -> FloatArray:
+        """Of each device, (num_devices,).
+
+        Args:
+            devices: The devices.
+            asked: ``framework/task``, such as ``torch/train``.
+        """
+        known = (
+            self.device.get(name, self.family.get(family, {}))
+            for name, family in zip(devices.names, devices.families, strict=True)
+        )
+        return np.array([one.get(asked, 0.0) for one in known])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calibration:
+    """Coefficients of the predictor.
+
+    Attributes:
+        name: Printed with every answer.
+        models: Efficiency models by group.
+        constants: Coefficients by topic, as read from the data files.
+        measured_devices: ``Device.name`` of devices whose kernels were in the fit.
+        measured_families: Their families.
+        measured_architectures: Their architectures.
+        device_log_shift: Log of a factor on the kernels' times by ``Device.name``, where a site is
+            studied whose clock is known.
+        provenance: What it was fitted from, newest last.
+        updates: The user's own measurements, oldest first.
+        lessons: What follows from them by ``Device.name``.
+        releases: When libraries came out whose kernels ripen.
+        source_levels: Of tables that are read as published; None for a user's own job.
+    """
+
+    name: str
+    models: Mapping[str, EfficiencyModel]
+    constants: Mapping[str, Any]
+    measured_devices: frozenset[str]
+    measured_families: frozenset[str]
+    measured_architectures: frozenset[str]
+    device_log_shift: Mapping[str, float]
+    provenance: tuple[str, ...]
+    releases: ReleaseDates
+    updates: tuple[Update, ...] = ()
+    lessons: Mapping[str, Lessons] = field(default_factory=dict)
+    source_levels: SourceLevels | None = None
+
+    def constant(self, topic: str, name: str) -> float:
+        """One scalar coefficient."""
+        return float(self.constants[topic][name])
+
+
+@cache
+def builtin_calibration() -> Calibration:
+    """The calibration that ships with paceline."""
+    folder = resources.files("paceline.prediction") / "data"
+    facts = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
+    with (folder / "efficiency.npz").open("rb") as file, np.load(file) as arrays:
+        models = {group: _model(group, arrays) for group in facts["groups"]}
+    return Calibration(
+        name=facts["name"],
+        models=models,
+        constants=facts["constants"] | _tables(facts["constants"]),
+        measured_devices=frozenset(facts["measured_devices"]),
+        measured_families=frozenset(facts["measured_families"]),
+        measured_architectures=frozenset(facts["measured_architectures"]),
+        device_log_shift={},
+        provenance=tuple(facts["provenance"]),
+        releases=shipped_release_dates(),
+    )
+
+
+def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Constants with a source each, from the tables beside the fitted ones."""
+    limits = _numbers("attention_limits.csv", "name", "value")
+    law = resources.files("paceline.prediction") / "data" / "power.json"
+    energy = _numbers("operation_energy.csv", "operand_bytes", "over_16_bits")
+    return {
+        "attention_tiles": {
+            name: values | limits for name, values in constants["attention_tiles"].items()
+        },
+        "expert_tiles": shipped_rows("prediction", "expert_tiles.csv"),
+        "frameworks": {r["framework"]: r for r in shipped_rows("prediction", "frameworks.csv")},
+        "host_waits": _numbers("host_waits.csv", "name", "value"),
+        "operation_energy": {float(width): share for width, share in energy.items()},
+        "power": json.loads(law.read_text(encoding="utf-8"))["power"],
+        "process_memory": {
+            row["platform"]: row for row in shipped_rows("prediction", "process_memory.csv")
+        },
+        "serial_accesses": shipped_rows("prediction", "serial_accesses.csv"),
+        "sustained_clock": _numbers("sustained_clock.csv", "name", "value"),
+    }
+
+
+def _numbers(table: str, key: str, value: str) -> dict[str, float]:
+    return {row[key]: float(row[value]) for row in shipped_rows("prediction", table)}
+
+
+def _model(group: str, arrays: Mapping[str, Any]) -> EfficiencyModel:
+    num_layers = sum(key.startswith(f"{group}.weight") for key in arrays)
+    floor, ceiling = arrays[f"{group}.range"]
+    return EfficiencyModel(
+        low=arrays[f"{group}.low"],
+        high=arrays[f"{group}.high"],
+        weights=tuple(arrays[f"{group}.weight{i}"] for i in range(num_layers)),
+        biases=tuple(arrays[f"{group}.bias{i}"] for i in range(num_layers)),
+        floor=float(floor),
+        ceiling=float(ceiling),
+    )

@@ -1,0 +1,150 @@
+"""Devices as arrays: the facts that predictions need, one row per device, NaN where unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.catalog.architectures import Generation
+from paceline.catalog.entities import Device
+from paceline.dtypes import DType, Precision
+from paceline.model.graph.graph import FloatArray
+
+#: Keys of `Device.peak_flop_per_s`, in the order of the columns of `DeviceTable.peaks`.
+PEAK_KEYS: tuple[str, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp16_vector")
+
+#: Peaks that serve rows stored in each format, whatever the precision of the job.
+_KEYS_BY_DTYPE: dict[DType, tuple[str, ...]] = {
+    DType.FP32: ("fp32",),
+    DType.FP16: ("fp16", "fp32"),
+    DType.BF16: ("bf16", "fp16", "fp32"),
+    DType.FP8: ("fp8",),
+    DType.INT8: ("int8",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DeviceTable:
+    """Facts of several devices. All arrays are (num_devices,) unless said otherwise.
+
+    Attributes:
+        names: ``Device.name``.
+        families: Whose measurements hold for each: ``Device.same_chip_as``, else its own family.
+        architectures: ``Device.architecture``.
+        compute_capabilities: ``Device.compute_capability``.
+        generations: ``Device.generation``.
+        is_gpu: Whether kernels are scheduled in waves over multiprocessors.
+        is_consumer: Whether it is a desktop card for consumers, whose clock exceeds the listed one.
+        num_sms: Multiprocessors.
+        boost_clock_hz: Listed clock.
+        base_clock_hz: Clock that the vendor promises under any load.
+        memory_bytes_per_s: Peak bandwidth of device memory.
+        l2_bytes: Last-level cache; 0 where unknown, so no cache credit is given.
+        tdp_w: Board power.
+        year: Year of launch.
+        host_bytes_per_s: Peak of the host link.
+        peaks: Dense peaks in FLOP/s, (num_devices, len(PEAK_KEYS)).
+    """
+
+    names: tuple[str, ...]
+    families: tuple[str, ...]
+    architectures: tuple[str, ...]
+    compute_capabilities: tuple[str | None, ...]
+    generations: tuple[Generation, ...]
+    is_gpu: FloatArray
+    is_consumer: FloatArray
+    num_sms: FloatArray
+    boost_clock_hz: FloatArray
+    base_clock_hz: FloatArray
+    memory_bytes_per_s: FloatArray
+    l2_bytes: FloatArray
+    tdp_w: FloatArray
+    year: FloatArray
+    host_bytes_per_s: FloatArray
+    peaks: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, numbers: npt.NDArray[np.intp]) -> DeviceTable:
+        """Some of the devices, in the order of their numbers."""
+        facts = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name, values in facts.items():
+            is_text = isinstance(values, tuple)
+            facts[name] = tuple(values[n] for n in numbers) if is_text else values[numbers]
+        return DeviceTable(**facts)
+
+    @classmethod
+    def from_devices(cls, devices: Sequence[Device]) -> DeviceTable:
+        """Lay the facts of ``devices`` out as arrays; an unknown fact becomes NaN."""
+
+        def column(fact: Callable[[Device], float | None]) -> FloatArray:
+            values = (fact(device) for device in devices)
+            return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+
+        def peak(key: str) -> FloatArray:
+            return column(lambda device: device.peak_flop_per_s.get(key))
+
+        return cls(
+            names=tuple(d.name for d in devices),
+            families=tuple(d.same_chip_as or d.family for d in devices),
+            architectures=tuple(d.architecture for d in devices),
+            compute_capabilities=tuple(d.compute_capability for d in devices),
+            generations=tuple(d.generation for d in devices),
+            is_gpu=column(lambda d: float(d.kind == "gpu")),
+            is_consumer=column(lambda d: float(d.device_class == "consumer")),
+            num_sms=column(lambda d: d.num_sms),
+            boost_clock_hz=column(lambda d: d.boost_clock_hz),
+            base_clock_hz=column(lambda d: d.base_clock_hz),
+            memory_bytes_per_s=column(lambda d: d.memory_bytes_per_s),
+            l2_bytes=column(lambda d: d.l2_bytes or 0.0),
+            tdp_w=column(lambda d: d.tdp_w),
+            year=column(lambda d: d.year),
+            host_bytes_per_s=column(lambda d: d.pcie_bytes_per_s),
+            peaks=np.stack([peak(key) for key in PEAK_KEYS], axis=1),
+        )
+
+
+def matrix_peaks(devices: DeviceTable, precision: Precision) -> FloatArray:
+    """Dense peak each device offers to matrix products in ``precision``; NaN if none.
+
+    Returns:
+        FLOP/s, (num_devices,).
+    """
+    return _first_known(devices, (precision.peak_key, *precision.fallback_peak_keys))
+
+
+def dtype_peaks(devices: DeviceTable) -> FloatArray:
+    """Dense peak for products of each storage format, (num_devices, number of formats)."""
+    columns = [_first_known(devices, _KEYS_BY_DTYPE.get(dtype, ("fp32",))) for dtype in DType]
+    return np.stack(columns, axis=1)
+
+
+def has_matrix_units(devices: DeviceTable) -> npt.NDArray[np.bool_]:
+    """Whether a device multiplies matrices of 16 bits faster than its vector units do, (D,)."""
+    matrix, vector = (devices.peaks[:, PEAK_KEYS.index(key)] for key in ("fp16", "fp16_vector"))
+    is_faster: npt.NDArray[np.bool_] = matrix > np.nan_to_num(vector)
+    return is_faster
+
+
+def calculates_in_fp32(devices: DeviceTable, precision: Precision) -> npt.NDArray[np.bool_]:
+    """Whether a GPU has no units for the job's 16-bit products, (D,).
+
+    Its libraries then store 16 bits and calculate in FP32, on vector units: compute capabilities
+    below 6.0 and 6.1, whose own rate of 16 bits is 1/64 or none.
+
+    Source: NVIDIA, "CUDA C++ Programming Guide", table of arithmetic throughput.
+    """
+    is_narrow = precision.matmul_dtype in (DType.FP16, DType.BF16)
+    lacks: npt.NDArray[np.bool_] = np.isnan(devices.peaks[:, PEAK_KEYS.index("fp16")])
+    return lacks & (devices.is_gpu > 0) & is_narrow
+
+
+def _first_known(devices: DeviceTable, keys: tuple[str, ...]) -> FloatArray:
+    peak = np.full(len(devices), np.nan)
+    for key in keys:
+        peak = np.where(np.isnan(peak), devices.peaks[:, PEAK_KEYS.index(key)], peak)
+    return peak

@@ -1,0 +1,110 @@
+"""Fused attention as its kernels run it: tiles of query rows that walk along the keys.
+
+Every number of rows and of parts of the keys that kernels offer is tried and the fastest kept. One
+tile takes the longest of its products, its exponentials on the special function units, its traffic
+from the cache and its chain of dependent steps. Query heads that share keys share a tile. Where
+tiles are few, the keys are split and partial results added.
+
+Sources:
+    Shah et al., "FlashAttention-3", NeurIPS 2024 (tiles; exponentials beside products);
+    Dao et al., "Flash-Decoding for long-context inference", 2023 (keys split over multiprocessors);
+    rates of a multiprocessor: ``data/attention_limits.csv``, each with its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paceline.prediction.kernels.features import Array
+from paceline.prediction.kernels.product_tiles import Engine
+
+_ROWS = (16, 64, 128)
+_SPLITS = (1, 2, 4, 8, 16, 32)
+#: Keys are walked in steps of so many.
+_STEP = 64.0
+_PARTIAL_BYTES = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionConstants:
+    """What is the same on every device, fitted from measured attention.
+
+    Attributes:
+        launch_s: Fixed seconds of a kernel.
+        prologue_cycles: Fixed cycles of a tile.
+        step_cycles: Least cycles of 64 keys.
+        compute_frac: Share of the peak that a large tile reaches.
+        half_rows: Rows of a tile that reaches half of that.
+        memory_frac: Share of the bandwidth that long reads reach.
+        fill_frac: Tiles per multiprocessor from which the bandwidth is reached.
+        split_cycles: Fixed cycles for each part of split keys.
+        resident_bytes_per_cycle: What one multiprocessor reads from the last-level cache where
+            repeated calls find their operands there.
+        exponentials_per_cycle: Of one multiprocessor, at most.
+        cache_bytes_per_cycle: From the last-level cache to one multiprocessor, at most.
+    """
+
+    launch_s: float
+    prologue_cycles: float
+    step_cycles: float
+    compute_frac: float
+    half_rows: float
+    memory_frac: float
+    fill_frac: float
+    split_cycles: float
+    resident_bytes_per_cycle: float
+    exponentials_per_cycle: float
+    cache_bytes_per_cycle: float
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> AttentionConstants:
+        """Constants from a table of the calibration."""
+        return cls(**{name: float(value) for name, value in values.items()})
+
+
+def attention_tiled_s(
+    dims: tuple[Array, ...], work: tuple[Array, Array], engine: Engine,
+    constants: AttentionConstants,
+) -> Array:  # fmt: skip
+    """Seconds of the fastest tiling of fused attention, forward or backward.
+
+    Args:
+        dims: batch, q_heads, kv_heads, q_len, kv_len, head_size, is_causal.
+        work: FLOP that run, and device-memory bytes that must move at least.
+        engine: The device.
+        constants: Fitted constants.
+    """
+    batch, q_heads, kv_heads, q_len, kv_len, head_size, causal = dims
+    flop, moved_bytes = work
+    flop_per_cycle = engine.peak_flop_per_s / (engine.num_sms * engine.clock_hz)
+    seen_keys = kv_len - causal * q_len / 2
+    num_scores = np.maximum(batch * q_heads * q_len * seen_keys, 1)
+    score_cycles = flop / num_scores / (flop_per_cycle * constants.compute_frac)
+    group_rows = q_heads / np.maximum(kv_heads, 1) * q_len
+    s_per_byte = engine.s_per_byte(constants)
+    best: Array = np.full((), np.inf, dtype=np.float32)
+    for rows in _ROWS:
+        tiles = batch * kv_heads * np.ceil(group_rows / rows)
+        arithmetic = np.maximum(
+            (rows + constants.half_rows) * score_cycles, rows / constants.exponentials_per_cycle
+        )
+        read = 2 * head_size * engine.element_bytes / constants.cache_bytes_per_cycle
+        key_cycles = np.maximum(np.maximum(arithmetic, read), constants.step_cycles / _STEP)
+        for split in _SPLITS:
+            waves = np.ceil(tiles * split / engine.num_sms)
+            keys = np.ceil(seen_keys / (split * _STEP)) * _STEP
+            cycles = np.maximum(waves * keys, kv_len / split) * key_cycles
+            cycles = cycles + waves * constants.prologue_cycles
+            partial: Array | float = 0.0
+            if split > 1:
+                cycles = cycles + split * constants.split_cycles
+                partial = split * _PARTIAL_BYTES * batch * q_heads * q_len * head_size
+            fill = np.clip(tiles * split / (engine.num_sms * constants.fill_frac), 0.02, 1.0)
+            memory_s = (moved_bytes + partial) * s_per_byte / fill
+            best = np.minimum(best, np.maximum(cycles / engine.clock_hz, memory_s))
+    total: Array = best + np.float32(constants.launch_s)
+    return total

@@ -1,0 +1,524 @@
+"""Device time of every distinct op: a physical bound times a learned slowdown.
+
+Shape legend: D devices, P points, R rows of the cost table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.model.graph.costs import CostTable, LoweredPass
+from paceline.model.graph.graph import FloatArray, OpKind, Phase, monomials
+from paceline.model.ops.registry import kinds_where
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.devices import (
+    DeviceTable,
+    calculates_in_fp32,
+    dtype_peaks,
+    has_matrix_units,
+    matrix_peaks,
+)
+from paceline.prediction.kernels.attention_generations import log10_slower
+from paceline.prediction.kernels.attention_tiles import AttentionConstants, attention_tiled_s
+from paceline.prediction.kernels.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
+from paceline.prediction.kernels.expert_tiles import expert_constants, expert_product_s
+from paceline.prediction.kernels.features import (
+    Array,
+    Bounds,
+    Settings,
+    attention_features,
+    conv_features,
+    product_features,
+    stream_features,
+)
+from paceline.prediction.kernels.groups import (
+    Group,
+    conv_shape,
+    folded_product,
+    groups_of_rows,
+    product_dims,
+    sequential_launches,
+    stream_dims,
+    stream_flags,
+)
+from paceline.prediction.kernels.product_tiles import (
+    Engine,
+    TileConstants,
+    batched_tiles,
+    tiled_s,
+    tuned_s,
+)
+from paceline.prediction.kernels.serial_accesses import no_faster_than_accesses
+from paceline.prediction.step.host_copies import through_host_link
+from paceline.prediction.step.power import sustained_clock_frac
+from paceline.prediction.step.prediction import Points
+
+#: Models of attention: of one query row per head, which reads memory, and of more, which compute.
+_DECODE, _PREFILL = "attention_decode", "attention"
+_ATTENTION = kinds_where(lambda facts: facts.sequence == "looks")
+#: Recurrent cells, and to how many items their batch may be filled up.
+_CELLS = kinds_where(lambda facts: facts.is_cell)
+_FILLED_BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+#: Where the shape numbers of attention say how many query rows there are.
+_Q_LEN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowShapes:
+    """The cost table evaluated at the points; all (P, R), dims (P, R, NUM_DIMS).
+
+    Attributes:
+        flop: FLOP of one launch.
+        moved_bytes: Device-memory bytes of one launch.
+        dims: Shape numbers of the kind.
+        launches: Launches that must follow one another in one occurrence: the steps and layers
+            of recurrent cells, else 1.
+    """
+
+    flop: Array
+    moved_bytes: Array
+    dims: Array
+    launches: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowTimes:
+    """Time of one occurrence of each row, (D, P, R).
+
+    Attributes:
+        device_s: Predicted time on the device, launch gap included.
+        bounds: The physical bounds.
+    """
+
+    device_s: Array
+    bounds: Bounds
+
+
+def evaluate_shapes(costs: CostTable, points: Points) -> RowShapes:
+    """Evaluate the polynomials of ``costs`` at ``points`` with one matrix product each."""
+    powers = monomials(points.batch, points.seq)
+    num_rows, num_dims = costs.dims.shape[:2]
+    dims = powers @ costs.dims.reshape(num_rows * num_dims, -1).T
+    dims = dims.reshape(len(powers), num_rows, num_dims)
+    launches = sequential_launches(costs.kind, dims)
+    moved = costs.moved_bytes(powers)
+    flop = powers @ costs.flop.T * _computed_frac(costs.kind, dims)
+    return RowShapes(
+        flop=(flop / launches).astype(np.float32),
+        moved_bytes=(moved / launches).astype(np.float32),
+        dims=dims.astype(np.float32),
+        launches=launches.astype(np.float32),
+    )
+
+
+def _computed_frac(kind: npt.NDArray[np.int16], dims: FloatArray) -> FloatArray:
+    """Share of the counted operations that kernels run, (P, R).
+
+    A graph counts the whole square of attention; fused kernels skip what a causal mask hides.
+    """
+    frac = np.ones(dims.shape[:2])
+    rows = np.flatnonzero(np.isin(kind, _ATTENTION))
+    q_len, kv_len, is_causal = (dims[:, rows, i] for i in (3, 4, 6))
+    frac[:, rows] -= is_causal * q_len / (2.0 * np.maximum(kv_len, 1.0))
+    return frac
+
+
+def has_one_query(costs: CostTable, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """Whether rows of attention have one query row per head, as in decode, (num_rows,)."""
+    q_len = costs.dims[rows, _Q_LEN]
+    is_one: npt.NDArray[np.bool_] = (q_len[:, 0] == 1) & (q_len[:, 1:] == 0).all(axis=1)
+    return is_one
+
+
+def row_times(
+    lowered: LoweredPass,
+    shapes: RowShapes,
+    devices: DeviceTable,
+    calibration: Calibration,
+    *,
+    framework: str = "torch",
+) -> RowTimes:
+    """Time of one occurrence of each row on each device at each point.
+
+    Args:
+        lowered: The pass; its configuration chooses the peak.
+        shapes: Its cost table at the points.
+        devices: Where it would run; a missing fact gives NaN.
+        calibration: Slowdowns.
+        framework: Whose kernels run.
+    """
+    in_fp32 = calculates_in_fp32(devices, find_precision(lowered.configuration.precision))
+    if in_fp32.all() or not in_fp32.any():
+        return _times(question(lowered, shapes, devices, calibration, framework=framework))
+    parts = [np.flatnonzero(in_fp32), np.flatnonzero(~in_fp32)]
+    times = [
+        _times(question(lowered, shapes, devices.take(part), calibration, framework=framework))
+        for part in parts
+    ]
+    return _merged(times, np.argsort(np.concatenate(parts)))
+
+
+def question(
+    lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, calibration: Calibration, *,
+    framework: str,
+) -> Question:  # fmt: skip
+    """What is asked of devices of which all or none calculate 16-bit products in FP32."""
+    precision = find_precision(lowered.configuration.precision)
+    on_vector_units = bool(calculates_in_fp32(devices, precision).all())
+    peak_dr = row_peaks(lowered, devices, calibration, on_vector_units=on_vector_units)
+    return Question(
+        lowered=lowered, shapes=shapes, devices=devices, peak_dr=peak_dr,
+        bounds=row_bounds(shapes, devices, peak_dr), calibration=calibration, framework=framework,
+        on_vector_units=on_vector_units,
+    )  # fmt: skip
+
+
+def _merged(parts: Sequence[RowTimes], order: npt.NDArray[np.intp]) -> RowTimes:
+    """Times on several groups of devices, one after another and then in an order."""
+
+    def joined(values: Sequence[Array]) -> Array:
+        shape = np.broadcast_shapes(*(v.shape[1:] for v in values))
+        whole = [np.broadcast_to(v, (len(v), *shape)) for v in values]
+        return np.concatenate(whole)[order]
+
+    bounds = [part.bounds for part in parts]
+    names = ("compute_s", "memory_s", "bytes_over_l2")
+    return RowTimes(
+        device_s=joined([part.device_s for part in parts]),
+        bounds=Bounds(**{name: joined([getattr(b, name) for b in bounds]) for name in names}),
+    )
+
+
+def _times(asked: Question) -> RowTimes:
+    lowered, shapes, devices = asked.lowered, asked.shapes, asked.devices
+    calibration, framework = asked.calibration, asked.framework
+    costs, bounds = lowered.costs, asked.bounds
+    factor = np.power(np.float32(10), _log10_slowdown(asked))
+    busy_s = np.maximum(bounds.roofline_s * factor, bounds.uncached_s)
+    configuration = lowered.configuration
+    busy_s = no_faster_than_accesses(
+        busy_s, costs, shapes.dims, devices, configuration, calibration, framework
+    )
+    gap_s = calibration.constant("device", "launch_gap_s") * costs.num_kernels
+    device_s = (busy_s + gap_s.astype(np.float32)) * shapes.launches
+    device_s, bounds = through_host_link(
+        device_s, bounds, shapes.moved_bytes, costs, devices, calibration
+    )
+    return RowTimes(device_s=device_s, bounds=bounds)
+
+
+def _log10_slowdown(asked: Question) -> Array:
+    """Log10 of the time of each row over its physical bound, (D, P, R)."""
+    lowered, devices, calibration = asked.lowered, asked.devices, asked.calibration
+    costs = lowered.costs
+    clock_frac = sustained_clock_frac(devices, calibration)
+    effects = log10_effects(devices, clock_frac, calibration, lowered.configuration.libraries)
+    older = log10_slower(devices, lowered.configuration, asked.software["flash_kernels"])
+    slowdown = np.zeros(asked.bounds.compute_s.shape, dtype=np.float32)
+    for one in grouped_features(asked):
+        offset = _kind_offset(costs.kind[one.rows], calibration)
+        slower = (_learned_log10(one, asked) + offset).astype(np.float32, copy=False)
+        if one.model == _PREFILL:
+            slower += older[:, None, None]
+        slower += _effect(one, effects, asked.bounds)
+        slowdown[..., one.rows] = slower
+    if lowered.configuration.is_served:
+        experts = costs.expert_rows()
+        slowdown[..., experts] = _expert_log10(experts, asked)
+    generic = np.float32(calibration.constant("device", "generic_log10_slowdown"))
+    return np.where(devices.is_gpu[:, None, None] > 0, slowdown, generic)
+
+
+def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
+    """What the group's model says, and no more than a kernel takes that is tuned by hand."""
+    learned = asked.calibration.models[one.model].log10_slowdown(one.features)
+    cells = np.flatnonzero(np.isin(asked.lowered.costs.kind[one.rows], _CELLS))
+    if one.model == Group.PRODUCT_TENSOR.model and cells.size:
+        learned[..., cells] = np.minimum(learned[..., cells], _filled_log10(one.rows[cells], asked))
+    is_tuned = asked.lowered.configuration.convolutions == "tuned"
+    if is_tuned and one.model == Group.CONV_TENSOR.model:
+        return np.minimum(learned, _tuned_log10(one.rows, asked))
+    return learned
+
+
+def _filled_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
+    """Log10 slowdown of cells that are run with more items than they have, (D, P, rows).
+
+    Tiles of matrix units are whole, so a batch that fills them is a bound for a smaller one.
+    Networks saw few products with so few rows and so small weights, and rise and fall with them.
+    """
+    model = Group.PRODUCT_TENSOR.model
+    own_s = asked.bounds.rows(rows).roofline_s
+    best = np.full(own_s.shape, np.inf, dtype=np.float32)
+    for batch in _FILLED_BATCHES:
+        filled = _with_batch(rows, batch, asked)
+        features = _features(model, Group.PRODUCT_TENSOR, rows, filled)
+        seconds = filled.bounds.rows(rows).roofline_s * np.power(
+            np.float32(10), asked.calibration.models[model].log10_slowdown(features)
+        )
+        is_larger = asked.shapes.dims[:, rows, 0] <= batch
+        best = np.where(is_larger, np.minimum(best, seconds), best)
+    slowdown: Array = np.log10(best / np.maximum(own_s, 1e-12))
+    return slowdown
+
+
+def _with_batch(rows: npt.NDArray[np.intp], batch: int, asked: Question) -> Question:
+    """The question with another batch in some rows."""
+    shapes, costs = asked.shapes, asked.lowered.costs
+    dims, flop, moved = (x.copy() for x in (shapes.dims, shapes.flop, shapes.moved_bytes))
+    ratio = np.float32(batch) / np.maximum(dims[:, rows, 0], 1)
+    weights = costs.weight_bytes[rows, 0].astype(np.float32) / shapes.launches[:, rows]
+    flop[:, rows] *= ratio
+    moved[:, rows] = weights + (moved[:, rows] - weights) * ratio
+    dims[:, rows, 0] = batch
+    shapes = replace(shapes, dims=dims, flop=flop, moved_bytes=moved)
+    return replace(asked, shapes=shapes, bounds=row_bounds(shapes, asked.devices, asked.peak_dr))
+
+
+def _tuned_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
+    """Log10 slowdown of convolutions written by hand, (D, P, rows): products of their size."""
+    kind, dims = asked.lowered.costs.kind[rows], asked.shapes.dims[:, rows]
+    constants = TileConstants.from_mapping(asked.calibration.constants["tiles"]["tensor"])
+    moved, engine = asked.shapes.moved_bytes[:, rows], _engine(rows, asked)
+    seconds = tuned_s(product_dims(kind, dims), moved, engine, constants)
+    slowdown: Array = np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12))
+    return slowdown
+
+
+def _expert_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
+    """Log10 slowdown of the products of fused experts, (D, P, rows)."""
+    costs, dims = asked.lowered.costs, asked.shapes.dims[:, rows]
+    num_experts, each, outputs, inputs = (dims[..., i] for i in range(4))
+    reached = 1.0 - costs.unread_frac(rows, each.astype(np.float64)).astype(np.float32)
+    product = (num_experts * reached, each / np.maximum(reached, 1e-9), outputs, inputs)
+    weight = find_precision(asked.lowered.configuration.precision).weight_dtype
+    rows_by_width = asked.calibration.constants["expert_tiles"]
+    constants = expert_constants(ELEMENT_BYTES[weight], rows_by_width)
+    moved = asked.shapes.moved_bytes[:, rows]
+    seconds = expert_product_s(product, moved, _engine(rows, asked), constants)
+    slowdown: Array = np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12))
+    return slowdown
+
+
+def _effect(one: GroupFeatures, effects: Array, bounds: Bounds) -> Array | float:
+    """Log10 by which devices slow the rows of a group, (D, P, rows)."""
+    effect = EFFECT_OF_MODEL.get(one.model)
+    if effect is None:
+        return 0.0
+    slower = effects[:, None, effect, None]
+    return slower if effect == Effect.STREAM else slower * bounds.rows(one.rows).compute_frac
+
+
+def _kind_offset(kind: npt.NDArray[np.int16], calibration: Calibration) -> Array:
+    offsets = calibration.constants["kind_log10"]
+    return np.array([offsets.get(OpKind(k).name, 0.0) for k in kind], dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """A pass at some points on some devices, with what was worked out on the way.
+
+    Attributes:
+        lowered: The pass.
+        shapes: Its cost table at the points.
+        devices: The devices.
+        peak_dr: Peak of each row, (D, R).
+        bounds: Physical bounds, (D, P, R).
+        calibration: Constants.
+        framework: Whose kernels run.
+        on_vector_units: Products of 16 bits are calculated in FP32.
+    """
+
+    lowered: LoweredPass
+    shapes: RowShapes
+    devices: DeviceTable
+    peak_dr: FloatArray
+    bounds: Bounds
+    calibration: Calibration
+    framework: str
+    on_vector_units: bool
+
+    @property
+    def software(self) -> Mapping[str, str]:
+        """Facts of the framework: rows of ``data/frameworks.csv``."""
+        facts: Mapping[str, Mapping[str, str]] = self.calibration.constants["frameworks"]
+        return facts[self.framework]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupFeatures:
+    """Rows that one efficiency model serves.
+
+    Attributes:
+        rows: Row numbers.
+        model: Name of the model.
+        features: (D, P, rows, F).
+    """
+
+    rows: npt.NDArray[np.intp]
+    model: str
+    features: Array
+
+
+def grouped_features(asked: Question) -> Iterator[GroupFeatures]:
+    """Features of all rows, one efficiency model after another."""
+    costs, precision = asked.lowered.costs, find_precision(asked.lowered.configuration.precision)
+    group_r = groups_of_rows(costs, precision, on_vector_units=asked.on_vector_units)
+    for number in np.unique(group_r):
+        group = Group(number)
+        for model, rows in _models(group, np.flatnonzero(group_r == number), costs):
+            yield GroupFeatures(
+                rows=rows, model=model, features=_features(model, group, rows, asked)
+            )
+
+
+def _models(
+    group: Group, rows: npt.NDArray[np.intp], costs: CostTable
+) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
+    """Models that serve the rows of a group: attention of one query row has its own kernels."""
+    is_decode = np.zeros(len(rows), dtype=bool)
+    if group == Group.ATTENTION:
+        is_decode = has_one_query(costs, rows)
+    for model, chosen in ((group.model, rows[~is_decode]), (_DECODE, rows[is_decode])):
+        if len(chosen):
+            yield model, chosen
+
+
+def row_peaks(
+    lowered: LoweredPass, devices: DeviceTable, calibration: Calibration, *,
+    on_vector_units: bool = False,
+) -> FloatArray:  # fmt: skip
+    """Peak that applies to each row, (D, R); NaN if a device has none.
+
+    Vector units run at the clock that the power limit leaves them. Ops that only stream through
+    memory need no peak: an unknown one is no limit for them.
+    """
+    precision = find_precision(lowered.configuration.precision)
+    dtype_r = lowered.costs.matmul_dtype
+    peak_dr = dtype_peaks(devices)[:, dtype_r]
+    own = dtype_r == int(precision.matmul_dtype)
+    peak_dr[:, own] = matrix_peaks(devices, precision)[:, None]
+    group_r = groups_of_rows(lowered.costs, precision, on_vector_units=on_vector_units)
+    streams = group_r == Group.STREAM
+    peak_dr[:, streams] = np.where(np.isnan(peak_dr[:, streams]), np.inf, peak_dr[:, streams])
+    vectors = np.isin(group_r, (Group.PRODUCT_VECTOR, Group.CONV_VECTOR))
+    peak_dr[:, vectors] *= sustained_clock_frac(devices, calibration)[:, None]
+    return peak_dr
+
+
+def row_bounds(shapes: RowShapes, devices: DeviceTable, peak_dr: FloatArray) -> Bounds:
+    """Physical bounds of every row, (D, P, R)."""
+    peak = peak_dr[:, None, :].astype(np.float32)
+    bandwidth = devices.memory_bytes_per_s[:, None, None].astype(np.float32)
+    compute = np.where(shapes.flop > 0, shapes.flop / peak, np.float32(0))
+    l2 = np.maximum(devices.l2_bytes, 1.0)[:, None, None].astype(np.float32)
+    return Bounds(
+        compute_s=compute.astype(np.float32),
+        memory_s=shapes.moved_bytes / bandwidth,
+        bytes_over_l2=shapes.moved_bytes / l2,
+    )
+
+
+def _features(model: str, group: Group, rows: npt.NDArray[np.intp], asked: Question) -> Array:
+    kind, bounds = asked.lowered.costs.kind[rows], asked.bounds.rows(rows)
+    num_sms = asked.devices.num_sms[:, None, None].astype(np.float32)
+    dims = asked.shapes.dims[:, rows]
+    if group.is_product or group.is_convolution:
+        product = product_dims(kind, dims)
+        if group == Group.PRODUCT_TENSOR:
+            product = folded_product(product)
+        tiled = _tiled_s(group, rows, product, asked)
+        if group.is_product:
+            return product_features(bounds, product, num_sms, tiled)
+        conv = conv_shape(kind, dims, product, asked.shapes.moved_bytes[:, rows])
+        settings = _conv_settings(group, asked)
+        return conv_features(bounds, conv, product, num_sms, tiled, settings)
+    if group in (Group.ATTENTION, Group.ATTENTION_BACKWARD):
+        columns = tuple(dims[..., i] for i in range(7))
+        tiled = _attention_tiled_s(model, rows, columns, asked)
+        return attention_features(bounds, columns, num_sms, tiled)
+    flags = stream_flags(kind)
+    return stream_features(bounds, stream_dims(kind, dims), flags, num_sms, _settings(asked))
+
+
+def _tiled_s(
+    group: Group, rows: npt.NDArray[np.intp], product: tuple[Array, ...], asked: Question
+) -> Array:
+    """Time of the tile model, (D, P, rows)."""
+    devices = asked.devices
+    is_vector = group in (Group.PRODUCT_VECTOR, Group.CONV_VECTOR)
+    frac = sustained_clock_frac(devices, asked.calibration) if is_vector else None
+    engine = _engine(rows, asked, frac)
+    if group == Group.PRODUCT_VECTOR:
+        own_rows, own_columns = batched_tiles(devices.generations)
+        engine = replace(engine, batched_tile=(_per_device(own_rows), _per_device(own_columns)))
+    name = "vector" if is_vector else "tensor"
+    constants = TileConstants.from_mapping(asked.calibration.constants["tiles"][name])
+    return tiled_s(product, asked.shapes.moved_bytes[:, rows], engine, constants)
+
+
+def _attention_tiled_s(
+    model: str, rows: npt.NDArray[np.intp], dims: tuple[Array, ...], asked: Question
+) -> Array:
+    """Time of the tile model of attention, (D, P, rows)."""
+    name = "decode" if model == _DECODE else "prefill"
+    constants = AttentionConstants.from_mapping(
+        asked.calibration.constants["attention_tiles"][name]
+    )
+    work = (asked.shapes.flop[:, rows], asked.shapes.moved_bytes[:, rows])
+    return attention_tiled_s(dims, work, _engine(rows, asked), constants)
+
+
+def _engine(
+    rows: npt.NDArray[np.intp], asked: Question, clock_frac: FloatArray | None = None
+) -> Engine:
+    """The devices as what runs some rows: vector units, if a share of the clock is given."""
+    devices, dtype_r = asked.devices, asked.lowered.costs.matmul_dtype[rows]
+    clock_hz = devices.boost_clock_hz * (1.0 if clock_frac is None else clock_frac)
+    return Engine(
+        num_sms=_per_device(devices.num_sms),
+        clock_hz=_per_device(clock_hz),
+        peak_flop_per_s=asked.peak_dr[:, None, rows].astype(np.float32),
+        memory_bytes_per_s=_per_device(devices.memory_bytes_per_s),
+        element_bytes=np.array(ELEMENT_BYTES, dtype=np.float32)[dtype_r],
+        has_matrix_units=clock_frac is None,
+    )
+
+
+def _per_device(values: npt.NDArray[Any]) -> Array:
+    return values[:, None, None].astype(np.float32)
+
+
+def _conv_settings(group: Group, asked: Question) -> Settings:
+    """Settings of convolutions; where kernels are chosen op by op, compilers change few of them.
+
+    The same kernels run on vector units whether a graph is compiled or not.
+    """
+    settings = _settings(asked)
+    if asked.software["chooses_by_graph"] == "yes":
+        return settings
+    is_on_matrix_units = has_matrix_units(asked.devices) & (group == Group.CONV_TENSOR)
+    return replace(settings, is_compiled=settings.is_compiled * _per_device(is_on_matrix_units))
+
+
+def _settings(asked: Question) -> Settings:
+    """Settings of the job; a compiler's learned effect is credited only where it was measured.
+
+    Compiled inference was measured everywhere, compiled training under some frameworks
+    (``data/frameworks.csv``). Elsewhere the compiler saves the bytes and launches that its fusion
+    removes, and no more. How images are stored says nothing of a model that has none.
+    """
+    configuration, costs = asked.lowered.configuration, asked.lowered.costs
+    is_training = bool(np.isin(Phase.BACKWARD, costs.phase))
+    is_measured = not is_training or asked.software["trained_compiled"] == "yes"
+    return Settings.of(
+        compiler=configuration.compiler if is_measured else "eager",
+        is_channels_last=configuration.channels_last and OpKind.CONV in costs.kind,
+        chooses_by_graph=asked.software["chooses_by_graph"] == "yes",
+    )

@@ -1,0 +1,71 @@
+"""Kernels whose threads make one memory access after another: they wait for latency.
+
+A kernel with few threads, each of which walks through items and channels in turn, takes as long as
+the accesses of a thread in a row, for as many rounds as the device needs to run all threads,
+however fast its memory is. Which kernels do so stands in ``data/serial_accesses.csv``: where among
+the shape numbers of the kind threads and their accesses are found, and how long an access takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.costs import Configuration, CostTable
+from paceline.model.graph.graph import OpKind
+from paceline.model.optable import variants
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.features import Array
+
+#: Threads that one multiprocessor keeps at a time (CUDA C++ Programming Guide, compute
+#: capabilities: 1,024 to 2,048; fewer only add rounds).
+_THREADS_PER_SM = 1536
+#: Where the shape numbers say how a picture is stored: as the model stores its pictures, or plane
+#: after plane.
+_LAYOUT_DIM, _AS_MODEL, _PLANES = 3, 0, 1
+
+
+def no_faster_than_accesses(
+    busy_s: Array, costs: CostTable, dims: Array, devices: DeviceTable,
+    configuration: Configuration, calibration: Calibration, library: str,
+) -> Array:  # fmt: skip
+    """Seconds of each row, (D, P, R), and no less than the accesses that its threads make in turn.
+
+    Args:
+        busy_s: Seconds by bytes and arithmetic, (D, P, R).
+        costs: Rows.
+        dims: Shape numbers, (P, R, NUM_DIMS).
+        devices: Where it would run, (D,).
+        configuration: Compilers write kernels of their own.
+        calibration: Which kernels do so.
+        library: Whose kernels run.
+    """
+    if configuration.platform not in ("cuda", "rocm") or configuration.compiler != "eager":
+        return busy_s
+    resident = (devices.num_sms * _THREADS_PER_SM)[:, None, None].astype(np.float32)
+    for known in calibration.constants["serial_accesses"]:
+        rows = _rows(costs, known, configuration) if known["library"] == library else ()
+        if not len(rows):
+            continue
+        threads = dims[:, rows, int(known["threads_dim"])]
+        rounds = np.nan_to_num(np.maximum(threads / resident, 1.0), nan=1.0)
+        # Files of earlier versions have every element as a plane of one pixel.
+        accesses = dims[:, rows, int(known["accesses_dim"])] * (threads > 1)
+        least_s = rounds * accesses * np.float32(known["access_s"])
+        busy_s = busy_s.copy()
+        busy_s[..., rows] = np.maximum(busy_s[..., rows], least_s)
+    return busy_s
+
+
+def _rows(
+    costs: CostTable, known: Mapping[str, str], configuration: Configuration
+) -> npt.NDArray[np.intp]:
+    """Rows that such a kernel runs."""
+    stored = costs.dims[:, _LAYOUT_DIM, 0]
+    by_planes = (stored == _PLANES) | ((stored == _AS_MODEL) & (not configuration.channels_last))
+    is_kind = costs.kind == OpKind[known["kind"]]
+    is_variant = costs.variant == variants()[known["kind"], known["variant"]]
+    return np.flatnonzero(is_kind & is_variant & (by_planes | (known["layout"] == "any")))

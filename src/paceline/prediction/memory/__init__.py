@@ -1,0 +1,1 @@
+"""How much memory a pass needs, live bytes first, then through an allocator."""

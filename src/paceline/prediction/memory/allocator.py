@@ -1,0 +1,226 @@
+"""Tier two of memory: replay one pass through a model of PyTorch's caching allocator.
+
+Requests are rounded up to 512 bytes. Those up to 1 MiB come from segments of 2 MiB, larger ones
+from segments of 20 MiB, and from 10 MiB on from a segment of their own, rounded up to 2 MiB. The
+smallest free block that is large enough is taken and split; neighbours merge when freed. Where a
+new segment does not fit the device, segments that are wholly free are given back first.
+
+Source: c10/cuda/CUDACachingAllocator.cpp (`round_size`, `get_allocation_size`, `should_split`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from paceline.model.graph.graph import FloatArray
+from paceline.model.lowering import Lifetimes
+
+_ROUND = 512
+_SMALL_LIMIT = 2**20
+_SMALL_SEGMENT = 2 * 2**20
+_LARGE_SEGMENT = 20 * 2**20
+_OWN_SEGMENT_FROM = 10 * 2**20
+_LARGE_ROUND = 2 * 2**20
+_NEVER = 2**61
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedPeak:
+    """What one pass needs of the allocator.
+
+    Attributes:
+        allocated_bytes: Peak of live blocks, rounded (``torch.cuda.max_memory_allocated``).
+        reserved_bytes: Peak of segments held (``torch.cuda.max_memory_reserved``).
+        fits: Whether the pass ran through within the capacity.
+    """
+
+    allocated_bytes: float
+    reserved_bytes: float
+    fits: bool
+
+
+class _OutOfMemoryError(Exception):
+    """No segment of that size fits the device."""
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """Part of a segment; neighbours in the same segment are linked."""
+
+    size_bytes: int
+    address: int
+    previous: _Block | None = None
+    following: _Block | None = None
+    is_free: bool = True
+
+    def absorb_following(self) -> None:
+        """The neighbour behind becomes a part of this block."""
+        assert self.following is not None
+        self.size_bytes += self.following.size_bytes
+        self.following = self.following.following
+        if self.following:
+            self.following.previous = self
+
+
+@dataclass(slots=True, eq=False)
+class _Pool:
+    """Free blocks of one size class, by size and address."""
+
+    is_small: bool
+    keys: list[tuple[int, int]] = field(default_factory=list)
+    blocks: dict[int, _Block] = field(default_factory=dict)
+
+    def add(self, block: _Block) -> None:
+        """A block becomes free."""
+        block.is_free = True
+        bisect.insort(self.keys, (block.size_bytes, block.address))
+        self.blocks[block.address] = block
+
+    def remove(self, block: _Block) -> None:
+        """A free block is in use."""
+        block.is_free = False
+        del self.keys[bisect.bisect_left(self.keys, (block.size_bytes, block.address))]
+        del self.blocks[block.address]
+
+    def best_fit(self, size_bytes: int) -> _Block | None:
+        """The smallest free block of at least ``size_bytes``, at the lowest address."""
+        place = bisect.bisect_left(self.keys, (size_bytes, -1))
+        return self.blocks[self.keys[place][1]] if place < len(self.keys) else None
+
+    def splits(self, remaining: int) -> bool:
+        """Whether what is left of a block in bytes becomes a block of its own."""
+        return remaining >= _ROUND if self.is_small else remaining > _SMALL_LIMIT
+
+
+class _Allocator:
+    """State of one replay."""
+
+    def __init__(self, capacity_bytes: float) -> None:
+        self._pools = {True: _Pool(is_small=True), False: _Pool(is_small=False)}
+        self._next_address = 0
+        self._capacity_bytes = capacity_bytes
+        self.allocated_bytes = self.peak_bytes = 0
+        self.reserved_bytes = self.peak_reserved_bytes = 0
+
+    def take(self, num_bytes: int) -> _Block:
+        """Allocate a tensor."""
+        size_bytes = _round_up(max(num_bytes, 1), _ROUND)
+        pool = self._pools[size_bytes <= _SMALL_LIMIT]
+        block = pool.best_fit(size_bytes) or self._new_segment(pool, size_bytes)
+        pool.remove(block)
+        left_bytes = block.size_bytes - size_bytes
+        if pool.splits(left_bytes):
+            rest = _Block(left_bytes, block.address + size_bytes, block, block.following)
+            if rest.following:
+                rest.following.previous = rest
+            block.size_bytes, block.following = size_bytes, rest
+            pool.add(rest)
+        self.allocated_bytes += block.size_bytes
+        self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+        return block
+
+    def give_back(self, block: _Block, num_bytes: int) -> None:
+        """Free the tensor of ``num_bytes`` that a block holds, and join it with free neighbours."""
+        pool = self._pools[_round_up(max(num_bytes, 1), _ROUND) <= _SMALL_LIMIT]
+        self.allocated_bytes -= block.size_bytes
+        before, after = block.previous, block.following
+        if after is not None and after.is_free:
+            pool.remove(after)
+            block.absorb_following()
+        if before is not None and before.is_free:
+            pool.remove(before)
+            before.absorb_following()
+            block = before
+        pool.add(block)
+
+    def _new_segment(self, pool: _Pool, size_bytes: int) -> _Block:
+        segment_bytes = _segment_bytes(size_bytes)
+        if self.reserved_bytes + segment_bytes > self._capacity_bytes:
+            self._release_free_segments()
+        if self.reserved_bytes + segment_bytes > self._capacity_bytes:
+            raise _OutOfMemoryError
+        block = _Block(segment_bytes, self._next_address)
+        self._next_address += segment_bytes + _ROUND
+        self.reserved_bytes += segment_bytes
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+        pool.add(block)
+        return block
+
+    def _release_free_segments(self) -> None:
+        for pool in self._pools.values():
+            whole = [b for b in pool.blocks.values() if b.previous is None and b.following is None]
+            for block in whole:
+                pool.remove(block)
+                self.reserved_bytes -= block.size_bytes
+
+
+def replay(
+    lifetimes: Lifetimes,
+    *,
+    batch: float,
+    seq: float = 1.0,
+    capacity_bytes: float = math.inf,
+    num_steps: int = 2,
+) -> ReplayedPeak:
+    """Run a pass through the allocator.
+
+    Args:
+        lifetimes: Storages of a lowered pass in order.
+        batch: Items per device.
+        seq: Sequence or past length.
+        capacity_bytes: What is left for segments: device memory less context and workspaces.
+        num_steps: Steps; a second one meets the segments that the first has left.
+    """
+    sizes = lifetimes.bytes_at(batch, seq)
+    allocator = _Allocator(capacity_bytes)
+    fits = True
+    try:
+        for row in np.flatnonzero(lifetimes.is_resident()).tolist():
+            allocator.take(int(sizes[row]))
+        for _ in range(num_steps):
+            _run_step(allocator, _events(lifetimes, sizes), sizes)
+    except _OutOfMemoryError:
+        fits = False
+    return ReplayedPeak(
+        allocated_bytes=float(allocator.peak_bytes),
+        reserved_bytes=float(allocator.peak_reserved_bytes),
+        fits=fits,
+    )
+
+
+def _run_step(allocator: _Allocator, events: list[int], sizes: FloatArray) -> None:
+    held: dict[int, _Block] = {}
+    for row in events:
+        if row >= 0:
+            held[row] = allocator.take(int(sizes[row]))
+        elif ~row in held:
+            allocator.give_back(held.pop(~row), int(sizes[~row]))
+    for row, block in held.items():
+        allocator.give_back(block, int(sizes[row]))
+
+
+def _events(lifetimes: Lifetimes, sizes: FloatArray) -> list[int]:
+    """Rows as they are allocated, and their complements as they are freed, in order of time."""
+    passing = np.flatnonzero((sizes > 0) & ~lifetimes.is_resident())
+    birth, death = lifetimes.birth[passing], lifetimes.death[passing]
+    time = np.concatenate((2 * np.maximum(birth, 0), 2 * np.minimum(death, _NEVER) + 1))
+    rows = np.concatenate((passing, ~passing))
+    events: list[int] = rows[np.argsort(time, kind="stable")].tolist()
+    return events
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _segment_bytes(size_bytes: int) -> int:
+    """Bytes of the segment that serves a request of so many rounded bytes."""
+    if size_bytes <= _SMALL_LIMIT:
+        return _SMALL_SEGMENT
+    if size_bytes < _OWN_SEGMENT_FROM:
+        return _LARGE_SEGMENT
+    return _round_up(size_bytes, _LARGE_ROUND)

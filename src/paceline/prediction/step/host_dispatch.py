@@ -1,0 +1,101 @@
+"""What the host spends to dispatch a step, by framework and compiler, and where it waits."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.errors import UnknownNameError
+from paceline.model.graph.costs import LoweredPass
+from paceline.model.graph.graph import FloatArray, OpKind, Phase
+from paceline.model.optable import variants
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.features import Array
+from paceline.prediction.kernels.kernel_maturity import first_years
+
+
+def waits_of(lowered: LoweredPass) -> npt.NDArray[np.intp]:
+    """Ops, by their place in execution order, after which the host waits for the device.
+
+    A processor that runs the ops itself has nobody to wait for, and an engine that serves has code
+    of its own.
+    """
+    costs, configuration = lowered.costs, lowered.configuration
+    is_wait = costs.kind == OpKind.HOST_WAIT
+    if configuration.platform == "cpu" or configuration.is_served or not is_wait.any():
+        return np.zeros(0, dtype=np.intp)
+    return np.flatnonzero(is_wait[costs.order])
+
+
+def listing_s(lowered: LoweredPass, dims: Array, calibration: Calibration) -> Array:
+    """Host time to make tensors of Python lists, for each op in execution order.
+
+    Args:
+        lowered: The pass.
+        dims: Shape numbers of its rows, (num_points, num_rows, NUM_DIMS).
+        calibration: Time to take one number out of a list.
+
+    Returns:
+        Seconds, (num_points, num_ops).
+    """
+    costs = lowered.costs
+    is_listed = (costs.kind == OpKind.HOST_WAIT) & (costs.variant == variants()[_LISTED])
+    numbers = dims[..., 0] * dims[..., 1] * is_listed
+    seconds = (numbers * calibration.constant("host_waits", "number_s")).astype(np.float32)
+    in_order: Array = seconds[:, costs.order]
+    return in_order
+
+
+_LISTED = ("HOST_WAIT", "listed")
+
+
+def host_years(devices: DeviceTable, calibration: Calibration) -> FloatArray:
+    """Years from a reference to the architecture of each device, (num_devices,); 0 where unknown.
+
+    A machine is bought with its devices, and later processors dispatch faster: the prior of a host
+    of which nothing else is known. The reference is the year of the hosts that the table of
+    dispatch times describes.
+    """
+    first = first_years(devices.generations)
+    launched = np.where(np.isnan(first), devices.year, first)
+    years: FloatArray = np.nan_to_num(launched - calibration.constant("host", "reference_year"))
+    return years
+
+
+def host_pace(devices: DeviceTable, framework: str, calibration: Calibration) -> FloatArray:
+    """Time that the machines of each device take to dispatch, over the table's, (num_devices,)."""
+    log_per_year = calibration.constants["host"]["log_per_year"]
+    pace: FloatArray = np.exp(log_per_year.get(framework, 0.0) * host_years(devices, calibration))
+    return pace
+
+
+def dispatch_s(
+    lowered: LoweredPass, framework: str, devices: DeviceTable, calibration: Calibration
+) -> Array:
+    """Host time to dispatch each op in execution order, (num_devices, num_ops).
+
+    One op costs a fixed time and one time per kernel it launches; autograd's own thread runs the
+    backward pass, so its ops have a cost of their own.
+
+    Args:
+        lowered: The pass.
+        framework: ``torch``, ``tensorflow``, ``mxnet``, ``caffe`` …
+        devices: Whose machines dispatch.
+        calibration: Dispatch times.
+
+    Raises:
+        UnknownNameError: No dispatch times for that framework.
+    """
+    table = calibration.constants["host"]["per_kernel_s"]
+    if framework not in table:
+        raise UnknownNameError.from_name(
+            "framework", framework, table, command="paceline predict --help"
+        )
+    costs = lowered.costs
+    times = table[framework][lowered.configuration.compiler]
+    per_kernel = np.where(costs.phase == Phase.BACKWARD, times["backward"], times["forward"])
+    row_s = (costs.num_kernels * per_kernel).astype(np.float32)
+    pace = host_pace(devices, framework, calibration).astype(np.float32)
+    ordered: Array = pace[:, None] * row_s[costs.order]
+    return ordered

@@ -1,0 +1,293 @@
+"""`predict_pass`: the time, memory and energy of one pass on one device each.
+
+Shape legend: D devices, P points, R rows of the cost table, N ops in execution order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.costs import LoweredPass
+from paceline.model.graph.graph import FloatArray, OpKind, Owner, Phase, monomials
+from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.features import Array
+from paceline.prediction.kernels.row_times import RowShapes, RowTimes, evaluate_shapes, row_peaks
+from paceline.prediction.memory.peak import peak_memory_bytes
+from paceline.prediction.step.host_dispatch import dispatch_s, listing_s, waits_of
+from paceline.prediction.step.power import mean_power_w, power_law, use_of
+from paceline.prediction.step.prediction import Bound, Points, StepPrediction
+from paceline.prediction.step.sustained_rate import steady_row_times
+from paceline.prediction.step.timeline import step_ends_s, waiting_end_s
+from paceline.prediction.uncertainty.intervals import (
+    Z_80,
+    Doubts,
+    knowledge_of,
+    log_sigma,
+    with_lessons,
+)
+from paceline.prediction.uncertainty.posterior_correction import told
+
+#: Upper limit of the elements of one working array, which bounds memory.
+_CHUNK_ELEMENTS = 400_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Question:
+    """What is asked of one pass, with the host's time for each op in execution order, (N,).
+
+    ``waits`` are the ops after which the host waits for the device.
+    """
+
+    lowered: LoweredPass
+    devices: DeviceTable
+    calibration: Calibration
+    framework: str
+    host_d1n: Array
+    waits: npt.NDArray[np.intp]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Times:
+    """Sums over a step by the built-in coefficients, and what measurements tell; all (D, P)."""
+
+    device_s: FloatArray
+    host_s: FloatArray
+    end_s: FloatArray
+    wait_s: FloatArray
+    backward_s: FloatArray
+    update_s: FloatArray
+    compute_bound_s: FloatArray
+    bandwidth_bound_s: FloatArray
+    roofline_s: FloatArray
+    unmeasured_s: FloatArray
+    log_shift: FloatArray
+    left_frac: FloatArray
+
+    def corrected(self) -> _Times:
+        """As measurements of such steps have them; physical bounds stay what they are."""
+        factor = np.exp(self.log_shift)
+        names = ("device_s", "host_s", "end_s", "wait_s", "backward_s", "update_s",
+                 "compute_bound_s", "bandwidth_bound_s", "unmeasured_s")  # fmt: skip
+        return dataclasses.replace(self, **{name: getattr(self, name) * factor for name in names})
+
+
+def predict_pass(
+    lowered: LoweredPass,
+    devices: DeviceTable,
+    points: Points,
+    *,
+    calibration: Calibration | None = None,
+    framework: str = "torch",
+) -> StepPrediction:
+    """Predict one pass for every device and point.
+
+    A device with a missing fact (bandwidth, or a peak for the precision) gets NaN; `abstentions`
+    says why.
+
+    Args:
+        lowered: The pass with its configuration.
+        devices: Where it would run, D of them.
+        points: Batch sizes and sequence lengths, P of them.
+        calibration: Coefficients; the built-in ones if None.
+        framework: Whose host dispatch applies: a name in the calibration's ``host`` table.
+
+    Returns:
+        Arrays of (D, P).
+    """
+    calibration = calibration or builtin_calibration()
+    question = _Question(
+        lowered=lowered,
+        devices=devices,
+        calibration=calibration,
+        framework=framework,
+        host_d1n=dispatch_s(lowered, framework, devices, calibration)[:, None],
+        waits=waits_of(lowered),
+    )
+    return _prediction(question, points, _all_times(question, points))
+
+
+def abstentions(
+    lowered: LoweredPass, devices: DeviceTable, calibration: Calibration | None = None
+) -> tuple[str | None, ...]:
+    """Why `predict_pass` answers NaN for a device; None where it answers.
+
+    Args:
+        lowered: The pass; its precision decides which peak is needed.
+        devices: The devices asked for.
+        calibration: Clocks under load; the built-in ones if None.
+    """
+    needed = lowered.costs.flop.any(axis=1)
+    peak_dr = row_peaks(lowered, devices, calibration or builtin_calibration())[:, needed]
+    precision = lowered.configuration.precision
+    reasons: list[str | None] = []
+    for device, name in enumerate(devices.names):
+        if np.isnan(devices.memory_bytes_per_s[device]):
+            reasons.append(f"the memory bandwidth of {name} is unknown")
+        elif np.isnan(devices.num_sms[device]):
+            reasons.append(f"the number of multiprocessors of {name} is unknown")
+        elif devices.is_gpu[device] and np.isnan(devices.boost_clock_hz[device]):
+            reasons.append(f"the clock of {name} is unknown")
+        elif np.isnan(peak_dr[device]).any():
+            reasons.append(f"{name} has no known peak for {precision}")
+        else:
+            reasons.append(None)
+    return tuple(reasons)
+
+
+def _all_times(asked: _Question, points: Points) -> _Times:
+    """`_times_of` in chunks of points, so that working memory stays bounded."""
+    costs = asked.lowered.costs
+    widest = max(len(costs.order), 16 * len(costs.kind), 1)
+    size = max(1, _CHUNK_ELEMENTS * 16 // (widest * max(len(asked.devices), 1)))
+    chunks = [_slice(points, slice(i, i + size)) for i in range(0, len(points.batch), size)]
+    parts = [_times_of(asked, chunk) for chunk in chunks]
+    if len(parts) == 1:
+        return parts[0]
+    fields = [f.name for f in dataclasses.fields(_Times)]
+    return _Times(**{f: np.concatenate([getattr(p, f) for p in parts], axis=1) for f in fields})
+
+
+def _slice(points: Points, part: slice) -> Points:
+    return Points(batch=points.batch[part], seq=points.seq[part])
+
+
+def _times_of(asked: _Question, points: Points) -> _Times:
+    costs, calibration = asked.lowered.costs, asked.calibration
+    shapes = evaluate_shapes(costs, points)
+    rows = steady_row_times(
+        asked.lowered, shapes, asked.devices, calibration, framework=asked.framework
+    )
+    total = rows.device_s * costs.count.astype(np.float32)
+    backward = np.isin(costs.phase, (Phase.BACKWARD, Phase.RECOMPUTE))
+    compute_bound = rows.bounds.compute_s > rows.bounds.memory_s
+    busy = _sum(total)
+    compute_s = _sum(np.where(compute_bound, total, 0))
+    host_s, end_s, wait_s, update_s = _timelines(asked, shapes, rows.device_s[..., costs.order])
+    lesson = told(
+        asked.lowered, shapes, rows.device_s, asked.devices, calibration, framework=asked.framework
+    )
+    return _Times(
+        device_s=busy,
+        host_s=host_s,
+        end_s=end_s,
+        wait_s=wait_s,
+        backward_s=_sum(total[..., backward]),
+        update_s=update_s,
+        compute_bound_s=compute_s,
+        bandwidth_bound_s=busy - compute_s,
+        roofline_s=_sum(_roofline(rows, shapes.launches) * costs.count.astype(np.float32)),
+        unmeasured_s=_sum(total[..., _is_unmeasured(costs.kind, calibration)]),
+        log_shift=lesson.log_shift,
+        left_frac=lesson.left_frac,
+    )
+
+
+def _timelines(
+    asked: _Question, shapes: RowShapes, device_dpn: Array
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Host time, when the last kernel ends, and what waits and the update add to that, (D, P)."""
+    host_s = np.broadcast_to(_sum(asked.host_d1n), device_dpn.shape[:-1])
+    end_s, before_s = (
+        end.astype(np.float64)
+        for end in step_ends_s(asked.host_d1n, device_dpn, _num_before_update(asked.lowered))
+    )
+    update_s = end_s - before_s
+    if not asked.waits.size:
+        return host_s, end_s, np.zeros_like(end_s), update_s
+    listing_pn = listing_s(asked.lowered, shapes.dims, asked.calibration)
+    waiting_s = waiting_end_s(asked.host_d1n + listing_pn, device_dpn, asked.waits)
+    waiting_s += len(asked.waits) * asked.calibration.constant("host_waits", "wait_s")
+    return host_s + _sum(listing_pn), waiting_s, waiting_s - np.maximum(end_s, host_s), update_s
+
+
+def _num_before_update(lowered: LoweredPass) -> int:
+    """Ops in execution order before the first of the optimizer."""
+    is_update = lowered.costs.phase[lowered.costs.order] == Phase.OPTIMIZER
+    return int(is_update.argmax()) if is_update.any() else len(is_update)
+
+
+def _roofline(rows: RowTimes, launches: Array) -> Array:
+    return rows.bounds.roofline_s * launches
+
+
+def _is_unmeasured(kind: npt.NDArray[np.int16], calibration: Calibration) -> npt.NDArray[np.bool_]:
+    names = calibration.constants["unmeasured_kinds"]
+    return np.isin(kind, [int(OpKind[name]) for name in names])
+
+
+def _sum(values: Array) -> FloatArray:
+    total: FloatArray = values.sum(axis=-1, dtype=np.float64)
+    return total
+
+
+def _prediction(asked: _Question, points: Points, times: _Times) -> StepPrediction:
+    lowered, devices, calibration = asked.lowered, asked.devices, asked.calibration
+    fixed_s = float(calibration.constants["host"]["step_s"][asked.framework])
+    times = times.corrected()
+    mid_s = np.maximum(times.end_s, times.host_s) + fixed_s * np.exp(times.log_shift)
+    knowledge = knowledge_of(devices, calibration)
+    doubts = Doubts(
+        framework=asked.framework,
+        host_frac=times.host_s / mid_s,
+        unmeasured_frac=times.unmeasured_s / np.maximum(times.device_s, 1e-12),
+    )
+    sigma = log_sigma(devices, knowledge, doubts, calibration) * np.sqrt(times.left_frac)
+    use = use_of(mid_s, times.device_s, times.roofline_s, times.compute_bound_s)
+    power_w = mean_power_w(devices, use, power_law(calibration))
+    memory = peak_memory_bytes(
+        lowered.memory, points, platform=lowered.configuration.platform, calibration=calibration
+    )
+    low_b, mid_b, high_b = (np.broadcast_to(m, mid_s.shape) for m in memory)
+    return StepPrediction(
+        low_s=mid_s * np.exp(-Z_80 * sigma),
+        mid_s=mid_s,
+        high_s=mid_s * np.exp(Z_80 * sigma),
+        device_s=times.device_s,
+        host_s=times.host_s,
+        wait_s=times.wait_s,
+        num_waits=len(asked.waits),
+        copy_s=_copy_s(lowered, devices, points, calibration),
+        backward_s=times.backward_s,
+        update_s=times.update_s,
+        compute_bound_s=times.compute_bound_s,
+        bandwidth_bound_s=times.bandwidth_bound_s,
+        roofline_s=times.roofline_s,
+        flop=_total_flop(lowered, points),
+        memory_low_bytes=low_b,
+        memory_mid_bytes=mid_b,
+        memory_high_bytes=high_b,
+        energy_j=power_w * mid_s,
+        power_w=power_w,
+        bound=_bound(times, mid_s),
+        knowledge=with_lessons(knowledge, devices, calibration),
+        log_sigma=sigma,
+    )
+
+
+def _total_flop(lowered: LoweredPass, points: Points) -> FloatArray:
+    costs = lowered.costs
+    flop: FloatArray = monomials(points.batch, points.seq) @ (costs.count @ costs.flop)
+    return flop
+
+
+def _copy_s(
+    lowered: LoweredPass, devices: DeviceTable, points: Points, calibration: Calibration
+) -> FloatArray:
+    """Host-to-device time of the inputs of one batch; NaN where the host link is unknown."""
+    input_m9 = lowered.memory.by_owner[:, Owner.INPUT]
+    input_p = (monomials(points.batch, points.seq) @ input_m9.T).max(axis=1, initial=0.0)
+    rate = devices.host_bytes_per_s * calibration.constant("host", "link_efficiency_frac")
+    copy_s: FloatArray = input_p / rate[:, None]
+    return copy_s
+
+
+def _bound(times: _Times, mid_s: FloatArray) -> npt.NDArray[np.int8]:
+    """Launch where the device idles for over a fifth of the step, else the larger share."""
+    by_device = np.where(
+        times.compute_bound_s > times.bandwidth_bound_s, Bound.COMPUTE, Bound.BANDWIDTH
+    )
+    return np.where(times.device_s < 0.8 * mid_s, Bound.LAUNCH, by_device).astype(np.int8)

@@ -1,0 +1,152 @@
+"""Matrix units under the power limit: the rate that a board holds for hours, from its bursts.
+
+Op rows are measured in short loops, at a rate that many boards cannot hold: the power limit acts
+within milliseconds of steady work. An H100 runs products at about four fifths of its burst rate
+when it trains; boards with more arithmetic per watt lose more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.model.graph.costs import LoweredPass
+from paceline.model.graph.graph import OpKind, Phase
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.features import Array, Bounds
+from paceline.prediction.kernels.groups import Group, groups_of_rows
+from paceline.prediction.kernels.row_times import RowShapes, RowTimes, has_one_query, row_times
+from paceline.prediction.step.power import ClockConstants, clock_frac
+
+_MATRIX_GROUPS = (
+    Group.PRODUCT_TENSOR,
+    Group.CONV_TENSOR,
+    Group.ATTENTION,
+    Group.ATTENTION_BACKWARD,
+)
+_PRODUCT_GROUPS = (Group.PRODUCT_TENSOR, Group.ATTENTION, Group.ATTENTION_BACKWARD)
+#: Clock of desktop cards for consumers over the listed one, at which products run at most. Of 1,
+#: 1.05 and 1.15 it leaves least of timm's transformers on RTX 3090 and 4090 (5.9, 4.9, 5.0 %; rows
+#: that were fitted).
+_CLOCK_OVER_LISTED = 1.05
+
+
+def power_budget(calibration: Calibration) -> ClockConstants:
+    """Of matrix products in 16 bits: ``data/sustained_clock.csv`` (source in each row)."""
+    facts = calibration.constants["sustained_clock"]
+    return ClockConstants(**{name: float(facts[name]) for name in ClockConstants.__slots__})
+
+
+def steady_row_times(
+    lowered: LoweredPass,
+    shapes: RowShapes,
+    devices: DeviceTable,
+    calibration: Calibration,
+    *,
+    framework: str = "torch",
+) -> RowTimes:
+    """As `kernels.row_times`, at the clock that a step repeated for hours holds.
+
+    Whether steps are so limited is part of the calibration: they are where its networks were
+    fitted with the law. Steps have a level beside the kernels that were timed alone, which makes
+    memory no faster than it is. A device whose clock is known is shifted besides.
+    """
+    burst = row_times(lowered, shapes, devices, calibration, framework=framework)
+    device_s = burst.device_s
+    if calibration.constants["device"]["is_power_limited"]:
+        device_s = sustained_row_s(device_s, lowered, shapes, devices, calibration)
+    level = _level(lowered, devices, calibration, framework)
+    least_s = burst.bounds.uncached_s * shapes.launches
+    device_s = np.maximum(device_s * level[:, None, None], least_s)
+    device_s = _within_clock(device_s, lowered, shapes, devices, burst.bounds)
+    shift = np.array([calibration.device_log_shift.get(name, 0.0) for name in devices.names])
+    return replace(burst, device_s=device_s * np.exp(shift, dtype=np.float32)[:, None, None])
+
+
+def _level(
+    lowered: LoweredPass, devices: DeviceTable, calibration: Calibration, framework: str
+) -> Array:
+    """Time in a step over that of the same kernels timed alone, (num_devices,).
+
+    By framework and kind of pass, with that of the tables whose rows are read besides. Passes that
+    make one token of each item were in no table of steps.
+    """
+    attention = np.flatnonzero(lowered.costs.kind == OpKind.ATTENTION)
+    is_decode = attention.size and has_one_query(lowered.costs, attention).all()
+    task = "decode" if is_decode else "train" if Phase.BACKWARD in lowered.costs.phase else "infer"
+    asked = f"{framework}/{task}"
+    log_level = np.full(len(devices), calibration.constants["step_level"].get(asked, 0.0))
+    if calibration.source_levels is not None:
+        log_level += calibration.source_levels.logs(devices, asked)
+    level: Array = np.exp(log_level).astype(np.float32)
+    return level
+
+
+def _within_clock(
+    device_s: Array, lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, bounds: Bounds
+) -> Array:
+    """Times of which no product on matrix units is faster than the clock allows, (D, P, R).
+
+    Unlike convolutions they have no way around an operation.
+    """
+    precision = find_precision(lowered.configuration.precision)
+    products = np.flatnonzero(np.isin(groups_of_rows(lowered.costs, precision), _PRODUCT_GROUPS))
+    if not products.size:
+        return device_s
+    faster = np.where(devices.is_consumer > 0, _CLOCK_OVER_LISTED, 1.0)[:, None, None]
+    least_s = bounds.compute_s[..., products] * shapes.launches[:, products] / faster
+    limited = device_s.copy()
+    limited[..., products] = np.maximum(device_s[..., products], np.nan_to_num(least_s, posinf=0.0))
+    return limited
+
+
+def sustained_row_s(
+    device_s: Array, lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable,
+    calibration: Calibration,
+) -> Array:  # fmt: skip
+    """Time of one occurrence of each row in steady work, (D, P, R).
+
+    Args:
+        device_s: Time in a short loop, (D, P, R).
+        lowered: The pass.
+        shapes: Its cost table at the points.
+        devices: Where it runs.
+        calibration: What an operation draws.
+    """
+    flop = shapes.launches * power_flop(lowered, shapes, calibration)
+    burst_flop_per_s = flop / np.maximum(device_s, 1e-12)
+    frac = clock_frac(devices.tdp_w[:, None, None], burst_flop_per_s, power_budget(calibration))
+    return (device_s / frac).astype(device_s.dtype)
+
+
+def power_flop(lowered: LoweredPass, shapes: RowShapes, calibration: Calibration) -> Array:
+    """Operations on matrix units of one launch, as so many in 16 bits by their power, (P, R).
+
+    Operations in other formats draw power as ``data/operation_energy.csv`` has it.
+    """
+    precision = find_precision(lowered.configuration.precision)
+    on_matrix_units = np.isin(groups_of_rows(lowered.costs, precision), _MATRIX_GROUPS)
+    share = np.zeros(len(lowered.costs.kind))
+    known = calibration.constants["operation_energy"]
+    dtypes = lowered.costs.matmul_dtype[on_matrix_units].tolist()
+    share[on_matrix_units] = [known[ELEMENT_BYTES[one]] for one in dtypes]
+    return (shapes.flop * share).astype(np.float32)
+
+
+def power_s(flop: Array, devices: DeviceTable, calibration: Calibration) -> Array:
+    """Time in which the board's power serves operations on matrix units, (D, P, R).
+
+    Work that takes the time t in a short loop takes `max(t, t^(1-x) power_s^x)` in the long run,
+    with the exponent x of the law. Zero, which limits nothing, where the power is unknown.
+
+    Args:
+        flop: As of `power_flop`, (P, R).
+        devices: Where they run.
+        calibration: What an operation draws.
+    """
+    budget = power_budget(calibration)
+    available_w = devices.tdp_w[:, None, None] * (1.0 - budget.idle_frac)
+    return np.nan_to_num(flop * budget.j_per_flop / available_w, posinf=0.0).astype(np.float32)

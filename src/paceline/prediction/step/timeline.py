@@ -1,0 +1,87 @@
+"""Two timelines: the host dispatches kernels in order, the device runs them in order.
+
+Kernel j starts when it has been dispatched and kernel j - 1 is done, so the step ends at the
+largest, over j, of *dispatch of j* plus *device time from j on*. No loop is needed. Where the host
+waits for the device, both start again together: the step is the sum over the stretches between.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.model.graph.graph import FloatArray
+from paceline.prediction.kernels.features import Array
+
+
+def step_end_s(host_s: Array, device_s: Array) -> Array:
+    """When the last kernel ends.
+
+    Args:
+        host_s: Host time to dispatch each op, (..., num_ops).
+        device_s: Device time of each op, (..., num_ops).
+
+    Returns:
+        Seconds, shape of both without their last axis, broadcast; zero without ops.
+
+    >>> float(step_end_s(np.float32([1, 1]), np.float32([5, 5])))  # the device is busy: 1 + 10
+    11.0
+    >>> float(step_end_s(np.float32([5, 5]), np.float32([1, 1])))  # the host is: 10 + 1
+    11.0
+    """
+    return step_ends_s(host_s, device_s, device_s.shape[-1])[0]
+
+
+def step_ends_s(host_s: Array, device_s: Array, num_before: int) -> tuple[Array, Array]:
+    """When the last kernel ends, and when the last of the first ``num_before`` does.
+
+    Args:
+        host_s: Host time to dispatch each op, (..., num_ops).
+        device_s: Device time of each op, (..., num_ops).
+        num_before: Ops that run without those after them too.
+
+    Returns:
+        Seconds, twice, as `step_end_s` has them.
+
+    >>> [float(end) for end in step_ends_s(np.float32([1, 1, 9]), np.float32([5, 5, 1]), 2)]
+    [12.0, 11.0]
+    """
+    nothing = np.zeros(device_s.shape[:-1], dtype=np.float32)
+    if not device_s.shape[-1]:
+        return nothing, nothing
+    remaining = np.cumsum(device_s[..., ::-1], axis=-1)[..., ::-1]
+    lag = remaining + np.cumsum(host_s, axis=-1, dtype=np.float32)
+    if num_before in (0, device_s.shape[-1]):
+        end: Array = lag.max(axis=-1)
+        return end, end if num_before else nothing
+    before: Array = lag[..., :num_before].max(axis=-1)
+    after: Array = lag[..., num_before:].max(axis=-1)
+    return np.maximum(before, after), before - remaining[..., num_before]
+
+
+def waiting_end_s(host_s: Array, device_s: Array, waits: npt.NDArray[np.intp]) -> FloatArray:
+    """When the last kernel ends where the host waits, after some ops, until they have run.
+
+    Up to its wait a stretch lasts as long as `step_end_s` says of it alone.
+
+    Args:
+        host_s: Host time to dispatch each op, (..., num_ops).
+        device_s: Device time of each op, (..., num_ops).
+        waits: Ops after which the host waits, ascending.
+
+    Returns:
+        Seconds, shape of both without their last axis, broadcast.
+
+    >>> host_s, device_s = np.float32([1, 1, 1]), np.float32([5, 5, 5])
+    >>> float(waiting_end_s(host_s, device_s, np.array([1])))  # (1 + 10) + (1 + 5)
+    17.0
+    """
+    num_ops = device_s.shape[-1]
+    starts = np.unique(np.append(0, waits[waits < num_ops - 1] + 1))
+    dispatched = np.cumsum(host_s, axis=-1, dtype=np.float64)
+    done = np.cumsum(device_s, axis=-1, dtype=np.float64)
+    lag = np.maximum.reduceat(dispatched - (done - device_s), starts, axis=-1)
+    begun = np.take(dispatched - host_s, starts, axis=-1)
+    ended = np.take(done, np.append(starts[1:] - 1, num_ops - 1), axis=-1)
+    end: FloatArray = (lag - begun + ended).sum(axis=-1)
+    return end

@@ -1,0 +1,1 @@
+"""How sure a prediction is, and what measured steps tell of those like them."""

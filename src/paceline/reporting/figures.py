@@ -1,0 +1,95 @@
+"""Figures with their intervals as short text, the way every table and page prints them."""
+
+from __future__ import annotations
+
+import math
+
+from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.planfile import Interval
+from paceline.planning.search.chance import chance_text
+from paceline.units import duration_scale, format_significant, format_usd
+
+#: What stands where a figure does not exist.
+ABSENT = "–"
+#: What every figure of planned memory is, in words.
+MEMORY_BOUND = "the bound that holds in nine of ten cases"
+_MILLION = 1e6
+_HALF_A_CENT = 0.005
+#: From which figure on the next scale is shown, what it divides by, and how it is written.
+_SCALES = ((_MILLION, _MILLION, " M"), (1e4, 1e3, " k"), (-math.inf, 1.0, ""))
+
+
+def duration_range(seconds: Interval) -> str:
+    """A duration with its interval, all in one unit.
+
+    >>> duration_range(Interval(low=48240, mid=54360, high=61200))
+    '15.1 h (13–17)'
+    """
+    scale_s, unit = duration_scale(seconds.mid)
+    mid = format_significant(seconds.mid / scale_s)
+    return f"{mid} {unit}{_bounds(seconds, scale_s)}"
+
+
+def usd_range(usd: Interval) -> str:
+    """An amount of money with its interval, in dollars.
+
+    >>> usd_range(Interval(low=17.2, mid=19.5, high=22.1))
+    '19.5 (17–22)'
+    >>> usd_range(Interval(low=0.0001, mid=0.0002, high=0.0004))
+    '<0.01'
+    >>> usd_range(Interval(low=19_779_156, mid=34_099_084, high=58_788_656))
+    '34.1 M (20–59)'
+    """
+    if usd.mid >= _MILLION:
+        return f"{format_significant(usd.mid / _MILLION)} M{_bounds(usd, _MILLION)}"
+    if usd.high < _HALF_A_CENT:
+        return format_usd(usd.mid)
+    return f"{format_usd(usd.mid)}{_bounds(usd)}"
+
+
+def number_range(figure: Interval) -> str:
+    """A plain figure with its interval.
+
+    >>> number_range(Interval(low=2310.0, mid=2512.0, high=2720.0))
+    '2,512 (2,310–2,720)'
+    >>> number_range(Interval(low=127_298.0, mid=174_990.0, high=240_550.0))
+    '175 k (127–241)'
+    """
+    scale, unit = next((s, u) for least, s, u in _SCALES if figure.mid >= least)
+    return f"{format_significant(figure.mid / scale)}{unit}{_bounds(figure, scale)}"
+
+
+def memory_bound_bytes(used: Interval) -> float:
+    """Peak memory at the bound that holds with a chance of 90 %: `MEMORY_BOUND`.
+
+    That is the chance at which a plan must fit unless its goal says otherwise; ``used.high`` holds
+    at 95 %, and the logarithm of a peak is taken to be normal.
+    """
+    return float(bound_bytes(used.mid, used.high))
+
+
+def memory_share(used: Interval, capacity_bytes: float) -> str:
+    """Peak memory against what there is, at `memory_bound_bytes`.
+
+    >>> memory_share(Interval(low=20e9, mid=21e9, high=22.1e9), 40e9)
+    '22/40 GB'
+    """
+    gb = format_significant(memory_bound_bytes(used) / 1e9, 2)
+    if math.isinf(capacity_bytes):
+        return f"{gb} GB"
+    return f"{gb}/{format_significant(capacity_bytes / 1e9, 2)} GB"
+
+
+def chance(frac: float | None) -> str:
+    """A chance as percent, never rounded up to certainty.
+
+    >>> chance(0.9996), chance(0.71), chance(None)
+    ('>99 %', '71 %', '–')
+    """
+    return ABSENT if frac is None else chance_text(frac)
+
+
+def _bounds(figure: Interval, scale: float = 1.0) -> str:
+    """The interval in brackets; nothing where it is narrower than what is shown."""
+    low, high = (format_significant(x / scale, 2) for x in (figure.low, figure.high))
+    return "" if low == high else f" ({low}–{high})"

@@ -1,0 +1,1 @@
+"""What a terminal shows: each answer as text."""

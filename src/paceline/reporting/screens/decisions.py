@@ -1,0 +1,226 @@
+"""Purchases, pools and the input side as text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable
+
+from paceline.planfile import Interval
+from paceline.planning.decisions.pool import PoolSchedule
+from paceline.planning.decisions.pool_file import PoolAnswer, TrialsAlone
+from paceline.planning.decisions.purchase import PurchaseAnswer
+from paceline.planning.places.fitting import FittedCard
+from paceline.planning.places.price import JobPrice
+from paceline.prediction.input_side import InputPrediction, Remedy
+from paceline.reporting.figures import ABSENT, duration_range, number_range
+from paceline.reporting.tables import Column, Table, markdown_table, text_table
+from paceline.units import format_duration, format_percent, format_significant, format_usd
+
+_Printer = Callable[[Table], str]
+
+
+def purchases_text(answers: Iterable[PurchaseAnswer], *, width: int) -> str:
+    """Each purchase: the answer, what it turns on, and where its figures come from."""
+    text = "\n\n".join(_purchase(a, lambda t: text_table(t, width=width)) for a in answers)
+    return _wrapped(text, width)
+
+
+def purchases_markdown(answers: Iterable[PurchaseAnswer]) -> str:
+    """The same, to be pasted into a purchase request."""
+    return "\n\n".join(_purchase(answer, markdown_table) for answer in answers)
+
+
+def pool_text(answer: PoolAnswer, *, width: int) -> str:
+    """The schedule, and what the two usual policies would do."""
+    return _wrapped(_pool(answer, lambda table: text_table(table, width=width)), width)
+
+
+def pool_markdown(answer: PoolAnswer) -> str:
+    """The same as Markdown."""
+    return _pool(answer, markdown_table)
+
+
+def bill_text(offer: str, price: JobPrice, *, width: int) -> str:
+    """The bill by part, and what was assumed."""
+    return _wrapped(_bill(offer, price, lambda table: text_table(table, width=width)), width)
+
+
+def bill_markdown(offer: str, price: JobPrice) -> str:
+    """The same as Markdown."""
+    return _bill(offer, price, markdown_table)
+
+
+def fit_table(cards: Iterable[FittedCard]) -> Table:
+    """Cards with memory and power, and what keeps each out."""
+    return Table(
+        columns=(
+            Column(title="card", min_width=20, told_below=True),
+            Column(title="GB", is_number=True),
+            Column(title="W", is_number=True),
+            Column(title="USD", is_number=True, drop_order=1),
+            Column(title="fits", min_width=24, told_below=True),
+        ),
+        rows=tuple(
+            (
+                card.device.name,
+                _or_absent(card.device.memory_bytes, 1e9),
+                _or_absent(card.device.tdp_w, 1.0),
+                _or_absent(card.device.price_usd, 1.0),
+                "; ".join(card.reasons) or "yes, as far as is known",
+            )
+            for card in cards
+        ),
+    )
+
+
+def input_table(delivered: Interval, remedies: Iterable[Remedy]) -> Table:
+    """What the host delivers now, in samples per second, and what each change would give."""
+    rows = [("as it is", number_range(delivered), "")]
+    rows += [(r.change, _rate(r.samples_per_s), f"+{r.gain_frac:.0%}") for r in remedies]
+    return Table(
+        columns=(
+            Column(title="input side", min_width=20, told_below=True),
+            Column(title="samples/s", is_number=True),
+            Column(title="gain", is_number=True),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def stage_table(delivered: InputPrediction) -> Table:
+    """Core time of one sample by stage, the longest first."""
+    stages = sorted(delivered.stage_s.items(), key=lambda item: -item[1])
+    return Table(
+        columns=(Column(title="stage"), Column(title="core time per sample", is_number=True)),
+        rows=tuple((name, format_duration(seconds)) for name, seconds in stages),
+    )
+
+
+#: Inputs that a purchase turns on, in words.
+_INPUT_WORDS = {
+    "price_usd": "price, USD",
+    "pue": "power of the room over the machine's",
+    "upkeep_frac_per_year": "upkeep a year, of the price",
+    "usd_per_kwh": "electricity, USD/kWh",
+}
+
+
+def _purchase(answer: PurchaseAnswer, printed: _Printer) -> str:
+    figures = Table(
+        columns=(
+            Column(title="figure", min_width=18, told_below=True),
+            Column(title="value", is_number=True),
+            Column(title="from", min_width=20, told_below=True),
+        ),
+        rows=tuple((f.name, f.value, f.source) for f in answer.figures),
+    )
+    swings = Table(
+        columns=(
+            Column(title="what it turns on", min_width=16, told_below=True),
+            Column(title="from", is_number=True),
+            Column(title="to", is_number=True),
+            Column(title="owning, USD", is_number=True),
+        ),
+        rows=tuple(
+            (
+                _INPUT_WORDS.get(s.name, s.name),
+                f"{s.low_input:,.6g}",
+                f"{s.high_input:,.6g}",
+                f"{format_usd(s.low_usd)} to {format_usd(s.high_usd)}",
+            )
+            for s in answer.result.sensitivity
+        ),
+    )
+    parts = [answer.purchase.title, answer.text]
+    parts += [printed(swings)] if swings.rows else []
+    return "\n\n".join([*parts, printed(figures)])
+
+
+def _bill(offer: str, price: JobPrice, printed: _Printer) -> str:
+    total, run = price.total_usd, price.run
+    rows = [
+        ("machines", f"{format_usd(price.compute_usd)} USD"),
+        ("storage", f"{format_usd(price.storage_usd)} USD"),
+        ("traffic out", f"{format_usd(price.egress_usd)} USD"),
+        ("paid time of each machine", format_duration(price.paid_s)),
+        ("of it, work done twice", format_duration(run.lost_s)),
+        ("of it, restarts", format_duration(run.restart_s)),
+        ("of it, saving", format_duration(run.save_s)),
+        ("interruptions expected", format_significant(run.num_interruptions, 2)),
+    ]
+    table = Table(
+        columns=(Column(title=offer), Column(title="expected", is_number=True)),
+        rows=tuple(row for row in rows if not row[1].startswith(("0 ", "0.00 "))),
+    )
+    low, high = format_usd(total.low), format_usd(total.high)
+    head = (
+        f"{format_usd(total.mid)} USD ({low} to {high}), done after {format_duration(price.wall_s)}"
+    )
+    return "\n\n".join([head, printed(table), "assumed: " + "; ".join(price.assumptions)])
+
+
+def _pool(answer: PoolAnswer, printed: _Printer) -> str:
+    kind = "the best schedule" if answer.best.is_optimal else "the best schedule found"
+    lines = [
+        f"{kind} ({answer.best.policy}): all done after "
+        f"{duration_range(answer.best.makespan_interval_s)}, "
+        f"{format_duration(answer.best.mean_finish_s)} on average",
+        printed(_schedule_table(answer.best)),
+        f"one after the other: {_ends(answer.gang)}; side by side: {_ends(answer.share)}",
+        "\n".join(map(_trials_sentence, answer.trials)),
+        "assumed: " + "; ".join(answer.assumptions),
+    ]
+    return "\n\n".join(line for line in lines if line)
+
+
+def _trials_sentence(one: TrialsAlone) -> str:
+    waves = "at once" if one.plan.num_waves == 1 else f"in {one.plan.num_waves} waves"
+    return (
+        f"{one.num_trials} × {one.job} alone on {one.group}: {one.plan.num_devices_each} each, "
+        f"{waves}, done after {duration_range(one.makespan_interval_s)}"
+    )
+
+
+def _schedule_table(schedule: PoolSchedule) -> Table:
+    return Table(
+        columns=(
+            Column(title="job", min_width=8, told_below=True),
+            Column(title="devices", min_width=12, told_below=True),
+            Column(title="starts after", is_number=True),
+            Column(title="done after", is_number=True),
+            Column(title="share of all", is_number=True, drop_order=1),
+        ),
+        rows=tuple(
+            (
+                p.job,
+                f"{p.num_devices}×{p.group}",
+                format_duration(p.start_s) if p.start_s else "at once",
+                duration_range(p.finish_interval_s),
+                format_percent(p.finish_s / schedule.makespan_s),
+            )
+            for p in schedule.placements
+        ),
+    )
+
+
+def _ends(schedule: PoolSchedule) -> str:
+    last, mean = (
+        duration_range(schedule.makespan_interval_s),
+        format_duration(schedule.mean_finish_s),
+    )
+    return f"all done after {last}, {mean} on average"
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Sentences folded at the width; table lines fit it already."""
+    return "\n".join(
+        textwrap.fill(line, width) if len(line) > width else line for line in text.splitlines()
+    )
+
+
+def _or_absent(value: float | None, unit: float) -> str:
+    return ABSENT if value is None else format_significant(value / unit)
+
+
+def _rate(samples_per_s: float) -> str:
+    return format_significant(samples_per_s)

@@ -1,0 +1,83 @@
+"""This machine, what is wrong with it, and its stacks, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.catalog.entities import Machine
+from paceline.execution.ceilings import Ceiling
+from paceline.execution.machine.doctor import Finding, fact_text
+from paceline.execution.machine.facts import HostFacts
+from paceline.execution.machine.probe import describe_machine
+from paceline.execution.stacks import Stack, StackSpec
+from paceline.reporting.tables import Column, Table
+from paceline.units import format_bytes, format_count, format_duration
+
+_FACTS = (
+    "cpu_name", "cpu_flags", "host_memory_bytes", "shm_bytes", "gpus", "nvidia_driver",
+    "cuda_driver", "rocm", "opencl_platforms", "container_engines", "container", "hypervisor",
+    "os_name",
+)  # fmt: skip
+
+
+def doctor_text(
+    facts: HostFacts,
+    machine: Machine,
+    findings: Sequence[Finding],
+    *,
+    frameworks: Sequence[str] = (),
+    stacks: Sequence[str] = (),
+) -> str:
+    """What the machine has, then each finding with its proof and one command."""
+    lines = [f"This machine: {describe_machine(machine)}"]
+    lines += [f"  {fact_text(name, facts)}" for name in _FACTS]
+    lines += [f"  in this Python: {', '.join(frameworks) or 'no framework'}"]
+    lines += [f"  stacks: {', '.join(stacks) or 'none (paceline stacks list)'}"]
+    lines += ["", _verdict(findings)]
+    for number, finding in enumerate(findings, start=1):
+        lines += [f"{number:>2} {finding.cause}"]
+        lines += [f"     proof   {line}" for line in finding.proof]
+        lines += [f"     remedy  {finding.remedy}"]
+    return "\n".join(lines)
+
+
+def stacks_table(created: Sequence[Stack], specs: Sequence[StackSpec]) -> Table:
+    """Stacks that exist, and those that could."""
+    columns = (
+        Column(title="stack"), Column(title="package"), Column(title="version"),
+        Column(title="compilers", drop_order=1), Column(title="created"),
+    )  # fmt: skip
+    by_name = {stack.spec.name: stack for stack in created}
+    all_specs = {spec.name: spec for spec in (*specs, *(stack.spec for stack in created))}
+    rows = tuple(_stack_row(spec, by_name.get(name)) for name, spec in all_specs.items())
+    return Table(columns=columns, rows=rows)
+
+
+def ceilings_table(ceilings: Sequence[Ceiling]) -> Table:
+    """What the machine can do at best."""
+    columns = (Column(title="what"), Column(title="best", is_number=True), Column(title="on"))
+    rows = tuple(
+        (one.name, _rate_text(one), f"{one.record.device_name} · {one.record.stack}")
+        for one in ceilings
+    )
+    return Table(columns=columns, rows=rows)
+
+
+def _rate_text(ceiling: Ceiling) -> str:
+    if ceiling.unit == "s":
+        return format_duration(ceiling.rate)
+    if ceiling.unit == "B/s":
+        return f"{format_bytes(ceiling.rate)}/s"
+    return f"{format_count(ceiling.rate)}FLOP/s"
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return "Nothing wrong was found. `paceline doctor LOG` reads the output of a failed run."
+    return f"{len(findings)} found, the most specific first:"
+
+
+def _stack_row(spec: StackSpec, stack: Stack | None) -> tuple[str, ...]:
+    needs = f" (needs {spec.needs})" if spec.needs else ""
+    created = stack.created_on.partition("T")[0] if stack else f"no{needs}"
+    return spec.name, spec.package, spec.version, ", ".join(spec.compilers), created

@@ -1,0 +1,49 @@
+"""The zoo, and all models that are known by name, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paceline.model.names.registry import KnownModel
+from paceline.model.names.zoo_facts import ZooFacts
+from paceline.reporting.figures import ABSENT
+from paceline.reporting.tables import Column, Table
+from paceline.units import format_count
+
+
+def model_table(models: Mapping[str, ZooFacts]) -> Table:
+    """One row per model."""
+    return Table(
+        columns=(
+            Column(title="model"),
+            Column(title="title", drop_order=1),
+            Column(title="parameters", is_number=True),
+            Column(title="counts", drop_order=2),
+            Column(title="reference training", min_width=20, told_below=True),
+        ),
+        rows=tuple(
+            (
+                name,
+                facts.title,
+                format_count(facts.parameters),
+                facts.sample_unit,
+                facts.jobs["train"].description if "train" in facts.jobs else ABSENT,
+            )
+            for name, facts in models.items()
+        ),
+    )
+
+
+def known_table(models: Sequence[KnownModel]) -> Table:
+    """One row per model: what to type, its size, what it needs and whose sizes they are."""
+    return Table(
+        columns=(
+            Column(title="model"),
+            Column(title="parameters", is_number=True),
+            Column(title="needs", drop_order=1),
+            Column(title="source", min_width=20),
+        ),
+        rows=tuple(
+            (one.name, format_count(one.parameters), one.needs, one.source) for one in models
+        ),
+    )

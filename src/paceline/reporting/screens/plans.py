@@ -1,0 +1,228 @@
+"""A plan on one terminal screen: assumptions, goal, the ranked choices, why, and what is next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from paceline.planfile import PlanFile, PlannedChoice, PlannedPlace, PlannedWorkload, RejectedChoice
+from paceline.planning.explain.wording import cloud_title
+from paceline.reporting.figures import (
+    ABSENT,
+    chance,
+    duration_range,
+    memory_share,
+    number_range,
+    usd_range,
+)
+from paceline.reporting.tables import Column, Table, text_table
+from paceline.reporting.texts import labelled
+from paceline.units import format_count, format_usd
+
+_NUM_CHOICES_SHOWN = 8
+#: Words that no reader needs to know the device.
+_BRANDS = re.compile(r"(?:^|(?<=×))(GeForce|Tesla|Instinct|Radeon Instinct|AWS) ")
+_NUM_REJECTED_SHOWN = 4
+
+
+def plan_text(plan: PlanFile, *, width: int = 100) -> str:
+    """The plan as text.
+
+    Args:
+        plan: What was found.
+        width: Columns of the terminal.
+    """
+    blocks = (
+        "\n".join(_opening(plan, width)),
+        text_table(
+            choice_table(
+                plan.choices[:_NUM_CHOICES_SHOWN], plan.workload.sample_unit, asked_columns(plan)
+            ),
+            width=width,
+        ),
+        "\n".join(_explanations(plan, width)),
+        "\n".join(labelled("next", plan.next_commands, width)),
+    )
+    return "\n\n".join(block for block in blocks if block)
+
+
+def workload_line(workload: PlannedWorkload) -> str:
+    """The job in one line, such as ``ResNet-50 · training · 1,281,167 images × 90 epochs``."""
+    task = "training" if workload.task == "train" else "inference"
+    size = f"{format_count(workload.num_parameters)} parameters"
+    return " · ".join(part for part in (workload.title, task, workload.job, size) if part)
+
+
+def place_name(place: PlannedPlace) -> str:
+    """Who rents out how many of what, such as ``Lambda 8×H100 SXM5 80GB spot``."""
+    count = place.devices_per_node * place.num_nodes
+    spot = " spot" if place.is_spot else ""
+    nodes = f" ({place.num_nodes} nodes)" if place.num_nodes > 1 else ""
+    device = _BRANDS.sub("", place.device)
+    devices = device if " + " in device else f"{count:g}×{device}"
+    return f"{cloud_title(place.cloud)} {devices}{spot}{nodes}"
+
+
+def machine_name(choice: PlannedChoice) -> str:
+    """The same, with how much of a processor it is, where processors do the work."""
+    cores = choice.place.num_vcpus_per_node
+    is_cpu = choice.stack is not None and choice.stack.platform == "cpu"
+    return f"{place_name(choice.place)}{f' {cores} vCPU' if is_cpu and cores else ''}"
+
+
+def how(choice: PlannedChoice, facets: Sequence[str] = ("precision", "compiler")) -> str:
+    """The configuration in a few words, such as ``8×256×2 bf16 compiled``.
+
+    The batch is devices × items per device and microbatch × accumulation steps; ones are left out.
+
+    Args:
+        choice: What is described.
+        facets: Fields that are named beside the batch.
+    """
+    per_microbatch = choice.batch_per_device // choice.microbatches
+    factors = (choice.num_devices, per_microbatch, choice.microbatches)
+    batch = "×".join(str(n) for i, n in enumerate(factors) if n > 1 or i == 1)
+    parts = [" ".join((batch, *(getattr(choice, facet) for facet in facets)))]
+    plain = f"dp{choice.num_devices}"
+    accumulated = f"/mb{choice.microbatches}"
+    strategy = choice.strategy.removeprefix(plain).removeprefix(accumulated).removeprefix("+")
+    if strategy:
+        parts.append(strategy)
+    if choice.checkpointing != "none" and "recompute" not in strategy:
+        parts.append(f"recompute {choice.checkpointing}")
+    return " · ".join(parts)
+
+
+def asked_columns(plan: PlanFile) -> tuple[str, ...]:
+    """The columns that a goal asks for beside the usual ones."""
+    return ("energy",) if plan.goal.get("objective") == "energy" else ()
+
+
+def choice_table(
+    choices: Sequence[PlannedChoice], sample_unit: str, more: Sequence[str] = ()
+) -> Table:
+    """One row per choice; columns that no choice fills are left out.
+
+    Precision and compiler of the first choice stand among the plan's assumptions; a row names its
+    own only where the choices differ.
+
+    Args:
+        choices: Best first.
+        sample_unit: What throughput counts.
+        more: From `asked_columns`.
+    """
+    columns = _choice_columns(sample_unit)
+    facets = [f for f in ("precision", "compiler") if len({getattr(c, f) for c in choices}) > 1]
+    cells = [
+        (*_choice_cells(rank, choice, more), how(choice, facets))
+        for rank, choice in enumerate(choices, start=1)
+    ]
+    kept = [
+        i
+        for i, column in enumerate(columns)
+        if column.drop_order == 0 or any(row[i] != ABSENT for row in cells)
+    ]
+    return Table(
+        columns=tuple(columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in cells),
+        remarks=tuple(_remark(rank, choice) for rank, choice in enumerate(choices)),
+    )
+
+
+def _choice_columns(sample_unit: str) -> tuple[Column, ...]:
+    return (
+        Column(title="#", is_number=True),
+        Column(title="offer", min_width=20, told_below=True),
+        Column(title="USD/h", is_number=True),
+        Column(title="time", drop_order=9),
+        Column(title="cost USD", is_number=True, drop_order=9),
+        Column(title=f"J/{sample_unit.removesuffix('s')}", is_number=True, drop_order=9),
+        Column(title="latency", drop_order=8),
+        Column(title="first token", drop_order=5),
+        Column(title=f"{sample_unit}/s", is_number=True, drop_order=7),
+        Column(title=f"USD/M {sample_unit}", is_number=True, drop_order=6),
+        Column(title="in time", is_number=True, drop_order=4),
+        Column(title="memory", is_number=True, drop_order=1),
+        Column(title="batch, how", drop_order=2, min_width=12, told_below=True),
+    )
+
+
+def _choice_cells(rank: int, choice: PlannedChoice, more: Sequence[str]) -> tuple[str, ...]:
+    has_work = choice.time_s is not None
+    energy = choice.energy_interval_j_per_sample if "energy" in more else None
+    return (
+        str(rank),
+        machine_name(choice),
+        format_usd(choice.place.usd_per_hour),
+        ABSENT if choice.time_s is None else duration_range(choice.time_s),
+        ABSENT if choice.cost_usd is None else usd_range(choice.cost_usd),
+        ABSENT if energy is None else number_range(energy),
+        ABSENT if choice.latency_s is None else duration_range(choice.latency_s),
+        ABSENT if choice.ttft_s is None else duration_range(choice.ttft_s),
+        ABSENT if has_work else number_range(choice.samples_per_s),
+        ABSENT if has_work else format_usd(choice.usd_per_million_samples.mid),
+        chance(choice.chance_time),
+        memory_share(choice.memory_bytes, choice.memory_capacity_bytes),
+    )
+
+
+def _remark(rank: int, choice: PlannedChoice) -> str:
+    label = choice.label if rank else ""
+    return " · ".join(note for note in (label, choice.remark) if note)
+
+
+def _opening(plan: PlanFile, width: int) -> list[str]:
+    goal = plan.goal_text or " · ".join(f"{name} {value}" for name, value in plan.goal.items())
+    return [
+        workload_line(plan.workload),
+        *labelled("assumed", plan.assumptions, width),
+        *labelled("goal", (goal,) if goal else (), width),
+    ]
+
+
+def _explanations(plan: PlanFile, width: int) -> list[str]:
+    hidden = len(plan.choices) - _NUM_CHOICES_SHOWN
+    more = (f"{hidden} further choices with --json",) if hidden > 0 else ()
+    paragraphs = (
+        ("more", more),
+        ("first place", tuple(how_in_full(c) for c in plan.choices[:1])),
+        ("why", plan.why or tuple(c.reason for c in plan.choices[:1])),
+        ("turns", plan.turns),
+        ("below the line", _below_the_line(plan.rejected)),
+        ("rent or buy", (plan.rent_or_buy,)),
+        ("knee", (plan.knee,)),
+    )
+    return [line for label, texts in paragraphs for line in labelled(label, texts, width)]
+
+
+def how_in_full(choice: PlannedChoice) -> str:
+    """What the last column says of a choice, with its words: the column may be cut."""
+    per_microbatch = choice.batch_per_device // choice.microbatches
+    parts = (
+        f"{choice.num_devices} {'device' if choice.num_devices == 1 else 'devices'} × "
+        f"batch {per_microbatch}",
+        f"{choice.microbatches} accumulated" if choice.microbatches > 1 else "",
+        choice.precision.upper(),
+        choice.compiler,
+        f"strategy {choice.strategy}" if choice.num_devices > 1 else "",
+        f"recompute {choice.checkpointing}"
+        if choice.checkpointing != "none" and choice.num_devices == 1
+        else "",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _below_the_line(rejected: Sequence[RejectedChoice]) -> tuple[str, ...]:
+    shown = [rejection_text(choice) for choice in rejected[:_NUM_REJECTED_SHOWN]]
+    hidden = sum(choice.num_rejected for choice in rejected[_NUM_REJECTED_SHOWN:])
+    if hidden:
+        shown.append(f"{hidden} more (all with --json, one with --why-not NAME)")
+    return tuple(shown)
+
+
+def rejection_text(choice: RejectedChoice) -> str:
+    """Why a choice stands below the line, and the price at which it would not, if there is one."""
+    if choice.wins_below_usd_per_hour is None:
+        return f"{choice.name}: {choice.reason}"
+    price = format_usd(choice.wins_below_usd_per_hour)
+    return f"{choice.name}: {choice.reason}; would win below {price} USD/h"

@@ -1,0 +1,290 @@
+"""Predictions as text: the whole catalogue best first, or tables of batch against device count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from paceline.planning.forecast.grid import GridCell, PredictionGrid
+from paceline.reporting.figures import ABSENT, duration_range, memory_share, number_range
+from paceline.reporting.tables import Column, Table, markdown_table, table_width, text_table
+from paceline.reporting.texts import labelled
+from paceline.units import format_count, format_significant
+
+_NUM_RANKED_SHOWN = 25
+_NUM_REASONS_SHOWN = 3
+_NUM_NAMES_SHOWN = 3
+_STATUS_WORDS = {"out of memory": "OOM", "abstained": "?"}
+
+
+def grid_text(grid: PredictionGrid, *, width: int = 100) -> str:
+    """One table per device: batch against count, or batch against figures for a single count."""
+    blocks = [
+        _opening(grid, width),
+        *(_device_text(grid, cells, width) for cells in _by_device(grid)),
+    ]
+    remedies = "\n".join(labelled("remedy", grid.remedies, width))
+    return "\n\n".join(block for block in (*blocks, remedies, _unanswered(grid, width)) if block)
+
+
+def ranking_text(
+    grid: PredictionGrid, *, width: int = 100, num_shown: int = _NUM_RANKED_SHOWN
+) -> str:
+    """The devices of the catalogue, best first, at the batch of highest throughput each."""
+    ranked = _ranked(grid.cells)
+    table = text_table(ranking_table(ranked[:num_shown], grid.sample_unit), width=width)
+    hidden = len(ranked) - num_shown
+    more = f"{hidden} more with --json" if hidden > 0 else ""
+    more = "\n".join(filter(None, (more, _energy_note(ranked[:num_shown]))))
+    left_out = "\n".join(labelled("left out", _without_figure(grid.cells), width))
+    blocks = (_opening(grid, width), table, more, left_out, _unanswered(grid, width))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def grid_markdown(grid: PredictionGrid) -> str:
+    """The same tables as Markdown."""
+    parts = [f"# {_title(grid)}", "\n".join(f"- {text}" for text in grid.assumptions)]
+    for cells in _by_device(grid):
+        parts += [f"## {_device_title(cells)}", markdown_table(_device_table(grid, cells))]
+        notes = (*_reasons(cells), "" if _has_counts(cells) else _energy_note(cells))
+        parts.append("\n".join(f"- {note}" for note in notes if note))
+    return "\n\n".join(part for part in parts if part)
+
+
+def ranking_markdown(grid: PredictionGrid) -> str:
+    """The ranking as Markdown."""
+    table = markdown_table(ranking_table(_ranked(grid.cells), grid.sample_unit))
+    assumptions = "\n".join(f"- {text}" for text in grid.assumptions)
+    left_out = "\n".join(f"- left out: {text}" for text in _without_figure(grid.cells))
+    energy = _energy_note(grid.cells)
+    blocks = (f"# {_title(grid)}", assumptions, table, energy, left_out)
+    return "\n\n".join(block for block in blocks if block)
+
+
+def ranking_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
+    """One row per device."""
+    return Table(
+        columns=(
+            Column(title="#", is_number=True),
+            Column(title="device", min_width=20, told_below=True),
+            Column(title=f"{sample_unit}/s", is_number=True),
+            Column(title="step", drop_order=3),
+            Column(title="batch", is_number=True),
+            Column(title="memory", is_number=True),
+            Column(title=f"J/{sample_unit.removesuffix('s')}", is_number=True, drop_order=1),
+            Column(title="bound by", drop_order=2),
+        ),
+        rows=tuple(
+            (
+                str(rank),
+                cell.device,
+                _rate(cell),
+                ABSENT if cell.step_s is None else duration_range(cell.step_s),
+                str(cell.batch_per_device),
+                memory_share(cell.memory_bytes, cell.memory_capacity_bytes),
+                _energy(cell),
+                cell.bound,
+            )
+            for rank, cell in enumerate(cells, start=1)
+        ),
+    )
+
+
+def count_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
+    """Throughput by batch (down) and number of devices (across); OOM where it does not fit.
+
+    Each with its interval, and beside it the efficiency against so many single devices.
+    """
+    counts = sorted({cell.num_devices for cell in cells})
+    batches = sorted({cell.batch_per_device for cell in cells})
+    by_place = {(cell.batch_per_device, cell.num_devices): cell for cell in cells}
+    return Table(
+        columns=(
+            Column(title="batch per device", is_number=True),
+            *(Column(title=f"{count}× {sample_unit}/s", is_number=True) for count in counts),
+        ),
+        rows=tuple(
+            (str(batch), *(_count_cell(by_place.get((batch, count))) for count in counts))
+            for batch in batches
+        ),
+    )
+
+
+def batch_table(cells: Sequence[GridCell], sample_unit: str) -> Table:
+    """Everything about one device by batch; OOM where it does not fit."""
+    has_latency = any(cell.ttft_s is not None for cell in cells)
+    columns = [
+        Column(title="batch", is_number=True),
+        Column(title=f"{sample_unit}/s", is_number=True),
+        Column(title="step"),
+        *((Column(title="per token"), Column(title="first token")) if has_latency else ()),
+        Column(title="memory", is_number=True),
+        Column(title=f"J/{sample_unit.removesuffix('s')}", is_number=True, drop_order=1),
+        Column(title="bound by", drop_order=3),
+        Column(title="how", drop_order=2),
+    ]
+    return Table(
+        columns=tuple(columns),
+        rows=tuple(_batch_cells(cell, has_latency=has_latency) for cell in cells),
+    )
+
+
+def _batch_cells(cell: GridCell, *, has_latency: bool) -> tuple[str, ...]:
+    memory = memory_share(cell.memory_bytes, cell.memory_capacity_bytes)
+    latency = (
+        (
+            ABSENT if cell.latency_s is None else duration_range(cell.latency_s),
+            ABSENT if cell.ttft_s is None else duration_range(cell.ttft_s),
+        )
+        if has_latency
+        else ()
+    )
+    return (
+        str(cell.batch_per_device),
+        _rate(cell),
+        ABSENT if cell.step_s is None else duration_range(cell.step_s),
+        *latency,
+        memory,
+        _energy(cell),
+        cell.bound if cell.status == "fits" else ABSENT,
+        f"{cell.precision} {cell.compiler}",
+    )
+
+
+def _title(grid: PredictionGrid) -> str:
+    task = "training" if grid.task == "train" else "inference"
+    return f"{grid.title} · {task} · {format_count(grid.num_parameters)} parameters"
+
+
+def _opening(grid: PredictionGrid, width: int) -> str:
+    return "\n".join((_title(grid), *labelled("assumed", grid.assumptions, width)))
+
+
+def _by_device(grid: PredictionGrid) -> list[list[GridCell]]:
+    return [list(cells) for _, cells in groupby(grid.cells, key=lambda cell: cell.device)]
+
+
+def _device_text(grid: PredictionGrid, cells: list[GridCell], width: int) -> str:
+    unit = grid.sample_unit
+    tables = (
+        [count_table(part, unit) for part in _side_by_side(cells, unit, width)]
+        if _has_counts(cells)
+        else [batch_table(cells, unit)]
+    )
+    shown = "\n\n".join(text_table(table, width=width) for table in tables)
+    notes = filter(None, (*_reasons(cells), "" if _has_counts(cells) else _energy_note(cells)))
+    return "\n".join((_device_title(cells), shown, *notes))
+
+
+def _side_by_side(cells: Sequence[GridCell], sample_unit: str, width: int) -> list[list[GridCell]]:
+    """Cells of as many device counts as stand beside each other in ``width`` characters."""
+    parts: list[list[GridCell]] = []
+    for count in sorted({cell.num_devices for cell in cells}):
+        column = [cell for cell in cells if cell.num_devices == count]
+        wider = [*parts[-1], *column] if parts else column
+        is_too_wide = table_width(count_table(wider, sample_unit)) > width
+        parts = [*parts, column] if is_too_wide or not parts else [*parts[:-1], wider]
+    return parts
+
+
+def _device_title(cells: Sequence[GridCell]) -> str:
+    ways = dict.fromkeys(f"{cell.precision} {cell.compiler}" for cell in cells)
+    return f"{cells[0].device} · {' or '.join(ways)}"
+
+
+def _device_table(grid: PredictionGrid, cells: Sequence[GridCell]) -> Table:
+    table = count_table if _has_counts(cells) else batch_table
+    return table(cells, grid.sample_unit)
+
+
+def _has_counts(cells: Sequence[GridCell]) -> bool:
+    return any(cell.num_devices != cells[0].num_devices for cell in cells)
+
+
+def _reasons(cells: Sequence[GridCell]) -> list[str]:
+    """Why cells have no figure: one line per status and need, for the smallest batch each."""
+    first: dict[tuple[str, float], GridCell] = {}
+    stopped: set[tuple[str, int]] = set()
+    for cell in cells:
+        if cell.status == "fits" or (cell.status, cell.num_devices) in stopped:
+            continue
+        stopped.add((cell.status, cell.num_devices))
+        first.setdefault((cell.status, cell.memory_bytes.mid), cell)
+    lines = [
+        f"{_STATUS_WORDS[cell.status]}: batch {cell.batch_per_device}"
+        f"{f' on {cell.num_devices}' if cell.num_devices > 1 else ''} {cell.reason}"
+        for cell in first.values()
+    ]
+    return lines[:_NUM_REASONS_SHOWN]
+
+
+def _energy_note(cells: Sequence[GridCell]) -> str:
+    """How sure the column of joules is, in words; empty without one."""
+    known = [one for one in (c.energy_interval_j_per_sample for c in cells) if one is not None]
+    if not known:
+        return ""
+    least, most = (pick(one.high / one.mid for one in known) for pick in (min, max))
+    factors = " to ".join(dict.fromkeys((f"{least:.1f}", f"{most:.1f}")))
+    return f"energy (J) is that of the device alone, within ×/÷ {factors} in four of five cases"
+
+
+def _unanswered(grid: PredictionGrid, width: int) -> str:
+    """Devices without an answer, by reason, the most frequent first."""
+    by_reason: dict[str, list[str]] = {}
+    for silent in grid.unanswered:
+        reason = silent.reason.replace(silent.device, "it")
+        by_reason.setdefault(reason, []).append(silent.device)
+    groups = sorted(by_reason.items(), key=lambda group: -len(group[1]))
+    sentences = [_group(reason, names) for reason, names in groups[:_NUM_REASONS_SHOWN]]
+    hidden = sum(len(names) for _, names in groups[_NUM_REASONS_SHOWN:])
+    if hidden:
+        sentences.append(f"{hidden} more devices (all with --json)")
+    return "\n".join(labelled("no answer", sentences, width))
+
+
+def _group(reason: str, names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NUM_NAMES_SHOWN])
+    if len(names) <= _NUM_NAMES_SHOWN:
+        return f"{shown}: {reason}"
+    return f"{len(names)} devices ({shown}, …): {reason}"
+
+
+def _ranked(cells: Sequence[GridCell]) -> list[GridCell]:
+    answered = [cell for cell in cells if cell.samples_per_s is not None]
+    return sorted(answered, key=lambda c: -c.samples_per_s.mid if c.samples_per_s else 0.0)
+
+
+def _without_figure(cells: Sequence[GridCell]) -> list[str]:
+    """Devices of a ranking without a figure, by status, with what the nearest one lacks."""
+    lines = []
+    for status, word in _STATUS_WORDS.items():
+        mine = [cell for cell in cells if cell.status == status]
+        if mine:
+            nearest = min(mine, key=lambda c: c.memory_bytes.mid / c.memory_capacity_bytes)
+            devices = "1 device" if len(mine) == 1 else f"{len(mine):,} devices"
+            lines.append(
+                f"{word}: {devices}; {nearest.device} at batch {nearest.batch_per_device} "
+                f"{'is ' if status == 'abstained' else ''}{nearest.reason}"
+            )
+    return lines
+
+
+def _count_cell(cell: GridCell | None) -> str:
+    if cell is None:
+        return ABSENT
+    if cell.samples_per_s is None:
+        return _STATUS_WORDS[cell.status]
+    efficiency = cell.efficiency_frac
+    share = f" {100 * efficiency:.0f} %" if efficiency is not None and cell.num_devices > 1 else ""
+    return f"{number_range(cell.samples_per_s)}{share}"
+
+
+def _rate(cell: GridCell) -> str:
+    if cell.samples_per_s is None:
+        return _STATUS_WORDS[cell.status]
+    return number_range(cell.samples_per_s)
+
+
+def _energy(cell: GridCell) -> str:
+    joules = cell.energy_j_per_sample
+    return ABSENT if joules is None else format_significant(joules)

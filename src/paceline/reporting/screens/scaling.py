@@ -1,0 +1,90 @@
+"""A scaling curve as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from paceline.planfile import Interval
+from paceline.planning.decisions.curve import ScalingCurve, ScalingPoint
+from paceline.reporting.figures import ABSENT, duration_range, number_range, usd_range
+from paceline.reporting.tables import Column, Table, continued_table, markdown_table
+from paceline.reporting.texts import labelled
+from paceline.units import format_bytes, format_duration, format_percent, format_significant
+
+
+def scaling_text(
+    title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str, *, width: int = 100
+) -> str:
+    """The curve as text, with the knee and the counts that do not work."""
+    blocks = (
+        "\n".join((title, *labelled("assumed", assumptions, width))),
+        continued_table(scaling_table(curve, unit), width=width),
+        "\n".join(
+            (
+                *labelled("knee", (curve.reason,), width),
+                *labelled("left out", _left_out(curve), width),
+            )
+        ),
+    )
+    return "\n\n".join(blocks)
+
+
+def scaling_markdown(title: str, assumptions: Sequence[str], curve: ScalingCurve, unit: str) -> str:
+    """The curve as Markdown."""
+    notes = "\n".join(f"- {note}" for note in assumptions)
+    left_out = "\n".join(f"- {note}" for note in _left_out(curve))
+    table = markdown_table(scaling_table(curve, unit))
+    blocks = (f"# {title}", notes, table, f"Knee: {curve.reason}", left_out)
+    return "\n\n".join(filter(None, blocks))
+
+
+def scaling_table(curve: ScalingCurve, unit: str) -> Table:
+    """One row per device count; the knee carries a remark."""
+    return Table(
+        columns=(
+            Column(title="devices", is_number=True),
+            Column(title="strategy"),
+            Column(title="batch", is_number=True),
+            Column(title=f"{unit}/s", is_number=True),
+            Column(title="efficiency", is_number=True),
+            Column(title="time", is_number=True),
+            Column(title="cost USD", is_number=True),
+            Column(title="memory", is_number=True),
+            Column(title="exposed comm.", is_number=True),
+            Column(title="lost to"),
+        ),
+        rows=tuple(
+            (
+                str(point.count),
+                point.strategy,
+                str(point.global_batch),
+                _rate(point),
+                format_percent(point.efficiency_frac),
+                _or_absent(duration_range, point.time_interval_s),
+                _or_absent(usd_range, point.cost_interval_usd),
+                format_bytes(point.memory_bytes),
+                format_duration(point.exposed_communication_s),
+                str(point.limit),
+            )
+            for point in curve.points
+        ),
+    )
+
+
+def _rate(point: ScalingPoint) -> str:
+    """Throughput; its interval is that of the time, and stands there where a time is known."""
+    if point.time_s is None:
+        return number_range(point.items_per_s_interval)
+    return format_significant(point.items_per_s)
+
+
+def _or_absent(words: Callable[[Interval], str], figure: Interval | None) -> str:
+    return ABSENT if figure is None else words(figure)
+
+
+def _left_out(curve: ScalingCurve) -> list[str]:
+    """Why counts do not work, a sentence for each reason."""
+    counts: dict[str, list[str]] = {}
+    for count, reason in curve.rejected:
+        counts.setdefault(reason, []).append(f"{count:,}")
+    return [f"{', '.join(same)} devices: {reason}" for reason, same in counts.items()]

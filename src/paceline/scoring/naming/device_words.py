@@ -1,0 +1,116 @@
+"""What the words of a device's name in a table say beside the name itself.
+
+Tables decorate: ``AMD MI300X-NPS1-SPX-192GB-750W``, ``GeForce RTX 2080 (Mobile)``,
+``NVIDIA DGX-1 (8x V100 16GB)``. Decoration may be left out while looking a name up, but what it
+says (maker, memory, form, laptop) must hold for the device that is found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from paceline.catalog.entities import Device
+from paceline.scoring.tables import read_table
+
+_TRADE_MARK = re.compile(r"\((r|tm)\)", re.IGNORECASE)
+_BRACKETS = re.compile(r"[()\[\]]")
+_IN_BRACKETS = re.compile(r"\(.*?\)|\[.*?\]")
+_COUNT = re.compile(r"^\s*\d+\s*[x×*]\s*(?=[a-z])|\s*[x×]\s*\d+\s*$", re.IGNORECASE)
+_MEMORY = re.compile(r"\b(\d+(?:\.\d+)?)\s*gb?\b", re.IGNORECASE)
+#: Words that decorate a name and never tell two devices apart.
+_DECORATION = re.compile(
+    r"\b(hbm\d?e?|gen\s?\d|tensor core|accelerators?|gpu|graphics|generation|dlc|cts|aarch64|"
+    r"nps1|spx|\d+\s?w|nvl\d\d|[dh]gx|hls|superchip|grace (?=hopper|blackwell)|hopper|volta|"
+    r"developer kit|google|cloud|nvidia|amd|intel|habana|oam|\d+ core)\b",
+    re.IGNORECASE,
+)
+_FORM = re.compile(r"\b(sxm|pcie)\d?\b", re.IGNORECASE)
+_MOBILE = re.compile(r"\bmobile( / max-q)?\b|\bnotebook\b", re.IGNORECASE)
+_LAPTOP = re.compile(r"\b(laptop|max-?q)\b", re.IGNORECASE)
+#: A slice of a device is not that device.
+_SLICE = re.compile(r"\bmig\b|\b\d+g\.\d+gb\b|\bvgpu\b|\b[cd]px\b|\bnps[248]\b", re.IGNORECASE)
+#: Two memory sizes are the same if they differ by less: vendors round, drivers subtract.
+SAME_MEMORY_FRAC = 0.12
+#: Chips that share the memory of their computer are sold with several sizes.
+_SHARED_MEMORY = "system on chip"
+
+
+def is_slice(name: str) -> bool:
+    """Whether ``name`` is a part of a device, as virtualisation makes them.
+
+    >>> is_slice("A100-SXM4-40GB MIG 1g.5gb"), is_slice("A100-SXM4-40GB")
+    (True, False)
+    """
+    return bool(_SLICE.search(name))
+
+
+def listed_names(name: str) -> Iterator[str]:
+    """Devices that the table of aliases gives for a name, however that is decorated."""
+    written = dict.fromkeys((name, _squeeze(_words(name)), *plainer_names(name)))
+    for row in read_table("device_aliases.csv"):
+        for spelling in written:
+            if match := re.fullmatch(row["pattern"], spelling, re.IGNORECASE):
+                yield match.expand(row["device"])
+
+
+def plainer_names(name: str) -> Iterator[str]:
+    """``name`` with less and less decoration.
+
+    >>> list(dict.fromkeys(plainer_names("NVIDIA H100-PCIe-80GB")))[1:]
+    ['NVIDIA H100 PCIe 80GB', 'H100 PCIe 80GB', 'H100 PCIe', 'H100']
+    """
+    yield name
+    for text in (_words(name), _IN_BRACKETS.sub(" ", name), *_IN_BRACKETS.findall(name)):
+        yield from _undecorated(_words(text))
+
+
+def _undecorated(name: str) -> Iterator[str]:
+    plain = _squeeze(_DECORATION.sub(" ", _squeeze(name)))
+    without_memory = _squeeze(_MEMORY.sub(" ", plain))
+    yield _squeeze(name)
+    yield plain
+    yield _FORM.sub(r"\1", plain)
+    yield without_memory
+    yield _squeeze(_FORM.sub(" ", without_memory))
+
+
+def holds(device: Device, name: str) -> bool:
+    """Whether a device is what the words of ``name`` say: its maker, form, memory, laptop or not.
+
+    Words that name no such thing hold for every device.
+    """
+    words = _words(name)
+    forms = {form.lower() for form in _FORM.findall(words)}
+    sizes = [float(size) * 1e9 for size in _MEMORY.findall(words)]
+    return (
+        _is_made_so(device, words)
+        and all(form in device.form_factor.lower() for form in forms)
+        and (not sizes or any(has_memory(device, size) for size in sizes))
+        and bool(_LAPTOP.search(words)) == bool(_LAPTOP.search(device.name))
+    )
+
+
+def has_memory(device: Device, size_bytes: float | None) -> bool:
+    """Whether a device has a stated memory; what is not stated or not known fits."""
+    if size_bytes is None or device.memory_bytes is None:
+        return True
+    if device.form_factor == _SHARED_MEMORY and device.vendor == "Apple":
+        return size_bytes <= device.memory_bytes * (1 + SAME_MEMORY_FRAC)
+    return abs(device.memory_bytes - size_bytes) < SAME_MEMORY_FRAC * size_bytes
+
+
+def _is_made_so(device: Device, words: str) -> bool:
+    makers = read_table("device_makers.csv")
+    said = {m["vendor"] for m in makers if re.search(m["pattern"], words, re.IGNORECASE)}
+    return not said or device.vendor in said
+
+
+def _words(name: str) -> str:
+    """``name`` without brackets, a count or underscores; a laptop's word is one."""
+    plain = _BRACKETS.sub(" ", _TRADE_MARK.sub(" ", name)).replace("_", " ")
+    return _MOBILE.sub("laptop", _COUNT.sub("", plain))
+
+
+def _squeeze(name: str) -> str:
+    return re.sub(r"[\s-]+", " ", name).strip()

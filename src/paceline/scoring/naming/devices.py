@@ -1,0 +1,117 @@
+"""Which device of the catalogue a published table means."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from paceline.catalog.entities import Catalog, Device
+from paceline.catalog.lookup import find_devices
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.scoring.naming.device_words import (
+    has_memory,
+    holds,
+    is_slice,
+    listed_names,
+    plainer_names,
+)
+
+#: From so many devices in one machine on, a table that names no form factor means the module.
+_MODULE_COUNT = 4
+
+
+def resolve_device(
+    catalog: Catalog, name: str, memory_gb: float | None, num_gpus: float | None
+) -> Device:
+    """The device that a table calls ``name``.
+
+    Args:
+        catalog: Where to look.
+        name: As written in the table.
+        memory_gb: Memory as stated there; tells variants apart. Mebibytes are recognised.
+        num_gpus: Devices in the job; many mean the module rather than the card.
+
+    Raises:
+        UnknownNameError: No such device.
+        InvalidInputError: Devices of that name exist, none with that much memory.
+    """
+    return _likeliest(catalog, _fitting(_found(catalog, name), name, memory_gb), num_gpus)
+
+
+def possible_capacities(
+    catalog: Catalog, name: str, memory_gb: float | None
+) -> tuple[float, float] | None:
+    """Least and most memory in bytes of the devices that ``name`` may mean; None if unknown.
+
+    Raises what `resolve_device` raises.
+    """
+    fitting = _fitting(_found(catalog, name), name, memory_gb)
+    sizes = [device.capacity_bytes for device in fitting if device.capacity_bytes is not None]
+    return (min(sizes), max(sizes)) if len(sizes) == len(fitting) else None
+
+
+@lru_cache(maxsize=4096)
+def _found(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """Every device that ``name`` may mean."""
+    found = () if is_slice(name) else _listed(catalog, name) or _named(catalog, name)
+    if not found:
+        known = [device.name for device in catalog.devices]
+        raise UnknownNameError.from_name("device", name, known, command="paceline devices")
+    return found
+
+
+def _listed(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """What the table of aliases says, or the machine of a cloud of that name."""
+    machines = {o.device_name for o in catalog.offers if o.instance_type == name.lower()}
+    names = (*listed_names(name), *(device for device in machines if device))
+    return next((devices for one in names if (devices := _find(catalog, one))), ())
+
+
+def _named(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    """Devices of the first plainer spelling for which all that ``name`` says holds."""
+    for spelling in plainer_names(name):
+        if devices := tuple(d for d in _find(catalog, spelling) if holds(d, name)):
+            return devices
+    return ()
+
+
+def _fitting(found: tuple[Device, ...], name: str, memory_gb: float | None) -> list[Device]:
+    """Those of them with the stated memory."""
+    size_bytes = _memory_bytes(memory_gb)
+    fitting = [d for d in found if has_memory(d, size_bytes)]
+    if not fitting:
+        raise InvalidInputError(
+            f"no {name} with {memory_gb:g} GB in the catalogue",
+            hint=f"it has {', '.join(d.name for d in found)}",
+        )
+    return fitting
+
+
+def _find(catalog: Catalog, name: str) -> tuple[Device, ...]:
+    try:
+        return find_devices(catalog, name) if name else ()
+    except (UnknownNameError, InvalidInputError):
+        return ()
+
+
+def _memory_bytes(memory_gb: float | None) -> float | None:
+    """Stated memory; above 2,000 the source counts mebibytes."""
+    if not memory_gb or memory_gb <= 0:
+        return None
+    return memory_gb * 2**20 if memory_gb > 2000 else memory_gb * 1e9
+
+
+def _likeliest(catalog: Catalog, fitting: list[Device], num_gpus: float | None) -> Device:
+    """The module where many work together, else the default variant or what resembles it."""
+    is_module = (num_gpus or 1) >= _MODULE_COUNT
+    families = {d.family for d in fitting}
+    defaults = [d for d in catalog.devices if d.is_default_variant and d.family in families]
+
+    def likelihood(device: Device) -> tuple[bool, bool, bool, bool]:
+        return (
+            is_module and "SXM" in device.form_factor,
+            device.is_default_variant,
+            any(device.form_factor == d.form_factor for d in defaults),
+            any(device.memory_bytes == d.memory_bytes for d in defaults),
+        )
+
+    return max(fitting, key=likelihood)

@@ -1,0 +1,101 @@
+"""Peak memory of a rank as its framework plans it: buffers beyond what is alive, and its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import cast
+
+from paceline.dtypes import DType, find_precision
+from paceline.model.graph.costs import OptimizerKernel, TrainingFormat
+from paceline.scoring.jobs import Cell
+from paceline.scoring.naming.stated_degrees import sharding_of
+from paceline.scoring.tables import fitting_lines
+from paceline.simulation.job import Job
+from paceline.simulation.steps import Steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """Peak memory of one rank.
+
+    Attributes:
+        low_bytes: Lower end of the 80 % interval.
+        mid_bytes: Median.
+        high_bytes: What holds at a chance of 95 %.
+    """
+
+    low_bytes: float
+    mid_bytes: float
+    high_bytes: float
+
+
+def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
+    """Memory of a step, as the framework of the row plans it, or of the start if that is more.
+
+    Args:
+        cell: The row.
+        steps: Its job's step, one row.
+    """
+    interval = steps.memory_interval_bytes()
+    step = [interval.low, interval.mid, interval.high]
+    facts = _facts(cell)
+    if facts is not None:
+        parameter_bytes = float(steps.parameter_bytes[0])
+        step = step if cell.reading.has_adapters else _planned(step, facts, parameter_bytes)
+        start = _start_bytes(cell, facts, parameter_bytes)
+        step = [max(one, other) for one, other in zip(step, start, strict=True)]
+    return RankMemory(low_bytes=step[0], mid_bytes=step[1], high_bytes=step[2])
+
+
+def kept_job(cell: Cell, job: Job) -> Job:
+    """The job as its memory is asked for: where it peaks, and as its framework keeps weights.
+
+    Args:
+        cell: The row.
+        job: Whose step is timed.
+    """
+    facts, seq, how = _facts(cell), cell.reading.peak_seq, job.configuration
+    if facts is not None and facts["format"]:
+        activation = find_precision(how.precision).activation_dtype
+        if activation != DType.FP32:
+            how = replace(how, training_format=cast("TrainingFormat", facts["format"]))
+    if facts is not None and facts["update"]:
+        how = replace(how, optimizer_kernel=cast("OptimizerKernel", facts["update"]))
+    if seq is None:
+        return replace(job, configuration=how)
+    prompt = seq if job.prompt_tokens else None
+    return replace(job, configuration=how, seq=seq, prompt_tokens=prompt)
+
+
+def _facts(cell: Cell) -> dict[str, str] | None:
+    """The first line of ``data/framework_memory.csv`` that holds."""
+    asked = {
+        "framework": cell.row.framework,
+        "task": cell.reading.task,
+        "parallelism": cell.row.parallelism,
+    }
+    return next(fitting_lines("framework_memory.csv", asked), None)
+
+
+def _planned(step: list[float], facts: dict[str, str], parameter_bytes: float) -> list[float]:
+    """With the buffers that a framework plans beyond what is alive."""
+    if not facts["activations_high"]:
+        return step
+    low, mid, high = step
+    activations = max(low - parameter_bytes, 0.0)
+    workspace = float(facts["workspace_bytes"])
+    return [
+        low,
+        mid + activations * (float(facts["activations_mid"]) - 1.0),
+        high + activations * (float(facts["activations_high"]) - 1.0) + workspace,
+    ]
+
+
+def _start_bytes(cell: Cell, facts: dict[str, str], parameter_bytes: float) -> list[float]:
+    """All parameters and a rank's share of them, with what making the share takes."""
+    if not facts["start_mid"]:
+        return [0.0, 0.0, 0.0]
+    ranks = cell.row.num_devices
+    shares = ranks if sharding_of(cell.row.parallelism) == "zero3" else 1
+    whole = parameter_bytes * shares * (1.0 + 1.0 / ranks)
+    return [whole * float(facts[f"start_{bound}"]) for bound in ("low", "mid", "high")]

@@ -1,0 +1,116 @@
+"""How a row of inference says that its devices share a model, and what each rank then runs."""
+
+from __future__ import annotations
+
+import re
+
+from paceline.parallelism.split import SplitShape
+from paceline.scoring.naming.models import UnresolvedRowError
+from paceline.scoring.naming.stated_degrees import Degrees, sharding_of, stated_degrees
+from paceline.scoring.rows import Row
+
+#: Each device has a model of its own.
+WHOLE = SplitShape.of_engine()
+
+#: Degrees of xDiT, as its command line or plain words have them.
+_SEQUENCE = {
+    name: re.compile(rf"(?<![a-z]){words}(?:[_ -](?:parallel|attention))?"
+                     r"(?:[_ -](?:degree|size))?\s*[=:]?\s*(\d+)", re.IGNORECASE)
+    for name, words in (
+        ("ring", "ring"),
+        ("ulysses", "(?:deepspeed[_ -])?ulysses"),
+        ("guidance", "(?:cfg|classifier[_ -]free[_ -]guidance)"),
+        ("patches", "pipefusion"),
+    )
+}  # fmt: skip
+_NAMES_DEGREE = re.compile(
+    r"(?<![a-z])(?:tensor|expert|data|pipeline|context|[tedpc]p|ring|ulysses|cfg)[a-z_ -]*[=: ]*\d",
+    re.IGNORECASE,
+)
+_NOTHING = ("", "none")
+
+
+def split_of(row: Row) -> SplitShape:
+    """How the devices of a row of inference share the model.
+
+    Degrees that make less than all devices leave replicas that do not talk.
+
+    Raises:
+        UnresolvedRowError: It says nothing that is known, or its degrees and devices do not agree.
+
+    >>> from paceline.scoring.rows import parse_row
+    >>> def of(text, num_gpus):
+    ...     row = {"model": "m", "gpu": "g", "parallelism": text, "n_gpus": str(num_gpus)}
+    ...     return split_of(parse_row(row))
+    >>> of("DP=2 TP=4", 8) == SplitShape.of_engine(tensor=4)
+    True
+    >>> of("data_parallel=1 expert_parallel=8 tensor_parallel=1", 8).whole_experts
+    True
+    >>> of("ring_degree=2 ulysses_degree=1", 2) == SplitShape(ring=2)
+    True
+    """
+    text = row.parallelism.strip()
+    if text.lower() in _NOTHING:
+        return WHOLE
+    num_devices = row.num_devices
+    is_stated = _NAMES_DEGREE.search(text)
+    if num_devices > 1 and not (is_stated or text.lower().startswith("dp")):
+        raise _unknown(row)
+    shape = _sequence_ranks(row) or _served_ranks(row, stated_degrees(text), num_devices)
+    if num_devices % shape.num_ranks:
+        raise UnresolvedRowError(
+            f"the parallelism `{text}` needs {shape.num_ranks} devices, and the row has "
+            f"{num_devices}"
+        )
+    return shape
+
+
+def _sequence_ranks(row: Row) -> SplitShape | None:
+    found = {name: one.search(row.parallelism) for name, one in _SEQUENCE.items()}
+    degrees = {name: max(int(match[1]), 1) for name, match in found.items() if match}
+    if not degrees:
+        return None
+    others = stated_degrees(row.parallelism)
+    if degrees.pop("patches", 1) > 1 or others.splits_model:
+        raise _unknown(row)
+    return SplitShape(
+        ring=degrees.get("ring", 1), ulysses=degrees.get("ulysses", 1),
+        guidance=degrees.get("guidance", 1),
+    )  # fmt: skip
+
+
+def _served_ranks(row: Row, degrees: Degrees, num_devices: int) -> SplitShape:
+    """Ranks of an engine; expert ranks are the tensor ranks of all replicas.
+
+    A row that states expert ranks alone means tensor ranks that keep whole experts: an engine has
+    no other way to run them on so many devices without replicas.
+    """
+    if degrees.pp * degrees.cp > 1 or sharding_of(row.parallelism) != "none":
+        raise _unknown(row)
+    tensor, replicas = degrees.tp, degrees.dp
+    if replicas is not None and tensor * replicas not in (num_devices, 1):
+        raise UnresolvedRowError(
+            f"the parallelism `{row.parallelism}` needs {tensor * replicas} devices, and the row "
+            f"has {num_devices}"
+        )
+    if degrees.ep == 1:
+        return SplitShape.of_engine(tensor=tensor)
+    if tensor == 1 and replicas in (None, 1):
+        return SplitShape.of_engine(tensor=degrees.ep, whole_experts=True)
+    if degrees.ep != tensor * (replicas or 1):
+        raise UnresolvedRowError(
+            f"the parallelism `{row.parallelism}`: expert ranks are the tensor ranks of all "
+            f"replicas, {tensor * (replicas or 1)} and not {degrees.ep}"
+        )
+    if replicas is not None and replicas > 1:
+        # `SplitShape.of_engine` has their passes; published rows take two to eight times as long.
+        raise UnresolvedRowError(
+            "how replicas wait for each other that share experts and not attention is not modelled"
+        )
+    return SplitShape.of_engine(tensor=tensor, whole_experts=True)
+
+
+def _unknown(row: Row) -> UnresolvedRowError:
+    return UnresolvedRowError(
+        f"the parallelism `{row.parallelism}` is not predicted from a published row"
+    )

@@ -1,0 +1,260 @@
+"""Which model a published table means: its entry, and what its sources leave unsaid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+
+from paceline.errors import UnknownNameError
+from paceline.model.names.lookup import entry_of, hub_row, library_entry, library_names, zoo_entry
+from paceline.model.names.spelling import plainer, without_owner
+from paceline.scoring.rows import Row
+from paceline.scoring.tables import read_table
+
+#: Targets of accuracy and scenarios of MLPerf Inference.
+_MLPERF = re.compile(r"-(99(\.9)?|interactive|offline|server)+$")
+#: Data sets and jobs after a name, which say nothing of its sizes; those of small pictures do.
+_DATA = re.compile(
+    r"[\s_-]*\((\d{2,4}( ?[x×] ?\d{2,4})?|seq[\w\s=]*\d+)\)$|"
+    r"[\s_-]+[(\[]?(imagenet(-?\d+k)?|ilsvrc\w*|criteo[\w\s]*|kits-?\d+|movielens[\w\s-]*|"
+    r"squad[\w\s.]*|wmt[\w\s-]*|librispeech|lj-?speech|coco( ?\d+)?|wikipedia|wikitext[\w\s-]*|"
+    r"(pre-?|fine-?)?(train|tun)ing|inference|q?lora)[)\]]?$",
+    re.IGNORECASE,
+)
+#: Endings of language models that tables of image models never have.
+_TRAININGS = re.compile(
+    r"[-_ ](instruct|chat|it|hf|awq|gptq|fp8|storywriter|\d{4})$", re.IGNORECASE
+)
+#: Beams that are stated settle what a refused model leaves open.
+_BEAM = re.compile(r"\bbeam=\d")
+#: Names under which timm publishes: lower case, digits and underscores, then perhaps its weights.
+_TIMM_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+
+
+#: An entry as every verb takes it, and files of a model.
+_SCHEME = re.compile(r"[A-Za-z_][\w.]*:\S+")
+_FILE = re.compile(r"\.(npz|pt2|json)$")
+#: Remarks on how tokens are routed, which no graph shows.
+_ROUTING = re.compile(r" ?\((token ?drop|dropless|w/o? mtp)\)", re.IGNORECASE)
+
+
+class UnresolvedRowError(Exception):
+    """A row that cannot be predicted; the message says why. Never leaves this room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedModel:
+    """A model as paceline knows it, with what is meant where a row is silent.
+
+    Attributes:
+        entry: Model as typed.
+        seq: Sequence length; None takes the model's default.
+        peak_seq: Length at which memory peaks, where lengths vary; None for ``seq``.
+        image_size: Side of the input; None takes the model's default.
+        has_own_size: The model's default stands even where the row has a side: its pictures are no
+            squares of that side.
+        train_units: What its sources count per training item, where neither items nor tokens.
+        infer_units: The same for inference.
+        is_seq_given: ``seq`` stands even where the row has a length: that column holds another
+            number of such rows.
+        num_passes: Passes that make one item: steps of denoising, of a search.
+        log_sigma: What is left out of the graph widens the interval by that much.
+        is_cut: The graph is a cut of an item, repeated by ``num_passes``: its memory is no item's.
+        has_adapters: Adapters that a row names are part of the entry.
+    """
+
+    entry: str
+    seq: int | None = None
+    peak_seq: int | None = None
+    image_size: int | None = None
+    has_own_size: bool = False
+    train_units: float | None = None
+    infer_units: float | None = None
+    is_seq_given: bool = False
+    num_passes: float = 1.0
+    log_sigma: float = 0.0
+    is_cut: bool = False
+    has_adapters: bool = False
+
+
+def resolve_model(row: Row) -> PublishedModel:
+    """The model of a row.
+
+    Raises:
+        UnresolvedRowError: No model of that name is known, or it is refused for that task.
+    """
+    row = replace(row, model=_ROUTING.sub("", row.model))
+    if row.variant:
+        named = replace(row, model=f"{row.model.strip()} {row.variant}")
+        if found := _listed(named):
+            return _with_steps(found, row)
+    if not _BEAM.search(row.flags):
+        _check_refused(row)
+    name = row.model.strip()
+    found = (
+        _listed(row) or _entry(name) or _zoo_model(name) or _timm_exactly(name) or _hub_model(name)
+        or _image_model(name)
+    )  # fmt: skip
+    if found is None:
+        raise UnresolvedRowError(f"no known model is called `{name}`")
+    return _with_steps(found, row)
+
+
+def _with_steps(found: PublishedModel, row: Row) -> PublishedModel:
+    """With the number of passes that the row states, of a model that takes several."""
+    if found.num_passes == 1.0 or not row.num_steps or row.num_steps < 1.0:
+        return found
+    return replace(found, num_passes=row.num_steps)
+
+
+def _check_refused(row: Row) -> None:
+    for known in read_table("refused_models.csv"):
+        if (
+            re.fullmatch(known["pattern"], row.model.strip(), re.IGNORECASE)
+            and row.task.startswith(known["task"])
+            and re.fullmatch(known["framework"] or ".*", row.framework, re.IGNORECASE)
+            and re.fullmatch(known["unit"] or ".*", row.unit, re.IGNORECASE)
+        ):
+            raise UnresolvedRowError(f"`{row.model.strip()}`: {known['reason']}")
+
+
+def _listed(row: Row) -> PublishedModel | None:
+    matching = _lines_of(row.model)
+    return next((_published(*line) for line in matching if _is_meant(line[0], row)), None)
+
+
+@lru_cache(maxsize=8192)
+def _lines_of(name: str) -> tuple[tuple[dict[str, str], re.Match[str]], ...]:
+    """Lines of the table of names whose pattern fits a spelling of ``name``."""
+    return tuple(
+        (known, match)
+        for spelling in _spellings(name)
+        for known in read_table("model_names.csv")
+        if (match := _pattern(known["pattern"]).fullmatch(spelling))
+    )
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """``name`` as written, then without its owner, then with hyphens between its words.
+
+    >>> list(_spellings("microsoft/ResNet 50"))
+    ['microsoft/ResNet 50', 'ResNet 50', 'ResNet-50']
+    >>> list(_spellings("torchvision.models.alexnet"))
+    ['torchvision.models.alexnet', 'alexnet']
+    """
+    plain = without_owner(name)
+    bare = _TRAININGS.sub("", _DATA.sub("", _MLPERF.sub("", plain)))
+    spaced = (re.sub(r"[\s_]+", "-", one) for one in (plain, bare))
+    yield from dict.fromkeys((name.strip(), plain, bare, *spaced))
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
+
+
+def _published(known: dict[str, str], match: re.Match[str]) -> PublishedModel:
+    return PublishedModel(
+        entry=_library_case(match.expand(known["entry"])),
+        seq=_whole(known["seq"]),
+        peak_seq=_whole(known["peak_seq"]),
+        image_size=_whole(known["image_size"].removeprefix("own")),
+        has_own_size=known["image_size"] == "own",
+        train_units=_number(known["train_units"]),
+        infer_units=_number(known["infer_units"]),
+        is_seq_given=bool(known["seq_is"] and known["seq"]),
+        num_passes=_number(known["passes"]) or 1.0,
+        log_sigma=_number(known["log_sigma"]) or 0.0,
+        is_cut=bool(known["is_cut"]),
+        has_adapters=bool(known["has_adapters"]),
+    )
+
+
+def _library_case(entry: str) -> str:
+    """Names of libraries of image models are in lower case, however a table writes its letters."""
+    return (
+        entry.lower() if entry.startswith(("timm:", "torchvision:", "published_gpunet:")) else entry
+    )
+
+
+def _entry(name: str) -> PublishedModel | None:
+    """A model as `predict` takes it: an entry with its scheme, a file or the user's own code.
+
+    >>> _entry("transformer:layers=2,hidden=64").entry, _entry("jobs.train:model").entry
+    ('transformer:layers=2,hidden=64', 'jobs.train:model')
+    >>> _entry("Llama 3: 8B") is None
+    True
+    """
+    if not (_SCHEME.fullmatch(name) or _FILE.search(name)):
+        return None
+    try:
+        return _as_entry(entry_of(name))
+    except UnknownNameError:
+        return None
+
+
+def _zoo_model(name: str) -> PublishedModel | None:
+    return _as_entry(zoo_entry(without_owner(_DATA.sub("", name.strip()))))
+
+
+def _timm_exactly(name: str) -> PublishedModel | None:
+    """A model as timm writes it: ``sam2_hiera_tiny`` the trunk, ``sam2-hiera-tiny`` the hub's."""
+    return _as_entry(f"timm:{name}" if name in _timm_names() else None)
+
+
+@cache
+def _timm_names() -> frozenset[str]:
+    return frozenset(library_names("timm"))
+
+
+def _image_model(name: str) -> PublishedModel | None:
+    """A model of timm or torchvision; what stands before a slash may be part of its name."""
+    whole = name.strip()
+    written = (whole, without_owner(whole), _DATA.sub("", without_owner(whole)))
+    entry = next(filter(None, map(library_entry, written)), None)
+    return _as_entry(entry) or _timm_model(name)
+
+
+def _is_meant(known: dict[str, str], row: Row) -> bool:
+    """Whether a line is for this row: one name may mean two models by task, length or unit."""
+    conditions = (
+        ("task", row.task),
+        ("framework", row.framework),
+        ("flags", row.flags),
+        ("unit", row.unit),
+        ("seq_is", f"{row.seq:g}" if row.seq else ""),
+    )
+    return all(
+        not known[column] or re.search(known[column], value, re.IGNORECASE)
+        for column, value in conditions
+    )
+
+
+def _hub_model(name: str) -> PublishedModel | None:
+    """A repository of a hub by its sizes: of the name as written, then with less decoration."""
+    found = next(
+        filter(None, map(hub_row, plainer(_DATA.sub("", _MLPERF.sub("", name.strip()))))), None
+    )
+    return PublishedModel(entry=found["entry"], seq=_whole(found["seq"])) if found else None
+
+
+def _as_entry(entry: str | None) -> PublishedModel | None:
+    return PublishedModel(entry=entry) if entry else None
+
+
+def _timm_model(name: str) -> PublishedModel | None:
+    """A name that timm may have in another release than the one whose names are listed."""
+    plain = name.removeprefix("timm/").removeprefix("timm:")
+    if _TIMM_NAME.fullmatch(plain) and re.search(r"[\d_]", plain):
+        return PublishedModel(entry=f"timm:{plain.partition('.')[0]}")
+    return None
+
+
+def _whole(text: str) -> int | None:
+    return int(float(text)) if text else None
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None

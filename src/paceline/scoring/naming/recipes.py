@@ -1,0 +1,155 @@
+"""Training on several devices: the strategy that a row states, and its framework's habits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.scoring.naming.models import UnresolvedRowError
+from paceline.scoring.naming.stated_degrees import (
+    Degrees,
+    sharding_of,
+    shared_degrees,
+    stated_degrees,
+)
+from paceline.scoring.rows import Row
+from paceline.scoring.tables import fitting_lines
+from paceline.simulation.job import HABITS, Habit
+
+_RELEASE = re.compile(r"\b\d\d\.\d\d(?:\.\d+)?\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRecipe:
+    """What a framework's recipe of training does beside the degrees that a row states.
+
+    Attributes:
+        is_megatron: Weights in 16 bits beside the optimizer's own, sequences cut where layers are
+            not, gathers behind the next forward pass.
+        sends_once: Tokens go once to each node and rank.
+        hides_exchange: Tokens travel while another microbatch is computed.
+        hides_tensor_sums: What tensor ranks exchange travels behind products, chunk by chunk.
+        hooks: What gathers the parameters of each block takes the host long.
+        sharding: What replicas shard where the row does not say; empty for nothing.
+    """
+
+    is_megatron: bool = False
+    sends_once: bool = False
+    hides_exchange: bool = False
+    hides_tensor_sums: bool = False
+    hooks: bool = False
+    sharding: str = ""
+
+    @property
+    def habits(self) -> tuple[Habit, ...]:
+        """The same in the words of a job; experts are never cut by Megatron's tensor ranks."""
+        said: dict[Habit, bool] = {
+            "tokens-once": self.sends_once,
+            "whole": True,
+            "hidden": self.hides_exchange,
+            "gathers-ahead": self.is_megatron,
+            "hidden-sums": self.hides_tensor_sums,
+            "hooks": self.hooks,
+        }
+        return tuple(habit for habit in HABITS if said[habit])
+
+
+def degrees_of(row: Row) -> Degrees:
+    """How devices share the model, from stated degrees or from the batch they share.
+
+    Raises:
+        UnresolvedRowError: Several devices share an item, and nothing says how.
+    """
+    degrees = stated_degrees(row.parallelism)
+    num_devices, accumulation = row.num_devices, row.grad_accumulation or 1.0
+    if not degrees.splits_model and (degrees.dp or 1) not in (1, num_devices):
+        raise UnresolvedRowError(f"`{row.parallelism}` replicas are not its {num_devices} devices")
+    replicas = (row.global_batch or num_devices * accumulation) / accumulation
+    if degrees.splits_model or replicas >= num_devices:
+        return degrees
+    num_sharing, left = divmod(num_devices, replicas)
+    shared = shared_degrees(row.parallelism, int(num_sharing))
+    if shared is None or left:
+        raise UnresolvedRowError("several devices share an item, and the row does not say how")
+    return shared
+
+
+def items_of(row: Row, degrees: Degrees) -> float:
+    """Items of a step, as stated or as replicas make them.
+
+    Raises:
+        UnresolvedRowError: The row states no batch.
+    """
+    if row.global_batch:
+        return row.global_batch
+    if not row.batch_per_gpu:
+        raise UnresolvedRowError("the row states no batch size")
+    replicas = row.num_devices // (degrees.tp * degrees.pp * degrees.cp)
+    return row.batch_per_gpu * (row.grad_accumulation or 1.0) * max(replicas, 1)
+
+
+def strategy_of(
+    row: Row, degrees: Degrees, recipe: TrainingRecipe, *, has_adapters: bool
+) -> Strategy:
+    """What a row states, in the tool's notation.
+
+    Tensor ranks are expert ranks too (Megatron's ``expert_tensor_parallel_size=1``); the tool
+    counts expert ranks beside tensor ranks. Adapters are too small to shard.
+
+    Raises:
+        UnresolvedRowError: Degrees, devices and batches do not go together.
+    """
+    tp, pp, cp = degrees.tp, degrees.pp, degrees.cp
+    ep, left = divmod(degrees.ep, tp) if degrees.ep > 1 else (1, 0)
+    dp, unused = divmod(row.num_devices, tp * pp * cp * max(ep, 1))
+    if left or unused or not dp or degrees.dp not in (None, dp, dp * ep):
+        raise UnresolvedRowError(
+            f"the degrees of `{row.parallelism}` do not make its {row.num_devices} ranks"
+        )
+    count = _microbatches(row, items_of(row, degrees) / (dp * max(ep, 1)))
+    axes = (("pp", pp), ("dp", dp), ("ep", ep), ("cp", cp), ("tp", tp))
+    mesh = ".".join(f"{name}{size}" for name, size in axes if size > 1)
+    how = "" if pp == 1 else f"@interleaved{degrees.chunks}" if degrees.chunks > 1 else "@1f1b"
+    is_alone = dp * cp * ep == 1 or has_adapters
+    sharding = "" if is_alone else _sharding(row, degrees, recipe)
+    cuts = "+sp" if tp > 1 and recipe.is_megatron else ""
+    return Strategy.parse(f"{mesh}{how}/mb{count}{sharding}{cuts}")
+
+
+def _microbatches(row: Row, items: float) -> int:
+    """Microbatches of one replica, whose items are those of its step."""
+    count = items / row.batch_per_gpu if row.batch_per_gpu else row.grad_accumulation or items
+    if count < 1 or count % 1 or (items / count) % 1:
+        raise UnresolvedRowError("its global batch is no whole number of microbatches")
+    return int(count)
+
+
+def _sharding(row: Row, degrees: Degrees, recipe: TrainingRecipe) -> str:
+    """As stated, else as the recipes of a framework have it."""
+    stated = "zero3" if degrees.is_fully_sharded else sharding_of(row.parallelism)
+    sharding = stated if stated != "none" else recipe.sharding
+    return f"+{sharding}" if sharding else ""
+
+
+def recipe_of(row: Row, device: str) -> TrainingRecipe:
+    """What the first line of ``data/training_recipes.csv`` that fits says; the last fits every row.
+
+    Args:
+        row: The row.
+        device: ``Device.name`` that it means.
+    """
+    release = _RELEASE.search(row.framework)
+    asked = {
+        "framework": row.framework,
+        "model": row.model,
+        "device": device,
+        "precision": row.precision,
+        "parallelism": row.parallelism,
+        "release": release[0] if release else "",
+    }
+    line = next(fitting_lines("training_recipes.csv", asked))
+    flags = ("is_megatron", "sends_once", "hides_exchange", "hides_tensor_sums", "hooks")
+    return TrainingRecipe(
+        **{name: line[name] == "yes" for name in flags}, sharding=line["sharding"]
+    )

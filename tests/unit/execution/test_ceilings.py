@@ -1,0 +1,72 @@
+from dataclasses import replace
+
+import pytest
+
+from paceline.execution.ceilings import summarize_ceilings
+from paceline.execution.machine_model import start_model
+from paceline.measurements.records import Record
+
+BASE = Record(
+    kind="operator",
+    outcome="ok",
+    recorded_at="2026-11-20",
+    source="paceline ceilings",
+    workload="MATMUL",
+    device_name="cpu",
+    framework="torch",
+    precision="fp32",
+    shape=(1.0, 100.0, 200.0, 300.0),
+    samples_s=(0.5, 0.5),
+)
+MEMORY = replace(BASE, workload="ELEMENTWISE", shape=(1e6, 1.0, 3.0), samples_s=(1e-3,))
+FRESH = replace(MEMORY, note="fresh", shape=(1e6, 1.0, 1.0))
+DISPATCH = replace(BASE, workload="ELEMENTWISE", shape=(16.0, 1.0, 2.0), samples_s=(2e-6,))
+REDUCE = replace(
+    BASE, kind="collective", workload="ALL_REDUCE", shape=(1e6,), num_devices=4, samples_s=(1e-3,)
+)
+ALL = [BASE, MEMORY, FRESH, DISPATCH, REDUCE]
+
+
+def rates(records):
+    return {ceiling.name: ceiling.rate for ceiling in summarize_ceilings(records)}
+
+
+def test_rates_follow_from_shape_and_time():
+    found = rates(ALL)
+    assert found["matrix product fp32"] == pytest.approx(2 * 100 * 200 * 300 / 0.5)
+    assert found["memory"] == pytest.approx(12e6 / 1e-3)
+    assert found["fresh memory"] == pytest.approx(4e6 / 1e-3)
+    assert found["dispatch of one op"] == 2e-6
+    assert found["all-reduce over 4"] == pytest.approx(2 * 3 / 4 * 1e6 / 1e-3)
+
+
+def test_the_best_counts_which_is_the_least_for_a_time():
+    faster = replace(BASE, samples_s=(0.25,))
+    slower = replace(DISPATCH, samples_s=(9e-6,))
+    found = rates([BASE, faster, slower, DISPATCH])
+    assert found["matrix product fp32"] == pytest.approx(2 * 100 * 200 * 300 / 0.25)
+    assert found["dispatch of one op"] == 2e-6
+
+
+def test_opencl_and_company_are_ceilings_of_their_own():
+    opencl = replace(BASE, framework="opencl", samples_s=(0.1,))
+    crowded = replace(BASE, num_devices=2, samples_s=(1.0,))
+    found = rates([BASE, opencl, crowded])
+    assert found["matrix product fp32 through opencl"] == 5 * found["matrix product fp32"]
+    assert found["matrix product fp32 with 2 at once"] == found["matrix product fp32"] / 2
+
+
+def test_a_model_begins_at_the_ceilings_or_not_at_all():
+    model = start_model(summarize_ceilings([*ALL, replace(BASE, num_devices=2, samples_s=(1.0,))]))
+    assert model is not None
+    assert model.shared_frac == {2: 0.5}
+    assert model.all_reduce_bytes_per_s[4] == pytest.approx(1.5e9)
+    assert start_model(summarize_ceilings([BASE])) is None
+
+
+def test_no_ceiling_of_another_framework_or_precision_begins_a_model():
+    plain = start_model(summarize_ceilings(ALL))
+    others = [replace(BASE, framework="opencl", samples_s=(0.1,)),
+              replace(BASE, precision="bf16", samples_s=(0.1,))]  # fmt: skip
+    assert start_model(summarize_ceilings([*others, *ALL])) == plain
+    assert start_model(summarize_ceilings([*others, MEMORY, FRESH, DISPATCH])) is None

@@ -1,0 +1,60 @@
+"""Attention as flash, memory-efficient and math kernels compute it."""
+
+import numpy as np
+import pytest
+
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import OpKind, Owner, monomials
+from paceline.model.lowering import lifetimes, lower
+from paceline.model.reading.load import load_workload
+
+FUSED = (OpKind.ATTENTION, OpKind.ATTENTION_BACKWARD)
+BATCH, SEQ, LAYERS, WIDTH, HEADS = 2, 512, 12, 768, 12
+
+
+def lowered(kernels, platform="cuda"):
+    graph = load_workload("gpt2").passes[0].graph
+    return lower(graph, Configuration(attention=kernels, platform=platform))
+
+
+def workspaces(kernels, platform):
+    graph = load_workload("gpt2").passes[0].graph
+    one = lifetimes(graph, Configuration(
+        attention=kernels, platform=platform, optimizer_kernel="fused"
+    ))  # fmt: skip
+    sizes = one.bytes_at(BATCH, SEQ)[one.owner == Owner.WORKSPACE]
+    return sizes[sizes > 0]
+
+
+@pytest.mark.parametrize("kernels", ["flash", "memory-efficient"])
+def test_the_backward_pass_sums_the_query_gradient_in_fp32(kernels):
+    """Per layer: a number per query element, and one per row of each head."""
+    expected = 4 * BATCH * SEQ * (WIDTH + HEADS)
+    assert workspaces(kernels, "cuda").tolist() == [expected] * LAYERS
+
+
+@pytest.mark.parametrize(
+    ("kernels", "platform"), [("math", "cuda"), ("flash", "xla"), ("flash", "cpu")]
+)
+def test_others_need_no_workspace(kernels, platform):
+    assert not workspaces(kernels, platform).size
+
+
+def test_memory_efficient_kernels_keep_and_compute_what_flash_does():
+    flash, other = lowered("flash"), lowered("memory-efficient")
+    at = monomials(BATCH, SEQ)[0]
+    assert np.array_equal(flash.memory.by_owner, other.memory.by_owner)
+    for name in ("flop", "read_bytes", "write_bytes"):
+        ours, theirs = (one.costs.count @ (getattr(one.costs, name) @ at) for one in (flash, other))
+        assert ours == theirs
+
+
+def test_each_family_launches_its_own_kernels():
+    counts = {
+        kernels: sum(
+            (costs.count * costs.num_kernels)[np.isin(costs.kind, FUSED)].sum() / LAYERS
+            for costs in [lowered(kernels).costs]
+        )
+        for kernels in ("flash", "memory-efficient", "math")
+    }
+    assert counts == {"flash": 4, "memory-efficient": 3, "math": 0}

@@ -1,0 +1,124 @@
+"""Detectors of torchvision against its published figures, a counter, and laws."""
+
+import warnings
+
+import pytest
+import torch
+from test_flop_counter import traced_flop
+from test_vision import published
+from torch.utils.flop_counter import FlopCounterMode
+from traced import trace_here, worker
+
+from paceline.model.graph.graph import OpKind, Owner, monomials
+
+#: The library counts its detectors on one picture of this side where it is not fixed; it finds
+#: nothing there, so that heads which work on what is found cannot be compared.
+COUNTED_SIDE = 800
+
+
+def flop_of(workload, batch=1):
+    return float((workload.passes[0].graph.ops.flop @ monomials(batch, 1)[0]).sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [
+        ("fasterrcnn_resnet50_fpn", COUNTED_SIDE),
+        ("fasterrcnn_resnet50_fpn_v2", COUNTED_SIDE),
+        ("retinanet_resnet50_fpn", COUNTED_SIDE),
+        ("retinanet_resnet50_fpn_v2", COUNTED_SIDE),
+        ("fcos_resnet50_fpn", COUNTED_SIDE),
+        ("ssd300_vgg16", 300),
+        ("ssdlite320_mobilenet_v3_large", 320),
+    ],
+)
+def test_parameters_and_arithmetic_are_the_published_ones(name, side):
+    workload = trace_here(f"torchvision:{name}", task="infer", image_size=side)
+    assert workload.num_parameters == published(name)["num_params"]
+    assert flop_of(workload) / 2e9 == pytest.approx(published(name)["_ops"], abs=0.0006)
+
+
+@pytest.mark.parametrize("name", ["maskrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn"])
+def test_parameters_of_networks_with_more_heads_are_the_published_ones(name):
+    workload = trace_here(f"torchvision:{name}", task="infer", image_size=256)
+    assert workload.num_parameters == published(name)["num_params"]
+
+
+@pytest.mark.parametrize(
+    "name", ["fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn", "retinanet_resnet50_fpn_v2"]
+)
+def test_a_counter_of_the_step_counts_the_same(name):
+    entry = f"torchvision:{name}"
+    workers = [worker(one) for one in ("torch_worker", "torch_subjects")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        subject = workers[1].build_subject({"entry": entry, "image_size": 256})
+    subject.model.train()
+    with torch.device("meta"), FlopCounterMode(display=False) as forward:
+        loss = subject.call(subject.inputs(2, 1))
+    with torch.device("meta"), FlopCounterMode(display=False) as backward:
+        loss.backward()
+    graph = trace_here(entry, image_size=256).passes[0].graph
+    counted = forward.get_total_flops(), backward.get_total_flops()
+    assert traced_flop(graph, 2) == counted
+
+
+def test_suppression_is_a_sort_and_the_overlaps_of_all_pairs():
+    """A bit per pair of candidates: 1,000 of each level, or all places of a small one."""
+    graph = trace_here("torchvision:fasterrcnn_resnet50_fpn", task="infer").passes[0].graph
+    is_walk = graph.ops.kind == OpKind.SCAN
+    read = graph.ops.input_tensor[graph.ops.input_start[:-1][is_walk]]
+    candidates = 4 * 1000 + 13 * 17 * 3
+    words = graph.tensors.elements[read] @ monomials(2, 1)[0]
+    assert words.tolist()[0] == 2 * candidates * -(-candidates // 64)
+    assert (graph.ops.kind == OpKind.SORT).sum() >= 2
+
+
+def test_what_was_assumed_is_said_and_more_boxes_cost_more():
+    few, many = (trace_here(f"torchvision:retinanet_resnet50_fpn{s}") for s in ("", ",boxes=70"))
+    assert "boxes=7 a picture" in few.title
+    tables = [one.passes[0].graph.tensors for one in (few, many)]
+    touched = [float((one.elements @ monomials(2, 1)[0]).sum()) for one in tables]
+    assert touched[1] > touched[0]
+    assert flop_of(few) == flop_of(many)
+
+
+def test_frozen_layers_of_a_taught_backbone_get_no_gradient():
+    """The stem and the first stage of ResNet-50: 7 × 7 × 3 × 64, and three blocks of 64 wide."""
+    workload = trace_here("torchvision:fasterrcnn_resnet50_fpn", image_size=256)
+    stores = workload.passes[0].graph.storages
+    is_trained = stores.is_trainable & (stores.owner == Owner.PARAMETER)
+    frozen = 9_408 + 73_728 + 2 * 69_632
+    assert stores.elements[is_trained, 0].sum() == workload.num_parameters - frozen
+
+
+def test_each_count_of_what_was_found_makes_the_host_wait():
+    """Small, likely and kept boxes of proposals and of objects, and the levels of both poolings."""
+    waits = {}
+    for name in ("fasterrcnn_resnet50_fpn", "maskrcnn_resnet50_fpn"):
+        graph = trace_here(f"torchvision:{name}", task="infer").passes[0].graph
+        waits[name] = int((graph.ops.kind == OpKind.HOST_WAIT).sum())
+    levels = 4
+    assert waits["fasterrcnn_resnet50_fpn"] == 3 + levels + 1 + 3
+    assert waits["maskrcnn_resnet50_fpn"] == waits["fasterrcnn_resnet50_fpn"] + levels
+
+
+@pytest.mark.parametrize(
+    ("name", "published"), [("rf-detr-nano", 31.9e9), ("rf-detr-large", 125.6e9)]
+)
+def test_rf_detr_has_the_operations_of_its_release(name, published):
+    """rfdetr.roboflow.com, benchmarks (recalled 2026-11-22)."""
+    workload = trace_here(f"hf:{name}", task="infer")
+    assert workload.passes[0].graph.ops.flop.sum() == pytest.approx(published, rel=0.01)
+
+
+@pytest.mark.parametrize("task", ["train", "infer"])
+def test_a_segmenter_draws_what_a_text_names(task):
+    """SAM 3: nearly all its work is that of an encoder on 72×72 patches of the picture."""
+    workload = trace_here("hf:sam3", task=task)
+    subject = worker("torch_hf").hf_subject("sam3", {})
+    assert "a text of 32 tokens" in subject.taken
+    encoder = sum(p.numel() for p in subject.model.vision_encoder.backbone.layers.parameters())
+    flop = workload.passes[0].graph.ops.flop.sum()
+    products = 2 * encoder * 72**2 * (3 if task == "train" else 1)
+    assert products < flop < 1.5 * products

@@ -1,0 +1,123 @@
+"""Laws of precisions, layouts and compilers as rewrites of one graph."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from paceline.dtypes import DType, find_precision
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import OpKind, monomials
+from paceline.model.lowering import lower
+from paceline.model.reading.load import load_workload
+
+MODELS = ["resnet50", "gpt2", "lstm"]
+POINT = monomials(8, 64)[0]
+
+
+def costs_of(name, **settings):
+    return lower(load_workload(name).passes[0].graph, Configuration(**settings)).costs
+
+
+def totals(costs):
+    """(FLOP, bytes, kernels) of a pass."""
+    moved = costs.read_bytes + costs.write_bytes
+    flop, num_bytes = (costs.count @ (table @ POINT) for table in (costs.flop, moved))
+    return float(flop), float(num_bytes), float(costs.count @ costs.num_kernels)
+
+
+def assert_same_but(left, right, *names):
+    for field in dataclasses.fields(left):
+        if field.name not in names:
+            assert np.array_equal(getattr(left, field.name), getattr(right, field.name))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_both_formats_of_sixteen_bits_cost_the_same(name):
+    fp16, bf16 = (costs_of(name, precision=p) for p in ("fp16", "bf16"))
+    assert totals(fp16) == totals(bf16)
+    assert DType.FP16 in fp16.matmul_dtype
+    assert DType.BF16 in bf16.matmul_dtype
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tf32_changes_the_rate_of_products_and_no_byte(name):
+    tf32, fp32 = (costs_of(name, precision=p) for p in ("tf32", "fp32"))
+    assert_same_but(tf32, fp32)
+    assert find_precision("tf32").peak_key != find_precision("fp32").peak_key
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_eight_bits_are_for_products_and_the_rest_stays_in_sixteen(name):
+    fp8, bf16 = (costs_of(name, precision=p) for p in ("fp8", "bf16"))
+    assert totals(fp8)[0] == totals(bf16)[0]
+    assert DType.FP8 in fp8.matmul_dtype
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-3-8b"])
+def test_the_three_products_of_the_logits_stay_in_sixteen_bits(name):
+    """Those of training; engines decide for themselves."""
+    costs = costs_of(name, precision="fp8")
+    is_wide = (costs.kind == OpKind.MATMUL) & (costs.matmul_dtype == DType.BF16)
+    assert costs.count[is_wide].sum() == 3
+    vocabulary = {"gpt2": 50_257, "llama-3-8b": 128_256}[name]
+    assert (costs.dims[is_wide, 1:4, 0] == vocabulary).any(axis=1).all()
+    served = lower(
+        load_workload(name, task="infer").passes[0].graph, Configuration(precision="fp8")
+    )
+    is_product = served.costs.kind == OpKind.MATMUL
+    assert (served.costs.matmul_dtype[is_product] == DType.FP8).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_layout_of_images_changes_no_op_and_no_byte(name):
+    """What it changes is how fast convolutions run, which is the predictor's business."""
+    first, last = (costs_of(name, channels_last=c) for c in (False, True))
+    assert_same_but(first, last)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_compiler_that_takes_chains_into_products_saves_more(name):
+    """Eager ≥ chains fused (Inductor) ≥ chains fused into products too (XLA, TensorRT)."""
+    eager, chains, products = (
+        totals(costs_of(name, compiler=c)) for c in ("eager", "compiled", "tensorrt")
+    )
+    assert eager[0] == pytest.approx(chains[0]) == pytest.approx(products[0])
+    for saved in (1, 2):
+        assert eager[saved] > chains[saved] >= products[saved]
+
+
+BY_HAND = {"compiler": "compiled", "convolutions": "tuned"}
+
+
+def test_convolutions_written_by_hand_take_the_chain_behind_them():
+    """As XLA and TensorRT have it; without a compiler nothing is merged."""
+    ours, theirs = (costs_of("resnet50", **way) for way in (BY_HAND, {"compiler": "xla"}))
+    assert totals(ours) == totals(theirs)
+    library, tuned = (totals(costs_of("resnet50", convolutions=c)) for c in ("library", "tuned"))
+    assert library == tuned
+
+
+def test_scales_of_frozen_norms_are_no_obstacle_to_kernels_written_by_hand():
+    """A compiler works them out at the head of the chain that would join the convolution."""
+    ours, theirs = (costs_of("retinanet", **way) for way in (BY_HAND, {"compiler": "xla"}))
+    assert len(ours.order) < len(theirs.order)
+    assert totals(ours)[0] == pytest.approx(totals(theirs)[0])
+    assert totals(ours)[1] < totals(theirs)[1]
+
+
+def test_each_merged_op_is_a_launch_less():
+    """As many launches less as ops were merged into others, or more."""
+    eager, fused = (costs_of("gpt2", compiler=c) for c in ("eager", "compiled"))
+    fewer = totals(eager)[2] - totals(fused)[2]
+    merged = len(eager.order) - len(fused.order)
+    assert fewer >= merged > 0
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "cpu", "xla"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_platform_does_the_same_products(platform, name):
+    ours, cuda = (costs_of(name, precision="fp32", platform=p, attention="math")
+                  for p in (platform, "cuda"))  # fmt: skip
+    assert totals(ours)[0] == pytest.approx(totals(cuda)[0])
+    assert (ours.kind == OpKind.OPTIMIZER).sum() == 1

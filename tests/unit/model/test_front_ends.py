@@ -1,0 +1,84 @@
+"""What every front end must satisfy, the one of the tests that is written by the recipe too.
+
+A new ``workers/NAME_worker.py`` gets a line in `EXAMPLES`.
+"""
+
+import ast
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from test_conformance import assert_conforms, rewritten
+
+from paceline.errors import InvalidInputError
+from paceline.model.graph.graph import Phase, monomials
+from paceline.model.reading import worker
+from paceline.model.reading.load import load_workload
+
+DATA = Path(__file__).parent / "data"
+SHIPPED = Path(worker.__file__).parents[2] / "frontends" / "torch"
+#: A small model of each front end, and what it multiplies for one item, forward and backward.
+EXAMPLES = {
+    "torch": ("transformer:layers=1,hidden=32,heads=2,vocab=50", None),
+    "toy": ("toy:20x5", (2 * 20 * 5, 2 * 20 * 5)),
+}
+REWRITES = ({}, {"precision": "fp32"}, {"compiler": "compiled"}, {"compiler": "xla"},
+            {"optimizer_kernel": "plain"}, {"accumulates": True})  # fmt: skip
+
+
+@pytest.fixture
+def workers(tmp_path, monkeypatch):
+    """The shipped workers, and the one of the recipe."""
+    for file in [*SHIPPED.iterdir(), DATA / "toy_worker.py"]:
+        if file.is_file():
+            shutil.copy(file, tmp_path / file.name)
+    monkeypatch.setattr(worker, "_WORKERS", tmp_path)
+    return tmp_path
+
+
+def files():
+    return sorted([*SHIPPED.glob("*.py"), DATA / "toy_worker.py"])
+
+
+def test_every_front_end_has_an_example():
+    found = {file.stem.removesuffix("_worker") for file in files() if "_worker" in file.name}
+    assert found == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("file", files(), ids=lambda file: file.name)
+def test_a_worker_imports_nothing_of_paceline_and_reads_in_old_pythons(file):
+    tree = ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
+    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import)
+                for alias in node.names]  # fmt: skip
+    imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert not [name for name in imported if name.split(".")[0] == "paceline"]
+
+
+@pytest.mark.parametrize("front_end", EXAMPLES)
+@pytest.mark.parametrize("task", ["train", "infer"])
+def test_what_a_front_end_reports_can_be_rewritten(front_end, task, workers):
+    entry, multiplied = EXAMPLES[front_end]
+    workload = load_workload(entry, task=task, python=sys.executable)
+    for one in workload.passes:
+        for settings in REWRITES if task == "train" else REWRITES[:4]:
+            assert_conforms(rewritten(one.graph, settings))
+    if multiplied:
+        graph = workload.passes[0].graph
+        at = graph.ops.flop @ monomials(1, 1)[0]
+        phases = (Phase.FORWARD, Phase.BACKWARD)[: 2 if task == "train" else 1]
+        assert [at[graph.ops.phase == phase].sum() for phase in phases] == [*multiplied][
+            : len(phases)
+        ]
+
+
+def test_a_front_end_says_what_the_user_can_fix(workers):
+    with pytest.raises(InvalidInputError, match="is no INPUTSxOUTPUTS"):
+        load_workload("toy:nonsense", python=sys.executable)
+
+
+def test_a_framework_that_no_python_has_is_named(workers, monkeypatch):
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(InvalidInputError, match="no toy"):
+        load_workload("toy:20x5")

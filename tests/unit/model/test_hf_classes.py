@@ -1,0 +1,118 @@
+"""Classes of transformers whose forward would read values, which a trace has not."""
+
+import json
+
+import pytest
+from traced import trace_here
+
+from paceline.model.graph.graph import OpKind, monomials
+
+SMALL = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+         "decoder_attention_heads": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
+         "vocab_size": 97}  # fmt: skip
+CONFIGS = {
+    "PegasusForCausalLM": {"model_type": "pegasus", **SMALL},
+    "OpenAIGPTLMHeadModel": {"model_type": "openai-gpt", "n_embd": 32, "n_layer": 2, "n_head": 2},
+    "ConvBertForMaskedLM": {"model_type": "convbert", "hidden_size": 32, "num_hidden_layers": 1,
+                            "num_attention_heads": 2, "intermediate_size": 64},
+    "MusicgenForCausalLM": {"model_type": "musicgen_decoder", "hidden_size": 32,
+                            "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 64},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["train", "infer"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_whole_sequence_needs_no_values_to_be_traced(name, task, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**CONFIGS[name], "architectures": [name]}))
+    workload = trace_here(f"hf:{path}", task=task)
+    assert workload.num_parameters > 0
+    assert all(len(one.graph.ops.kind) > 10 for one in workload.passes)
+
+
+TEXT = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 128,
+        "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
+SIGHT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "image_size": 28,
+         "num_attention_heads": 2, "patch_size": 14}  # fmt: skip
+SIGHTED = {
+    "llava": {"text_config": {"model_type": "llama", **TEXT},
+              "vision_config": {"model_type": "clip_vision_model", **SIGHT}},
+    "qwen2_5_vl": {"text_config": {**TEXT, "hidden_size": 512},
+                   "vision_config": {"depth": 2, "hidden_size": 32, "intermediate_size": 64,
+                                     "num_heads": 2, "out_hidden_size": 512}},
+    "llama4": {"text_config": {**TEXT, "intermediate_size_mlp": 96, "head_dim": 16,
+                               "num_local_experts": 4},
+               "vision_config": {**SIGHT, "vision_output_dim": 32, "projector_input_dim": 32,
+                                 "projector_output_dim": 32}},
+    "gemma3": {"text_config": {**TEXT, "head_dim": 16}, "vision_config": SIGHT},
+}  # fmt: skip
+
+
+def traced(settings, task, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(settings))
+    return trace_here(f"hf:{path}", task=task)
+
+
+@pytest.mark.parametrize("task", ["train", "infer"])
+@pytest.mark.parametrize("kind", SIGHTED)
+def test_a_model_of_pictures_and_text_is_traced_on_text_and_says_so(kind, task, tmp_path):
+    workload = traced({"model_type": kind, **SIGHTED[kind]}, task, tmp_path)
+    assert workload.sample_unit == "tokens"
+    assert "text without pictures" in workload.title
+    names = [one.name for one in workload.passes]
+    assert names == (["step"] if task == "train" else ["prefill", "decode"])
+
+
+DETECTORS = {
+    "rt_detr": {"decoder_layers": 2}, "detr": {"encoder_layers": 1, "decoder_layers": 1},
+    "yolos": {"num_hidden_layers": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["train", "infer"])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("rt_detr", "640×640"), ("detr", "800×1066"), ("yolos", "512×864")]
+)
+def test_a_detector_is_traced_on_one_size_of_picture_and_says_so(kind, size, task, tmp_path):
+    workload = traced({"model_type": kind, **DETECTORS[kind]}, task, tmp_path)
+    assert workload.sample_unit == "images"
+    assert f"pictures of {size}" in workload.title
+    assert ("matches no boxes" in workload.title) == (task == "train")
+
+
+def products(graph, batch, length):
+    """Operations of matrix products alone."""
+    at = monomials(batch, length)[0]
+    return float((graph.ops.flop[graph.ops.kind == OpKind.MATMUL] @ at).sum())
+
+
+@pytest.mark.parametrize("experts", [4, 16])
+def test_a_token_works_through_the_experts_that_it_chose(experts, tmp_path):
+    """One of Llama 4's beside the shared one, two of DBRX's: whatever number there is."""
+    tokens, hidden, inner = 6, 64, 96
+    text = {**SIGHTED["llama4"]["text_config"], "num_local_experts": experts}
+    llama = traced({"model_type": "llama4_text", **text}, "infer", tmp_path)
+    attention = 2 * hidden * (64 + 32 + 32 + 64)
+    layer = attention + 2 * 3 * 2 * hidden * inner + 2 * hidden * experts
+    decode = products(llama.passes[1].graph, tokens, 40)
+    assert decode == tokens * (2 * layer + 2 * hidden * 128)
+    dbrx = traced(
+        {"model_type": "dbrx", "d_model": hidden, "n_heads": 4, "n_layers": 1, "vocab_size": 128,
+         "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
+         "ffn_config": {"ffn_hidden_size": inner, "moe_num_experts": experts, "moe_top_k": 2,
+                        "hidden_size": hidden}},
+        "infer", tmp_path,
+    )  # fmt: skip
+    layer = attention + 2 * 3 * 2 * hidden * inner + 2 * hidden * experts
+    assert products(dbrx.passes[1].graph, tokens, 40) == tokens * (layer + 2 * hidden * 128)
+
+
+@pytest.mark.parametrize("kind", ["mamba2", "falcon_h1"])
+def test_a_recurrence_decodes_with_the_state_that_it_went_on_from(kind, tmp_path):
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 128}
+    if kind == "mamba2":
+        sizes |= {"num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 1}
+    workload = traced({"model_type": kind, **sizes}, "infer", tmp_path)
+    prefill, decode = (products(one.graph, 2, 256) for one in workload.passes)
+    assert 0 < decode < prefill / 100

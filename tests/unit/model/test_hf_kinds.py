@@ -1,0 +1,114 @@
+"""Models of transformers of other kinds than text and pictures: clips, sounds, series, masks."""
+
+import pytest
+from traced import trace_here, worker
+
+from paceline.model.graph.graph import OpKind, Phase, monomials
+
+
+def flop_of(graph, kind, batch, seq, phase=Phase.FORWARD):
+    rows = (graph.ops.kind == kind) & (graph.ops.phase == phase)
+    return float((graph.ops.flop[rows] @ monomials(batch, seq).T).sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("videomae-base", (16, 3, 224, 224)), ("timesformer-base", (8, 3, 224, 224)),
+        ("vivit-b-16x2", (32, 3, 224, 224)), ("ast", (1024, 128)), ("wavlm-base", (16000,)),
+        ("timesfm-2.0-500m", (512,)), ("parakeet-ctc-0.6b", (1000, 80)),
+        ("sam2-hiera-tiny", (3, 1024, 1024)),
+    ],
+)  # fmt: skip
+def test_an_item_has_the_shape_of_its_kind(name, shape):
+    subject = worker("torch_hf").hf_subject(name, {})
+    assert tuple(subject.shape) == shape
+
+
+@pytest.mark.parametrize("name", ["wavlm-base", "ast", "parakeet-ctc-0.6b", "timesfm-2.0-500m"])
+def test_sounds_and_series_are_trained(name):
+    """No span is masked and no layer is skipped by chance: every step has the same operations.
+
+    The backward pass has twice the products, less the input gradients of first layers and of
+    positions, which nothing is learned from.
+    """
+    graph = trace_here(f"hf:{name}").passes[0].graph
+    backward = flop_of(graph, OpKind.MATMUL, 4, 1, Phase.BACKWARD)
+    assert 1.9 <= backward / flop_of(graph, OpKind.MATMUL, 4, 1) <= 2.0
+
+
+def test_a_clip_is_labelled_as_a_whole():
+    """ViT-B on 8 × 14 × 14 patches of 16 × 3 × 2 × 16 numbers, at 2 FLOP a weight and patch."""
+    workload = trace_here("hf:videomae-base", task="infer")
+    (one,) = workload.passes
+    assert (workload.sample_unit, workload.input_description) == ("samples", "16 frames of 224×224")
+    weights = 12 * 12 * 768**2
+    assert flop_of(one.graph, OpKind.MATMUL, 1, 1) == pytest.approx(2 * weights * 1568, rel=0.01)
+
+
+def test_picture_encoders_of_masks_take_a_thousand_pixels():
+    (one,) = trace_here("hf:sam2-hiera-tiny", task="infer").passes
+    assert flop_of(one.graph, OpKind.MATMUL, 1, 1) > 50e9
+
+
+@pytest.mark.parametrize("name", ["mamba-130m", "rwkv-4-169m"])
+def test_recurrences_with_kernels_are_known_at_all_lengths(name):
+    """A product of two FLOP per weight of a layer and token, whatever the length."""
+    workload = trace_here(f"hf:{name}")
+    assert not workload.has_fixed_length
+    graph = workload.passes[0].graph
+    short, long = (flop_of(graph, OpKind.MATMUL, 2, seq) for seq in (128, 4096))
+    assert long == pytest.approx(32 * short, rel=1e-6)
+    # d = 768. Mamba: d × 4d in, 2d × 80, 48 × 2d, 2d × d out; RWKV: 4 d² of time, 9 d² more.
+    layer = {"mamba-130m": 1536 * (2 * 768 + 80 + 48 + 768), "rwkv-4-169m": 13 * 768**2}[name]
+    layers, words = {"mamba-130m": (24, 50280), "rwkv-4-169m": (12, 50277)}[name]
+    assert short == pytest.approx(2 * 2 * 128 * (layers * layer + 768 * words), rel=0.01)
+
+
+def test_a_sound_is_told_by_its_frames_and_has_no_length():
+    workload = trace_here("hf:parakeet-ctc-0.6b", task="infer")
+    assert workload.default_seq == 1
+    assert workload.input_description == "10 s of sound (1000 frames of 80)"
+    assert workload.sample_unit == "samples"
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("grounding-dino-tiny", (2, 256)),
+        ("owlvit-base-32", (160, 16)),
+        ("owlv2-base-16", (160, 16)),
+    ],
+)
+def test_a_detector_that_is_asked_takes_pictures_and_their_texts(name, texts):
+    """One text of all names, or a text of each of the 80 classes of COCO."""
+    subject = worker("torch_hf").hf_subject(name, {})
+    given = subject.inputs(2, 1)
+    assert tuple(given["input_ids"].shape) == texts
+    assert tuple(given["pixel_values"].shape) == (2, *subject.shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "side"), [("segformer-b0", 512), ("depth-anything-v2-small", 518)]
+)
+def test_networks_that_answer_every_pixel_are_trained_on_pictures(name, side):
+    workload = trace_here(f"hf:{name}")
+    assert (workload.sample_unit, workload.input_description) == ("images", f"{side}×{side}")
+    graph = workload.passes[0].graph
+    backward = flop_of(graph, OpKind.MATMUL, 4, 1, Phase.BACKWARD)
+    assert 1.9 <= backward / flop_of(graph, OpKind.MATMUL, 4, 1) <= 2.05
+
+
+def test_a_transducer_meets_every_frame_with_every_token_in_training():
+    """125 frames after eight are one, 40 tokens, and scores of 8,193 words and 5 durations."""
+    (step,) = trace_here("hf:parakeet-tdt-0.6b").passes
+    (forward,) = trace_here("hf:parakeet-tdt-0.6b", task="infer").passes
+    frames, tokens, width = 125, 40, 640
+    more = 2 * frames * (tokens - 1) * width * (8193 + 5)
+    asked = flop_of(step.graph, OpKind.MATMUL, 1, 1) - flop_of(forward.graph, OpKind.MATMUL, 1, 1)
+    assert asked == pytest.approx(more, rel=0.01)
+
+
+def test_a_part_of_bark_writes_token_after_token():
+    workload = trace_here("hf:bark-coarse", task="infer")
+    assert [one.name for one in workload.passes] == ["prefill", "decode"]

@@ -1,0 +1,157 @@
+"""Weights in 8 and 4 bits: which they are, counted by hand, and what widening them costs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paceline.errors import InvalidInputError
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import OpKind, Owner, monomials
+from paceline.model.graph.program import Accesses, Program
+from paceline.model.lowering import lifetimes, lower
+from paceline.model.reading.load import load_workload
+from paceline.model.rewrite.quantisation import quantised
+
+INT8, INT4 = 1.03125, 0.515625
+#: Matrices of all layers, by hand: GPT-2 (Radford et al. 2019), Llama 3 8B (arXiv:2407.21783).
+DENSE = {
+    "gpt2": 12 * (768 * 2304 + 768 * 768 + 2 * 768 * 3072),
+    "llama-3-8b": 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336),
+}
+WHOLE = {"gpt2": 124_439_808, "llama-3-8b": 8_030_261_248}
+LARGEST = 4096 * 14336
+EIGHT_BITS = ["int8", "int8-full", "fp8"]
+
+
+def of_inference(name, index=0, **settings):
+    graph = load_workload(name, task="infer").passes[index].graph
+    return lower(graph, Configuration(**settings))
+
+
+def of_training(name, **settings):
+    return lower(load_workload(name).passes[0].graph, Configuration(**settings))
+
+
+def moved(table, at):
+    """(bytes read, bytes written) by everything that widens."""
+    rows = table.kind == OpKind.DEQUANTIZE
+    count = table.count[rows]
+    return count @ (table.read_bytes[rows] @ at), count @ (table.write_bytes[rows] @ at)
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize(
+    ("precision", "width"), [("int4", INT4), *((precision, INT8) for precision in EIGHT_BITS)]
+)
+def test_matrices_of_layers_are_narrow_and_nothing_else(name, precision, width):
+    """Embeddings, norms, biases and the head stay in sixteen bits."""
+    stored = of_inference(name, precision=precision).parameter_bytes
+    assert stored == 2 * (WHOLE[name] - DENSE[name]) + width * DENSE[name]
+
+
+@pytest.mark.parametrize(("weights", "width"), [("int8", INT8), ("int4", INT4)])
+def test_a_frozen_base_is_narrow_and_its_head_and_adapters_are_not(weights, width):
+    one = of_training("llama-3-8b", lora_rank=8, frozen_weights=weights, precision="fp32")
+    dense = DENSE["llama-3-8b"]
+    assert one.parameter_bytes == 4 * (one.num_parameters - dense) + width * dense
+
+
+def test_weights_that_are_trained_keep_their_format():
+    with pytest.raises(InvalidInputError, match="weights that are not trained"):
+        of_training("gpt2", frozen_weights="int4")
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_widening_reads_each_narrow_weight_once_and_writes_it_in_sixteen_bits(name):
+    for index in (0, 1):
+        costs = of_inference(name, index, precision="int8").costs
+        read, written = moved(costs, monomials(3, 50)[0])
+        assert read == pytest.approx(INT8 * DENSE[name])
+        assert written == pytest.approx(2 * DENSE[name])
+
+
+def test_a_base_is_widened_to_what_products_read():
+    """FP32 products read FP32 weights, and widened ones are as large as they were whole."""
+    for precision, width in (("fp32", 4), ("bf16", 2)):
+        costs = of_training(
+            "gpt2", lora_rank=8, frozen_weights="int8", precision=precision, training_format="pure"
+        ).costs
+        read, written = moved(costs, monomials(3, 50)[0])
+        assert written / read == pytest.approx(width / INT8)
+
+
+def test_each_weight_is_widened_right_before_its_product():
+    costs = of_inference("llama-3-8b", 1, precision="int4").costs
+    kinds = costs.kind[costs.order]
+    widened = np.flatnonzero(kinds == OpKind.DEQUANTIZE)
+    assert len(widened) == 32 * 7
+    assert (kinds[widened + 1] == OpKind.MATMUL).all()
+
+
+def test_one_widened_weight_is_alive_at_a_time():
+    """A decode step holds little but weights: the largest widened one makes the peak."""
+    at = monomials(1, 1)[0]
+    eager, fused = (
+        (of_inference("llama-3-8b", 1, precision="int8", widens_in_kernels=inside).memory.by_owner
+         .sum(axis=1) @ at).max()
+        for inside in (False, True)
+    )  # fmt: skip
+    assert eager - fused == pytest.approx(2 * LARGEST, rel=0.01)
+
+
+def test_no_widened_weight_outlives_its_product():
+    graph = load_workload("gpt2", task="infer").passes[1].graph
+    whole, narrow = (
+        lifetimes(graph, Configuration(precision=precision)) for precision in ("bf16", "int8")
+    )
+    added = np.arange(len(whole.owner), len(narrow.owner))
+    assert len(added) == 12 * 6  # queries, keys, values, output, up, down
+    assert (narrow.owner[added] != Owner.PARAMETER).all()
+    assert (narrow.death[added] - narrow.birth[added] == 1).all()
+
+
+@pytest.fixture(scope="module")
+def decode():
+    return Program.from_graph(load_workload("gpt2", task="infer").passes[1].graph)
+
+
+def first_matrix(program):
+    """The largest parameter that the first product reads."""
+    reads = program.reads
+    is_weight = program.stores.owner[reads.storage] == Owner.PARAMETER
+    is_product = program.ops.kind[reads.op] == OpKind.MATMUL
+    op = reads.op[is_weight & is_product].min()
+    storages = reads.storage[is_weight & (reads.op == op)]
+    return storages[program.stores.elements[storages, 0].argmax()]
+
+
+def stored_bytes(program, storage):
+    return quantised(program, "int8", is_fused=True).stores.num_bytes()[storage, 0]
+
+
+def test_a_matrix_that_something_else_reads_too_keeps_its_format(decode):
+    matrix = first_matrix(decode)
+    assert stored_bytes(decode, matrix) == INT8 * decode.stores.elements[matrix, 0]
+    norm = int(np.flatnonzero(decode.ops.kind == OpKind.NORM)[0])
+    reads = decode.reads
+    more = Accesses(
+        op=np.append(reads.op, norm),
+        storage=np.append(reads.storage, matrix),
+        elements=np.vstack((reads.elements, decode.stores.elements[matrix])),
+    )
+    whole = decode.stores.num_bytes()[matrix, 0]
+    assert stored_bytes(replace(decode, reads=more), matrix) == whole
+
+
+def test_a_matrix_that_no_product_reads_keeps_its_format(decode):
+    matrix = first_matrix(decode)
+    is_reader = decode.reads.storage == matrix
+    unread = replace(decode, reads=decode.reads.kept(~is_reader))
+    assert stored_bytes(unread, matrix) == decode.stores.num_bytes()[matrix, 0]
+
+
+def test_products_do_the_same_work_with_narrow_weights():
+    plain, narrow = (of_inference("gpt2", precision=p).costs for p in ("bf16", "int4"))
+    at = monomials(2, 64)[0]
+    assert narrow.count @ (narrow.flop @ at) == pytest.approx(plain.count @ (plain.flop @ at))

@@ -1,0 +1,189 @@
+"""Rewrites against what they stand for: real training on this CPU, run that way, within 2 %."""
+
+import warnings
+
+import pytest
+import torch
+from gpu.workers import profiled_memory
+from gpu.workers.memory_models import (
+    Adapted,
+    Job,
+    cross_entropy,
+    gpt2,
+    images,
+    mlp,
+    tokens,
+    torchvision,
+)
+from gpu.workers.profiled_memory import peak_bytes
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers.optimization import Adafactor
+
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import monomials
+from paceline.model.lowering import lower
+from paceline.model.reading.load import load_workload
+
+BATCH = 4
+AdamW = torch.optim.AdamW
+
+
+def rows(batch):
+    return torch.zeros(batch, 256)
+
+
+def wide_rows(batch):
+    return torch.zeros(batch, 512)
+
+
+def real_bytes(build, inputs, make_optimizer=AdamW, batch=BATCH, **settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return peak_bytes(build, lambda: inputs(batch), cross_entropy, make_optimizer, **settings)
+
+
+def predicted_bytes(build, inputs, optimizer="adamw", batch=BATCH, **settings):
+    job = Job(build(), inputs)
+    job.optimizer = optimizer
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        graph = load_workload(job).passes[0].graph
+    configuration = Configuration(
+        precision="fp32", platform="cpu", optimizer_kernel="plain", **settings
+    )
+    table = lower(graph, configuration).memory.by_owner.sum(axis=1)
+    return float((table @ monomials(batch, 1)[0]).max())
+
+
+class Recomputed(nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, *given):
+        return checkpoint(self.block, *given, use_reentrant=False)
+
+
+def checkpointed_gpt2():
+    model = gpt2()
+    for number, block in enumerate(model.layers):
+        model.layers[number] = Recomputed(block)
+    return model
+
+
+@pytest.mark.parametrize("batch", [4, 32])
+def test_checkpointing_per_block(batch):
+    real = real_bytes(checkpointed_gpt2, tokens, batch=batch)
+    predicted = predicted_bytes(gpt2, tokens, batch=batch, checkpointing="block")
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+@pytest.mark.parametrize(("build", "inputs"), [(gpt2, tokens), (mlp, rows)])
+def test_gradients_accumulate_over_microbatches(build, inputs):
+    real = real_bytes(build, inputs, batch=32, num_microbatches=3)
+    predicted = predicted_bytes(build, inputs, batch=32, accumulates=True)
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+def frozen_mlp():
+    model = mlp()
+    model[:3].requires_grad_(False)
+    return model
+
+
+def test_frozen_modules():
+    real = real_bytes(frozen_mlp, rows, batch=64)
+    predicted = predicted_bytes(mlp, rows, batch=64, frozen=("0*", "1*", "2*"))
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+def dense():
+    hidden = [nn.Sequential(nn.Linear(512, 512), nn.GELU()) for _ in range(4)]
+    return nn.Sequential(*hidden)
+
+
+def adapted():
+    hidden = [nn.Sequential(Adapted(512, 8), nn.GELU()) for _ in range(4)]
+    return nn.Sequential(*hidden)
+
+
+@pytest.mark.parametrize("batch", [4, 256])
+def test_adapters_of_low_rank(batch):
+    real = real_bytes(adapted, wide_rows, batch=batch)
+    predicted = predicted_bytes(dense, wide_rows, batch=batch, lora_rank=8, lora_modules=("*",))
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+def with_adapters_on(*layers):
+    def build():
+        model = dense()
+        for number, layer in enumerate(model):
+            if number in layers:
+                layer[0] = Adapted(512, 8)
+        return _only_adapters(model)
+
+    return build
+
+
+def _only_adapters(model):
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = ".down." in name or ".up." in name
+    return model
+
+
+@pytest.mark.parametrize("layers", [(0,), (1, 3), (0, 2)])
+def test_adapters_on_some_layers(layers):
+    """What enters a frozen layer without adapter is not kept."""
+    real = real_bytes(with_adapters_on(*layers), wide_rows, batch=512)
+    patterns = tuple(f"{number}.0" for number in layers)
+    predicted = predicted_bytes(dense, wide_rows, batch=512, lora_rank=8, lora_modules=patterns)
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+def test_frozen_layers_after_trained_ones():
+    def build():
+        model = dense()
+        model[1:3].requires_grad_(False)
+        return model
+
+    real = real_bytes(build, wide_rows, batch=512)
+    predicted = predicted_bytes(dense, wide_rows, batch=512, frozen=("1", "2"))
+    assert predicted == pytest.approx(real, rel=0.02)
+
+
+def frozen_densenet():
+    model = torchvision("densenet121")()
+    model.features.requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize("batch", [4, 32])
+def test_a_trained_head_on_dense_blocks(batch, monkeypatch):
+    """What a layer joins of those before it is alive until the layer is done with it."""
+    scratch = (*profiled_memory._KERNELS["cpu"], "aten::mkldnn_convolution")
+    monkeypatch.setitem(profiled_memory._KERNELS, "cpu", scratch)
+    pictures = images(64)
+    real = real_bytes(frozen_densenet, pictures, batch=batch)
+    predicted = predicted_bytes(
+        torchvision("densenet121"), pictures, batch=batch, frozen=("features",)
+    )
+    assert predicted == pytest.approx(real, rel=0.02)
+    assert predicted == pytest.approx(predicted_bytes(frozen_densenet, pictures, batch=batch))
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "sgd-momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=1e-4),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "adagrad": torch.optim.Adagrad,
+    "adafactor": Adafactor,
+}
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_optimizers(name):
+    real = real_bytes(mlp, rows, OPTIMIZERS[name])
+    assert predicted_bytes(mlp, rows, name) == pytest.approx(real, rel=0.02)

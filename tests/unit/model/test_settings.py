@@ -1,0 +1,56 @@
+"""How a model is run, as a line of text."""
+
+from dataclasses import fields
+
+import pytest
+
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.model.graph.costs import Configuration
+from paceline.model.settings import read_settings
+
+VALUES = {
+    "precision": ("fp8", "fp8"), "compiler": ("xla", "xla"), "checkpointing": ("full", "full"),
+    "platform": ("rocm", "rocm"), "channels_last": ("no", False), "attention": ("math", "math"),
+    "optimizer_kernel": ("fused", "fused"), "frozen": ("features.*|head", ("features.*", "head")),
+    "lora_rank": ("16", 16), "lora_modules": ("*.q", ("*.q",)), "offload": ("optimizer",) * 2,
+    "training_format": ("pure", "pure"), "accumulates": ("yes", True),
+    "frozen_weights": ("int4", "int4"), "inference_format": ("autocast", "autocast"),
+}  # fmt: skip
+
+
+def written(value):
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "|".join(value) if isinstance(value, tuple) else str(value)
+
+
+def test_every_field_can_be_written_and_read_back():
+    for field in fields(Configuration):
+        if field.default != ():
+            text = f"{field.name}={written(field.default)}"
+            assert read_settings(text, Configuration()) == Configuration()
+
+
+def test_every_kind_of_field_can_be_changed():
+    for name, (text, value) in VALUES.items():
+        changed = read_settings(f"{name}={text}", Configuration())
+        assert getattr(changed, name) == value != getattr(Configuration(), name)
+
+
+def test_settings_add_up_and_leave_the_rest():
+    base = Configuration(attention="math")
+    changed = read_settings(" checkpointing = full , lora_rank=8,", base)
+    assert changed == Configuration(attention="math", checkpointing="full", lora_rank=8)
+    assert read_settings("", base) == base
+
+
+@pytest.mark.parametrize("text", ["checkpoint=full", "checkpointing=ful", "platform=tpu"])
+def test_a_name_that_is_none_has_neighbours(text):
+    with pytest.raises(UnknownNameError):
+        read_settings(text, Configuration())
+
+
+@pytest.mark.parametrize("text", ["full", "lora_rank=-1", "lora_rank=many", "accumulates=maybe"])
+def test_a_value_of_another_kind_is_refused(text):
+    with pytest.raises(InvalidInputError):
+        read_settings(text, Configuration())

@@ -1,0 +1,29 @@
+"""Trace in this process, for tests that trace many models."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import cache
+
+import networks
+
+from paceline.model.names.shipped_graphs import is_built_here
+from paceline.model.reading.load import workload_from_report
+from paceline.model.reading.local_trace import _WORKERS
+
+
+@cache
+def worker(name: str):
+    """A worker module by its plain name."""
+    if _WORKERS not in sys.path:
+        sys.path.append(_WORKERS)
+    return importlib.import_module(name)
+
+
+def trace_here(entry, task="train", optimizer="adamw", **settings):
+    """The workload of an entry, traced in this process."""
+    request = {"entry": entry, "task": task, **settings}
+    build = None if is_built_here(entry) else networks.subject
+    report = worker("torch_worker").serve(request, lambda _: None, build=build)
+    return workload_from_report(report, entry=entry, task=task, optimizer=optimizer)

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from links_of_tests import make_link
+
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.model.graph.costs import Checkpointing, Configuration
+from paceline.model.graph.graph import Graph
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.memory.sharded_memory import PeakMoments
+from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallelism.split import SplitShape
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.prediction import Points
+
+BATCHES, SEQ, HIDDEN, WIDTH = (1.0, 4.0), 512.0, 768, 2
+#: Fields of `BlockCosts` that are no arrays or strings.
+NESTED = ("points", "moments", "state")
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Graph:
+    return load_workload("gpt2").passes[0].graph
+
+
+def costs_of(
+    graph: Graph,
+    checkpointing: Checkpointing,
+    device: str = "A100 SXM4 80GB",
+    batches: tuple[float, ...] = BATCHES,
+    log_shift: float = 0.0,
+) -> BlockCosts:
+    link = LinkTable.from_links([make_link()])
+    return block_costs(
+        graph,
+        Configuration(checkpointing=checkpointing, training_format="half-weights"),
+        DeviceTable.from_devices([find_device(load_catalog(), device)]),
+        Points(batch=np.array(batches), seq=np.full(len(batches), SEQ)),
+        TensorGroup(shape=SplitShape(), ranks_per_node=8, device_link=link, node_link=link),
+        calibration=replace(builtin_calibration(), device_log_shift={device: log_shift}),
+    )
+
+
+def layers_of(costs: BlockCosts) -> np.ndarray:
+    return np.array([name[-1:].isdigit() for name in costs.names])
+
+
+def test_a_recomputed_layer_keeps_its_input_and_nothing_else(gpt2) -> None:
+    """What it receives is its own to keep, so a stage's memory follows from its own layers."""
+    costs = costs_of(gpt2, "block")
+    expected = np.array(BATCHES)[:, None] * SEQ * HIDDEN * WIDTH
+    assert np.allclose(costs.saved_bytes[:, layers_of(costs)], expected, rtol=1e-3)
+    before_layers = costs.saved_bytes[:, : layers_of(costs).argmax()].sum(axis=1)
+    assert (before_layers < expected[:, 0]).all(), "a mask at most: the input is the layer's"
+
+
+@pytest.mark.parametrize("other", [("H100 SXM5 80GB", BATCHES), ("A100 SXM4 80GB", (2.0, 3.0))])
+def test_costs_are_the_same_whatever_was_asked_before(gpt2, other) -> None:
+    """What machines of all kinds share is kept between them, and none of their own figures."""
+    costs_of(gpt2, "none", *other)
+    after, alone = costs_of(gpt2, "none"), costs_of(replace(gpt2), "none")
+    for name in (field.name for field in fields(BlockCosts) if field.name not in NESTED):
+        assert np.array_equal(getattr(after, name), getattr(alone, name))
+    assert np.array_equal(after.state.values, alone.state.values)
+    for field in fields(PeakMoments):
+        pair = (getattr(one.moments, field.name) for one in (after, alone))
+        assert np.array_equal(*pair)
+
+
+def test_what_the_user_measured_of_a_device_holds_for_each_of_its_blocks(gpt2) -> None:
+    plain, slower = costs_of(gpt2, "none"), costs_of(gpt2, "none", log_shift=np.log(1.5))
+    for name in ("forward_s", "backward_s", "weight_s"):
+        assert getattr(slower, name) == pytest.approx(1.5 * getattr(plain, name), rel=1e-5)
+    assert np.array_equal(slower.forward_host_s, plain.forward_host_s)
+
+
+def test_alike_layers_keep_alike(gpt2) -> None:
+    costs = costs_of(gpt2, "none")
+    kept = costs.saved_bytes[:, layers_of(costs)]
+    assert np.allclose(kept, kept[:, :1], rtol=1e-6)
+
+
+def test_recomputing_keeps_less_and_takes_longer(gpt2) -> None:
+    plain, recomputed = costs_of(gpt2, "none"), costs_of(gpt2, "block")
+    assert (recomputed.saved_bytes.sum(axis=1) < plain.saved_bytes.sum(axis=1)).all()
+    assert (recomputed.backward_s.sum(axis=1) > plain.backward_s.sum(axis=1)).all()
+    assert np.array_equal(recomputed.parameters, plain.parameters)
+
+
+def test_experts_kept_whole_and_tokens_sent_once_spare_communication() -> None:
+    """Whole experts need no sum over tensor ranks; a dispatcher sends no copy twice."""
+    graph, link = load_workload("mixtral-8x7b").passes[0].graph, LinkTable.from_links([make_link()])
+    plain = TensorGroup(
+        shape=SplitShape(tensor=2, sequence_parallel=True, experts=2), ranks_per_node=8,
+        device_link=link, node_link=link,
+    )  # fmt: skip
+    whole = replace(plain, shape=replace(plain.shape, whole_experts=True))
+    costs = [
+        block_costs(
+            graph,
+            Configuration(),
+            DeviceTable.from_devices([find_device(load_catalog(), "A100 SXM4 80GB")]),
+            Points(batch=np.ones(1), seq=np.full(1, SEQ)),
+            group,
+        )
+        for group in (
+            plain,
+            whole,
+            replace(whole, profile=replace(whole.profile, tokens_once=True)),
+            replace(whole, profile=replace(whole.profile, tokens_once=True, hides_exchange=True)),
+        )
+    ]
+    split_s, whole_s, once_s, behind_s = (float(one.tensor_s.sum()) for one in costs)
+    assert split_s > whole_s > once_s > behind_s > 0.0
+    assert np.array_equal(costs[0].state.values, costs[1].state.values)

@@ -1,0 +1,62 @@
+"""A rank replayed: between its live tensors and what tier one lets it have."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from paceline.model.graph.costs import Configuration
+from paceline.model.lowering import lifetimes
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.memory.replayed import can_replay, replayed_rank
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.prediction.memory.allocator import replay
+from paceline.prediction.memory.peak import process_memory
+
+HOW = Configuration()
+
+
+def peak_bytes(model: str, text: str, batch: float = 2.0) -> float:
+    job = load_workload(model)
+    return replayed_rank(
+        job.passes[0].graph, HOW, Strategy.parse(text), batch=batch, seq=job.default_seq
+    ).peak_bytes
+
+
+@pytest.mark.parametrize("model", ["resnet50", "gpt2"])
+def test_one_rank_is_one_device(model: str) -> None:
+    job, added = load_workload(model), process_memory("cuda")
+    alone = replay(lifetimes(job.passes[0].graph, HOW), batch=2.0, seq=job.default_seq)
+    around_bytes = added.workspace_bytes + added.context_mid_bytes
+    for text in ("dp1", "dp8"):
+        assert peak_bytes(model, text) == alone.reserved_bytes + around_bytes
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.2-1b"])
+def test_what_ranks_split_they_do_not_hold(model: str) -> None:
+    """Two FP32 moments of each parameter are always there, and seven of eight elsewhere."""
+    whole, zero1, zero3 = (peak_bytes(model, f"dp8{how}") for how in ("", "+zero1", "+zero3"))
+    moments_bytes = 8 * load_workload(model).num_parameters
+    assert whole - zero1 > 0.9 * 7 / 8 * moments_bytes
+    assert zero3 < zero1
+    assert peak_bytes(model, "tp4") < whole
+    assert peak_bytes(model, "dp8/mb4") >= whole
+
+
+def test_a_rank_runs_through_where_there_is_its_peak_and_not_where_there_is_half() -> None:
+    job, strategy = load_workload("gpt2"), Strategy.parse("dp8+zero1")
+    there = peak_bytes("gpt2", "dp8+zero1")
+    for capacity_bytes, expected in ((math.inf, True), (there, True), (there / 2, False)):
+        found = replayed_rank(
+            job.passes[0].graph, HOW, strategy, batch=2.0, seq=job.default_seq,
+            capacity_bytes=capacity_bytes,
+        )  # fmt: skip
+        assert found.fits == expected
+
+
+def test_stages_and_hosts_are_not_replayed() -> None:
+    for text, expected in (("dp8", True), ("dp2.tp4", True), ("pp2.dp4", False)):
+        assert can_replay(HOW, Strategy.parse(text)) == expected
+    assert not can_replay(HOW, Strategy.parse("dp8+zero1+offload"))
+    assert not can_replay(Configuration(platform="cpu"), Strategy.parse("dp8"))

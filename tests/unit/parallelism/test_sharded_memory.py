@@ -1,0 +1,166 @@
+"""Laws of memory under sharding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.graph import Owner
+from paceline.model.lowering import lower
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.memory.sharded_memory import (
+    PeakMoments,
+    peak_moments,
+    saved_bytes,
+    saved_process_bytes,
+    sharded_memory_bytes,
+)
+from paceline.prediction.memory.peak import peak_memory_bytes, process_memory
+from paceline.prediction.step.prediction import Points
+
+MODELS = ["resnet50", "gpt2", "llama-3-8b"]
+SHARDINGS = ["none", "zero1", "zero2", "zero3"]
+
+
+def moments(name, **settings):
+    model = load_workload(name)
+    lowered = lower(model.passes[0].graph, Configuration(**{"precision": "bf16", **settings}))
+    batch = np.array([1.0, 4.0, 16.0])
+    points = Points(batch=batch, seq=np.full(3, float(model.default_seq)))
+    return lowered, peak_moments(lowered, points)
+
+
+def paper():
+    """The ZeRO paper's 7.5 billion parameters: 2 + 2 + 12 bytes each, and nothing else."""
+    columns = {"whole": 120e9, "states": 90e9, "update": 0, "gradients": 15e9, "parameters": 15e9}
+    return PeakMoments(**{name: np.array([[float(v)]]) for name, v in columns.items()})
+
+
+@pytest.mark.parametrize(
+    ("sharding", "expected_gb"), [("none", 120.0), ("zero1", 31.4), ("zero2", 16.6)]
+)
+def test_the_figures_of_the_zero_paper(sharding, expected_gb) -> None:
+    """Figure 1 of Rajbhandari et al. 2020: 7.5 B parameters on 64 devices."""
+    found = 120e9 - saved_bytes(paper(), 64, sharding)
+    assert float(found[0]) / 1e9 == pytest.approx(expected_gb, abs=0.05)
+
+
+def test_zero3_adds_only_the_gathered_blocks_to_the_paper() -> None:
+    found = 120e9 - saved_bytes(paper(), 64, "zero3")
+    assert float(found[0]) / 1e9 == pytest.approx(1.9 + 15 / 16, abs=0.05)
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_rank_is_bounded_as_a_device_that_keeps_as_little(name: str, sharding: str) -> None:
+    """What the allocator adds to live bytes is a share of those of the rank, not of the model."""
+    lowered, _ = moments(name)
+    points = Points(batch=np.array([1.0, 4.0, 16.0]), seq=np.full(3, 1024.0))
+    found = peak_moments(lowered, points)
+    mid, high = peak_memory_bytes(lowered.memory, points, platform="cuda")[1:]
+    added, live = process_memory("cuda"), found.whole.max(axis=0)
+    kept_frac = 1.0 - saved_bytes(found, 64, sharding) / live
+    bound = sharded_memory_bytes(found, high, num_ranks=64, sharding=sharding)
+    rest = high - (1.0 + added.fragmentation_high_frac) * live
+    assert bound == pytest.approx(rest + (1.0 + added.fragmentation_high_frac) * live * kept_frac)
+    middle = mid - saved_process_bytes(found, 64, sharding)
+    assert (middle > live * kept_frac).all()
+    assert (middle < bound).all()
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+def test_one_rank_needs_what_one_device_needs(sharding) -> None:
+    for buckets in (0.0, 15e9):
+        found = sharded_memory_bytes(
+            paper(), 200e9, num_ranks=1, sharding=sharding, bucket_bytes=buckets
+        )
+        assert float(found[0]) == 200e9
+
+
+def test_buckets_without_view_are_a_second_copy_of_the_gradients() -> None:
+    found = sharded_memory_bytes(paper(), 120e9, num_ranks=2, bucket_bytes=15e9)
+    assert float(found[0]) == 135e9
+
+
+def test_gradients_that_are_not_there_at_the_peak_are_not_saved() -> None:
+    """The end of forward is the peak: gradients are made later, and to share them frees nothing."""
+    lowered, found = moments("gpt2")
+    assert lowered.gradient_bytes > 0
+    assert found.gradients[found.whole[:, -1].argmax(), -1] == 0
+    assert (saved_bytes(found, 64, "zero2") == saved_bytes(found, 64, "zero1")).all()
+
+
+def test_frozen_parameters_have_no_gradients_to_share() -> None:
+    lowered, found = moments("llama-3-8b", lora_rank=8, frozen=(), training_format="pure")
+    assert found.gradients.max() <= lowered.gradient_bytes < 0.01 * lowered.parameter_bytes
+    shared = saved_bytes(found, 64, "zero2") - saved_bytes(found, 64, "zero1")
+    assert (shared <= lowered.gradient_bytes).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_rank_saves_nothing_and_no_sharding_saves_nothing(name):
+    _, found = moments(name)
+    for sharding in SHARDINGS:
+        assert (saved_bytes(found, 1, sharding) == 0).all()
+    assert (saved_bytes(found, 64, "none") == 0).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_saving_grows_with_ranks_and_with_what_is_shared(name):
+    _, found = moments(name)
+    for sharding in SHARDINGS:
+        series = [saved_bytes(found, n, sharding) for n in (1, 2, 8, 64, 4096)]
+        assert (np.diff(series, axis=0) >= 0).all()
+    by_sharding = [saved_bytes(found, 64, sharding) for sharding in SHARDINGS]
+    assert (np.diff(by_sharding, axis=0) >= 0).all()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_activations_stay_whole(name):
+    _, found = moments(name, precision="fp32")
+    rest = found.whole.max(axis=0) - saved_bytes(found, 10**6, "zero3")
+    shared = found.states + found.update + found.gradients + found.parameters
+    activations = (found.whole - shared).max(axis=0)
+    assert (rest >= activations).all()
+    assert (rest <= activations + 0.07 * found.parameters.max()).all()
+
+
+def test_state_of_a_large_model_is_shared_in_full():
+    lowered, found = moments("llama-3-8b", checkpointing="full")
+    state = lowered.parameter_bytes + lowered.optimizer_state_bytes
+    assert saved_bytes(found, 64, "zero3")[0] > 0.9 * state
+
+
+def test_moments_add_up_to_the_owners():
+    lowered, found = moments("gpt2")
+    gradients = lowered.memory.by_owner[:, Owner.GRADIENT, 0]
+    assert found.gradients[:, 0] == pytest.approx(gradients)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt2", "unet", "t5-base"])
+def test_gradients_of_earlier_microbatches_are_kept_as_a_pass_that_adds_to_them_keeps_them(
+    name: str,
+) -> None:
+    lowered, found = moments(name)
+    exact, _ = moments(name, accumulates=True)
+    seq = float(load_workload(name).default_seq)
+    points = Points(batch=np.array([1.0, 4.0, 16.0]), seq=np.full(3, seq))
+    alone = peak_memory_bytes(lowered.memory, points, platform="cuda")
+    wanted = peak_memory_bytes(exact.memory, points, platform="cuda")
+    mid = alone[1] - saved_process_bytes(found, 1, "none", accumulates=True)
+    high = sharded_memory_bytes(found, alone[2], num_ranks=1, accumulates=True)
+    assert mid == pytest.approx(wanted[1], rel=0.01)
+    assert high == pytest.approx(wanted[2], rel=0.01)
+
+
+@pytest.mark.parametrize("sharding", SHARDINGS)
+@pytest.mark.parametrize("name", MODELS)
+def test_accumulating_never_needs_less(name: str, sharding: str) -> None:
+    _, found = moments(name)
+    for num_ranks in (1, 8, 64):
+        one, many = (
+            saved_bytes(found, num_ranks, sharding, accumulates=accumulates)
+            for accumulates in (False, True)
+        )
+        assert (many <= one).all()

@@ -1,0 +1,85 @@
+"""What a plan lists was replayed; what the replay refuses is neither listed nor a candidate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from paceline.catalog.load import load_catalog
+from paceline.errors import DoesNotFitError
+from paceline.model.reading.load import load_workload
+from paceline.planning.explain.choices import strategy_of
+from paceline.planning.explain.exclusions import fates
+from paceline.planning.goal.goal import Work
+from paceline.planning.goal.options import parse_goal
+from paceline.planning.goal.question import resolve_question
+from paceline.planning.planner import make_plan
+from paceline.planning.search import finalists as listed
+from paceline.planning.search.all_candidates import Search, run_search
+from paceline.planning.search.finalists import select_replayed
+from paceline.planning.search.selection import select
+
+CATALOG = load_catalog()
+TODAY = date(2026, 11, 20)
+
+
+@pytest.fixture(scope="module")
+def search() -> Search:
+    question = resolve_question(
+        load_workload("gpt2"), parse_goal({"cloud": "lambda"}), Work(num_samples=10**6),
+        today=TODAY,
+    )  # fmt: skip
+    return run_search(question, CATALOG)
+
+
+def test_every_finalist_of_whole_blocks_was_replayed(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = set()
+    replayed = listed.replayed_rank
+
+    def seen(graph, configuration, strategy, **where):
+        asked.add(str(strategy))
+        return replayed(graph, configuration, strategy, **where)
+
+    monkeypatch.setattr(listed, "replayed_rank", seen)
+    _, selection = select_replayed(search)
+    chosen = {
+        strategy_of(search, row)
+        for row in (*selection.listed, selection.runner_up, selection.next_offer)
+        if row is not None
+    }
+    assert asked == {str(one) for one in chosen if one.size("pp") == 1}
+    assert asked
+
+
+def test_what_the_replay_refuses_is_left_out_and_says_so(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = strategy_of(search, select(search).best)
+    replayed = listed.replayed_rank
+
+    def without_first(graph, configuration, strategy, **where):
+        found = replayed(graph, configuration, strategy, **where)
+        return replace(found, fits=found.fits and strategy != first)
+
+    monkeypatch.setattr(listed, "replayed_rank", without_first)
+    left, selection = select_replayed(search)
+    assert left.refused
+    assert all(strategy_of(left, row) != first for row in selection.listed)
+    assert not left.is_feasible[list(left.refused)].any()
+    reasons = [fate.reason for fate in fates(left, selection.best) if "replayed" in fate.reason]
+    places = {int(search.candidates.place[row]) for row in left.refused}
+    others = {int(place) for place in search.candidates.place[left.is_feasible]}
+    assert len(reasons) == len(places - others)
+
+
+def test_a_plan_of_which_nothing_runs_through_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listed, "_fits", lambda *_: False)
+    with pytest.raises(DoesNotFitError, match="replayed"):
+        make_plan(
+            load_workload("gpt2"), parse_goal({"cloud": "lambda"}), Work(num_samples=10**6),
+            CATALOG, today=TODAY,
+        )  # fmt: skip

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from datetime import date
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_offer
+from paceline.errors import InvalidInputError, MissingFactError
+from paceline.planning.places.interruption import Checkpointing
+from paceline.planning.places.price import (
+    PRICE_LOG_SIGMA_PER_SQRT_YEAR,
+    JobDemand,
+    RentalTerms,
+    price_job,
+    rental_terms,
+)
+
+TODAY = date(2026, 11, 20)
+CATALOG = load_catalog()
+P4D = find_offer(CATALOG, "aws/p4d.24xlarge")
+SAVING = Checkpointing(save_s=60, restart_s=600)
+
+
+def test_on_demand_is_hours_times_price() -> None:
+    terms = RentalTerms(term="on-demand", usd_per_hour=2.0)
+    price = price_job(JobDemand(run_s=36_000, num_nodes=3), terms)
+    assert price.total_usd.mid == pytest.approx(60.0)
+    assert price.wall_s == 36_000
+
+
+def test_short_jobs_pay_the_minimum_and_whole_granules() -> None:
+    terms = RentalTerms(term="on-demand", usd_per_hour=3.6, granularity_s=3600, minimum_s=7200)
+    assert price_job(JobDemand(run_s=10), terms).compute_usd == pytest.approx(7.2)
+    assert price_job(JobDemand(run_s=7201), terms).compute_usd == pytest.approx(10.8)
+
+
+def test_a_commitment_is_paid_whether_used_or_not() -> None:
+    terms = RentalTerms(term="reserved-1y", usd_per_hour=1.0, commitment_s=3600 * 8766)
+    assert price_job(JobDemand(run_s=3600), terms).compute_usd == pytest.approx(8766)
+
+
+def test_storage_and_traffic_are_added_and_unknown_prices_refused() -> None:
+    terms = rental_terms(P4D, today=TODAY)
+    demand = JobDemand(run_s=3600, storage_bytes=150e9, egress_bytes=10e9)
+    price = price_job(demand, terms)
+    assert price.egress_usd == pytest.approx(0.9)
+    assert 0 < price.storage_usd < 0.05
+    parts = price.compute_usd + price.storage_usd + price.egress_usd
+    assert price.total_usd.mid == pytest.approx(parts)
+    with pytest.raises(MissingFactError):
+        price_job(demand, replace(terms, egress_usd_per_byte=None))
+
+
+def test_spot_needs_checkpoints_and_pays_for_interruptions() -> None:
+    terms = rental_terms(P4D, term="spot", today=TODAY)
+    with pytest.raises(InvalidInputError):
+        price_job(JobDemand(run_s=1e6), terms)
+    spot = price_job(JobDemand(run_s=1e6, num_nodes=4, checkpointing=SAVING), terms)
+    assert spot.run.num_interruptions > 0.1
+    assert spot.wall_s > 1e6
+    undisturbed_usd = 4 * 1e6 / 3600 * terms.usd_per_hour
+    assert spot.compute_usd > undisturbed_usd
+    assert spot.total_usd.low < spot.total_usd.mid < spot.total_usd.high
+
+
+def test_reserved_terms_need_a_known_discount() -> None:
+    with pytest.raises(MissingFactError):
+        rental_terms(P4D, term="reserved-1y", today=TODAY)
+    gcp = rental_terms(find_offer(CATALOG, "gcp/a2-ultragpu-1g"), term="reserved-3y", today=TODAY)
+    assert gcp.usd_per_hour == pytest.approx(0.45 * 5.5238)
+
+
+@given(days=st.integers(0, 2000), more_days=st.integers(1, 2000))
+def test_an_older_price_has_a_wider_interval(days: int, more_days: int) -> None:
+    def width(today: date) -> float:
+        total = price_job(JobDemand(run_s=3600), rental_terms(P4D, today=today)).total_usd
+        return total.high / total.low
+
+    seen = P4D.priced_on.toordinal()
+    younger, older = (date.fromordinal(seen + d) for d in (days, days + more_days))
+    assert width(younger) < width(older)
+
+
+def test_another_region_widens_the_interval() -> None:
+    here, there = (rental_terms(P4D, today=TODAY, region=r) for r in ("us-east", "eu"))
+    assert here.price_log_sigma < there.price_log_sigma
+
+
+@given(run_s=st.floats(60, 1e7), factor=st.floats(0.1, 0.99), num_nodes=st.integers(1, 16))
+def test_a_cheaper_equal_machine_never_costs_more(
+    run_s: float, factor: float, num_nodes: int
+) -> None:
+    demand = JobDemand(run_s=run_s, num_nodes=num_nodes, checkpointing=SAVING)
+    dear = RentalTerms(
+        term="spot", usd_per_hour=2.0, interruption_frac_per_month=(0.05, 0.1, 0.2), wait_s=300
+    )
+    cheap = replace(dear, usd_per_hour=2.0 * factor)
+    assert price_job(demand, cheap).total_usd.mid < price_job(demand, dear).total_usd.mid
+
+
+def test_every_price_says_where_its_billing_rules_come_from() -> None:
+    for offer in CATALOG.offers:
+        if offer.usd_per_hour is not None:
+            notes = " ".join(rental_terms(offer, today=TODAY).assumptions)
+            assert f"billing of {offer.cloud}" in notes
+            assert re.search(r"price seen|undated", notes)
+
+
+def test_price_drift_is_what_the_histories_show() -> None:
+    """Root mean square of log price changes per year over every dated pair of one offer."""
+    squares, years = 0.0, 0.0
+    for offer in CATALOG.offers:
+        seen = [(_day(text), usd) for text, usd in offer.price_history]
+        if offer.usd_per_hour and offer.priced_on:
+            seen.append((offer.priced_on, offer.usd_per_hour))
+        for (day, before), (later, after) in pairwise(seen):
+            age_years = (later - day).days / 365.25
+            if age_years > 0.05:
+                squares += math.log(after / before) ** 2
+                years += age_years
+    assert math.sqrt(squares / years) == pytest.approx(PRICE_LOG_SIGMA_PER_SQRT_YEAR, rel=0.1)
+
+
+def _day(text: str) -> date:
+    parts = [int(part) for part in text.split("-")]
+    return date(*(parts + [7, 1][len(parts) - 1 :] if len(parts) < 3 else parts))

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from damage import with_text_inside
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paceline.catalog.load import load_catalog
+from paceline.errors import MissingFactError, PacelineError, UnknownNameError
+from paceline.planning.decisions.purchase import judge_purchase, read_purchases
+
+CATALOG = load_catalog()
+FILE = Path(__file__).parents[3] / "examples/scenarios/purchases.toml"
+LAB, BURST = read_purchases(FILE).values()
+
+
+def test_each_purchase_gets_the_answer_its_writer_expects() -> None:
+    for purchase in (LAB, BURST):
+        answer = judge_purchase(purchase, CATALOG)
+        assert answer.result.cheaper == purchase.answer
+        assert answer.text.startswith("buy" if purchase.answer == "own" else "rent")
+
+
+def test_a_lab_breaks_even_within_two_years_and_a_burst_not_within_it() -> None:
+    lab, burst = (judge_purchase(p, CATALOG).result for p in (LAB, BURST))
+    assert 6 < lab.break_even_months < 24
+    assert burst.break_even_months > 4 * BURST.months
+    assert burst.break_even_utilisation_frac is None
+
+
+def test_every_figure_is_traced() -> None:
+    figures = judge_purchase(LAB, CATALOG).figures
+    assert {f.origin for f in figures} <= {"source", "assumption"}
+    assert all(f.source for f in figures)
+    assert {"utilisation", "horizon", "rent per busy hour"} <= {f.name for f in figures}
+
+
+def test_the_price_paid_replaces_the_listed_one() -> None:
+    dear = judge_purchase(replace(LAB, price_usd=1e6), CATALOG).result
+    assert dear.cheaper == "rent"
+
+
+def test_rows_and_offers_that_do_not_exist_are_errors() -> None:
+    for change in ({"system": "abacus"}, {"rent_offer": "nowhere/x"}, {"pue": "none"}):
+        with pytest.raises(UnknownNameError):
+            judge_purchase(replace(LAB, **change), CATALOG)
+    unpriced = next(o for o in CATALOG.offers if o.usd_per_hour is None)
+    with pytest.raises(MissingFactError):
+        judge_purchase(replace(LAB, rent_offer=unpriced.name), CATALOG)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x = 1", "[a]", "[a]\ntitle = 1", "[", "[a]\nmonths = nan", "[a]\nsurprise = 2"],
+)
+def test_bad_files_are_one_message(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "buy.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(PacelineError):
+        read_purchases(path)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(position=st.integers(0, 2000), text=st.text(max_size=6))
+def test_a_damaged_file_never_ends_in_a_traceback(tmp_path: Path, position: int, text: str) -> None:
+    path = with_text_inside(FILE, position, text, tmp_path)
+    try:
+        purchases = read_purchases(path)
+    except PacelineError:
+        return
+    for purchase in purchases.values():
+        assert purchase.months > 0
+
+
+def test_figures_are_in_units_that_people_write() -> None:
+    for purchase in (LAB, BURST):
+        values = [figure.value for figure in judge_purchase(purchase, CATALOG).figures]
+        assert [value for value in values if "_" in value or "frac" in value] == []
+        assert any(value.endswith(" USD") for value in values)
+        assert any(value.endswith(" USD per kWh") for value in values)

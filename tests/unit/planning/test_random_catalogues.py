@@ -1,0 +1,112 @@
+"""Laws of the planner over random offers, prices and goals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from functools import cache
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from paceline.catalog.freshness import is_rankable
+from paceline.catalog.load import load_catalog
+from paceline.errors import NoOfferError
+from paceline.model.reading.load import load_workload
+from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.question import SearchOptions
+from paceline.planning.planner import make_plan
+
+TODAY = date(2026, 11, 20)
+OPTIONS = SearchOptions(num_largest_batches=2)
+PRICES = st.floats(min_value=0.05, max_value=200.0)
+EXAMPLES = settings(max_examples=12)
+
+
+@cache
+def pool():
+    """Offers of single machines, one per device and number, whose price a test may set."""
+    offers = {}
+    for offer in load_catalog().offers:
+        if is_rankable(offer, TODAY):
+            offers.setdefault((offer.device_name, offer.num_devices), offer)
+    return tuple(offers.values())
+
+
+@st.composite
+def catalogues(draw):
+    chosen = draw(st.lists(st.sampled_from(pool()), min_size=2, max_size=8, unique_by=id))
+    return tuple(replace(offer, usd_per_hour=draw(PRICES)) for offer in chosen)
+
+
+@cache
+def workload():
+    return load_workload("resnet50")
+
+
+def best(offers, **goal):
+    facts = replace(load_catalog(), offers=tuple(offers))
+    try:
+        plan = make_plan(
+            workload(), Goal(**{"max_devices": 16, **goal}), Work(), facts, today=TODAY,
+            options=OPTIONS,
+        )  # fmt: skip
+    except NoOfferError:
+        return None
+    return plan.choices[0]
+
+
+@EXAMPLES
+@given(catalogues(), st.floats(min_value=0.3, max_value=1.0))
+def test_a_cheaper_equal_offer_never_raises_cost(offers, factor):
+    copies = [
+        replace(offer, name=f"{offer.name}-copy", usd_per_hour=factor * offer.usd_per_hour)
+        for offer in offers[:1]
+    ]
+    before = best(offers)
+    assume(before is not None)
+    assert best((*offers, *copies)).cost_usd.mid <= before.cost_usd.mid
+
+
+@EXAMPLES
+@given(catalogues(), st.data())
+def test_the_order_of_offers_does_not_matter(offers, data):
+    shuffled = data.draw(st.permutations(offers))
+    first, second = best(offers), best(shuffled)
+    assert (first and first.cost_usd) == (second and second.cost_usd)
+
+
+@EXAMPLES
+@given(catalogues(), st.floats(min_value=1.5, max_value=10.0))
+def test_prices_in_another_currency_leave_the_answer_alone(offers, factor):
+    dearer = [replace(o, usd_per_hour=factor * o.usd_per_hour) for o in offers]
+    first, second = best(offers), best(dearer)
+    assert (first is None) == (second is None)
+    assume(first is not None)
+    assert abs(second.cost_usd.mid / first.cost_usd.mid / factor - 1.0) < 1e-9
+
+
+@EXAMPLES
+@given(catalogues(), st.floats(min_value=3600.0, max_value=1e7), st.floats(1.0, 20.0))
+def test_more_time_never_costs_more(offers, deadline_s, factor):
+    short, long = best(offers, deadline_s=deadline_s), best(offers, deadline_s=factor * deadline_s)
+    assume(short is not None)
+    assert long.cost_usd.mid <= short.cost_usd.mid
+
+
+@EXAMPLES
+@given(catalogues(), st.floats(min_value=0.5, max_value=0.95))
+def test_more_confidence_never_costs_less(offers, confidence):
+    bold = best(offers, deadline_s=2e5, confidence=0.5)
+    careful = best(offers, deadline_s=2e5, confidence=confidence)
+    assume(careful is not None)
+    assert bold.cost_usd.mid <= careful.cost_usd.mid
+
+
+@EXAMPLES
+@given(catalogues(), st.floats(min_value=1.0, max_value=5000.0))
+def test_what_keeps_a_budget_keeps_it_at_the_stated_chance(offers, budget_usd):
+    choice = best(offers, budget_usd=budget_usd)
+    assume(choice is not None)
+    assert choice.cost_usd.mid <= budget_usd
+    assert choice.chance_cost >= 0.8

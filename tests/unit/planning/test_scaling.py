@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.errors import DoesNotFitError, InvalidInputError
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.planning.decisions.curve import ScalingCurve
+from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
+from paceline.simulation.job import Job
+
+
+def cluster(*, device="H100 SXM5 80GB", inside="dgx-h100-nvls", between="dgx-h100-ib", **more):
+    catalog = load_catalog()
+    links = {link.name: link for link in catalog.links}
+    return Cluster(
+        device=find_device(catalog, device),
+        devices_per_node=8,
+        device_link=links.get(inside),
+        node_link=links.get(between),
+        usd_per_device_hour=2.0,
+        **more,
+    )
+
+
+def curve(model="resnet50", counts=(1, 2, 4, 8, 16, 64), *, seq=None, on=None, **more):
+    batch = more.pop("batch", BatchRule(batch_per_device=64))
+    return scaling_curve(
+        Job(workload=load_workload(model), seq=seq),
+        on or cluster(),
+        counts=counts,
+        batch=batch,
+        **more,
+    )
+
+
+def efficiencies(found: ScalingCurve) -> list[float]:
+    return [point.efficiency_frac for point in found.points]
+
+
+def test_constant_batch_per_device_keeps_the_batch_and_never_gains_efficiency() -> None:
+    found = curve()
+    assert [p.count for p in found.points] == [1, 2, 4, 8, 16, 64]
+    assert all(p.global_batch == 64 * p.count for p in found.points)
+    assert efficiencies(found)[0] == 1.0
+    assert all(e <= 1.02 for e in efficiencies(found))
+    assert all(Strategy.parse(p.strategy).num_ranks == p.count for p in found.points)
+
+
+def test_resnet_on_256_devices_over_ethernet_and_over_nvlink() -> None:
+    """Goyal et al. 2017: about 90 % from 8 to 256 GPUs over 50 Gbit/s Ethernet with P100."""
+    fast = curve(counts=(8, 256))
+    slow = curve(counts=(8, 256), on=cluster(between="eth-10"))
+    assert fast.points[1].efficiency_frac > 0.9
+    assert slow.points[1].efficiency_frac < fast.points[1].efficiency_frac
+    assert slow.points[1].limit == "collective"
+    assert "exposed communication" in slow.reason
+
+
+def test_a_fixed_global_batch_runs_into_the_batch_floor() -> None:
+    found = curve(counts=(1, 8, 64, 512), batch=BatchRule(global_batch=512))
+    assert all(p.global_batch == 512 for p in found.points)
+    assert efficiencies(found) == sorted(efficiencies(found), reverse=True)
+    assert found.points[-1].efficiency_frac < 0.5
+    assert found.knee.count < 512
+
+
+def test_more_devices_than_items_are_left_out_with_the_reason() -> None:
+    found = curve("dcgan", counts=(1, 1024), batch=BatchRule(global_batch=512))
+    ((count, reason),) = found.rejected
+    assert count == 1024
+    assert reason.startswith("the global batch of 512 has fewer items than devices")
+    assert "beyond, the global batch of 512" in found.reason
+
+
+def test_the_recipe_caps_the_batch() -> None:
+    rule = BatchRule(batch_per_device=64, max_global_batch=512)
+    found = curve(counts=(1, 8, 64), batch=rule)
+    assert [p.global_batch for p in found.points] == [64, 512, 512]
+
+
+def test_time_and_money_follow_from_throughput() -> None:
+    found = curve(num_items=1e9)
+    for point in found.points:
+        assert point.time_s == pytest.approx(1e9 / point.items_per_s)
+        assert point.cost_usd == pytest.approx(point.time_s * point.count * 2.0 / 3600)
+        assert point.usd_per_million_items == pytest.approx(point.cost_usd / 1000)
+    first, second = found.points[:2]
+    gain = second.items_per_s - first.items_per_s
+    assert first.next_device_items_per_s == pytest.approx(gain)
+    assert found.points[-1].next_device_items_per_s is None
+
+
+def test_without_a_network_nodes_stand_alone() -> None:
+    found = curve(counts=(8, 16), on=cluster(between="none"))
+    assert [p.count for p in found.points] == [8]
+    assert "no link" in found.rejected[0][1]
+
+
+def test_partly_filled_nodes_are_refused() -> None:
+    assert "do not fill nodes of 8" in curve(counts=(8, 12)).rejected[0][1]
+
+
+def test_a_model_too_large_for_data_parallel_is_searched() -> None:
+    keywords = {"counts": (8, 64), "seq": 4096, "batch": BatchRule(batch_per_device=1)}
+    found = curve("llama-3-70b", **keywords)
+    assert found.points[-1].count == 64
+    assert found.points[-1].memory_bytes <= 80e9
+    with pytest.raises(DoesNotFitError, match="works on none"):
+        curve("llama-3-70b", **(keywords | {"counts": (1,)}))
+
+
+@pytest.mark.parametrize("counts", [(), (0, 1)])
+def test_counts_must_be_there(counts) -> None:
+    with pytest.raises(InvalidInputError, match="no device counts"):
+        curve(counts=counts)
+
+
+def test_a_batch_is_given_once() -> None:
+    with pytest.raises(InvalidInputError, match="both a global batch"):
+        BatchRule(global_batch=8, batch_per_device=8)

@@ -1,0 +1,96 @@
+"""How a job runs on one device: the same rule for every verb."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.catalog.entities import Device
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.model.graph.costs import Configuration
+from paceline.planning.forecast.configurations import (
+    choose_configurations,
+    usual_precisions,
+    why_unusable,
+)
+from paceline.planning.goal.goal import Goal
+from paceline.planning.places.support import (
+    checked_on,
+    configuration_on,
+    newest_support,
+    why_unmodelled,
+)
+
+LARGE = 10**9
+
+
+def device(name: str) -> Device:
+    return find_device(load_catalog(), name)
+
+
+def test_a_device_runs_what_the_search_would_run_on_it() -> None:
+    supports = [support for d in load_catalog().devices if (support := newest_support(d))]
+    assert len(supports) > 100
+    for support in supports:
+        (found,) = choose_configurations([support], Goal(), task="train", num_parameters=LARGE)
+        searched = found.configuration
+        asked = configuration_on(support.device, precision=None, compiler=searched.compiler)
+        assert asked == searched, support.device.name
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [("k80", "fp32"), ("v100", "fp16"), ("a100", "bf16"), ("h100", "bf16")],
+)
+def test_the_usual_precision_has_units_on_the_device(name: str, usual: str) -> None:
+    support = newest_support(device(name))
+    assert support is not None
+    assert usual_precisions(support)[0] == usual
+    assert configuration_on(device(name), precision=None, compiler="eager").precision == usual
+
+
+def test_what_a_device_does_not_run_is_refused_with_what_it_runs() -> None:
+    with pytest.raises(InvalidInputError, match=r"Tesla K80.* does not run bf16") as caught:
+        configuration_on(device("k80"), precision="bf16", compiler="eager")
+    assert caught.value.hint == "write --precision fp32"
+    with pytest.raises(InvalidInputError, match="does not run compiled"):
+        configuration_on(device("k80"), precision=None, compiler="compiled")
+    with pytest.raises(InvalidInputError, match="does not run bf16"):
+        checked_on(device("k80"), Configuration(precision="bf16"))
+
+
+def test_a_compiler_of_another_framework_is_refused_with_that_framework() -> None:
+    with pytest.raises(InvalidInputError, match="does not run xla") as caught:
+        configuration_on(device("a100"), precision=None, compiler="xla")
+    assert "--compiler compiled or --compiler eager; " in caught.value.hint
+    assert "`paceline plan --framework jax`" in caught.value.hint
+
+
+def test_a_rewrite_is_held_to_what_the_device_runs_too() -> None:
+    with pytest.raises(InvalidInputError, match="does not run bf16"):
+        configuration_on(device("k80"), precision=None, compiler="eager", rewrite="precision=bf16")
+
+
+def test_a_precision_that_does_not_exist_is_an_unknown_name() -> None:
+    with pytest.raises(UnknownNameError, match="fp7"):
+        configuration_on(device("h100"), precision="fp7", compiler="eager")
+
+
+def test_a_device_without_kernels_says_through_what_software_runs() -> None:
+    gaudi = device("gaudi2")
+    assert newest_support(gaudi) is None
+    assert "whose kernels are not modelled" in why_unmodelled(gaudi)
+    with pytest.raises(InvalidInputError, match="whose kernels are not modelled"):
+        configuration_on(gaudi, precision=None, compiler="eager")
+
+
+def test_one_of_several_wanted_is_enough() -> None:
+    support = newest_support(device("v100"))
+    assert support is not None
+    assert why_unusable(support, precisions=("bf16", "fp16")) is None
+    assert why_unusable(support) is None
+    unusable = why_unusable(support, precisions=("bf16", "fp8"))
+    assert unusable is not None
+    assert unusable.wanted == "bf16, fp8"
+    assert unusable.choices == "--precision fp16 or --precision fp32"

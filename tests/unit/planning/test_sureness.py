@@ -1,0 +1,81 @@
+"""Sentences that compare two candidates say in how many cases the comparison holds."""
+
+from __future__ import annotations
+
+from datetime import date
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from paceline.catalog.load import load_catalog
+from paceline.model.reading.load import load_workload
+from paceline.planning.goal.goal import Work
+from paceline.planning.goal.options import parse_goal
+from paceline.planning.goal.question import resolve_question
+from paceline.planning.planner import make_plan, why_not
+from paceline.planning.search.all_candidates import Search, run_search
+from paceline.planning.search.confidence import better_chance, better_words, objective_interval
+
+TODAY = date(2026, 11, 20)
+WORK = Work(num_samples=200_000, num_epochs=30)
+GOALS = {
+    "cost": {},
+    "time": {"objective": "time"},
+    "energy": {"objective": "energy"},
+    "per dollar": {"objective": "performance-per-usd"},
+}
+
+
+@cache
+def search(case: str) -> Search:
+    goal = parse_goal({"cloud": "lambda,vast", "max_devices": "4", **GOALS[case]})
+    return run_search(
+        resolve_question(load_workload("resnet50"), goal, WORK, today=TODAY), load_catalog()
+    )
+
+
+def some_rows(found: Search) -> list[int]:
+    rows = np.flatnonzero(found.is_feasible & np.isfinite(found.objective))
+    rows = rows[np.argsort(found.objective[rows], kind="stable")]
+    return [int(row) for row in rows[:: max(1, len(rows) // 12)]]
+
+
+@pytest.mark.parametrize("case", GOALS)
+def test_the_smaller_median_is_the_likelier(case: str) -> None:
+    found = search(case)
+    rows = some_rows(found)
+    for first, second in pairwise(rows):
+        assert better_chance(found, first, second) >= 0.5
+        assert better_chance(found, first, second) + better_chance(found, second, first) == (
+            pytest.approx(1.0)
+        )
+    assert better_chance(found, rows[0], rows[-1]) >= better_chance(found, rows[0], rows[1])
+
+
+@pytest.mark.parametrize("case", GOALS)
+def test_no_candidate_beats_itself(case: str) -> None:
+    found = search(case)
+    row = some_rows(found)[0]
+    assert better_chance(found, row, row) == 0.5
+    assert better_words(found, row, row).startswith("as likely")
+
+
+@pytest.mark.parametrize("case", GOALS)
+def test_intervals_are_around_the_objective(case: str) -> None:
+    found = search(case)
+    for row in some_rows(found):
+        interval = objective_interval(found, row)
+        assert interval.low < interval.mid < interval.high
+        assert interval.mid == pytest.approx(float(found.objective[row]))
+
+
+def test_a_runner_up_and_a_why_not_say_how_sure_they_are() -> None:
+    goal, work, catalog = parse_goal({"cloud": "lambda,vast"}), WORK, load_catalog()
+    workload = load_workload("resnet50")
+    plan = make_plan(workload, goal, work, catalog, today=TODAY)
+    [runner_up] = [one for one in plan.why if one.startswith("runner-up")]
+    assert "cases" in runner_up or "as likely" in runner_up
+    [sentence, *_] = why_not(workload, goal, work, catalog, "lambda", today=TODAY)
+    assert "cases" in sentence or "as likely" in sentence

@@ -1,0 +1,88 @@
+"""Large models: complete strategies join the candidates, and their figures are the search's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from functools import cache
+
+import numpy as np
+
+from paceline.catalog.freshness import is_rankable
+from paceline.catalog.load import load_catalog
+from paceline.model.reading.load import load_workload
+from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.planning.explain.choices import planned_choice
+from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.question import SearchOptions, resolve_question
+from paceline.planning.search.all_candidates import run_search
+
+TODAY = date(2026, 11, 20)
+
+
+@cache
+def search(name="llama-3-8b", devices=("A100 SXM4 80GB",), max_devices=16):
+    whole = load_catalog()
+    offers = [o for o in whole.offers if is_rankable(o, TODAY) and o.num_devices == 8]
+    goal = Goal(max_devices=max_devices, devices=devices)
+    question = resolve_question(
+        load_workload(name), goal, Work(num_tokens=1e9), today=TODAY,
+        options=SearchOptions(num_largest_batches=2),
+    )  # fmt: skip
+    return run_search(question, replace(whole, offers=tuple(offers)))
+
+
+def whole_rows():
+    found = search()
+    rows = range(len(found.candidates) - len(found.whole), len(found.candidates))
+    return found, [(row, found.whole_strategy(row)) for row in rows]
+
+
+def test_a_large_model_gets_complete_strategies_and_a_small_one_does_not():
+    assert search().whole
+    assert not search("gpt2").whole
+    assert all(search().whole_strategy(row) is None for row in range(10))
+
+
+def test_steps_memory_and_batches_are_those_of_the_strategy():
+    found, rows = whole_rows()
+    for row, one in rows:
+        assert np.isclose(found.evaluation.step_s[row], one.step_s, rtol=1e-12)
+        assert one.strategy.num_ranks == found.candidates.num_devices[row]
+        made = one.microbatch * one.strategy.schedule.num_microbatches * one.strategy.num_batches
+        assert found.evaluation.global_batch[row] == made
+        assert made <= found.workload.max_global_batch
+
+
+def test_a_choice_prints_the_strategy_and_fits():
+    found, rows = whole_rows()
+    for row, one in rows[:4]:
+        choice = planned_choice(found, row)
+        assert choice.strategy == str(one.strategy)
+        memory = choice.memory_bytes
+        needed_bytes = bound_bytes(memory.mid, memory.high, found.goal.memory_confidence)
+        assert needed_bytes <= choice.memory_capacity_bytes
+        assert choice.step_s.low < choice.step_s.mid < choice.step_s.high
+        assert 0 < choice.mfu_frac < 1
+
+
+def test_searching_whole_strategies_never_worsens_the_best():
+    found, _ = whole_rows()
+    first = len(found.candidates) - len(found.whole)
+    ranked = found.is_ranked
+    best = found.objective[ranked].min()
+    assert best <= found.objective[:first][ranked[:first]].min()
+
+
+def test_a_budget_and_a_deadline_choose_among_the_same_strategies():
+    whole = load_catalog()
+    offers = [o for o in whole.offers if is_rankable(o, TODAY)][::4]
+    found = []
+    for goal in (Goal(max_devices=8, deadline_s=3e5), Goal(max_devices=8, budget_usd=300.0)):
+        question = resolve_question(
+            load_workload("llama-3-8b"), goal, Work(num_tokens=1e9), today=TODAY,
+            options=SearchOptions(num_largest_batches=2),
+        )  # fmt: skip
+        found.append(run_search(question, replace(whole, offers=tuple(offers))).whole)
+    assert found[0]
+    assert found[0] == found[1]

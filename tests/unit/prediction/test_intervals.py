@@ -1,0 +1,71 @@
+"""Intervals widen with all that makes a step less sure, and never otherwise."""
+
+import numpy as np
+import pytest
+
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.devices import DeviceTable
+from paceline.prediction.step.prediction import Knowledge
+from paceline.prediction.uncertainty.intervals import (
+    Doubts,
+    framework_doubt,
+    knowledge_of,
+    log_sigma,
+)
+
+from .passes import device
+
+
+def sigma(one, case, *, framework="torch", host_frac=0.0, unmeasured_frac=0.0):
+    doubts = Doubts(
+        framework=framework,
+        host_frac=np.full((1, 1), host_frac),
+        unmeasured_frac=np.full((1, 1), unmeasured_frac),
+    )
+    found = log_sigma(
+        DeviceTable.from_devices([one]), np.array([case], np.int8), doubts, builtin_calibration()
+    )
+    return float(found[0, 0])
+
+
+def test_unmeasured_devices_widen_with_the_distance_and_measured_ones_do_not():
+    near, far = device(), device(year=2035, tdp_w=50.0)
+    found = [sigma(one, case) for case in (Knowledge.MEASURED, Knowledge.UNKNOWN)
+             for one in (near, far)]  # fmt: skip
+    assert found[0] == found[1] < found[2] < found[3]
+
+
+def test_boards_whose_listed_clock_asks_for_more_power_are_less_sure():
+    kept, short = (device(base_clock_hz=1.41e9 / ratio) for ratio in (1.0, 2.5))
+    assert sigma(kept, Knowledge.UNKNOWN) < sigma(short, Knowledge.UNKNOWN)
+    assert sigma(kept, Knowledge.MEASURED) == sigma(short, Knowledge.MEASURED)
+
+
+@pytest.mark.parametrize("framework", ["torch", "legacy"])
+@pytest.mark.parametrize("share", ["host_frac", "unmeasured_frac"])
+def test_the_cases_keep_their_order_and_every_doubt_widens_them(framework, share):
+    by_case = [
+        [sigma(device(), case, framework=framework, **{share: frac}) for case in Knowledge]
+        for frac in (0.0, 0.5, 1.0)
+    ]
+    assert (np.diff(by_case, axis=1) >= 0.0).all()
+    assert (np.diff(by_case, axis=0) > 0.0).all()
+
+
+def test_a_framework_is_less_sure_the_fewer_groups_of_devices_it_was_measured_on():
+    assert (np.diff(framework_doubt(np.arange(9))) < 0.0).all()
+    groups = builtin_calibration().constants["interval"]["framework_groups"]
+    assert groups["torch"] > groups["legacy"]
+    assert sigma(device(), Knowledge.UNKNOWN) < sigma(
+        device(), Knowledge.UNKNOWN, framework="legacy"
+    )
+
+
+@pytest.mark.parametrize("name", ["TPU v5e (per chip)", "AMD EPYC 7763 (Milan)", "Radeon VII"])
+def test_what_was_never_timed_on_any_device_of_a_vendor_is_less_sure_than_the_oldest_gpu(name):
+    catalog, calibration = load_catalog(), builtin_calibration()
+    other, old = find_device(catalog, name), find_device(catalog, "Tesla P4")
+    cases = knowledge_of(DeviceTable.from_devices([other, old]), calibration)
+    assert sigma(other, cases[0]) > 1.5 * sigma(old, cases[1])

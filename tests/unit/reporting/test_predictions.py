@@ -1,0 +1,66 @@
+"""Predictions as text: what is known of a figure is shown wherever the figure is."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.planfile import Interval
+from paceline.planning.forecast.grid import GridCell, PredictionGrid
+from paceline.reporting.figures import number_range
+from paceline.reporting.screens.predictions import grid_text
+
+COUNTS = (1, 2, 4, 8, 16)
+
+
+def cell(count: int, batch: int) -> GridCell:
+    rate = 1234.0 * count * batch
+    return GridCell(
+        device="Acme X1",
+        num_devices=count,
+        batch_per_device=batch,
+        precision="bf16",
+        compiler="eager",
+        status="fits",
+        memory_bytes=Interval(low=9e9, mid=10e9, high=11e9),
+        memory_capacity_bytes=80e9,
+        chance_memory=1.0,
+        bound="compute",
+        reason="",
+        step_s=Interval(low=0.9, mid=1.0, high=1.1),
+        samples_per_s=Interval(low=0.8 * rate, mid=rate, high=1.25 * rate),
+        efficiency_frac=0.97,
+    )
+
+
+def grid(counts: tuple[int, ...]) -> PredictionGrid:
+    return PredictionGrid(
+        model="m",
+        title="M",
+        task="train",
+        sample_unit="images",
+        num_parameters=1,
+        calibration="builtin",
+        catalog_version="2026-11",
+        assumptions=("input fed fast enough",),
+        cells=tuple(cell(count, batch) for count in counts for batch in (1, 8, 64)),
+        unanswered=(),
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+@pytest.mark.parametrize("counts", [COUNTS[:1], COUNTS[:2], COUNTS])
+def test_every_figure_has_its_interval_at_every_width(counts, width) -> None:
+    predicted = grid(counts)
+    text = grid_text(predicted, width=width)
+    for one in predicted.cells:
+        assert one.samples_per_s is not None
+        assert number_range(one.samples_per_s) in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_counts_stand_beside_each_other_where_there_is_room() -> None:
+    header = "batch per device"
+    assert grid_text(grid(COUNTS), width=200).count(header) == 1
+    narrow = grid_text(grid(COUNTS), width=60)
+    assert all(f"{count}× images/s" in narrow for count in COUNTS)
+    assert narrow.count(header) > 1
