@@ -18,14 +18,14 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
-from networks import TRACE, all_builders, subject, worker
+from networks import MODEL, READER, all_builders, subject, worker
 
 from paceline.errors import PacelineError
 from paceline.model.names.lookup import entry_of
 from paceline.model.names.shipped_graphs import is_built_here
 from paceline.model.names.zoo_facts import zoo_facts
 
-TABLE = TRACE / "data" / "models.csv"
+TABLE = MODEL / "data" / "models.csv"
 LANGUAGE = Path(__file__).with_name("language_models.csv")
 PUBLISHED = Path(__file__).parents[2] / "tests" / "unit" / "trace" / "data" / "hf_published.csv"
 NOT_COUNTED = "not counted"
@@ -74,7 +74,7 @@ def named() -> Iterator[tuple[str, str, str]]:
 
 def hub_names() -> list[str]:
     """Names of the sizes of ``hf_models.json``."""
-    text = (TRACE / "workers" / "hf_models.json").read_text(encoding="utf-8")
+    text = (READER / "hf_models.json").read_text(encoding="utf-8")
     return list(json.loads(text)["models"])
 
 

@@ -35,7 +35,7 @@ from paceline.measurements.store import Store
 
 _TOOLS = Path(__file__).parent
 _PACKAGE = Path(paceline.__file__).parent
-_PATHS = [_PACKAGE / "run" / "workers", _PACKAGE / "trace" / "workers"]
+_PATHS = [_PACKAGE / "execution" / "engines", _PACKAGE / "frontends" / "torch"]
 #: Of the sensors; a driver renews its readings about as often.
 _READ_EVERY_S = 0.02
 #: A worker that a broken item ended is started again so often.

@@ -295,5 +295,5 @@ def test_a_denoiser_says_that_its_sample_is_one_step(name):
 
 def test_shipped_graphs_leave_the_wheel_below_six_megabytes():
     """All else of the package takes 1.3 MB of a wheel."""
-    graphs = (networks.TRACE / "zoo").rglob("*.npz")
+    graphs = (networks.MODEL / "zoo").rglob("*.npz")
     assert sum(path.stat().st_size for path in graphs) < 4_500_000
