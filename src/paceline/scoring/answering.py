@@ -24,6 +24,7 @@ from paceline.scoring.naming.framework_memory import RankMemory, kept_job, rank_
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.naming.units import items_to_unit, units_of_time
 from paceline.scoring.rows import Row
+from paceline.scoring.services.answering import answer_services, is_service
 from paceline.scoring.workloads import WorkloadKey, cached_workload
 from paceline.simulation.job import Job
 from paceline.simulation.observed import step_traits
@@ -62,6 +63,34 @@ def answer_cells(
         workload = cached_workload(key, cache_folder=cache_folder, python=python)
     except PacelineError as error:
         return [Answer(entry=key.entry, reason=str(error)) for _ in cells]
+    given = _of_services(key.entry, workload, cells, catalog, calibration)
+    if len(given) == len(cells):
+        return list(given.values())
+    rest = [cell for cell in cells if cell.index not in given]
+    answers = _of_batches(
+        key.entry, workload, rest, catalog, calibration, is_learned_from=is_learned_from
+    )
+    given |= dict(zip((cell.index for cell in rest), answers, strict=True))
+    return [given[cell.index] for cell in cells]
+
+
+def _of_services(
+    entry: str, workload: Workload, cells: Sequence[Cell], catalog: Catalog,
+    calibration: Calibration,
+) -> dict[int, Answer]:  # fmt: skip
+    """Answers to rows of what serves requests, by their places in the table."""
+    served = [cell for cell in cells if is_service(cell)]
+    if not served:
+        return {}
+    answers = answer_services(entry, workload, served, catalog, calibration=calibration)
+    return dict(zip((cell.index for cell in served), answers, strict=True))
+
+
+def _of_batches(
+    entry: str, workload: Workload, cells: Sequence[Cell], catalog: Catalog,
+    calibration: Calibration, *, is_learned_from: bool,
+) -> list[Answer]:  # fmt: skip
+    """Answers to rows that run batches, in their order."""
     asked = [asked_of(cell, workload, catalog, calibration) for cell in cells]
     known = [one for one in asked if not isinstance(one, str)]
     machines = [one.machine for _, one in known]
@@ -74,7 +103,7 @@ def answer_cells(
     rows = iter(range(len(known)))
     for cell, one in zip(cells, asked, strict=True):
         if isinstance(one, str):
-            answers.append(Answer(entry=key.entry, device=cell.device.name, reason=one))
+            answers.append(Answer(entry=entry, device=cell.device.name, reason=one))
             continue
         row = next(rows)
         answer = _answer(

@@ -14,6 +14,27 @@ from paceline.writing import whole_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """A time that requests see, with its 80 % interval.
+
+    Attributes:
+        p50_low_s: Half of the requests see no more: lower end.
+        p50_mid_s: Median.
+        p50_high_s: Upper end.
+        p99_low_s: 99 of 100 see no more: lower end.
+        p99_mid_s: Median.
+        p99_high_s: Upper end.
+    """
+
+    p50_low_s: float
+    p50_mid_s: float
+    p50_high_s: float
+    p99_low_s: float
+    p99_mid_s: float
+    p99_high_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """Prediction of one row; None where there is none, and then ``reason`` says why.
 
@@ -35,6 +56,8 @@ class Answer:
             between; empty where memory is unknown.
         power_w: Mean power per device.
         roofline_s: Plain roofline of one microbatch, for comparison.
+        first_token: Time to the first token of requests that are served; None of all others.
+        per_token: From one of their tokens to the next, likewise.
         reason: Why there is no prediction; empty where there is one.
         note: What was assumed.
         step: What measurements know the step by, where that was asked for; not written.
@@ -56,13 +79,16 @@ class Answer:
     fits: str = ""
     power_w: float | None = None
     roofline_s: float | None = None
+    first_token: Latency | None = None
+    per_token: Latency | None = None
     reason: str = ""
     note: str = ""
     step: StepTraits | None = None
 
 
-#: Of an answer, what stands in no table.
+#: Of an answer, what stands in no table, and what stands there in columns of its own.
 _NOT_WRITTEN = frozenset({"step"})
+_LATENCIES = {"per_token": "tpot", "first_token": "ttft"}
 
 
 def write_answers(path: Path, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
@@ -72,13 +98,17 @@ def write_answers(path: Path, rows: Sequence[Row], answers: Sequence[Answer]) ->
         InvalidInputError: The file cannot be written.
     """
     names = (field.name for field in dataclasses.fields(Answer))
-    columns = [name for name in names if name not in _NOT_WRITTEN]
+    columns = [name for name in names if name not in (*_NOT_WRITTEN, *_LATENCIES)]
+    times = [field.name for field in dataclasses.fields(Latency)]
+    latencies = [f"{short}_{time}" for short in _LATENCIES.values() for time in times]
     with whole_file(path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["row", "model", "gpu", *columns])
+        writer.writerow(["row", "model", "gpu", *columns, *latencies])
         for index, (row, answer) in enumerate(zip(rows, answers, strict=True)):
             values = (_cell(getattr(answer, column)) for column in columns)
-            writer.writerow([index, row.model, row.gpu, *values])
+            seen = (getattr(answer, name) for name in _LATENCIES)
+            seconds = (_cell(getattr(one, time, None)) for one in seen for time in times)
+            writer.writerow([index, row.model, row.gpu, *values, *seconds])
 
 
 def _cell(value: object) -> object:

@@ -180,10 +180,18 @@ def _context(requests: Requests | None) -> int | None:
 
 
 def on_device(job: Reading, device: Device) -> Reading:
-    """The job as frameworks run it there: TF32 is plain FP32 where no unit has it."""
-    if job.configuration.precision != "tf32" or "tf32" in device.peak_flop_per_s:
+    """The job as frameworks run it there: TF32 is plain FP32 where no unit has it.
+
+    Inference in FP16 runs in the other format of 16 bits where units have that alone.
+    """
+    peaks = device.peak_flop_per_s
+    instead = {"tf32": "fp32"}
+    if job.task == "infer" and "bf16" in peaks:
+        instead["fp16"] = "bf16"
+    precision = job.configuration.precision
+    if precision in peaks or precision not in instead:
         return job
-    return replace(job, configuration=replace(job.configuration, precision="fp32"))
+    return replace(job, configuration=replace(job.configuration, precision=instead[precision]))
 
 
 def _framework(row: Row) -> dict[str, str] | None:
@@ -331,6 +339,8 @@ def _batch(row: Row, num_sharing: int) -> tuple[float, float]:
         return row.global_batch / devices / accumulation, accumulation
     if row.task.startswith("train"):
         return math.nan, accumulation
+    if row.scenario:
+        return row.concurrency or 1.0, 1.0
     raise UnresolvedRowError("the row states no batch size")
 
 

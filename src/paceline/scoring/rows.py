@@ -23,7 +23,8 @@ INPUT_COLUMNS: tuple[str, ...] = (
     "model", "task", "framework", "precision", "compiler_flags", "gpu", "gpu_mem_gb", "n_gpus",
     "n_nodes", "interconnect", "parallelism", "batch_per_gpu", "global_batch", "grad_accum",
     "seq_len", "img_size", "params_m", "unit", "variant", "num_steps", "strategy", "rewrite",
-    "optimizer", "time_factor", "added_step_s", "added_item_s", "note",
+    "optimizer", "time_factor", "added_step_s", "added_item_s", "note", "scenario", "isl", "osl",
+    "concurrency", "rate_per_s", "ttft_p99_limit_ms", "tpot_p99_limit_ms",
 )  # fmt: skip
 
 #: What was measured: read by `calibrate` only.
@@ -48,7 +49,8 @@ _SQUARE = re.compile(r"(\d+)\s*[x×]\s*\1", re.IGNORECASE)
 _SPELLED = {"gpu_mem_gb": _GIGABYTES, "img_size": _SQUARE}
 _NUMBERS = (
     "gpu_mem_gb", "n_gpus", "n_nodes", "batch_per_gpu", "global_batch", "grad_accum", "seq_len",
-    "img_size", "params_m", "num_steps", "time_factor", "added_step_s", "added_item_s",
+    "img_size", "params_m", "num_steps", "time_factor", "added_step_s", "added_item_s", "isl",
+    "osl", "concurrency", "rate_per_s", "ttft_p99_limit_ms", "tpot_p99_limit_ms",
 )  # fmt: skip
 #: Counts; every other number of a job may be a fraction (a batch, as a mean).
 _WHOLE = ("n_gpus", "n_nodes")
@@ -91,6 +93,13 @@ class Row:
         added_item_s: The same for each item of a device.
         damage: Why the row cannot be believed; empty where nothing is wrong with it.
         note: What was taken where its words leave it open.
+        scenario: How requests come, of what serves them; empty where a batch is run as it is.
+        input_tokens: Mean of a prompt.
+        output_tokens: Mean of an answer.
+        concurrency: Requests in flight, or all that there are.
+        rate_per_s: Requests offered.
+        first_token_limit_s: That 99 of 100 first tokens keep.
+        per_token_limit_s: The same from one token to the next.
     """
 
     model: str
@@ -121,6 +130,13 @@ class Row:
     added_item_s: float = 0.0
     damage: str = ""
     note: str = ""
+    scenario: str = ""
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    concurrency: float | None = None
+    rate_per_s: float | None = None
+    first_token_limit_s: float | None = None
+    per_token_limit_s: float | None = None
 
     @property
     def num_devices(self) -> int:
@@ -191,7 +207,18 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         added_item_s=numbers["added_item_s"] or 0.0,
         damage=_surplus(text(SURPLUS)) or damage or ("" if task else "the row states no task"),
         note="; ".join(filter(None, (note, text("note")))),
+        scenario=text("scenario"),
+        input_tokens=numbers["isl"],
+        output_tokens=numbers["osl"],
+        concurrency=numbers["concurrency"],
+        rate_per_s=numbers["rate_per_s"],
+        first_token_limit_s=_seconds(numbers["ttft_p99_limit_ms"]),
+        per_token_limit_s=_seconds(numbers["tpot_p99_limit_ms"]),
     )
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1e3
 
 
 def _task(text: str) -> tuple[str, str]:

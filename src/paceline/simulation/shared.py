@@ -40,7 +40,8 @@ def served(
         asked: Of a rank, per row.
         calibration: Of the predictor; the built-in one if None.
     """
-    first_s, token_s, whole_s = _added_s(cases, passes, alone, asked, calibration)
+    exchanged = _exchanged_s(cases, passes, asked, calibration)
+    first_s, token_s, whole_s = _added_s(passes, alone, asked, *exchanged)
     added_s = cases.microbatches * whole_s
     alone_s = cases.microbatches * alone.step_s
     device_link = cases.device_link
@@ -55,6 +56,8 @@ def served(
         tensor_s=added_s,
         per_token_s=alone.per_token_s + token_s,
         first_token_s=alone.first_token_s + first_s,
+        prompt_exchange_s=exchanged[0],
+        token_exchange_s=exchanged[1],
         sharing_log_sigma=sharing,
     ).with_spread(log_sigma)
     is_alone = steps.step_s == alone.step_s
@@ -66,14 +69,11 @@ def served(
 
 
 def _added_s(
-    cases: Cases, passes: RankPasses, alone: Steps, asked: Lengths,
-    calibration: Calibration | None,
-) -> tuple[FloatArray, FloatArray, FloatArray]:  # fmt: skip
+    passes: RankPasses, alone: Steps, asked: Lengths, first_s: FloatArray, repeated_s: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """What exchanging adds to the first token, to each token (or the batch), and to the whole."""
     if passes.shape.num_ranks == 1:
-        nothing = np.zeros(len(cases))
-        return nothing, nothing, nothing
-    first_s, repeated_s = _exchanged_s(cases, passes, asked, calibration)
+        return first_s, first_s, first_s
     if passes.engine is not None:
         rank = EnginePasses(
             prompt_s=alone.prompt_s, step_s=alone.token_s, weights_s=alone.weights_s
@@ -90,6 +90,8 @@ def _exchanged_s(
 ) -> tuple[FloatArray, FloatArray]:
     """Seconds of what ranks of a replica exchange: of the step or prompt, and of each token."""
     nothing = np.zeros(len(cases))
+    if passes.shape.num_ranks == 1:
+        return nothing, nothing
     engine = passes.engine
     groups = passes.shape.groups(
         len(cases), cases.devices_per_node, cases.device_link, cases.node_link

@@ -48,6 +48,8 @@ class Steps:
             all others, as the next two.
         token_s: Its step that writes a token for every request, likewise.
         weights_s: Of that, all but what grows with the context.
+        prompt_exchange_s: What ranks exchange in reading one prompt; zero without others.
+        token_exchange_s: In a step that writes a token for every request, waiting included.
         flop: Of one microbatch on one rank.
         energy_j: Of one device over one microbatch, or one batch of inference.
         power_w: Mean power of a device.
@@ -86,6 +88,8 @@ class Steps:
     prompt_s: FloatArray
     token_s: FloatArray
     weights_s: FloatArray
+    prompt_exchange_s: FloatArray
+    token_exchange_s: FloatArray
     flop: FloatArray
     energy_j: FloatArray
     power_w: FloatArray

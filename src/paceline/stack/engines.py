@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from dataclasses import dataclass, replace
@@ -25,6 +26,19 @@ _RELEASE = r"(?:[ /=:@v-]*(?P<release>\d+\.\d+)\S*)?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepLimits:
+    """How much an engine puts into one step unless it is told otherwise.
+
+    Attributes:
+        max_requests: Sequences at once.
+        chunk_tokens: Tokens of a step: of prompts that are read, and those that are written.
+    """
+
+    max_requests: int
+    chunk_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineProfile:
     """What software does around the passes of a model; from ``data/engines.toml``.
 
@@ -45,6 +59,14 @@ class EngineProfile:
         overlaps_since: First release whose host does so while the device works on the next step;
             None where it is unknown.
         all_reduce: Its own kernel that sums over ranks; None where the library sums.
+        max_requests: Sequences at once.
+        chunk_tokens: Tokens of a step.
+        large_max_requests: The same on devices with much memory; None where it does not change.
+        large_chunk_tokens: Likewise.
+        large_memory_bytes: Memory from which on a device has much.
+        large_capability: Least capability of NVIDIA's devices that count so.
+        memory_frac: Of a device's memory, what weights, workspace and cache take together.
+        reserves_answers: Whether a request is admitted only when its whole answer has room.
         buckets: Whether replicas exchange gradients in buckets; else each tensor by itself.
         release: Which is run; None takes the newest.
     """
@@ -61,6 +83,14 @@ class EngineProfile:
     request_s: float | None = None
     overlaps_since: Release | None = None
     all_reduce: str | None = None
+    max_requests: int = 256
+    chunk_tokens: int = 8192
+    large_max_requests: int | None = None
+    large_chunk_tokens: int | None = None
+    large_memory_bytes: float = math.inf
+    large_capability: float = 0.0
+    memory_frac: float = 0.9
+    reserves_answers: bool = False
     buckets: bool = True
     release: Release | None = None
 
@@ -80,6 +110,16 @@ class EngineProfile:
         if self.overlaps_since is None:
             return False
         return self.release is None or self.release >= self.overlaps_since
+
+    def limits_on(self, device: Device) -> StepLimits:
+        """What it puts into a step on a device."""
+        capability = device.compute_capability
+        is_large = (device.memory_bytes or 0.0) >= self.large_memory_bytes
+        is_large &= capability is None or float(capability) >= self.large_capability
+        large = (self.large_max_requests, self.large_chunk_tokens) if is_large else (None, None)
+        return StepLimits(
+            max_requests=large[0] or self.max_requests, chunk_tokens=large[1] or self.chunk_tokens
+        )
 
     def serves_on(self, device: Device, platform: str) -> bool:
         """Whether it has kernels for a device on its platform."""

@@ -28,6 +28,27 @@ _NAMES_DEGREE = re.compile(
     re.IGNORECASE,
 )
 _NOTHING = ("", "none")
+#: Devices that hold layers one after the other; and words without a number, which mean all devices.
+_STAGES = re.compile(
+    r"(?:layers over|pp ?=?|pipeline[ _-]parallel(?:ism|[_ ]size)? ?=?) ?(?P<stages>\d+)|"
+    r"(?P<all>pipeline[ _-]parallel(?:ism)?|pp)",
+    re.IGNORECASE,
+)
+_ALL = re.compile(r"(tensor|expert)[ _-]parallel(ism)?|[te]p", re.IGNORECASE)
+
+
+def stages_of(row: Row) -> int:
+    """Devices that hold the layers of a served model one after the other.
+
+    >>> from paceline.scoring.rows import parse_row
+    >>> row = {"model": "m", "gpu": "g", "parallelism": "layers over 4", "n_gpus": "4"}
+    >>> stages_of(parse_row(row))
+    4
+    """
+    found = _STAGES.fullmatch(row.parallelism.strip())
+    if found is None:
+        return 1
+    return row.num_devices if found["all"] else min(int(found["stages"]), row.num_devices)
 
 
 def split_of(row: Row) -> SplitShape:
@@ -53,6 +74,10 @@ def split_of(row: Row) -> SplitShape:
     if text.lower() in _NOTHING:
         return WHOLE
     num_devices = row.num_devices
+    if row.scenario and stages_of(row) > 1:
+        return WHOLE
+    if row.scenario and _ALL.fullmatch(text):
+        return SplitShape.of_engine(tensor=num_devices, whole_experts=text[:1].lower() == "e")
     is_stated = _NAMES_DEGREE.search(text)
     if num_devices > 1 and not (is_stated or text.lower().startswith("dp")):
         raise _unknown(row)

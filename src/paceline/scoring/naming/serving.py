@@ -35,12 +35,17 @@ class Requests:
 
 
 def requests_of(row: Row) -> Requests | None:
-    """Lengths as the flags state them; None if they do not.
+    """Lengths as the row or its flags state them; None if they do not.
 
     >>> from paceline.scoring.rows import parse_row
     >>> requests_of(parse_row({"model": "m", "gpu": "g", "compiler_flags": "ISL=1000; OSL=200"}))
     Requests(input_tokens=1000, output_tokens=200)
     """
+    if row.input_tokens and row.output_tokens:
+        return Requests(
+            input_tokens=max(round(row.input_tokens), 1),
+            output_tokens=max(round(row.output_tokens), 1),
+        )
     stated = _INPUT.search(row.flags), _OUTPUT.search(row.flags)
     if stated[0] and stated[1] and int(stated[1].group(1)) > 0:
         return Requests(input_tokens=int(stated[0].group(1)), output_tokens=int(stated[1].group(1)))

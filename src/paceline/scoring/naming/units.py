@@ -48,7 +48,7 @@ def items_to_unit(
 def _per_item(
     what: str, units_per_item: float | None, tokens: float | None, items_per_step: float
 ) -> float | None:
-    counts = _counted(what)
+    counts = counted_in(what)
     if counts == "steps":
         return 1.0 / items_per_step
     if counts == "items" and not (what == "samples" and units_per_item):
@@ -58,7 +58,7 @@ def _per_item(
     return {"tokens": tokens, "frames": 1.0}.get(counts)
 
 
-def _counted(what: str) -> str:
+def counted_in(what: str) -> str:
     """What a word of a unit counts; empty where it is unknown."""
     lines = read_table("unit_words.csv")
     return next((line["counts"] for line in lines if what in line["words"].split()), "")

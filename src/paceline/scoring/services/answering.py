@@ -1,0 +1,232 @@
+"""Answers to rows of what serves requests: one call of `simulate` for all, then their queues."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.catalog.entities import Catalog
+from paceline.errors import PacelineError
+from paceline.model.graph.workload import Workload
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.step.prediction import Knowledge
+from paceline.prediction.uncertainty.intervals import Z_80
+from paceline.scoring.answers import Answer, Latency
+from paceline.scoring.assumed import widening
+from paceline.scoring.jobs import Cell
+from paceline.scoring.naming.models import UnresolvedRowError
+from paceline.scoring.services.engines import RowEngine, engine_of_row, states_ranks
+from paceline.scoring.services.loads import RowLoad, load_of
+from paceline.scoring.services.units import rate_in_unit
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.queue.engine_tables import EngineTable, engine_tables
+from paceline.simulation.queue.percentiles import Percentiles, Served
+from paceline.simulation.queue.service import rate_within, saturation, served
+from paceline.simulation.simulator import simulate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    cell: Cell
+    load: RowLoad
+    engine: RowEngine
+
+
+def is_service(cell: Cell) -> bool:
+    """Whether a row says how requests come."""
+    return bool(cell.row.scenario) and cell.reading.task == "infer"
+
+
+def answer_services(
+    entry: str, workload: Workload, cells: Sequence[Cell], catalog: Catalog, *,
+    calibration: Calibration,
+) -> list[Answer]:  # fmt: skip
+    """Answers to rows with a scenario that run one model, in their order.
+
+    Args:
+        entry: The model as typed.
+        workload: The same, traced.
+        cells: The rows.
+        catalog: Links.
+        calibration: Of the predictor.
+    """
+    weights = _weights_bytes(cells, workload, calibration)
+    asked = [
+        _asked(cell, workload, catalog, bytes_) for cell, bytes_ in zip(cells, weights, strict=True)
+    ]
+    known = {_key(one.engine): one.engine for one in asked if isinstance(one, _Asked)}
+    tables = engine_tables(
+        [one.job for one in known.values()],
+        [one.machine for one in known.values()],
+        calibration=calibration,
+    )
+    of_key = dict(zip(known, tables, strict=True))
+    seen: dict[Hashable, tuple[Served, ...]] = {}
+    return [
+        _answered(Answer(entry=entry, device=cell.device.name), one, of_key, seen)
+        for cell, one in zip(cells, asked, strict=True)
+    ]
+
+
+def _answered(
+    failed: Answer, asked: _Asked | str, tables: Mapping[Hashable, EngineTable | PacelineError],
+    seen: dict[Hashable, tuple[Served, ...]],
+) -> Answer:  # fmt: skip
+    """The answer to a row, or why it has none; ``seen`` keeps runs that rows share."""
+    if isinstance(asked, str):
+        return replace(failed, reason=asked)
+    table = tables[_key(asked.engine)]
+    if isinstance(table, PacelineError):
+        return replace(failed, reason=str(table))
+    return _answer(failed, asked, table, seen)
+
+
+def _asked(cell: Cell, workload: Workload, catalog: Catalog, weights_bytes: float) -> _Asked | str:
+    try:
+        load = load_of(cell.row, generates=workload.generates)
+        engine = engine_of_row(cell, workload, catalog, load, weights_bytes)
+    except (UnresolvedRowError, PacelineError) as error:
+        return str(error)
+    return _Asked(cell=cell, load=load, engine=engine)
+
+
+def _weights_bytes(
+    cells: Sequence[Cell], workload: Workload, calibration: Calibration
+) -> list[float]:
+    """Weights of each row's model in its precision; not a number where no row needs them."""
+    known: dict[Hashable, float] = {}
+    found = []
+    for cell in cells:
+        how = cell.reading.configuration
+        needs = workload.generates and cell.row.num_devices > 1 and not states_ranks(cell)
+        if needs and how not in known:
+            job = Job(workload=workload, configuration=how, prompt_tokens=1, output_tokens=1)
+            steps = simulate([job], [Machine.of(cell.device)], calibration=calibration)
+            known[how] = float(steps.parameter_bytes[0])
+        found.append(known[how] if needs else math.nan)
+    return found
+
+
+def _key(engine: RowEngine) -> Hashable:
+    job, machine = engine.job, engine.machine
+    lengths = (job.seq, job.prompt_tokens, job.profile, job.habits)
+    link = machine.device_link.name if machine.device_link else ""
+    return job.configuration, str(job.strategy), *lengths, id(machine.device), link
+
+
+def _answer(
+    failed: Answer, asked: _Asked, table: EngineTable, seen: dict[Hashable, tuple[Served, ...]]
+) -> Answer:
+    cell, reading = asked.cell, asked.cell.reading
+    log_sigma = math.hypot(table.log_sigma, reading.log_sigma, widening(reading.assumed))
+    level = math.exp(reading.log_level) * reading.num_passes
+    table = _with_room(table, asked)
+    factors = [level * math.exp(z * log_sigma) for z in (-Z_80, 0.0, Z_80)]
+    key = (
+        id(table.times),
+        factors[1],
+        log_sigma,
+        asked.load,
+        asked.engine.num_replicas,
+        asked.engine.num_stages,
+    )
+    if key not in seen:
+        seen[key] = tuple(_served(asked, table.slower(factor)) for factor in factors)
+    fast, mid, slow = seen[key]
+    per_token = _latency(fast.per_token, mid.per_token, slow.per_token)
+    rates = [rate_in_unit(cell.row, one) for one in (slow, mid, fast)]
+    is_generation = asked.engine.job.is_generation
+    step = [one.per_token if is_generation else one.request for one in (fast, mid, slow)]
+    unit = "" if rates[1] is None else cell.row.unit
+    return replace(
+        failed,
+        case=Knowledge(table.knowledge).name.lower(),
+        step_low_s=_known(step[0].mean_s),
+        step_mid_s=_known(step[1].mean_s),
+        step_high_s=_known(step[2].mean_s),
+        throughput_low=_lowest(rates),
+        throughput_mid=rates[1],
+        throughput_high=_highest(rates),
+        throughput_unit=unit,
+        memory_mid_bytes=table.memory_bytes,
+        fits="yes" if table.fits else "no",
+        first_token=_latency(fast.first_token, mid.first_token, slow.first_token),
+        per_token=per_token if is_generation else None,
+        note=_note(asked),
+    )
+
+
+def _lowest(rates: Sequence[float | None]) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return min(known) if known else None
+
+
+def _highest(rates: Sequence[float | None]) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return max(known) if known else None
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _latency(fast: Percentiles, mid: Percentiles, slow: Percentiles) -> Latency | None:
+    if math.isnan(mid.p50_s):
+        return None
+    return Latency(
+        p50_low_s=fast.p50_s, p50_mid_s=mid.p50_s, p50_high_s=slow.p50_s,
+        p99_low_s=fast.p99_s, p99_mid_s=mid.p99_s, p99_high_s=slow.p99_s,
+    )  # fmt: skip
+
+
+def _with_room(table: EngineTable, asked: _Asked) -> EngineTable:
+    """With the memory of all stages, and room for the longest request: what was measured ran."""
+    stages = asked.engine.num_stages
+    batching, load = table.batching, asked.load.load
+    requests = load.requests()
+    longest = int((requests.prompt_tokens + requests.output_tokens).max())
+    cache = batching.cache_tokens
+    if stages > 1 and math.isfinite(cache):
+        bytes_per_token = (table.capacity_bytes - table.memory_bytes) / max(cache, 1.0)
+        if bytes_per_token > 0:
+            cache += (stages - 1) * table.capacity_bytes / bytes_per_token
+    room = max(cache, longest + 1.0)
+    return replace(
+        table,
+        batching=replace(batching, cache_tokens=room),
+        capacity_bytes=table.capacity_bytes * stages,
+    )
+
+
+def _served(asked: _Asked, table: EngineTable) -> Served:
+    """What requests of a row see; rates are those of all replicas."""
+    count, load = asked.engine.num_replicas, asked.load.load
+    if asked.load.scenario == "backlog":
+        return _times(saturation(table, load), count)
+    if asked.load.scenario == "poisson":
+        row = asked.cell.row
+        rate = (row.rate_per_s or 0.0) / count
+        if not rate:
+            rate = max(rate_within(table, load, dict(asked.load.limits)), 1e-3)
+        return _times(served(table, load.at_rate(rate).requests()), count)
+    return served(table, load.requests(), num_replicas=min(count, load.num_requests))
+
+
+def _times(one: Served, count: int) -> Served:
+    """Of as many replicas that each see the same."""
+    return replace(
+        one,
+        requests_per_s=one.requests_per_s * count,
+        output_tokens_per_s=one.output_tokens_per_s * count,
+        tokens_per_s=one.tokens_per_s * count,
+    )
+
+
+def _note(asked: _Asked) -> str:
+    reading, engine = asked.cell.reading, asked.engine
+    notes = [reading.note] if reading.note else []
+    if asked.cell.row.num_devices > 1:
+        notes.append(f"{engine.num_replicas} replicas of {engine.machine.num_devices} devices each")
+    return "; ".join(notes)

@@ -1,0 +1,100 @@
+"""How requests come in a row, how long they are, and which limits they keep."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from paceline.scoring.naming.models import UnresolvedRowError
+from paceline.scoring.rows import Row
+from paceline.scoring.tables import read_table
+from paceline.simulation.queue.load import Arrivals, Lengths, Load
+from paceline.simulation.queue.service import Bounded, Limit
+
+#: How requests of a row come; the words are those of ``data/serving_scenarios.csv``.
+Scenario = Literal["static", "backlog", "at-once", "closed", "poisson"]
+#: Requests that are simulated where they come by themselves.
+_NUM_REQUESTS = 1500
+#: A closed loop runs for so many rounds.
+_ROUNDS = 6
+#: Lengths of a data set of conversations spread as much as their mean (ShareGPT, OpenOrca); lengths
+#: that a benchmark sets are all alike, and then their mean is a whole number.
+_SPREAD = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLoad:
+    """What a row asks of a service.
+
+    Attributes:
+        scenario: How requests come.
+        load: Of the whole service; of a backlog one request stands for all.
+        limits: That 99 of 100 requests keep.
+    """
+
+    scenario: Scenario
+    load: Load
+    limits: tuple[tuple[Bounded, Limit], ...] = ()
+
+
+def load_of(row: Row, *, generates: bool) -> RowLoad:
+    """The load of a row.
+
+    Args:
+        row: With a scenario.
+        generates: Whether its requests are answered token by token; else each is one item.
+
+    Raises:
+        UnresolvedRowError: Its lengths, or its scenario and what would tell it, are not stated.
+    """
+    prompt, output = _lengths(row) if generates else (Lengths(mean=1), Lengths(mean=1))
+    scenario = _scenario(row)
+    count = max(round(row.concurrency or 1), 1)
+    sizes = {"static": count, "at-once": count, "closed": max(_ROUNDS * count, 32), "backlog": 1}
+    arrivals: Arrivals = "at-once"
+    if scenario in ("closed", "poisson"):
+        arrivals = cast("Arrivals", scenario)
+    load = Load(
+        arrivals=arrivals,
+        prompt=prompt,
+        output=output,
+        concurrency=count,
+        rate_per_s=row.rate_per_s or 1.0,
+        num_requests=sizes.get(scenario, _NUM_REQUESTS),
+    )
+    return RowLoad(scenario=scenario, load=load, limits=_limits(row))
+
+
+def _scenario(row: Row) -> Scenario:
+    """How requests come: as the words say, else as the numbers do.
+
+    Raises:
+        UnresolvedRowError: Neither says it.
+    """
+    for known in read_table("serving_scenarios.csv"):
+        if re.fullmatch(known["pattern"], row.scenario, re.IGNORECASE):
+            return cast("Scenario", known["arrivals"])
+    if row.rate_per_s:
+        return "poisson"
+    if row.concurrency:
+        return "closed"
+    raise UnresolvedRowError(f"how requests come in `{row.scenario}` is not known")
+
+
+def _lengths(row: Row) -> tuple[Lengths, Lengths]:
+    if not row.input_tokens or not row.output_tokens:
+        raise UnresolvedRowError("an engine serves, and its requests are not stated (ISL, OSL)")
+    stated = (row.input_tokens, row.output_tokens)
+    varies = not all(float(mean).is_integer() for mean in stated)
+    spread = _SPREAD if varies else 0.0
+    prompt, output = (Lengths(mean=max(mean, 1.0), spread=spread) for mean in stated)
+    return prompt, output
+
+
+def _limits(row: Row) -> tuple[tuple[Bounded, Limit], ...]:
+    stated: tuple[tuple[Bounded, float | None], ...] = (
+        ("first_token", row.first_token_limit_s),
+        ("per_token", row.per_token_limit_s),
+    )
+    return tuple((name, Limit(percentile=99, seconds=limit)) for name, limit in stated if limit)

@@ -1,0 +1,211 @@
+"""What an engine's steps take on a machine, as tables over sequences and tokens, from its Steps.
+
+One call of `simulate` fills the tables of all jobs on all machines: steps that write for a few
+numbers of sequences, with and without context, and prompts of a few lengths. Between them tables
+are interpolated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.catalog.entities import Device
+from paceline.errors import InvalidInputError, PacelineError
+from paceline.model.graph.graph import FloatArray
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.queue.step_loop import Batching, StepTimes
+from paceline.simulation.simulator import simulate
+from paceline.simulation.steps import Steps
+
+#: Sequences at once, and tokens of a prompt, at which steps are predicted.
+_SEQUENCES = np.exp2(np.arange(11))
+_PROMPTS = np.array([1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192], dtype=np.float64)
+#: Items at once of what generates nothing.
+_ITEMS = np.exp2(np.arange(12))
+#: Contexts are told apart by powers of two.
+_LEAST_CONTEXT, _LARGEST_CONTEXT = 64, 131_072
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EngineTable:
+    """One replica of an engine.
+
+    Attributes:
+        times: Of its steps.
+        batching: How it forms them.
+        path_s: Way of a request to it and of its first token back.
+        log_sigma: Standard deviation of the logarithm of its steps' times.
+        memory_bytes: Of a device with one short request.
+        capacity_bytes: Of a device; infinite where it is unknown.
+        knowledge: ``Knowledge`` code of the device.
+    """
+
+    times: StepTimes
+    batching: Batching
+    path_s: float
+    log_sigma: float
+    memory_bytes: float
+    capacity_bytes: float
+    knowledge: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether a device holds its part of the model and one short request."""
+        return self.memory_bytes <= self.capacity_bytes
+
+    def slower(self, factor: float) -> EngineTable:
+        """The same with steps that take so many times as long."""
+        times = self.times
+        scaled = replace(
+            times,
+            write_s=times.write_s * factor,
+            context_s=times.context_s * factor,
+            read_s=times.read_s * factor,
+            attention_s=times.attention_s * factor,
+        )
+        return replace(self, times=scaled)
+
+
+def context_of(mean_tokens: float) -> int:
+    """The context whose table serves requests of such a length in the mean.
+
+    >>> context_of(700), context_of(3)
+    (512, 64)
+    """
+    nearest = 2 ** round(math.log2(max(mean_tokens, 1.0)))
+    return int(np.clip(nearest, _LEAST_CONTEXT, _LARGEST_CONTEXT))
+
+
+def engine_tables(
+    jobs: Sequence[Job], machines: Sequence[Machine], *, calibration: Calibration | None = None
+) -> list[EngineTable | PacelineError]:
+    """A table of each job on its machine, or why it has none.
+
+    Args:
+        jobs: Of one replica each. Of an engine that generates, ``prompt_tokens`` are the context
+            (`context_of`) at which its attention is predicted.
+        machines: Of one replica each.
+        calibration: Of the predictor; the built-in one if None.
+    """
+    asked = [_asked(job) for job in jobs]
+    counts = [len(one) for one in asked]
+    steps = simulate(
+        [job for one in asked for job in one],
+        [m for m, count in zip(machines, counts, strict=True) for _ in range(count)],
+        calibration=calibration,
+    )
+    ends = np.cumsum(counts)
+    found: list[EngineTable | PacelineError] = []
+    for job, machine, end, count in zip(jobs, machines, ends, counts, strict=True):
+        part = steps.take(np.arange(end - count, end))
+        try:
+            part.check_known()
+            found.append(_table(job, machine.device, part))
+        except PacelineError as error:
+            found.append(error)
+    return found
+
+
+def _asked(job: Job) -> list[Job]:
+    if not job.is_generation:
+        return [replace(job, batch=float(count)) for count in _ITEMS]
+    if job.engine is None:
+        raise InvalidInputError(
+            f"`{job.profile}` runs batches and keeps no queue", hint="name an engine that serves"
+        )
+    writing = [replace(job, batch=float(count), output_tokens=1) for count in _SEQUENCES]
+    reading = [
+        replace(job, batch=1, prompt_tokens=int(length), output_tokens=1) for length in _PROMPTS
+    ]
+    return writing + reading
+
+
+def _table(job: Job, device: Device, steps: Steps) -> EngineTable:
+    if not job.is_generation or job.engine is None:
+        return _table_of_items(job, device, steps)
+    engine = job.engine
+    limits = engine.limits_on(device)
+    num_written = len(_SEQUENCES)
+    written, read = (
+        steps.take(np.arange(num_written)),
+        steps.take(np.arange(num_written, len(steps))),
+    )
+    assert job.prompt_tokens is not None
+    capacity_bytes = capacity_of(device)
+    token_bytes = float(written.memory_mid_bytes[-1] - written.memory_mid_bytes[0])
+    token_bytes /= (_SEQUENCES[-1] - _SEQUENCES[0]) * (job.prompt_tokens + 1)
+    fixed_bytes = float(written.memory_mid_bytes[0]) - token_bytes * (job.prompt_tokens + 1)
+    room_bytes = engine.memory_frac * capacity_bytes - fixed_bytes
+    return EngineTable(
+        times=_step_times(
+            written, read, job.prompt_tokens, limits.max_requests, limits.chunk_tokens
+        ),
+        batching=Batching(
+            max_requests=limits.max_requests,
+            chunk_tokens=limits.chunk_tokens,
+            cache_tokens=max(room_bytes, 0.0) / token_bytes if token_bytes > 0 else math.inf,
+            mixes_prompts=engine.mixes_prompts,
+            reserves_answers=engine.reserves_answers,
+            host_s=engine.request_s or 0.0,
+            overlaps=engine.overlaps,
+        ),
+        path_s=engine.path_s or 0.0,
+        log_sigma=float(np.median(written.log_sigma)),
+        memory_bytes=fixed_bytes,
+        capacity_bytes=capacity_bytes,
+        knowledge=int(written.knowledge[0]),
+    )
+
+
+def capacity_of(device: Device) -> float:
+    """Bytes that software sees; infinite where they are unknown."""
+    return device.usable_memory_bytes or device.memory_bytes or math.inf
+
+
+def _step_times(
+    written: Steps, read: Steps, context: int, max_requests: int, chunk_tokens: int
+) -> StepTimes:
+    sequences = np.arange(max_requests + 1, dtype=np.float64)
+    write_s = _between(sequences, _SEQUENCES, written.weights_s + written.token_exchange_s)
+    attention_s = np.maximum(written.token_s - written.weights_s, 0.0) / (context + 0.5)
+    context_s = _between(sequences, _SEQUENCES, attention_s) / np.maximum(sequences, 1.0)
+    prompt_s = read.prompt_s + read.prompt_exchange_s
+    square_s = (prompt_s[-1] - 2.0 * prompt_s[-2]) / (2.0 * _PROMPTS[-2] ** 2)
+    square_s = float(max(square_s, 0.0))
+    linear_s = np.maximum.accumulate(prompt_s - square_s * _PROMPTS**2)
+    tokens = np.arange(chunk_tokens + 1, dtype=np.float64)
+    read_s = _between(tokens, _PROMPTS, linear_s)
+    return StepTimes(write_s=write_s, context_s=context_s, read_s=read_s, attention_s=square_s)
+
+
+def _between(at: FloatArray, known: FloatArray, values: FloatArray) -> FloatArray:
+    """Values between those that are known, and beyond the last of them in proportion."""
+    found = np.interp(at, known, values)
+    return np.asarray(np.where(at > known[-1], values[-1] * at / known[-1], found))
+
+
+def _table_of_items(job: Job, device: Device, steps: Steps) -> EngineTable:
+    """A network in batches: reading an item is all that a request takes."""
+    capacity_bytes = capacity_of(device)
+    fitting = np.flatnonzero(steps.memory_mid_bytes <= capacity_bytes)
+    count = max(len(fitting), 1)
+    items, step_s = _ITEMS[:count], np.maximum.accumulate(steps.step_s[:count])
+    best = int(np.argmax(items / step_s))
+    largest = int(items[best])
+    sizes = np.arange(largest + 1, dtype=np.float64)
+    nothing = np.zeros(2)
+    return EngineTable(
+        times=StepTimes(write_s=nothing, context_s=nothing, read_s=np.interp(sizes, items, step_s)),
+        batching=Batching(max_requests=largest, chunk_tokens=largest, mixes_prompts=False),
+        path_s=0.0,
+        log_sigma=float(steps.log_sigma[best]),
+        memory_bytes=float(steps.memory_mid_bytes[0]),
+        capacity_bytes=capacity_bytes,
+        knowledge=int(steps.knowledge[0]),
+    )

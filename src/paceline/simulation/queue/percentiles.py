@@ -1,0 +1,98 @@
+"""What requests saw: times to the first token, per token and in all, by percentile; throughput.
+
+Source:
+    Little, "A Proof for the Queuing Formula L = λW", Operations Research 9(3), 1961.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.model.graph.graph import FloatArray
+from paceline.simulation.queue.step_loop import Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    """A time by percentile of requests.
+
+    Attributes:
+        mean_s: Over all requests.
+        p50_s: Half of them see no more.
+        p95_s: 95 of 100.
+        p99_s: 99 of 100.
+    """
+
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+
+    @classmethod
+    def of(cls, seconds: FloatArray) -> Percentiles:
+        """Of times, one for each request; NaN without any."""
+        if not len(seconds):
+            return cls(mean_s=np.nan, p50_s=np.nan, p95_s=np.nan, p99_s=np.nan)
+        p50_s, p95_s, p99_s = np.percentile(seconds, (50, 95, 99))
+        return cls(
+            mean_s=float(seconds.mean()), p50_s=float(p50_s), p95_s=float(p95_s), p99_s=float(p99_s)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What a service gave.
+
+    Attributes:
+        first_token: Time to the first token.
+        per_token: From one token to the next, the mean of each request that has two.
+        request: From sending a request to its last token.
+        requests_per_s: Completed, from the first arrival to the last completion.
+        output_tokens_per_s: Of their answers.
+        tokens_per_s: Of prompts and answers.
+        mean_in_flight: Requests in the engine, on average over that time.
+        num_preempted: Evictions from the cache.
+        num_requests: Simulated.
+    """
+
+    first_token: Percentiles
+    per_token: Percentiles
+    request: Percentiles
+    requests_per_s: float
+    output_tokens_per_s: float
+    tokens_per_s: float
+    mean_in_flight: float
+    num_preempted: int
+    num_requests: int
+
+
+def summed_up(timelines: list[Timeline], *, path_s: float = 0.0) -> Served:
+    """What requests saw of one replica or of several together.
+
+    Args:
+        timelines: Of each replica.
+        path_s: Way of a request to the engine and of its first token back.
+    """
+    arrival_s, first_s, finish_s = (
+        np.concatenate([getattr(one, name) for one in timelines])
+        for name in ("arrival_s", "first_token_s", "finish_s")
+    )
+    prompt, output = (
+        np.concatenate([getattr(one.requests, name) for one in timelines])
+        for name in ("prompt_tokens", "output_tokens")
+    )
+    span_s = float(finish_s.max() - arrival_s.min())
+    several = output > 1
+    return Served(
+        first_token=Percentiles.of(first_s - arrival_s + path_s),
+        per_token=Percentiles.of((finish_s - first_s)[several] / (output[several] - 1)),
+        request=Percentiles.of(finish_s - arrival_s + path_s),
+        requests_per_s=len(output) / span_s,
+        output_tokens_per_s=float(output.sum()) / span_s,
+        tokens_per_s=float((prompt + output).sum()) / span_s,
+        mean_in_flight=float((finish_s - arrival_s).sum()) / span_s,
+        num_preempted=sum(one.num_preempted for one in timelines),
+        num_requests=len(output),
+    )

@@ -1,0 +1,126 @@
+"""A service: replicas of an engine under a load, where it saturates, and which limits it keeps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from paceline.simulation.queue.engine_tables import EngineTable
+from paceline.simulation.queue.load import Load, Requests
+from paceline.simulation.queue.percentiles import Percentiles, Served, summed_up
+from paceline.simulation.queue.step_loop import run_steps
+
+#: Times that a limit may bound.
+Bounded = Literal["first_token", "per_token", "request"]
+#: Requests that are all there at the start show what an engine can do at most: so many times as
+#: many as it takes at once.
+_BACKLOG = 4
+_SOME = 32
+#: Rates are found to this share.
+_RATE_FRAC = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A time that a percentile of requests must not exceed.
+
+    Attributes:
+        percentile: Of requests, 50, 95 or 99.
+        seconds: At most.
+    """
+
+    percentile: int
+    seconds: float
+
+    def holds(self, seen: Percentiles) -> bool:
+        """Whether it does."""
+        value = {50: seen.p50_s, 95: seen.p95_s, 99: seen.p99_s}[self.percentile]
+        return math.isnan(value) or value <= self.seconds
+
+
+Limits = Mapping[Bounded, Limit]
+
+
+def served(table: EngineTable, requests: Requests, *, num_replicas: int = 1) -> Served:
+    """What requests see of replicas that a router gives them to in turn.
+
+    Raises:
+        InvalidInputError: A request is longer than the cache of a replica.
+    """
+    parts = [requests.share(part, num_replicas) for part in range(num_replicas)]
+    return summed_up(
+        [run_steps(part, table.times, table.batching) for part in parts if len(part)],
+        path_s=table.path_s,
+    )
+
+
+def saturation(table: EngineTable, load: Load) -> Served:
+    """What one replica gives at most: more requests wait than it takes at once.
+
+    Rates are those at which requests start after the engine is full, so that neither its filling
+    nor the last long answers count.
+
+    Args:
+        table: Of the replica.
+        load: Lengths of its requests.
+    """
+    at_once = _at_once(table, load)
+    backlog = replace(load, arrivals="at-once", num_requests=_BACKLOG * at_once + _SOME).requests()
+    run = run_steps(backlog, table.times, table.batching)
+    seen = summed_up([run], path_s=table.path_s)
+    started_s = np.sort(run.first_token_s)
+    span_s = float(started_s[-1] - started_s[at_once - 1])
+    requests_per_s = (len(started_s) - at_once) / span_s
+    later = np.argsort(run.first_token_s, kind="stable")[at_once:]
+    output, prompt = (
+        float(tokens[later].sum()) / span_s
+        for tokens in (backlog.output_tokens, backlog.prompt_tokens)
+    )
+    return replace(
+        seen,
+        requests_per_s=requests_per_s,
+        output_tokens_per_s=output,
+        tokens_per_s=prompt + output,
+    )
+
+
+def _at_once(table: EngineTable, load: Load) -> int:
+    """Requests that fill an engine or its cache."""
+    room = table.batching.cache_tokens / (load.prompt.mean + load.output.mean)
+    return max(int(min(table.batching.max_requests, room)), 1)
+
+
+def keeps(seen: Served, limits: Limits) -> bool:
+    """Whether every limit holds."""
+    return all(limit.holds(getattr(seen, name)) for name, limit in limits.items())
+
+
+def rate_within(table: EngineTable, load: Load, limits: Limits) -> float:
+    """The largest rate of Poisson arrivals, in requests/s, at which one replica keeps its limits.
+
+    Without limits it is the rate at which the queue grows without end; 0 where not even single
+    requests keep them.
+
+    Args:
+        table: Of the replica.
+        load: Lengths of its requests, how many are simulated, and the seed.
+        limits: By what they bound.
+    """
+    most = saturation(table, load).requests_per_s
+    if not limits:
+        return most
+    load = replace(load, num_requests=max(load.num_requests, _BACKLOG * _at_once(table, load)))
+    low, high = 0.0, most
+    if keeps(served(table, load.at_rate(most).requests()), limits):
+        return most
+    while high - low > _RATE_FRAC * most:
+        rate = (low + high) / 2.0
+        if keeps(served(table, load.at_rate(rate).requests()), limits):
+            low = rate
+        else:
+            high = rate
+    return low

@@ -1,0 +1,324 @@
+"""The step loop of an engine: continuous batching, chunked prompts, a cache that can fill up.
+
+Between two events (a request comes, ends, or finds no room) equal steps follow one another, and the
+loop takes them in one leap, so that its work grows with requests and not with tokens.
+
+Sources:
+    Yu et al., "Orca", OSDI 2022 (scheduling by step); Kwon et al., "PagedAttention", SOSP 2023
+    (the cache limit; who came last is evicted, and reads its tokens again); Agrawal et al.,
+    "Sarathi-Serve", OSDI 2024 (prompts in chunks beside the tokens of others).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.errors import InvalidInputError
+from paceline.model.graph.graph import FloatArray
+from paceline.simulation.queue.load import Requests
+
+#: Steps for which the cache must have room before another request is admitted: a block of it
+#: (``block_size`` of vLLM).
+_SPARE_STEPS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepTimes:
+    """What steps of an engine take, by what is in them.
+
+    A step that writes a token for each of n sequences with C tokens of context in all, and reads r
+    tokens of prompts, takes ``max(write_s[n], read_s[n + r]) + context_s[n] * C`` and the attention
+    of the prompts; n = 0 and r = 0 leave their part out.
+
+    Attributes:
+        write_s: Of a step for n sequences, all but what grows with their context, from n = 0 on.
+        context_s: What a token of context adds to it.
+        read_s: Reading so many tokens of prompts, all but their attention, from 0 on.
+        attention_s: Attention of a prompt of p tokens takes this times p squared.
+    """
+
+    write_s: FloatArray
+    context_s: FloatArray
+    read_s: FloatArray
+    attention_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How an engine forms its steps.
+
+    Attributes:
+        max_requests: Sequences at once.
+        chunk_tokens: Tokens of a step at most, those that are written included.
+        cache_tokens: Tokens that the cache holds; infinite where nothing is cached.
+        mixes_prompts: Whether a step that reads prompts writes tokens too.
+        reserves_answers: Whether a request is admitted only if its whole answer has room.
+        host_s: Of the host for each sequence of a step.
+        overlaps: Whether the host works beside the device.
+    """
+
+    max_requests: int
+    chunk_tokens: int
+    cache_tokens: float = math.inf
+    mixes_prompts: bool = True
+    reserves_answers: bool = False
+    host_s: float = 0.0
+    overlaps: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Timeline:
+    """When each request came, gave its first token and ended; (R,) each.
+
+    Attributes:
+        requests: What was asked.
+        arrival_s: When each came.
+        first_token_s: When its first token was there.
+        finish_s: When its last was.
+        num_preempted: Evictions from the cache.
+    """
+
+    requests: Requests
+    arrival_s: FloatArray
+    first_token_s: FloatArray
+    finish_s: FloatArray
+    num_preempted: int
+
+
+def run_steps(requests: Requests, times: StepTimes, batching: Batching) -> Timeline:
+    """Serve the requests in the order of their arrival.
+
+    Args:
+        requests: R of them; NaN arrivals come one by one, each when another ends.
+        times: Of the engine's steps, for as many sequences and tokens as ``batching`` allows.
+        batching: How it forms steps.
+
+    Raises:
+        InvalidInputError: A request is longer than the cache.
+    """
+    longest = int((requests.prompt_tokens + requests.output_tokens).max())
+    if longest > batching.cache_tokens:
+        raise InvalidInputError(
+            f"a request of {longest:,} tokens does not fit the cache of "
+            f"{int(batching.cache_tokens):,}",
+            hint="take devices with more memory, more of them, or shorter requests",
+        )
+    loop = _Loop(requests, times, batching)
+    while loop.num_done < len(requests):
+        loop.step()
+    return Timeline(
+        requests=requests,
+        arrival_s=np.array(loop.arrival_s),
+        first_token_s=np.array(loop.first_s),
+        finish_s=np.array(loop.finish_s),
+        num_preempted=loop.num_preempted,
+    )
+
+
+class _Loop:
+    """The state of a run; everything is a plain number, which is fastest one event at a time."""
+
+    def __init__(self, requests: Requests, times: StepTimes, batching: Batching) -> None:
+        self.arrival_s: list[float] = requests.arrival_s.tolist()
+        self.prompt: list[int] = requests.prompt_tokens.tolist()
+        self.output: list[int] = requests.output_tokens.tolist()
+        self.first_s = [math.nan] * len(requests)
+        self.finish_s = [math.nan] * len(requests)
+        self.write_s: list[float] = times.write_s.tolist()
+        self.context_s: list[float] = times.context_s.tolist()
+        self.read_s: list[float] = times.read_s.tolist()
+        self.attention_s = times.attention_s
+        self.batching = batching
+        self.now_s = 0.0
+        self.num_steps = 0
+        self.num_done = 0
+        self.num_preempted = 0
+        self.next_to_come = 0
+        self.waiting: deque[int] = deque()
+        #: Tokens to be read before a request can write: its prompt, and after an eviction what it
+        #: had written too.
+        self.to_read: list[int] = list(self.prompt)
+        self.written = [0] * len(requests)
+        #: Prompts that are being read, in order, with the tokens already read.
+        self.reading: deque[list[int]] = deque()
+        #: Running sequences by the step at which they end; who was evicted has another step.
+        self.ends: list[tuple[int, int]] = []
+        self.end_of: dict[int, int] = {}
+        self.num_running = 0
+        self.context = 0
+        self.held = 0
+        self.closed_next = int(np.isnan(requests.arrival_s).argmax())
+        self.is_closed = bool(np.isnan(requests.arrival_s).any())
+        self._come()
+
+    def step(self) -> None:
+        """One step that reads, or as many as follow one another without."""
+        if not self.num_running and not self.reading and not self.waiting:
+            self.now_s = max(self.now_s, self.arrival_s[self.next_to_come])
+            self._come()
+        chunk = self._chunk()
+        if chunk:
+            self._read(chunk)
+        else:
+            self._write()
+        self._come()
+
+    def _come(self) -> None:
+        """Requests that have come by now wait."""
+        arrival_s, last = self.arrival_s, len(self.arrival_s)
+        while self.next_to_come < last and arrival_s[self.next_to_come] <= self.now_s:
+            self.waiting.append(self.next_to_come)
+            self.next_to_come += 1
+
+    def _chunk(self) -> list[tuple[int, int, int]]:
+        """Requests with the token from which they are read in the next step, and how many."""
+        room = self.batching.chunk_tokens
+        if self.batching.mixes_prompts:
+            room -= self.num_running
+        chunk: list[tuple[int, int, int]] = []
+        for entry in self.reading:
+            if room <= 0:
+                return chunk
+            number, start = entry
+            count = min(self.to_read[number] - start, room)
+            chunk.append((number, start, count))
+            room -= count
+        while self.waiting and room > 0 and self._admits(self.waiting[0]):
+            number = self.waiting.popleft()
+            self.reading.append([number, 0])
+            self.held += self._reserved(number)
+            count = min(self.to_read[number], room)
+            chunk.append((number, 0, count))
+            room -= count
+        return chunk
+
+    def _reserved(self, number: int) -> int:
+        """Tokens of cache that a request takes from its admission on."""
+        whole = self.prompt[number] + self.output[number]
+        return whole if self.batching.reserves_answers else self.to_read[number]
+
+    def _admits(self, number: int) -> bool:
+        at_once = self.num_running + len(self.reading)
+        if at_once >= self.batching.max_requests:
+            return False
+        cache_tokens = self.batching.cache_tokens
+        spare = 0.0
+        if not self.batching.reserves_answers and math.isfinite(cache_tokens):
+            spare = min(_SPARE_STEPS * (self.num_running + 1), cache_tokens / 2.0)
+        return at_once == 0 or self.held + self._reserved(number) + spare <= cache_tokens
+
+    def _read(self, chunk: list[tuple[int, int, int]]) -> None:
+        """A step that reads these tokens, and writes beside them where the engine mixes."""
+        tokens, squares = 0, 0
+        for _, start, count in chunk:
+            tokens += count
+            squares += count * (2 * start + count)
+        mixes = self.batching.mixes_prompts and self.num_running > 0
+        num_written = self.num_running if mixes else 0
+        step_s = self.read_s[min(tokens + num_written, len(self.read_s) - 1)]
+        if mixes:
+            step_s = max(step_s, self.write_s[num_written])
+            step_s += self.context_s[num_written] * self.context
+        step_s += self.attention_s * squares
+        self.now_s += self._hosted_s(step_s, num_written + len(chunk))
+        if mixes:
+            self._advance(1)
+        for number, _, count in chunk:
+            self.reading[0][1] += count
+            if self.reading[0][1] == self.to_read[number]:
+                self.reading.popleft()
+                self._start(number)
+        self._evict()
+
+    def _start(self, number: int) -> None:
+        """A prompt is read, and its next token is written."""
+        if math.isnan(self.first_s[number]):
+            self.first_s[number] = self.now_s
+        left = self.output[number] - self.written[number] - 1
+        self.written[number] += 1
+        if left == 0:
+            self.held -= self._reserved(number)
+            self._finish(number)
+            return
+        end = self.num_steps + left
+        self.end_of[number] = end
+        heapq.heappush(self.ends, (end, number))
+        self.num_running += 1
+        self.context += self.to_read[number] + 1
+        self.held += 0 if self.batching.reserves_answers else 1
+
+    def _write(self) -> None:
+        """Steps that only write, up to the next that is unlike."""
+        count = self.ends[0][0] - self.num_steps
+        while self.end_of.get(self.ends[0][1]) != self.ends[0][0]:
+            heapq.heappop(self.ends)
+            count = self.ends[0][0] - self.num_steps
+        running = self.num_running
+        if not self.batching.reserves_answers:
+            free = self.batching.cache_tokens - self.held
+            if free < running * count:
+                count = max(int(free // running), 1)
+        is_open = not self.waiting and running < self.batching.max_requests
+        if is_open and self.next_to_come < len(self.arrival_s):
+            gap_s = self.arrival_s[self.next_to_come] - self.now_s
+            if gap_s < count * self._leap_s(count):
+                soon = math.ceil(gap_s / self._leap_s(1))
+                count = min(max(math.ceil(gap_s / self._leap_s(soon)), 1), count)
+        self.now_s += count * self._leap_s(count)
+        self._advance(count)
+        self._evict()
+
+    def _leap_s(self, count: int) -> float:
+        """Mean seconds of so many steps that only write."""
+        running = self.num_running
+        context = self.context + running * (count - 1) / 2.0
+        return self._hosted_s(self.write_s[running] + self.context_s[running] * context, running)
+
+    def _hosted_s(self, step_s: float, num_requests: int) -> float:
+        host_s = num_requests * self.batching.host_s
+        return max(step_s, host_s) if self.batching.overlaps else step_s + host_s
+
+    def _advance(self, count: int) -> None:
+        """Every running sequence has written so many tokens more; who is done ends."""
+        self.num_steps += count
+        self.context += self.num_running * count
+        if not self.batching.reserves_answers:
+            self.held += self.num_running * count
+        while self.ends and self.ends[0][0] <= self.num_steps:
+            end, number = heapq.heappop(self.ends)
+            if self.end_of.get(number) != end:
+                continue
+            del self.end_of[number]
+            tokens = self.prompt[number] + self.output[number]
+            self.num_running -= 1
+            self.context -= tokens
+            self.held -= tokens
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        self.finish_s[number] = self.now_s
+        self.num_done += 1
+        if self.is_closed and self.closed_next < len(self.arrival_s):
+            self.arrival_s[self.closed_next] = self.now_s
+            self.closed_next += 1
+
+    def _evict(self) -> None:
+        """Who came last leaves a cache that would overflow in the next step, and reads again."""
+        if self.batching.reserves_answers:
+            return
+        while self.num_running > 1 and self.held + self.num_running > self.batching.cache_tokens:
+            number, end = self.end_of.popitem()
+            left = end - self.num_steps
+            self.written[number] = self.output[number] - left
+            tokens = self.prompt[number] + self.written[number]
+            self.to_read[number] = tokens
+            self.num_running -= 1
+            self.context -= tokens
+            self.held -= tokens
+            self.num_preempted += 1
+            self.waiting.appendleft(number)

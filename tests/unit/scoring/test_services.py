@@ -1,0 +1,133 @@
+"""Rows of what serves requests: read, answered by the queue, in their own units."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from paceline.catalog.load import load_catalog
+from paceline.scoring.answers import Answer, write_answers
+from paceline.scoring.completion import completed
+from paceline.scoring.naming.models import UnresolvedRowError
+from paceline.scoring.rows import Row, parse_row
+from paceline.scoring.score import predict_rows
+from paceline.scoring.services.loads import load_of
+
+_ROW = {
+    "model": "gpt2",
+    "task": "infer",
+    "framework": "vLLM 0.19",
+    "precision": "bf16",
+    "gpu": "H100 SXM5 80GB",
+    "n_gpus": "1",
+    "unit": "output tokens/s",
+}
+
+
+def _row(extra: str, **cells: str) -> Row:
+    return parse_row(completed(_ROW | cells | {"extra": extra}))
+
+
+def _answers(*rows: Row) -> list[Answer]:
+    return predict_rows(rows, catalog=load_catalog())
+
+
+@pytest.mark.parametrize(
+    ("words", "scenario"),
+    [
+        ("single stream", "static"),
+        ("static batch, one shot", "static"),
+        ("offline", "backlog"),
+        ("server", "poisson"),
+        ("interactive", "poisson"),
+        ("closed loop", "closed"),
+        ("all requests at once, ShareGPT", "at-once"),
+        ("largest batch that fits", "backlog"),
+        ("constant or poisson rate (guidellm)", "poisson"),
+        ("words of somebody", "closed"),
+    ],
+)
+def test_a_scenario_says_how_requests_come(words: str, scenario: str) -> None:
+    row = _row(f"scenario={words};isl=128;osl=32;concurrency=4")
+    assert load_of(row, generates=True).scenario == scenario
+
+
+def test_mean_lengths_that_are_no_whole_numbers_spread() -> None:
+    spread, alike = (
+        load_of(_row(f"scenario=offline;isl={isl};osl=100"), generates=True).load
+        for isl in ("219.2", "219")
+    )
+    assert (spread.prompt.spread, alike.prompt.spread) == (1.0, 0.0)
+
+
+def test_unstated_lengths_and_scenarios_are_reasons() -> None:
+    with pytest.raises(UnresolvedRowError, match="not stated"):
+        load_of(_row("scenario=offline"), generates=True)
+    with pytest.raises(UnresolvedRowError, match="how requests come"):
+        load_of(_row("scenario=words;isl=1;osl=1"), generates=True)
+
+
+def test_a_closed_loop_is_littles_law_in_every_unit() -> None:
+    extra = "scenario=closed loop;isl=100;osl=50;concurrency=16"
+    units = ("output tokens/s", "input+output tokens/s", "requests/s", "output tokens/s/GPU")
+    rates = [one.throughput_mid for one in _answers(*(_row(extra, unit=u) for u in units))]
+    assert None not in rates
+    tokens, both, requests, each = (float(rate or 0.0) for rate in rates)
+    assert tokens == pytest.approx(50 * requests)
+    assert both == pytest.approx(150 * requests)
+    assert each == pytest.approx(tokens)
+
+
+def test_a_rate_below_capacity_is_delivered_and_one_above_is_not() -> None:
+    low, high = _answers(
+        *(
+            _row(f"scenario=server;isl=100;osl=50;rate_per_s={r}", unit="requests/s")
+            for r in (2, 1e4)
+        )
+    )
+    assert low.throughput_mid == pytest.approx(2.0, rel=0.1)
+    assert high.throughput_mid is not None
+    assert high.throughput_mid < 9e3
+    assert low.first_token is not None
+    assert high.first_token is not None
+    assert high.first_token.p99_mid_s > 10 * low.first_token.p99_mid_s
+
+
+def test_limits_without_a_rate_ask_for_the_rate_that_keeps_them() -> None:
+    extra = "scenario=server;isl=100;osl=50;ttft_p99_limit_ms={}"
+    tight, loose, free = _answers(
+        *(_row(extra.format(limit), unit="requests/s") for limit in (30, 2000)),
+        _row("scenario=offline;isl=100;osl=50", unit="requests/s"),
+    )
+    rates = [one.throughput_mid or 0.0 for one in (tight, loose, free)]
+    assert 0.0 < rates[0] < rates[1] <= 1.02 * rates[2]
+    assert loose.first_token is not None
+    assert loose.first_token.p99_mid_s <= 2.05
+
+
+def test_intervals_are_in_order_and_replicas_add_up() -> None:
+    extra = "scenario=offline;isl=100;osl=50"
+    one, eight = _answers(_row(extra), _row(extra, n_gpus="8"))
+    assert one.throughput_low is not None
+    assert one.throughput_mid is not None
+    assert one.throughput_high is not None
+    assert one.throughput_low < one.throughput_mid < one.throughput_high
+    assert eight.throughput_mid == pytest.approx(8 * one.throughput_mid)
+
+
+def test_columns_of_latencies_are_written_in_seconds(tmp_path: Path) -> None:
+    rows = [_row("scenario=closed loop;isl=100;osl=50;concurrency=4")]
+    path = tmp_path / "out.csv"
+    write_answers(path, rows, _answers(*rows))
+    with path.open(encoding="utf-8") as lines:
+        found = next(csv.DictReader(lines))
+    for name in ("tpot", "ttft"):
+        for percentile in ("p50", "p99"):
+            low, mid, high = (
+                float(found[f"{name}_{percentile}_{bound}_s"]) for bound in ("low", "mid", "high")
+            )
+            assert 0.0 < low < mid < high < 1.0
+            assert math.isfinite(high)
