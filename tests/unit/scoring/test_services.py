@@ -88,7 +88,7 @@ def test_a_rate_below_capacity_is_delivered_and_one_above_is_not() -> None:
             for r in (2, 1e4)
         )
     )
-    assert low.throughput_mid == pytest.approx(2.0, rel=0.1)
+    assert low.throughput_mid == pytest.approx(2.0)
     assert high.throughput_mid is not None
     assert high.throughput_mid < 9e3
     assert low.first_token is not None
@@ -97,15 +97,15 @@ def test_a_rate_below_capacity_is_delivered_and_one_above_is_not() -> None:
 
 
 def test_limits_without_a_rate_ask_for_the_rate_that_keeps_them() -> None:
-    extra = "scenario=server;isl=100;osl=50;ttft_p99_limit_ms={}"
+    extra = "scenario=server;isl=2000;osl=5;ttft_p99_limit_ms={}"
     tight, loose, free = _answers(
-        *(_row(extra.format(limit), unit="requests/s") for limit in (30, 2000)),
-        _row("scenario=offline;isl=100;osl=50", unit="requests/s"),
+        *(_row(extra.format(limit), unit="requests/s") for limit in (60, 2000)),
+        _row("scenario=offline;isl=2000;osl=5", unit="requests/s"),
     )
     rates = [one.throughput_mid or 0.0 for one in (tight, loose, free)]
-    assert 0.0 < rates[0] < rates[1] <= 1.02 * rates[2]
+    assert 0.0 < rates[0] < rates[1] <= rates[2]
     assert loose.first_token is not None
-    assert loose.first_token.p99_mid_s <= 2.05
+    assert loose.first_token.p99_mid_s <= 2.0
 
 
 def test_intervals_are_in_order_and_replicas_add_up() -> None:

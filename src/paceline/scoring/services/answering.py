@@ -26,9 +26,14 @@ from paceline.simulation.queue.percentiles import Percentiles, Served
 from paceline.simulation.queue.service import rate_within, saturation, served
 from paceline.simulation.simulator import simulate
 
+#: Where not even single requests keep their limits, their times are those of one now and then.
+_LEAST_RATE_PER_S = 1e-3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
+    """A row with what it asks of which engine."""
+
     cell: Cell
     load: RowLoad
     engine: RowEngine
@@ -204,24 +209,18 @@ def _served(asked: _Asked, table: EngineTable) -> Served:
     """What requests of a row see; rates are those of all replicas."""
     count, load = asked.engine.num_replicas, asked.load.load
     if asked.load.scenario == "backlog":
-        return _times(saturation(table, load), count)
+        most = saturation(table, load)
+        return most.at_rate(most.requests_per_s * count)
     if asked.load.scenario == "poisson":
-        row = asked.cell.row
-        rate = (row.rate_per_s or 0.0) / count
-        if not rate:
-            rate = max(rate_within(table, load, dict(asked.load.limits)), 1e-3)
-        return _times(served(table, load.at_rate(rate).requests()), count)
+        most_per_s = saturation(table, load).requests_per_s
+        offered_per_s = (asked.cell.row.rate_per_s or 0.0) / count
+        if not offered_per_s:
+            offered_per_s = max(
+                rate_within(table, load, dict(asked.load.limits)), _LEAST_RATE_PER_S
+            )
+        seen = served(table, load.at_rate(offered_per_s).requests())
+        return seen.at_rate(min(offered_per_s, most_per_s) * count)
     return served(table, load.requests(), num_replicas=min(count, load.num_requests))
-
-
-def _times(one: Served, count: int) -> Served:
-    """Of as many replicas that each see the same."""
-    return replace(
-        one,
-        requests_per_s=one.requests_per_s * count,
-        output_tokens_per_s=one.output_tokens_per_s * count,
-        tokens_per_s=one.tokens_per_s * count,
-    )
 
 
 def _note(asked: _Asked) -> str:

@@ -60,7 +60,7 @@ class EngineTable:
         return self.memory_bytes <= self.capacity_bytes
 
     def slower(self, factor: float) -> EngineTable:
-        """The same with steps that take so many times as long."""
+        """The same with steps, and the host's work for them, that take so many times as long."""
         times = self.times
         scaled = replace(
             times,
@@ -69,7 +69,8 @@ class EngineTable:
             read_s=times.read_s * factor,
             attention_s=times.attention_s * factor,
         )
-        return replace(self, times=scaled)
+        host_s = self.batching.host_s * factor
+        return replace(self, times=scaled, batching=replace(self.batching, host_s=host_s))
 
 
 def context_of(mean_tokens: float) -> int:

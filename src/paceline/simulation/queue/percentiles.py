@@ -6,7 +6,7 @@ Source:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -66,6 +66,17 @@ class Served:
     mean_in_flight: float
     num_preempted: int
     num_requests: int
+
+    def at_rate(self, requests_per_s: float) -> Served:
+        """The same times, with the throughput of a run without end at such a rate."""
+        ratio = requests_per_s / self.requests_per_s
+        return replace(
+            self,
+            requests_per_s=requests_per_s,
+            output_tokens_per_s=self.output_tokens_per_s * ratio,
+            tokens_per_s=self.tokens_per_s * ratio,
+            mean_in_flight=requests_per_s * self.request.mean_s,
+        )
 
 
 def summed_up(timelines: list[Timeline], *, path_s: float = 0.0) -> Served:
