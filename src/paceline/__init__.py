@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         trace,
         why_not,
     )
+    from paceline.app.api.running import run, runs_follow, runs_list, runs_show, runs_stop
     from paceline.app.api.stack import stack_check, stack_explain, stack_images, stack_resolve
     from paceline.app.output import to_dict, to_json
     from paceline.errors import (
@@ -88,6 +89,11 @@ __all__ = [
     "predict",
     "read_plan",
     "report",
+    "run",
+    "runs_follow",
+    "runs_list",
+    "runs_show",
+    "runs_stop",
     "scale",
     "score",
     "stack_check",
@@ -121,6 +127,7 @@ HOMES = {
     **dict.fromkeys((n for n in __all__ if n.startswith("stack_")), "paceline.app.api.stack"),
     **dict.fromkeys(("read_plan", "write_plan"), "paceline.planning.goal.files"),
     **dict.fromkeys(("to_dict", "to_json"), "paceline.app.output"),
+    **dict.fromkeys((n for n in __all__ if n.startswith("run")), "paceline.app.api.running"),
     **dict.fromkeys((n for n in __all__ if n.endswith("Error")), "paceline.errors"),
 }
 

@@ -32,6 +32,7 @@ ONLY_TYPED = {
     "score": {"explain"},
     "calibrate": {"is_list", "undo"},
     "deploy": {"is_list", "dry_run", "force", "folder"},
+    "run": {"quiet"},
 }
 #: Words of the command line that a function calls otherwise.
 OTHERWISE = {"to": "target"}

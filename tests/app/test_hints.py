@@ -36,7 +36,7 @@ def known() -> click.Group:
 
 def unknown_words(commands: click.Group, told: str) -> list[str]:
     """The verb and the options of a command that the program does not have."""
-    words = re.sub(r"'[^']*'", "QUOTED", told).split()
+    words = re.sub(r"'[^']*'", "QUOTED", told.partition(" -- ")[0]).split()
     command: click.Command = commands
     while isinstance(command, click.Group) and words:
         verb = words.pop(0)

@@ -76,7 +76,7 @@ class Commands(click.Group):
         settings = {"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH}
         super().__init__(name, help=help, short_help=help, context_settings=settings)
 
-    def add_verb(self, name: str, verb: Callable[..., Asked | None]) -> None:
+    def add_verb(self, name: str, verb: Callable[..., Asked | int | None]) -> None:
         """Register a function under ``name``."""
         parameters = list(_parameters(verb))
         purpose = inspect.getdoc(verb) or ""
@@ -117,11 +117,11 @@ class Call:
     """A verb with what it was given, read and not yet run.
 
     Attributes:
-        verb: The function.
+        verb: The function; an exit status that it returns is the command's.
         values: Its keywords.
     """
 
-    verb: Callable[..., Asked | None]
+    verb: Callable[..., Asked | int | None]
     values: Mapping[str, Any]
 
 
@@ -147,7 +147,7 @@ def read_call(commands: Commands, arguments: Sequence[str]) -> Call | None:
     return call if isinstance(call, Call) else None
 
 
-def _called(verb: Callable[..., Asked | None], **values: Any) -> Call:
+def _called(verb: Callable[..., Asked | int | None], **values: Any) -> Call:
     return Call(verb=verb, values=values)
 
 

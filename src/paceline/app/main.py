@@ -41,7 +41,12 @@ VERBS: Mapping[str, str] = {
     "score": "paceline.app.verbs.score",
     "calibrate": "paceline.app.verbs.calibrate",
     "trials": "paceline.app.verbs.trials",
+    "run": "paceline.app.verbs.run",
+    "runs": "paceline.app.verbs.run",
 }
+
+#: Verbs that take a command after ``--``.
+_WITH_COMMAND = frozenset({"run"})
 
 #: Verbs that compute.
 _NUMERIC_VERBS = frozenset(
@@ -70,8 +75,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Commands keep nearly all that they make: a plan would look for garbage 2 to 4 % of its time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
-        call = _read(arguments)
-        asked = None if call is None else call.verb(**call.values)
+        own, command = _split(arguments)
+        call = _read(own)
+        asked = None if call is None else call.verb(**call.values, **command)
+        if isinstance(asked, int):
+            return asked
         if asked is not None:
             say(asked.verb(**asked.values), asked.form, asked.output)
         sys.stdout.flush()
@@ -101,6 +109,18 @@ def build_commands(verbs: Sequence[str] | None = None) -> Commands:
     for module in dict.fromkeys(VERBS[verb] for verb in wanted):
         import_module(module).register(commands)
     return commands
+
+
+def _split(arguments: list[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
+    """What is ours, and the command after ``--`` for a verb that takes one.
+
+    >>> _split(["run", "plan.yaml", "--", "python", "train.py", "--", "-v"])
+    (['run', 'plan.yaml'], {'command': ('python', 'train.py', '--', '-v')})
+    """
+    if arguments[:1] and arguments[0] in _WITH_COMMAND and "--" in arguments:
+        end = arguments.index("--")
+        return arguments[:end], {"command": tuple(arguments[end + 1 :])}
+    return arguments, {}
 
 
 def _read(arguments: list[str]) -> Call | None:

@@ -1,0 +1,128 @@
+"""``paceline run`` and ``paceline runs``: any training command, watched beside its prediction."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from paceline.app import options as common
+from paceline.app.command_line import Argument, Commands, Option
+from paceline.app.output import Answer, answer_of, say, to_json
+
+if TYPE_CHECKING:
+    from paceline.watch.verdict import RunSummary
+
+_RunName = Annotated[
+    str | None,
+    Argument(metavar="RUN", help="Its name or how that begins; the newest run without."),
+]
+_Runs = Annotated[Path | None, Option(metavar="FOLDER", help="Folder of all runs; PACELINE_RUNS.")]
+
+
+def register(app: Commands) -> None:
+    """Add the verbs."""
+    app.add_verb("run", run)
+    group = app.add_group("runs", "The runs that were watched: list, show, follow, stop.")
+    group.add_verb("list", runs_list)
+    group.add_verb("show", runs_show)
+    group.add_verb("follow", runs_follow)
+    group.add_verb("stop", runs_stop)
+
+
+def run(
+    plan: Annotated[
+        Path | None,
+        Argument(metavar="PLAN", help="A plan file: what the command should do."),
+    ] = None,
+    command: Sequence[str] = (),
+    choice: Annotated[int, Option(help="Which choice of the plan.")] = 1,
+    quiet: Annotated[
+        bool, Option(help="Say nothing: the run folder has it all.", flags=("--quiet", "-q"))
+    ] = False,
+    runs: _Runs = None,
+    form: common.Format = "text",
+    is_json: common.Json = False,
+    output: Annotated[
+        Path | None,
+        Option(help="Write the verdict to this file, too.", flags=("--output", "-o")),
+    ] = None,
+) -> int:
+    """Run a training command unchanged and watch it: paceline run [PLAN] -- python train.py.
+
+    The command's output, exit status and signals are its own, and it goes on if the watcher is
+    killed. Lines of the watcher go to standard error; the verdict there is JSON with --json.
+    """
+    from paceline.app.api.running import run as run_command
+    from paceline.reporting.screens.runs import verdict_lines
+    from paceline.watch.command import end_like
+
+    wanted = common.form_of(form, is_json=is_json)
+    tell = _silent if quiet else _tell
+    summary = run_command(command, plan=plan, choice=choice, runs=runs, on_notice=tell)
+    if output is not None:
+        say(_shown(summary), wanted, output)
+    if wanted == "json" and not quiet:
+        print(to_json(summary, kind="run"), file=sys.stderr)
+    else:
+        for line in verdict_lines(summary):
+            tell(line)
+    return end_like(summary.status or 0)
+
+
+@common.answers
+def runs_list(runs: _Runs = None) -> Answer:
+    """List the runs that were watched, the newest first."""
+    from paceline.app.api.running import runs_list as list_runs
+    from paceline.reporting.screens.runs import runs_table
+    from paceline.watch.folder import runs_folder
+
+    found = list_runs(runs=runs)
+    none = f"no run in {runs or runs_folder()}\nnext: paceline run -- python train.py"
+    return answer_of("runs", found, runs_table(found) if found else none)
+
+
+@common.answers
+def runs_show(name: _RunName = None, runs: _Runs = None) -> Answer:
+    """Show a run beside its prediction: predicted, measured, billed."""
+    from paceline.app.api.running import runs_show as show_run
+
+    return _shown(show_run(name, runs=runs))
+
+
+def runs_follow(name: _RunName = None, runs: _Runs = None, is_json: common.Json = False) -> None:
+    """Follow a run until it ends: a line whenever it has got on."""
+    from paceline.app.api.running import runs_follow as follow_run
+    from paceline.reporting.screens.runs import steps_line, verdict_lines
+
+    for summary in follow_run(name, runs=runs):
+        if is_json:
+            print(to_json(summary, kind="run"), flush=True)
+        elif summary.state == "running":
+            print(steps_line(summary), flush=True)
+        else:
+            print("\n".join(verdict_lines(summary)))
+
+
+@common.answers
+def runs_stop(name: _RunName = None, runs: _Runs = None) -> Answer:
+    """End a run as a scheduler would: SIGTERM, so that a script that saves can save."""
+    from paceline.app.api.running import runs_stop as stop_run
+
+    found = stop_run(name, runs=runs)
+    return answer_of("run_stopped", found, f"run {found.id} runs no more: {found.state}")
+
+
+def _shown(summary: RunSummary) -> Answer:
+    from paceline.reporting.screens.runs import ledger_table, summary_lines
+
+    return answer_of("run", summary, "\n".join(summary_lines(summary)), ledger_table(summary))
+
+
+def _tell(line: str) -> None:
+    print(f"paceline: {line}", file=sys.stderr, flush=True)
+
+
+def _silent(_line: str) -> None:
+    pass

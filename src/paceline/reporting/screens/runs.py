@@ -1,0 +1,149 @@
+"""Watched runs as text and tables."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from paceline.planfile import Interval
+from paceline.reporting.tables import Column, Table
+from paceline.units import format_bytes, format_duration, format_percent, format_usd
+from paceline.watch.folder import Run
+from paceline.watch.steps import StepTimes
+from paceline.watch.verdict import LedgerLine, RunSummary
+
+_FORMATS: Mapping[str, Callable[[float], str]] = {
+    "s": format_duration,
+    "bytes": format_bytes,
+    "usd": format_usd,
+}
+_UNITS = {"usd": " USD"}
+
+
+def runs_table(runs: Sequence[Run]) -> Table:
+    """One line per run."""
+    return Table(
+        columns=(
+            Column(title="run"),
+            Column(title="state"),
+            Column(title="started (UTC)", drop_order=1),
+            Column(title="command", min_width=20),
+        ),
+        rows=tuple(
+            (run.id, _state(run.state, run.status), run.started_at[:16], shlex.join(run.command))
+            for run in runs
+        ),
+    )
+
+
+def ledger_table(summary: RunSummary) -> Table:
+    """Predicted, measured and billed, a line per figure."""
+    return Table(
+        columns=(
+            Column(title=""),
+            Column(title="predicted", is_number=True),
+            Column(title="interval", is_number=True, drop_order=1),
+            Column(title="measured", is_number=True),
+            Column(title="billed", is_number=True),
+        ),
+        rows=tuple(_ledger_cells(line) for line in summary.ledger),
+    )
+
+
+def summary_lines(summary: RunSummary) -> Iterator[str]:
+    """What is known of a run, beside its ledger."""
+    yield f"run {summary.id} · {_state(summary.state, summary.status)} · " + shlex.join(
+        summary.command
+    )
+    if summary.job:
+        yield job_line(summary)
+    if summary.steps is not None:
+        yield steps_line(summary)
+    elif summary.num_ranks == 0:
+        yield "no step of PyTorch was seen in it"
+    if summary.source:
+        yield f"predicted from {summary.source}"
+    elif summary.why_unpredicted:
+        yield f"not predicted: {summary.why_unpredicted}"
+    yield from summary.differences
+    if summary.failure:
+        yield f"it failed: {summary.failure}"
+    if summary.num_damaged:
+        yield f"{summary.num_damaged} lines of the run folder could not be read"
+    yield from (f"the observer ended itself: {trouble}" for trouble in summary.troubles)
+
+
+def job_line(summary: RunSummary) -> str:
+    """What was read out of the script."""
+    return " · ".join(f"{name} {value}" for name, value in summary.job.items())
+
+
+def steps_line(summary: RunSummary) -> str:
+    """How many steps, how long, and of what."""
+    steps = summary.steps
+    assert steps is not None
+    ranks = f"{summary.num_ranks} ranks · " if summary.num_ranks > 1 else ""
+    where = f" on {summary.device}" if summary.device else ""
+    spread = f"{format_duration(steps.low_s)} to {format_duration(steps.high_s)}"
+    return (
+        f"{ranks}{steps.num_steps:,} steps of {format_duration(steps.step_s)} "
+        f"(half of them {spread}){where} · {parts_text(steps)}"
+    )
+
+
+def parts_text(steps: StepTimes) -> str:
+    """Shares of a mean step."""
+    parts = {
+        "input": steps.wait_s,
+        "forward": steps.forward_s,
+        "backward" if steps.update_s else "backward and optimizer": steps.backward_s,
+        "optimizer": steps.update_s,
+        "rest": steps.rest_s,
+    }
+    shown = {name: value for name, value in parts.items() if value > 0}
+    whole = max(steps.mean_s, 1e-12)
+    return ", ".join(f"{name} {format_percent(value / whole)}" for name, value in shown.items())
+
+
+def verdict_lines(summary: RunSummary) -> Iterator[str]:
+    """What the watcher says at the end: two lines, and what differs."""
+    words = [_state(summary.state, summary.status), *map(_beside, summary.ledger)]
+    if summary.steps is not None:
+        words[1:1] = [f"{summary.steps.num_steps:,} steps"]
+        words.append(parts_text(summary.steps))
+    yield " · ".join(words)
+    yield from (f"  {one}" for one in summary.differences)
+    yield f"  kept as run {summary.id} · next: paceline runs show {summary.id}"
+
+
+def _beside(line: LedgerLine) -> str:
+    """A figure with its prediction in brackets."""
+    text = f"{line.name} {_value(line.measured, line.unit) or 'unknown'}"
+    if line.predicted is None:
+        return text
+    return f"{text} (predicted {_value(line.predicted.mid, line.unit)})"
+
+
+def _ledger_cells(line: LedgerLine) -> tuple[str, ...]:
+    predicted = line.predicted
+    return (
+        line.name,
+        "" if predicted is None else _value(predicted.mid, line.unit),
+        "" if predicted is None else _interval(predicted, line.unit),
+        _value(line.measured, line.unit),
+        _value(line.billed, line.unit),
+    )
+
+
+def _interval(interval: Interval, unit: str) -> str:
+    return f"{_value(interval.low, unit)} to {_value(interval.high, unit)}"
+
+
+def _value(value: float | None, unit: str) -> str:
+    return "" if value is None else _FORMATS[unit](value) + _UNITS.get(unit, "")
+
+
+def _state(state: str, status: int | None) -> str:
+    if state != "failed" or status is None:
+        return state
+    return f"failed (status {status})" if status > 0 else f"ended by signal {-status}"

@@ -1,0 +1,151 @@
+"""Start a command with the observer on its path, and end as it ends."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from paceline.errors import InvalidInputError
+from paceline.watch.folder import Run, now, process_started, write_end, write_run
+
+_HOOK = Path(__file__).parent / "observer" / "hook"
+#: What the observer reads to know where to write.
+FOLDER_VARIABLE = "PACELINE_RUN_FOLDER"
+_POLL_S = 0.5
+#: What a terminal or a scheduler sends to the watcher, and the command should have.
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+#: What a terminal sends to both: the command decides what it means.
+_LEFT_TO_THE_COMMAND = (signal.SIGINT, signal.SIGQUIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A command that runs.
+
+    Attributes:
+        run: Where it is kept.
+        process: Its process.
+    """
+
+    run: Run
+    process: subprocess.Popen[bytes]
+
+
+def observed_environment(
+    run: Run, environment: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """An environment in which every Python is observed.
+
+    Args:
+        run: Where it is written.
+        environment: That of the command without.
+        more: Further settings of the observer.
+    """
+    before = environment.get("PYTHONPATH")
+    path = os.pathsep.join(filter(None, (str(_HOOK), before)))
+    named = {"PYTHONPATH": path, FOLDER_VARIABLE: str(run.folder)}
+    return {**environment, **named, **(more or {})}
+
+
+def start(run: Run, *, more: Mapping[str, str] | None = None) -> Started:
+    """Start the command of a run: same terminal, same input and output, same process group.
+
+    Args:
+        run: From `new_run`.
+        more: Further settings of the observer.
+
+    Raises:
+        InvalidInputError: There is no such program, or it cannot be run.
+    """
+    try:
+        process = subprocess.Popen(
+            run.command, env=observed_environment(run, os.environ, more), close_fds=False
+        )
+    except OSError as error:
+        run.folder.rmdir()
+        raise InvalidInputError(
+            f"`{run.command[0]}` cannot be started: {error.strerror}",
+            hint="write the command after `--` as you type it in a shell: "
+            "`paceline run -- python train.py`",
+        ) from None
+    started = replace(run, pid=process.pid, process_started=process_started(process.pid))
+    write_run(started)
+    return Started(run=started, process=process)
+
+
+def wait(started: Started, look: Callable[[], object] = lambda: None) -> Run:
+    """Wait for the end of a command, look at it meanwhile, and keep how it ended.
+
+    Signals that reach the watcher go to the command; what it does about them is its own business.
+
+    Args:
+        started: What runs.
+        look: Called twice a second, and once at the end.
+    """
+    process = started.process
+    with _signals_to(process):
+        while True:
+            try:
+                status = process.wait(_POLL_S)
+                break
+            except subprocess.TimeoutExpired:
+                look()
+        look()
+    ended = replace(started.run, status=status, ended_at=now())
+    write_end(ended)
+    return ended
+
+
+def end_like(status: int) -> int:
+    """The exit status to end with; a signal that ended the command ends this process too."""
+    if status >= 0:
+        return status
+    number = -status
+    sys.stdout.flush()
+    sys.stderr.flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+@contextmanager
+def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Inside, the command has the signals; those that were ignored before stay so (``nohup``)."""
+
+    def pass_on(number: int, _frame: object) -> None:
+        if number in _PASSED_ON:
+            process.send_signal(number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    wanted = (*_PASSED_ON, *_LEFT_TO_THE_COMMAND) if is_main else ()
+    heard = [one for one in wanted if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {one: signal.signal(one, pass_on) for one in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def command_words(command: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command.
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    if not command:
+        raise InvalidInputError(
+            "there is no command to run",
+            hint="write it after `--`: `paceline run -- python train.py`",
+        )
+    return tuple(command)

@@ -1,0 +1,249 @@
+"""What a watched process writes down of itself: lines of JSON in the run folder.
+
+Standard library only; old syntax, because it runs in the user's Python. The training thread appends
+tuples; a thread of the observer's own writes them twice a second. Nothing here raises into the
+script: what goes wrong ends the observer and leaves one line that says so.
+"""
+
+import _thread
+import atexit
+import collections
+import importlib.util
+import os
+import sys
+import time
+
+VERSION = 1
+FLUSH_S = 0.5
+#: A thread that made no mark for so long has its stack written, and again after as long.
+QUIET_S = 2.0
+_NUM_FRAMES = 40
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+clock = time.perf_counter_ns
+
+
+def begin(folder):
+    """Wait for the imports that are observed."""
+    log = Log(folder)
+    sys.meta_path.insert(0, _AfterImport({"torch": lambda: load("torch_steps").install(log)}))
+
+
+def load(name):
+    """A module beside this one, under a name that hides none of the user's."""
+    full = "_paceline_" + name
+    if full not in sys.modules:
+        path = os.path.join(_HERE, name + ".py")
+        spec = importlib.util.spec_from_file_location(full, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[full] = module
+        spec.loader.exec_module(module)
+    return sys.modules[full]
+
+
+class _AfterImport:
+    """Calls a function once a module is there."""
+
+    def __init__(self, actions):
+        self._actions = actions
+
+    def find_spec(self, name, path=None, target=None):
+        action = self._actions.pop(name, None)
+        if action is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        loader = getattr(spec, "loader", None)
+        if loader is None:
+            return None
+        plain = loader.exec_module
+
+        def exec_module(module):
+            del loader.exec_module
+            plain(module)
+            quietly(action)
+
+        loader.exec_module = exec_module
+        return spec
+
+
+def quietly(action, *args):
+    """The result of a function of the observer; None where it failed."""
+    try:
+        return action(*args)
+    except Exception:  # noqa: BLE001  The script runs on, whatever happens to its observer.
+        return None
+
+
+class Log:
+    """Lines of one process.
+
+    Attributes:
+        rows: Steps that are not written yet: tuples as `torch_steps` makes them.
+        events: Mappings that are not written yet.
+        facts: Functions called at every writing, each of which gives a list of events.
+        formatted: Function that makes a line of JSON of a row.
+        last_mark_ns: When the training thread was last seen to move.
+        main_thread: Its identifier.
+        is_off: Whether the observer has ended.
+        is_tracing: Whether what runs now is the observer's own copy of the model.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.rows = collections.deque()
+        self.events = collections.deque()
+        self.facts = []
+        self.formatted = None
+        self.last_mark_ns = 0
+        self.main_thread = 0
+        self.is_started = False
+        self.is_off = False
+        self.is_tracing = False
+        self._rank = None
+        self._file = None
+        self._lock = _thread.allocate_lock()
+        self._quiet_since_ns = 0
+        self._stack_at_ns = 0
+        os.register_at_fork(after_in_child=self._forget)
+
+    def start(self):
+        """Open the file of this process, and begin to write; called at its first mark."""
+        self.is_started = True
+        try:
+            self.main_thread = _thread.get_ident()
+            self._rank = _rank()
+            name = "rank-%d-%d.jsonl" % (self._rank, os.getpid())
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+            self._file = os.open(os.path.join(self.folder, name), flags, 0o644)
+            self.events.appendleft(self._header())
+            _thread.start_new_thread(self._keep_writing, ())
+            atexit.register(self.close)
+            _at_exit_of_a_child(self.close)
+        except Exception as error:  # noqa: BLE001  As in `quietly`.
+            self.off(error)
+
+    def off(self, error):
+        """End the observer, and say why in the run folder."""
+        self.is_off = True
+        path = os.path.join(self.folder, "observer-%d.txt" % os.getpid())
+        with open(path, "a") as file:
+            file.write("%s: %s\n" % (type(error).__name__, error))
+
+    def event(self, what, /, **facts):
+        """Something beside steps."""
+        self.events.append(dict(facts, event=what, t=clock()))
+
+    def close(self):
+        """Write what is left."""
+        if self.is_started and not self.is_off and self._file is not None:
+            self.event("end")
+            quietly(self.flush)
+            self.is_off = True
+
+    def flush(self):
+        """Write everything that is not written yet."""
+        import json
+
+        if not self._lock.acquire(timeout=1.0):
+            return
+        try:
+            self._check_rank()
+            for facts in self.facts:
+                self.events.extend(facts())
+            lines = []
+            while self.events:
+                lines.append(json.dumps(self.events.popleft()))
+            while self.rows:
+                lines.append(self.formatted(self.rows.popleft()))
+            if lines:
+                _write(self._file, ("\n".join(lines) + "\n").encode())
+        finally:
+            self._lock.release()
+
+    def _keep_writing(self):
+        try:
+            while not self.is_off:
+                time.sleep(FLUSH_S)
+                self._look_at_the_stack()
+                self.flush()
+        except Exception as error:  # noqa: BLE001  As in `quietly`.
+            quietly(self.off, error)
+
+    def _look_at_the_stack(self):
+        """Write where the training thread is, when it has not moved for some time."""
+        now = clock()
+        if now - self.last_mark_ns < 1e9 * QUIET_S or now - self._stack_at_ns < 1e9 * QUIET_S:
+            return
+        self._stack_at_ns = now
+        frame = sys._current_frames().get(self.main_thread)
+        frames = []
+        while frame is not None and len(frames) < _NUM_FRAMES:
+            code = frame.f_code
+            frames.append([code.co_filename, frame.f_lineno or 0, code.co_name])
+            frame = frame.f_back
+        self.event("stack", quiet_s=(now - self.last_mark_ns) / 1e9, frames=frames)
+
+    def _header(self):
+        import platform
+
+        return {
+            "event": "begin",
+            "version": VERSION,
+            "rank": self._rank,
+            "world_size": _world_size(),
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "python": platform.python_version(),
+            "argv": list(getattr(sys, "argv", [])),
+            "time_ns": time.time_ns(),
+            "t": clock(),
+        }
+
+    def _check_rank(self):
+        """A process group may be made after the first mark."""
+        rank = _rank()
+        if rank != self._rank:
+            self._rank = rank
+            self.event("rank", rank=rank, world_size=_world_size())
+
+    def _forget(self):
+        """A forked child has no lines of its own yet, and no thread that writes them."""
+        self.rows.clear()
+        self.events.clear()
+        self.is_started = False
+        self._file = None
+        self._lock = _thread.allocate_lock()
+
+
+def _at_exit_of_a_child(function):
+    """Children of multiprocessing end without the interpreter's own exit."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.Finalize(None, function, exitpriority=0)
+
+
+def _group():
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not getattr(distributed, "is_initialized", bool)():
+        return None
+    return distributed
+
+
+def _rank():
+    group = _group()
+    return group.get_rank() if group is not None else _number("RANK", 0)
+
+
+def _world_size():
+    group = _group()
+    return group.get_world_size() if group is not None else _number("WORLD_SIZE", 1)
+
+
+def _number(variable, otherwise):
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdigit() else otherwise
+
+
+def _write(file, data):
+    while data:
+        data = data[os.write(file, data) :]

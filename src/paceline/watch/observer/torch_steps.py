@@ -1,0 +1,291 @@
+"""Marks of a PyTorch loop: waiting for a batch, backward, the optimizer's step, the loss.
+
+Standard library and torch only; runs in the user's Python. No function of PyTorch that can fail for
+the user is called through one of ours, so that no traceback shows a frame of the observer.
+"""
+
+import sys
+
+import _paceline_observer as observer
+
+clock = observer.clock
+_HERE = __file__
+
+
+def install(log):
+    """Put the marks in."""
+    import torch
+    import torch.autograd
+    from torch.optim import optimizer
+    from torch.utils.data import dataloader
+
+    marks = Marks(log, torch)
+    marks.capture = observer.quietly(_capture, log, torch)
+    log.formatted = line_of
+    log.facts.append(marks.memory)
+    optimizer.register_optimizer_step_pre_hook(marks.before_update)
+    optimizer.register_optimizer_step_post_hook(marks.after_update)
+    _watch_loader(dataloader._BaseDataLoaderIter, marks)
+    torch.autograd._make_grads = _marked_backward(torch.autograd._make_grads, marks)
+    _watch_failures(log, marks)
+
+
+def _capture(log, torch):
+    """What takes the job out of the first steps."""
+    capture = observer.load("torch_capture").Capture(log, torch)
+    plain = torch.optim.Optimizer._patch_step_function
+
+    def met(optimizer):
+        observer.quietly(capture.meet, optimizer)
+        return plain(optimizer)
+
+    torch.optim.Optimizer._patch_step_function = met
+    return capture
+
+
+class Marks:
+    """Where the training thread is, and what the step that it is in took so far."""
+
+    def __init__(self, log, torch):
+        self.log = log
+        self.torch = torch
+        self.is_compiling = getattr(torch.compiler, "is_compiling", lambda: False)
+        self.optimizers = {}
+        self.capture = None
+        self.wait_began_ns = 0
+        self.forward_began_ns = 0
+        self.backward_began_ns = 0
+        self.update_began_ns = 0
+        self.was_nested = False
+        self.seen_bytes = (0, 0)
+        self.device = None
+        self._clear()
+
+    def _clear(self):
+        self.wait_ns = self.forward_ns = self.backward_ns = 0
+        self.num_batches = self.num_backwards = 0
+        self.losses = []
+
+    def wait_begins(self):
+        """A batch is asked for."""
+        now = self.wait_began_ns = self.log.last_mark_ns = clock()
+        if self.backward_began_ns and not self.update_began_ns:
+            self.backward_ns += now - self.backward_began_ns
+            self.backward_began_ns = 0
+        if not self.log.is_started:
+            self.log.start()
+
+    def wait_ends(self):
+        """The batch is there."""
+        now = self.forward_began_ns = self.log.last_mark_ns = clock()
+        if self.wait_began_ns:
+            self.wait_ns += now - self.wait_began_ns
+            self.num_batches += 1
+            self.wait_began_ns = 0
+
+    def backward_begins(self, outputs):
+        """``backward`` is called."""
+        now = self.log.last_mark_ns = clock()
+        if self.backward_began_ns:
+            self.backward_ns += now - self.backward_began_ns
+        elif self.forward_began_ns:
+            self.forward_ns += now - self.forward_began_ns
+        self.backward_began_ns, self.forward_began_ns, self.wait_began_ns = now, 0, 0
+        self.was_nested = self.update_began_ns != 0
+        self.num_backwards += 1
+        if len(outputs) == 1 and outputs[0].numel() == 1:
+            self.losses.append(outputs[0].detach())
+        if self.capture is not None:
+            self._captured(self.capture.backward)
+
+    def before_update(self, optimizer, _args, _kwargs):
+        """An optimizer's step begins; it may hold a closure with all the rest."""
+        if self.is_compiling() or self.log.is_off:
+            return
+        now = self.update_began_ns = self.log.last_mark_ns = clock()
+        self.was_nested = False
+        if self.backward_began_ns:
+            self.backward_ns += now - self.backward_began_ns
+            self.backward_began_ns = 0
+
+    def after_update(self, optimizer, _args, _kwargs):
+        """An optimizer's step has ended: the row is complete."""
+        log = self.log
+        if self.is_compiling() or log.is_off or not self.update_began_ns:
+            return
+        now = log.last_mark_ns = clock()
+        began, self.update_began_ns = self.update_began_ns, 0
+        update_ns = now - began
+        if self.was_nested:
+            # The closure's backward has no end of its own: it is counted up to here.
+            self.backward_ns += now - self.backward_began_ns
+            self.backward_began_ns = update_ns = 0
+        number = self.optimizers.get(id(optimizer))
+        if number is None:
+            number = self._met(optimizer)
+        log.rows.append(
+            (number, now, self.wait_ns, self.forward_ns, self.backward_ns, update_ns,
+             self.num_batches, self.num_backwards, self.losses)
+        )  # fmt: skip
+        self._clear()
+        self.forward_began_ns = 0
+        if self.capture is not None:
+            self._captured(self.capture.step, optimizer)
+
+    def _captured(self, seen, *args):
+        """Tell the capture, and let it go once it is done."""
+        observer.quietly(seen, *args)
+        if self.capture.is_done:
+            self.capture = None
+
+    def _met(self, optimizer):
+        """Number a new optimizer, and say what it is."""
+        if not self.log.is_started:
+            self.log.start()
+        number = self.optimizers[id(optimizer)] = len(self.optimizers)
+        observer.quietly(self._describe, optimizer, number)
+        return number
+
+    def _describe(self, optimizer, number):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        first = parameters[0]
+        self.log.event(
+            "optimizer",
+            number=number,
+            name=type(optimizer).__name__,
+            num_parameters=sum(p.numel() for p in parameters),
+            dtype=str(first.dtype).replace("torch.", ""),
+        )
+        if self.device is None:
+            self.device = first.device
+            self.log.event("device", torch=self.torch.__version__, **self._device_facts())
+
+    def _device_facts(self):
+        torch, device = self.torch, self.device
+        facts = {"kind": device.type, "name": "", "memory_bytes": None}
+        facts["num_threads"] = torch.get_num_threads()
+        if device.type == "cuda":
+            found = torch.cuda.get_device_properties(device)
+            facts.update(name=found.name, memory_bytes=found.total_memory)
+        return facts
+
+    def memory(self):
+        """Events of the peak so far, where it has grown; called by the writing thread."""
+        if self.device is not None and self.device.type == "cuda":
+            cuda = self.torch.cuda
+            seen = (cuda.max_memory_allocated(self.device), cuda.max_memory_reserved(self.device))
+        else:
+            seen = (0, _peak_resident_bytes())
+        if max(seen) <= 1.01 * max(self.seen_bytes):
+            return []
+        self.seen_bytes = seen
+        names = ("allocated_bytes", "reserved_bytes")
+        return [dict(zip(names, seen), event="memory", t=clock())]
+
+
+def line_of(row):
+    """A row as a line of JSON; losses are read here, away from the training thread."""
+    losses = ",".join(_number(loss) for loss in row[8])
+    return '["step",%d,%d,%d,%d,%d,%d,%d,%d,[%s]]' % (*row[:8], losses)
+
+
+def _number(loss):
+    value = float(loss)
+    if value - value == 0.0:
+        return repr(value)
+    return '"nan"' if value != value else '"inf"'
+
+
+def _peak_resident_bytes():
+    with open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    return 0
+
+
+def _marked_backward(make_grads, marks):
+    """What ``torch.autograd.backward`` calls first; ``torch.autograd.grad`` calls it too."""
+    frame_of = sys._getframe
+    log = marks.log
+
+    def marked(outputs, *args, **kwargs):
+        is_own = log.is_off or log.is_tracing
+        if not is_own and frame_of(1).f_code.co_name == "backward":
+            observer.quietly(marks.backward_begins, outputs)
+        return make_grads(outputs, *args, **kwargs)
+
+    return marked
+
+
+def _watch_loader(iterator, marks):
+    """Mark the first and the last thing that ``__next__`` of a loader does.
+
+    It reads ``_sampler_iter`` first and sets ``_num_yielded`` last (PyTorch 1.2 to 2.13).
+    """
+    process = observer.os.getpid
+
+    def get_sampler(self):
+        if not marks.wait_began_ns and not marks.log.is_off:
+            marks.wait_begins()
+        return self.__dict__["_sampler_iter"]
+
+    def set_sampler(self, value):
+        self.__dict__["_sampler_iter"] = value
+        if not marks.log.is_off and process() == marks.process:
+            marks.wait_begins()
+
+    def get_yielded(self):
+        return self.__dict__["_num_yielded"]
+
+    def set_yielded(self, value):
+        self.__dict__["_num_yielded"] = value
+        if value and not marks.log.is_off:
+            marks.wait_ends()
+            if marks.capture is not None:
+                observer.quietly(marks.capture.batch, self)
+
+    marks.process = process()
+    iterator._sampler_iter = property(get_sampler, set_sampler)
+    iterator._num_yielded = property(get_yielded, set_yielded)
+
+
+def _watch_failures(log, marks):
+    """Write down what ends the script; what it prints stays as it is."""
+    plain = sys.excepthook
+
+    def hook(kind, error, trace):
+        if log.is_started and not log.is_off:
+            observer.quietly(_note, log, marks, kind, error, trace)
+        plain(kind, error, _without_our_frames(trace))
+
+    sys.excepthook = hook
+
+
+def _note(log, marks, kind, error, trace):
+    frames = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        frames.insert(0, [code.co_filename, trace.tb_lineno, code.co_name])
+        trace = trace.tb_next
+    is_full = "OutOfMemory" in kind.__name__ or "out of memory" in str(error).lower()
+    log.event(
+        "failure",
+        kind=kind.__name__,
+        message=str(error)[:2000],
+        is_out_of_memory=is_full or kind is MemoryError,
+        phase="backward" if marks.backward_began_ns else "forward",
+        frames=frames[:40],
+    )
+
+
+def _without_our_frames(trace):
+    head = trace
+    while head is not None and head.tb_frame.f_code.co_filename == _HERE:
+        head = head.tb_next
+    at = head
+    while at is not None:
+        while at.tb_next is not None and at.tb_next.tb_frame.f_code.co_filename == _HERE:
+            at.tb_next = at.tb_next.tb_next
+        at = at.tb_next
+    return head

@@ -1,0 +1,134 @@
+"""Unmodified scripts with and without the observer: same bytes, same status, steps exact."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.watch.watched import observed, plain, script
+
+pytest.importorskip("torch")
+
+_TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
+#: Script, packages it needs, steps of each rank, and what is read out of it.
+_CASES: dict[str, tuple[tuple[str, ...], int, dict[str, Any]]] = {
+    "plain.py": ((), 50, {"batch": 16, "microbatches": 1, "optimizer": "AdamW"}),
+    "accumulating.py": (
+        (), 10, {"batch": 10, "microbatches": 4, "optimizer": "SGD", "autocast": "bfloat16"},
+    ),
+    "two_optimizers.py": ((), 40, {"batch": 12, "optimizer": "Adam", "num_models": 2}),
+    "compiled.py": ((), 20, {"batch": 16, "optimizer": "AdamW", "compiler": "compiled"}),
+    "failing.py": ((), 5, {"model": "Linear", "batch": 2, "optimizer": "SGD"}),
+    "lightning_trainer.py": (("lightning",), 40, {"batch": 16, "optimizer": "AdamW"}),
+    "lightning_fabric.py": (
+        ("lightning",), 20, {"batch": 16, "optimizer": "AdamW", "autocast": "bfloat16"},
+    ),
+    "accelerated.py": (
+        ("accelerate",), 10, {"batch": 16, "microbatches": 2, "autocast": "bfloat16"},
+    ),
+    "transformers_trainer.py": (
+        ("accelerate", "transformers"), 6,
+        {"model": "GPT2LMHeadModel", "batch": 4, "seq": 24, "microbatches": 2},
+    ),
+    "stateful_loader.py": (("torchdata",), 10, {"batch": 16, "optimizer": "RMSprop"}),
+}  # fmt: skip
+_QUICK = ("plain.py", "accumulating.py", "failing.py")
+_NUMBER = re.compile(rb"'train_[a-z_]+': '[^']*'")
+
+
+def _cases():
+    for name, (packages, num_steps, facts) in _CASES.items():
+        missing = [one for one in packages if importlib.util.find_spec(one) is None]
+        marks = [] if name in _QUICK else [pytest.mark.slow]
+        marks += [pytest.mark.skip(reason=f"needs {missing[0]}")] if missing else []
+        yield pytest.param(name, num_steps, facts, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "num_steps", "facts"), list(_cases()))
+def test_a_script_is_watched_unchanged(
+    tmp_path: Path, name: str, num_steps: int, facts: dict[str, Any]
+):
+    alone = plain(*script(name))
+    seen, events = observed(tmp_path, *script(name))
+    assert seen.status == alone.status
+    assert _NUMBER.sub(b"", seen.out) == _NUMBER.sub(b"", alone.out)
+    assert seen.err == alone.err
+    assert not events.failures()
+    (rank,) = events.training
+    assert len(rank.steps) == num_steps
+    assert rank.has_ended
+    _check_losses(name, alone.out, rank.steps)
+    _check_capture(tmp_path, facts)
+
+
+def _check_losses(name: str, out: bytes, rows: list[Any]):
+    """Where a script prints every loss, those are what was written."""
+    if name in ("failing.py", "two_optimizers.py", "transformers_trainer.py", "accelerated.py"):
+        return
+    printed = [float(line) for line in out.split() if re.fullmatch(rb"[0-9.e-]+", line)]
+    written = [loss for row in rows for loss in row.losses]
+    assert len(printed) >= len(written) > 0
+    assert all(math.isclose(a, b, abs_tol=1e-6) for a, b in zip(printed, written, strict=False))
+
+
+def _check_capture(folder: Path, wanted: dict[str, Any]):
+    found = json.loads((folder / "capture.json").read_text())
+    assert found["error"] is None
+    assert found["report"]["passes"]
+    facts = found["facts"]
+    seen = {
+        **facts,
+        "optimizer": facts["optimizer"][0]["name"],
+        "autocast": facts["precision"]["autocast"],
+    }
+    assert {key: seen[key] for key in wanted} == wanted
+
+
+@pytest.mark.slow
+def test_each_of_two_ranks_writes_its_own_file(tmp_path: Path):
+    command = (*_TORCHRUN, *script("two_ranks.py")[1:])
+    alone = plain(*command)
+    seen, events = observed(tmp_path, *command)
+    assert seen.status == alone.status == 0
+    assert sorted(seen.out.splitlines()) == sorted(alone.out.splitlines())
+    assert [(one.rank, one.world_size, len(one.steps)) for one in events.training] == [
+        (0, 2, 20),
+        (1, 2, 20),
+    ]
+    facts = json.loads((tmp_path / "capture.json").read_text())["facts"]
+    assert facts["wrappers"] == ["DistributedDataParallel"]
+
+
+def test_a_shell_script_is_watched_through(tmp_path: Path):
+    words = " ".join(script("plain.py", "4"))
+    shell = ("sh", "-c", f"echo begin; {words}; {words}; exit 7")
+    alone = plain(*shell)
+    seen, events = observed(tmp_path, *shell)
+    assert (seen.status, seen.out, seen.err) == (7, alone.out, alone.err)
+    assert [len(one.steps) for one in events.training] == [4, 4]
+
+
+def test_another_sitecustomize_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "sitecustomize.py").write_text("print('the other')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from paceline.watch.command import observed_environment
+    from paceline.watch.folder import Run
+
+    run = Run(id="x", folder=tmp_path, command=(), started_at="")
+    import os
+    import subprocess
+
+    base = {**os.environ, "PYTHONPATH": str(tmp_path / "other")}
+    code = "import sys; print([p for p in sys.path if 'observer' in p], 'torch' in sys.modules)"
+    seen = subprocess.run(
+        [sys.executable, "-c", code], env=observed_environment(run, base), capture_output=True,
+        check=True,
+    )  # fmt: skip
+    assert seen.stdout.split(b"\n")[:2] == [b"the other", b"[] False"]
