@@ -28,13 +28,13 @@ from paceline.catalog.load import load_catalog
 from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
+from paceline.planning.forecast.question import SearchOptions, resolve_question
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.goal.question import SearchOptions, resolve_question
 from paceline.planning.search.all_candidates import run_search
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 
 TABLE = Path(__file__).parent / "speed.md"
 NUM_RUNS = 7

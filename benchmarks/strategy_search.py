@@ -15,8 +15,8 @@ from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import evaluate_strategies
 from paceline.parallelism.schedule.layouts import layout
+from paceline.parallelism.schedule.table import Fabric
 from paceline.parallelism.search import enumerate_strategies, prepare_search, search_strategies
-from paceline.parallelism.strategy.table import Fabric
 from paceline.prediction.devices import DeviceTable
 
 CASES = (

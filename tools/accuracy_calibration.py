@@ -22,9 +22,9 @@ from fit.spreads import Machine, machines_of, spreads_by_table
 from pages import deliver
 
 from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.uncertainty.gaussian_process import Lessons, Spreads, learn
+from paceline.prediction.calibration.gaussian_process import Lessons, Spreads, learn
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.prediction.uncertainty.intervals import Z_80
-from paceline.prediction.uncertainty.step_features import StepTraits
 
 _COUNTS = (1, 3, 10, 30)
 _NUM_DRAWS = 10

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from paceline.app.api.decisions import lifecycle
+from paceline.app.api.pages import ModelOptions, page_of
 from paceline.app.main import main
-from paceline.app.truth.reporting import ModelOptions, page_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples/scenarios/lifecycle.yaml"
 DAY = ["--as-of", "2026-11-20"]

@@ -10,7 +10,7 @@ import pytest
 from refusals import Outcome
 
 from paceline import predict
-from paceline.planning.search.chance import Z_80, Z_95
+from paceline.planning.goal.chance import Z_80, Z_95
 
 NOTHING = ("predict", "llama-3-70b", "--device", "h100", "--task", "infer", "--batch", "1")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from paceline import calibrate, deploy, plan, predict, scale, trace
+from paceline.app.api.pages import ModelOptions, page_of
 from paceline.app.main import main
 from paceline.app.requests.scaling import Scaling
-from paceline.app.truth.reporting import ModelOptions, page_of
 from paceline.errors import InvalidInputError
 from paceline.units import format_bytes
 

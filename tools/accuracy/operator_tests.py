@@ -23,8 +23,8 @@ from accuracy.model_graphs import KEYS, measured_sums, read_calls
 from accuracy.operator_worst import Worst, attention_cases, product_cases
 from accuracy.stream_choice import StreamLog, choose_streams
 from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.uncertainty.gaussian_process import Spreads, learn
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.prediction.calibration.gaussian_process import Spreads, learn
+from paceline.prediction.calibration.step_features import StepTraits
 
 UNSEEN = ("NVIDIA H100 80GB HBM3", "NVIDIA L4", "NVIDIA A100 80GB PCIe")
 _FOLDS = {

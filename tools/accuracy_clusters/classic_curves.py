@@ -33,7 +33,7 @@ from paceline.parallelism.split import SplitShape
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate

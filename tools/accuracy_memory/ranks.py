@@ -14,12 +14,12 @@ from paceline.model.graph.graph import FloatArray, Graph
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallelism.memory.sharded_memory import PeakMoments
-from paceline.parallelism.replicas.training_profile import find_training_profile
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
 from paceline.parallelism.split import SplitShape
-from paceline.parallelism.strategy.table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,14 +19,14 @@ from paceline.model.graph.costs import AttentionKernels, Checkpointing, Compiler
 from paceline.model.graph.graph import FloatArray, Graph
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import StrategyEvaluation, evaluate_strategies
-from paceline.parallelism.replicas.training_profile import find_training_profile
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
+from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
 from paceline.parallelism.split import SplitShape
-from paceline.parallelism.strategy.table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.prediction.prediction import Points
 from paceline.scoring.naming.source_levels import as_published
 
 MICROBATCHES = np.array([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])

@@ -15,7 +15,7 @@ from accuracy_parallel.tables import with_error
 from accuracy_parallel.vtrain_fit import VTRAIN, vtrain_run
 from paceline.planning.decisions.trial_worth import doubts, worth_of_trials
 from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.uncertainty.gaussian_process import Lessons, Spreads, learn
+from paceline.prediction.calibration.gaussian_process import Lessons, Spreads, learn
 
 #: Runs of one contest do the same work on as many devices.
 CONTEST = ("scope", "hidden", "layers", "num_gpus", "global_batch")

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 import paceline
 from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.step.power import PowerLaw, Use, power_frac, slowdown_under_limit
+from paceline.prediction.kernels.power import PowerLaw, Use, power_frac, slowdown_under_limit
 
 _LAW = Path(paceline.__file__).parent / "predict" / "data" / "power.json"
 _SHARES = ("busy_frac", "compute_frac", "memory_frac")

@@ -15,9 +15,9 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lower
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.power import use_of
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.power import use_of
-from paceline.prediction.step.prediction import Points
 from paceline.scoring.completion import completed
 from paceline.scoring.naming.devices import resolve_device
 from paceline.scoring.naming.source_levels import as_published

@@ -7,7 +7,7 @@ import torch
 
 from fit.networks import Network
 from fit.step_model import STREAM_OVER_L2, uncached
-from paceline.prediction.kernels.features import STREAM_FEATURES
+from paceline.prediction.features import STREAM_FEATURES
 
 #: What grows with the elements of a stream, all else equal, and by how much from one size to the
 #: next: the root of two.

@@ -12,7 +12,7 @@ from torch import nn
 
 from fit.options import FitOptions
 from paceline.prediction.calibration.fitted import EfficiencyModel
-from paceline.prediction.kernels.features import ATTENTION_FEATURES, PRODUCT_FEATURES
+from paceline.prediction.features import ATTENTION_FEATURES, PRODUCT_FEATURES
 
 _FLOOR, _CEILING = -0.5, 2.5
 #: Share of the noise: streams have few features that tell a card, and sizes that must stay sharp.

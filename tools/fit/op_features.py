@@ -7,7 +7,7 @@ import pandas as pd
 
 from paceline.model.graph.graph import OpKind
 from paceline.prediction.calibration.fitted import EfficiencyModel, builtin_calibration
-from paceline.prediction.kernels.features import (
+from paceline.prediction.features import (
     STREAM_FLAGS,
     Bounds,
     Settings,

@@ -24,7 +24,7 @@ class FitOptions:
         fixed_penalty: On the squared logs of the fixed time of a step and of dispatch over their
             starts: next to nothing tells them from the time of kernels where all steps are long.
         is_power_limited: Whether matrix units in steps run at the clock that the board's power
-            sustains (`paceline.prediction.step.sustained_rate`). Op rows are bursts.
+            sustains (`paceline.prediction.kernels.sustained_rate`). Op rows are bursts.
         gap_s: Launch gap of a kernel on the device.
         seed: Of the initial weights, the order and the noise.
     """

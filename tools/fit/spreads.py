@@ -22,8 +22,8 @@ from scipy.optimize import minimize
 from fit.constants import DATA, write_spreads
 from fit.published import read_published
 from fit.steps import Steps
-from paceline.prediction.uncertainty.gaussian_process import PARTS
-from paceline.prediction.uncertainty.step_features import StepTraits, likeness
+from paceline.prediction.calibration.gaussian_process import PARTS
+from paceline.prediction.calibration.step_features import StepTraits, likeness
 
 #: Tables by one person on machines of one kind; convnet-benchmarks compares libraries.
 _LEFT_OUT = ("convnet_benchmarks",)

@@ -16,9 +16,9 @@ from torch import nn
 from fit.options import FitOptions
 from fit.steps import FRAMEWORKS, Steps, select
 from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.features import PRODUCT_FEATURES, STREAM_FEATURES
 from paceline.prediction.kernels.device_effects import EFFECT_OF_MODEL, NUM_LAWS, Effect
-from paceline.prediction.kernels.features import PRODUCT_FEATURES, STREAM_FEATURES
-from paceline.prediction.step.sustained_rate import power_budget
+from paceline.prediction.kernels.sustained_rate import power_budget
 
 #: Slowdown of a model of which a fold has seen nothing.
 _UNSEEN = torch.tensor(0.3)

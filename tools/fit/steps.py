@@ -20,9 +20,9 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.kernel_maturity import ripeness_years
 from paceline.prediction.kernels.row_times import evaluate_shapes, grouped_features, question
+from paceline.prediction.kernels.sustained_rate import power_flop, power_s
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.host_dispatch import host_years
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.step.sustained_rate import power_flop, power_s
 from paceline.scoring.completion import completed
 from paceline.scoring.naming.devices import resolve_device
 from paceline.scoring.readings import UnresolvedRowError, on_device, read_job

@@ -13,8 +13,8 @@ from scipy.optimize import minimize
 
 from fit.residency import hit_frac
 from paceline.catalog.architectures import Generation, generation_of, shipped_generations
+from paceline.prediction.kernels.power import ClockConstants, clock_frac
 from paceline.prediction.kernels.product_tiles import Engine, TileConstants, batched_tiles, tiled_s
-from paceline.prediction.step.power import ClockConstants, clock_frac
 
 _START = {
     "launch_cycles": 5000.0, "prologue_cycles": 200.0, "step_cycles": 100.0,

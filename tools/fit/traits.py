@@ -10,7 +10,7 @@ from paceline.catalog.entities import Device
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.device_effects import log_traits
-from paceline.prediction.step.power import sustained_clock_frac
+from paceline.prediction.kernels.power import sustained_clock_frac
 
 
 def device_traits(devices: Iterable[Device]) -> Mapping[str, np.ndarray]:

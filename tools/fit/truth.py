@@ -12,7 +12,7 @@ import pandas as pd
 from paceline.catalog.entities import Device
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.kernels.groups import PLAIN_COLUMNS
-from paceline.prediction.step.power import ClockConstants, clock_frac
+from paceline.prediction.kernels.power import ClockConstants, clock_frac
 
 NAMES = Path(__file__).parent / "device_names.csv"
 

@@ -31,7 +31,7 @@ from paceline.model.lowering import lifetimes, lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.memory.allocator import replay
 from paceline.prediction.memory.peak import peak_memory_bytes
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 _WORKERS = Path(__file__).parent / "workers"
 JOBS = {**FAST, **SLOW}

@@ -9,8 +9,8 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.costs import Configuration, CostTable, LoweredPass, MemoryTable
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, OpKind, Owner, Phase
-from paceline.model.graph.shapes import op_flop
 from paceline.model.ops.registry import DIM_NAMES
+from paceline.model.ops.shapes import op_flop
 
 _FP32_BYTES = 4
 

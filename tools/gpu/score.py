@@ -28,12 +28,12 @@ from paceline.measurements.store import Store
 from paceline.model.graph.graph import OpKind
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.calibration.from_measurements import calibrate, residual
+from paceline.prediction.calibration.gaussian_process import Lessons
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.uncertainty.gaussian_process import Lessons
 from paceline.prediction.uncertainty.posterior_correction import pass_traits
-from paceline.prediction.uncertainty.step_features import StepTraits
 from paceline.scoring.answering import answer_cells
 from paceline.scoring.answers import Answer
 from paceline.scoring.jobs import Cell

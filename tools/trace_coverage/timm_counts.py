@@ -20,7 +20,7 @@ from pathlib import Path
 from paceline.model.graph.graph import Graph, OpKind, monomials
 from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Workload
-from paceline.model.optable import variants
+from paceline.model.ops.optable import variants
 from paceline.model.reading.load import workload_from_report
 from paceline.model.reading.local_trace import _WORKERS
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from paceline.model.graph.graph import OpKind
-from paceline.model.optable import find_rule
+from paceline.model.ops.optable import find_rule
 from paceline.model.reading.worker import run_worker
 
 

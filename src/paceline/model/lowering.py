@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision
 from paceline.errors import InvalidInputError
+from paceline.model.costs_table import cost_table
 from paceline.model.graph.costs import Configuration, KeptFormat, LoweredPass
-from paceline.model.graph.costs_table import cost_table
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
-from paceline.model.graph.memory_table import memory_table
 from paceline.model.graph.program import OUTLIVES, Program
+from paceline.model.memory_table import memory_table
 from paceline.model.rewrite.adapters import with_adapters
 from paceline.model.rewrite.autocast import autocast, narrowed
 from paceline.model.rewrite.checkpointing import checkpointed

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray, IntArray
-from paceline.parallelism.memory.rank_memory import Owned, rank_memory, splits
 from paceline.parallelism.memory.training_state import TrainingState
+from paceline.parallelism.rank_memory import Owned, rank_memory, splits
 from paceline.parallelism.replicas.data_parallel import data_parallel_step, summed_over_replicas_s
 from paceline.parallelism.schedule.pipeline_timing import PipelineTimes, distinct_pipelines
-from paceline.parallelism.strategy.table import SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallelism.schedule.table import SHARDINGS, Fabric, StrategyTable, Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

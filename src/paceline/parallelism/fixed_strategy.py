@@ -10,15 +10,15 @@ import numpy as np
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.evaluation import StrategyEvaluation, evaluate_strategies
-from paceline.parallelism.memory.offload import check_host_memory, host_bytes, host_of, offloaded
 from paceline.parallelism.memory.training_state import TrainingState
+from paceline.parallelism.offload import check_host_memory, host_bytes, host_of, offloaded
 from paceline.parallelism.replicas.data_parallel import data_parallel_step
-from paceline.parallelism.replicas.traced_job import TracedJob
+from paceline.parallelism.schedule.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallelism.search import evaluated_variant
 from paceline.parallelism.strategy.strategy import MeshAxis, Strategy
-from paceline.parallelism.strategy.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.parallelism.traced_job import TracedJob
+from paceline.prediction.calibration.step_features import StepTraits
+from paceline.prediction.prediction import Points
 from paceline.units import format_bytes
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.model.block_names import layers_of
+from paceline.model.graph.block_names import layers_of
 from paceline.model.graph.costs import Checkpointing, Configuration
 from paceline.model.graph.graph import FloatArray, Graph
 from paceline.parallelism.evaluation import (
@@ -22,20 +22,20 @@ from paceline.parallelism.evaluation import (
     evaluate_strategies,
     strategy_memory_bytes,
 )
+from paceline.parallelism.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes
-from paceline.parallelism.memory.offload import Host, host_bytes, offloaded
+from paceline.parallelism.offload import Host, host_bytes, offloaded
+from paceline.parallelism.replicas.shares import Share
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
+from paceline.parallelism.schedule.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.split.experts import divided_experts
 from paceline.parallelism.split.sequence import check_sequence
-from paceline.parallelism.strategy.legality import MIN_SHARED_BYTES_PER_S
-from paceline.parallelism.strategy.shares import Share
 from paceline.parallelism.strategy.strategy import ScheduleKind, Sharding, Strategy
-from paceline.parallelism.strategy.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.prediction.prediction import Points
 from paceline.units import format_bytes
 
 #: Least tokens of a sequence per context rank. Shorter parts leave the ring bare: where they were

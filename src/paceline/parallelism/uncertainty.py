@@ -16,7 +16,7 @@ from paceline.planfile import Interval
 from paceline.prediction.uncertainty.intervals import Z_80
 
 if TYPE_CHECKING:
-    from paceline.parallelism.strategy.shares import Share
+    from paceline.parallelism.replicas.shares import Share
 
 #: An 80 % interval wider than half to double is no answer.
 WIDEST_LOG_SIGMA = math.log(2.0) / Z_80

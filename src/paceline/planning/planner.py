@@ -14,7 +14,6 @@ from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.graph.workload import Workload
 from paceline.planfile import SCHEMA_VERSION, PlanFile, PlannedChoice, PlannedWorkload
 from paceline.planning.explain.assumptions import assumptions, goal_text
-from paceline.planning.explain.choices import planned_choice
 from paceline.planning.explain.exclusions import fates, rejected_groups, why_not_sentences
 from paceline.planning.explain.impossible import check_possible
 from paceline.planning.explain.notes import choice_notes
@@ -24,13 +23,14 @@ from paceline.planning.explain.rent_or_buy import rent_or_buy_sentence
 from paceline.planning.explain.scaling_note import knee_sentence, scaling_curve
 from paceline.planning.explain.sufficiency import enough_sentences
 from paceline.planning.explain.wording import cost_text, failure_text, speed_text
+from paceline.planning.forecast.question import SearchOptions, resolve_question
 from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import format_goal
-from paceline.planning.goal.question import SearchOptions, resolve_question
 from paceline.planning.places.own_machines import OWN
 from paceline.planning.places.places import JOINED_BY, matches
 from paceline.planning.search.all_candidates import Search, run_search
+from paceline.planning.search.choices import planned_choice
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.finalists import select_replayed
 from paceline.planning.search.selection import Selection

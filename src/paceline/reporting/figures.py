@@ -6,7 +6,7 @@ import math
 
 from paceline.parallelism.memory.memory_fit import bound_bytes
 from paceline.planfile import Interval
-from paceline.planning.search.chance import chance_text
+from paceline.planning.goal.chance import chance_text
 from paceline.units import duration_scale, format_significant, format_usd
 
 #: What stands where a figure does not exist.

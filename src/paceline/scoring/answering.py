@@ -14,13 +14,13 @@ from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
 from paceline.model.graph.workload import Workload
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.step.power import slowdown_under_limit
-from paceline.prediction.step.prediction import Knowledge
+from paceline.prediction.kernels.power import slowdown_under_limit
+from paceline.prediction.prediction import Knowledge
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.answers import Answer
 from paceline.scoring.assumed import note_of, widening
+from paceline.scoring.framework_memory import RankMemory, kept_job, rank_memory
 from paceline.scoring.jobs import Cell, RowJob, row_job
-from paceline.scoring.naming.framework_memory import RankMemory, kept_job, rank_memory
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.naming.units import items_to_unit, units_of_time
 from paceline.scoring.rows import Row

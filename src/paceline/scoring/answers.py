@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.scoring.rows import Row
 from paceline.writing import whole_file
 

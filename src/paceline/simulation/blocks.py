@@ -16,10 +16,10 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import StrategyEvaluation
 from paceline.parallelism.fixed_strategy import evaluated_steps
-from paceline.parallelism.replicas.traced_job import TracedJob
-from paceline.parallelism.replicas.training_profile import find_training_profile
 from paceline.parallelism.search import FoundStrategy
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob
+from paceline.parallelism.training_profile import find_training_profile
 from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases

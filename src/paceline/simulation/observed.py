@@ -8,17 +8,17 @@ import numpy as np
 
 from paceline.dtypes import find_precision
 from paceline.model.graph.costs import Configuration, LoweredPass
-from paceline.model.graph.live_bytes import MemoryCourse, memory_course
 from paceline.model.graph.workload import Pass
+from paceline.model.live_bytes import MemoryCourse, memory_course
 from paceline.model.lowering import lower
 from paceline.parallelism.fixed_strategy import stated_traits
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.prediction.devices import DeviceTable, matrix_peaks
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.breakdown import PassBreakdown, break_down
-from paceline.prediction.step.prediction import Points
 from paceline.prediction.step.roofline_position import RooflinePosition, roofline_position
 from paceline.prediction.uncertainty.posterior_correction import pass_traits
-from paceline.prediction.uncertainty.step_features import StepTraits
 from paceline.simulation.blocks import traced
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine

@@ -28,8 +28,8 @@ from paceline.parallelism.split import RankGraph, SplitShape, split
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.memory.peak import peak_memory_bytes
+from paceline.prediction.prediction import Points, StepPrediction
 from paceline.prediction.step.one_pass import abstentions, predict_pass
-from paceline.prediction.step.prediction import Points, StepPrediction
 from paceline.simulation.job import Job
 from paceline.simulation.steps import Steps
 from paceline.stack.engines import EngineProfile

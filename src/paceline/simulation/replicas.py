@@ -11,13 +11,13 @@ from typing import get_args
 import numpy as np
 
 from paceline.errors import MissingFactError
-from paceline.model.block_names import block_names, layers_of
+from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.sharded_memory import peak_moments, saved_process_bytes
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 from paceline.shipped import shipped_rows
 from paceline.simulation.cases import Cases
 from paceline.simulation.rank import RankPasses

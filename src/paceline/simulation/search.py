@@ -9,7 +9,7 @@ import numpy as np
 
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
-from paceline.parallelism.memory.offload import known_host
+from paceline.parallelism.offload import known_host
 from paceline.parallelism.search import (
     MICROBATCHES,
     FoundStrategy,

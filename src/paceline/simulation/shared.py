@@ -20,8 +20,8 @@ from paceline.parallelism.split import Wires, busiest_frac, calls_s, calls_when_
 from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 from paceline.simulation.cases import Cases
 from paceline.simulation.rank import Lengths, RankPasses
 from paceline.simulation.steps import Steps

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.errors import InvalidInputError, PacelineError
-from paceline.model.block_names import block_names, layers_of
+from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.graph import IntArray
+from paceline.parallelism.legality import check_strategy
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.split.sequence import check_shared
-from paceline.parallelism.strategy.legality import check_strategy
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.simulation.cases import Cases, grouped

@@ -15,7 +15,7 @@ from paceline.errors import MissingFactError, PacelineError
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes
 from paceline.planfile import Interval
-from paceline.prediction.step.prediction import Bound
+from paceline.prediction.prediction import Bound
 from paceline.prediction.uncertainty.intervals import Z_80
 
 

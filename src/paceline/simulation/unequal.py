@@ -22,7 +22,7 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
-from paceline.parallelism.strategy.shares import Share
+from paceline.parallelism.replicas.shares import Share
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import (
     interval_of,

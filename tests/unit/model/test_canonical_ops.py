@@ -12,7 +12,7 @@ from torch import nn
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import OpKind, Owner, Phase
 from paceline.model.lowering import lifetimes, lower
-from paceline.model.optable import read_table
+from paceline.model.ops.optable import read_table
 from paceline.model.reading.load import load_workload
 
 WIDTH = 16

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from paceline.dtypes import find_precision
+from paceline.model.costs_table import cost_table
 from paceline.model.graph.costs import Configuration
-from paceline.model.graph.costs_table import cost_table
 from paceline.model.graph.graph import NUM_DIMS, OpKind, monomials
 from paceline.model.graph.program import OUTLIVES
 from paceline.model.lowering import rewritten as as_run
+from paceline.model.ops.optable import find_rule, read_table, variants
 from paceline.model.ops.registry import DIM_NAMES
-from paceline.model.optable import find_rule, read_table, variants
 from paceline.model.reading.load import load_workload, zoo_names
 
 REWRITES = {

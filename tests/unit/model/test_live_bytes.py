@@ -5,7 +5,7 @@ import pytest
 
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import monomials
-from paceline.model.graph.live_bytes import live_by_owner, memory_course
+from paceline.model.live_bytes import live_by_owner, memory_course
 from paceline.model.lowering import lifetimes, lower
 from paceline.model.reading.load import load_workload
 

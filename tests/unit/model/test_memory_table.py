@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.model.graph.graph import EXPONENTS, Owner, monomials
-from paceline.model.graph.memory_table import live_bytes, memory_table
 from paceline.model.graph.program import OUTLIVES, Program, Stores, take
+from paceline.model.memory_table import live_bytes, memory_table
 from paceline.model.reading.load import load_workload
 
 MODELS = ["resnet50", "gpt2", "lstm", "vgg16"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.model.block_names import block_names, blocks_of_ops
+from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, Owner, monomials
 from paceline.parallelism.collectives.links import COLLECTIVES, Collective

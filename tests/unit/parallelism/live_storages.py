@@ -21,13 +21,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.model.block_names import block_names, blocks_of_ops
+from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
 from paceline.model.graph.program import Program
 from paceline.model.lowering import rewritten
 from paceline.parallelism.memory.training_state import home_op
-from paceline.parallelism.replicas.weight_gradients import (
+from paceline.parallelism.memory.weight_gradients import (
     makes_weight_gradients,
     put_off_with_weights,
 )

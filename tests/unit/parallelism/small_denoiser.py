@@ -19,8 +19,8 @@ from paceline.model.graph.graph import (
     StorageTable,
     TensorTable,
 )
-from paceline.model.graph.shapes import op_flop
 from paceline.model.ops.registry import DIM_NAMES
+from paceline.model.ops.shapes import op_flop
 
 PICTURE, WIDTH, HEADS, LAYERS, ITEMS = 4096, 1024, 16, 2, 2
 #: Tokens beside the picture's in attention, and those that it looks at.

@@ -7,10 +7,10 @@ from functools import cache
 from paceline.model.graph.graph import Graph
 from paceline.model.graph.workload import Pass, Workload
 from paceline.parallelism.fixed_strategy import does_not_fit, evaluated_steps
-from paceline.parallelism.replicas.traced_job import TracedJob
+from paceline.parallelism.legality import check_batch
 from paceline.parallelism.search import FoundStrategy, found_strategy
-from paceline.parallelism.strategy.legality import check_batch
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob
 from paceline.simulation.job import Habit, Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.search import found_step

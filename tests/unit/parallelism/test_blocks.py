@@ -17,7 +17,7 @@ from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_
 from paceline.parallelism.split import SplitShape
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 BATCHES, SEQ, HIDDEN, WIDTH = (1.0, 4.0), 512.0, 768, 2
 #: Fields of `BlockCosts` that are no arrays or strings.

@@ -17,7 +17,6 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import Graph
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
-from paceline.parallelism.replicas.traced_job import TracedJob, fabric_of
 from paceline.parallelism.search import (
     CONTEXT_MARGIN,
     CONTEXT_PART_TOKENS,
@@ -28,6 +27,7 @@ from paceline.parallelism.search import (
     search_strategies,
 )
 from paceline.parallelism.strategy.strategy import Schedule, Strategy
+from paceline.parallelism.traced_job import TracedJob, fabric_of
 from paceline.prediction.devices import DeviceTable
 
 SMALL = "transformer:layers=4,hidden=256,heads=4,vocab=512,positions=65536,ffn=512"

@@ -20,15 +20,15 @@ from paceline.model.rewrite.master_weights import as_kept
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import COLLECTIVES
 from paceline.parallelism.fixed_strategy import evaluated_steps
+from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
 from paceline.parallelism.memory.training_state import TrainingState
-from paceline.parallelism.replicas.calls_run import calls_that_run
-from paceline.parallelism.replicas.data_parallel import FSDP_BLOCKS
-from paceline.parallelism.replicas.traced_job import TracedJob
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallelism.split import SplitShape, split
+from paceline.parallelism.split.calls_run import calls_that_run
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 BF16, FP32 = 2, 4
 #: Two FP32 moments of AdamW; with an FP32 master beside them.

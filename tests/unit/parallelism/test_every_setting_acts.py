@@ -17,7 +17,7 @@ from tests.unit.parallelism.stated_of_tests import evaluate_stated
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError, PacelineError
-from paceline.model.block_names import block_names, blocks_of_ops
+from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import OpKind, Owner, Phase
 from paceline.model.graph.program import Program
@@ -28,9 +28,9 @@ from paceline.model.rewrite.master_weights import as_kept
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import evaluated_steps
 from paceline.parallelism.memory.training_state import training_state
-from paceline.parallelism.replicas.traced_job import TracedJob
 from paceline.parallelism.split import SplitShape, split
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate

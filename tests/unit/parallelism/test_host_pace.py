@@ -11,18 +11,18 @@ from tests.unit.parallelism.stated_of_tests import evaluate_blocks as evaluate_s
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
-from paceline.model.block_names import block_names, blocks_of_ops
+from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import Graph, OpKind, Phase
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
-from paceline.parallelism.replicas.traced_job import TracedJob
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 
 WAIT_S = builtin_calibration().constant("host_waits", "wait_s")
 

@@ -35,7 +35,7 @@ from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_
 from paceline.parallelism.split import SplitShape, split
 from paceline.parallelism.strategy.strategy import Schedule
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow

@@ -15,9 +15,9 @@ from paceline.parallelism.memory.training_state import Part, TrainingState
 from paceline.parallelism.schedule.blocks import BlockCosts
 from paceline.parallelism.schedule.layouts import Layout, layout
 from paceline.parallelism.schedule.pipeline_timing import distinct_pipelines
+from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
 from paceline.parallelism.split import SplitShape
-from paceline.parallelism.strategy.table import KINDS, Fabric, StrategyTable, Variant
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 #: Of what is alive at a moment.
 MOMENTS = ("whole", "states", "update", "gradients", "parameters")

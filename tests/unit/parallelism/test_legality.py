@@ -6,7 +6,7 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError
 from paceline.parallelism.collectives.cluster import Cluster
-from paceline.parallelism.strategy.legality import check_strategy
+from paceline.parallelism.legality import check_strategy
 from paceline.parallelism.strategy.strategy import Strategy
 
 

@@ -13,12 +13,12 @@ from paceline.model.graph.graph import Graph
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import evaluate_strategies
-from paceline.parallelism.replicas.training_profile import find_training_profile
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
+from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
 from paceline.parallelism.split import SplitShape
-from paceline.parallelism.strategy.table import KINDS, Fabric, StrategyTable, Variant
+from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 SEQ, HIDDEN, WIDTH, NUM_MICROBATCHES = 1024, 768, 2, 64
 

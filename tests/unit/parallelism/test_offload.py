@@ -20,16 +20,15 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.evaluation import StrategyEvaluation, strategy_memory_bytes
 from paceline.parallelism.fixed_strategy import evaluated_steps
 from paceline.parallelism.memory.memory_fit import bound_bytes
-from paceline.parallelism.memory.offload import (
+from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
+from paceline.parallelism.memory.training_state import Part, TrainingState
+from paceline.parallelism.offload import (
     Host,
     host_bytes,
     host_parameters_per_s,
     host_s,
     known_host,
 )
-from paceline.parallelism.memory.training_state import Part, TrainingState
-from paceline.parallelism.replicas.data_parallel import FSDP_BLOCKS
-from paceline.parallelism.replicas.traced_job import TracedJob, fabric_of
 from paceline.parallelism.search import (
     FoundStrategy,
     SearchSpace,
@@ -38,6 +37,7 @@ from paceline.parallelism.search import (
     search_strategies,
 )
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob, fabric_of
 from paceline.prediction.devices import DeviceTable
 
 #: Bytes per parameter of 16-bit weights with FP32 masters under Adam.

@@ -9,7 +9,7 @@ import pytest
 from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lifetimes
 from paceline.model.reading.load import load_workload
-from paceline.parallelism.memory.replayed import can_replay, replayed_rank
+from paceline.parallelism.replayed import can_replay, replayed_rank
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.prediction.memory.allocator import replay
 from paceline.prediction.memory.peak import process_memory

@@ -18,15 +18,15 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import stated_traits
-from paceline.parallelism.replicas.traced_job import TracedJob
 from paceline.parallelism.search import prepare_search, search_strategies
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob
 from paceline.planning.decisions.curve import ScalingPoint
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 from paceline.prediction.uncertainty.posterior_correction import pass_traits
 from paceline.simulation.job import Job
 

@@ -12,6 +12,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import evaluate_strategies
+from paceline.parallelism.schedule.table import KINDS, Fabric
 from paceline.parallelism.search import (
     SearchSpace,
     enumerate_strategies,
@@ -19,7 +20,6 @@ from paceline.parallelism.search import (
     search_strategies,
 )
 from paceline.parallelism.strategy.strategy import Strategy
-from paceline.parallelism.strategy.table import KINDS, Fabric
 from paceline.prediction.devices import DeviceTable
 
 SMALL = "transformer:layers=8,hidden=1024,heads=8,vocab=4096,positions=1024,ffn=4096"

@@ -17,7 +17,7 @@ from paceline.parallelism.memory.sharded_memory import (
     sharded_memory_bytes,
 )
 from paceline.prediction.memory.peak import peak_memory_bytes, process_memory
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 MODELS = ["resnet50", "gpt2", "llama-3-8b"]
 SHARDINGS = ["none", "zero1", "zero2", "zero3"]

@@ -15,9 +15,9 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.collectives.times import RankGroup, send_recv_s
 from paceline.parallelism.fixed_strategy import at_count
-from paceline.parallelism.replicas.traced_job import TracedJob, fabric_of
 from paceline.parallelism.search import FoundStrategy, prepare_search, search_strategies
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob, fabric_of
 from paceline.planning.decisions.curve import ScalingCurve
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
 from paceline.prediction.devices import DeviceTable

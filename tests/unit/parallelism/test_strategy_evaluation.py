@@ -19,14 +19,14 @@ from paceline.parallelism.evaluation import (
     evaluate_strategies,
     strategy_memory_bytes,
 )
+from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
 from paceline.parallelism.memory.training_state import TrainingState
-from paceline.parallelism.replicas.data_parallel import FSDP_BLOCKS
-from paceline.parallelism.replicas.training_profile import find_training_profile
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
+from paceline.parallelism.schedule.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallelism.split import SplitShape
-from paceline.parallelism.strategy.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 DEVICE = find_device(load_catalog(), "A100 SXM4 80GB")
 USUAL = find_training_profile()

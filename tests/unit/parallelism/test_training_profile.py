@@ -5,7 +5,7 @@ import pytest
 
 from paceline.errors import UnknownNameError
 from paceline.parallelism.replicas.data_parallel import BUCKET_BYTES
-from paceline.parallelism.replicas.training_profile import find_training_profile
+from paceline.parallelism.training_profile import find_training_profile
 
 
 def test_buckets_are_bytes_or_grow_with_the_ranks_that_shard() -> None:

@@ -19,14 +19,14 @@ from paceline.model.graph.graph import Graph
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
-from paceline.parallelism.replicas.traced_job import TracedJob
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallelism.schedule.bubbles import in_flight, num_put_off, pipeline_s
 from paceline.parallelism.schedule.orders import actions_of_rank
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.strategy.strategy import Schedule, Strategy
+from paceline.parallelism.traced_job import TracedJob
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 SMALL = "transformer:layers=8,hidden=1024,heads=8,vocab=4096,positions=1024,ffn=4096"
 

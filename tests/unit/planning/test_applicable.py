@@ -11,8 +11,8 @@ from paceline.catalog.load import load_catalog
 from paceline.errors import InvalidInputError, NoOfferError, PacelineError
 from paceline.model.graph.workload import Task
 from paceline.model.reading.load import load_workload
+from paceline.planning.forecast.question import resolve_question
 from paceline.planning.goal.options import parse_goal, parse_work
-from paceline.planning.goal.question import resolve_question
 from paceline.planning.goal.scenarios import load_scenario
 from paceline.planning.planner import make_plan
 

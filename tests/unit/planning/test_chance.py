@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.parallelism.uncertainty import interval_of
-from paceline.planning.search.chance import (
+from paceline.planning.goal.chance import (
     Z_80,
     Z_95,
     chance_below,

@@ -10,12 +10,12 @@ from paceline.catalog.lookup import find_device
 from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
-from paceline.planning.forecast.configurations import choose_configurations
 from paceline.planning.goal.goal import Goal
+from paceline.planning.places.configurations import choose_configurations
 from paceline.planning.places.support import device_support, platform_of
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 from paceline.stack.devices import newest_stack
 
 NAMES = ("A100 SXM4 80GB", "Tesla T4", "Tesla P100 PCIe 16GB", "Instinct MI300X", "AWS Graviton3")

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up import made_forecast, made_links, made_places
 
+from paceline.planning.goal.amounts import Amount
 from paceline.planning.goal.goal import Goal
 from paceline.planning.places.interruption import Checkpointing
 from paceline.planning.places.price import JobDemand, RentalTerms, price_job
 from paceline.planning.search.candidates import BatchRule, enumerate_candidates
-from paceline.planning.search.evaluation import Amount, constraints, count_steps, evaluate
+from paceline.planning.search.evaluation import constraints, count_steps, evaluate
 
 RULE = BatchRule(
     shards_freely=True,

@@ -15,7 +15,7 @@ from paceline.model.graph.workload import Workload
 from paceline.model.reading.load import load_workload
 from paceline.planfile import PlanFile
 from paceline.planning.decisions.purchase import judge_purchase, read_purchases
-from paceline.planning.goal.question import SearchOptions
+from paceline.planning.forecast.question import SearchOptions
 from paceline.planning.goal.scenarios import read_scenario
 from paceline.planning.planner import make_plan
 

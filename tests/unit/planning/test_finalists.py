@@ -10,14 +10,14 @@ import pytest
 from paceline.catalog.load import load_catalog
 from paceline.errors import DoesNotFitError
 from paceline.model.reading.load import load_workload
-from paceline.planning.explain.choices import strategy_of
 from paceline.planning.explain.exclusions import fates
+from paceline.planning.forecast.question import resolve_question
 from paceline.planning.goal.goal import Work
 from paceline.planning.goal.options import parse_goal
-from paceline.planning.goal.question import resolve_question
 from paceline.planning.planner import make_plan
 from paceline.planning.search import finalists as listed
 from paceline.planning.search.all_candidates import Search, run_search
+from paceline.planning.search.choices import strategy_of
 from paceline.planning.search.finalists import select_replayed
 from paceline.planning.search.selection import select
 

@@ -16,8 +16,8 @@ from paceline.errors import PacelineError
 from paceline.model.graph.workload import Workload
 from paceline.model.reading.load import load_workload
 from paceline.planfile import PlanFile
+from paceline.planning.forecast.question import SearchOptions
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.goal.question import SearchOptions
 from paceline.planning.planner import make_plan
 
 TODAY = date(2026, 11, 20)

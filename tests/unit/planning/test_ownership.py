@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paceline.errors import UnknownNameError
-from paceline.planning.decisions.ownership import (
+from paceline.planning.places.ownership import (
     HOURS_PER_MONTH,
     OwnedCosts,
     break_even_months,

@@ -19,14 +19,14 @@ from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.memory.memory_fit import bound_bytes
-from paceline.parallelism.replicas.traced_job import TracedJob
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
-from paceline.planning.explain.choices import strategy_of
+from paceline.planning.forecast.question import SearchOptions, resolve_question
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.goal.question import SearchOptions, resolve_question
 from paceline.planning.places.places import Place, find_places
 from paceline.planning.search.all_candidates import Search, run_search
+from paceline.planning.search.choices import strategy_of
 from paceline.planning.search.pinned import is_searched, pinned_node_counts, pinned_strategy
 from paceline.simulation.job import Job
 

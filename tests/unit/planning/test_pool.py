@@ -17,7 +17,7 @@ from paceline.planning.decisions.pool import (
     schedule_pool,
     share_schedule,
 )
-from paceline.planning.search.chance import Z_80
+from paceline.planning.goal.chance import Z_80
 
 
 def exhaustive(jobs: list[PoolJob], groups: list[DeviceGroup], *, mean: bool) -> float:

@@ -13,8 +13,8 @@ from paceline.catalog.freshness import is_rankable
 from paceline.catalog.load import load_catalog
 from paceline.errors import NoOfferError
 from paceline.model.reading.load import load_workload
+from paceline.planning.forecast.question import SearchOptions
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.goal.question import SearchOptions
 from paceline.planning.planner import make_plan
 
 TODAY = date(2026, 11, 20)

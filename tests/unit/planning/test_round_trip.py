@@ -15,11 +15,11 @@ from paceline.model.reading.load import load_workload
 from paceline.parallelism.memory.memory_fit import bound_bytes
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
-from paceline.planning.explain.choices import strategy_of
+from paceline.planning.forecast.question import SearchOptions, resolve_question
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.goal.question import SearchOptions, resolve_question
 from paceline.planning.places.place_table import num_devices
 from paceline.planning.search.all_candidates import Search, run_search
+from paceline.planning.search.choices import strategy_of
 from paceline.planning.search.whole_strategies import cluster_of
 from paceline.simulation.job import Job
 

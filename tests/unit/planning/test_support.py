@@ -9,12 +9,12 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.graph.costs import Configuration
-from paceline.planning.forecast.configurations import (
+from paceline.planning.goal.goal import Goal
+from paceline.planning.places.configurations import (
     choose_configurations,
     usual_precisions,
     why_unusable,
 )
-from paceline.planning.goal.goal import Goal
 from paceline.planning.places.support import (
     checked_on,
     configuration_on,

@@ -18,8 +18,8 @@ from paceline.planning.decisions.trial_worth import (
     worth_of_trials,
 )
 from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.uncertainty.gaussian_process import Spreads, learn, weigh
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.prediction.calibration.gaussian_process import Spreads, learn, weigh
+from paceline.prediction.calibration.step_features import StepTraits
 
 SPREADS = Spreads.of(builtin_calibration().constants["calibrate"])
 

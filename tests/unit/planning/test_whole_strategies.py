@@ -12,10 +12,10 @@ from paceline.catalog.freshness import is_rankable
 from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.memory.memory_fit import bound_bytes
-from paceline.planning.explain.choices import planned_choice
+from paceline.planning.forecast.question import SearchOptions, resolve_question
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.goal.question import SearchOptions, resolve_question
 from paceline.planning.search.all_candidates import run_search
+from paceline.planning.search.choices import planned_choice
 
 TODAY = date(2026, 11, 20)
 

@@ -12,9 +12,9 @@ from paceline.catalog.load import load_catalog
 from paceline.errors import NoOfferError, UnknownNameError
 from paceline.model.graph.workload import Task
 from paceline.model.reading.load import load_workload
+from paceline.planning.forecast.question import resolve_question
 from paceline.planning.goal.goal import Work
 from paceline.planning.goal.options import parse_goal, parse_work
-from paceline.planning.goal.question import resolve_question
 from paceline.planning.places.places import PlaceSearch, find_places
 from paceline.planning.planner import make_plan, why_not
 from paceline.planning.search.all_candidates import run_search

@@ -13,7 +13,7 @@ from paceline.prediction.memory.peak import (
     process_memory,
     rounded_bytes,
 )
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 MIB = 2**20
 CASES = [

@@ -13,7 +13,7 @@ from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.attention_tiles import AttentionConstants, attention_tiled_s
 from paceline.prediction.kernels.product_tiles import Engine
 from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 from .passes import lowered, matmul
 

@@ -17,11 +17,11 @@ from paceline.prediction.calibration.from_measurements import (
     undo,
     write_updates,
 )
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 from paceline.prediction.uncertainty.posterior_correction import pass_traits
-from paceline.prediction.uncertainty.step_features import StepTraits
 
 from .passes import device, lowered, matmul
 

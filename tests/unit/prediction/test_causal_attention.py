@@ -12,7 +12,7 @@ from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 #: Of the device, and milliseconds of one prefill of 8,192 tokens with 32 query and 8 key heads of
 #: 128 in BF16 (ai-dynamo/aiconfigurator, attention/vllm, read 2026-11-20).

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paceline.prediction.kernels.features import (
+from paceline.prediction.features import (
     ATTENTION_FEATURES,
     CONV_FEATURES,
     PRODUCT_FEATURES,

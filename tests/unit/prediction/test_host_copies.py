@@ -10,8 +10,8 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 
 POINTS = Points(batch=np.array([4.0]), seq=np.array([1024.0]))
 

@@ -10,9 +10,9 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import OpKind
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.host_dispatch import dispatch_s, host_pace, waits_of
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 
 TABLE = DeviceTable.from_devices([device()])
 ONE = Points(batch=np.ones(1), seq=np.ones(1))

@@ -7,7 +7,7 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Knowledge
+from paceline.prediction.prediction import Knowledge
 from paceline.prediction.uncertainty.intervals import (
     Doubts,
     framework_doubt,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.prediction.calibration import gaussian_process as lessons
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.calibration.from_measurements import (
     calibrate,
@@ -18,12 +19,11 @@ from paceline.prediction.calibration.from_measurements import (
     residual,
     write_updates,
 )
+from paceline.prediction.calibration.gaussian_process import PARTS, Spreads, learn, weigh
+from paceline.prediction.calibration.step_features import StepTraits, likeness
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.uncertainty import gaussian_process as lessons
-from paceline.prediction.uncertainty.gaussian_process import PARTS, Spreads, learn, weigh
+from paceline.prediction.prediction import Points
 from paceline.prediction.uncertainty.posterior_correction import pass_traits
-from paceline.prediction.uncertainty.step_features import StepTraits, likeness
 
 from .passes import device, lowered, matmul, stream
 

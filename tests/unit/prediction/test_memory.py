@@ -18,7 +18,7 @@ from paceline.prediction.memory.peak import (
     reserved_bytes,
     rounded_bytes,
 )
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 MIB = 2**20
 PLATFORMS = ("cuda", "rocm", "cpu", "xla")

@@ -11,8 +11,8 @@ from paceline.model.graph.costs import Configuration
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable, calculates_in_fp32
 from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.step.sustained_rate import steady_row_times
+from paceline.prediction.kernels.sustained_rate import steady_row_times
+from paceline.prediction.prediction import Points
 
 from .passes import lowered, matmul, stream
 

@@ -8,8 +8,8 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Knowledge, Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Knowledge, Points
 
 CATALOG = load_catalog()
 

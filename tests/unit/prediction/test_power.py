@@ -9,7 +9,7 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.power import (
+from paceline.prediction.kernels.power import (
     ClockConstants,
     PowerLaw,
     Use,

@@ -17,9 +17,9 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.breakdown import break_down
 from paceline.prediction.step.one_pass import abstentions, predict_pass
-from paceline.prediction.step.prediction import Points
 
 CALIBRATION = builtin_calibration()
 TABLE = DeviceTable.from_devices(

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.model.graph.costs import Configuration
-from paceline.model.graph.live_bytes import memory_course
+from paceline.model.live_bytes import memory_course
 from paceline.model.lowering import lifetimes, lower
 from paceline.model.reading.load import load_workload
 from paceline.model.settings import read_settings

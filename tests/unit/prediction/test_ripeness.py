@@ -12,7 +12,7 @@ from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.kernel_maturity import ripeness_years
 from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 from .passes import device, lowered, matmul, stream
 

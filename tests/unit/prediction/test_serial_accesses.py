@@ -12,8 +12,8 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 from paceline.scoring.naming.source_levels import as_published
 
 DEVICES = DeviceTable.from_devices([find_device(load_catalog(), "RTX 3090")])

@@ -12,8 +12,8 @@ from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import SourceLevels, builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.row_times import evaluate_shapes
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.step.sustained_rate import steady_row_times
+from paceline.prediction.kernels.sustained_rate import steady_row_times
+from paceline.prediction.prediction import Points
 
 from .passes import device, lowered, matmul
 

@@ -13,8 +13,8 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Bound, Points
 from paceline.prediction.step.one_pass import abstentions, predict_pass
-from paceline.prediction.step.prediction import Bound, Points
 
 from .passes import device, lowered, matmul, stream
 

@@ -9,7 +9,7 @@ from paceline.model.graph.graph import OpKind
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 from .passes import lowered, stream
 

@@ -17,15 +17,15 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.kernels.power import clock_frac
 from paceline.prediction.kernels.row_times import evaluate_shapes, row_times
-from paceline.prediction.step.power import clock_frac
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.step.sustained_rate import (
+from paceline.prediction.kernels.sustained_rate import (
     power_budget,
     power_flop,
     power_s,
     sustained_row_s,
 )
+from paceline.prediction.prediction import Points
 
 CALIBRATION = builtin_calibration()
 watts = st.floats(10, 2000)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline.app.truth.reporting import page_of
+from paceline.app.api.pages import page_of
 from paceline.model.graph.costs import Configuration
-from paceline.model.graph.live_bytes import memory_course
+from paceline.model.live_bytes import memory_course
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.reporting.charts.memory import course_chart

@@ -12,7 +12,7 @@ from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.engine_sums import engine_sums
 from paceline.parallelism.split import SplitShape, calls_s, split
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 from paceline.scoring import answering
 from paceline.scoring.answers import Answer
 from paceline.scoring.naming.inference_ranks import WHOLE, split_of

@@ -10,8 +10,8 @@ from tests.unit.parallelism.stated_of_tests import evaluate_stated
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.parallelism.collectives.cluster import Cluster
-from paceline.parallelism.replicas.traced_job import TracedJob
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.naming.networks import links_of_row, switched_link

@@ -15,8 +15,8 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.planning.decisions.device_counts import replica_ways
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine

@@ -17,8 +17,8 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate

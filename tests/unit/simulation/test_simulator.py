@@ -12,15 +12,15 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
-from paceline.parallelism.replicas.traced_job import TracedJob
 from paceline.parallelism.strategy.strategy import Strategy
+from paceline.parallelism.traced_job import TracedJob
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
 from paceline.planning.forecast.grid import predict_grid
 from paceline.planning.forecast.grid_jobs import GridAxes
 from paceline.planning.goal.options import parse_goal, parse_work
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate

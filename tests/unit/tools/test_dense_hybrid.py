@@ -16,7 +16,7 @@ from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallelism.split import SplitShape
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 dense_hybrid = import_module("accuracy_clusters.dense_hybrid")
 

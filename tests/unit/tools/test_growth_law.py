@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from paceline.prediction.features import STREAM_FEATURES
 from paceline.prediction.kernels.device_effects import NUM_LAWS, Effect
-from paceline.prediction.kernels.features import STREAM_FEATURES
 
 pytestmark = pytest.mark.slow
 

@@ -117,7 +117,7 @@ def ceilings(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.truth.reporting import find_ceilings
+    from paceline.app.api.pages import find_ceilings
 
     check_above_zero(devices=devices, threads=threads)
     return find_ceilings(stack, num_devices=devices, num_threads=threads, size=size, store=store)
@@ -214,7 +214,7 @@ def report(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.truth.reporting import ModelOptions, page_of
+    from paceline.app.api.pages import ModelOptions, page_of
     from paceline.reporting.pages.html import page_html, write_pictures
     from paceline.writing import write_whole
 

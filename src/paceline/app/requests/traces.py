@@ -14,8 +14,8 @@ from paceline.catalog.lookup import find_device
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
-from paceline.model.graph.live_bytes import MemoryCourse
 from paceline.model.graph.workload import Workload
+from paceline.model.live_bytes import MemoryCourse
 from paceline.model.settings import read_settings
 from paceline.planning.places.support import checked_on, configuration_on
 from paceline.prediction.comparison import PassComparison, compare_passes

@@ -97,7 +97,7 @@ def _is_polynomial(points, views):
     """Whether ops agree, and every extent is one of 1, B, S and B·S or of a constant and a power.
 
     So is the size of every storage, or it is that of a tensor in it. The rule is that of
-    `polynomial.fit` and of `paceline.model.reading.raw`, applied to the values that are
+    `polynomial.fit` and of `paceline.model.graph.raw`, applied to the values that are
     distinct.
     """
     topology = views[0][0]

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from paceline.model.graph import polynomial
 from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.model.graph.kinds import OpKind
+from paceline.model.graph.raw import RawPass
 from paceline.model.ops.extents import extent, leading, no_dims
 from paceline.model.ops.facts import KindFacts
-from paceline.model.ops.kinds import OpKind
-from paceline.model.reading.raw import RawPass
 
 
 def _attention_dims(raw: RawPass, rows: IntArray, _first: IntArray, _part: IntArray) -> FloatArray:

@@ -8,10 +8,10 @@ import numpy as np
 
 from paceline.model.graph import polynomial
 from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.model.graph.kinds import OpKind
+from paceline.model.graph.raw import RawPass
 from paceline.model.ops.extents import no_dims, spatial
 from paceline.model.ops.facts import KindFacts, Numbers
-from paceline.model.ops.kinds import OpKind
-from paceline.model.reading.raw import RawPass
 
 
 def _conv_dims(raw: RawPass, rows: IntArray, _: IntArray, part: IntArray) -> FloatArray:

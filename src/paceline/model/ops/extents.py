@@ -6,7 +6,7 @@ import numpy as np
 
 from paceline.model.graph import polynomial
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray
-from paceline.model.reading.raw import RawPass
+from paceline.model.graph.raw import RawPass
 
 
 def no_dims(count: int) -> FloatArray:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray, IntArray
-from paceline.model.ops.kinds import OpKind
-from paceline.model.reading.raw import RawPass
+from paceline.model.graph.kinds import OpKind
+from paceline.model.graph.raw import RawPass
 
 #: Shape numbers of some rows of a traced pass, from the rows, the position of their first operand,
 #: and which part of a convolution's backward each is; (num_rows, NUM_DIMS, 9).

@@ -6,10 +6,10 @@ import numpy as np
 
 from paceline.model.graph import polynomial
 from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.model.graph.kinds import OpKind
+from paceline.model.graph.raw import RawPass
 from paceline.model.ops.extents import no_dims, rows_and_columns
 from paceline.model.ops.facts import KindFacts
-from paceline.model.ops.kinds import OpKind
-from paceline.model.reading.raw import RawPass
 
 _COPIES = ("aten::clone", "aten::copy_")
 

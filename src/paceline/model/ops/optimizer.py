@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from paceline.model.graph.kinds import OpKind
 from paceline.model.ops.facts import KindFacts
-from paceline.model.ops.kinds import OpKind
 
 KINDS = (
     KindFacts(

@@ -8,10 +8,10 @@ import numpy as np
 
 from paceline.model.graph import polynomial
 from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.model.graph.kinds import OpKind
+from paceline.model.graph.raw import RawPass
 from paceline.model.ops.extents import extent, no_dims, ones
 from paceline.model.ops.facts import KindFacts, Numbers
-from paceline.model.ops.kinds import OpKind
-from paceline.model.reading.raw import RawPass
 
 
 def _recurrent_dims(raw: RawPass, rows: IntArray, _first: IntArray, _part: IntArray) -> FloatArray:

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from paceline.model.graph.kinds import OpKind
 from paceline.model.ops import (
     attention,
     convolution,
@@ -18,7 +19,6 @@ from paceline.model.ops import (
     recurrent,
 )
 from paceline.model.ops.facts import PLAIN_DIMS, KindFacts
-from paceline.model.ops.kinds import OpKind
 
 _FAMILIES = (products, convolution, attention, recurrent, memory_bound, optimizer, host)
 #: Facts of every kind.

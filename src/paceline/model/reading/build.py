@@ -18,9 +18,9 @@ from paceline.model.graph.graph import (
     StorageTable,
     TensorTable,
 )
-from paceline.model.graph.shapes import op_dims, op_flop
-from paceline.model.optable import OpRule, find_rule
-from paceline.model.reading.raw import Ragged, RawPass
+from paceline.model.graph.raw import Ragged, RawPass
+from paceline.model.ops.optable import OpRule, find_rule
+from paceline.model.ops.shapes import op_dims, op_flop
 from paceline.model.rewrite.autocast_rule import wide_storages
 from paceline.model.rewrite.optimizer import named_optimizer, with_states
 

@@ -18,7 +18,7 @@ from paceline.model.names.lookup import entry_of, reading_of
 from paceline.model.names.shipped_graphs import is_built_here, shipped_file
 from paceline.model.names.spelling import name_key
 from paceline.model.names.zoo_facts import SampleUnit, ZooFacts, zoo_facts
-from paceline.model.optable import UPDATE
+from paceline.model.ops.optable import UPDATE
 from paceline.model.rewrite.optimizer import (
     find_optimizer,
     first_optimizer,
@@ -245,8 +245,8 @@ def _title(entry: str, taken: str) -> str:
 
 
 def _pass(reported: dict[str, Any], entry: str, optimizer: str) -> Pass:
+    from paceline.model.graph.raw import parse_pass
     from paceline.model.reading.build import build_graph
-    from paceline.model.reading.raw import parse_pass
 
     name = f"{entry}/{reported['name']}"
     return Pass(

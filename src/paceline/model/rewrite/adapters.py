@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.draft import Draft, matmul_dims, row_dims
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase
 from paceline.model.graph.polynomial import constant, multiply
 from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program, join_accesses
+from paceline.model.rewrite.draft import Draft, matmul_dims, row_dims
 from paceline.model.rewrite.freezing import Updates, matches, updates_of, without_gradients
 from paceline.model.rewrite.optimizer import optimizer_by_variant
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.model.graph.costs import AttentionKernels, Configuration
-from paceline.model.graph.draft import Draft, matmul_dims, row_dims
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.polynomial import constant, product
 from paceline.model.graph.program import BoolArray, Program
-from paceline.model.optable import variants
+from paceline.model.ops.optable import variants
+from paceline.model.rewrite.draft import Draft, matmul_dims, row_dims
 
 _BATCH, _Q_HEADS, _KV_HEADS, _Q_LEN, _KV_LEN, _HEAD, _CAUSAL, _DROPOUT = range(8)
 

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from paceline.dtypes import DType
 from paceline.model.graph.graph import Owner, Phase
+from paceline.model.graph.raw import RawPass
+from paceline.model.ops.optable import OpRule
 from paceline.model.ops.registry import kinds_where
-from paceline.model.optable import OpRule
-from paceline.model.reading.raw import RawPass
 
 #: Kinds whose FP32 rule is autocast's own, so that it does not hold in the backward pass, where
 #: autograd runs them in the format of what they are given.

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.model.block_names import repeated_child
+from paceline.model.graph.block_names import repeated_child
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.graph import IntArray, OpKind, Owner, Phase
 from paceline.model.graph.program import (

@@ -19,8 +19,8 @@ import numpy as np
 from paceline.model.graph.costs import Compiler, Configuration
 from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program, take
+from paceline.model.ops.optable import read_table, variants
 from paceline.model.ops.registry import column
-from paceline.model.optable import read_table, variants
 
 #: Compilers that fuse a chain into the product before it.
 _WITH_EPILOGUES: tuple[Compiler, ...] = ("xla", "tensorrt")

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.model.graph.draft import Draft, row_dims
 from paceline.model.graph.graph import IntArray, OpKind, Owner
 from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import OUTLIVES, Program
+from paceline.model.rewrite.draft import Draft, row_dims
 
 
 def with_optimizer_on_host(program: Program) -> Program:

@@ -18,7 +18,7 @@ from paceline.dtypes import DType
 from paceline.errors import UnknownNameError
 from paceline.model.graph.costs import OptimizerKernel
 from paceline.model.graph.graph import Graph, IntArray, OpKind, Owner, StorageTable, TensorTable
-from paceline.model.optable import UPDATE, read_table, variants
+from paceline.model.ops.optable import UPDATE, read_table, variants
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Pointers: TypeAlias = npt.NDArray[np.int32]

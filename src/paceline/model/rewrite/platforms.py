@@ -15,7 +15,7 @@ from paceline.model.graph.costs import AttentionKernels, Configuration, Platform
 from paceline.model.graph.graph import NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.polynomial import constant, multiply, product
 from paceline.model.graph.program import Program, Stores, join_stores
-from paceline.model.optable import read_table
+from paceline.model.ops.optable import read_table
 from paceline.model.rewrite.attention import with_attention_kernel
 from paceline.model.rewrite.optimizer import optimizer_by_variant
 

@@ -12,11 +12,11 @@ from functools import cache
 
 import numpy as np
 
-from paceline.model.graph.draft import Draft, row_dims
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase
 from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import BoolArray, Program
-from paceline.model.optable import read_table
+from paceline.model.ops.optable import read_table
+from paceline.model.rewrite.draft import Draft, row_dims
 
 
 def quantised(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from paceline.catalog.entities import Device, Link
 from paceline.errors import MissingFactError
 from paceline.model.graph.costs import LoweredPass
-from paceline.parallelism.replicas.training_profile import TrainingProfile, find_training_profile
+from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.step.one_pass import abstentions
 from paceline.units import HOUR_S

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from paceline.model.block_names import blocks_of_ops
+from paceline.model.graph.block_names import blocks_of_ops
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase, monomials
-from paceline.model.graph.memory_table import is_weight_copy
 from paceline.model.graph.program import OUTLIVES, Program
+from paceline.model.memory_table import is_weight_copy
 from paceline.parallelism.memory.training_state import home_op
-from paceline.parallelism.replicas.weight_gradients import put_off_with_weights
-from paceline.prediction.step.prediction import Points
+from paceline.parallelism.memory.weight_gradients import put_off_with_weights
+from paceline.prediction.prediction import Points
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -20,10 +20,14 @@ import numpy.typing as npt
 
 from paceline.model.graph.costs import LoweredPass, Platform
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase, monomials
-from paceline.parallelism.replicas.data_parallel import GATHERED_FRAC
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.prediction.memory.peak import process_memory
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
+
+#: Blocks that FSDP gathers one by one: a transformer's layers, or as many groups of modules.
+FSDP_BLOCKS = 32
+#: Share of the parameters that FSDP keeps gathered: the block that computes and the next one.
+GATHERED_FRAC = 2.0 / FSDP_BLOCKS
 
 _STATE = (Owner.OPTIMIZER_STATE, Owner.MASTER_WEIGHT)
 

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
+from paceline.model.costs_table import accesses_of_updates
 from paceline.model.graph.costs import Configuration
-from paceline.model.graph.costs_table import accesses_of_updates
 from paceline.model.graph.graph import FloatArray, IntArray, Owner, Phase
-from paceline.model.graph.memory_table import is_weight_copy
 from paceline.model.graph.program import Program
+from paceline.model.memory_table import is_weight_copy
 from paceline.model.rewrite.master_weights import sent_gradient_frac
 
 BoolArray = npt.NDArray[np.bool_]

@@ -27,16 +27,13 @@ from paceline.parallelism.collectives.times import (
     reduce_scatter_s,
     send_recv_s,
 )
+from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
 from paceline.parallelism.strategy.strategy import GradientSync, Sharding
 
 #: PyTorch's default bucket (``bucket_cap_mb=25``, binary) and its first, smaller one.
 BUCKET_BYTES = 25 * 2**20
 FIRST_BUCKET_BYTES = 2**20
 
-#: Blocks that FSDP gathers one by one: a transformer's layers, or as many groups of modules.
-FSDP_BLOCKS = 32
-#: Share of the parameters that FSDP keeps gathered: the block that computes and the next one.
-GATHERED_FRAC = 2.0 / FSDP_BLOCKS
 
 #: Moments of backward at which a profile keeps the timeline.
 _MAX_MOMENTS = 24

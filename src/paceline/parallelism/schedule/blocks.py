@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.dtypes import ELEMENT_BYTES, find_precision
-from paceline.model.block_names import block_names, blocks_of_ops, is_numbered
+from paceline.model.graph.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Phase
 from paceline.model.graph.program import Program
@@ -29,9 +29,7 @@ from paceline.parallelism.memory.block_memory import (
 )
 from paceline.parallelism.memory.sharded_memory import PeakMoments, peak_moments
 from paceline.parallelism.memory.training_state import TrainingState, training_state
-from paceline.parallelism.replicas.calls_run import calls_that_run
-from paceline.parallelism.replicas.training_profile import TrainingProfile, find_training_profile
-from paceline.parallelism.replicas.weight_gradients import makes_weight_gradients
+from paceline.parallelism.memory.weight_gradients import makes_weight_gradients
 from paceline.parallelism.split import (
     CallTable,
     RankGraph,
@@ -42,17 +40,19 @@ from paceline.parallelism.split import (
     split,
 )
 from paceline.parallelism.split.calls import AXES
+from paceline.parallelism.split.calls_run import calls_that_run
 from paceline.parallelism.split.sequence import check_ring
+from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.row_times import evaluate_shapes
+from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.memory.peak import live_at_peak
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.host_dispatch import dispatch_s, listing_s, waits_of
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.step.sustained_rate import steady_row_times
 from paceline.prediction.step.timeline import waiting_end_s
 from paceline.prediction.uncertainty.posterior_correction import told, traits_of
-from paceline.prediction.uncertainty.step_features import StepTraits
 
 #: Seconds of communication between tensor ranks and of tokens, in forward and in backward,
 #: (num_points, num_blocks) each.

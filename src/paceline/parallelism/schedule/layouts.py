@@ -11,7 +11,7 @@ from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.training_state import TrainingState
 from paceline.parallelism.schedule.blocks import BlockCosts
 from paceline.parallelism.schedule.stages import balanced_cuts, even_cuts, per_stage
-from paceline.parallelism.strategy.table import Variant
+from paceline.parallelism.schedule.table import Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

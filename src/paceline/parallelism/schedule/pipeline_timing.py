@@ -21,8 +21,8 @@ from paceline.parallelism.schedule.bubbles import (
     settled_microbatches,
 )
 from paceline.parallelism.schedule.layouts import Layout, layout
+from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
 from paceline.parallelism.strategy.strategy import Schedule
-from paceline.parallelism.strategy.table import KINDS, Fabric, StrategyTable, Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

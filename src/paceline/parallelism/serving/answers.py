@@ -21,7 +21,7 @@ from paceline.parallelism.serving.batching import (
 )
 from paceline.parallelism.serving.engine import PROMPT, TOKEN, PredictedPasses
 from paceline.prediction.memory.peak import peak_memory_bytes
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 from paceline.stack.engines import EngineProfile
 
 #: Beyond this share of a request's time its tokens, and not its prompt, hold it back.

@@ -34,8 +34,8 @@ from paceline.parallelism.serving.batching import (
 from paceline.parallelism.split import RankGraph, SplitShape, busiest_frac, calls_s, split
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points, StepPrediction
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points, StepPrediction
 from paceline.stack.engines import EngineProfile
 
 #: The pass that reads a prompt, and the one that writes a token for every request.

@@ -17,7 +17,7 @@ from paceline.parallelism.collectives.engine_sums import EngineSums, engine_all_
 from paceline.parallelism.collectives.links import COLLECTIVES, Collective
 from paceline.parallelism.collectives.times import RankGroup, collective_s, exchange_tokens_s
 from paceline.parallelism.split.routing import Routing
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 #: Who takes part in a call: ranks that share widths and heads of every layer; those among which
 #: keys and values go round; those that hand tokens for heads; all that share the tokens of an

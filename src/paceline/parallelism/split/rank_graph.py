@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from paceline.model.block_names import block_names, blocks_of_ops, is_numbered
+from paceline.model.graph.block_names import block_names, blocks_of_ops, is_numbered
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, OpKind, Phase, monomials
 from paceline.model.ops.registry import dims_of
@@ -36,7 +36,7 @@ from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.split.tensor import split_tensor
 from paceline.parallelism.split.tokens import TokenPart, gathered_results, split_tokens, streams_of
 from paceline.parallelism.split.words import ends_in_words, gathered_words, with_split_words
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 (_M,) = dims_of(OpKind.MATMUL, "m")
 

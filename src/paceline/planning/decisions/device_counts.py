@@ -13,8 +13,8 @@ from paceline.errors import DoesNotFitError, InvalidInputError, MissingFactError
 from paceline.model.graph.graph import IntArray
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import at_count, does_not_fit
+from paceline.parallelism.legality import check_batch
 from paceline.parallelism.search import MICROBATCHES
-from paceline.parallelism.strategy.legality import check_batch
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.parallelism.uncertainty import too_wide_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve

@@ -14,7 +14,7 @@ from typing import Literal
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.planfile import Interval
-from paceline.planning.search.chance import Z_80
+from paceline.planning.goal.chance import Z_80
 
 PoolObjective = Literal["makespan", "mean-finish"]
 #: Branches looked at before the search stops and returns the best found.

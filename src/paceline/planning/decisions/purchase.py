@@ -15,7 +15,8 @@ from paceline.catalog.entities import Catalog
 from paceline.catalog.lookup import find_offer
 from paceline.errors import InvalidInputError, MissingFactError, UnknownNameError
 from paceline.planfile import TracedFigure
-from paceline.planning.decisions.ownership import (
+from paceline.planning.goal.documents import read_text, validate
+from paceline.planning.places.ownership import (
     OwnedCosts,
     OwnershipFact,
     RentOrBuy,
@@ -24,7 +25,6 @@ from paceline.planning.decisions.ownership import (
     ownership_facts,
     rent_or_buy,
 )
-from paceline.planning.goal.documents import read_text, validate
 from paceline.units import format_percent, format_usd
 
 

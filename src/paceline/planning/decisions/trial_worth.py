@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray, IntArray
-from paceline.prediction.uncertainty.gaussian_process import Lessons, Spreads
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.prediction.calibration.gaussian_process import Lessons, Spreads
+from paceline.prediction.calibration.step_features import StepTraits
 
 #: A difference whose spread is less is known.
 _LEAST_LOG_SIGMA = 1e-9

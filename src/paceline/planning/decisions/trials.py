@@ -22,8 +22,8 @@ from paceline.planning.decisions.trial_worth import (
     worth_of_trials,
 )
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.uncertainty.gaussian_process import Spreads
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.prediction.calibration.gaussian_process import Spreads
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.simulation.blocks import traced
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine

@@ -5,15 +5,15 @@ from __future__ import annotations
 from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
 from paceline.model.graph.costs import Configuration
 from paceline.model.rewrite.master_weights import kept_format
-from paceline.planning.explain.choices import cell_of, place_of
 from paceline.planning.explain.wording import cost_value_text, plural
 from paceline.planning.goal.amounts import is_generation
+from paceline.planning.goal.service import service_of, service_words
 from paceline.planning.places.own_machines import electricity_text
 from paceline.planning.places.place_table import place_terms
 from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.choices import cell_of, place_of
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.selection import Selection
-from paceline.planning.service import service_of, service_words
 from paceline.stack.engines import USUAL_LOOP
 from paceline.units import format_bytes, format_duration, format_percent
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from paceline.model.graph.graph import FloatArray
 from paceline.planfile import RejectedChoice
-from paceline.planning.explain.choices import place_of
 from paceline.planning.explain.wording import (
     candidate_name,
     cost_text,
@@ -19,11 +18,12 @@ from paceline.planning.explain.wording import (
     plural,
     speed_text,
 )
+from paceline.planning.goal.chance import normal_quantile
 from paceline.planning.places.own_machines import OWN
 from paceline.planning.places.place_table import BoolArray, num_devices
 from paceline.planning.places.places import Place, pinned_offers
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.chance import normal_quantile
+from paceline.planning.search.choices import place_of
 from paceline.planning.search.confidence import better_words
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.pareto import Index

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from paceline.planning.explain.choices import cell_of, place_of
 from paceline.planning.places.input_side import fed_step, input_host, input_pipeline
 from paceline.planning.places.places import Place
 from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.choices import cell_of, place_of
 from paceline.planning.search.joint_placement import shares_note
 from paceline.prediction.input_side import describe_feed, predict_input
 from paceline.stack.versions import version_key

@@ -11,10 +11,10 @@ import math
 from paceline.catalog.entities import Device, Link
 from paceline.dtypes import find_precision
 from paceline.planfile import PlannedChoice, TracedFigure
-from paceline.planning.explain.choices import cell_of, place_of, planned_choice
+from paceline.planning.goal.chance import chance_text
 from paceline.planning.places.place_table import place_terms
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.chance import chance_text
+from paceline.planning.search.choices import cell_of, place_of, planned_choice
 from paceline.units import (
     format_bytes,
     format_count,

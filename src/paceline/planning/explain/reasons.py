@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.planning.explain.choices import bound_word, cell_of, mfu_frac, place_of
 from paceline.planning.explain.notes import input_note
 from paceline.planning.explain.wording import (
     candidate_name,
@@ -23,6 +22,7 @@ from paceline.planning.explain.wording import (
 )
 from paceline.planning.places.place_table import BoolArray
 from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.choices import bound_word, cell_of, mfu_frac, place_of
 from paceline.planning.search.confidence import better_words
 from paceline.planning.search.evaluation import IN_WATTS, Constraint, objective_name
 from paceline.planning.search.selection import Selection, best_of

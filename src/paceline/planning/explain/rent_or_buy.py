@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 
-from paceline.planning.decisions.ownership import HOURS_PER_MONTH as _HOURS_PER_MONTH
-from paceline.planning.decisions.ownership import (
-    OwnedCosts,
-    break_even_months,
-    electricity_usd_per_kwh,
-)
-from paceline.planning.explain.choices import place_of
 from paceline.planning.explain.wording import plural
 from paceline.planning.places.own_machines import (
     ELECTRICITY_REGION,
     electricity_usd_per_hour,
     host_power_w,
 )
+from paceline.planning.places.ownership import HOURS_PER_MONTH as _HOURS_PER_MONTH
+from paceline.planning.places.ownership import (
+    OwnedCosts,
+    break_even_months,
+    electricity_usd_per_kwh,
+)
 from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.choices import place_of
 from paceline.units import HOUR_S, format_duration, format_usd
 
 

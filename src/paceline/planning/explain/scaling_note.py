@@ -6,9 +6,9 @@ import numpy as np
 
 from paceline.planfile import ScalingPoint
 from paceline.planning.decisions.knee_point import knee
-from paceline.planning.explain.choices import bound_word
 from paceline.planning.explain.wording import plural
 from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.choices import bound_word
 from paceline.units import format_percent
 
 _REASONS = {

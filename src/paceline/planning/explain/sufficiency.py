@@ -7,7 +7,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from paceline.planning.explain.choices import place_of
 from paceline.planning.explain.crossover import (
     JobPlace,
     ServingPlace,
@@ -16,8 +15,9 @@ from paceline.planning.explain.crossover import (
     serving_usd_per_month,
 )
 from paceline.planning.explain.wording import candidate_name
+from paceline.planning.goal.chance import normal_quantile
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.chance import normal_quantile
+from paceline.planning.search.choices import place_of
 from paceline.units import format_count, format_significant, format_usd
 
 _THROUGHPUT_OPTIONS = ("--rps", "--throughput")

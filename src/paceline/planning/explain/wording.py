@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from paceline.planning.explain.choices import place_of
+from paceline.planning.goal.chance import chance_words, normal_cdf
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.chance import chance_words, normal_cdf
+from paceline.planning.search.choices import place_of
 from paceline.planning.search.evaluation import Constraint, objective_name
 from paceline.planning.search.selection import standard_margin
 from paceline.units import (

@@ -13,11 +13,6 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.memory.memory_fit import bound_bytes
 from paceline.parallelism.strategy.strategy import Strategy
-from paceline.planning.forecast.configurations import (
-    ConfiguredDevices,
-    choose_configurations,
-    with_common,
-)
 from paceline.planning.forecast.forecasts import (
     AskedRanks,
     BatchWindow,
@@ -27,13 +22,18 @@ from paceline.planning.forecast.forecasts import (
     gathered,
     join_forecasts,
 )
+from paceline.planning.forecast.question import Question
 from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.goal import Goal
-from paceline.planning.goal.question import Question
+from paceline.planning.goal.service import service_of
+from paceline.planning.places.configurations import (
+    ConfiguredDevices,
+    choose_configurations,
+    with_common,
+)
 from paceline.planning.places.place_table import num_devices, place_memory_bytes
 from paceline.planning.places.places import PlaceSearch
 from paceline.planning.places.support import device_support, platform_of
-from paceline.planning.service import service_of
 from paceline.simulation.rank import rank_steps
 
 #: Models from so many parameters on are also tried with each layer on several devices.

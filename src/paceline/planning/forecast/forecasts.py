@@ -31,11 +31,11 @@ from paceline.parallelism.split import CallTable, calls_when_run
 from paceline.parallelism.split.calls import PointCalls
 from paceline.parallelism.uncertainty import interval_of
 from paceline.planfile import Interval
-from paceline.planning.forecast.configurations import ConfiguredDevices
 from paceline.planning.goal.goal import Work
-from paceline.planning.service import Service, rounds_of, served_runs
+from paceline.planning.goal.service import Service, rounds_of, served_runs
+from paceline.planning.places.configurations import ConfiguredDevices
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 from paceline.simulation.job import Job
 from paceline.simulation.rank import Lengths, RankPasses, cut, rank_memory_bytes
 from paceline.simulation.steps import Steps

@@ -25,7 +25,6 @@ from paceline.parallelism.uncertainty import (
     too_wide_words,
 )
 from paceline.planfile import Interval
-from paceline.planning.forecast.configurations import DeviceSupport, why_unusable
 from paceline.planning.forecast.grid_jobs import (
     GridAxes,
     GridCases,
@@ -33,8 +32,9 @@ from paceline.planning.forecast.grid_jobs import (
     capacity_bytes,
     grid_cases,
 )
+from paceline.planning.goal.chance import chance_below, chance_text
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.search.chance import chance_below, chance_text
+from paceline.planning.places.configurations import DeviceSupport, why_unusable
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.simulation.simulator import simulate
 from paceline.simulation.steps import Steps

@@ -20,16 +20,16 @@ from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
-from paceline.planning.forecast.configurations import (
+from paceline.planning.forecast.forecasts import can_split, profile_of
+from paceline.planning.goal.amounts import resolve_job
+from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.service import Service, service_of, service_words
+from paceline.planning.places.configurations import (
     ConfiguredDevices,
     DeviceSupport,
     choose_configurations,
 )
-from paceline.planning.forecast.forecasts import can_split, profile_of
-from paceline.planning.goal.amounts import resolve_job
-from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.support import newest_support, why_unmodelled
-from paceline.planning.service import Service, service_of, service_words
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine

@@ -8,11 +8,27 @@ from dataclasses import dataclass
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Workload
 from paceline.planning.goal.goal import Work
-from paceline.planning.search.evaluation import Amount
 from paceline.units import format_count
 
 #: Steps are counted in 64-bit integers.
 _MOST_SAMPLES = 1e18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """The work in the search's own terms.
+
+    Attributes:
+        items_per_epoch: Batch items per epoch; None if only rates are asked for.
+        num_epochs: Passes over them.
+        samples_per_item: Samples (in the workload's unit) that one batch item counts for.
+        samples_per_s: Throughput that must be served without end; None without.
+    """
+
+    items_per_epoch: int | None
+    num_epochs: float
+    samples_per_item: float
+    samples_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paceline.planfile import Interval, PlannedChoice
-from paceline.planning.explain.choices import planned_choice
+from paceline.planning.goal.chance import Z_80
 from paceline.planning.lifecycle.lifecycle import PhaseName, SearchedPhase, Ways, busy_frac
 from paceline.planning.lifecycle.words import assumptions, reason, whys
 from paceline.planning.places.relocation import Dataset
-from paceline.planning.search.chance import Z_80
+from paceline.planning.search.choices import planned_choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from paceline.errors import InvalidInputError, PacelineError, UnknownNameError
 from paceline.model.graph.graph import FloatArray
 from paceline.model.graph.workload import Workload
 from paceline.planning.explain.impossible import check_possible
+from paceline.planning.forecast.question import SearchOptions, resolve_question
 from paceline.planning.goal.amounts import check_has_work
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.goal.question import SearchOptions, resolve_question
 from paceline.planning.places.own_machines import OWN
 from paceline.planning.places.relocation import (
     Dataset,

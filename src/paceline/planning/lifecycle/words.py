@@ -7,10 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from paceline.planning.explain.choices import place_of
 from paceline.planning.explain.exclusions import fates
 from paceline.planning.explain.wording import candidate_name, cloud_title
-from paceline.planning.goal.question import SearchOptions
+from paceline.planning.forecast.question import SearchOptions
 from paceline.planning.lifecycle.lifecycle import (
     SearchedPhase,
     Stay,
@@ -21,6 +20,7 @@ from paceline.planning.lifecycle.lifecycle import (
 from paceline.planning.places.own_machines import OWN, electricity_text
 from paceline.planning.places.price import traffic_out_usd_per_byte
 from paceline.planning.places.relocation import Dataset
+from paceline.planning.search.choices import place_of
 from paceline.units import DAY_S, HOUR_S, format_bytes, format_duration, format_percent, format_usd
 
 

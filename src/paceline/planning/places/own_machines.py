@@ -17,7 +17,7 @@ from paceline.catalog.entities import (
 )
 from paceline.catalog.offer_links import machine_links
 from paceline.catalog.tables import read_rows
-from paceline.planning.decisions.ownership import electricity_usd_per_kwh
+from paceline.planning.places.ownership import electricity_usd_per_kwh
 
 #: An owned machine is taken to stand where electricity costs the world's mean.
 ELECTRICITY_REGION = "World"

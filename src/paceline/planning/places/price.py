@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from paceline.catalog.entities import Offer
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.planfile import Interval
+from paceline.planning.goal.chance import Z_80
 from paceline.planning.places.interruption import (
     MONTH_S,
     Checkpointing,
@@ -19,7 +20,6 @@ from paceline.planning.places.interruption import (
     interruptions_per_s,
 )
 from paceline.planning.places.own_machines import OWN
-from paceline.planning.search.chance import Z_80
 from paceline.shipped import shipped_rows
 from paceline.units import DAY_S, HOUR_S, format_percent
 

@@ -8,7 +8,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Compiler, Configuration, Platform
 from paceline.model.settings import read_settings
 from paceline.planfile import PlannedStack
-from paceline.planning.forecast.configurations import DeviceSupport, usual_precisions, why_unusable
+from paceline.planning.places.configurations import DeviceSupport, usual_precisions, why_unusable
 from paceline.stack.devices import (
     newest_stack,
     usable_compilers,

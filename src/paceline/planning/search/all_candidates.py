@@ -17,9 +17,9 @@ from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.uncertainty import is_too_wide
 from paceline.planning.forecast.forecast_choice import choose_forecast, pinned_count
 from paceline.planning.forecast.forecasts import Forecast
+from paceline.planning.forecast.question import Question, SearchOptions
 from paceline.planning.goal.amounts import Job
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.goal.question import Question, SearchOptions
 from paceline.planning.places.input_side import place_input_samples_per_s
 from paceline.planning.places.interruption import Checkpointing
 from paceline.planning.places.place_table import BoolArray, PlaceTable, place_table

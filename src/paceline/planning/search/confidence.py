@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from paceline.parallelism.uncertainty import energy_interval_of, interval_of
 from paceline.planfile import Interval
-from paceline.planning.explain.choices import cell_of, cost_interval, place_of, time_interval
+from paceline.planning.goal.chance import chance_less, chance_words
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.chance import chance_less, chance_words
+from paceline.planning.search.choices import cell_of, cost_interval, place_of, time_interval
 from paceline.planning.search.evaluation import objective_name
 
 #: What a smaller objective makes a candidate.

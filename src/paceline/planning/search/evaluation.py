@@ -17,6 +17,8 @@ from paceline.parallelism.serving.answers import exchange_added
 from paceline.parallelism.split import Wires
 from paceline.parallelism.uncertainty import shared_log_sigmas, sharing_log_sigma, step_log_sigma
 from paceline.planning.forecast.forecasts import Forecast
+from paceline.planning.goal.amounts import Amount
+from paceline.planning.goal.chance import normal_quantile
 from paceline.planning.goal.goal import Goal
 from paceline.planning.places.interruption import (
     Checkpointing,
@@ -25,7 +27,6 @@ from paceline.planning.places.interruption import (
 )
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable
 from paceline.planning.search.candidates import SHARDINGS, CandidateTable
-from paceline.planning.search.chance import normal_quantile
 from paceline.units import HOUR_S
 
 if TYPE_CHECKING:
@@ -40,23 +41,6 @@ _Cells = tuple[IntArray, IntArray, IntArray]
 
 #: Candidates whose communication is computed at once, which bounds working memory.
 _CHUNK = 16_384
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
-    """The work in the search's own terms.
-
-    Attributes:
-        items_per_epoch: Batch items per epoch; None if only rates are asked for.
-        num_epochs: Passes over them.
-        samples_per_item: Samples (in the workload's unit) that one batch item counts for.
-        samples_per_s: Throughput that must be served without end; None without.
-    """
-
-    items_per_epoch: int | None
-    num_epochs: float
-    samples_per_item: float
-    samples_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

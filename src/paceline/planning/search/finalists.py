@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from paceline.errors import DoesNotFitError
-from paceline.parallelism.memory.replayed import can_replay, replayed_rank
-from paceline.planning.explain.choices import cell_of, place_of, strategy_of
+from paceline.parallelism.replayed import can_replay, replayed_rank
 from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.choices import cell_of, place_of, strategy_of
 from paceline.planning.search.selection import Selection, select
 
 

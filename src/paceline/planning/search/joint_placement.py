@@ -18,7 +18,7 @@ from paceline.catalog.offer_links import joint_link
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.strategy.strategy import Strategy
-from paceline.planning.goal.question import Question
+from paceline.planning.forecast.question import Question
 from paceline.planning.places.own_machines import electricity_usd_per_hour
 from paceline.planning.places.places import JOINED_BY, Place, PlaceSearch
 from paceline.planning.search.whole_strategies import (

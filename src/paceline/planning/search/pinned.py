@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallelism.strategy.legality import check_costed, check_strategy
+from paceline.parallelism.legality import check_costed, check_strategy
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.forecast_choice import pinned_count
 from paceline.planning.forecast.forecasts import Forecast
+from paceline.planning.forecast.question import Question
 from paceline.planning.goal.goal import Goal
-from paceline.planning.goal.question import Question
 from paceline.planning.places.place_table import num_devices
 from paceline.planning.places.places import Place
 from paceline.planning.search.candidates import SHARDINGS, CandidateTable

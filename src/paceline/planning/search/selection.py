@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray
+from paceline.planning.goal.chance import normal_cdf
 from paceline.planning.places.place_table import BoolArray
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.chance import normal_cdf
 from paceline.planning.search.evaluation import Constraint, objective_name
 from paceline.planning.search.pareto import Index, pareto_front, thin_front
 

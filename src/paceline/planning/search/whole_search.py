@@ -13,7 +13,7 @@ import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallelism.search import FoundStrategy
-from paceline.planning.goal.question import Question
+from paceline.planning.forecast.question import Question
 from paceline.planning.places.place_table import PlaceTable
 from paceline.planning.search.candidates import CandidateTable
 from paceline.planning.search.evaluation import Evaluation

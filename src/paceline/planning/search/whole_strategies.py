@@ -15,7 +15,7 @@ import numpy as np
 from paceline.catalog.entities import Device
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.planning.forecast.forecasts import Forecast
-from paceline.planning.goal.question import Question
+from paceline.planning.forecast.question import Question
 from paceline.planning.places.place_table import PlaceTable
 from paceline.planning.places.places import Place
 from paceline.planning.search.candidates import CandidateTable

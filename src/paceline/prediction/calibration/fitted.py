@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray
+from paceline.prediction.calibration.gaussian_process import Lessons
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.features import Array
-from paceline.prediction.uncertainty.gaussian_process import Lessons
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.prediction.features import Array
 from paceline.shipped import shipped_rows
 from paceline.stack.releases import ReleaseDates, shipped_release_dates
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from paceline.errors import InvalidInputError
 from paceline.prediction.calibration.fitted import Calibration, Residual, Update
-from paceline.prediction.uncertainty.gaussian_process import Spreads, learn
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.prediction.calibration.gaussian_process import Spreads, learn
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.writing import make_folder, write_whole
 
 _FORMAT_VERSION = 2

@@ -13,7 +13,7 @@ import numpy as np
 from paceline.catalog.architectures import Generation
 from paceline.model.graph.costs import Configuration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.features import Array
+from paceline.prediction.features import Array
 
 
 def log10_slower(devices: DeviceTable, configuration: Configuration, own: str) -> Array:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.prediction.kernels.features import Array
+from paceline.prediction.features import Array
 from paceline.prediction.kernels.product_tiles import Engine
 
 _ROWS = (16, 64, 128)

@@ -23,7 +23,7 @@ import numpy as np
 from paceline.model.graph.graph import FloatArray
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import PEAK_KEYS, DeviceTable
-from paceline.prediction.kernels.features import Array
+from paceline.prediction.features import Array
 from paceline.prediction.kernels.kernel_maturity import ripeness_years
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.prediction.kernels.features import Array
+from paceline.prediction.features import Array
 from paceline.prediction.kernels.product_tiles import Engine, TileConstants, tiled_s
 
 

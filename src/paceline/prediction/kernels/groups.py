@@ -13,7 +13,7 @@ from paceline.model.graph.costs import CostTable
 from paceline.model.graph.graph import FloatArray, OpKind
 from paceline.model.ops.facts import Efficiency, StreamFamily
 from paceline.model.ops.registry import FACTS, column, is_one_of, kinds_where
-from paceline.prediction.kernels.features import Array, ConvShape
+from paceline.prediction.features import Array, ConvShape
 
 
 class Group(IntEnum):

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from paceline.catalog.architectures import Generation
-from paceline.prediction.kernels.features import Array
+from paceline.prediction.features import Array
 
 _TILES = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32), (32, 32), (128, 32))
 #: Of batched products alone.

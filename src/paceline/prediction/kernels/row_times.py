@@ -24,11 +24,7 @@ from paceline.prediction.devices import (
     has_matrix_units,
     matrix_peaks,
 )
-from paceline.prediction.kernels.attention_generations import log10_slower
-from paceline.prediction.kernels.attention_tiles import AttentionConstants, attention_tiled_s
-from paceline.prediction.kernels.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
-from paceline.prediction.kernels.expert_tiles import expert_constants, expert_product_s
-from paceline.prediction.kernels.features import (
+from paceline.prediction.features import (
     Array,
     Bounds,
     Settings,
@@ -37,6 +33,10 @@ from paceline.prediction.kernels.features import (
     product_features,
     stream_features,
 )
+from paceline.prediction.kernels.attention_generations import log10_slower
+from paceline.prediction.kernels.attention_tiles import AttentionConstants, attention_tiled_s
+from paceline.prediction.kernels.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
+from paceline.prediction.kernels.expert_tiles import expert_constants, expert_product_s
 from paceline.prediction.kernels.groups import (
     Group,
     conv_shape,
@@ -47,6 +47,8 @@ from paceline.prediction.kernels.groups import (
     stream_dims,
     stream_flags,
 )
+from paceline.prediction.kernels.host_copies import through_host_link
+from paceline.prediction.kernels.power import sustained_clock_frac
 from paceline.prediction.kernels.product_tiles import (
     Engine,
     TileConstants,
@@ -55,9 +57,7 @@ from paceline.prediction.kernels.product_tiles import (
     tuned_s,
 )
 from paceline.prediction.kernels.serial_accesses import no_faster_than_accesses
-from paceline.prediction.step.host_copies import through_host_link
-from paceline.prediction.step.power import sustained_clock_frac
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 #: Models of attention: of one query row per head, which reads memory, and of more, which compute.
 _DECODE, _PREFILL = "attention_decode", "attention"

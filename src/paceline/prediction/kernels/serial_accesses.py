@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from paceline.model.graph.costs import Configuration, CostTable
 from paceline.model.graph.graph import OpKind
-from paceline.model.optable import variants
+from paceline.model.ops.optable import variants
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.features import Array
+from paceline.prediction.features import Array
 
 #: Threads that one multiprocessor keeps at a time (CUDA C++ Programming Guide, compute
 #: capabilities: 1,024 to 2,048; fewer only add rounds).

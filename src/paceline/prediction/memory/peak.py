@@ -18,7 +18,7 @@ import numpy as np
 from paceline.model.graph.costs import MemoryTable, Platform
 from paceline.model.graph.graph import FloatArray, monomials
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 _CHUNK_POINTS = 4096
 

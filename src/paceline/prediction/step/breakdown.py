@@ -14,11 +14,11 @@ from paceline.model.ops.registry import FACTS
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.row_times import RowShapes, RowTimes, evaluate_shapes
+from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.memory.peak import peak_by_owner_bytes
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.host_dispatch import waits_of
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.step.sustained_rate import steady_row_times
 from paceline.prediction.uncertainty.posterior_correction import told
 
 #: An op that takes more than so many times its physical bound is held back by neither limit.

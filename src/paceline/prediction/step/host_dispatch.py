@@ -8,10 +8,10 @@ import numpy.typing as npt
 from paceline.errors import UnknownNameError
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray, OpKind, Phase
-from paceline.model.optable import variants
+from paceline.model.ops.optable import variants
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.features import Array
+from paceline.prediction.features import Array
 from paceline.prediction.kernels.kernel_maturity import first_years
 
 

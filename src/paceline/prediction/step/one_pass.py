@@ -14,13 +14,13 @@ from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray, OpKind, Owner, Phase, monomials
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.features import Array
+from paceline.prediction.features import Array
+from paceline.prediction.kernels.power import mean_power_w, power_law, use_of
 from paceline.prediction.kernels.row_times import RowShapes, RowTimes, evaluate_shapes, row_peaks
+from paceline.prediction.kernels.sustained_rate import steady_row_times
 from paceline.prediction.memory.peak import peak_memory_bytes
+from paceline.prediction.prediction import Bound, Points, StepPrediction
 from paceline.prediction.step.host_dispatch import dispatch_s, listing_s, waits_of
-from paceline.prediction.step.power import mean_power_w, power_law, use_of
-from paceline.prediction.step.prediction import Bound, Points, StepPrediction
-from paceline.prediction.step.sustained_rate import steady_row_times
 from paceline.prediction.step.timeline import step_ends_s, waiting_end_s
 from paceline.prediction.uncertainty.intervals import (
     Z_80,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
-from paceline.prediction.kernels.features import Array
+from paceline.prediction.features import Array
 
 
 def step_end_s(host_s: Array, device_s: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from paceline.model.graph.graph import FloatArray
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.step.prediction import Knowledge
+from paceline.prediction.prediction import Knowledge
 from paceline.prediction.uncertainty.device_distance import clock_power_excess, distances
 
 #: Standard deviations to either end of the interval that holds in four of five cases, which is also

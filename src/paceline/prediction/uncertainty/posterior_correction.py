@@ -10,12 +10,12 @@ import numpy.typing as npt
 from paceline.model.graph.costs import CostTable, LoweredPass
 from paceline.model.graph.graph import FloatArray, Phase
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.calibration.step_features import StepTraits
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.features import Array
+from paceline.prediction.features import Array
 from paceline.prediction.kernels.row_times import RowShapes, evaluate_shapes
-from paceline.prediction.step.prediction import Points
-from paceline.prediction.step.sustained_rate import steady_row_times
-from paceline.prediction.uncertainty.step_features import StepTraits
+from paceline.prediction.kernels.sustained_rate import steady_row_times
+from paceline.prediction.prediction import Points
 
 #: So many kernels stand for a step, those that take most of its time.
 _MOST_KERNELS = 48

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from paceline.model.graph.live_bytes import MemoryCourse
+from paceline.model.live_bytes import MemoryCourse
 from paceline.reporting.charts.basic import OOM_COLOR, PALETTE, Chart, Layer, Row, layered, quantity
 from paceline.units import format_bytes
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from paceline.model.graph.live_bytes import MemoryCourse
+from paceline.model.live_bytes import MemoryCourse
 from paceline.prediction.comparison import ComparedFigure, PassComparison
 from paceline.prediction.memory.remedies import MemoryRemedy
 from paceline.prediction.step.breakdown import OpShare, OwnerBytes, PassBreakdown

@@ -19,8 +19,8 @@ from paceline.parallelism.collectives.times import RankGroup, collective_s
 from paceline.parallelism.split import RankGraph, Routing, SplitShape, busiest_frac, calls_s, split
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.prediction.devices import DeviceTable
+from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
-from paceline.prediction.step.prediction import Points
 
 CATALOG = load_catalog()
 NVLINK4 = next(link for link in CATALOG.links if link.name == "nvlink4")

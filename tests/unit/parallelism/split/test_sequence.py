@@ -20,7 +20,7 @@ from paceline.parallelism.split import SplitShape, calls_s, split
 from paceline.parallelism.split.calls import AXES
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.kernels.row_times import evaluate_shapes
-from paceline.prediction.step.prediction import Points
+from paceline.prediction.prediction import Points
 
 BATCH, SEQ = 2.0, 8192.0
 LAYERS, HEADS, KEY_HEADS, HEAD_SIZE = 32, 32, 8, 128

@@ -11,8 +11,8 @@ from paceline.dtypes import DType, Precision
 from paceline.model.graph.costs import Configuration, CostTable
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind, Owner
 from paceline.model.graph.program import Accesses, BoolArray, Program
+from paceline.model.ops.optable import read_table, variants
 from paceline.model.ops.registry import column, kinds_where
-from paceline.model.optable import read_table, variants
 from paceline.model.rewrite.optimizer import optimizer_by_variant
 
 _FOREACH_TENSORS = 30

@@ -12,10 +12,10 @@ import numpy as np
 
 from paceline.model.graph import polynomial
 from paceline.model.graph.graph import NUM_DIMS, NUM_MONOMIALS, FloatArray, IntArray, OpKind
+from paceline.model.graph.raw import RawPass
 from paceline.model.ops.extents import extent, no_dims, ones
+from paceline.model.ops.optable import OpRule
 from paceline.model.ops.registry import FACTS, column
-from paceline.model.optable import OpRule
-from paceline.model.reading.raw import RawPass
 
 
 def op_dims(raw: RawPass, kind: IntArray, rules: list[OpRule], part: IntArray) -> FloatArray:

@@ -16,10 +16,10 @@ from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import OpKind, Phase
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.features import Array, Bounds
+from paceline.prediction.features import Array, Bounds
 from paceline.prediction.kernels.groups import Group, groups_of_rows
+from paceline.prediction.kernels.power import ClockConstants, clock_frac
 from paceline.prediction.kernels.row_times import RowShapes, RowTimes, has_one_query, row_times
-from paceline.prediction.step.power import ClockConstants, clock_frac
 
 _MATRIX_GROUPS = (
     Group.PRODUCT_TENSOR,

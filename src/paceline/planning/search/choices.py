@@ -12,14 +12,14 @@ from paceline.parallelism.uncertainty import energy_interval_of, interval_of
 from paceline.planfile import Interval, PlannedChoice, PlannedPlace, PlannedShare
 from paceline.planning.forecast.forecasts import step_interval_of
 from paceline.planning.goal.amounts import is_generation
+from paceline.planning.goal.chance import chance_below, normal_cdf
 from paceline.planning.places.own_machines import is_part
 from paceline.planning.places.place_table import num_devices
 from paceline.planning.places.places import Place
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.candidates import SHARDINGS
-from paceline.planning.search.chance import chance_below, normal_cdf
 from paceline.planning.search.selection import standard_margin
-from paceline.prediction.step.prediction import Bound
+from paceline.prediction.prediction import Bound
 
 #: Communication that adds more than this share of a step is what holds it back.
 _COMMUNICATION_BOUND_FRAC = 0.2

@@ -10,7 +10,7 @@ from paceline.model.graph.costs import Checkpointing, Compiler, Configuration, P
 from paceline.model.graph.workload import Task
 from paceline.model.settings import read_settings
 from paceline.planning.goal.goal import Goal
-from paceline.planning.service import Service
+from paceline.planning.goal.service import Service
 from paceline.stack.devices import compiler_elsewhere
 
 #: Half-width precisions that keep the usual quality of training and inference, best first, and

@@ -9,9 +9,9 @@ from paceline.model.graph.graph import Graph
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.schedule.blocks import TensorGroup
+from paceline.parallelism.schedule.table import Fabric
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.strategy.strategy import Strategy
-from paceline.parallelism.strategy.table import Fabric
 from paceline.prediction.calibration.fitted import Calibration
 
 

@@ -14,7 +14,7 @@ from paceline.model.graph.costs import CostTable
 from paceline.model.graph.graph import OpKind
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.kernels.features import Array, Bounds
+from paceline.prediction.features import Array, Bounds
 
 
 def through_host_link(

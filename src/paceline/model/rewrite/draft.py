@@ -18,7 +18,7 @@ from paceline.model.graph.program import (
     join_ops,
     join_stores,
 )
-from paceline.model.graph.shapes import op_flop
+from paceline.model.ops.shapes import op_flop
 
 _FP32_BYTES = 4.0
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import FloatArray, Graph, Owner, Phase
-from paceline.model.graph.memory_table import is_weight_copy
 from paceline.model.graph.program import Program
 from paceline.model.lowering import Lifetimes, lifetimes_of, rewritten
+from paceline.model.memory_table import is_weight_copy
 from paceline.model.rewrite.master_weights import as_kept
 from paceline.parallelism.memory.sharded_memory import KeptShares
 from paceline.parallelism.split import SplitShape, split

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.model.graph.graph import FloatArray
-from paceline.prediction.uncertainty.step_features import StepTraits, likeness
+from paceline.prediction.calibration.step_features import StepTraits, likeness
 
 #: Parts of what is off, from what all steps share to a step's own.
 PARTS = ("device", "setting", "workload", "kernels", "step")

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from paceline.model.graph.costs import Checkpointing, Platform
 from paceline.model.graph.graph import IntArray
 from paceline.parallelism.collectives.links import LinkTable
-from paceline.parallelism.replicas.training_profile import TrainingProfile, find_training_profile
 from paceline.parallelism.schedule.blocks import BlockCosts
 from paceline.parallelism.split import SplitShape
 from paceline.parallelism.strategy.strategy import Schedule, ScheduleKind, Sharding, Strategy
+from paceline.parallelism.training_profile import TrainingProfile, find_training_profile
 
 SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
 KINDS: tuple[ScheduleKind, ...] = get_args(ScheduleKind)

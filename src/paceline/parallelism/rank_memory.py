@@ -12,12 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray, IntArray
-from paceline.parallelism.memory.sharded_memory import KeptShares, accumulated, live_bytes
+from paceline.parallelism.memory.sharded_memory import (
+    GATHERED_FRAC,
+    KeptShares,
+    accumulated,
+    live_bytes,
+)
 from paceline.parallelism.memory.training_state import TrainingState
-from paceline.parallelism.replicas.data_parallel import GATHERED_FRAC
 from paceline.parallelism.schedule.pipeline_timing import HeldByPipelines, Pipelines
+from paceline.parallelism.schedule.table import SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallelism.strategy.strategy import Sharding
-from paceline.parallelism.strategy.table import SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.prediction.memory.peak import process_bytes
 
 
