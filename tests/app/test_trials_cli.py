@@ -35,12 +35,12 @@ def fill(path: Path, factor: float, *, places: slice = slice(None)) -> None:
 
 def test_runs_are_different_fit_the_job_and_are_worth_something(asked) -> None:
     _, found = asked
-    strategies = [one.found.strategy for one in found.trials]
+    strategies = [one.strategy for one in found.trials]
     assert len(set(map(str, strategies))) == len(strategies) == 3
     assert {one.num_ranks for one in strategies} == {8}
     for one in found.trials:
-        per_step = one.found.strategy.num_batches * one.found.strategy.schedule.num_microbatches
-        assert one.found.microbatch * per_step == 64
+        per_step = one.strategy.num_batches * one.strategy.schedule.num_microbatches
+        assert one.microbatch * per_step == 64
     assert 0 < found.saved_frac < 1
 
 
@@ -49,10 +49,10 @@ def test_a_strategy_has_the_number_that_scale_gives_it(asked) -> None:
     for one in found.trials:
         scaled = paceline.scale(
             "gpt2", device="a100", counts=(8,), global_batch=64, as_of="2026-11-20",
-            strategy=str(one.found.strategy),
+            strategy=str(one.strategy),
         )  # fmt: skip
         (point,) = scaled.curve.points
-        assert 64 / point.items_per_s == pytest.approx(one.found.step_s, rel=1e-6)
+        assert 64 / point.items_per_s == pytest.approx(one.step_s, rel=1e-6)
 
 
 def test_what_was_as_predicted_leaves_predictions_and_narrows_what_is_asked(
@@ -63,23 +63,23 @@ def test_what_was_as_predicted_leaves_predictions_and_narrows_what_is_asked(
     learned = tmp_path / "calibration.json"
     paceline.calibrate(path, learned)
     after = paceline.trials("gpt2", calibration=learned, **ASKED)
-    times = {str(one.found.strategy): one.found.step_s for one in before.trials}
+    times = {str(one.strategy): one.step_s for one in before.trials}
     for one in after.trials:
-        if str(one.found.strategy) in times:
-            assert one.found.step_s == pytest.approx(times[str(one.found.strategy)], rel=1e-3)
+        if str(one.strategy) in times:
+            assert one.step_s == pytest.approx(times[str(one.strategy)], rel=1e-3)
     assert after.saved_frac < before.saved_frac
 
 
 def test_a_strategy_that_was_measured_slow_is_chosen_no_more(asked, tmp_path) -> None:
     path, before = asked
-    best = min(before.trials, key=lambda one: one.found.step_s)
+    best = min(before.trials, key=lambda one: one.step_s)
     place = before.trials.index(best)
     fill(path, 1.0)
     fill(path, 2.0, places=slice(place, place + 1))
     paceline.calibrate(path, tmp_path / "calibration.json")
     after = paceline.trials("gpt2", calibration=tmp_path / "calibration.json", **ASKED)
-    first = min(after.trials, key=lambda one: one.found.step_s)
-    assert str(first.found.strategy) != str(best.found.strategy)
+    first = min(after.trials, key=lambda one: one.step_s)
+    assert str(first.strategy) != str(best.strategy)
 
 
 def test_times_measured_after_learning_count_from_the_built_in_prediction(asked, tmp_path) -> None:
@@ -92,11 +92,11 @@ def test_times_measured_after_learning_count_from_the_built_in_prediction(asked,
     found = paceline.trials("gpt2", calibration=once, rows=again, num=64, **ASKED)
     shifts = [one.log_shift for one in found.trials]
     assert max(shifts) > 0.1
-    known = {str(one.found.strategy): one.found.step_s for one in first.trials}
+    known = {str(one.strategy): one.step_s for one in first.trials}
     for one in found.trials:
-        name = str(one.found.strategy)
+        name = str(one.strategy)
         if name in known:
-            assert known[name] < one.found.step_s < 1.3 * known[name] * 1.001
+            assert known[name] < one.step_s < 1.3 * known[name] * 1.001
 
 
 @pytest.mark.parametrize("text", ["fast", "-3", "nan", "1e99"])
@@ -129,7 +129,7 @@ def test_typed_and_called_are_one(capsys, asked) -> None:
     said = json.loads(capsys.readouterr().out)
     assert said["kind"] == "trials"
     assert [one["found"]["microbatch"] for one in said["trials"]] == [
-        one.found.microbatch for one in found.trials
+        one.microbatch for one in found.trials
     ]
 
 

@@ -33,7 +33,7 @@ def megatron_section(truth: Path, simulator: Simulator) -> Iterator[str | Score]
     for row in rows.itertuples():
         found = simulator.run(megatron_run(row), SELENE)
         state = row.weights_optimizer_GiB_per_gpu
-        scored.append((f"{row.model} {row.recompute}", row.measured_iter_s, found.step_s[0],
+        scored.append((f"{row.model} {row.recompute}", row.measured_iter_s, found.steps.step_s[0],
                        row.activations_GiB_per_gpu, state,
                        found.kept_bytes[0] / GIB, found.state_bytes[0] / GIB))  # fmt: skip
     columns = ["case", "measured s", "predicted s", "activations GiB", "states GiB",

@@ -106,7 +106,7 @@ def _section(truth: Path, simulator: Simulator) -> Iterator[str | Score]:
         found = simulator.run(simumax_run(row), SIMUMAX)
         scored.append({
             "case": row.case, "measured s": row.measured_iter_ms / 1e3,
-            "predicted s": found.step_s[0], "measured GiB": row.measured_peak_alloc_gib,
+            "predicted s": found.steps.step_s[0], "measured GiB": row.measured_peak_alloc_gib,
             "predicted GiB": allocated.get(row.case, found.allocated_bytes[0]) / GIB,
             "measured reserved GiB": row.measured_peak_reserved_gib,
             "predicted reserved GiB": reserved.get(row.case, math.nan) / GIB,

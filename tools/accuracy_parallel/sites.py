@@ -21,7 +21,7 @@ from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import StrategyEvaluation, evaluate_strategies
 from paceline.parallelism.schedule.blocks import BlockCosts, TensorGroup, block_costs
 from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
-from paceline.parallelism.split import SplitShape
+from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.calibration.step_features import StepTraits
@@ -135,7 +135,8 @@ class Simulator:
             sharding=_one(run.sharding), shards=_one(0),
         )  # fmt: skip
         found = evaluate_strategies(table, [variant], fabric)
-        return dataclasses.replace(found, step_s=found.step_s + site.step_s)
+        steps = dataclasses.replace(found.steps, step_s=found.steps.step_s + site.step_s)
+        return dataclasses.replace(found, steps=steps)
 
     def traits(self, run: Run, site: Site) -> StepTraits:
         """What measurements know a rank's microbatch by."""

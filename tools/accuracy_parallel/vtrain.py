@@ -21,7 +21,7 @@ CLOSE = 0.05
 
 def predict_vtrain(simulator: Simulator, rows: pd.DataFrame, site: Site) -> pd.DataFrame:
     """Predicted and measured seconds per iteration of each row, with their relative error."""
-    predicted = [simulator.run(vtrain_run(row), site).step_s[0] for row in rows.itertuples()]
+    predicted = [simulator.run(vtrain_run(row), site).steps.step_s[0] for row in rows.itertuples()]
     rows = rows.assign(predicted=predicted, seconds=rows.measured_iter_ms / 1e3)
     return with_error(rows, "seconds")
 

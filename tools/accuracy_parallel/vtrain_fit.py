@@ -90,7 +90,7 @@ class FastFit:
             )
         key = self.simulator.key(run, site)
         self.simulator.blocks[key] = dataclasses.replace(parts[1], **seconds)
-        step_s = float(self.simulator.run(run, site).step_s[0])
+        step_s = float(self.simulator.run(run, site).steps.step_s[0])
         del self.simulator.blocks[key]
         return step_s
 

@@ -17,6 +17,7 @@ from paceline.parallelism.rank_memory import Owned, rank_memory, splits
 from paceline.parallelism.replicas.data_parallel import data_parallel_step, summed_over_replicas_s
 from paceline.parallelism.schedule.pipeline_timing import PipelineTimes, distinct_pipelines
 from paceline.parallelism.schedule.table import SHARDINGS, Fabric, StrategyTable, Variant
+from paceline.parallelism.steps import Steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,32 +25,19 @@ class StrategyEvaluation:
     """What strategies cost, (num_strategies,) each.
 
     Attributes:
-        step_s: One optimizer step.
-        bubble_s: Of it, waiting in the pipeline on the busiest rank.
-        tensor_s: Of it, communication of ranks that share blocks, on the busiest rank.
-        exposed_s: Of it, data-parallel communication that nothing hides.
-        update_s: Of it, the optimizer, with what of its dispatch the host has not done before.
-        backward_s: Backward of one microbatch on the busiest rank.
+        steps: Of the busiest rank, with the memory of the fullest; how sure they are is not known
+            here.
         updated: What the optimizer of the busiest rank updates, (num_parts, num_strategies).
         state_bytes: Parameters, gradients and optimizer state of the fullest rank.
         kept_bytes: Activations of microbatches in flight on that rank.
         allocated_bytes: Peak of its live tensors.
-        memory_mid_bytes: Peak of its process, median.
-        memory_bytes: The same, the bound that holds at a chance of 95 %.
     """
 
-    step_s: FloatArray
-    bubble_s: FloatArray
-    tensor_s: FloatArray
-    exposed_s: FloatArray
-    update_s: FloatArray
-    backward_s: FloatArray
+    steps: Steps
     updated: TrainingState
     state_bytes: FloatArray
     kept_bytes: FloatArray
     allocated_bytes: FloatArray
-    memory_mid_bytes: FloatArray
-    memory_bytes: FloatArray
 
 
 def evaluate_strategies(
@@ -75,19 +63,22 @@ def evaluate_strategies(
     device_s = updated.update / rates * has_optimizer
     update_s = device_s + np.maximum(host_s - times.ahead_s[of_row], 0.0)
     exposed_s = _exposed_s(table, times, of_row, memory.owned, fabric)
+    columns = {
+        "step_s": times.all_s[of_row] + update_s + exposed_s,
+        "bubble_s": times.bubble_s[of_row],
+        "tensor_s": times.tensor_s[of_row],
+        "exposed_s": exposed_s,
+        "update_s": update_s,
+        "backward_s": times.backward_s[of_row],
+        "memory_mid_bytes": memory.process_mid_bytes,
+        "memory_high_bytes": memory.process_high_bytes,
+    }
     return StrategyEvaluation(
-        step_s=times.all_s[of_row] + update_s + exposed_s,
-        bubble_s=times.bubble_s[of_row],
-        tensor_s=times.tensor_s[of_row],
-        exposed_s=exposed_s,
-        update_s=update_s,
-        backward_s=times.backward_s[of_row],
+        steps=Steps.of(len(table), columns),
         updated=updated,
         state_bytes=memory.state_bytes,
         kept_bytes=memory.kept_bytes,
         allocated_bytes=memory.allocated_bytes,
-        memory_mid_bytes=memory.process_mid_bytes,
-        memory_bytes=memory.process_high_bytes,
     )
 
 

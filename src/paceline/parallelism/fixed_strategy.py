@@ -74,9 +74,10 @@ def _met_centrally(
 
     That place hands out parameters as they are stored: autocast narrows copies on each device.
     """
-    one_row = np.zeros(len(evaluated.step_s), dtype=np.int64)
+    steps = evaluated.steps
+    one_row = np.zeros(len(steps), dtype=np.int64)
     step = data_parallel_step(
-        mid_s=evaluated.step_s - evaluated.exposed_s,
+        mid_s=steps.step_s - steps.exposed_s,
         backward_s=0.0,
         gradient_bytes=float(state.reduced.sum()),
         num_ranks=strategy.num_ranks,
@@ -86,7 +87,8 @@ def _met_centrally(
         parameter_bytes=float(state.weight.sum()),
         gradient_sync=strategy.gradient_sync,
     )
-    return replace(evaluated, step_s=step.mid_s, exposed_s=step.exposed_communication_s)
+    steps = replace(steps, step_s=step.mid_s, exposed_s=step.exposed_communication_s)
+    return replace(evaluated, steps=steps)
 
 
 def at_count(strategy: Strategy, count: int) -> Strategy:

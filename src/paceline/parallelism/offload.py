@@ -111,12 +111,10 @@ def offloaded(evaluation: StrategyEvaluation, num_sharing: int, host: Host) -> S
         num_sharing: Ranks that share the host.
         host: The node's host.
     """
-    added_s = host_s(evaluation.updated, evaluation.backward_s, num_sharing, host)
-    return replace(
-        evaluation,
-        step_s=evaluation.step_s + added_s,
-        exposed_s=evaluation.exposed_s + added_s,
-    )
+    steps = evaluation.steps
+    added_s = host_s(evaluation.updated, steps.backward_s, num_sharing, host)
+    steps = replace(steps, step_s=steps.step_s + added_s, exposed_s=steps.exposed_s + added_s)
+    return replace(evaluation, steps=steps)
 
 
 def check_host_memory(num_bytes: float, host: Host) -> None:

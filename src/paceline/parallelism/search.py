@@ -25,12 +25,12 @@ from paceline.parallelism.evaluation import (
 from paceline.parallelism.legality import MIN_SHARED_BYTES_PER_S
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes
 from paceline.parallelism.offload import Host, host_bytes, offloaded
-from paceline.parallelism.replicas.shares import Share
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
 from paceline.parallelism.schedule.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
-from paceline.parallelism.split import SplitShape
 from paceline.parallelism.split.experts import divided_experts
 from paceline.parallelism.split.sequence import check_sequence
+from paceline.parallelism.split.shape import SplitShape
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import ScheduleKind, Sharding, Strategy
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.step_features import StepTraits
@@ -75,42 +75,29 @@ class SearchSpace:
     memory_confidence: float = MEMORY_CONFIDENCE
     host: Host | None = None
 
-    def traits(self, found: FoundStrategy) -> StepTraits:
+    def traits(self, strategy: Strategy, microbatch: int) -> StepTraits:
         """What measurements know the microbatch of a strategy that was found here by."""
-        variant = next(one for one in self.variants if one.runs(found.strategy))
-        return variant.costs.traits[self.microbatches.index(found.microbatch)]
+        variant = next(one for one in self.variants if one.runs(strategy))
+        return variant.costs.traits[self.microbatches.index(microbatch)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundStrategy:
-    """One strategy with its figures.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FoundStrategies:
+    """Strategies that were searched, best first.
 
     Attributes:
-        strategy: How.
-        microbatch: Items per data-parallel rank and microbatch.
-        step_s: One optimizer step.
-        bubble_s: Of it, waiting in the pipeline.
-        tensor_s: Of it, communication of ranks that share blocks.
-        exposed_s: Of it, data-parallel communication that nothing hides, and what a host with the
-            optimizer adds.
-        memory_mid_bytes: Peak of the fullest rank, median.
-        memory_bytes: The same, the bound that holds at a chance of 95 %.
-        shares: What each of two kinds of device does of the batch; empty where all do the same.
+        strategies: How.
+        microbatches: Items per data-parallel rank and microbatch.
+        steps: Of each; how sure they are is not known here.
     """
 
-    strategy: Strategy
-    microbatch: int
-    step_s: float
-    bubble_s: float
-    tensor_s: float
-    exposed_s: float
-    memory_mid_bytes: float
-    memory_bytes: float
-    shares: tuple[Share, ...] = ()
+    strategies: tuple[Strategy, ...]
+    microbatches: tuple[int, ...]
+    steps: Steps
 
-    def needed_bytes(self, confidence: float = MEMORY_CONFIDENCE) -> float:
-        """Memory that a device must have for this to fit with such a chance."""
-        return float(bound_bytes(self.memory_mid_bytes, self.memory_bytes, confidence))
+    def __len__(self) -> int:
+        """Number of strategies."""
+        return len(self.strategies)
 
 
 def prepare_search(
@@ -178,7 +165,7 @@ def prepare_search(
 
 def search_strategies(
     space: SearchSpace, *, num_devices: int, global_batch: int, num_best: int = 5
-) -> tuple[FoundStrategy, ...]:
+) -> FoundStrategies:
     """The fastest strategies that fit, best first; with the optimizer on the host if none does.
 
     Args:
@@ -208,10 +195,9 @@ def search_strategies(
             f"{format_bytes(space.capacity_bytes)} are there",
             hint="use more devices, a smaller batch, or a device with more memory",
         )
-    return tuple(
-        replace(one, strategy=replace(one.strategy, offloads_optimizer=True))
-        for one in _ranked(space, *offloading, num_best)
-    )
+    found = _ranked(space, *offloading, num_best)
+    on_host = tuple(replace(one, offloads_optimizer=True) for one in found.strategies)
+    return replace(found, strategies=on_host)
 
 
 def _needed_bytes(
@@ -224,7 +210,7 @@ def _needed_bytes(
     return bound_bytes(mid, high, space.memory_confidence)
 
 
-def _best(space: SearchSpace, table: StrategyTable, num_best: int) -> tuple[FoundStrategy, ...]:
+def _best(space: SearchSpace, table: StrategyTable, num_best: int) -> FoundStrategies:
     found = evaluate_strategies(table, space.variants, space.fabric)
     return _ranked(space, table, found, num_best)
 
@@ -243,20 +229,20 @@ def _with_optimizer_on_host(
     found = evaluate_strategies(table, space.variants, space.fabric, has_optimizer=False)
     fits = host_bytes(found.updated, sharing) <= space.host.memory_bytes
     found = offloaded(found, sharing, space.host)
-    found = replace(found, step_s=np.where(fits, found.step_s, np.inf))
-    return (table, found) if fits.any() else None
+    steps = replace(found.steps, step_s=np.where(fits, found.steps.step_s, np.inf))
+    return (table, replace(found, steps=steps)) if fits.any() else None
 
 
 def _ranked(
     space: SearchSpace, table: StrategyTable, found: StrategyEvaluation, num_best: int
-) -> tuple[FoundStrategy, ...]:
-    num_best = min(num_best, int(np.isfinite(found.step_s).sum()) or 1)
-    kept = np.argsort(_ranked_s(space, table, found.step_s), kind="stable")[:num_best]
-    return tuple(
-        found_strategy(
-            table.strategy(row, space.variants), space.microbatches[table.point[row]], found, row
-        )
-        for row in kept.tolist()
+) -> FoundStrategies:
+    step_s = found.steps.step_s
+    num_best = min(num_best, int(np.isfinite(step_s).sum()) or 1)
+    kept = np.argsort(_ranked_s(space, table, step_s), kind="stable")[:num_best]
+    return FoundStrategies(
+        strategies=tuple(table.strategy(row, space.variants) for row in kept.tolist()),
+        microbatches=tuple(space.microbatches[point] for point in table.point[kept].tolist()),
+        steps=found.steps.take(kept),
     )
 
 
@@ -421,24 +407,4 @@ def evaluated_variant(
         shape=group.shape,
         checkpointing=configuration.checkpointing,
         costs=block_costs(graph, configuration, device, points, group, calibration=calibration),
-    )
-
-
-def found_strategy(
-    strategy: Strategy, microbatch: int, found: StrategyEvaluation, row: int
-) -> FoundStrategy:
-    """One row of an evaluation with its strategy."""
-
-    def at(values: FloatArray) -> float:
-        return float(values[row])
-
-    return FoundStrategy(
-        strategy=strategy,
-        microbatch=microbatch,
-        step_s=at(found.step_s),
-        bubble_s=at(found.bubble_s),
-        tensor_s=at(found.tensor_s),
-        exposed_s=at(found.exposed_s),
-        memory_mid_bytes=at(found.memory_mid_bytes),
-        memory_bytes=at(found.memory_bytes),
     )

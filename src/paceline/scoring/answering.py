@@ -13,6 +13,7 @@ import numpy as np
 from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
 from paceline.model.graph.workload import Workload
+from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.kernels.power import slowdown_under_limit
 from paceline.prediction.prediction import Knowledge
@@ -29,7 +30,6 @@ from paceline.scoring.workloads import WorkloadKey, cached_workload
 from paceline.simulation.job import Job
 from paceline.simulation.observed import step_traits
 from paceline.simulation.simulator import simulate
-from paceline.simulation.steps import Steps
 
 _POWER_LIMIT = re.compile(r"power[_ -]?limit(?:_w)?\s*[=:]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 #: Variants whose memory differs by less are told apart by nobody.

@@ -7,11 +7,11 @@ from typing import cast
 
 from paceline.dtypes import DType, find_precision
 from paceline.model.graph.costs import OptimizerKernel, TrainingFormat
+from paceline.parallelism.steps import Steps
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import Job
-from paceline.simulation.steps import Steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,18 +5,15 @@ Shapes: (num_rows,).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from paceline.errors import InvalidInputError
-from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
-from paceline.parallelism.evaluation import StrategyEvaluation
 from paceline.parallelism.fixed_strategy import evaluated_steps
-from paceline.parallelism.search import FoundStrategy
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob
 from paceline.parallelism.training_profile import find_training_profile
@@ -25,7 +22,6 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
-from paceline.simulation.steps import Steps
 
 
 def split_steps(
@@ -48,70 +44,38 @@ def split_steps(
     found = evaluated_steps(
         traced(job, machine, calibration), strategy, microbatches=cases.batch.tolist()
     )
-    hidden_s = _hidden_frac(job, strategy) * found.tensor_s
-    shorter = replace(found, step_s=found.step_s - hidden_s, tensor_s=found.tensor_s - hidden_s)
-    steps = _with_sigma(shorter, alone, machine, strategy.num_ranks)
-    return replace(steps, backward_s=found.backward_s, update_s=found.update_s)
+    steps = found.steps
+    hidden_s = _hidden_frac(job, strategy) * steps.tensor_s
+    shorter = replace(steps, step_s=steps.step_s - hidden_s, tensor_s=steps.tensor_s - hidden_s)
+    return as_sure(shorter, alone, machine, strategy.num_ranks)
 
 
-def shown(
-    found: Sequence[FoundStrategy], alone: Steps, machine: Machine, num_devices: int
-) -> Steps:
-    """Strategies that a search evaluated, as steps.
+def as_sure(steps: Steps, alone: Steps, machine: Machine, num_devices: int) -> Steps:
+    """Steps of blocks with how sure they are.
 
     Args:
-        found: By `search_strategies`.
+        steps: Of strategies, as blocks are evaluated.
         alone: What a device does with a microbatch of the whole model, per strategy.
         machine: On what.
         num_devices: World size.
     """
-    names = ("step_s", "bubble_s", "tensor_s", "exposed_s", "memory_mid_bytes", "memory_bytes")
-    columns = {name: np.array([getattr(one, name) for one in found]) for name in names}
-    return _with_sigma(_Figures(**columns), alone, machine, num_devices)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Figures:
-    """What `StrategyEvaluation` has of a step and a search keeps."""
-
-    step_s: FloatArray
-    bubble_s: FloatArray
-    tensor_s: FloatArray
-    exposed_s: FloatArray
-    memory_mid_bytes: FloatArray
-    memory_bytes: FloatArray
-
-
-def _with_sigma(
-    found: StrategyEvaluation | _Figures, alone: Steps, machine: Machine, num_devices: int
-) -> Steps:
-    exposed_s = found.tensor_s + found.exposed_s
-    lost_s = found.bubble_s + exposed_s
     link = LinkTable.from_links([machine.device_link])
     sharing = sharing_log_sigma(link, min(num_devices, machine.devices_per_node))
     log_sigma = step_log_sigma(
-        alone.device_log_sigma, alone_s=found.step_s - lost_s, exposed_s=lost_s,
+        alone.device_log_sigma, alone_s=steps.step_s - steps.lost_s, exposed_s=steps.lost_s,
         sharing_log_sigma=sharing,
     )  # fmt: skip
     low_frac = alone.memory_low_bytes / alone.memory_mid_bytes
-    return Steps.of(
-        len(found.step_s),
-        {
-            "step_s": found.step_s,
-            "exposed_s": found.exposed_s,
-            "communication_s": exposed_s,
-            "tensor_s": found.tensor_s,
-            "bubble_s": found.bubble_s,
-            "per_token_s": found.step_s,
-            "memory_low_bytes": found.memory_mid_bytes * low_frac,
-            "memory_mid_bytes": found.memory_mid_bytes,
-            "memory_high_bytes": found.memory_bytes,
-            "device_log_sigma": alone.device_log_sigma,
-            "sharing_log_sigma": sharing,
-            "bound": alone.bound,
-            "knowledge": alone.knowledge,
-            "reasons": alone.reasons,
-        },
+    return replace(
+        steps,
+        communication_s=steps.tensor_s + steps.exposed_s,
+        per_token_s=steps.step_s,
+        memory_low_bytes=steps.memory_mid_bytes * low_frac,
+        device_log_sigma=alone.device_log_sigma,
+        sharing_log_sigma=np.broadcast_to(sharing, len(steps)),
+        bound=alone.bound,
+        knowledge=alone.knowledge,
+        reasons=alone.reasons,
     ).with_spread(log_sigma)
 
 

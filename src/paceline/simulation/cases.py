@@ -51,7 +51,7 @@ class Cases:
     @classmethod
     def of(cls, jobs: Sequence[Job], machines: Sequence[Machine]) -> Cases:
         """``jobs[i]`` on ``machines[i]``."""
-        where, machine = _distinct(machines, _place)
+        where, machine = distinct_machines(machines)
         what, job = _distinct(jobs, _work)
         strategies = [one.strategy for one in jobs]
         return cls(
@@ -113,6 +113,11 @@ class Cases:
     def node_link(self) -> LinkTable:
         """Between nodes."""
         return LinkTable.from_links([one.node_link for one in self.machines]).take(self.machine)
+
+
+def distinct_machines(machines: Sequence[Machine]) -> tuple[tuple[Machine, ...], IntArray]:
+    """Machines that differ, and which of them stands for each."""
+    return _distinct(machines, _place)
 
 
 def num_replicas(strategy: Strategy) -> int:

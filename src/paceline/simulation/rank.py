@@ -16,7 +16,7 @@ import numpy as np
 from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.model.graph.costs import LoweredPass
-from paceline.model.graph.graph import FloatArray, Graph
+from paceline.model.graph.graph import FloatArray, Graph, IntArray
 from paceline.model.graph.workload import Pass, Workload
 from paceline.model.lowering import lower
 from paceline.model.rewrite.master_weights import as_kept
@@ -24,14 +24,16 @@ from paceline.parallelism.replicas.data_parallel_work import LoweredStep
 from paceline.parallelism.serving.answers import answers, answers_memory_bytes
 from paceline.parallelism.serving.batching import ServingRuns
 from paceline.parallelism.serving.engine import asked_passes, predicted_passes
-from paceline.parallelism.split import RankGraph, SplitShape, split
+from paceline.parallelism.split import split
+from paceline.parallelism.split.rank_graph import RankGraph
+from paceline.parallelism.split.shape import SplitShape
+from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.memory.peak import peak_memory_bytes
 from paceline.prediction.prediction import Points, StepPrediction
 from paceline.prediction.step.one_pass import abstentions, predict_pass
 from paceline.simulation.job import Job
-from paceline.simulation.steps import Steps
 from paceline.stack.engines import EngineProfile
 
 #: Narrow weights take less than this share of wide ones (embeddings and norms stay wide).
@@ -127,6 +129,11 @@ class Lengths:
     def __len__(self) -> int:
         """Number of points."""
         return len(self.batch)
+
+    def take(self, rows: IntArray | slice) -> Lengths:
+        """Some points; they may repeat."""
+        names = ("batch", "seq", "prompt", "output")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     @property
     def runs(self) -> ServingRuns:

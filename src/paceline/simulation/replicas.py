@@ -15,16 +15,18 @@ from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.sharded_memory import peak_moments, saved_process_bytes
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
 from paceline.prediction.prediction import Points
 from paceline.shipped import shipped_rows
 from paceline.simulation.cases import Cases
 from paceline.simulation.rank import RankPasses
-from paceline.simulation.steps import Steps
 from paceline.stack.engines import engines
 
 _SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
+#: Rows whose communication is computed at once, which bounds working memory.
+_CHUNK = 16_384
 
 
 def is_replicated(strategy: Strategy) -> bool:
@@ -48,14 +50,48 @@ def replicated(cases: Cases, passes: RankPasses, alone: Steps, *, seq: FloatArra
         alone: One microbatch with its update on one device, per row.
         seq: Tokens of a sequence, per row.
     """
-    parts = []
-    sharding = np.array([_SHARDINGS.index(kept_by(one.strategy)) for one in cases.jobs])
-    level_of_row = sharding[cases.job]
-    for level in np.unique(level_of_row).tolist():
-        rows = np.flatnonzero(level_of_row == level)
-        part = _sharded(cases.take(rows), passes, alone.take(rows), seq[rows], _SHARDINGS[level])
-        parts.append((rows, part))
+    steps = replicated_times(cases, passes, alone, seq=seq)
+    parts = [
+        (rows, _with_memory(cases.take(rows), passes, steps.take(rows), seq[rows], sharding))
+        for sharding, rows in _by_sharding(cases)
+    ]
     return Steps.joined(parts, len(cases))
+
+
+def replicated_times(
+    cases: Cases,
+    passes: RankPasses,
+    alone: Steps,
+    *,
+    seq: FloatArray,
+    tensor_s: FloatArray | float = 0.0,
+) -> Steps:
+    """The same with the memory of one rank alone, which a search of many knows beforehand.
+
+    Args:
+        cases: Whose strategies all are replicas, of one rank or of ranks that share every layer.
+        passes: What every rank runs.
+        alone: One microbatch with its update on one device, per row.
+        seq: Tokens of a sequence, per row.
+        tensor_s: What ranks that share layers exchange in a microbatch, per row.
+    """
+    added_s = np.broadcast_to(np.asarray(tensor_s, dtype=np.float64), len(cases))
+    parts = []
+    for sharding, every in _by_sharding(cases):
+        for start in range(0, len(every), _CHUNK):
+            rows = every[start : start + _CHUNK]
+            part = _sharded(
+                cases.take(rows), passes, alone.take(rows), seq[rows], added_s[rows], sharding
+            )
+            parts.append((rows, part))
+    return Steps.joined(parts, len(cases))
+
+
+def _by_sharding(cases: Cases) -> list[tuple[Sharding, IntArray]]:
+    """Rows that split the same."""
+    sharding = np.array([_SHARDINGS.index(kept_by(one.strategy)) for one in cases.jobs])
+    of_row = sharding[cases.job]
+    return [(_SHARDINGS[one], np.flatnonzero(of_row == one)) for one in np.unique(of_row).tolist()]
 
 
 def kept_by(strategy: Strategy) -> Sharding:
@@ -70,10 +106,11 @@ def num_shards(cases: Cases) -> IntArray:
 
 
 def _sharded(
-    cases: Cases, passes: RankPasses, alone: Steps, seq: FloatArray, sharding: Sharding
-) -> Steps:
-    """Rows that split the same."""
-    shards = num_shards(cases)
+    cases: Cases, passes: RankPasses, alone: Steps, seq: FloatArray, tensor_s: FloatArray,
+    sharding: Sharding,
+) -> Steps:  # fmt: skip
+    """Rows that split the same; ranks of a machine that share layers share its network too."""
+    shards, degree = num_shards(cases), passes.shape.num_ranks
     device_link = cases.device_link
     step = replicated_step(
         _work(passes, float(seq[0])),
@@ -82,17 +119,19 @@ def _sharded(
         update_s=alone.update_s,
         microbatches=cases.microbatches,
         num_ranks=cases.replicas,
-        ranks_per_node=cases.devices_per_node,
+        ranks_per_node=cases.devices_per_node // degree,
         device_link=device_link,
         node_link=cases.node_link,
         sharding=sharding,
         shards=shards,
+        node_share_frac=1.0 / degree,
     )
-    step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding))
-    shared = np.minimum(cases.replicas, cases.devices_per_node)
+    split_s = cases.microbatches * tensor_s
+    step_s = np.maximum(step.step_s, _hooked_s(cases, passes, alone, sharding)) + split_s
+    shared = np.minimum(cases.replicas * degree, cases.devices_per_node)
     sharing = sharing_log_sigma(device_link, shared)
     log_sigma = step_log_sigma(
-        alone.device_log_sigma, alone_s=step.compute_s, exposed_s=step.exposed_s,
+        alone.device_log_sigma, alone_s=step.compute_s, exposed_s=step.exposed_s + split_s,
         sharing_log_sigma=sharing,
     )  # fmt: skip
     steps = replace(
@@ -100,17 +139,17 @@ def _sharded(
         step_s=step_s,
         exposed_s=step.exposed_s,
         communication_s=step.communication_s,
+        tensor_s=split_s,
         per_token_s=step_s,
         sharing_log_sigma=sharing,
     ).with_spread(log_sigma)
     is_alone = step_s == alone.step_s
-    steps = replace(
+    return replace(
         steps,
         step_low_s=np.where(is_alone, alone.step_low_s, steps.step_low_s),
         step_high_s=np.where(is_alone, alone.step_high_s, steps.step_high_s),
         reasons=_linked(cases, steps),
     )
-    return _with_memory(cases, passes, steps, seq, sharding)
 
 
 def _work(passes: RankPasses, seq: float) -> ReplicaWork:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paceline.model.graph.graph import FloatArray, IntArray
+from paceline.model.graph.graph import IntArray
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
 from paceline.parallelism.offload import known_host
 from paceline.parallelism.search import (
     MICROBATCHES,
-    FoundStrategy,
     SearchSpace,
     prepare_search,
     search_strategies,
 )
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.simulation.blocks import shown, traced
+from paceline.simulation.blocks import as_sure, traced
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.replicas import is_replicated
 from paceline.simulation.simulator import simulate
-from paceline.simulation.steps import Steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,57 +88,52 @@ class StrategySearch:
             InvalidInputError: No combination of degrees uses exactly so many devices and items.
             DoesNotFitError: None fits into memory.
         """
-        found = self.found(num_devices=num_devices, global_batch=global_batch, num_best=num_best)
-        jobs = tuple(
-            replace(self.job, strategy=one.strategy, batch=one.microbatch) for one in found
+        jobs, steps = self.found(
+            num_devices=num_devices, global_batch=global_batch, num_best=num_best
         )
-        steps = self._steps(jobs, found, num_devices)
-        needed_bytes = steps.needed_bytes(self.space.memory_confidence)
-        fits = np.flatnonzero(needed_bytes <= self.space.capacity_bytes)
-        return tuple(jobs[row] for row in fits.tolist()), steps.take(fits)
+        return self._fitting(jobs, self._steps(jobs, steps, num_devices, alone=self._alone))
+
+    def fitting(
+        self, *, num_devices: int, global_batch: int, num_best: int
+    ) -> tuple[tuple[Job, ...], Steps]:
+        """The same, of stages and shared layers without how sure they are; arguments as of `best`.
+
+        Raises:
+            InvalidInputError: No combination of degrees uses exactly so many devices and items.
+            DoesNotFitError: None fits into memory.
+        """
+        jobs, steps = self.found(
+            num_devices=num_devices, global_batch=global_batch, num_best=num_best
+        )
+        return self._fitting(jobs, self._steps(jobs, steps, num_devices))
 
     def found(
         self, *, num_devices: int, global_batch: int, num_best: int
-    ) -> tuple[FoundStrategy, ...]:
+    ) -> tuple[tuple[Job, ...], Steps]:
         """The same as they are searched, replicas too block by block; arguments as of `best`.
 
         Raises:
             InvalidInputError: No combination of degrees uses exactly so many devices and items.
             DoesNotFitError: None fits into memory.
         """
-        return search_strategies(
+        found = search_strategies(
             self.space, num_devices=num_devices, global_batch=global_batch, num_best=num_best
         )
+        pairs = zip(found.strategies, found.microbatches, strict=True)
+        jobs = tuple(replace(self.job, strategy=how, batch=batch) for how, batch in pairs)
+        return jobs, found.steps
 
-    def fitting(self, *, num_devices: int, global_batch: int, num_best: int) -> list[FoundStrategy]:
-        """The strategies of `best` without the spread of their times; arguments as there.
-
-        Raises:
-            InvalidInputError: No combination of degrees uses exactly so many devices and items.
-            DoesNotFitError: None fits into memory.
-        """
-        found = self.found(num_devices=num_devices, global_batch=global_batch, num_best=num_best)
-        machine = self.machine.with_count(num_devices)
-        stated = [self._stated(one, machine) for one in found]
-        space = self.space
-        return [
-            one
-            for one in stated
-            if one.needed_bytes(space.memory_confidence) <= space.capacity_bytes
-        ]
-
-    def _stated(self, found: FoundStrategy, machine: Machine) -> FoundStrategy:
-        """A strategy with the figures that its job has: replicas are searched more coarsely."""
-        if not is_replicated(found.strategy):
-            return found
-        job = replace(self.job, strategy=found.strategy, batch=found.microbatch)
-        steps = simulate([job], [machine], calibration=self.calibration)
-        steps.check()
-        return found_step(job, steps, 0)
+    def _fitting(self, jobs: Sequence[Job], steps: Steps) -> tuple[tuple[Job, ...], Steps]:
+        """Those that fit at the chance that counts."""
+        needed_bytes = steps.needed_bytes(self.space.memory_confidence)
+        fits = np.flatnonzero(needed_bytes <= self.space.capacity_bytes)
+        return tuple(jobs[row] for row in fits.tolist()), steps.take(fits)
 
     def _steps(
-        self, jobs: Sequence[Job], found: Sequence[FoundStrategy], num_devices: int
-    ) -> Steps:
+        self, jobs: Sequence[Job], found: Steps, num_devices: int,
+        alone: Callable[[Sequence[Job]], Steps] | None = None,
+    ) -> Steps:  # fmt: skip
+        """What was found, replicas as their jobs have it: they are searched more coarsely."""
         is_plain = np.array([is_replicated(one.strategy) for one in jobs], dtype=bool)
         plain, split = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
         parts: list[tuple[IntArray, Steps]] = []
@@ -149,9 +143,11 @@ class StrategySearch:
             steps = simulate(replicas, [machine] * len(plain), calibration=self.calibration)
             parts.append((plain, steps))
         if len(split):
-            rest = [found[row] for row in split.tolist()]
-            alone = self._alone([jobs[row] for row in split.tolist()])
-            parts.append((split, shown(rest, alone, self.machine, num_devices)))
+            rest = found.take(split)
+            if alone is not None:
+                whole = alone([jobs[row] for row in split.tolist()])
+                rest = as_sure(rest, whole, self.machine, num_devices)
+            parts.append((split, rest))
         return Steps.joined(parts, len(jobs))
 
     def _alone(self, jobs: Sequence[Job]) -> Steps:
@@ -159,21 +155,3 @@ class StrategySearch:
         one = self.machine.with_count(1)
         alone = [replace(job, strategy=Strategy(recompute=job.strategy.recompute)) for job in jobs]
         return simulate(alone, [one] * len(jobs), calibration=self.calibration)
-
-
-def found_step(job: Job, steps: Steps, row: int) -> FoundStrategy:
-    """One row with its strategy."""
-
-    def at(values: FloatArray) -> float:
-        return float(values[row])
-
-    return FoundStrategy(
-        strategy=job.strategy,
-        microbatch=int(job.batch),
-        step_s=at(steps.step_s),
-        bubble_s=at(steps.bubble_s),
-        tensor_s=at(steps.tensor_s),
-        exposed_s=at(steps.exposed_s),
-        memory_mid_bytes=at(steps.memory_mid_bytes),
-        memory_bytes=at(steps.memory_high_bytes),
-    )

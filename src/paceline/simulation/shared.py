@@ -16,7 +16,9 @@ from paceline.parallelism.collectives.engine_sums import engine_sums_of
 from paceline.parallelism.serving.answers import exchange_added
 from paceline.parallelism.serving.batching import EnginePasses
 from paceline.parallelism.serving.engine import PROMPT, TOKEN
-from paceline.parallelism.split import Wires, busiest_frac, calls_s, calls_when_run
+from paceline.parallelism.split.calls import Wires, calls_s
+from paceline.parallelism.split.rank_graph import busiest_frac, calls_when_run
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.uncertainty import sharing_log_sigma, step_log_sigma
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.devices import DeviceTable
@@ -24,7 +26,6 @@ from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
 from paceline.simulation.cases import Cases
 from paceline.simulation.rank import Lengths, RankPasses
-from paceline.simulation.steps import Steps
 
 
 def served(
@@ -40,7 +41,7 @@ def served(
         asked: Of a rank, per row.
         calibration: Of the predictor; the built-in one if None.
     """
-    exchanged = _exchanged_s(cases, passes, asked, calibration)
+    exchanged = exchanged_s(cases, passes, asked, calibration)
     first_s, token_s, whole_s = _added_s(passes, alone, asked, *exchanged)
     added_s = cases.microbatches * whole_s
     alone_s = cases.microbatches * alone.step_s
@@ -85,7 +86,7 @@ def _added_s(
     return first_s, repeated_s, first_s + asked.output * repeated_s
 
 
-def _exchanged_s(
+def exchanged_s(
     cases: Cases, passes: RankPasses, asked: Lengths, calibration: Calibration | None
 ) -> tuple[FloatArray, FloatArray]:
     """Seconds of what ranks of a replica exchange: of the step or prompt, and of each token."""

@@ -11,8 +11,9 @@ from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.block_names import block_names, layers_of
 from paceline.model.graph.graph import IntArray
 from paceline.parallelism.legality import check_strategy
-from paceline.parallelism.split import SplitShape
 from paceline.parallelism.split.sequence import check_shared
+from paceline.parallelism.split.shape import SplitShape
+from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.devices import DeviceTable
 from paceline.simulation.cases import Cases, grouped
@@ -20,7 +21,6 @@ from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import Lengths, RankPasses, rank_steps
 from paceline.simulation.replicas import is_replicated, replicated
-from paceline.simulation.steps import Steps
 
 
 def simulate(

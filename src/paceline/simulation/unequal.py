@@ -23,6 +23,7 @@ from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
 from paceline.parallelism.replicas.data_parallel_work import ReplicaWork, replicated_step
 from paceline.parallelism.replicas.shares import Share
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import (
     interval_of,
@@ -37,7 +38,6 @@ from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.rank import RankPasses
 from paceline.simulation.simulator import simulate
-from paceline.simulation.steps import Steps
 
 #: Splits evaluated; beyond, they are spread evenly, which is as good as whole items can be.
 _MOST_SPLITS = 512

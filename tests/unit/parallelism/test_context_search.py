@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.unit.parallelism.stated_of_tests import Found, searched
 from tests.unit.parallelism.stated_of_tests import evaluate_blocks as evaluate_stated
 
 from paceline.catalog.load import load_catalog
@@ -20,11 +21,9 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.search import (
     CONTEXT_MARGIN,
     CONTEXT_PART_TOKENS,
-    FoundStrategy,
     SearchSpace,
     enumerate_strategies,
     prepare_search,
-    search_strategies,
 )
 from paceline.parallelism.strategy.strategy import Schedule, Strategy
 from paceline.parallelism.traced_job import TracedJob, fabric_of
@@ -64,7 +63,7 @@ def space(
     )  # fmt: skip
 
 
-def one_by_one(num_devices: int, global_batch: int, seq: int) -> Iterator[FoundStrategy]:
+def one_by_one(num_devices: int, global_batch: int, seq: int) -> Iterator[Found]:
     """Every strategy of the stated space that is legal and fits, each evaluated alone."""
     mesh = itertools.product(DEGREES, repeat=4)
     for (dp, cp, tp, pp), recompute in itertools.product(mesh, ("none", "block")):
@@ -129,9 +128,7 @@ def test_the_search_is_equal_to_enumerating_strategies_one_by_one(
     assert names == set(found)
     assert any("cp" in name for name in names)
     assert any("zbh1" in name for name in names)
-    best = search_strategies(
-        prepared, num_devices=num_devices, global_batch=global_batch, num_best=1
-    )[0]
+    best = searched(prepared, num_devices=num_devices, global_batch=global_batch, num_best=1)[0]
     margin = CONTEXT_MARGIN if best.strategy.size("cp") > 1 else 1.0
     assert best.step_s * margin == pytest.approx(min(found.values()), rel=1e-9)
 
@@ -165,13 +162,13 @@ def test_long_sequences_are_cut_where_a_batch_has_fewer_of_them_than_devices() -
     prepared = space("gpt2", seq=131_072, devices_per_node=8)
     alone = space("gpt2", seq=131_072, devices_per_node=8, part_tokens=131_072)
     for num_devices in (32, 64):
-        best = search_strategies(prepared, num_devices=num_devices, global_batch=2, num_best=1)[0]
+        best = searched(prepared, num_devices=num_devices, global_batch=2, num_best=1)[0]
         assert best.strategy.size("cp") >= num_devices // 8
         if num_devices == 64:
             with pytest.raises(InvalidInputError, match="no strategy spreads"):
-                search_strategies(alone, num_devices=num_devices, global_batch=2)
+                searched(alone, num_devices=num_devices, global_batch=2)
         else:
-            without = search_strategies(alone, num_devices=num_devices, global_batch=2)[0]
+            without = searched(alone, num_devices=num_devices, global_batch=2)[0]
             assert best.step_s < without.step_s / 2
 
 
@@ -181,7 +178,7 @@ def test_what_is_cut_gains_more_than_the_margin(seq: int) -> None:
     alone = space("gpt2", seq=seq, devices_per_node=8, part_tokens=seq)
     for num_devices, global_batch in ((8, 64), (64, 64), (64, 16)):
         best, without = (
-            search_strategies(s, num_devices=num_devices, global_batch=global_batch, num_best=1)[0]
+            searched(s, num_devices=num_devices, global_batch=global_batch, num_best=1)[0]
             for s in (prepared, alone)
         )
         if best.strategy.size("cp") > 1:

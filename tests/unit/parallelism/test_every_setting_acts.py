@@ -19,7 +19,8 @@ from paceline.catalog.lookup import find_device
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.block_names import block_names, blocks_of_ops
 from paceline.model.graph.costs import Configuration
-from paceline.model.graph.graph import OpKind, Owner, Phase
+from paceline.model.graph.graph import Owner, Phase
+from paceline.model.graph.kinds import OpKind
 from paceline.model.graph.program import Program
 from paceline.model.graph.workload import Workload
 from paceline.model.lowering import lower, rewritten
@@ -28,7 +29,8 @@ from paceline.model.rewrite.master_weights import as_kept
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import evaluated_steps
 from paceline.parallelism.memory.training_state import training_state
-from paceline.parallelism.split import SplitShape, split
+from paceline.parallelism.split import split
+from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob
 from paceline.simulation.job import Job
@@ -171,9 +173,9 @@ def test_blocks_keep_and_move_what_one_device_does(model: str, name: str, number
 def busy_s(model: str, how: Configuration, text: str) -> float:
     """Of a step, what the busiest rank computes of its microbatches, block by block."""
     items = [float(MODELS[model][0])]
-    found = evaluated_steps(job(model, how), Strategy.parse(text), microbatches=items)
-    waits_s = found.bubble_s + found.tensor_s + found.exposed_s + found.update_s
-    return float((found.step_s - waits_s)[0])
+    steps = evaluated_steps(job(model, how), Strategy.parse(text), microbatches=items).steps
+    waits_s = steps.lost_s + steps.update_s
+    return float((steps.step_s - waits_s)[0])
 
 
 @cache

@@ -15,7 +15,7 @@ from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.evaluation import evaluate_strategies
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
 from paceline.parallelism.schedule.table import KINDS, Fabric, StrategyTable, Variant
-from paceline.parallelism.split import SplitShape
+from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
@@ -59,7 +59,7 @@ def step_s(graph: Graph, kind: str, chunks: int, cluster: Fabric) -> float:
         kind=one([*KINDS].index(kind)), microbatches=one(NUM_MICROBATCHES), point=one(0),  # type: ignore[arg-type]
         sharding=one(0), shards=one(0),
     )  # fmt: skip
-    return float(evaluate_strategies(table, [variant(graph)], cluster).step_s[0])
+    return float(evaluate_strategies(table, [variant(graph)], cluster).steps.step_s[0])
 
 
 @pytest.mark.parametrize("compiler", ["eager", "compiled"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.parallelism.stated_of_tests import evaluate_blocks, evaluate_stated
+from tests.unit.parallelism.stated_of_tests import Found, evaluate_blocks, evaluate_stated, searched
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
@@ -30,11 +30,9 @@ from paceline.parallelism.offload import (
     known_host,
 )
 from paceline.parallelism.search import (
-    FoundStrategy,
     SearchSpace,
     enumerate_strategies,
     prepare_search,
-    search_strategies,
 )
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob, fabric_of
@@ -56,7 +54,7 @@ def cluster() -> Cluster:
     )  # fmt: skip
 
 
-def stated(text: str, on: Cluster | None = None) -> FoundStrategy:
+def stated(text: str, on: Cluster | None = None) -> Found:
     graph = load_workload("gpt2").passes[0].graph
     return evaluate_blocks(
         TracedJob(
@@ -186,8 +184,8 @@ def space(capacity_bytes: float, *, has_host: bool, host_memory_bytes: float = 2
     )  # fmt: skip
 
 
-def best(on: SearchSpace) -> tuple[FoundStrategy, ...]:
-    return search_strategies(on, num_devices=1, global_batch=16)
+def best(on: SearchSpace) -> tuple[Found, ...]:
+    return searched(on, num_devices=1, global_batch=16)
 
 
 @cache

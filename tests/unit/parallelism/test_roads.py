@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tests.unit.parallelism.stated_of_tests import evaluate_blocks, evaluate_stated
+from tests.unit.parallelism.stated_of_tests import evaluate_blocks, evaluate_stated, searched
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
@@ -18,7 +18,7 @@ from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import stated_traits
-from paceline.parallelism.search import prepare_search, search_strategies
+from paceline.parallelism.search import prepare_search
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob
 from paceline.planning.decisions.curve import ScalingPoint
@@ -220,8 +220,8 @@ def test_measurements_know_what_was_searched_as_what_is_stated() -> None:
         job.graph, job.configuration, job.cluster.device_table, job.fabric, seq=job.seq,
         capacity_bytes=job.cluster.capacity_bytes, microbatches=[1, 2, 4],
     )  # fmt: skip
-    searched = search_strategies(space, num_devices=8, global_batch=16, num_best=200)
-    assert {one.strategy.size("tp") for one in searched} >= {1, 2, 4}
-    for found in searched[::10]:
+    every = searched(space, num_devices=8, global_batch=16, num_best=200)
+    assert {one.strategy.size("tp") for one in every} >= {1, 2, 4}
+    for found in every[::10]:
         (stated,) = stated_traits(job, found.strategy, [found.microbatch])
-        assert space.traits(found) == stated
+        assert space.traits(found.strategy, found.microbatch) == stated

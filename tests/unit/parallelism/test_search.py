@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.unit.parallelism.stated_of_tests import searched
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
@@ -17,7 +18,6 @@ from paceline.parallelism.search import (
     SearchSpace,
     enumerate_strategies,
     prepare_search,
-    search_strategies,
 )
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.prediction.devices import DeviceTable
@@ -52,10 +52,10 @@ def test_the_search_finds_what_one_by_one_evaluation_finds(num_devices) -> None:
     prepared = space()
     table = enumerate_strategies(prepared, num_devices=num_devices, global_batch=64)
     alone = [
-        evaluate_strategies(table.take([row]), prepared.variants, prepared.fabric).step_s[0]
+        evaluate_strategies(table.take([row]), prepared.variants, prepared.fabric).steps.step_s[0]
         for row in range(len(table))
     ]
-    best = search_strategies(prepared, num_devices=num_devices, global_batch=64, num_best=1)
+    best = searched(prepared, num_devices=num_devices, global_batch=64, num_best=1)
     assert best[0].step_s == pytest.approx(min(alone), rel=1e-12)
 
 
@@ -70,8 +70,9 @@ def test_backward_is_split_where_nothing_is_recomputed() -> None:
     )
     assert len(split) == len(usual) > 10
     assert not recomputes[table.kind == KINDS.index("zbh1")].any()
-    assert (found.step_s[split] <= found.step_s[usual] * (1 + 1e-9)).all()
-    assert (found.memory_bytes[split] >= found.memory_bytes[usual]).all()
+    steps = found.steps
+    assert (steps.step_s[split] <= steps.step_s[usual] * (1 + 1e-9)).all()
+    assert (steps.memory_high_bytes[split] >= steps.memory_high_bytes[usual]).all()
 
 
 @pytest.mark.parametrize("num_devices", [1, 4, 16, 64])
@@ -98,7 +99,7 @@ def test_experts_are_spread_where_a_model_has_them() -> None:
         assert strategy.num_ranks == 64
         assert items * strategy.num_batches == 256
         assert Strategy.parse(str(strategy)) == strategy
-    best = search_strategies(prepared, num_devices=64, global_batch=256, num_best=1)[0]
+    best = searched(prepared, num_devices=64, global_batch=256, num_best=1)[0]
     assert best.strategy.size("ep") > 1
 
 
@@ -106,10 +107,10 @@ def test_the_parts_of_a_step_stay_inside_it() -> None:
     prepared = space()
     table = enumerate_strategies(prepared, num_devices=16, global_batch=64)
     found = evaluate_strategies(table, prepared.variants, prepared.fabric)
-    parts = found.bubble_s + found.tensor_s + found.exposed_s + found.update_s
-    assert (found.bubble_s >= -1e-9).all()
-    assert (parts <= found.step_s * (1 + 1e-9)).all()
-    assert (found.memory_bytes > found.allocated_bytes).all()
+    steps = found.steps
+    assert (steps.bubble_s >= -1e-9).all()
+    assert (steps.lost_s + steps.update_s <= steps.step_s * (1 + 1e-9)).all()
+    assert (steps.memory_high_bytes > found.allocated_bytes).all()
 
 
 def test_pipelines_and_sharding_divide_the_state() -> None:
@@ -123,7 +124,7 @@ def test_pipelines_and_sharding_divide_the_state() -> None:
 
 def test_less_memory_never_makes_it_faster() -> None:
     large, small = (
-        search_strategies(space(capacity_bytes=c), num_devices=4, global_batch=64, num_best=1)[0]
+        searched(space(capacity_bytes=c), num_devices=4, global_batch=64, num_best=1)[0]
         for c in (80e9, 8e9)
     )
     assert small.step_s >= large.step_s
@@ -132,14 +133,14 @@ def test_less_memory_never_makes_it_faster() -> None:
 
 def test_what_cannot_be_says_so() -> None:
     with pytest.raises(InvalidInputError, match="1 items over 16 devices"):
-        search_strategies(space(), num_devices=16, global_batch=1)
+        searched(space(), num_devices=16, global_batch=1)
     with pytest.raises(DoesNotFitError, match="strategies needs"):
-        search_strategies(space(capacity_bytes=1e8), num_devices=4, global_batch=64)
+        searched(space(capacity_bytes=1e8), num_devices=4, global_batch=64)
 
 
 def test_large_models_split_over_a_node_before_they_fit() -> None:
     prepared = space("llama-3-70b", seq=2048)
-    best = search_strategies(prepared, num_devices=64, global_batch=64, num_best=3)
+    best = searched(prepared, num_devices=64, global_batch=64, num_best=3)
     for found in best:
         is_split = found.strategy.size("tp") * found.strategy.size("pp") > 1
         assert is_split or found.strategy.sharding == "zero3"

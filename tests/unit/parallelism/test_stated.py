@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.parallelism.stated_of_tests import evaluate_blocks, evaluate_stated
+from tests.unit.parallelism.stated_of_tests import Found, evaluate_blocks, evaluate_stated, searched
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
@@ -15,7 +15,7 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.collectives.times import RankGroup, send_recv_s
 from paceline.parallelism.fixed_strategy import at_count
-from paceline.parallelism.search import FoundStrategy, prepare_search, search_strategies
+from paceline.parallelism.search import prepare_search
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob, fabric_of
 from paceline.planning.decisions.curve import ScalingCurve
@@ -50,7 +50,7 @@ def test_a_stated_strategy_costs_what_the_search_says(gpt2) -> None:
         capacity_bytes=cluster().capacity_bytes,
         microbatches=(1, 4),
     )
-    for found in search_strategies(space, num_devices=16, global_batch=64, num_best=40):
+    for found in searched(space, num_devices=16, global_batch=64, num_best=40):
         stated = evaluate_blocks(
             TracedJob(
                 graph=gpt2,
@@ -164,7 +164,7 @@ def test_what_cannot_run_anywhere_says_why(gpt2) -> None:
         curve("dp4.tp4", cluster("GTX 1060 3GB"))
 
 
-def evaluated(name: str, text: str, *, seq: float, global_batch: int) -> FoundStrategy:
+def evaluated(name: str, text: str, *, seq: float, global_batch: int) -> Found:
     roomy = replace(cluster(), device=cluster().device.with_memory(1e13))
     return evaluate_stated(
         TracedJob(

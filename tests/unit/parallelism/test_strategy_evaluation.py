@@ -23,7 +23,7 @@ from paceline.parallelism.memory.sharded_memory import FSDP_BLOCKS
 from paceline.parallelism.memory.training_state import TrainingState
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
 from paceline.parallelism.schedule.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
-from paceline.parallelism.split import SplitShape
+from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.training_profile import find_training_profile
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
@@ -76,32 +76,33 @@ def test_a_step_is_its_work_and_what_is_added_to_it(sharding) -> None:
     found, alone = evaluated(sharding=sharding, microbatches=4), evaluated(dp=1, microbatches=4)
     costs = blocks().costs
     work_s = 4 * float((costs.forward_s + costs.backward_s).sum())
-    assert alone.exposed_s[0] == 0.0
-    assert alone.step_s[0] == pytest.approx(work_s + alone.update_s[0])
-    parts_s = work_s + found.update_s[0] + found.exposed_s[0]
-    assert found.step_s[0] == pytest.approx(parts_s)
+    assert alone.steps.exposed_s[0] == 0.0
+    assert alone.steps.step_s[0] == pytest.approx(work_s + alone.steps.update_s[0])
+    parts_s = work_s + found.steps.update_s[0] + found.steps.exposed_s[0]
+    assert found.steps.step_s[0] == pytest.approx(parts_s)
 
 
 @pytest.mark.parametrize("sharding", ["zero1", "zero2", "zero3"])
 def test_an_update_takes_its_bytes_at_its_rate_and_its_share(sharding) -> None:
-    alone = evaluated(dp=1).update_s[0]
+    alone = evaluated(dp=1).steps.update_s[0]
     rate = blocks().costs.update_bytes_per_s
     bandwidth = DEVICE.memory_bytes_per_s
     assert bandwidth is not None
     assert 0.3 * bandwidth < rate < bandwidth
     assert alone == pytest.approx(whole_state().update / rate)
-    assert evaluated(sharding=sharding).update_s[0] == pytest.approx(alone / 8)
-    assert evaluated(dp=8).update_s[0] == alone
+    assert evaluated(sharding=sharding).steps.update_s[0] == pytest.approx(alone / 8)
+    assert evaluated(dp=8).steps.update_s[0] == alone
 
 
 @pytest.mark.parametrize("sharding", ["zero2", "zero3"])
 def test_what_splits_gradients_talks_again_in_every_microbatch(sharding) -> None:
     """Of a reduction of whole gradients there is one a step, however many microbatches."""
     once, four_times = (
-        evaluated(SLOW, sharding=sharding, microbatches=count).exposed_s[0] for count in (1, 4)
+        evaluated(SLOW, sharding=sharding, microbatches=count).steps.exposed_s[0]
+        for count in (1, 4)
     )
     assert four_times == pytest.approx(4 * once)
-    once, four_times = (evaluated(SLOW, microbatches=count).exposed_s[0] for count in (1, 4))
+    once, four_times = (evaluated(SLOW, microbatches=count).steps.exposed_s[0] for count in (1, 4))
     assert four_times < 1.5 * once
 
 
@@ -123,15 +124,15 @@ def test_replicas_of_shards_keep_more_and_send_less_between_nodes() -> None:
     all_ranks = evaluated(apart, dp=64, sharding="zero3")
     in_node = evaluated(apart, dp=64, sharding="zero3", shards=8)
     assert in_node.state_bytes[0] > all_ranks.state_bytes[0]
-    assert in_node.exposed_s[0] < all_ranks.exposed_s[0]
+    assert in_node.steps.exposed_s[0] < all_ranks.steps.exposed_s[0]
 
 
 def test_memory_alone_is_that_of_the_whole_evaluation() -> None:
     for columns in ({"dp": 1}, {"sharding": "zero2"}, {"sharding": "zero3", "microbatches": 4}):
         found = evaluated(**columns)
         alone = strategy_memory_bytes(table(**columns), [blocks()], FAST)
-        assert alone == (found.memory_mid_bytes, found.memory_bytes)
-        assert found.memory_bytes[0] > found.allocated_bytes[0] >= found.state_bytes[0]
+        assert alone == (found.steps.memory_mid_bytes, found.steps.memory_high_bytes)
+        assert found.steps.memory_high_bytes[0] > found.allocated_bytes[0] >= found.state_bytes[0]
 
 
 def with_variant(variant: Variant, fabric: Fabric = FAST, **columns) -> StrategyEvaluation:
@@ -145,7 +146,7 @@ def test_the_host_of_an_update_shows_only_beyond_what_it_is_ahead() -> None:
         with_variant(replace(blocks(), costs=replace(costs, update_host_s=host_s)), dp=1)
         for host_s in (0.0, 1e-3, 100.0, 101.0)
     ]
-    device_s, hidden_s, long_s, longer_s = (float(one.update_s[0]) for one in by_host)
+    device_s, hidden_s, long_s, longer_s = (float(one.steps.update_s[0]) for one in by_host)
     assert hidden_s == device_s
     ahead_s = device_s + 100.0 - long_s
     work_s = float((costs.forward_s + costs.backward_s).sum())
@@ -159,7 +160,7 @@ def test_each_stage_dispatches_the_update_of_its_own_blocks() -> None:
     piped = replace(
         table(dp=1, microbatches=8), pp=np.array([4]), kind=np.array([KINDS.index("1f1b")])
     )
-    found = [evaluate_strategies(piped, [one], FAST).update_s[0] for one in (slow, slower)]
+    found = [evaluate_strategies(piped, [one], FAST).steps.update_s[0] for one in (slow, slower)]
     assert found[1] - found[0] == pytest.approx(4.0 / 4)
 
 
@@ -180,7 +181,7 @@ def test_tensor_ranks_of_a_node_share_its_network(stride: int) -> None:
     )
     group = with_variant(replace(blocks(), shape=SplitShape(tensor=stride)), shared, dp=2)
     alone = with_variant(blocks(), lone, dp=2)
-    assert group.exposed_s[0] == pytest.approx(alone.exposed_s[0], rel=1e-3)
+    assert group.steps.exposed_s[0] == pytest.approx(alone.steps.exposed_s[0], rel=1e-3)
 
 
 def test_replicas_of_a_nodes_shards_meet_between_nodes() -> None:
@@ -189,7 +190,7 @@ def test_replicas_of_a_nodes_shards_meet_between_nodes() -> None:
         evaluated(
             replace(FAST, node_link=node_link(rate), profile=AFTER_BACKWARD),
             dp=16, shards=8, sharding="zero3",
-        ).exposed_s[0]
+        ).steps.exposed_s[0]
         for rate in (1e9, 5e8)
     ]  # fmt: skip
     inside_s = evaluated(
@@ -197,7 +198,7 @@ def test_replicas_of_a_nodes_shards_meet_between_nodes() -> None:
         dp=8,
         shards=8,
         sharding="zero3",
-    ).exposed_s[0]
+    ).steps.exposed_s[0]
     reduced_bytes = whole_state().reduced
     assert exposed_s[0] - inside_s == pytest.approx(reduced_bytes / 1e9, rel=0.1)
     assert exposed_s[1] - exposed_s[0] == pytest.approx(reduced_bytes / 1e9, rel=0.1)
@@ -219,8 +220,8 @@ def test_what_experts_and_others_reduce_hides_behind_one_backward() -> None:
         )
         for profile in (USUAL, AFTER_BACKWARD)
     )
-    saved_s = bare.exposed_s[0] - hidden.exposed_s[0]
-    assert 0.5 * hidden.backward_s[0] < saved_s <= hidden.backward_s[0] * (1 + 1e-9)
+    saved_s = bare.steps.exposed_s[0] - hidden.steps.exposed_s[0]
+    assert 0.5 * hidden.steps.backward_s[0] < saved_s <= hidden.steps.backward_s[0] * (1 + 1e-9)
 
 
 def test_ranks_with_experts_wait_for_the_slowest_once() -> None:
@@ -229,7 +230,11 @@ def test_ranks_with_experts_wait_for_the_slowest_once() -> None:
     quick = replace(FAST, device_link=instant, node_link=instant)
     waits, plain = (with_variant(one, quick, dp=4) for one in (experts(), blocks()))
     twice = with_variant(blocks(), quick, dp=8)
-    assert plain.exposed_s[0] <= waits.exposed_s[0] <= twice.exposed_s[0] * (1 + 1e-6)
+    assert (
+        plain.steps.exposed_s[0]
+        <= waits.steps.exposed_s[0]
+        <= twice.steps.exposed_s[0] * (1 + 1e-6)
+    )
 
 
 def test_chunks_give_gradients_time_to_travel() -> None:
@@ -237,7 +242,7 @@ def test_chunks_give_gradients_time_to_travel() -> None:
 
     def exposed_per_parameter(chunks: int, kind: str) -> float:
         found = evaluated(SLOW, pp=4, microbatches=8, chunks=chunks, kind=kind)
-        return float(found.exposed_s[0] / found.updated.trained[0])
+        return float(found.steps.exposed_s[0] / found.updated.trained[0])
 
     whole, two, three = (
         exposed_per_parameter(chunks, kind)
@@ -250,7 +255,8 @@ def test_megatrons_optimizer_gathers_behind_the_forward_pass() -> None:
     ahead = replace(SLOW, profile=find_training_profile("megatron"))
     for calls in ({}, {"pp": 4, "microbatches": 8, "kind": "1f1b"}):
         after_s, before_s = (
-            evaluated(fabric, **calls, sharding="zero1").exposed_s[0] for fabric in (SLOW, ahead)
+            evaluated(fabric, **calls, sharding="zero1").steps.exposed_s[0]
+            for fabric in (SLOW, ahead)
         )
         assert 0.0 < before_s < after_s
-    assert evaluated(ahead, dp=1).step_s == evaluated(SLOW, dp=1).step_s
+    assert evaluated(ahead, dp=1).steps.step_s == evaluated(SLOW, dp=1).steps.step_s

@@ -6,18 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.catalog.entities import Link, Source
 from paceline.model.graph.costs import Configuration
-from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.memory.sharded_memory import PeakMoments
-from paceline.parallelism.replicas.data_parallel_work import ReplicaWork
+from paceline.parallelism.steps import Steps
 from paceline.planning.forecast.forecasts import Forecast
+from paceline.planning.places.configurations import ConfiguredDevices
 from paceline.planning.places.place_table import PlaceTable
-
-LINK = Link(
-    name="fast", scope="device", kind="nvlink", bytes_per_s=300e9, latency_s=2e-6,
-    measured_bus_bytes_per_s=None, reduces_in_switch=False, source=Source(text="made up"),
-)  # fmt: skip
+from paceline.planning.search.candidates import CandidateTable
+from paceline.simulation.rank import Lengths
 
 
 def made_forecast(
@@ -42,42 +38,53 @@ def made_forecast(
     step_s = spread(fixed_s + item_s * batch)
     memory = spread(state_bytes + item_bytes * batch)
     z80, z95 = 1.2815515655446004, 1.6448536269514722
+    columns = {
+        "step_s": step_s,
+        "step_low_s": step_s * np.exp(-z80 * log_sigma),
+        "step_high_s": step_s * np.exp(z80 * log_sigma),
+        "log_sigma": spread(log_sigma),
+        "device_log_sigma": spread(log_sigma),
+        "sharing_log_sigma": spread(0.0),
+        "exposed_s": spread(0.0),
+        "tensor_s": spread(0.0),
+        "bubble_s": spread(0.0),
+        "per_token_s": step_s,
+        "energy_j": step_s * 300.0,
+        "flop": spread(1e12 * batch),
+        "memory_low_bytes": memory * np.exp(-z80 * memory_log_sigma),
+        "memory_mid_bytes": memory,
+        "memory_high_bytes": memory * np.exp(z95 * memory_log_sigma),
+        "parameter_bytes": spread(state_bytes / 4),
+        "optimizer_state_bytes": spread(state_bytes / 2),
+    }
+    flat = {name: column.ravel() for name, column in columns.items()}
     return Forecast(
-        configurations=tuple(
-            Configuration(precision=p) for p in ("bf16", "fp32", "tf32")[:num_configurations]
+        configured=tuple(
+            ConfiguredDevices(
+                configuration=Configuration(precision=p), rows=tuple(range(num_devices))
+            )
+            for p in ("bf16", "fp32", "tf32")[:num_configurations]
         ),
-        batch=batch,
-        step_s=step_s,
-        low_s=step_s * np.exp(-z80 * log_sigma),
-        high_s=step_s * np.exp(z80 * log_sigma),
-        backward_s=step_s * 0.6,
-        update_s=np.zeros_like(step_s),
-        log_sigma=spread(log_sigma),
-        latency_s=step_s,
-        ttft_s=spread(np.nan),
-        prompt_s=spread(np.nan),
-        token_s=spread(np.nan),
-        weights_s=spread(np.nan),
-        energy_j=step_s * 300.0,
-        memory_low_bytes=memory * np.exp(-z80 * memory_log_sigma),
-        memory_mid_bytes=memory,
-        memory_high_bytes=memory * np.exp(z95 * memory_log_sigma),
-        bound=np.zeros(shape, dtype=np.int8),
-        flop=np.broadcast_to(1e12 * batch, (num_configurations, len(batch))).copy(),
-        replicas=(
-            ReplicaWork(
-                gradient_bytes=state_bytes / 4,
-                gathered_bytes=state_bytes / 4,
-                renewed_bytes=state_bytes / 4,
-                profile=None,
-            ),
-        )
-        * num_configurations,
-        parameter_bytes=np.full(num_configurations, state_bytes / 4),
-        optimizer_state_bytes=np.full(num_configurations, state_bytes / 2),
+        passes=(),
+        lengths=Lengths(batch=batch, seq=batch, prompt=batch, output=batch),
+        steps=Steps.of(step_s.size, flat).laid_out(shape),
         moments=(made_moments(batch, item_bytes, state_bytes),) * num_configurations,
-        tensor_degree=np.ones(num_configurations, dtype=np.int64),
-        tensor_calls=(),
+    )
+
+
+def made_steps(candidates: CandidateTable, made: Forecast, added_s: float = 1e-4) -> Steps:
+    """Microbatches one after the other; each further device adds so much to a step."""
+    cell = (candidates.configuration, np.zeros_like(candidates.place), candidates.batch)
+    alone = made.steps.take(cell)
+    exposed_s = added_s * (candidates.num_devices - 1)
+    step_s = candidates.microbatches * alone.step_s + exposed_s
+    is_alone = step_s == alone.step_s
+    return replace(
+        alone,
+        step_s=step_s,
+        exposed_s=exposed_s,
+        step_low_s=np.where(is_alone, alone.step_low_s, np.nan),
+        step_high_s=np.where(is_alone, alone.step_high_s, np.nan),
     )
 
 
@@ -117,7 +124,3 @@ def made_places(
         is_ranked=np.ones(num, dtype=bool),
         **terms,
     )
-
-
-def made_links(num: int) -> LinkTable:
-    return LinkTable.from_links([LINK] * num)

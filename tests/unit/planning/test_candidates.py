@@ -121,5 +121,6 @@ def test_no_candidate_has_more_devices_than_allowed():
 
 def test_an_unpredicted_device_has_no_candidates():
     forecast = made_forecast()
-    forecast.step_s[:] = np.nan
+    steps = replace(forecast.steps, step_s=np.full_like(forecast.steps.step_s, np.nan))
+    forecast = replace(forecast, steps=steps)
     assert len(table(made_places(), forecast)) == 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import made_forecast, made_links, made_places
+from made_up import made_forecast, made_places, made_steps
 
 from paceline.planning.goal.amounts import Amount
 from paceline.planning.goal.goal import Goal
@@ -35,17 +35,17 @@ def evaluated(amount=JOB, *, places=None, node_counts=(1, 2, 4), checkpointing=N
     candidates = enumerate_candidates(
         places, made, RULE, node_counts=node_counts, max_devices=64, is_training=True
     )
-    links = made_links(len(places.device))
-    figures = evaluate(candidates, places, made, amount, links, links, checkpointing)
+    steps = made_steps(candidates, made)
+    figures = evaluate(candidates, places, made, steps, amount, checkpointing)
     return candidates, made, figures
 
 
 def test_one_device_takes_its_forecast_to_the_bit():
     candidates, made, figures = evaluated(node_counts=(1,))
     for row in range(len(candidates)):
-        step = made.step_s[0, 0, candidates.batch[row]]
-        assert figures.step_s[row] == step
-        assert figures.exposed_s[row] == 0.0
+        step = made.steps.step_s[0, 0, candidates.batch[row]]
+        assert figures.steps.step_s[row] == step
+        assert figures.steps.lost_s[row] == 0.0
         batch = int(made.batch[candidates.batch[row]])
         assert figures.num_steps[row] == 3 * math.ceil(1000 / batch)
         assert figures.time_s[row] == figures.num_steps[row] * step
@@ -67,10 +67,10 @@ def test_a_part_of_an_epoch_is_rounded_up_to_whole_steps(epochs, steps):
 
 def test_more_devices_are_never_faster_than_ideal():
     candidates, made, figures = evaluated()
-    alone = made.step_s[0, 0, candidates.batch] * candidates.microbatches
-    assert (figures.step_s >= alone).all()
+    alone = made.steps.step_s[0, 0, candidates.batch] * candidates.microbatches
+    assert (figures.steps.step_s >= alone).all()
     assert (figures.efficiency_frac <= 1.0).all()
-    assert (figures.exposed_s[candidates.num_devices > 1] > 0).all()
+    assert (figures.steps.lost_s[candidates.num_devices > 1] > 0).all()
 
 
 def test_accumulation_spreads_communication_over_more_samples():
@@ -118,7 +118,7 @@ def test_a_spot_job_costs_what_the_price_of_a_job_says():
     candidates, _, figures = evaluated(amount, places=places, checkpointing=saving)
     for row in range(len(candidates)):
         nodes = int(candidates.num_nodes[row])
-        work_s = float(figures.num_steps[row] * figures.step_s[row])
+        work_s = float(figures.num_steps[row] * figures.steps.step_s[row])
         price = price_job(
             JobDemand(run_s=work_s, num_nodes=nodes, setup_s=600.0, checkpointing=saving),
             RentalTerms(
@@ -135,7 +135,7 @@ def test_a_million_at_spot_costs_its_share_of_a_job_without_set_up() -> None:
     saving = Checkpointing(save_s=2000.0, restart_s=600.0)
     amount = Amount(items_per_epoch=10_000_000, num_epochs=3.0, samples_per_item=1.0)
     _, _, figures = evaluated(amount, places=places, checkpointing=saving)
-    samples = figures.samples_per_s * figures.num_steps * figures.step_s
+    samples = figures.samples_per_s * figures.num_steps * figures.steps.step_s
     assert np.allclose(figures.usd_per_million, 1e6 * figures.cost_usd / samples, rtol=1e-5)
     _, _, certain = evaluated(amount)
     assert (figures.usd_per_million > 1.01 * certain.usd_per_million).all()
@@ -150,8 +150,8 @@ def test_a_step_that_waits_for_its_input_takes_what_that_takes_and_is_less_sure(
     assert waits.any()
     machines = candidates.num_nodes[waits]
     assert np.allclose(starved.samples_per_s[waits], rate * machines, rtol=1e-12)
-    assert (starved.log_sigma[waits] > 2 * fed.log_sigma[waits]).all()
-    assert np.array_equal(starved.log_sigma[~waits], fed.log_sigma[~waits])
+    assert (starved.steps.log_sigma[waits] > 2 * fed.steps.log_sigma[waits]).all()
+    assert np.array_equal(starved.steps.log_sigma[~waits], fed.steps.log_sigma[~waits])
 
 
 def test_the_price_of_a_stream_is_as_sure_however_unsure_its_steps_are() -> None:

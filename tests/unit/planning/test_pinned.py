@@ -115,15 +115,15 @@ def test_figures_are_those_that_scale_gives() -> None:
                 seq=found.question.seq,
             ),
             Strategy.parse("pp2.dp2.tp2@1f1b/mb8+sp"),
-            global_batch=int(found.evaluation.global_batch[row]),
+            global_batch=int(found.candidates.global_batch[row]),
         )
-        assert found.evaluation.step_s[row] == pytest.approx(alone.step_s, rel=ASKED_TOGETHER)
+        assert found.evaluation.steps.step_s[row] == pytest.approx(alone.step_s, rel=ASKED_TOGETHER)
 
 
 def test_a_stated_global_batch_is_kept() -> None:
     found = search("pp2.dp4@1f1b/mb4", global_batch=64)
-    assert set(found.evaluation.global_batch.tolist()) == {64}
-    assert {one.microbatch for one in found.whole} == {4}
+    assert set(found.candidates.global_batch.tolist()) == {64}
+    assert {one.batch for one in found.whole.jobs} == {4}
 
 
 def test_inference_pins_replicas_of_tensor_groups() -> None:
@@ -199,7 +199,7 @@ def test_processors_run_strategies_that_are_stated_in_full(text: str) -> None:
     )
     found = run_search(question, replace(load_catalog(), offers=graviton))
     assert {str(strategy_of(found, row)) for row in range(len(found.candidates))} == {text}
-    assert np.isfinite(found.evaluation.step_s).all()
+    assert np.isfinite(found.evaluation.steps.step_s).all()
     small = tuple(replace(offer, host_memory_bytes=1e8) for offer in graviton)
     with pytest.raises(DoesNotFitError):
         run_search(question, replace(load_catalog(), offers=small))

@@ -83,10 +83,10 @@ def test_a_strategy_as_it_is_printed_costs_as_much_when_it_is_scaled(job: str) -
             ),
             cluster_of(place, num_devices(place)),
             counts=(int(found.candidates.num_devices[row]),),
-            batch=BatchRule(global_batch=int(found.evaluation.global_batch[row])),
+            batch=BatchRule(global_batch=int(found.candidates.global_batch[row])),
             strategy=Strategy.parse(text),
         ).points[0]
-        planned_s = found.evaluation.step_s[row] - found.evaluation.starved_s[row]
+        planned_s = found.evaluation.steps.step_s[row] - found.evaluation.starved_s[row]
         mid, high = found.candidates.memory_mid_bytes[row], found.candidates.memory_high_bytes[row]
         assert point.step_s == pytest.approx(planned_s, rel=1e-6), text
         assert point.memory_bytes == pytest.approx(float(bound_bytes(mid, high)), rel=1e-6), text
@@ -118,9 +118,12 @@ def test_a_strategy_as_it_is_printed_costs_as_much_when_it_is_pinned(job: str) -
         assert alike, text
         step_s, memory_bytes = (
             getattr(of, name)
-            for of, name in ((pinned.evaluation, "step_s"), (pinned.candidates, "memory_mid_bytes"))
+            for of, name in (
+                (pinned.evaluation.steps, "step_s"),
+                (pinned.candidates, "memory_mid_bytes"),
+            )
         )
-        assert step_s[alike[0]] == pytest.approx(found.evaluation.step_s[row], rel=1e-6), text
+        assert step_s[alike[0]] == pytest.approx(found.evaluation.steps.step_s[row], rel=1e-6), text
         assert memory_bytes[alike[0]] == pytest.approx(
             found.candidates.memory_mid_bytes[row], rel=1e-6
         ), text
@@ -130,4 +133,4 @@ def _setting(found: Search, row: int) -> tuple[object, ...]:
     """Where a candidate runs, how, and with how many items."""
     how = found.forecast.configurations[found.candidates.configuration[row]]
     offer = found.found.places[found.candidates.place[row]].offer.name
-    return offer, how.precision, how.compiler, int(found.evaluation.global_batch[row])
+    return offer, how.precision, how.compiler, int(found.candidates.global_batch[row])

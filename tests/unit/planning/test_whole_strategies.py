@@ -34,23 +34,23 @@ def search(name="llama-3-8b", devices=("A100 SXM4 80GB",), max_devices=16):
 
 def whole_rows():
     found = search()
-    rows = range(len(found.candidates) - len(found.whole), len(found.candidates))
-    return found, [(row, found.whole_strategy(row)) for row in rows]
+    rows = range(len(found.candidates) - len(found.whole.jobs), len(found.candidates))
+    return found, [(row, found.whole_job(row)) for row in rows]
 
 
 def test_a_large_model_gets_complete_strategies_and_a_small_one_does_not():
-    assert search().whole
-    assert not search("gpt2").whole
-    assert all(search().whole_strategy(row) is None for row in range(10))
+    assert search().whole is not None
+    assert search("gpt2").whole is None
+    assert all(search().whole_job(row) is None for row in range(10))
 
 
 def test_steps_memory_and_batches_are_those_of_the_strategy():
     found, rows = whole_rows()
-    for row, one in rows:
-        assert np.isclose(found.evaluation.step_s[row], one.step_s, rtol=1e-12)
+    for (row, one), step_s in zip(rows, found.whole.steps.step_s, strict=True):
+        assert found.evaluation.steps.step_s[row] == step_s
         assert one.strategy.num_ranks == found.candidates.num_devices[row]
-        made = one.microbatch * one.strategy.schedule.num_microbatches * one.strategy.num_batches
-        assert found.evaluation.global_batch[row] == made
+        made = one.batch * one.strategy.schedule.num_microbatches * one.strategy.num_batches
+        assert found.candidates.global_batch[row] == made
         assert made <= found.workload.max_global_batch
 
 
@@ -68,7 +68,7 @@ def test_a_choice_prints_the_strategy_and_fits():
 
 def test_searching_whole_strategies_never_worsens_the_best():
     found, _ = whole_rows()
-    first = len(found.candidates) - len(found.whole)
+    first = len(found.candidates) - len(found.whole.jobs)
     ranked = found.is_ranked
     best = found.objective[ranked].min()
     assert best <= found.objective[:first][ranked[:first]].min()
@@ -84,5 +84,6 @@ def test_a_budget_and_a_deadline_choose_among_the_same_strategies():
             options=SearchOptions(num_largest_batches=2),
         )  # fmt: skip
         found.append(run_search(question, replace(whole, offers=tuple(offers))).whole)
-    assert found[0]
-    assert found[0] == found[1]
+    first, second = found
+    assert list(map(str, first.jobs)) == list(map(str, second.jobs))
+    assert np.array_equal(first.steps.step_s, second.steps.step_s)

@@ -13,6 +13,7 @@ from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import Phase
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
+from paceline.parallelism.steps import Steps
 from paceline.planning.decisions.device_counts import replica_ways
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
@@ -21,7 +22,6 @@ from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
-from paceline.simulation.steps import Steps
 
 COUNT, PER_RANK = 8, 12
 

@@ -12,6 +12,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Workload
 from paceline.model.lowering import lower
 from paceline.model.reading.load import load_workload
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.traced_job import TracedJob
 from paceline.planning.decisions.device_counts import BatchRule, scaling_curve
@@ -24,7 +25,6 @@ from paceline.prediction.step.one_pass import predict_pass
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
-from paceline.simulation.steps import Steps
 
 CATALOG = load_catalog()
 LINKS = {link.name: link for link in CATALOG.links}

@@ -17,6 +17,7 @@ from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.workload import Workload
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding
 from paceline.planning.forecast.grid import GridCell, PredictionGrid, grid_of
 from paceline.planning.forecast.grid_jobs import (
@@ -31,7 +32,6 @@ from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.simulation.cases import Cases
 from paceline.simulation.simulator import simulate
-from paceline.simulation.steps import Steps
 
 #: Batches tried where the user names none.
 _LADDER = (1, 4, 16, 64, 256, 1024)

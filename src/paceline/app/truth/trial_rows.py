@@ -37,10 +37,10 @@ def write_trials(trials: Sequence[Trial], device: str, global_batch: int, path: 
 def _line(trial: Trial, device: str, global_batch: int) -> dict[str, object]:
     return {
         "device": device,
-        "strategy": str(trial.found.strategy),
-        "microbatch": trial.found.microbatch,
+        "strategy": str(trial.strategy),
+        "microbatch": trial.microbatch,
         "global_batch": global_batch,
-        "predicted_ms": f"{1e3 * trial.found.step_s:.6g}",
+        "predicted_ms": f"{1e3 * trial.step_s:.6g}",
         "step_time_ms": "",
         KNOWN_BY: json.dumps(
             asdict(trial.step) | {"log_shift": trial.log_shift}, separators=(",", ":")

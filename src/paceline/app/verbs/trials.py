@@ -83,9 +83,9 @@ def _table(found: Trials) -> Table:
         ),
         rows=tuple(
             (
-                str(one.found.strategy),
-                str(one.found.microbatch),
-                format_duration(one.found.step_s),
+                str(one.strategy),
+                str(one.microbatch),
+                format_duration(one.step_s),
                 format_percent(one.better_chance),
             )
             for one in found.trials

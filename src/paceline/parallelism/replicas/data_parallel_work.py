@@ -52,6 +52,11 @@ class LoweredStep:
         return self.passes[0].configuration
 
     @property
+    def gradient_bytes(self) -> float:
+        """Gradients of all its updates together."""
+        return sum(n * p.gradient_bytes for n, p in zip(self.repeats, self.passes, strict=True))
+
+    @property
     def largest(self) -> LoweredPass:
         """The pass that keeps most: its parameters, state and moments stand for the step."""
         return max(self.passes, key=lambda p: float(p.memory.by_owner.sum(axis=(1, 2)).max()))
@@ -78,13 +83,12 @@ class ReplicaWork:
     @classmethod
     def of(cls, step: LoweredStep, *, seq: float) -> ReplicaWork:
         """What a step asks, at one sequence length."""
-        gradients = [n * p.gradient_bytes for n, p in zip(step.repeats, step.passes, strict=True)]
         only = step.passes[0] if len(step.passes) == 1 else None
         largest = step.largest
         gathered_bytes = _gathered_bytes(largest)
         trained_frac = largest.num_trainable_parameters / max(largest.num_parameters, 1)
         return cls(
-            gradient_bytes=sum(gradients),
+            gradient_bytes=step.gradient_bytes,
             gathered_bytes=gathered_bytes,
             renewed_bytes=gathered_bytes * trained_frac,
             profile=None if only is None else gradient_profile(only, batch=1.0, seq=seq),

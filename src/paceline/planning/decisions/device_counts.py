@@ -15,6 +15,7 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import at_count, does_not_fit
 from paceline.parallelism.legality import check_batch
 from paceline.parallelism.search import MICROBATCHES
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.parallelism.uncertainty import too_wide_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
@@ -26,7 +27,6 @@ from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.search import StrategySearch
 from paceline.simulation.simulator import simulate
-from paceline.simulation.steps import Steps
 from paceline.units import format_bytes
 
 #: Batches tried when the user names none; throughput has usually settled long before the end.

@@ -11,7 +11,7 @@ from paceline.errors import DoesNotFitError
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.fixed_strategy import stated_traits
-from paceline.parallelism.search import FoundStrategy
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.decisions.device_counts import replica_ways
 from paceline.planning.decisions.trial_worth import (
@@ -28,7 +28,7 @@ from paceline.simulation.blocks import traced
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.replicas import is_replicated
-from paceline.simulation.search import StrategySearch, found_step
+from paceline.simulation.search import StrategySearch
 from paceline.simulation.simulator import simulate
 
 #: A run that is worth less of the step, over all its rivals, is not asked for.
@@ -46,14 +46,20 @@ class Trial:
     """A run that is worth measuring.
 
     Attributes:
-        found: What runs, as predicted.
+        strategy: How ranks share the job.
+        microbatch: Items of each, on a rank with items of its own.
+        step_s: Predicted time of a step.
+        memory_bytes: Predicted peak of the fullest rank, the bound at a chance of 95 %.
         step: What measurements know it by.
         log_shift: What measurements have moved its predicted time by already, as a logarithm.
         better_chance: That it is faster than the strategy predicted best; of that one itself, that
             the strongest rival is not.
     """
 
-    found: FoundStrategy
+    strategy: Strategy
+    microbatch: int
+    step_s: float
+    memory_bytes: float
     step: StepTraits
     log_shift: float
     better_chance: float
@@ -97,19 +103,22 @@ def worthwhile_trials(
         InvalidInputError: No combination of degrees uses exactly so many devices and items.
         DoesNotFitError: None fits into memory.
     """
-    found, steps = rivals(
+    jobs, found, steps = rivals(
         job, cluster, num_devices=num_devices, global_batch=global_batch, calibration=calibration
     )
     lessons = calibration.lessons.get(cluster.device.name)
     covariance = doubts(steps, Spreads.of(calibration.constants["calibrate"]), lessons)
     shifts = np.zeros(len(steps)) if lessons is None else lessons.log_shift(steps)
-    log_s = np.log([one.step_s for one in found])
+    log_s = np.log(found.step_s)
     chances = better_chances(log_s, covariance)
     places = _chosen(log_s, covariance, num_trials)
     return TrialSet(
         trials=tuple(
             Trial(
-                found=found[place], step=steps[place], log_shift=float(shifts[place]),
+                strategy=jobs[place].strategy, microbatch=int(jobs[place].batch),
+                step_s=float(found.step_s[place]),
+                memory_bytes=float(found.memory_high_bytes[place]),
+                step=steps[place], log_shift=float(shifts[place]),
                 better_chance=float(chances[place]),
             )
             for place in places
@@ -133,8 +142,8 @@ def _chosen(log_s: FloatArray, covariance: FloatArray, num_trials: int) -> list[
 
 def rivals(
     job: Job, cluster: Cluster, *, num_devices: int, global_batch: int, calibration: Calibration
-) -> tuple[list[FoundStrategy], list[StepTraits]]:
-    """The fastest strategies that fit, and what measurements know their ranks' microbatches by.
+) -> tuple[list[Job], Steps, list[StepTraits]]:
+    """The fastest strategies that fit, their steps, and what measurements know their ranks by.
 
     Args:
         job: What is trained.
@@ -147,22 +156,26 @@ def rivals(
         InvalidInputError: No combination of degrees uses exactly so many devices and items.
         DoesNotFitError: None fits into memory.
     """
-    replicas = _replicas(job, cluster, num_devices, global_batch, calibration)
+    replicas, plain = _replicas(job, cluster, num_devices, global_batch, calibration)
     search = StrategySearch.of(
         job, Machine.of_cluster(cluster, 1), capacity_bytes=cluster.capacity_bytes,
         microbatches=_microbatches(global_batch // num_devices), calibration=calibration,
     )  # fmt: skip
     try:
-        searched = search.found(
+        searched, found = search.found(
             num_devices=num_devices, global_batch=global_batch, num_best=_NUM_RIVALS
         )
     except DoesNotFitError:
         if not replicas:
             raise
-        searched = ()
-    split = [one for one in searched if not is_replicated(one.strategy)]
+        searched, found = (), Steps.of(0, {})
+    rows = [row for row, one in enumerate(searched) if not is_replicated(one.strategy)]
+    split = [searched[row] for row in rows]
+    count = len(replicas)
+    parts = [(np.arange(count), plain), (np.arange(len(rows)) + count, found.take(rows))]
     traits = _traits(job, cluster, replicas, calibration)
-    return [*replicas, *split], [*traits, *map(search.space.traits, split)]
+    traits += [search.space.traits(one.strategy, int(one.batch)) for one in split]
+    return [*replicas, *split], Steps.joined(parts, count + len(rows)), traits
 
 
 def _microbatches(per_device: int) -> list[int]:
@@ -171,24 +184,25 @@ def _microbatches(per_device: int) -> list[int]:
 
 def _replicas(
     job: Job, cluster: Cluster, num_devices: int, global_batch: int, calibration: Calibration
-) -> list[FoundStrategy]:
+) -> tuple[list[Job], Steps]:
     """All ways to use replicas that fit and have links."""
     per_rank, left = divmod(global_batch, num_devices)
     if left:
-        return []
+        return [], Steps.of(0, {})
     ways = replica_ways(job, Machine.of_cluster(cluster, num_devices), {num_devices: per_rank})
     steps = simulate(ways, calibration=calibration)
     steps.check_known()
     fits = (steps.needed_bytes() <= cluster.capacity_bytes) & np.isfinite(steps.step_s)
-    return [found_step(ways.job_at(row), steps, row) for row in np.flatnonzero(fits).tolist()]
+    rows = np.flatnonzero(fits)
+    return [ways.job_at(row) for row in rows.tolist()], steps.take(rows)
 
 
 def _traits(
-    job: Job, cluster: Cluster, replicas: Sequence[FoundStrategy], calibration: Calibration
+    job: Job, cluster: Cluster, replicas: Sequence[Job], calibration: Calibration
 ) -> list[StepTraits]:
     if not replicas:
         return []
-    sizes = sorted({one.microbatch for one in replicas})
+    sizes = sorted({int(one.batch) for one in replicas})
     whole = traced(job, Machine.of_cluster(cluster, 1), calibration)
     known = dict(zip(sizes, stated_traits(whole, Strategy(), sizes), strict=True))
-    return [known[one.microbatch] for one in replicas]
+    return [known[int(one.batch)] for one in replicas]

@@ -227,7 +227,7 @@ def _spot(search: Search, best: int) -> str:
         return ""
     low, _, high = place_terms(place, today=search.question.today).interruption_frac_per_month
     stretch = float(search.evaluation.run_s[best]) / float(
-        search.evaluation.num_steps[best] * search.evaluation.step_s[best]
+        search.evaluation.num_steps[best] * search.evaluation.steps.step_s[best]
     )
     return (
         f"spot: {format_percent(low)} to {format_percent(high)} of machines are taken back a "

@@ -203,7 +203,7 @@ def _fate_of(search: Search, index: int, place: Place, row: int, best: int | Non
 
 def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple[str, str]:
     device = int(search.places.device[index])
-    if not np.isfinite(search.forecast.step_s[:, device]).any():
+    if not np.isfinite(search.forecast.steps.step_s[:, device]).any():
         return (
             "not predicted",
             f"facts of {place.device.name} that the prediction needs are unknown",
@@ -219,7 +219,7 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
         return "not as pinned", f"`{pinned}` fills no number of its machines, or does not fit"
     if row < 0:
         is_usable = search.forecast.tensor_degree <= num_devices(place)
-        least = float(np.nanmin(search.forecast.memory_mid_bytes[is_usable, device]))
+        least = float(np.nanmin(search.forecast.steps.memory_mid_bytes[is_usable, device]))
         capacity = float(search.places.memory_bytes[index])
         if least > capacity:
             return "does not fit", f"needs {format_bytes(least)} of {format_bytes(capacity)}"

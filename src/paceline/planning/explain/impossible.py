@@ -10,7 +10,6 @@ import numpy as np
 from paceline.catalog.entities import Catalog
 from paceline.catalog.lookup import find_devices
 from paceline.errors import DoesNotFitError, NoOfferError
-from paceline.parallelism.memory.memory_fit import bound_bytes
 from paceline.planning.explain.constraint_relaxation import loosening
 from paceline.planning.explain.savings import savings_sentence
 from paceline.planning.explain.wording import (
@@ -104,8 +103,8 @@ def _not_rented(catalog: Catalog, goal: Goal) -> str:
 
 
 def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
-    memory = search.forecast.memory_mid_bytes
-    if not np.isfinite(search.forecast.step_s).any():
+    memory = search.forecast.steps.memory_mid_bytes
+    if not np.isfinite(search.forecast.steps.step_s).any():
         if ways := _wanted_ways(search.goal):
             hint = "leave one out; `paceline predict MODEL --device NAME` says what one runs"
             return NoOfferError(
@@ -181,9 +180,8 @@ def _whose_compilers(search: Search) -> tuple[str, ...]:
 
 def _has_room(search: Search) -> bool:
     """Whether any batch that was predicted fits a device as it is."""
-    forecast, places = search.forecast, search.places
-    mid, high = forecast.memory_mid_bytes, forecast.memory_high_bytes
-    needed = bound_bytes(mid, high, search.goal.memory_confidence)
+    places = search.places
+    needed = search.forecast.steps.needed_bytes(search.goal.memory_confidence)
     return bool((needed[:, places.device] <= places.memory_bytes[None, :, None]).any())
 
 

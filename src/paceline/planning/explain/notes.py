@@ -15,7 +15,7 @@ def choice_notes(search: Search, row: int) -> tuple[str, ...]:
     """One sentence each, the dearest to overlook first."""
     place = place_of(search, row)
     found = (
-        shares_note(search.whole_strategy(row)),
+        shares_note(search.shares(row)),
         input_note(search, row),
         _licence_note(place),
         _support_note(search, place),
@@ -32,7 +32,7 @@ def input_note(search: Search, row: int) -> str:
         return ""
     pipeline = input_pipeline(search.workload, search.question.stored, host)
     evaluation = search.evaluation
-    busy_s = float(evaluation.step_s[row] - evaluation.starved_s[row])
+    busy_s = float(evaluation.steps.step_s[row] - evaluation.starved_s[row])
     batch = int(search.forecast.batch[cell_of(search, row)[2]])
     batch *= int(search.candidates.microbatches[row])
     fed = fed_step(place, search.workload, search.question.stored, step_s=busy_s, batch=batch)

@@ -174,9 +174,9 @@ def _work(search: Search, row: int, choice: PlannedChoice) -> list[TracedFigure]
 
 
 def _microbatch(search: Search, row: int) -> int:
-    whole = search.whole_strategy(row)
+    whole = search.whole_job(row)
     if whole is not None:
-        return whole.microbatch
+        return int(whole.batch)
     return int(search.forecast.batch[search.candidates.batch[row]])
 
 
@@ -184,12 +184,12 @@ def _step(search: Search, row: int) -> list[TracedFigure]:
     """The step, and the prediction of one device that it is made of."""
     forecast, evaluation = search.forecast, search.evaluation
     cell = cell_of(search, row)
-    alone, step = float(forecast.step_s[cell]), float(evaluation.step_s[row])
-    flop = float(forecast.flop[cell[0], cell[2]])
-    sigma = float(evaluation.log_sigma[row])
+    alone, step = float(forecast.steps.step_s[cell]), float(evaluation.steps.step_s[row])
+    flop = float(forecast.steps.flop[cell])
+    sigma = float(evaluation.steps.log_sigma[row])
     calibration = search.question.calibration.name
     formula = "microbatches * device_step_s + exposed_communication_s + starved_s"
-    if search.whole_strategy(row) is not None:
+    if search.whole_job(row) is not None:
         formula = (
             "microbatches of device_step_s cut into blocks, stages and tensor groups, with "
             "exposed_communication_s and starved_s (docs/explanation/scaling.md)"
@@ -244,12 +244,13 @@ def _latency(search: Search, choice: PlannedChoice, row: int) -> list[TracedFigu
 
 
 def _communication(search: Search, row: int) -> list[TracedFigure]:
-    exposed = float(search.evaluation.exposed_s[row])
+    exposed = float(search.evaluation.steps.lost_s[row])
     if int(search.candidates.num_devices[row]) == 1:
         text = "one device exchanges nothing"
         return [_assumed("exposed_communication_s", exposed, format_duration(exposed), text)]
     links = place_of(search, row).links
-    gradient = search.forecast.replicas[int(search.candidates.configuration[row])].gradient_bytes
+    number = int(search.candidates.configuration[row])
+    gradient = search.forecast.passes[number].step.gradient_bytes
     return [
         _computed(
             "exposed_communication_s", exposed, format_duration(exposed),

@@ -96,11 +96,13 @@ def _serving_place(search: Search, row: int) -> ServingPlace:
     """One machine of a candidate, with the rate it keeps at the stated chance."""
     evaluation, num_nodes = search.evaluation, int(search.candidates.num_nodes[row])
     per_request = search.job.amount.samples_per_item
-    margin = math.exp(normal_quantile(search.goal.confidence) * float(evaluation.log_sigma[row]))
+    margin = math.exp(
+        normal_quantile(search.goal.confidence) * float(evaluation.steps.log_sigma[row])
+    )
     return ServingPlace(
         name=candidate_name(search, row).partition(" in ")[0],
         requests_per_s=float(evaluation.samples_per_s[row]) / per_request / num_nodes / margin,
-        latency_s=float(evaluation.latency_s[row]),
+        latency_s=float(evaluation.steps.per_token_s[row]),
         usd_per_hour=float(evaluation.usd_per_hour[row]) / num_nodes,
     )
 

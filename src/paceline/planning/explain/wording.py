@@ -59,7 +59,7 @@ def speed_text(search: Search, row: int) -> str:
     """What stands for time, with its unit."""
     evaluation = search.evaluation
     if search.job.amount.samples_per_s is not None:
-        return f"{format_duration(float(evaluation.latency_s[row]))} latency"
+        return f"{format_duration(float(evaluation.steps.per_token_s[row]))} latency"
     if search.job.amount.items_per_epoch is not None:
         return format_duration(float(evaluation.time_s[row]))
     rate = format_count(float(evaluation.samples_per_s[row]))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import FloatArray
-from paceline.parallelism.memory.memory_fit import bound_bytes
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.forecasts import (
     AskedRanks,
@@ -20,7 +20,7 @@ from paceline.planning.forecast.forecasts import (
     asked_ranks,
     can_split,
     gathered,
-    join_forecasts,
+    lengths_of,
 )
 from paceline.planning.forecast.question import Question
 from paceline.planning.goal.amounts import is_generation
@@ -53,24 +53,26 @@ def choose_forecast(question: Question, found: PlaceSearch, devices: Sequence[De
         found: Where it could run.
         devices: Devices of the places, in the order of the forecast's rows.
     """
-    batch, found_all = _batches(question), list[Forecast]()
     configured = _configured(question, found, devices)
-    while configured or not found_all:
-        asked = _asked(question, found, devices, configured)
-        steps = list(
-            map(
-                partial(rank_steps, calibration=question.calibration),
-                [one.passes for one in asked],
-                [one.devices for one in asked],
-                [one.points for one in asked],
-            )
+    lengths = lengths_of(_batches(question), question.work, seq=question.seq)
+    service = service_of(question.goal, question.workload)
+    window = _window(question, found, devices)
+    asked, steps = list[AskedRanks](), list[Steps]()
+    while configured or not asked:
+        is_first = not asked
+        more = asked_ranks(
+            question.workload, configured, devices, lengths, service=service, window=window
         )
-        found_all.append(
-            gathered(asked, steps, batch, question.work, num_devices=len(devices), seq=question.seq)
+        steps += map(
+            partial(rank_steps, calibration=question.calibration),
+            [one.passes for one in more],
+            [one.devices for one in more],
+            [one.points for one in more],
         )
-        is_first = len(found_all) == 1
-        configured = _others(question, found_all[0], found, devices, configured) if is_first else ()
-    return reduce(join_forecasts, found_all)
+        asked += more
+        forecast = gathered(asked, steps, lengths, num_devices=len(devices))
+        configured = _others(question, forecast, found, devices, configured) if is_first else ()
+    return forecast
 
 
 def _others(
@@ -128,24 +130,6 @@ def _configured(
     rows = {device.name: row for row, device in enumerate(devices)}
     pairs = [[rows[part.device.name] for part in p.parts] for p in found.places if p.parts]
     return with_common(configured, supports, [(one, other) for one, other in pairs])
-
-
-def _asked(
-    question: Question,
-    found: PlaceSearch,
-    devices: Sequence[Device],
-    configured: Sequence[ConfiguredDevices],
-) -> list[AskedRanks]:
-    return asked_ranks(
-        question.workload,
-        configured,
-        devices,
-        _batches(question),
-        question.work,
-        seq=question.seq,
-        service=service_of(question.goal, question.workload),
-        window=_window(question, found, devices),
-    )
 
 
 def _recomputed(
@@ -229,7 +213,7 @@ def _tight_devices(plain: Forecast, devices: Sequence[Device], goal: Goal) -> fr
     """Rows of devices on which so few items fit that recomputing activations competes."""
     is_cpu = np.array([device.kind == "cpu" for device in devices])
     capacity_bytes = np.where(is_cpu, np.inf, [d.capacity_bytes or 0.0 for d in devices])
-    needed = bound_bytes(plain.memory_mid_bytes, plain.memory_high_bytes, goal.memory_confidence)
+    needed = plain.steps.needed_bytes(goal.memory_confidence)
     fits = (needed <= capacity_bytes[None, :, None]).any(axis=0)
     largest = np.max(np.where(fits, plain.batch[None, :], 0.0), axis=1, initial=0.0)
     roomy = min(_ROOMY_BATCH, plain.batch[-1])

@@ -1,4 +1,4 @@
-"""Predictions of one batch on one device, for all configurations, devices and batch sizes at once.
+"""Steps of one rank, for all configurations, devices and batch sizes at once.
 
 Shape legend: C configurations, D devices, P batch sizes. NaN stands where a configuration is not
 used on a device or a device's facts do not suffice.
@@ -7,13 +7,11 @@ used on a device or a device's facts do not suffice.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from paceline.catalog.entities import Device
-from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.graph import FloatArray, IntArray
@@ -24,146 +22,52 @@ from paceline.parallelism.memory.sharded_memory import (
     peak_moments,
     saved_process_bytes,
 )
-from paceline.parallelism.replicas.data_parallel_work import ReplicaWork
-from paceline.parallelism.serving.batching import EnginePasses, ServingRuns
-from paceline.parallelism.serving.engine import PROMPT, TOKEN
-from paceline.parallelism.split import CallTable, calls_when_run
-from paceline.parallelism.split.calls import PointCalls
-from paceline.parallelism.uncertainty import interval_of
-from paceline.planfile import Interval
+from paceline.parallelism.steps import Steps
 from paceline.planning.goal.goal import Work
-from paceline.planning.goal.service import Service, rounds_of, served_runs
+from paceline.planning.goal.service import Service, rounds_of
 from paceline.planning.places.configurations import ConfiguredDevices
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.simulation.job import Job
 from paceline.simulation.rank import Lengths, RankPasses, cut, rank_memory_bytes
-from paceline.simulation.steps import Steps
-from paceline.stack.engines import USUAL_LOOP, EngineProfile
-
-#: Columns of `Steps` that a forecast lays out by configuration, device and batch.
-_COLUMNS = {
-    "step_s": "step_s", "low_s": "step_low_s", "high_s": "step_high_s", "backward_s": "backward_s",
-    "update_s": "update_s", "log_sigma": "log_sigma", "latency_s": "per_token_s",
-    "ttft_s": "first_token_s", "prompt_s": "prompt_s", "token_s": "token_s",
-    "weights_s": "weights_s", "energy_j": "energy_j", "memory_low_bytes": "memory_low_bytes",
-    "memory_mid_bytes": "memory_mid_bytes", "memory_high_bytes": "memory_high_bytes",
-    "bound": "bound",
-}  # fmt: skip
-
-#: Tuples of a forecast, with an element for each configuration.
-_TUPLES = ("configurations", "replicas", "moments", "tensor_calls")
-
-#: What all configurations have in common.
-_COMMON = ("batch", "runs", "engine")
+from paceline.stack.engines import USUAL_LOOP
 
 #: So many ranks share state that more would make no difference.
 _MANY_RANKS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TensorCalls:
-    """Collectives of a whole batch: once, and once per output token.
-
-    Attributes:
-        first: Of the step, or of the prefill.
-        repeated: Of one decode; none unless text is generated.
-        num_repeats: Output tokens.
-        kernel: The engine's own one for sums, where an engine runs them.
-    """
-
-    first: PointCalls
-    repeated: PointCalls
-    num_repeats: int
-    kernel: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Forecast:
-    """What one batch asks of one device.
+    """What one batch asks of one rank, in every configuration, on every device, at every batch.
 
     Attributes:
-        configurations: C of them.
-        batch: Batch sizes, rising, (P,).
-        step_s: Median time of one batch: a training step, an inference, a whole generation,
-            (C, D, P), as all below unless said otherwise.
-        low_s: Lower end of its 80 % interval.
-        high_s: Upper end.
-        backward_s: Of it, the backward part that communication can hide behind.
-        update_s: Of it, the optimizer's update.
-        log_sigma: Standard deviation of log time.
-        latency_s: Time per output token of a generation, else ``step_s``.
-        ttft_s: Time to first token; NaN where it does not apply.
-        prompt_s: Reading one prompt, of an engine that serves; NaN of all others, as the next two.
-        token_s: Its step that writes a token for every request.
-        weights_s: Of that, all but what grows with the context.
-        energy_j: Device energy of one batch.
-        memory_low_bytes: Peak memory of the process, lower end of its 80 % interval.
-        memory_mid_bytes: Median.
-        memory_high_bytes: Bound that holds at 95 %.
-        bound: ``Bound`` code, int8.
-        flop: Of one batch, (C, P).
-        replicas: What a step asks of replicas, C of them.
-        parameter_bytes: As stored on the device, (C,).
-        optimizer_state_bytes: Including master weights, (C,).
+        configured: C configurations, with the devices that share each layer.
+        passes: What a rank runs in each.
+        lengths: P batches, rising, and what is asked of each item.
+        steps: Of a rank, (C, D, P).
         moments: When memory can be at its peak, C of them.
-        tensor_degree: Devices that share each layer; figures are then of one of them, (C,).
-        tensor_calls: What they exchange, C of them.
-        runs: Requests in flight, as many as the batch holds; None where nothing is generated.
-        engine: That serves them; None of a plain loop.
     """
 
-    configurations: tuple[Configuration, ...]
-    batch: FloatArray
-    step_s: FloatArray
-    low_s: FloatArray
-    high_s: FloatArray
-    backward_s: FloatArray
-    update_s: FloatArray
-    log_sigma: FloatArray
-    latency_s: FloatArray
-    ttft_s: FloatArray
-    prompt_s: FloatArray
-    token_s: FloatArray
-    weights_s: FloatArray
-    energy_j: FloatArray
-    memory_low_bytes: FloatArray
-    memory_mid_bytes: FloatArray
-    memory_high_bytes: FloatArray
-    bound: npt.NDArray[np.int8]
-    flop: FloatArray
-    replicas: tuple[ReplicaWork, ...]
-    parameter_bytes: FloatArray
-    optimizer_state_bytes: FloatArray
+    configured: tuple[ConfiguredDevices, ...]
+    passes: tuple[RankPasses, ...]
+    lengths: Lengths
+    steps: Steps
     moments: tuple[PeakMoments, ...]
-    tensor_degree: npt.NDArray[np.int64]
-    tensor_calls: tuple[TensorCalls, ...]
-    runs: ServingRuns | None = None
-    engine: EngineProfile | None = None
 
-    def engine_passes(self, cell: tuple[IntArray, IntArray, IntArray]) -> EnginePasses:
-        """Passes of the engine in some cells, without what ranks exchange."""
-        return EnginePasses(
-            prompt_s=self.prompt_s[cell], step_s=self.token_s[cell], weights_s=self.weights_s[cell]
-        )
+    @property
+    def batch(self) -> FloatArray:
+        """Items of each batch, (P,)."""
+        return self.lengths.batch
 
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """How a rank runs, C of them."""
+        return tuple(one.configuration for one in self.configured)
 
-def step_interval_of(
-    forecast: Forecast, cell: tuple[int, int, int], step_s: float, log_sigma: float
-) -> Interval:
-    """80 % interval of a candidate's step, with all that is added to one device's.
-
-    On one device without accumulation it is the prediction's own interval, to the bit.
-
-    Args:
-        forecast: Of one device each.
-        cell: Configuration, device and batch.
-        step_s: Median of the candidate's step.
-        log_sigma: Standard deviation of its logarithm.
-    """
-    if step_s != float(forecast.step_s[cell]):
-        return interval_of(step_s, log_sigma)
-    return Interval(low=float(forecast.low_s[cell]), mid=step_s, high=float(forecast.high_s[cell]))
+    @property
+    def tensor_degree(self) -> IntArray:
+        """Devices that share each layer; figures are then of one of them, (C,)."""
+        return np.array([one.tensor_degree for one in self.configured], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -193,6 +97,7 @@ class AskedRanks:
         configured: The configuration with its devices.
         passes: What a rank runs.
         devices: Of ``configured``, as arrays.
+        moments: When memory can be at its peak, at every batch.
         points: Batches that can be candidates.
         part: Where these stand among all batches.
     """
@@ -200,25 +105,17 @@ class AskedRanks:
     configured: ConfiguredDevices
     passes: RankPasses
     devices: DeviceTable
+    moments: PeakMoments
     points: Lengths
     part: slice
-
-    def scattered(self, values: FloatArray, shape: tuple[int, int]) -> FloatArray:
-        """A column of its steps among all devices and batches, NaN elsewhere."""
-        whole = np.full(shape, np.nan)
-        rows = np.array(self.configured.rows, dtype=np.int64)
-        whole[rows, self.part] = values.reshape(len(rows), len(self.points))
-        return whole
 
 
 def asked_ranks(
     workload: Workload,
     configured: Sequence[ConfiguredDevices],
     devices: Sequence[Device],
-    batch: FloatArray,
-    work: Work,
+    lengths: Lengths,
     *,
-    seq: int,
     service: Service | None = None,
     window: BatchWindow | None = None,
 ) -> list[AskedRanks]:
@@ -228,9 +125,7 @@ def asked_ranks(
         workload: The passes.
         configured: C configurations with the devices that use them.
         devices: D devices.
-        batch: P batch sizes.
-        work: Prompt and output lengths of a generation.
-        seq: Sequence length of the other passes.
+        lengths: P batches, and what is asked of each item.
         service: The engine that runs the configurations that are served.
         window: Batches that can be candidates at all; None takes them all.
 
@@ -240,17 +135,19 @@ def asked_ranks(
     asked = []
     for one in configured:
         job = Job(
-            workload=workload, configuration=one.configuration, seq=seq,
-            profile=profile_of(one, service),
-        )  # fmt: skip
+            workload=workload, configuration=one.configuration, profile=profile_of(one, service)
+        )
         passes = RankPasses.of(job, tensor=one.tensor_degree)
-        part = _useful_batches(passes, one.rows, _lengths(batch, work, seq), window)
+        length = lengths.prompt + lengths.output if passes.is_generation else lengths.seq
+        moments = peak_moments(passes.step.largest, Points(batch=lengths.batch, seq=length))
+        part = _useful_batches(passes, one.rows, lengths, moments, window)
         asked.append(
             AskedRanks(
                 configured=one,
                 passes=passes,
                 devices=DeviceTable.from_devices([devices[row] for row in one.rows]),
-                points=_lengths(batch[part], work, seq),
+                moments=moments,
+                points=lengths.take(part),
                 part=part,
             )
         )
@@ -264,81 +161,46 @@ def profile_of(configured: ConfiguredDevices, service: Service | None) -> str:
 
 
 def gathered(
-    asked: Sequence[AskedRanks], steps: Sequence[Steps], batch: FloatArray, work: Work, *,
-    num_devices: int, seq: int,
-) -> Forecast:  # fmt: skip
+    asked: Sequence[AskedRanks], steps: Sequence[Steps], lengths: Lengths, *, num_devices: int
+) -> Forecast:
     """The forecast whose cells are these steps.
 
     Args:
         asked: What was predicted.
         steps: Of each.
-        batch: P batch sizes.
-        work: Prompt and output lengths of a generation.
+        lengths: P batches, and what is asked of each item.
         num_devices: D.
-        seq: Sequence length of the other passes.
     """
-    shape = (num_devices, len(batch))
-    columns = {
-        name: np.array(
-            [one.scattered(getattr(s, column), shape) for one, s in zip(asked, steps, strict=True)]
-        ).reshape(len(asked), *shape)
-        for name, column in _COLUMNS.items()
-    }
-    largest = [one.passes.step.largest for one in asked]
-    generates = any(one.passes.is_generation for one in asked)
-    engines = [one.passes.engine for one in asked if one.passes.engine is not None]
+    shape = (len(asked), num_devices, len(lengths))
+    rows = np.arange(np.prod(shape)).reshape(shape)
+    places = [
+        rows[number, list(one.configured.rows), one.part].ravel()
+        for number, one in enumerate(asked)
+    ]
+    whole = Steps.joined(list(zip(places, steps, strict=True)), rows.size)
     return Forecast(
-        configurations=tuple(one.configured.configuration for one in asked),
-        batch=batch,
-        bound=np.nan_to_num(columns.pop("bound"), nan=0.0).astype(np.int8),
-        flop=_flop(asked, steps, len(batch)),
-        replicas=tuple(ReplicaWork.of(one.passes.step, seq=seq) for one in asked),
-        parameter_bytes=np.array([one.parameter_bytes for one in largest]),
-        optimizer_state_bytes=np.array([one.optimizer_state_bytes for one in largest]),
-        moments=tuple(peak_moments(one, Points.of(batch, seq=seq)) for one in largest),
-        tensor_degree=np.array([one.configured.tensor_degree for one in asked], dtype=np.int64),
-        tensor_calls=tuple(_tensor_calls(one, batch, work, seq) for one in asked),
-        runs=served_runs(work, batch) if generates else None,
-        engine=engines[0] if engines else None,
-        **columns,
+        configured=tuple(one.configured for one in asked),
+        passes=tuple(one.passes for one in asked),
+        lengths=lengths,
+        steps=whole.laid_out(shape),
+        moments=tuple(one.moments for one in asked),
     )
 
 
-def _lengths(batch: FloatArray, work: Work, seq: int) -> Lengths:
-    """What is asked of a rank at some batches."""
+def lengths_of(batch: FloatArray, work: Work, *, seq: int) -> Lengths:
+    """What is asked of a rank at some batches.
+
+    Args:
+        batch: P batch sizes.
+        work: Prompt and output lengths of a generation.
+        seq: Sequence length of the other passes.
+    """
     return Lengths(
         batch=batch,
         seq=np.full_like(batch, seq),
         prompt=np.full_like(batch, work.prompt_tokens),
         output=np.full_like(batch, work.output_tokens),
         rounds=rounds_of(work),
-    )
-
-
-def _flop(asked: Sequence[AskedRanks], steps: Sequence[Steps], num_batches: int) -> FloatArray:
-    """FLOP of a batch, (configurations, batches); NaN where no device is predicted."""
-    flop = np.full((len(asked), num_batches), np.nan)
-    for row, (one, found) in enumerate(zip(asked, steps, strict=True)):
-        flop[row, one.part] = found.flop[: len(one.points)]
-    return flop
-
-
-def join_forecasts(first: Forecast, second: Forecast) -> Forecast:
-    """The configurations of both, for the same devices and batch sizes."""
-    joined = {
-        f.name: np.concatenate([getattr(first, f.name), getattr(second, f.name)])
-        for f in fields(Forecast)
-        if f.name not in (*_TUPLES, *_COMMON)
-    }
-    return Forecast(
-        configurations=first.configurations + second.configurations,
-        batch=first.batch,
-        replicas=first.replicas + second.replicas,
-        moments=first.moments + second.moments,
-        tensor_calls=first.tensor_calls + second.tensor_calls,
-        runs=first.runs,
-        engine=first.engine,
-        **joined,
     )
 
 
@@ -351,32 +213,10 @@ def can_split(workload: Workload, degree: int, *, is_served: bool) -> bool:
     return True
 
 
-def _tensor_calls(asked: AskedRanks, batch: FloatArray, work: Work, seq: int) -> TensorCalls:
-    passes, configuration = asked.passes, asked.configured.configuration
-    splits, engine = passes.splits, passes.engine
-    width = ELEMENT_BYTES[find_precision(configuration.precision).activation_dtype]
-
-    def at(calls: CallTable, points: Points) -> PointCalls:
-        return PointCalls.of(calls, points, element_bytes=width)
-
-    def of(name: str, length: float) -> PointCalls:
-        items = np.ones_like(batch) if engine is not None and name == PROMPT else batch
-        return at(calls_when_run(splits[name], configuration), Points.of(items, seq=length))
-
-    if TOKEN not in splits:
-        nothing = at(CallTable.of([]), Points.of(batch, seq=seq))
-        return TensorCalls(first=of(next(iter(splits)), seq), repeated=nothing, num_repeats=0)
-    return TensorCalls(
-        first=of(PROMPT, work.prompt_tokens),
-        repeated=of(TOKEN, work.prompt_tokens),
-        num_repeats=work.output_tokens,
-        kernel=None if engine is None else engine.all_reduce,
-    )
-
-
 def _useful_batches(
-    passes: RankPasses, rows: tuple[int, ...], asked: Lengths, window: BatchWindow | None
-) -> slice:
+    passes: RankPasses, rows: tuple[int, ...], asked: Lengths, moments: PeakMoments,
+    window: BatchWindow | None,
+) -> slice:  # fmt: skip
     """Batches from the smallest that can be among a row's largest to the largest that can fit.
 
     The upper end lets ranks share all state; the lower end takes the smallest device at the chance
@@ -386,8 +226,6 @@ def _useful_batches(
     if window is None:
         return slice(0, len(batch))
     _, mid, high = rank_memory_bytes(passes, asked)
-    length = asked.prompt + asked.output if passes.is_generation else asked.seq
-    moments = peak_moments(passes.step.largest, Points(batch=batch, seq=length))
     shared = saved_process_bytes(moments, _MANY_RANKS, "zero3")
     fits_somewhere = mid - shared <= window.most_bytes[list(rows)].max()
     end = max(int(fits_somewhere.sum()), 1)

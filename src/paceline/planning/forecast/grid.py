@@ -18,6 +18,7 @@ from paceline.catalog.entities import Catalog
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.memory.memory_fit import Z_95, bound_bytes
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.uncertainty import (
     energy_interval_of,
     interval_of,
@@ -37,7 +38,6 @@ from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.configurations import DeviceSupport, why_unusable
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.simulation.simulator import simulate
-from paceline.simulation.steps import Steps
 from paceline.units import format_bytes
 
 _MANY = 1_000_000

@@ -242,8 +242,7 @@ def _between_usd(
 def weights_bytes(phase: SearchedPhase) -> FloatArray:
     """Trained weights at each stop of a phase, (num_stops,)."""
     rows = np.array(phase.stops.rows, dtype=np.int64)
-    search = phase.search
-    return np.asarray(search.forecast.parameter_bytes[search.candidates.configuration[rows]])
+    return np.asarray(phase.search.evaluation.steps.parameter_bytes[rows])
 
 
 def busy_frac(phase: SearchedPhase, row: int) -> float | None:
@@ -253,4 +252,4 @@ def busy_frac(phase: SearchedPhase, row: int) -> float | None:
         return None
     if amount.samples_per_s is not None:
         return float(amount.samples_per_s / evaluation.samples_per_s[row])
-    return float(evaluation.num_steps[row] * evaluation.step_s[row] / phase.held_s[row])
+    return float(evaluation.num_steps[row] * evaluation.steps.step_s[row] / phase.held_s[row])

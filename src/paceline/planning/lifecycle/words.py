@@ -50,8 +50,8 @@ def _figure(phase: SearchedPhase, row: int) -> str:
         return f"a run takes {format_duration(float(evaluation.time_s[row]))}{wanted}"
     if phase.asked.name == "train":
         return f"done in {format_duration(float(evaluation.time_s[row]))}"
-    latency = format_duration(float(evaluation.latency_s[row]))
-    unit = "a token" if np.isfinite(evaluation.ttft_s[row]) else "a batch"
+    latency = format_duration(float(evaluation.steps.per_token_s[row]))
+    unit = "a token" if np.isfinite(evaluation.steps.first_token_s[row]) else "a batch"
     return f"{latency} {unit}, {format_percent(busy_frac(phase, row) or 0.0)} busy"
 
 

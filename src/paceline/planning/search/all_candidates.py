@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.catalog.entities import Catalog, Device
 from paceline.model.graph.graph import FloatArray
 from paceline.model.graph.workload import Workload
-from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.replicas.shares import Share
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.uncertainty import is_too_wide
 from paceline.planning.forecast.forecast_choice import choose_forecast, pinned_count
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import Question, SearchOptions
-from paceline.planning.goal.amounts import Job
+from paceline.planning.goal.amounts import Job as AskedJob
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.input_side import place_input_samples_per_s
 from paceline.planning.places.interruption import Checkpointing
 from paceline.planning.places.place_table import BoolArray, PlaceTable, place_table
 from paceline.planning.places.places import PlaceSearch, find_places, pinned_offers
+from paceline.planning.search.candidate_steps import candidate_steps
 from paceline.planning.search.candidates import (
     BatchRule,
     CandidateTable,
@@ -46,10 +46,13 @@ from paceline.planning.search.pinned import (
     pinned_node_counts,
     pinned_strategy,
 )
-from paceline.planning.search.whole_strategies import Ground, is_searched_whole, without_searched
-
-if TYPE_CHECKING:
-    from paceline.parallelism.search import FoundStrategy
+from paceline.planning.search.whole_strategies import (
+    Ground,
+    WholeStrategies,
+    is_searched_whole,
+    without_searched,
+)
+from paceline.simulation.job import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,7 +66,7 @@ class Search:
         forecast: Predictions of one device each.
         places: Places as arrays.
         candidates: Everything that fits.
-        whole: Strategies of the last candidates, which were searched as a whole.
+        whole: The last candidates, if their strategies were searched as a whole.
         evaluation: Its figures.
         constraints: What the goal demands.
         is_certain: Finite figures, and an interval narrow enough to be an answer,
@@ -80,7 +83,7 @@ class Search:
     forecast: Forecast
     places: PlaceTable
     candidates: CandidateTable
-    whole: tuple[FoundStrategy, ...]
+    whole: WholeStrategies | None
     evaluation: Evaluation
     constraints: tuple[Constraint, ...]
     is_certain: BoolArray
@@ -89,10 +92,21 @@ class Search:
     objective: FloatArray
     refused: frozenset[int] = frozenset()
 
-    def whole_strategy(self, row: int) -> FoundStrategy | None:
-        """The strategy of a candidate that was searched as a whole; None of the others."""
-        position = row - (len(self.candidates) - len(self.whole))
-        return self.whole[position] if position >= 0 else None
+    def whole_row(self, row: int) -> int | None:
+        """Row among ``whole`` of a candidate; None where its strategy is of the usual search."""
+        num_whole = 0 if self.whole is None else len(self.whole.jobs)
+        position = row - (len(self.candidates) - num_whole)
+        return position if position >= 0 else None
+
+    def whole_job(self, row: int) -> Job | None:
+        """What a candidate runs whose strategy was searched as a whole; None of the others."""
+        position = self.whole_row(row)
+        return None if position is None or self.whole is None else self.whole.jobs[position]
+
+    def shares(self, row: int) -> tuple[Share, ...]:
+        """What each of two kinds of device does of a batch; empty where all do the same."""
+        position = self.whole_row(row)
+        return () if position is None or self.whole is None else self.whole.shares[position]
 
     @property
     def workload(self) -> Workload:
@@ -110,7 +124,7 @@ class Search:
         return self.question.work
 
     @property
-    def job(self) -> Job:
+    def job(self) -> AskedJob:
         """The work as it was resolved."""
         return self.question.job
 
@@ -131,10 +145,10 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     ground = Ground(
         question=question, places=found.places, devices=devices, table=places, forecast=forecast
     )
-    candidates, whole = _candidates(ground, found)
-    evaluation = _evaluation(question, found, places, forecast, candidates, whole)
+    candidates, whole = _candidates(ground)
+    evaluation = _evaluation(ground, candidates, whole)
     stated = constraints(evaluation, question.goal, question.job.amount)
-    is_certain = np.isfinite(evaluation.step_s) & ~is_too_wide(evaluation.log_sigma)
+    is_certain = np.isfinite(evaluation.steps.step_s) & ~is_too_wide(evaluation.steps.log_sigma)
     is_ranked = places.is_ranked[candidates.place] & is_certain
     is_ranked &= np.isfinite(evaluation.pareto_cost)
     return Search(
@@ -165,15 +179,13 @@ def _place_table(question: Question, found: PlaceSearch, devices: Sequence[Devic
     )
 
 
-def _candidates(
-    ground: Ground, found: PlaceSearch
-) -> tuple[CandidateTable, tuple[FoundStrategy, ...]]:
-    """What competes, and the strategies of the last of them, which were searched as a whole."""
+def _candidates(ground: Ground) -> tuple[CandidateTable, WholeStrategies | None]:
+    """What competes; the last of them may have been searched as a whole."""
     question, places, forecast = ground.question, ground.table, ground.forecast
-    pinned = pinned_strategy(question.goal, found.places)
+    pinned = pinned_strategy(question.goal, ground.places)
     if pinned is not None and question.is_training and not is_searched(pinned):
         stated = evaluate_pinned(ground, pinned)
-        return stated.candidates, stated.found
+        return stated.candidates, stated
     node_counts = _node_counts(question)
     first = enumerate_candidates(
         places,
@@ -184,7 +196,7 @@ def _candidates(
         is_training=question.is_training,
     )
     if pinned is not None:
-        return narrowed(first, forecast, pinned), ()
+        return narrowed(first, forecast, pinned), None
     whole = None
     if len(pinned_offers(question.goal)) > 1:
         first = first.take(np.arange(0))
@@ -193,32 +205,30 @@ def _candidates(
             search_whole,  # meshes and schedules: only if needed
         )
 
-        evaluation = _evaluation(question, found, places, forecast, first)
-        whole = search_whole(ground, first, evaluation, node_counts)
+        whole = search_whole(ground, first, _evaluation(ground, first, None), node_counts)
         first = first if whole is None else without_searched(first, forecast, whole)
     rows = [more for more in (whole, search_together(ground)) if more is not None]
-    candidates = reduce(joined, (one.candidates for one in rows), first)
-    return candidates, tuple(strategy for one in rows for strategy in one.found)
+    if not rows:
+        return first, None
+    last = WholeStrategies.of(rows)
+    return joined(first, last.candidates), last
 
 
 def _evaluation(
-    question: Question,
-    found: PlaceSearch,
-    places: PlaceTable,
-    forecast: Forecast,
-    candidates: CandidateTable,
-    whole: Sequence[FoundStrategy] = (),
+    ground: Ground, candidates: CandidateTable, whole: WholeStrategies | None
 ) -> Evaluation:
-    links = [place.links for place in found.places]
+    """Figures of candidates, of which the last may have been searched as a whole."""
+    question, first = ground.question, len(candidates) - (len(whole.jobs) if whole else 0)
+    parts = [(np.arange(first), candidate_steps(ground, candidates.take(np.arange(first))))]
+    if whole is not None:
+        parts.append((np.arange(first, len(candidates)), whole.steps))
     return evaluate(
         candidates,
-        places,
-        forecast,
+        ground.table,
+        ground.forecast,
+        Steps.joined(parts, len(candidates)),
         question.job.amount,
-        LinkTable.from_links([link.device for link in links]),
-        LinkTable.from_links([link.node for link in links]),
-        _checkpointing(forecast, question.options),
-        whole,
+        _checkpointing(ground.forecast, question.options),
     )
 
 
@@ -256,6 +266,7 @@ def _needs_replicas(goal: Goal, work: Work) -> bool:
 
 def _checkpointing(predictions: Forecast, options: SearchOptions) -> Checkpointing:
     """What saving the state costs on machines that can be taken back."""
-    state = predictions.parameter_bytes + predictions.optimizer_state_bytes
+    steps = predictions.steps
+    state = np.nan_to_num(steps.parameter_bytes + steps.optimizer_state_bytes)
     save_s = float(state.max(initial=0.0)) / options.checkpoint_bytes_per_s
     return Checkpointing(save_s=max(save_s, 1.0), restart_s=options.setup_s)

@@ -38,6 +38,7 @@ class CandidateTable:
         configuration: Row of the configuration in the forecast.
         batch: Index into the forecast's batch sizes.
         microbatches: Gradient-accumulation steps.
+        global_batch: Items per optimizer step, or in flight on all devices.
         memory_mid_bytes: Peak memory of one device, median.
         memory_high_bytes: The bound that holds at a chance of 95 %.
     """
@@ -50,6 +51,7 @@ class CandidateTable:
     configuration: IntArray
     batch: IntArray
     microbatches: IntArray
+    global_batch: IntArray
     memory_mid_bytes: FloatArray
     memory_high_bytes: FloatArray
 
@@ -162,6 +164,7 @@ def _candidates(chosen: _Chosen, rule: BatchRule, *, accumulates: bool) -> Candi
         configuration=rows.configuration[row],
         batch=batch,
         microbatches=microbatches[row, batch],
+        global_batch=(global_batch * microbatches)[row, batch],
         memory_mid_bytes=mid[row, batch],
         memory_high_bytes=high[row, batch],
     )
@@ -200,7 +203,7 @@ def _rows(
     reachable &= (places.devices_per_node[:, None] == 1) | places.has_device_link[:, None]
     is_place = (ranks <= max_devices) & (reachable if is_training else np.True_)
     is_place &= ~places.is_joined[:, None] & ((counts[None, :] == 1) | ~places.is_owned[:, None])
-    is_predicted = np.asarray(np.isfinite(forecast.step_s).any(axis=2)).T[places.device]
+    is_predicted = np.asarray(np.isfinite(forecast.steps.step_s).any(axis=2)).T[places.device]
     num_shardings = len(SHARDINGS) if is_training else 1
     is_sharded = np.arange(num_shardings)[None, None, :] > 0
     is_row = is_place[:, :, None] & ((ranks[:, :, None] > 1) | ~is_sharded)
@@ -221,10 +224,10 @@ def _memory(
     rows, places, forecast = chosen.rows, chosen.places, chosen.forecast
     cell = (rows.configuration, places.device[rows.place])
     saved_mid, saved_high = _saved(rows, chosen.groups, forecast, accumulates=accumulates)
-    mid = forecast.memory_mid_bytes[cell] - saved_mid
-    high = forecast.memory_high_bytes[cell] - saved_high
+    mid = forecast.steps.memory_mid_bytes[cell] - saved_mid
+    high = forecast.steps.memory_high_bytes[cell] - saved_high
     capacity = places.memory_bytes[rows.place][:, None]
-    is_known = np.isfinite(forecast.step_s[cell])
+    is_known = np.isfinite(forecast.steps.step_s[cell])
     return mid, high, is_known & (bound_bytes(mid, high, confidence) <= capacity)
 
 

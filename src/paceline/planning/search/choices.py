@@ -10,7 +10,6 @@ from paceline.dtypes import find_precision
 from paceline.parallelism.strategy.strategy import Schedule, Strategy
 from paceline.parallelism.uncertainty import energy_interval_of, interval_of
 from paceline.planfile import Interval, PlannedChoice, PlannedPlace, PlannedShare
-from paceline.planning.forecast.forecasts import step_interval_of
 from paceline.planning.goal.amounts import is_generation
 from paceline.planning.goal.chance import chance_below, normal_cdf
 from paceline.planning.places.own_machines import is_part
@@ -38,9 +37,9 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
     place = search.found.places[candidates.place[row]]
     cell = cell_of(search, row)
     configuration = forecast.configurations[cell[0]]
-    whole = search.whole_strategy(row)
+    whole = search.whole_job(row)
     num_steps = int(evaluation.num_steps[row])
-    global_batch = int(evaluation.global_batch[row])
+    global_batch = int(candidates.global_batch[row])
     latency_s, ttft_s = _latency_intervals(search, row)
     is_training = search.workload.task == "train"
     energy_j = _known(float(evaluation.energy_j_per_sample[row]))
@@ -63,7 +62,9 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
             float(evaluation.usd_per_million[row]), float(evaluation.cost_log_sigma[row])
         ),
         energy_j_per_sample=energy_j,
-        energy_interval_j_per_sample=energy_interval_of(energy_j, float(evaluation.log_sigma[row])),
+        energy_interval_j_per_sample=energy_interval_of(
+            energy_j, float(evaluation.steps.log_sigma[row])
+        ),
         power_w=_mean_power_w(search, row),
         memory_bytes=_memory_interval(search, row),
         memory_capacity_bytes=float(search.places.memory_bytes[candidates.place[row]]),
@@ -78,7 +79,7 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
         meets_goal=bool(search.is_feasible[row]),
         num_devices=int(candidates.num_devices[row]),
         optimizer_steps=num_steps if is_training and num_steps else None,
-        exposed_communication_s=float(evaluation.exposed_s[row]),
+        exposed_communication_s=float(evaluation.steps.lost_s[row]),
         mfu_frac=mfu_frac(search, row),
         shares=_shares(search, row),
     )
@@ -86,19 +87,18 @@ def planned_choice(search: Search, row: int) -> PlannedChoice:
 
 def _shares(search: Search, row: int) -> tuple[PlannedShare, ...]:
     """What each of two kinds of device does; nothing where all do the same."""
-    whole = search.whole_strategy(row)
     return tuple(
         PlannedShare(
             device=share.device, num_devices=share.count, items_per_device=share.items_per_device
         )
-        for share in (whole.shares if whole else ())
+        for share in search.shares(row)
     )
 
 
 def _rate_interval(search: Search, row: int) -> Interval:
     """Samples per second, slow where the step is long."""
     step = step_interval(search, row)
-    global_batch = int(search.evaluation.global_batch[row])
+    global_batch = int(search.candidates.global_batch[row])
     samples_per_step = global_batch * search.job.amount.samples_per_item
     return Interval(
         low=samples_per_step / step.high,
@@ -109,9 +109,9 @@ def _rate_interval(search: Search, row: int) -> Interval:
 
 def _latency_intervals(search: Search, row: int) -> tuple[Interval | None, Interval | None]:
     """Latency, None in training, and time to the first token, None where none is generated."""
-    log_sigma = float(search.evaluation.log_sigma[row])
-    latency_s = float(search.evaluation.latency_s[row])
-    ttft_s = float(search.evaluation.ttft_s[row])
+    log_sigma = float(search.evaluation.steps.log_sigma[row])
+    latency_s = float(search.evaluation.steps.per_token_s[row])
+    ttft_s = float(search.evaluation.steps.first_token_s[row])
     return (
         None if search.workload.task == "train" else interval_of(latency_s, log_sigma),
         interval_of(ttft_s, log_sigma) if is_generation(search.workload) else None,
@@ -133,7 +133,7 @@ def place_of(search: Search, row: int) -> Place:
 def strategy_of(search: Search, row: int) -> Strategy:
     """The strategy of a candidate."""
     candidates, forecast = search.candidates, search.forecast
-    whole = search.whole_strategy(row)
+    whole = search.whole_job(row)
     if whole is not None:
         return whole.strategy
     configuration = candidates.configuration[row]
@@ -174,34 +174,32 @@ def planned_place(search: Search, row: int) -> PlannedPlace:
 
 def step_interval(search: Search, row: int) -> Interval:
     """80 % interval of the step."""
-    figures = search.evaluation
-    step_s, log_sigma = float(figures.step_s[row]), float(figures.log_sigma[row])
-    return step_interval_of(search.forecast, cell_of(search, row), step_s, log_sigma)
+    return search.evaluation.steps.step_interval_s(row)
 
 
 def bound_word(search: Search, row: int) -> str:
     """What holds a candidate back, as a word."""
-    step, exposed = search.evaluation.step_s[row], search.evaluation.exposed_s[row]
+    step, exposed = search.evaluation.steps.step_s[row], search.evaluation.steps.lost_s[row]
     if search.evaluation.starved_s[row] > 0:
         return "input"
     if exposed > _COMMUNICATION_BOUND_FRAC * step:
         return "communication"
-    return Bound(int(search.forecast.bound[cell_of(search, row)])).name.lower()
+    return Bound(int(search.forecast.steps.bound[cell_of(search, row)])).name.lower()
 
 
 def mfu_frac(search: Search, row: int) -> float | None:
     """FLOP of the step over what the devices' dense peak allows; None where none is known."""
-    configuration, _, batch = cell_of(search, row)
+    cell = configuration, _, batch = cell_of(search, row)
     device = place_of(search, row).device
     precision = find_precision(search.forecast.configurations[configuration].precision)
     peak = device.dense_peak_flop_per_s(precision)
     if peak is None or place_of(search, row).parts:
         return None
     forecast = search.forecast
-    whole_flop = float(forecast.flop[configuration, batch] * forecast.tensor_degree[configuration])
-    flop = whole_flop / float(forecast.batch[batch]) * float(search.evaluation.global_batch[row])
+    whole_flop = float(forecast.steps.flop[cell] * forecast.tensor_degree[configuration])
+    flop = whole_flop / float(forecast.batch[batch]) * float(search.candidates.global_batch[row])
     flop /= float(search.candidates.num_devices[row])
-    return flop / float(search.evaluation.step_s[row]) / peak
+    return flop / float(search.evaluation.steps.step_s[row]) / peak
 
 
 def time_interval(search: Search, row: int) -> Interval:
@@ -227,9 +225,9 @@ def cost_interval(search: Search, row: int) -> Interval:
 
 def _memory_interval(search: Search, row: int) -> Interval:
     """Sharding and accumulation change it by a known amount; the lower end goes with the median."""
-    cell, forecast, candidates = cell_of(search, row), search.forecast, search.candidates
+    cell, steps, candidates = cell_of(search, row), search.forecast.steps, search.candidates
     mid = float(candidates.memory_mid_bytes[row])
-    low_frac = float(forecast.memory_low_bytes[cell]) / float(forecast.memory_mid_bytes[cell])
+    low_frac = float(steps.memory_low_bytes[cell] / steps.memory_mid_bytes[cell])
     return Interval(low=mid * low_frac, mid=mid, high=float(candidates.memory_high_bytes[row]))
 
 
@@ -254,7 +252,7 @@ def _mean_power_w(search: Search, row: int) -> float | None:
     cell = cell_of(search, row)
     if place_of(search, row).parts:
         return None
-    per_device = float(search.forecast.energy_j[cell] / search.forecast.step_s[cell])
+    per_device = float(search.forecast.steps.energy_j[cell] / search.forecast.steps.step_s[cell])
     return _known(per_device * int(search.candidates.num_devices[row]))
 
 

@@ -21,7 +21,7 @@ _BETTER = {
 def objective_interval(search: Search, row: int) -> Interval:
     """80 % interval of what is to be small: of a job, else of what stands for its time or cost."""
     objective, mid = objective_name(search.goal), float(search.objective[row])
-    log_sigma = float(search.evaluation.log_sigma[row])
+    log_sigma = float(search.evaluation.steps.log_sigma[row])
     is_job = search.evaluation.num_steps[row] > 0
     if objective == "energy":
         return energy_interval_of(mid, log_sigma) or interval_of(mid, 0.0)
@@ -66,7 +66,7 @@ def _shared_log_sigma(search: Search, first: int, second: int) -> float:
     is_one_step = not is_hourly and cell_of(search, first) == cell_of(search, second)
     is_one_price = place_of(search, first) == place_of(search, second)
     has_price = objective in ("cost", "performance-per-usd")
-    step = float(search.evaluation.log_sigma[[first, second]].min()) if is_one_step else 0.0
+    step = float(search.evaluation.steps.log_sigma[[first, second]].min()) if is_one_step else 0.0
     price = _price_log_sigma(search, first) if has_price and is_one_price else 0.0
     return float((step**2 + price**2) ** 0.5)
 

@@ -57,7 +57,7 @@ def _fits(search: Search, row: int, replayed: dict[tuple[object, ...], bool]) ->
     is_step = search.workload.task == "train" and not place_of(search, row).parts
     if not is_step or not can_replay(configuration, strategy):
         return True
-    batch = float(search.evaluation.global_batch[row]) / strategy.num_parts
+    batch = float(search.candidates.global_batch[row]) / strategy.num_parts
     capacity_bytes = float(search.places.memory_bytes[place])
     key = (configuration, str(strategy), batch, capacity_bytes)
     if key not in replayed:

@@ -6,7 +6,7 @@ one box. They run plain data parallel: every device has a whole copy of the mode
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -17,21 +17,22 @@ from paceline.catalog.entities import Catalog, Link, OfferLinks
 from paceline.catalog.offer_links import joint_link
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.replicas.shares import Share
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.question import Question
 from paceline.planning.places.own_machines import electricity_usd_per_hour
 from paceline.planning.places.places import JOINED_BY, Place, PlaceSearch
 from paceline.planning.search.whole_strategies import (
     Ground,
-    PlacedStrategy,
     WholeStrategies,
     as_candidates,
     batch_limit,
+    job_of,
 )
 from paceline.simulation.job import Job
 
 if TYPE_CHECKING:
-    from paceline.parallelism.search import FoundStrategy
     from paceline.simulation.unequal import Part
 
 #: Global batches kept of each pair of machines and configuration: the largest that fit.
@@ -102,13 +103,13 @@ def search_together(ground: Ground) -> WholeStrategies | None:
         ground: What is asked, and where it could run.
     """
     rows = [
-        PlacedStrategy(place=index, num_nodes=1, cell=cell, found=found)
+        found
         for index, place in enumerate(ground.places)
         if place.parts
         for cell in _cells(ground, place)
-        for found in _found(ground, place, cell[0])
+        for found in _found(ground, index, cell)
     ]
-    return as_candidates(rows, ground) if rows else None
+    return WholeStrategies.of(rows) if rows else None
 
 
 def _cells(ground: Ground, place: Place) -> Iterator[tuple[int, int]]:
@@ -116,34 +117,39 @@ def _cells(ground: Ground, place: Place) -> Iterator[tuple[int, int]]:
     forecast = ground.forecast
     rows = {device.name: row for row, device in enumerate(ground.devices)}
     devices = [rows[part.device.name] for part in place.parts]
-    is_known = np.all(np.isfinite(forecast.step_s[:, devices]).any(axis=2), axis=1)
+    is_known = np.all(np.isfinite(forecast.steps.step_s[:, devices]).any(axis=2), axis=1)
     for configuration in np.flatnonzero(is_known & (forecast.tensor_degree == 1)).tolist():
-        known = np.isfinite(forecast.step_s[configuration, devices[0]])
+        known = np.isfinite(forecast.steps.step_s[configuration, devices[0]])
         yield configuration, int(np.argmax(known))
 
 
-def _found(ground: Ground, place: Place, configuration: int) -> list[FoundStrategy]:
+def _found(ground: Ground, index: int, cell: tuple[int, int]) -> list[WholeStrategies]:
     """The largest few global batches that fit, halved from the limit; every device gets some."""
-    question, count = ground.question, int(place.offer.num_devices)
-    job = Job(
-        workload=question.workload,
-        configuration=ground.forecast.configurations[configuration],
-        seq=question.seq,
-    )
-    kept: list[FoundStrategy] = []
+    question, place = ground.question, ground.places[index]
+    count = int(place.offer.num_devices)
+    job = replace(job_of(ground, cell[0]), strategy=Strategy.from_degrees(dp=count))
+    kept: list[WholeStrategies] = []
     limit = batch_limit(question) // count
     if question.goal.global_batch and question.goal.global_batch % count:
         return []
     while limit >= 1 and len(kept) < _NUM_LARGEST:
-        found = _shared(question, place, job, limit * count)
-        kept += [found] if found else []
+        one = replace(job, batch=limit)
+        if found := _shared(question, place, one, limit * count):
+            steps, shares = found
+            kept.append(
+                as_candidates(
+                    ground, place=np.array([index]), num_nodes=1,
+                    cell=(cell[0], np.array([cell[1]])), jobs=[one], steps=steps, shares=[shares],
+                )
+            )  # fmt: skip
         limit = 0 if question.goal.global_batch else limit // 2
     return kept
 
 
-def _shared(question: Question, place: Place, job: Job, global_batch: int) -> FoundStrategy | None:
+def _shared(
+    question: Question, place: Place, job: Job, global_batch: int
+) -> tuple[Steps, tuple[Share, ...]] | None:
     """A step of both machines; None where no split of the batch fits or they have no link."""
-    from paceline.parallelism.search import FoundStrategy  # two kinds of device: only if needed
     from paceline.simulation.unequal import unequal_step
 
     first, second = (_part(part, place) for part in place.parts)
@@ -154,23 +160,21 @@ def _shared(question: Question, place: Place, job: Job, global_batch: int) -> Fo
         )  # fmt: skip
     except (DoesNotFitError, InvalidInputError):
         return None
-    count = first.count + second.count
     room_bytes = [part.room_bytes for part in (first, second)]
     mid_frac, bound_frac = (
         max(getattr(s, name) / r for s, r in zip(found.shares, room_bytes, strict=True))
         for name in ("memory_mid_bytes", "memory_bytes")
     )
-    return FoundStrategy(
-        strategy=Strategy.from_degrees(dp=count),
-        microbatch=global_batch // count,
-        step_s=found.step_s,
-        bubble_s=0.0,
-        tensor_s=0.0,
-        exposed_s=found.exposed_communication_s,
-        memory_mid_bytes=mid_frac * room_bytes[0],
-        memory_bytes=bound_frac * room_bytes[0],
-        shares=found.shares,
-    )
+    columns = {
+        "step_s": found.step_s,
+        "bubble_s": 0.0,
+        "tensor_s": 0.0,
+        "exposed_s": found.exposed_communication_s,
+        "per_token_s": found.step_s,
+        "memory_mid_bytes": mid_frac * room_bytes[0],
+        "memory_high_bytes": bound_frac * room_bytes[0],
+    }
+    return Steps.of(1, columns), found.shares
 
 
 def _part(part: Place, place: Place) -> Part:
@@ -187,9 +191,9 @@ def _part(part: Place, place: Place) -> Part:
     return Part(cluster=cluster, count=count)
 
 
-def shares_note(found: FoundStrategy | None) -> str:
+def shares_note(shares: Sequence[Share]) -> str:
     """Who does how much of each batch; empty where all do the same."""
-    if found is None or not found.shares:
+    if not shares:
         return ""
-    shares = ", ".join(f"{s.items_per_device} on each {s.device}" for s in found.shares)
-    return f"each batch is shared by speed: {shares}; losses must be weighted by items"
+    each = ", ".join(f"{one.items_per_device} on each {one.device}" for one in shares)
+    return f"each batch is shared by speed: {each}; losses must be weighted by items"

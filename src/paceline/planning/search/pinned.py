@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
 from paceline.parallelism.legality import check_costed, check_strategy
+from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.forecast_choice import pinned_count
 from paceline.planning.forecast.forecasts import Forecast
@@ -25,9 +25,7 @@ from paceline.planning.places.places import Place
 from paceline.planning.search.candidates import SHARDINGS, CandidateTable
 from paceline.planning.search.whole_strategies import (
     Ground,
-    PlacedStrategy,
     WholeStrategies,
-    as_candidates,
     batch_limit,
     cluster_of,
     job_of,
@@ -39,10 +37,6 @@ from paceline.planning.search.whole_strategies import (
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.simulator import simulate
-from paceline.simulation.steps import Steps
-
-if TYPE_CHECKING:
-    pass
 
 #: Sizes kept of each kind of machine.
 _NUM_BEST = 2
@@ -134,18 +128,18 @@ def evaluate_pinned(ground: Ground, pinned: Strategy) -> WholeStrategies:
     jobs = [job for kind in kinds for job in kind.jobs]
     machines = [kind.machine for kind in kinds for _ in kind.jobs]
     steps = simulate(jobs, machines, calibration=ground.question.calibration)
-    rows: list[PlacedStrategy] = []
+    rows: list[WholeStrategies] = []
     failures: list[DoesNotFitError | InvalidInputError] = []
     for number, kind in enumerate(kinds):
         first = number * len(kind.jobs)
         part = steps.take(np.arange(first, first + len(kind.jobs)))
         try:
-            rows += _placed(ground, kind, part)
+            rows.append(_placed(ground, kind, part))
         except (DoesNotFitError, InvalidInputError) as error:
             failures.append(error)
     if not rows:
         raise _told(failures) or _no_machine(pinned, ground.places)
-    return as_candidates(rows, ground)
+    return WholeStrategies.of(rows)
 
 
 def _microbatches(question: Question, pinned: Strategy) -> list[int]:
@@ -207,30 +201,28 @@ def _pinned_kinds(ground: Ground, pinned: Strategy) -> list[_PinnedKind]:
     return found
 
 
-def _placed(ground: Ground, kind: _PinnedKind, steps: Steps) -> list[PlacedStrategy]:
+def _placed(ground: Ground, kind: _PinnedKind, steps: Steps) -> WholeStrategies:
     """The fastest microbatches that fit at the goal's chance, in all places of a kind.
 
     Raises:
         InvalidInputError: The strategy cannot run there.
         DoesNotFitError: No microbatch fits.
     """
-    from paceline.parallelism.fixed_strategy import (
-        does_not_fit,  # meshes and schedules: only if needed
-    )
-    from paceline.simulation.search import found_step
+    from paceline.parallelism.fixed_strategy import does_not_fit
 
     steps.check()
     capacity_bytes = float(ground.table.memory_bytes[kind.members[0]])
     needed_bytes = steps.needed_bytes(ground.question.goal.memory_confidence)
-    fits = np.flatnonzero(needed_bytes <= capacity_bytes).tolist()
-    if not fits:
+    fits = np.flatnonzero(needed_bytes <= capacity_bytes)
+    if not len(fits):
         raise does_not_fit(
             kind.jobs[0].strategy, float(needed_bytes.min()), kind.machine.device.name,
             capacity_bytes,
         )  # fmt: skip
-    found = [found_step(kind.jobs[row], steps, row) for row in fits]
-    best = sorted(found, key=lambda one: one.step_s / one.microbatch)[:_NUM_BEST]
-    return placed(ground, kind.members, kind.num_nodes, kind.configuration, best)
+    items = np.array([kind.jobs[row].batch for row in fits.tolist()])
+    best = fits[np.argsort(steps.step_s[fits] / items, kind="stable")[:_NUM_BEST]]
+    jobs = [kind.jobs[row] for row in best.tolist()]
+    return placed(ground, kind.members, kind.num_nodes, kind.configuration, jobs, steps.take(best))
 
 
 def _told(

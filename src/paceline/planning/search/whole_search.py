@@ -12,16 +12,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from paceline.errors import DoesNotFitError, InvalidInputError
-from paceline.parallelism.search import FoundStrategy
+from paceline.parallelism.steps import Steps
 from paceline.planning.forecast.question import Question
 from paceline.planning.places.place_table import PlaceTable
 from paceline.planning.search.candidates import CandidateTable
 from paceline.planning.search.evaluation import Evaluation
 from paceline.planning.search.whole_strategies import (
     Ground,
-    PlacedStrategy,
     WholeStrategies,
-    as_candidates,
     batch_limit,
     job_of,
     known_configuration,
@@ -29,6 +27,7 @@ from paceline.planning.search.whole_strategies import (
     machine_of,
     placed,
 )
+from paceline.simulation.job import Job
 from paceline.simulation.search import StrategySearch
 
 _HALF_PRECISIONS = ("bf16", "fp16")
@@ -51,12 +50,12 @@ def search_whole(
         evaluation: Their figures.
         node_counts: Machine counts to try.
     """
-    rows: list[PlacedStrategy] = []
+    rows: list[WholeStrategies] = []
     for members in _shortlist(ground, candidates, evaluation):
         configuration = known_configuration(ground, members[0], _HALF_PRECISIONS)
         if configuration is not None:
             rows += _searched(ground, members, configuration, node_counts)
-    return as_candidates(rows, ground) if rows else None
+    return WholeStrategies.of(rows) if rows else None
 
 
 def _shortlist(
@@ -102,7 +101,7 @@ def _roomiest(table: PlaceTable, members: Iterable[int]) -> list[int]:
 
 def _searched(
     ground: Ground, members: Sequence[int], configuration: int, node_counts: Sequence[int]
-) -> list[PlacedStrategy]:
+) -> list[WholeStrategies]:
     """The best strategies of one kind of machine, for each number of them, in all its places."""
     first, question, table = members[0], ground.question, ground.table
     machine = machine_of(ground, first)
@@ -117,22 +116,23 @@ def _searched(
             num_nodes > 1 and not table.has_node_link[first]
         ):
             continue
-        found = _best(question, search, num_devices, num_nodes)
-        rows += placed(ground, members, num_nodes, configuration, found)
+        jobs, steps = _best(question, search, num_devices, num_nodes)
+        if jobs:
+            rows.append(placed(ground, members, num_nodes, configuration, jobs, steps))
     return rows
 
 
 def _best(
     question: Question, search: StrategySearch, num_devices: int, num_nodes: int
-) -> list[FoundStrategy]:
+) -> tuple[tuple[Job, ...], Steps]:
     """Nothing where no strategy is legal or fits."""
-    limit = batch_limit(question)
+    limit, nothing = batch_limit(question), ((), Steps.of(0, {}))
     global_batch = limit if question.goal.global_batch else limit // num_nodes * num_nodes
     if not search.space.variants or global_batch < 1:
-        return []
+        return nothing
     try:
         return search.fitting(
             num_devices=num_devices, global_batch=global_batch, num_best=_NUM_BEST
         )
     except (DoesNotFitError, InvalidInputError):
-        return []
+        return nothing

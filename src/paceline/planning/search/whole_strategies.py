@@ -7,23 +7,25 @@ For models that one device cannot train: stages, tensor and data parallel. The s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
 from paceline.catalog.entities import Device
+from paceline.model.graph.graph import IntArray
 from paceline.parallelism.collectives.cluster import Cluster
+from paceline.parallelism.collectives.links import LinkTable
+from paceline.parallelism.replicas.shares import Share
+from paceline.parallelism.steps import Steps
+from paceline.parallelism.uncertainty import shared_log_sigmas, sharing_log_sigma
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import Question
 from paceline.planning.places.place_table import PlaceTable
 from paceline.planning.places.places import Place
-from paceline.planning.search.candidates import CandidateTable
+from paceline.planning.search.candidates import CandidateTable, joined
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
-
-if TYPE_CHECKING:
-    from paceline.parallelism.search import FoundStrategy
 
 #: Models from so many parameters on are worth it.
 LEAST_PARAMETERS = 5_000_000_000
@@ -56,11 +58,28 @@ class WholeStrategies:
 
     Attributes:
         candidates: They, each with a cell of the forecast that stands for its device.
-        found: Strategy of each, in the same order.
+        jobs: What each runs, its strategy and microbatch with it, in the same order.
+        steps: Of each, likewise.
+        shares: What each of two kinds of device does of a batch; empty where all do the same.
     """
 
     candidates: CandidateTable
-    found: tuple[FoundStrategy, ...]
+    jobs: tuple[Job, ...]
+    steps: Steps
+    shares: tuple[tuple[Share, ...], ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[WholeStrategies]) -> WholeStrategies:
+        """All of some, in this order; at least one."""
+        ends = np.cumsum([len(one.jobs) for one in parts])
+        rows = [np.arange(end - len(one.jobs), end) for one, end in zip(parts, ends, strict=True)]
+        steps = zip(rows, (one.steps for one in parts), strict=True)
+        return cls(
+            candidates=reduce(joined, (one.candidates for one in parts)),
+            jobs=tuple(job for one in parts for job in one.jobs),
+            steps=Steps.joined(list(steps), int(ends[-1])),
+            shares=tuple(share for one in parts for share in one.shares),
+        )
 
 
 def is_searched_whole(question: Question) -> bool:
@@ -82,23 +101,6 @@ def without_searched(
     is_group = forecast.tensor_degree[candidates.configuration] > 1
     is_searched = np.isin(candidates.place, whole.candidates.place)
     return candidates.take(np.flatnonzero(~(is_group & is_searched)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedStrategy:
-    """One strategy in one place.
-
-    Attributes:
-        place: Row of the place.
-        num_nodes: Machines.
-        cell: Configuration and batch of the forecast that stand for its device.
-        found: How, with its figures.
-    """
-
-    place: int
-    num_nodes: int
-    cell: tuple[int, int]
-    found: FoundStrategy
 
 
 def machine_kinds(
@@ -138,7 +140,7 @@ def known_configuration(ground: Ground, place: int, precisions: Sequence[str]) -
     for configuration, how in enumerate(forecast.configurations):
         if (
             how.precision in precisions
-            and np.isfinite(forecast.step_s[configuration, device]).any()
+            and np.isfinite(forecast.steps.step_s[configuration, device]).any()
             and forecast.tensor_degree[configuration] == 1
         ):
             return configuration
@@ -147,8 +149,8 @@ def known_configuration(ground: Ground, place: int, precisions: Sequence[str]) -
 
 def placed(
     ground: Ground, members: Sequence[int], num_nodes: int, configuration: int,
-    found: Sequence[FoundStrategy],
-) -> list[PlacedStrategy]:  # fmt: skip
+    jobs: Sequence[Job], steps: Steps,
+) -> WholeStrategies:  # fmt: skip
     """Strategies of one kind of machine in all its places.
 
     What stands for the device is one of it with a batch as near to the microbatch as is predicted.
@@ -158,17 +160,23 @@ def placed(
         members: Rows of its places.
         num_nodes: Machines.
         configuration: As found, row of the forecast.
-        found: The strategies.
+        jobs: What runs; at least one.
+        steps: Of each.
     """
     forecast = ground.forecast
-    step_s = forecast.step_s[configuration, int(ground.table.device[members[0]])]
+    step_s = forecast.steps.step_s[configuration, int(ground.table.device[members[0]])]
     batches = np.where(np.isfinite(step_s), forecast.batch, np.nan)
-    nearest = [int(np.nanargmin(np.abs(np.log(batches / max(one.microbatch, 1))))) for one in found]
-    return [
-        PlacedStrategy(place=place, num_nodes=num_nodes, cell=(configuration, batch), found=one)
-        for place in members
-        for one, batch in zip(found, nearest, strict=True)
-    ]
+    sizes = np.array([max(one.batch, 1.0) for one in jobs])
+    nearest = np.nanargmin(np.abs(np.log(batches / sizes[:, None])), axis=1)
+    every = np.tile(np.arange(len(jobs)), len(members))
+    return as_candidates(
+        ground,
+        place=np.repeat(np.array(members, dtype=np.int64), len(jobs)),
+        num_nodes=num_nodes,
+        cell=(configuration, nearest[every]),
+        jobs=[jobs[row] for row in every.tolist()],
+        steps=steps.take(every),
+    )
 
 
 def cluster_of(place: Place, devices_per_node: int) -> Cluster:
@@ -205,27 +213,60 @@ def batch_limit(question: Question) -> int:
     return limit or max(1, _TOKENS_PER_STEP // question.seq)
 
 
-def as_candidates(rows: Sequence[PlacedStrategy], ground: Ground) -> WholeStrategies:
-    """Placed strategies as rows of the candidate table."""
-    table = ground.table
-    place = np.array([row.place for row in rows], dtype=np.int64)
-    configuration = np.array([row.cell[0] for row in rows], dtype=np.int64)
-    batch = np.array([row.cell[1] for row in rows], dtype=np.int64)
-    num_nodes = np.array([row.num_nodes for row in rows], dtype=np.int64)
+def as_candidates(
+    ground: Ground, *, place: IntArray, num_nodes: int, cell: tuple[int, IntArray],
+    jobs: Sequence[Job], steps: Steps, shares: Sequence[tuple[Share, ...]] = (),
+) -> WholeStrategies:  # fmt: skip
+    """Jobs in places as rows of the candidate table.
+
+    Args:
+        ground: What is asked, and where it could run.
+        place: Row of each place.
+        num_nodes: Machines.
+        cell: Configuration and batches of the forecast that stand for the device.
+        jobs: What runs in each place.
+        steps: Of each.
+        shares: What each of two kinds of device does of a batch; none where all do the same.
+    """
+    table, strategies = ground.table, [one.strategy for one in jobs]
+    configuration, batch = np.full(len(jobs), cell[0], dtype=np.int64), cell[1]
+    num_devices = num_nodes * table.devices_per_node[place]
+    groups = np.array([one.num_batches for one in strategies], dtype=np.int64)
+    count = np.array([one.schedule.num_microbatches for one in strategies], dtype=np.int64)
+    items = np.array([one.batch for one in jobs]).astype(np.int64)
     return WholeStrategies(
         candidates=CandidateTable(
             place=place,
-            num_nodes=num_nodes,
-            num_devices=num_nodes * table.devices_per_node[place],
-            num_groups=np.array([row.found.strategy.num_batches for row in rows], dtype=np.int64),
-            sharding=np.zeros(len(rows), dtype=np.int64),
+            num_nodes=np.full_like(place, num_nodes),
+            num_devices=num_devices,
+            num_groups=groups,
+            sharding=np.zeros_like(place),
             configuration=configuration,
             batch=batch,
-            microbatches=np.array(
-                [row.found.strategy.schedule.num_microbatches for row in rows], dtype=np.int64
-            ),
-            memory_mid_bytes=np.array([row.found.memory_mid_bytes for row in rows]),
-            memory_high_bytes=np.array([row.found.memory_bytes for row in rows]),
+            microbatches=count,
+            global_batch=groups * items * count,
+            memory_mid_bytes=steps.memory_mid_bytes,
+            memory_high_bytes=steps.memory_high_bytes,
         ),
-        found=tuple(row.found for row in rows),
+        jobs=tuple(jobs),
+        steps=_as_sure(ground, steps, place, (configuration, table.device[place], batch), shares),
+        shares=tuple(shares) or ((),) * len(jobs),
+    )
+
+
+def _as_sure(
+    ground: Ground, steps: Steps, place: IntArray, cell: tuple[IntArray, IntArray, IntArray],
+    shares: Sequence[tuple[Share, ...]],
+) -> Steps:  # fmt: skip
+    """The steps as sure as the cell that stands for the device, or as the device known least."""
+    none = np.full(len(place), np.nan)
+    if shares:
+        device, sharing = np.array([shared_log_sigmas(one) for one in shares]).T
+    else:
+        device = ground.forecast.steps.log_sigma[cell]
+        links = LinkTable.from_links([ground.places[row].links.device for row in place.tolist()])
+        per_node = ground.table.devices_per_node[place]
+        sharing = sharing_log_sigma(links, per_node)
+    return replace(
+        steps, step_low_s=none, step_high_s=none, device_log_sigma=device, sharing_log_sigma=sharing
     )

@@ -16,12 +16,12 @@ import numpy as np
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError, PacelineError
 from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.step_loop import Batching, StepTimes
 from paceline.simulation.simulator import simulate
-from paceline.simulation.steps import Steps
 
 #: Sequences at once, and tokens of a prompt, at which steps are predicted.
 _SEQUENCES = np.exp2(np.arange(11))

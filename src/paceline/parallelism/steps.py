@@ -1,6 +1,7 @@
 """Steps: what `simulate` answers, one columnar table, declared once.
 
-Shapes: (num_rows,); a figure that does not apply, or is not known, is NaN.
+Shapes: (num_rows,), or as `laid_out` lays rows; a figure that does not apply, or is not known, is
+NaN.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import MissingFactError, PacelineError
-from paceline.model.graph.graph import FloatArray
+from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE, bound_bytes
 from paceline.planfile import Interval
 from paceline.prediction.prediction import Bound
@@ -154,10 +155,21 @@ class Steps:
                 column[rows] = getattr(part, name)
         return cls(**columns)
 
-    def take(self, rows: npt.ArrayLike) -> Steps:
-        """Some rows, in this order; rows may repeat."""
-        index = np.asarray(rows)
+    def take(self, rows: npt.ArrayLike | tuple[IntArray, ...]) -> Steps:
+        """Some rows, in this order; rows may repeat. Of rows laid out, an index per dimension."""
+        index = rows if isinstance(rows, tuple) else np.asarray(rows)
         return Steps(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+    def laid_out(self, shape: tuple[int, ...]) -> Steps:
+        """The same rows in several dimensions, the last fastest."""
+        return Steps(
+            **{field.name: getattr(self, field.name).reshape(shape) for field in fields(self)}
+        )
+
+    @property
+    def lost_s(self) -> FloatArray:
+        """Of ``step_s``, what ranks exchange with nothing to hide it, and wait for."""
+        return self.exposed_s + self.tensor_s + self.bubble_s
 
     def check(self, row: int = 0) -> None:
         """Raise why a row has no figure, if it has none.

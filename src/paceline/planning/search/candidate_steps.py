@@ -1,0 +1,65 @@
+"""Steps of candidates: jobs on machines that `paceline.simulation` answers, those alike once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from paceline.parallelism.steps import Steps
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.planning.places.place_table import IntArray
+from paceline.planning.search.candidates import SHARDINGS, CandidateTable
+from paceline.planning.search.whole_strategies import Ground, job_of, machine_of
+from paceline.simulation.cases import Cases, distinct_machines
+from paceline.simulation.machine import Machine
+from paceline.simulation.together import ranks_together
+
+
+def candidate_steps(ground: Ground, candidates: CandidateTable) -> Steps:
+    """Steps of replicas, each of one device or of a few that share every layer.
+
+    Args:
+        ground: Where they run.
+        candidates: Of the usual search.
+    """
+    machines, of_place = distinct_machines(
+        [machine_of(ground, place) for place in range(len(ground.places))]
+    )
+    parts = []
+    for number in np.unique(candidates.configuration).tolist():
+        rows = np.flatnonzero(candidates.configuration == number)
+        steps = _of_configuration(ground, candidates.take(rows), machines, of_place)
+        parts.append((rows, steps))
+    return Steps.joined(parts, len(candidates))
+
+
+def _of_configuration(
+    ground: Ground, candidates: CandidateTable, machines: tuple[Machine, ...], of_place: IntArray
+) -> Steps:
+    """Candidates of one configuration; equal jobs on equal machines are evaluated once."""
+    forecast, question = ground.forecast, ground.question
+    number = int(candidates.configuration[0])
+    device = ground.table.device[candidates.place]
+    columns = (candidates.sharding, of_place[candidates.place], device, candidates.batch,
+               candidates.num_groups, candidates.microbatches)  # fmt: skip
+    distinct, of_row = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    sharding, machine, device, batch, groups, count = distinct
+    job = job_of(ground, number)
+    cases = Cases(
+        jobs=tuple(
+            replace(job, strategy=Strategy.from_degrees(dp=2, sharding=one)) for one in SHARDINGS
+        ),
+        machines=machines,
+        job=sharding,
+        machine=machine,
+        batch=forecast.batch[batch],
+        replicas=groups,
+        microbatches=count,
+    )
+    alone = forecast.steps.take((np.full_like(batch, number), device, batch))
+    steps = ranks_together(
+        cases, forecast.passes[number], alone, forecast.lengths.take(batch),
+        calibration=question.calibration,
+    )  # fmt: skip
+    return steps.take(of_row.reshape(-1))
