@@ -10,7 +10,7 @@ from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
 from paceline.model.graph.workload import Workload
 from paceline.prediction.calibration.fitted import Calibration
-from paceline.prediction.step.prediction import Knowledge
+from paceline.prediction.prediction import Knowledge
 from paceline.prediction.uncertainty.intervals import Z_80
 from paceline.scoring.answers import Answer, Latency
 from paceline.scoring.assumed import widening
