@@ -14,7 +14,7 @@ export MKL_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .PHONY: help plan test check pytest test-kernels docs test-slow test-stacks soak accuracy accuracy-fits accuracy-power accuracy-clusters \
 	accuracy-parallel accuracy-memory accuracy-serving \
-	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory clean
+	trace-coverage bench gpu-test gpu-truth gpu-truth-score gpu-memory release clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -110,6 +110,9 @@ gpu-truth-score: $(TEST_VENV)/.paceline  ## Score predictions against the record
 gpu-memory: $(TEST_VENV)/.paceline  ## Predicted memory of small training jobs against this machine's GPU
 	@tools/run_if nvidia-smi "an NVIDIA GPU with its driver" \
 		$(TOOL) gpu.memory --out benchmarks/gpu_memory.jsonl
+
+release: $(TEST_VENV)/.paceline  ## Build the wheel, check it, and plan with it from an empty environment
+	$(TEST_PYTHON) tools/release.py
 
 clean:  ## Remove the environments and caches
 	rm -rf $(VENV) $(TEST_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
