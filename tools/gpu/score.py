@@ -34,12 +34,13 @@ from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points
 from paceline.prediction.step.one_pass import predict_pass
 from paceline.prediction.uncertainty.posterior_correction import pass_traits
-from paceline.scoring.answering import answer_cells
+from paceline.scoring.answering import ask_cells
 from paceline.scoring.answers import Answer
 from paceline.scoring.jobs import Cell
 from paceline.scoring.readings import Reading, on_device, read_job
 from paceline.scoring.rows import Row, parse_row
 from paceline.scoring.workloads import workload_key
+from paceline.simulation.simulator import simulate
 
 _WORST = 15
 _ONCE = Points(batch=np.ones(1), seq=np.ones(1))
@@ -125,11 +126,12 @@ def _step(record: Record, device: Device, catalog: Catalog, cache: Path | None) 
     row = _row(record)
     reading = on_device(_reading(record, row), device)
     cell = Cell(index=0, row=row, reading=reading, device=device, capacities_bytes=None)
-    (answer,) = answer_cells(
+    asked = ask_cells(
         workload_key(reading), [cell], catalog,
-        cache_folder=cache, python=None, calibration=builtin_calibration(), is_learned_from=True,
+        cache_folder=cache, python=None, calibration=builtin_calibration(),
     )  # fmt: skip
-    return answer
+    steps = simulate(asked.jobs, asked.machines, calibration=asked.calibration)
+    return asked.answers(steps, is_learned_from=True)[0]
 
 
 def _row(record: Record) -> Row:

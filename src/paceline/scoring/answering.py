@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from paceline.scoring.rows import Row
 from paceline.scoring.services.answering import answer_services, is_service
 from paceline.scoring.workloads import WorkloadKey, cached_workload
 from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
 from paceline.simulation.observed import step_traits
 from paceline.simulation.simulator import simulate
 
@@ -38,7 +39,50 @@ _SAME_CAPACITY_FRAC = 0.15
 _BATCHES = np.exp2(np.arange(15, dtype=np.float64))
 
 
-def answer_cells(
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AskedRows:
+    """Rows that run one model, as jobs on machines; three a row, one after the other.
+
+    Attributes:
+        given: Answers that need no job, by place in the table.
+        asked: The other rows with their jobs.
+        calibration: Of the predictor.
+    """
+
+    given: Mapping[int, Answer]
+    asked: tuple[tuple[Cell, RowJob], ...]
+    calibration: Calibration
+
+    @property
+    def jobs(self) -> list[Job]:
+        """What is timed, then the same where its memory peaks, then with one request."""
+        jobs = [one.job for _, one in self.asked]
+        kept = [kept_job(cell, one.job) for cell, one in self.asked]
+        return [*jobs, *kept, *(_single(job) for job in jobs)]
+
+    @property
+    def machines(self) -> list[Machine]:
+        """Of each job."""
+        return [one.machine for _, one in self.asked] * 3
+
+    def answers(self, steps: Steps, *, is_learned_from: bool = False) -> dict[int, Answer]:
+        """Answers by place in the table.
+
+        Args:
+            steps: Of the jobs.
+            is_learned_from: Whether answers say what measurements know their steps by.
+        """
+        count, found = len(self.asked), dict(self.given)
+        for row, (cell, one) in enumerate(self.asked):
+            step, peak, single = (steps.take([row + count * part]) for part in range(3))
+            answer = _answer(cell, one, step, peak, single, self.calibration)
+            if is_learned_from and not answer.reason:
+                answer = replace(answer, step=step_traits(one.job, one.machine, self.calibration))
+            found[cell.index] = answer
+        return found
+
+
+def ask_cells(
     key: WorkloadKey,
     cells: Sequence[Cell],
     catalog: Catalog,
@@ -46,9 +90,8 @@ def answer_cells(
     cache_folder: Path | None,
     python: str | None,
     calibration: Calibration,
-    is_learned_from: bool = False,
-) -> list[Answer]:
-    """Answers to rows that run one model, in their order.
+) -> AskedRows:
+    """What is asked of `simulate` for rows that run one model.
 
     Args:
         key: The model.
@@ -57,21 +100,24 @@ def answer_cells(
         cache_folder: Where traced models are kept.
         python: Interpreter that has the model's framework.
         calibration: Of the predictor.
-        is_learned_from: Whether answers say what measurements know their steps by.
     """
     try:
         workload = cached_workload(key, cache_folder=cache_folder, python=python)
     except PacelineError as error:
-        return [Answer(entry=key.entry, reason=str(error)) for _ in cells]
+        failed = Answer(entry=key.entry, reason=str(error))
+        given = {cell.index: failed for cell in cells}
+        return AskedRows(given=given, asked=(), calibration=calibration)
     given = _of_services(key.entry, workload, cells, catalog, calibration)
-    if len(given) == len(cells):
-        return list(given.values())
-    rest = [cell for cell in cells if cell.index not in given]
-    answers = _of_batches(
-        key.entry, workload, rest, catalog, calibration, is_learned_from=is_learned_from
-    )
-    given |= dict(zip((cell.index for cell in rest), answers, strict=True))
-    return [given[cell.index] for cell in cells]
+    asked: list[tuple[Cell, RowJob]] = []
+    for cell in cells:
+        if cell.index in given:
+            continue
+        one = asked_of(cell, workload, catalog, calibration)
+        if isinstance(one, str):
+            given[cell.index] = Answer(entry=key.entry, device=cell.device.name, reason=one)
+        else:
+            asked.append(one)
+    return AskedRows(given=given, asked=tuple(asked), calibration=calibration)
 
 
 def _of_services(
@@ -84,35 +130,6 @@ def _of_services(
         return {}
     answers = answer_services(entry, workload, served, catalog, calibration=calibration)
     return dict(zip((cell.index for cell in served), answers, strict=True))
-
-
-def _of_batches(
-    entry: str, workload: Workload, cells: Sequence[Cell], catalog: Catalog,
-    calibration: Calibration, *, is_learned_from: bool,
-) -> list[Answer]:  # fmt: skip
-    """Answers to rows that run batches, in their order."""
-    asked = [asked_of(cell, workload, catalog, calibration) for cell in cells]
-    known = [one for one in asked if not isinstance(one, str)]
-    machines = [one.machine for _, one in known]
-    steps = simulate([one.job for _, one in known], machines, calibration=calibration)
-    peaks = simulate(
-        [kept_job(cell, one.job) for cell, one in known], machines, calibration=calibration
-    )
-    singles = simulate([_single(one.job) for _, one in known], machines, calibration=calibration)
-    answers = []
-    rows = iter(range(len(known)))
-    for cell, one in zip(cells, asked, strict=True):
-        if isinstance(one, str):
-            answers.append(Answer(entry=entry, device=cell.device.name, reason=one))
-            continue
-        row = next(rows)
-        answer = _answer(
-            *one, steps.take([row]), peaks.take([row]), singles.take([row]), calibration
-        )
-        if is_learned_from and not answer.reason:
-            answer = replace(answer, step=step_traits(one[1].job, one[1].machine, calibration))
-        answers.append(answer)
-    return answers
 
 
 def asked_of(
@@ -167,9 +184,9 @@ def _answer(
     step_s = step_s_of(steps, asked.job)
     if not math.isfinite(step_s):
         return replace(failed, reason="the link between its devices or nodes is unknown")
-    power_w, slowdown = _under_limit(row, steps, calibration)
-    mid_s = step_s * slowdown * reading.num_passes * math.exp(reading.log_level) * row.time_factor
-    mid_s += row.added_step_s + row.added_item_s * asked.job.batch
+    power_w, slowdown = under_limit(row, steps, calibration)
+    mid_s = step_s * slowdown * math.prod(factor for _, factor in stated_factors(cell))
+    mid_s += added_s(cell, asked.job)
     log_sigma = math.hypot(reading.log_sigma, widening(asked.assumed), asked.log_sigma)
     spread = _spread(float(steps.step_high_s[0] / steps.step_s[0]), log_sigma)
     workload = asked.job.workload
@@ -196,6 +213,20 @@ def _answer(
     )
 
 
+def stated_factors(cell: Cell) -> tuple[tuple[str, float], ...]:
+    """What a row's time is times that of its step, each by what it stands for."""
+    return (
+        ("passes of an item", float(cell.reading.num_passes)),
+        ("framework beside its kernels", math.exp(cell.reading.log_level)),
+        ("time_factor of the row", cell.row.time_factor),
+    )
+
+
+def added_s(cell: Cell, job: Job) -> float:
+    """Seconds that a row's harness adds to a step."""
+    return cell.row.added_step_s + cell.row.added_item_s * job.batch
+
+
 def _known(value: float) -> float | None:
     """None where nothing tells it: ranks that hold a part of a model have no law of power."""
     return None if math.isnan(value) else value
@@ -213,8 +244,8 @@ def _throughput(
     return (None if per_item is None else items * per_item / mid_s), unit
 
 
-def _under_limit(row: Row, steps: Steps, calibration: Calibration) -> tuple[float, float]:
-    """Mean power, and by how many times a stated limit of it slows the step."""
+def under_limit(row: Row, steps: Steps, calibration: Calibration) -> tuple[float, float]:
+    """Mean power, the stated limit where it is less, and by how many times that slows the step."""
     power_w = float(steps.power_w[0])
     limit = _POWER_LIMIT.search(row.flags)
     if limit is None or not power_w > float(limit.group(1)) > 0:

@@ -8,15 +8,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paceline.catalog.entities import Catalog
+from paceline.catalog.entities import Catalog, Device
 from paceline.errors import InvalidInputError, PacelineError
+from paceline.parallelism.steps import Steps
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
-from paceline.scoring.answering import asked_of, step_s_of
+from paceline.prediction.devices import DeviceTable
+from paceline.scoring.answering import added_s, asked_of, stated_factors, step_s_of, under_limit
+from paceline.scoring.assumed import note_of
 from paceline.scoring.jobs import Cell
+from paceline.scoring.naming.source_levels import as_published
 from paceline.scoring.rows import Row
-from paceline.scoring.score import predict_rows, read_cell
+from paceline.scoring.score import read_cell
+from paceline.scoring.services.answering import is_service
 from paceline.scoring.workloads import cached_workload, workload_key
+from paceline.simulation.job import Job
 from paceline.simulation.simulator import simulate
+
+#: Factors that differ from one by less are none.
+_NOTHING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFactor:
+    """What a row's time is times its command's, for one reason.
+
+    Attributes:
+        name: The reason.
+        factor: By how many times.
+        value: What it is worked out from, as words; empty where it is stated as it is.
+    """
+
+    name: str
+    factor: float
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +51,9 @@ class RowExplanation:
         command: `paceline predict` as users ask it.
         figure: What of its answer counts: ``step_s`` or ``per_token_s``.
         command_s: That figure.
-        factor: What the row's time is over it.
-        row_s: Time of a step of the row.
-        parts: What the factor is made of, by name: the passes of an item, the level of published
-            tables, what the source of the row adds.
+        factor: What the row's time is over it: all parts together.
+        row_s: Time of a step of the row: the command's times the factor.
+        parts: What the factor is made of; none that is one.
         note: What was assumed.
     """
 
@@ -39,7 +62,7 @@ class RowExplanation:
     command_s: float
     factor: float
     row_s: float
-    parts: tuple[tuple[str, float], ...]
+    parts: tuple[RowFactor, ...]
     note: str
 
 
@@ -72,52 +95,78 @@ def explain_row(
     cell = read_cell(number, rows[number], catalog)
     if not isinstance(cell, Cell):
         raise _unanswered(number, cell.reason)
-    (answer,) = predict_rows(
-        [rows[number]], catalog=catalog, python=python, cache_folder=cache_folder,
-        calibration=calibration,
-    )  # fmt: skip
-    if answer.step_mid_s is None:
-        raise _unanswered(number, answer.reason)
+    if is_service(cell):
+        raise InvalidInputError(
+            f"row {number} states how requests come, and `paceline predict` runs batches",
+            hint="ask `paceline plan MODEL --task infer --rps RATE`; `score --out` answers the row",
+        )
     key = workload_key(cell.reading)
     traced = cached_workload(key, cache_folder=cache_folder, python=python)
     plain = calibration or builtin_calibration()
-    asked = asked_of(cell, replace(traced, name=key.entry), catalog, plain)
+    published = calibration or as_published(plain)
+    asked = asked_of(cell, replace(traced, name=key.entry), catalog, published)
     if isinstance(asked, str):
         raise _unanswered(number, asked)
     cell, one = asked
-    command_s = step_s_of(simulate([one.job], [one.machine], calibration=plain), one.job)
+    asked_steps = simulate([one.job], [one.machine], calibration=plain)
+    asked_steps.check()
+    steps = simulate([one.job], [one.machine], calibration=published)
+    command_s = step_s_of(asked_steps, one.job)
+    if not math.isfinite(command_s):
+        raise _unanswered(number, "the link between its devices or nodes is unknown")
     options = [
         *(["--image-size", str(key.image_size)] if key.image_size is not None else []),
         *(["--optimizer", key.optimizer] if key.optimizer is not None else []),
     ]
     words = ["paceline", "predict", str(one.job), "--machine", str(one.machine), *options]
+    parts = _parts(cell, one.job, asked_steps, steps, published)
+    factor = math.prod(part.factor for part in parts)
     return RowExplanation(
         command=shlex.join(words),
         figure="per_token_s" if one.job.is_generation else "step_s",
         command_s=command_s,
-        factor=answer.step_mid_s / command_s,
-        row_s=answer.step_mid_s,
-        parts=_parts(cell, one.job.batch, command_s, answer.step_mid_s),
-        note=answer.note,
+        factor=factor,
+        row_s=command_s * factor,
+        parts=parts,
+        note="; ".join(filter(None, (cell.reading.note, one.note, note_of(one.assumed)))),
     )
 
 
 def _parts(
-    cell: Cell, batch: float, command_s: float, row_s: float
-) -> tuple[tuple[str, float], ...]:
-    """Factors that are not 1, whose product is the row's time over the command's."""
-    row, reading = cell.row, cell.reading
-    added_s = row.added_step_s + row.added_item_s * batch
-    known = {
-        "passes of an item": reading.num_passes,
-        "framework beside its kernels": math.exp(reading.log_level),
-        "time_factor of the row": row.time_factor,
-        "seconds that the row adds": row_s / (row_s - added_s),
-    }
-    known["level of published tables, limits of power"] = (
-        row_s / command_s / math.prod(known.values())
-    )
-    return tuple((name, one) for name, one in known.items() if abs(one - 1.0) > 1e-9)
+    cell: Cell, job: Job, plain: Steps, published: Steps, calibration: Calibration
+) -> tuple[RowFactor, ...]:
+    """Factors that are not one, each worked out by itself."""
+    power_w, slowdown = under_limit(cell.row, published, calibration)
+    command_s, level = step_s_of(plain, job), _level(job, cell.device, calibration)
+    found = [
+        RowFactor(
+            name="level of published tables", factor=step_s_of(published, job) / command_s,
+            value=f"kernels of {cell.device.name} take {level:.6g} times as long there",
+        ),
+        RowFactor(
+            name="power limit", factor=slowdown, value=f"a mean power of {power_w:g} W at most"
+        ),
+        *(RowFactor(name=name, factor=factor) for name, factor in stated_factors(cell)),
+    ]  # fmt: skip
+    step_s = command_s * math.prod(part.factor for part in found)
+    seconds = added_s(cell, job)
+    found.append(
+        RowFactor(
+            name="seconds that the row adds", factor=1.0 + seconds / step_s,
+            value=f"{seconds:.6g} s a step",
+        )
+    )  # fmt: skip
+    return tuple(part for part in found if abs(part.factor - 1.0) > _NOTHING)
+
+
+def _level(job: Job, device: Device, calibration: Calibration) -> float:
+    """By how many times longer kernels take in published tables of a device."""
+    levels = calibration.source_levels
+    if levels is None:
+        return 1.0
+    host = job.profile if job.engine is None else job.engine.host
+    asked = f"{host}/{job.workload.task}"
+    return math.exp(levels.logs(DeviceTable.from_devices([device]), asked)[0])
 
 
 def _unanswered(number: int, reason: str) -> PacelineError:
@@ -130,7 +179,10 @@ def explanation_text(found: RowExplanation) -> str:
         found.command,
         f"its {found.figure}: {found.command_s:.6g} s, times {found.factor:.6g} = "
         f"{found.row_s:.6g} s, the row's step",
-        *(f"  {factor:.6g}  {name}" for name, factor in found.parts),
+        *(
+            f"  {part.factor:.6g}  {part.name}" + (f": {part.value}" if part.value else "")
+            for part in found.parts
+        ),
         *filter(None, (found.note,)),
     ]
     return "\n".join(lines)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.catalog.entities import Catalog
 from paceline.errors import PacelineError
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
-from paceline.scoring.answering import answer_cells
+from paceline.scoring.answering import AskedRows, ask_cells
 from paceline.scoring.answers import Answer, write_answers
 from paceline.scoring.completion import read_published
 from paceline.scoring.jobs import Cell
@@ -19,6 +19,7 @@ from paceline.scoring.naming.source_levels import as_published
 from paceline.scoring.readings import UnresolvedRowError, on_device, read_job
 from paceline.scoring.rows import Row
 from paceline.scoring.workloads import WorkloadKey, workload_key
+from paceline.simulation.simulator import simulate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +65,16 @@ def score_rows(
         InvalidInputError: The table cannot be read, or the answers cannot be written.
     """
     rows = read_published(rows_path)
-    answers = predict_rows(
-        rows,
-        catalog=catalog,
-        python=python,
-        cache_folder=cache_folder,
-        calibration=calibration,
+    answers: dict[int, Answer] = {}
+    for asked in ask_rows(
+        rows, catalog=catalog, python=python, cache_folder=cache_folder, calibration=calibration,
         on_progress=on_progress,
-    )
-    write_answers(out_path, rows, answers)
-    return _summary(answers)
+    ):  # fmt: skip
+        steps = simulate(asked.jobs, asked.machines, calibration=asked.calibration)
+        answers |= asked.answers(steps)
+    given = [answers[index] for index in range(len(rows))]
+    write_answers(out_path, rows, given)
+    return _summary(given)
 
 
 def predict_rows(
@@ -88,26 +89,44 @@ def predict_rows(
 ) -> list[Answer]:
     """Answers to rows, in their order; with what measurements know their steps by where asked."""
     answers: dict[int, Answer] = {}
+    for asked in ask_rows(
+        rows, catalog=catalog, python=python, cache_folder=cache_folder, calibration=calibration,
+        on_progress=on_progress,
+    ):  # fmt: skip
+        steps = simulate(asked.jobs, asked.machines, calibration=asked.calibration)
+        answers |= asked.answers(steps, is_learned_from=is_learned_from)
+    return [answers[index] for index in range(len(rows))]
+
+
+def ask_rows(
+    rows: Sequence[Row],
+    *,
+    catalog: Catalog,
+    python: str | None,
+    cache_folder: Path | None,
+    calibration: Calibration | None,
+    on_progress: Callable[[str], None],
+) -> Iterator[AskedRows]:
+    """Rows as jobs on machines, those of one model at a time; arguments are those of `score_rows`.
+
+    Yields:
+        Rows without a job first.
+    """
+    how = calibration or as_published(builtin_calibration())
+    refused: dict[int, Answer] = {}
     models: dict[WorkloadKey, list[Cell]] = defaultdict(list)
     for index, row in enumerate(rows):
         cell = read_cell(index, row, catalog)
         if isinstance(cell, Answer):
-            answers[index] = cell
+            refused[index] = cell
         else:
             models[workload_key(cell.reading)].append(cell)
+    yield AskedRows(given=refused, asked=(), calibration=how)
     for number, (key, cells) in enumerate(models.items(), start=1):
         on_progress(f"{number} of {len(models)}: {key.entry}")
-        given = answer_cells(
-            key,
-            cells,
-            catalog,
-            cache_folder=cache_folder,
-            python=python,
-            calibration=calibration or as_published(builtin_calibration()),
-            is_learned_from=is_learned_from,
+        yield ask_cells(
+            key, cells, catalog, cache_folder=cache_folder, python=python, calibration=how
         )
-        answers.update(zip((cell.index for cell in cells), given, strict=True))
-    return [answers[index] for index in range(len(rows))]
 
 
 def read_cell(index: int, row: Row, catalog: Catalog) -> Cell | Answer:

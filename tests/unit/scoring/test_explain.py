@@ -13,8 +13,11 @@ from scoreboard_compare import rows_of_sets, sample
 from paceline.app.main import main
 from paceline.catalog.load import load_catalog
 from paceline.errors import PacelineError
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.scoring.answers import Answer
 from paceline.scoring.completion import completed
 from paceline.scoring.explain import RowExplanation, explain_row
+from paceline.scoring.naming.source_levels import as_published
 from paceline.scoring.rows import Row, parse_row
 from paceline.scoring.score import predict_rows
 
@@ -61,12 +64,17 @@ def told(found: RowExplanation, folder: Path) -> float:
 
 
 def check_row(row: Row, folder: Path) -> None:
+    """The printed command, run, times the parts is the row's number, which `score` says apart."""
     (answer,) = predict_rows([row], catalog=CATALOG)
     found = explain_row([row], 0, catalog=CATALOG)
+    check_found(found, answer, folder)
+
+
+def check_found(found: RowExplanation, answer: Answer, folder: Path) -> None:
     assert answer.step_mid_s is not None
-    assert math.isclose(told(found, folder) * found.factor, answer.step_mid_s, rel_tol=1e-6)
-    product = math.prod(factor for _, factor in found.parts)
-    assert math.isclose(product, found.factor, rel_tol=1e-6)
+    product = math.prod(part.factor for part in found.parts)
+    assert math.isclose(told(found, folder) * product, answer.step_mid_s, rel_tol=1e-6), found
+    assert math.isclose(found.row_s, answer.step_mid_s, rel_tol=1e-6)
 
 
 def test_ranks_that_hold_parts_of_a_model_have_no_power_told() -> None:
@@ -84,9 +92,26 @@ def test_the_command_gives_the_rows_number(cells: dict[str, str], tmp_path: Path
 
 def test_what_a_harness_adds_is_told_apart() -> None:
     found = explain_row([parse_row(ROWS["inference, and what a harness adds"])], 0, catalog=CATALOG)
-    parts = dict(found.parts)
-    assert math.isclose(parts["time_factor of the row"], 1.1)
-    assert parts["seconds that the row adds"] > 1.0
+    parts = {part.name: part for part in found.parts}
+    assert math.isclose(parts["time_factor of the row"].factor, 1.1)
+    assert math.isclose(
+        (parts["seconds that the row adds"].factor - 1.0) * (found.row_s - 0.032), 0.032
+    )
+    assert parts["seconds that the row adds"].value == "0.032 s a step"
+
+
+def test_tables_of_a_device_and_a_limit_of_power_are_told_by_their_own_values() -> None:
+    cells = ROWS["amp over NVLink"] | {"n_gpus": "1", "compiler_flags": "power_limit=250"}
+    found = explain_row([parse_row(cells)], 0, catalog=CATALOG)
+    parts = {part.name: part for part in found.parts}
+    levels = as_published(builtin_calibration()).source_levels
+    assert levels is not None
+    level = math.exp(levels.device["A100 SXM4 40GB"]["torch/train"])
+    assert parts["level of published tables"].value.endswith(f"{level:.6g} times as long there")
+    assert 1.0 < parts["power limit"].factor < 1.6
+    assert "250 W" in parts["power limit"].value
+    mine = explain_row([parse_row(cells)], 0, catalog=CATALOG, calibration=builtin_calibration())
+    assert "level of published tables" not in {part.name for part in mine.parts}
 
 
 @pytest.mark.truth
@@ -94,15 +119,12 @@ def test_what_a_harness_adds_is_told_apart() -> None:
 def test_rows_of_all_sources_are_given_by_commands(tmp_path: Path) -> None:
     drawn = sample(rows_of_sets(TRUTH))
     text = drawn.astype(object).where(drawn.notna(), "")
-    checked = 0
-    for cells in text.to_dict(orient="records"):
-        row = parse_row(completed(cells))
-        try:
-            explain_row([row], 0, catalog=CATALOG)
-        except PacelineError:
-            continue
-        check_row(row, tmp_path)
-        checked += 1
+    rows = [parse_row(completed(cells)) for cells in text.to_dict(orient="records")]
+    answers, checked = predict_rows(rows, catalog=CATALOG), 0
+    for row, answer in zip(rows, answers, strict=True):
+        if answer.step_mid_s is not None and not row.scenario:
+            check_found(explain_row([row], 0, catalog=CATALOG), answer, tmp_path)
+            checked += 1
     assert checked > 200
 
 

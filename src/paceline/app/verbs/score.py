@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from paceline.app import options as common
 from paceline.app.api.planning import explain as explain_row
-from paceline.app.api.planning import score as score_rows
 from paceline.app.command_line import Argument, Commands, Option
-from paceline.app.output import Answer, Form, say
+from paceline.app.output import Answer, Asked
+from paceline.app.requests.plan_request import read_calibration
 from paceline.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from paceline.scoring.explain import RowExplanation
 
 
 def register(app: Commands) -> None:
     """Add the verb."""
     app.add_verb("score", score)
-
-
-def _say_explanation(found: RowExplanation, wanted: Form) -> None:
-    from paceline.scoring.explain import explanation_text
-
-    text = explanation_text(found)
-    say(
-        Answer(kind="explanation", value=found, text=lambda _: text, markdown=lambda: text),
-        wanted,
-        None,
-    )
 
 
 def score(
@@ -45,36 +32,44 @@ def score(
     calibration: common.Calibration = None,
     form: common.Format = "text",
     is_json: common.Json = False,
-) -> None:
+) -> Asked:
     """Write low, mid and high of step time, throughput and memory per row, or why not.
 
     Only input columns are read (model, task, precision, device, count, batch and the like), never
     a measured one. docs/how-to/score.md lists them.
     """
     wanted = common.form_of(form, is_json=is_json)
+    how = {"rows": rows, "python": python, "facts": facts or (), "calibration": calibration}
     if explain is not None:
-        found = explain_row(
-            rows, explain, python=python, facts=facts or (), calibration=calibration
-        )
-        return _say_explanation(found, wanted)
+        return Asked(verb=_explained, values={**how, "number": explain}, form=wanted)
     if out is None:
         raise InvalidInputError(
             "nothing says where the answers go", hint="add --out PRED.csv, or --explain ROW"
         )
+    return Asked(verb=_scored, values={**how, "out": out}, form=wanted)
+
+
+def _explained(**asked: Any) -> Answer:
+    from paceline.scoring.explain import explanation_text
+
+    found = explain_row(**asked)
+    text = explanation_text(found)
+    return Answer(kind="explanation", value=found, text=lambda _: text, markdown=lambda: text)
+
+
+def _scored(
+    rows: Path, out: Path, python: str | None, facts: Sequence[Path], calibration: Path | None
+) -> Answer:
+    from paceline.catalog.load import load_catalog
+    from paceline.scoring.score import score_rows
+
     summary = score_rows(
-        rows,
-        out,
-        python=python,
-        facts=facts or (),
-        calibration=calibration,
+        rows, out, catalog=load_catalog(tuple(facts)), python=python,
+        calibration=read_calibration(calibration),
         on_progress=lambda line: print(line, file=sys.stderr),
-    )
+    )  # fmt: skip
     abstained = "\n".join(f"  {count:>6}  {reason}" for reason, count in summary.abstentions[:12])
     text = f"{summary.num_predicted} of {summary.num_rows} rows predicted, written to {out}"
     if abstained:
         text += f"\nabstained:\n{abstained}"
-    say(
-        Answer(kind="score", value=summary, text=lambda _: text, markdown=lambda: text),
-        wanted,
-        None,
-    )
+    return Answer(kind="score", value=summary, text=lambda _: text, markdown=lambda: text)
