@@ -15,6 +15,7 @@ import pickle
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -30,6 +31,7 @@ from accuracy.figures import Figure
 from accuracy.intervals import coverage, with_covariates, with_widths
 from accuracy.limits import InsideAtBest, inside_at_best
 from accuracy.operator_worst import Worst
+from paceline.catalog.entities import Catalog
 from paceline.catalog.load import load_catalog
 from paceline.prediction.calibration.fitted import builtin_calibration
 from paceline.scoring.workloads import default_cache_folder
@@ -109,7 +111,7 @@ _OPERATOR_PARTS = {
 }  # fmt: skip
 
 
-def _steps(given: argparse.Namespace, measured: list[Measured], catalog) -> Steps:
+def _steps(given: argparse.Namespace, measured: list[Measured], catalog: Catalog) -> Steps:
     if given.steps and given.steps.exists():
         with given.steps.open("rb") as file:
             kept: Steps = pickle.load(file)
@@ -123,7 +125,9 @@ def _steps(given: argparse.Namespace, measured: list[Measured], catalog) -> Step
     return steps
 
 
-def _step_figures(given, steps: Steps, measured: list[Measured], catalog, facts):
+def _step_figures(
+    given: argparse.Namespace, steps: Steps, measured: list[Measured], catalog: Catalog, facts: Any
+) -> Any:
     frames = operator_frames(given.truth, facts)
     options = dataclasses.replace(FitOptions(), epochs=given.epochs)
     given_rows = (steps, frames, device_traits(catalog.devices), options)
@@ -168,7 +172,7 @@ def _told_of_folds(found: InsideAtBest) -> str:
     )
 
 
-def _group_of(lines, measured: list[Measured]):
+def _group_of(lines: pd.DataFrame, measured: list[Measured]) -> list[str]:
     rows = {(m.source, m.index): m.row for m in measured}
     keys = zip(lines.source, lines["index"], strict=True)
     named = [rows[key] for key in keys]

@@ -11,6 +11,8 @@ move nothing.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from scipy.linalg import cho_factor, cho_solve
@@ -58,7 +60,7 @@ def correction(known: np.ndarray, residual: np.ndarray, asked: np.ndarray) -> np
     return expected
 
 
-def _solve(known: np.ndarray, residual: np.ndarray, logs: np.ndarray):
+def _solve(known: np.ndarray, residual: np.ndarray, logs: np.ndarray) -> tuple[Any, np.ndarray]:
     noise = np.exp(2 * logs[3]) * np.eye(len(known))
     factor = cho_factor(_kernel(known, known, logs) + noise, lower=True)
     return factor, cho_solve(factor, residual)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -75,7 +76,7 @@ def inside_at_best(wide: pd.DataFrame) -> InsideAtBest:
     )  # fmt: skip
 
 
-def num_inside(over_width, factor: float) -> int:
+def num_inside(over_width: Any, factor: float) -> int:
     """Groups of errors over widths of which times this factor covers as much as it should."""
     covered = over_width.agg(lambda values: (values.abs() <= factor).mean())
     bands = np.array([band(count) for count in over_width.size()])

@@ -9,10 +9,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+#: A shape, or the arguments of a call; and `COLUMNS` of one call.
+Shape = tuple[Any, ...]
+Call = tuple[Any, ...]
 #: Floats moved per element, forward and backward. Dropout reads and writes floats and a mask of
 #: bytes; backward casts the mask, scales it and multiplies. An addition hands its gradient on.
 #: A maximum with a constant compares once and fills two masked gradients.
@@ -56,7 +60,7 @@ def measured_sums(folder: Path) -> pd.DataFrame:
     return total.rename("kernels_s").reset_index()
 
 
-def _node_calls(node) -> Iterator[tuple]:
+def _node_calls(node: Any) -> Iterator[Call]:
     shapes = [s for s in _parsed(node.input_shapes) if isinstance(s, tuple)]
     yield from _forward(node, shapes)
     if node.mode == "train":
@@ -65,7 +69,7 @@ def _node_calls(node) -> Iterator[tuple]:
             yield _call(op, arguments)
 
 
-def _forward(node, shapes: list[tuple]) -> Iterator[tuple]:
+def _forward(node: Any, shapes: list[Shape]) -> Iterator[Call]:
     if node.op_class == "dropout":
         yield _moved(_DROPOUT[0] * _elements(shapes[0]))
     elif _is_maximum(node):
@@ -77,7 +81,7 @@ def _forward(node, shapes: list[tuple]) -> Iterator[tuple]:
             yield _call(op + "u" if _has_scalar(op, shapes) else op, arguments)
 
 
-def _backward(node, shapes: list[tuple]) -> Iterator[tuple]:
+def _backward(node: Any, shapes: list[Shape]) -> Iterator[Call]:
     calls = _parsed(node.bw_ops)
     if node.op_class in _PASSED_ON:
         return
@@ -95,31 +99,31 @@ def _backward(node, shapes: list[tuple]) -> Iterator[tuple]:
         yield from (_call(op, arguments) for op, arguments in calls)
 
 
-def _is_maximum(node) -> bool:
+def _is_maximum(node: Any) -> bool:
     return node.op_class == "misc" and str(node.name).startswith("max")
 
 
-def _has_scalar(op: str, shapes: list[tuple]) -> bool:
+def _has_scalar(op: str, shapes: list[Shape]) -> bool:
     """Whether the second operand of a binary op is one number."""
     is_binary = op.removeprefix("VEC") in _BINARY and op.startswith("VEC")
     return is_binary and len(shapes) > 1 and _elements(shapes[1]) == 1
 
 
-def _parsed(text: object) -> list:
+def _parsed(text: object) -> list[Any]:
     return list(ast.literal_eval(text)) if isinstance(text, str) else []
 
 
-def _elements(shape: tuple) -> float:
+def _elements(shape: Shape) -> float:
     return float(np.prod(shape))
 
 
-def _moved(elements: float) -> tuple:
+def _moved(elements: float) -> Call:
     """A stream that moves so many floats."""
     rows = max(elements / (2 * _COLUMNS), 1.0)
     return ("stream", 0, 0, 0, 0, rows, _COLUMNS, 1, 0.0, 0.0, 0.0, 4 * elements)
 
 
-def _call(op: str, arguments: tuple) -> tuple:
+def _call(op: str, arguments: Shape) -> Call:
     """`COLUMNS` of one call."""
     if op in ("Linear", "BMM"):
         return _product(op, arguments)
@@ -135,7 +139,7 @@ def _call(op: str, arguments: tuple) -> tuple:
     return ("stream", 0, 0, 0, 0, rows, columns, operands, is_norm, is_softmax, 0.0, moved)
 
 
-def _product(op: str, arguments: tuple) -> tuple:
+def _product(op: str, arguments: Shape) -> Call:
     """The contracted dimension stands third in the source; a linear layer shares its weight."""
     b, m, n, k = arguments if len(arguments) == 4 else (1, *arguments)
     batch, rows = (1, b * m) if op == "Linear" else (b, m)

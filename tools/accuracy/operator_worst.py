@@ -28,7 +28,9 @@ class Worst:
 
     frames: list[pd.DataFrame] = field(default_factory=list)
 
-    def add(self, test: str, rows: pd.DataFrame, case: Sequence[str], log_error) -> None:
+    def add(
+        self, test: str, rows: pd.DataFrame, case: Sequence[str], log_error: np.ndarray
+    ) -> None:
         """Summarise log errors of rows by system and case.
 
         Args:

@@ -100,7 +100,8 @@ def _seconds(rows: pd.DataFrame, constants: AttentionConstants) -> np.ndarray:
 
     engine = Engine(
         num_sms=column("num_sms"), clock_hz=column("clock_hz"), peak_flop_per_s=column("peak"),
-        memory_bytes_per_s=column("memory_bytes_per_s"), element_bytes=np.float32(2.0),
+        memory_bytes_per_s=column("memory_bytes_per_s"),
+        element_bytes=np.full(len(rows), 2.0, np.float32),
         has_matrix_units=True, hit_frac=hit_frac(rows, 1.0),
     )  # fmt: skip
     names = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal")

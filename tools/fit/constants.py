@@ -7,11 +7,12 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from fit.networks import Network
 from fit.options import FitOptions
 from fit.step_model import TASKS, Levels, Predictor, mean_levels
 from fit.steps import FRAMEWORKS
@@ -98,9 +99,9 @@ def write_intervals(constants: Mapping[str, Any], folder: Path = DATA) -> None:
 
 
 def _write_networks(predictor: Predictor, path: Path) -> None:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for group, network in predictor.networks.items():
-        model = network.export()
+        model = cast(Network, network).export()
         arrays[f"{group}.low"], arrays[f"{group}.high"] = model.low, model.high
         arrays[f"{group}.range"] = np.array([model.floor, model.ceiling])
         for layer, (weight, bias) in enumerate(zip(model.weights, model.biases, strict=True)):

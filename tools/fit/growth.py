@@ -26,7 +26,7 @@ _LEAST_GROWTH, _MOST_GROWTH = 0.05, 1.1
 _LEAVES_CACHE = (-0.5, 0.0)
 
 
-def growth_loss(network: Network, x):
+def growth_loss(network: Network, x: torch.Tensor) -> torch.Tensor:
     """Penalty on streams that would be faster with more elements, or much slower per element.
 
     No kernel is, but that one which leaves the cache loses its speed.
@@ -51,6 +51,6 @@ def growth_loss(network: Network, x):
     return (_LACK_WEIGHT * lack + _EXCESS_WEIGHT * excess).mean() / _GROWTH
 
 
-def _slowed(network, x):
+def _slowed(network: Network, x: torch.Tensor) -> torch.Tensor:
     """Log10 slowdown of streams, no less than what the cache cannot hold takes."""
     return torch.maximum(network(x), torch.log10(torch.clamp(uncached("stream", x), min=1e-3)))

@@ -12,7 +12,8 @@ are there for the devices, frameworks and tasks that they measured, as their mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from fit.operators import Operators
 from fit.options import FitOptions
 from fit.step_model import (
     LOG_STEP_S,
+    Batch,
     Predictor,
     asked_of,
     step_batch,
@@ -80,7 +82,7 @@ def fit_jointly(
                 loss = loss + _operator_loss(predictor, model, [t[drawn] for t in one])
                 if model == "stream":
                     x = _with_rows(one[0][drawn], batches[number], rng)
-                    loss = loss + growth_loss(predictor.networks[model], x)
+                    loss = loss + growth_loss(cast(Network, predictor.networks[model]), x)
             loss.backward()
             optimizer.step()
             schedule.step()
@@ -100,7 +102,14 @@ def _features(steps: Steps, operators: Mapping[str, Operators]) -> dict[str, np.
     return {m: np.concatenate([part[m] for part in parts if m in part]) for m in models}
 
 
-def _training_batch(steps, part, traits, weight, names, table):
+def _training_batch(
+    steps: Steps,
+    part: np.ndarray,
+    traits: Mapping[str, np.ndarray],
+    weight: np.ndarray,
+    names: list[str],
+    table: np.ndarray,
+) -> Batch:
     return {
         **step_batch(steps, part, traits, names),
         "weight": torch.from_numpy(weight[part].astype(np.float32)),
@@ -108,7 +117,9 @@ def _training_batch(steps, part, traits, weight, names, table):
     }
 
 
-def _operator_tensors(operators: Operators, traits, names) -> tuple[torch.Tensor, ...]:
+def _operator_tensors(
+    operators: Operators, traits: Mapping[str, np.ndarray], names: list[str]
+) -> tuple[torch.Tensor, ...]:
     return (
         torch.from_numpy(operators.features.astype(np.float32)),
         torch.from_numpy(operators.log10_slowdown.astype(np.float32)),
@@ -118,8 +129,10 @@ def _operator_tensors(operators: Operators, traits, names) -> tuple[torch.Tensor
     )
 
 
-def _optimizer(predictor: Predictor, options: FitOptions, num_updates: int):
-    groups = [
+def _optimizer(
+    predictor: Predictor, options: FitOptions, num_updates: int
+) -> tuple[torch.optim.AdamW, torch.optim.lr_scheduler.OneCycleLR]:
+    groups: list[dict[str, Any]] = [
         {"params": predictor.networks.parameters(), "weight_decay": options.decay},
         {
             "params": [
@@ -139,12 +152,12 @@ def _optimizer(predictor: Predictor, options: FitOptions, num_updates: int):
     )
 
 
-def _step_loss(predictor, batch):
+def _step_loss(predictor: Predictor, batch: Batch) -> torch.Tensor:
     error = (predictor(batch) - batch["target"]).abs().mean(0)
     return (error * batch["weight"]).sum() / batch["weight"].sum()
 
 
-def _penalty(predictor, options):
+def _penalty(predictor: Predictor, options: FitOptions) -> torch.Tensor:
     own = (predictor.own**2).sum() + (predictor.own_in_operators**2).sum()
     fixed = ((predictor.log_step_s - LOG_STEP_S) ** 2).sum()
     fixed = fixed + ((predictor.log_dispatch_s - predictor.log_dispatch_start) ** 2).sum()
@@ -155,7 +168,7 @@ def _penalty(predictor, options):
     )
 
 
-def _operator_loss(predictor, model, drawn):
+def _operator_loss(predictor: Predictor, model: str, drawn: Sequence[torch.Tensor]) -> torch.Tensor:
     x, target, weight, device, traits = drawn
     own = predictor.own_in_operators[device]
     effect = predictor.log_effect(model, x, traits, own) / np.log(10.0)
@@ -164,7 +177,7 @@ def _operator_loss(predictor, model, drawn):
     return share * (miss * weight).sum() / weight.sum()
 
 
-def _with_rows(x, batch, rng):
+def _with_rows(x: torch.Tensor, batch: Batch, rng: np.random.Generator) -> torch.Tensor:
     """Features of streams of op rows, and as many of steps where a batch has them."""
     if "stream" not in batch["rows"]:
         return x

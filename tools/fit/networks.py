@@ -15,6 +15,8 @@ from paceline.prediction.calibration.fitted import EfficiencyModel
 from paceline.prediction.features import ATTENTION_FEATURES, PRODUCT_FEATURES
 
 _FLOOR, _CEILING = -0.5, 2.5
+#: Weights or biases of one layer of all members.
+Layer = np.ndarray
 #: Share of the noise: streams have few features that tell a card, and sizes that must stay sharp.
 _NOISE_OF = {"stream": 0.2}
 
@@ -27,6 +29,11 @@ class Network(nn.Module):
         options: How the fit is run.
         onto: Column whose value is added to the answer, such as that of the tile model; None.
     """
+
+    low: torch.Tensor
+    high: torch.Tensor
+    mean: torch.Tensor
+    scale: torch.Tensor
 
     def __init__(self, x: np.ndarray, options: FitOptions, onto: int | None = None):
         super().__init__()
@@ -47,7 +54,7 @@ class Network(nn.Module):
             self.weights[-1] *= 0.1
             self.biases[-1].fill_(0.25 if onto is None else 0.0)
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Log10 slowdowns, (members, rows)."""
         x = torch.clamp(x, self.low, self.high)
         start = 0.0 if self.onto is None else x[:, self.onto]
@@ -76,7 +83,9 @@ class Network(nn.Module):
         )  # fmt: skip
 
 
-def _passed_through(weights, biases, column):
+def _passed_through(
+    weights: list[Layer], biases: list[Layer], column: int
+) -> tuple[list[Layer], list[Layer]]:
     """The same layers with two units more, which carry one feature unchanged to the answer."""
     signs = np.array([1.0, -1.0])
     for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
@@ -114,7 +123,7 @@ class Tiled(nn.Module):
         super().__init__()
         self.num_features = num_features
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.clamp(x[None, :, -1], _FLOOR, _CEILING)
 
     def export(self) -> EfficiencyModel:
@@ -131,7 +140,9 @@ class Tiled(nn.Module):
 TILED = frozenset({"product_vector", "attention_decode"})
 
 
-def make_networks(features: Mapping[str, np.ndarray], options: FitOptions):
+def make_networks(
+    features: Mapping[str, np.ndarray], options: FitOptions
+) -> dict[str, Network | Tiled]:
     """Networks by model, whose clamps span the features of all its rows."""
     return {model: _make_network(model, features[model], options) for model in sorted(features)}
 

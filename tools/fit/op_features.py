@@ -52,7 +52,7 @@ def features_of(rows: pd.DataFrame, group: str, tiles: TileConstants | None = No
     if group in ("attention", "attention_decode"):
         names = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_size", "is_causal")
         return attention_features(bounds, columns(*names), num_sms, *columns("tiled_s"))
-    settings = Settings.of(compiler="eager", is_channels_last=False, framework="torch")
+    settings = Settings.of(compiler="eager", is_channels_last=False, chooses_by_graph=False)
     if group.startswith("conv"):
         return _conv_features(rows, bounds, num_sms, settings)
     zero = np.zeros(len(rows), np.float32)

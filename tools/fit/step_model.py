@@ -7,12 +7,14 @@ device + launch gap) and its host time (kernels × dispatch), and a fixed time o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import nn
 
+from fit.networks import Network, Tiled
 from fit.options import FitOptions
 from fit.steps import FRAMEWORKS, Steps, select
 from paceline.prediction.calibration.fitted import builtin_calibration
@@ -20,6 +22,8 @@ from paceline.prediction.features import PRODUCT_FEATURES, STREAM_FEATURES
 from paceline.prediction.kernels.device_effects import EFFECT_OF_MODEL, NUM_LAWS, Effect
 from paceline.prediction.kernels.sustained_rate import power_budget
 
+#: Tensors of some steps by name, see `step_batch`.
+Batch = dict[str, Any]
 #: Slowdown of a model of which a fold has seen nothing.
 _UNSEEN = torch.tensor(0.3)
 #: Seconds per kernel before anything is learned: an eager framework, and what has no rows of its
@@ -34,7 +38,7 @@ _OVER_L2 = PRODUCT_FEATURES.index("log_bytes_over_l2")
 STREAM_OVER_L2 = STREAM_FEATURES.index("log_bytes_over_l2")
 
 
-def _compute_frac(model, x):
+def _compute_frac(model: str, x: torch.Tensor) -> torch.Tensor | float:
     """Share of arithmetic in the bounds, as `Bounds.compute_frac`, from the features."""
     if model == "stream":
         return 1.0
@@ -42,7 +46,7 @@ def _compute_frac(model, x):
     return ratio / (1.0 + ratio)
 
 
-def uncached(model, x):
+def uncached(model: str, x: torch.Tensor) -> torch.Tensor:
     """`Bounds.uncached_s` over the roofline, from the features."""
     is_stream = model == "stream"
     memory = 1.0 if is_stream else 1.0 / torch.clamp(10.0 ** x[:, _INTENSITY], min=1.0)
@@ -67,7 +71,8 @@ class Predictor(nn.Module):
     """
 
     def __init__(
-        self, networks, options: FitOptions, devices: list[str], steps: Steps,
+        self, networks: Mapping[str, Network | Tiled], options: FitOptions,
+        devices: list[str], steps: Steps,
         multiplied: frozenset[str] = frozenset(),
     ):  # fmt: skip
         super().__init__()
@@ -95,7 +100,9 @@ class Predictor(nn.Module):
         self.log_step_s = nn.Parameter(torch.full((len(FRAMEWORKS),), LOG_STEP_S))
         self.host_log_per_year = nn.Parameter(torch.zeros(len(FRAMEWORKS)))
 
-    def log_effect(self, model, x, traits, own=None):
+    def log_effect(
+        self, model: str, x: torch.Tensor, traits: torch.Tensor, own: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Log effect of the device on each row; without ``own`` effects the laws alone."""
         if model not in EFFECT_OF_MODEL:
             return torch.zeros(())
@@ -103,20 +110,20 @@ class Predictor(nn.Module):
         law = (self.slope[:, effect] * traits[..., effect]).sum(1)
         return _compute_frac(model, x) * (law if own is None else law + own[:, effect])
 
-    def slowdown(self, model, x):
+    def slowdown(self, model: str, x: torch.Tensor) -> torch.Tensor:
         """Log10 slowdowns, (members, rows); the mean alone when not training."""
         if model not in self.networks:
             return _UNSEEN.expand(1, len(x))
         y = self.networks[model](x)
         return y if self.training else y.mean(0, keepdim=True)
 
-    def sustained(self, time, power):
+    def sustained(self, time: torch.Tensor, power: torch.Tensor) -> torch.Tensor:
         """Time of launches in steady work, of which the board's power serves so many."""
         if self.power_exponent is None:
             return time
         return torch.maximum(time, time ** (1 - self.power_exponent) * power**self.power_exponent)
 
-    def forward(self, batch):
+    def forward(self, batch: Batch) -> torch.Tensor:
         """Log of step time, (members, steps)."""
         total = batch["kernels"].sum(1)[None] * self.gap_s
         for model, (x, bound, power, launches, step) in batch["rows"].items():
@@ -141,7 +148,7 @@ class Predictor(nn.Module):
 
 def step_batch(
     steps: Steps, chosen: np.ndarray, traits: Mapping[str, np.ndarray], names: Sequence[str]
-) -> dict:
+) -> Batch:
     """Tensors of some steps.
 
     Args:

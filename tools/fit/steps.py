@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fit.published import read_published
-from paceline.catalog.entities import Catalog
+from paceline.catalog.entities import Catalog, Device
 from paceline.errors import PacelineError
 from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import Phase
@@ -231,7 +232,15 @@ class _Builder:
         self._columns: dict[str, list[np.ndarray]] = defaultdict(list)
         self._count = 0
 
-    def add(self, lowered: LoweredPass, key: GroupKey, device, points, measured, wanted) -> None:
+    def add(
+        self,
+        lowered: LoweredPass,
+        key: GroupKey,
+        device: Device,
+        points: Sequence[tuple[float, float]],
+        measured: Any,
+        wanted: Any,
+    ) -> None:
         table = DeviceTable.from_devices([device])
         where = Points(
             batch=np.array([b for b, _ in points], float),
@@ -281,7 +290,7 @@ class _Builder:
         )
         self._count += n
 
-    def _put(self, **columns) -> None:
+    def _put(self, **columns: Any) -> None:
         for name, values in columns.items():
             self._columns[name].append(np.array(values))
 

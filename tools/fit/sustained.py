@@ -51,7 +51,7 @@ def predicted_s(simulator: Simulator, row: Any) -> float:
         num_microbatches=int(row.grad_accum), checkpointing="block" if recomputes else "none",
     )  # fmt: skip
     simulator.blocks.clear()
-    return float(simulator.run(run, site).step_s[0])
+    return float(simulator.run(run, site).steps.step_s[0])
 
 
 def ratios_at(j_per_flop: float, rows: pd.DataFrame, simulator: Simulator) -> np.ndarray:
