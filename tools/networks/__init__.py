@@ -30,7 +30,7 @@ _OPTIMIZER = "adamw"
 _SCHEMES = {
     "": "zoo", "published": "models", "published_diffusion": "diffusion",
     "published_folding": "folding", "published_frames": "frames", "published_images": "images",
-    "published_litgpt": "litgpt", "published_recurrent": "recurrent",
+    "published_litgpt": "litgpt", "published_parts": "parts", "published_recurrent": "recurrent",
     "published_sequences": "sequences", "published_speech": "speech",
     "published_tables": "tables", "published_volumes": "volumes",
 }  # fmt: skip

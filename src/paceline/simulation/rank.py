@@ -208,7 +208,8 @@ def _asked_of_passes(passes: RankPasses, asked: Lengths) -> list[tuple[Pass, Poi
         return [(of_name[name], points) for name, points in asked_passes(asked.runs)]
     prompt, output = asked.prompt, asked.output
     mean = prompt + (output - 1.0) / 2.0
-    return [at("prefill", prompt), at("decode", mean), at("decode", prompt + output)]
+    read = at(passes.workload.reads_by, prompt)
+    return [read, at("decode", mean), at("decode", prompt + output)]
 
 
 def rank_memory_bytes(

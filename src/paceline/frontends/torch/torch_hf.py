@@ -307,32 +307,38 @@ class HfSubject(Subject):
 
     Attributes:
         main: Name of the main input, where it is another than the library's.
+        main_input: Name of the main input.
+        cache: What its forward calls the state that it goes on from; empty where it has none.
     """
 
     main = ""
 
     def __init__(self, model, kind, image_size=None):
-        self._main = self.main or getattr(model, "main_input_name", "input_ids")
+        self.main_input = self.main or getattr(model, "main_input_name", "input_ids")
         self._forward_names = inspect.signature(model.forward).parameters
         is_on_text = kind == "language" and _looks(model.config)
         if is_on_text:
-            self._main = "input_ids"
-        shape = _item_shape(model, self._main, image_size)
+            self.main_input = "input_ids"
+        shape = _item_shape(model, self.main_input, image_size)
         super().__init__(model, kind, shape, has_seq=kind not in _WHOLE)
         self.taken = (
             _WITHOUT_PICTURES if is_on_text else _FRAME_BY_FRAME if _is_for(model, "CTC") else ""
         )
         self.longest = _longest(model.config)
-        self._is_generator = kind == "language" and self._main == "input_ids"
+        self._is_generator = kind == "language" and self.main_input == "input_ids"
         self._is_generator &= not getattr(model.config, "is_encoder_decoder", False)
         caches = [name for name in _CACHES if name in self._forward_names]
-        self._cache = caches[0] if caches else ""
+        self.cache = caches[0] if caches else ""
         self._is_generator &= bool(caches)
+        is_double = getattr(model.config, "is_encoder_decoder", False)
+        self._is_writer = kind == "language" and is_double and bool(caches)
         self._interpolates = _is_another_side(model.config, image_size)
         self._interpolates &= "interpolate_pos_encoding" in self._forward_names
 
     def passes(self, task):
-        """Training step; prefill and decode of a decoder; forward of all else."""
+        """Training step; prefill or encoding, and decode, of what writes; forward of all else."""
+        if task == "infer" and self._is_writer:
+            return importlib.import_module("torch_hf_writers").passes(self)
         if task == "infer" and self._is_generator:
             return [("prefill", 1.0, "device", self._prefill),
                     ("decode", 1.0, "device", self._decode)]  # fmt: skip
@@ -340,7 +346,7 @@ class HfSubject(Subject):
 
     def input_description(self):
         """As printed: clips and sounds by their frames."""
-        sound = _sound(self._main, self.shape)
+        sound = _sound(self.main_input, self.shape)
         if sound:
             return sound
         if self.kind == "features" and len(self.shape) > 1:
@@ -356,9 +362,9 @@ class HfSubject(Subject):
         codebooks = getattr(self.model.config, "num_codebooks", None)
         if self.shape is None:
             rows = batch * codebooks if codebooks else batch
-            given[self._main] = tokens(rows, seq)
+            given[self.main_input] = tokens(rows, seq)
         else:
-            given[self._main] = torch.empty((batch, *tuple(self.shape)), device="meta")
+            given[self.main_input] = torch.empty((batch, *tuple(self.shape)), device="meta")
         self._add_text(given, batch, seq)
         # The loss of a recogniser reads values; those of depths and of Bark are not written.
         has_loss = not any(_is_for(self.model, task) for task in ("CTC", "DEPTH_ESTIMATION"))
@@ -379,10 +385,10 @@ class HfSubject(Subject):
         has_labels = self.model.training and "labels" in self._forward_names
         if is_double and "decoder_input_ids" in self._forward_names and not has_labels:
             given["decoder_input_ids"] = tokens(batch, seq)
-        if self._main == "pixel_values" and "input_ids" in self._forward_names:
+        if self.main_input == "pixel_values" and "input_ids" in self._forward_names:
             given["input_ids"] = tokens(batch, seq)
         vision = getattr(self.model.config, "vision_config", None)
-        takes_both = self._main == "input_ids" and "pixel_values" in self._forward_names
+        takes_both = self.main_input == "input_ids" and "pixel_values" in self._forward_names
         # A language model that may look at images is traced on text: no image token, no image.
         is_on_text = self.kind == "language" and _looks(self.model.config)
         if takes_both and vision and not is_on_text:
@@ -408,11 +414,11 @@ class HfSubject(Subject):
     def _decode(self, recorder, inputs):
         with recorder.paused():
             filled = self.call({"input_ids": inputs["input_ids"], "use_cache": True})
-            cache = getattr(filled, self._cache)
-            for tensor in _cached(cache):
+            cache = getattr(filled, self.cache)
+            for tensor in cached(cache):
                 recorder.own(tensor, "kv_cache")
             token = tokens(inputs["input_ids"].shape[0], 1)
-        self.call({"input_ids": token, self._cache: cache, "use_cache": True})
+        self.call({"input_ids": token, self.cache: cache, "use_cache": True})
 
     def _last_only(self):
         return {"logits_to_keep": 1} if "logits_to_keep" in self._forward_names else {}
@@ -439,7 +445,7 @@ def _answered(value):
         torch.Tensor.item = ask
 
 
-def _cached(cache):
+def cached(cache):
     """Tensors of a cache, whatever its class."""
     found, seen, todo = [], set(), [cache]
     while todo:

@@ -18,7 +18,7 @@ _LONG_FAR_SEQUENCES = (2048,)
 _POWERS = ((0, 2), (1, 2), (2, 0), (2, 1), (2, 2))
 
 
-def at_lengths(see, length, batches=BATCHES):
+def at_lengths(see, length, batches=BATCHES, longest=None):
     """((points, topology, numbers), shortest length known); what was seen is None if ops vary.
 
     Known for all lengths; else, where chunks or windows bend the growth, from `_LONG_SEQUENCES` on;
@@ -26,7 +26,8 @@ def at_lengths(see, length, batches=BATCHES):
     """
     views = _agreeing(see, _corners(SEQUENCES, batches))
     if views is not None:
-        found = _proven(see, views, SEQUENCES, _FAR_SEQUENCES, batches)
+        far = [one for one in _FAR_SEQUENCES if longest is None or one <= longest]
+        found = _proven(see, views, SEQUENCES, far or _FAR_SEQUENCES, batches)
         if found is not None:
             return found, 1
         if length >= _LONG_SEQUENCES[0]:

@@ -192,7 +192,7 @@ def _at_points(subject, see, length, batches):
         return torch_points.at_batches(see, 1, batches), 1
     if subject.is_fixed:
         return torch_points.at_batches(see, length, batches), None
-    return torch_points.at_lengths(see, length, batches)
+    return torch_points.at_lengths(see, length, batches, subject.longest)
 
 
 def _seen(subject, task, one, modules, point):

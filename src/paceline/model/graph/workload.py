@@ -13,6 +13,7 @@ from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import Graph
 
 Task = Literal["train", "infer"]
+SampleUnit = Literal["images", "clips", "tokens", "sequences", "samples", "seconds of sound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +38,19 @@ class Pass:
     """A graph and how often it runs per step of the job.
 
     Attributes:
-        name: ``step``, ``forward``, ``prefill``, ``decode``, ``discriminator`` …
+        name: ``step``, ``forward``, ``prefill`` or ``encode``, ``decode``, ``discriminator`` …
         graph: What one execution asks for.
         repeats: Executions per step of the job (per output token for ``decode``).
         runs_on: Where it runs.
+        network: Whose weights it reads, where that is another network than the model's own, such
+            as the decoder of latents beside a denoiser; its weights stay on the device too.
     """
 
     name: str
     graph: Graph
     repeats: float = 1.0
     runs_on: Literal["device", "host"] = "device"
+    network: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,8 +61,8 @@ class Workload:
         name: As typed, such as ``resnet50``.
         title: As printed, such as ``ResNet-50``.
         task: Training or inference.
-        passes: What runs, in order.
-        sample_unit: What throughput counts: ``images``, ``tokens``, ``sequences``, ``samples``.
+        passes: What runs; the model's own network first.
+        sample_unit: What throughput counts.
         default_seq: Sequence length used when none is given; 1 where there is none.
         sample_bytes: Host-to-device bytes per batch item, at ``default_seq``.
         num_parameters: All parameters.
@@ -72,13 +76,18 @@ class Workload:
         reading: How a short name was read (`reading_of`); empty where nothing was left open.
         length_name: What ``default_seq`` is the length of, as printed.
         has_own_optimizer: Whether its code names its optimizer, which then stays.
+        samples_per_item: Samples that one item of a batch counts for, where those are no tokens:
+            the seconds of a recording.
+        item: What one item of inference is, where that is more than a pass; as printed.
+        usual_prompt_tokens: Of a request whose answer is generated, where none is stated.
+        usual_output_tokens: Of its answer, likewise.
     """
 
     name: str
     title: str
     task: Task
     passes: tuple[Pass, ...]
-    sample_unit: Literal["images", "tokens", "sequences", "samples"]
+    sample_unit: SampleUnit
     default_seq: int
     sample_bytes: float
     num_parameters: int
@@ -92,11 +101,25 @@ class Workload:
     reading: str = ""
     length_name: str = "sequence length"
     has_own_optimizer: bool = False
+    samples_per_item: float = 1.0
+    item: str = ""
+    usual_prompt_tokens: int = 512
+    usual_output_tokens: int = 128
 
     @property
     def generates(self) -> bool:
         """Whether requests are answered token by token."""
         return any(one.name == "decode" for one in self.passes)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether an encoder reads what is answered, so that a request begins with its pass."""
+        return any(one.name == "encode" for one in self.passes)
+
+    @property
+    def reads_by(self) -> str:
+        """The pass that an answer begins with."""
+        return "encode" if self.encodes else "prefill"
 
     @property
     def has_fixed_length(self) -> bool:

@@ -6,11 +6,9 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Literal
 
-from paceline.model.graph.workload import ReferenceJob, Task
+from paceline.model.graph.workload import ReferenceJob, SampleUnit, Task
 
-SampleUnit = Literal["images", "tokens", "sequences", "samples"]
 _UNITS: dict[str, SampleUnit] = {
     "images": "images", "tokens": "tokens", "sequences": "sequences", "samples": "samples",
 }  # fmt: skip

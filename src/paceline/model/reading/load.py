@@ -13,11 +13,11 @@ from paceline.model.graph.graph import Graph
 from paceline.model.graph.polynomial import GrowthError
 from paceline.model.graph.sides import input_bytes
 from paceline.model.graph.store import read_workload
-from paceline.model.graph.workload import Pass, Task, Workload
+from paceline.model.graph.workload import Pass, SampleUnit, Task, Workload
 from paceline.model.names.lookup import entry_of, reading_of
 from paceline.model.names.shipped_graphs import is_built_here, shipped_file
 from paceline.model.names.spelling import name_key
-from paceline.model.names.zoo_facts import SampleUnit, ZooFacts, zoo_facts
+from paceline.model.names.zoo_facts import ZooFacts, zoo_facts
 from paceline.model.ops.optable import UPDATE
 from paceline.model.rewrite.optimizer import (
     find_optimizer,
@@ -204,7 +204,7 @@ def workload_from_report(
         title=facts.title if facts else _title(entry, str(report.get("taken") or "")),
         task=task,
         passes=passes,
-        sample_unit=facts.sample_unit if facts else _UNITS[kind],
+        sample_unit=_unit(facts, kind, generates=any(one.name == "decode" for one in passes)),
         default_seq=default_seq,
         sample_bytes=_sample_bytes(report, graphs[0], default_seq),
         num_parameters=int(report["num_parameters"]),
@@ -218,6 +218,13 @@ def workload_from_report(
         has_own_optimizer=has_own,
         source=facts.source if facts else f"traced from `{entry}` with torch {report['torch']}",
     )
+
+
+def _unit(facts: ZooFacts | None, kind: str, *, generates: bool) -> SampleUnit:
+    """What throughput counts: tokens of what answers token by token, however it is trained."""
+    if generates:
+        return "tokens"
+    return facts.sample_unit if facts else _UNITS[kind]
 
 
 def _names_its_optimizer(report: dict[str, Any]) -> bool:

@@ -49,13 +49,20 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
         InvalidInputError: An engine is named for what generates nothing, or told how to launch.
     """
     if goal.framework is None:
-        return _checked(find_engine(USUAL_ENGINE), goal) if workload.generates else None
+        is_served = workload.generates and not workload.encodes
+        return _checked(find_engine(USUAL_ENGINE), goal) if is_served else None
     engine = find_engine(goal.framework)
     if not engine.serves:
         return None
     if not workload.generates:
         raise InvalidInputError(
             f"{engine.title} serves language models, and {workload.title} writes no tokens here",
+            hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
+        )
+    if workload.encodes:
+        raise InvalidInputError(
+            f"how {engine.title} serves encoder-decoders is not modelled, and {workload.title} is "
+            "one",
             hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
         )
     return _checked(engine, goal)
