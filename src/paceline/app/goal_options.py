@@ -23,6 +23,10 @@ class PlanOptions(TypedDict, total=False):
     prompt_tokens: str | int
     output_tokens: str | int
     concurrency: str | int
+    denoising_steps: str | int
+    guidance: str | bool
+    sound: str
+    beams: str | int
     deadline: str
     budget: str | float
     latency: str
@@ -100,6 +104,14 @@ WORK_OPTIONS = (
         name="output-tokens", key="output", example="128", help="Tokens out, of one request."
     ),
     TextOption(name="concurrency", example="8", help="Requests in flight at once."),
+    TextOption(
+        name="denoising-steps", example="20", help="Steps of one picture or clip; its pipeline's."
+    ),
+    TextOption(
+        name="guidance", example="no", help="Whether each of them runs without the prompt too."
+    ),
+    TextOption(name="sound", example="45s", help="Length of one recording that is heard."),
+    TextOption(name="beams", example="5", help="Answers that a search keeps beside each other."),
 )
 #: Settings of a step whose strategy is searched.
 REWRITE = TextOption(

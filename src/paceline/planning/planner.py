@@ -199,8 +199,8 @@ def _planned_workload(search: Search) -> PlannedWorkload:
         optimizer=workload.optimizer,
         input_description=workload.input_description,
         job=job.text,
-        prompt_tokens=work.prompt_tokens if generates else None,
-        output_tokens=work.output_tokens if generates else None,
+        prompt_tokens=work.prompt_length if generates else None,
+        output_tokens=work.output_length if generates else None,
         concurrency=work.concurrency if generates else None,
         requests_per_s=work.requests_per_s,
     )

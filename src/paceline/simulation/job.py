@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.model.graph.workload import Task, Workload
+from paceline.model.items import StatedItem, as_items
 from paceline.model.settings import format_settings, read_settings
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.stack.engines import EngineProfile, engine_in
@@ -74,6 +75,7 @@ class Job:
         words += [f"seq={self.seq}"] if self.seq is not None else []
         words += [f"prompt={self.prompt_tokens}"] if self.prompt_tokens is not None else []
         words += [f"output={self.output_tokens}"] if self.output_tokens is not None else []
+        words += self.workload.stated_item.split()
         words += [f"rewrite={rewrite}"] if rewrite else []
         words += [f"profile={self.profile}"] if self.profile != "torch" else []
         words += [f"habits={','.join(self.habits)}"] if self.habits else []
@@ -101,7 +103,7 @@ class Job:
         facts = dict(word.partition("=")[::2] for word in rest)
         how = read_settings(f"precision={precision},compiler={compiler}", Configuration())
         return cls(
-            workload=load(name, known),
+            workload=as_items(load(name, known), StatedItem.taken_from(facts), typed=name),
             configuration=read_settings(facts.pop("rewrite", ""), how),
             strategy=Strategy.parse(strategy),
             batch=_items(facts.pop("batch", "1")),

@@ -82,7 +82,10 @@ class RankPasses:
                 weights and the lowering keeps wide ones.
         """
         workload, engine, how = job.workload, job.engine, job.how
-        splits = {one.name: split(one.graph, _shape(job, tensor)) for one in workload.passes}
+        splits = {
+            one.name: split(one.graph, _alone() if one.network else _shape(job, tensor))
+            for one in workload.passes
+        }
         lowered = {
             one.name: lower(splits[one.name].graph, as_kept(one.graph, how))
             for one in workload.passes
@@ -105,6 +108,11 @@ class RankPasses:
     def is_generation(self) -> bool:
         """Whether requests are answered token by token."""
         return "decode" in self.lowered
+
+    def idle_bytes(self, one: Pass) -> float:
+        """Weights of the networks that wait in memory while a pass runs."""
+        networks = {p.network: self.lowered[p.name].parameter_bytes for p in self.workload.passes}
+        return sum(held for network, held in networks.items() if network != one.network)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -172,7 +180,8 @@ def rank_steps(
     elif passes.is_generation:
         columns = _generated(found[0], found[1], found[2], asked.output)
     else:
-        columns = _summed([one for one, _ in wanted], found)
+        idle_bytes = [passes.idle_bytes(one) for one, _ in wanted]
+        columns = _summed([one for one, _ in wanted], found, idle_bytes)
     largest, num_points = passes.step.largest, len(asked)
     reasons = [None if r is None else MissingFactError(r, hint=_HINT)
                for r in abstentions(largest, devices)]  # fmt: skip
@@ -226,11 +235,18 @@ def rank_memory_bytes(
     length = asked.prompt + asked.output if passes.is_generation else asked.seq
     points = Points(batch=asked.batch, seq=length)
     peaks = [
-        peak_memory_bytes(one.memory, points, platform=one.configuration.platform)
-        for one in passes.step.passes
+        np.stack(peak_memory_bytes(lowered.memory, points, platform=lowered.configuration.platform))
+        + passes.idle_bytes(one)
+        for one, lowered in _on_device(passes)
     ]
-    low, mid, high = (np.max(bounds, axis=0) for bounds in zip(*peaks, strict=True))
+    low, mid, high = np.max(peaks, axis=0)
     return low, mid, high
+
+
+def _on_device(passes: RankPasses) -> list[tuple[Pass, LoweredPass]]:
+    """What runs on the device, with how it is lowered."""
+    workload = passes.workload
+    return [(p, passes.lowered[p.name]) for p in workload.passes if p.runs_on == "device"]
 
 
 def cut(graph: Graph, tensor: int, *, is_served: bool) -> RankGraph:
@@ -241,6 +257,11 @@ def cut(graph: Graph, tensor: int, *, is_served: bool) -> RankGraph:
     """
     shape = SplitShape.of_engine(tensor=tensor) if is_served else SplitShape(tensor=tensor)
     return split(graph, shape)
+
+
+def _alone() -> SplitShape:
+    """Of networks beside the model's own, which every rank runs as they are."""
+    return SplitShape()
 
 
 def _shape(job: Job, tensor: int) -> SplitShape:
@@ -281,20 +302,26 @@ def _check_weights(lowered: LoweredPass) -> None:
         )
 
 
-def _summed(passes: Sequence[Pass], found: Sequence[StepPrediction]) -> dict[str, FloatArray]:
-    """Passes one after the other; the largest peak counts, and the longest pass binds."""
+def _summed(
+    passes: Sequence[Pass], found: Sequence[StepPrediction], idle_bytes: Sequence[float]
+) -> dict[str, FloatArray]:
+    """Passes one after the other; the largest peak counts, and the longest pass binds.
+
+    Weights of a pass's neighbours wait in memory, ``idle_bytes`` of them.
+    """
     repeats = np.array([one.repeats for one in passes])
 
     def stacked(name: str) -> FloatArray:
         return np.stack([getattr(one, name).ravel() for one in found]).astype(np.float64)
 
+    held = np.array(idle_bytes)[:, None]
     pass_s = repeats[:, None] * stacked("mid_s")
     step_s = pass_s.sum(axis=0)
     longest = pass_s.argmax(axis=0)[None]
     log_sigma = (pass_s * stacked("log_sigma")).sum(axis=0) / step_s
     return {
         **{column: repeats @ stacked(name) for column, name in _SUMMED.items()},
-        **{name: stacked(name).max(axis=0) for name in _LARGEST},
+        **{name: (stacked(name) + held).max(axis=0) for name in _LARGEST},
         "step_s": step_s,
         "per_token_s": step_s,
         "log_sigma": log_sigma if len(found) > 1 else stacked("log_sigma")[0],

@@ -114,9 +114,11 @@ def exchanged_s(
         return np.asarray(each_s.sum(axis=1))
 
     if not passes.is_generation:
-        return seconds(next(iter(passes.splits)), asked.seq), nothing
+        first = passes.workload.passes[0]
+        return first.repeats * seconds(first.name, asked.seq), nothing
     waiting_s = _waiting_s(cases, passes, asked, calibration) if engine is not None else nothing
-    return seconds(PROMPT, asked.prompt), seconds(TOKEN, asked.prompt) + waiting_s
+    read_s = seconds(passes.workload.reads_by, asked.prompt)
+    return read_s, seconds(TOKEN, asked.prompt) + waiting_s
 
 
 def _waiting_s(

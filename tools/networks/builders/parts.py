@@ -14,7 +14,7 @@ from torch import nn
 class _Attention(nn.Module):
     def __init__(self, width, heads, kv_heads, head_size, bias):
         super().__init__()
-        self.heads, self.kv_heads, self.head_size = heads, kv_heads, head_size
+        self.is_grouped, self.head_size = heads != kv_heads, head_size
         self.q = nn.Linear(width, heads * head_size, bias=bias)
         self.k = nn.Linear(width, kv_heads * head_size, bias=bias)
         self.v = nn.Linear(width, kv_heads * head_size, bias=bias)
@@ -23,11 +23,11 @@ class _Attention(nn.Module):
     def forward(self, x, causal):
         batch, length, _ = x.shape
         q, k, v = (
-            one(x).view(batch, length, heads, self.head_size).transpose(1, 2)
-            for one, heads in ((self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads))
+            one(x).view(batch, length, -1, self.head_size).transpose(1, 2)
+            for one in (self.q, self.k, self.v)
         )
         h = F.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, enable_gqa=self.heads != self.kv_heads
+            q, k, v, is_causal=causal, enable_gqa=self.is_grouped
         )
         return self.o(h.transpose(1, 2).reshape(batch, length, -1))
 
@@ -60,7 +60,6 @@ class TextEncoder(nn.Module):
         head_size: Numbers of a head.
         vocab: Tokens known.
         positions: Of the learned table; None where positions turn or are relative.
-        tokens: Of the padded text, where there is one length only.
         is_llama: Gates, norms without means and no biases, as T5 1.1 and later language models.
         causal: Whether tokens see those before them only.
     """
@@ -119,7 +118,10 @@ class _Residual(nn.Module):
     def __init__(self, inputs, outputs):
         super().__init__()
         self.norm1, self.conv1 = nn.GroupNorm(32, inputs), nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.norm2, self.conv2 = nn.GroupNorm(32, outputs), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.norm2, self.conv2 = (
+            nn.GroupNorm(32, outputs),
+            nn.Conv2d(outputs, outputs, 3, padding=1),
+        )
         self.skip = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
 
     def forward(self, x):
@@ -188,16 +190,16 @@ def _llama(layers, width, inner, heads, kv_heads, vocab, head_size=128):
 
 
 MODELS = {
-    "clip_l": lambda: _Clip(12, 768, 12),
-    "clip_h": lambda: _Clip(23, 1024, 16),
-    "clip_bigg": lambda: _Clip(32, 1280, 20),
-    "t5_xxl": lambda: TextEncoder(24, 4096, 10_240, 64, 32_128),
-    "umt5_xxl": lambda: TextEncoder(24, 4096, 10_240, 64, 256_384),
-    "gemma2_2b": _llama(26, 2304, 9216, 8, 4, 256_000, 256),
-    "llama3_8b": _llama(32, 4096, 14_336, 32, 8, 128_256),
-    "mistral_24b": _llama(40, 5120, 32_768, 32, 8, 131_072),
-    "qwen3_4b": _llama(36, 2560, 9728, 32, 8, 151_936),
-    "qwen3_8b": _llama(36, 4096, 12_288, 32, 8, 151_936),
-    "qwen25_7b": _llama(28, 3584, 18_944, 28, 4, 152_064),
+    "text_clip_l": lambda: _Clip(12, 768, 12),
+    "text_clip_h": lambda: _Clip(23, 1024, 16),
+    "text_clip_bigg": lambda: _Clip(32, 1280, 20),
+    "text_t5_xxl": lambda: TextEncoder(24, 4096, 10_240, 64, 32_128),
+    "text_umt5_xxl": lambda: TextEncoder(24, 4096, 10_240, 64, 256_384),
+    "text_gemma2_2b": _llama(26, 2304, 9216, 8, 4, 256_000, 256),
+    "text_llama3_8b": _llama(32, 4096, 14_336, 32, 8, 128_256),
+    "text_mistral_24b": _llama(40, 5120, 32_768, 32, 8, 131_072),
+    "text_qwen3_4b": _llama(36, 2560, 9728, 32, 8, 151_936),
+    "text_qwen3_8b": _llama(36, 4096, 12_288, 32, 8, 151_936),
+    "text_qwen25_7b": _llama(28, 3584, 18_944, 28, 4, 152_064),
     "kl_decoder": PictureDecoder,
 }

@@ -107,8 +107,12 @@ def predict(
     checkpointing: str = "none",
     rewrite: str = "",
     sharding: str = "none",
-    prompt_tokens: int = 512,
-    output_tokens: int = 128,
+    prompt_tokens: int | None = None,
+    output_tokens: int | None = None,
+    denoising_steps: int | None = None,
+    guidance: str | None = None,
+    sound: str | None = None,
+    beams: int | None = None,
     facts: Sequence[Path] = (),
     calibration: Path | None = None,
 ) -> PredictionGrid:
@@ -136,8 +140,13 @@ def predict(
             ``full``.
         rewrite: Further fields of `Configuration`: ``"lora_rank=8,offload=optimizer"``.
         sharding: What the devices of a training job split: ``none``, ``zero2``, ``zero3``.
-        prompt_tokens: Of one request, where text is generated.
+        prompt_tokens: Of one request, where text is generated; what is usual if None, as all
+            below.
         output_tokens: Of one request, where text is generated.
+        denoising_steps: Of one picture or clip.
+        guidance: ``yes`` or ``no``: whether each of them runs without the prompt too.
+        sound: Length of one recording that is heard, such as ``45s``.
+        beams: Answers that a search keeps beside each other.
         facts: Files with your own devices.
         calibration: File that `calibrate` wrote; the built-in coefficients if None.
 
@@ -145,7 +154,7 @@ def predict(
         PacelineError: One of its leaves, with a hint.
     """
     from paceline.app.progress import progress
-    from paceline.app.requests.predictions import Question, read_question
+    from paceline.app.requests.predictions import Question, read_question, stated_work
     from paceline.model.graph.costs import Checkpointing
     from paceline.planning.search.candidates import SHARDINGS
     from paceline.simulation.simulator import simulate
@@ -156,12 +165,16 @@ def predict(
         precision=precision, compiler=compiler, framework=framework, rewrite=rewrite,
         checkpointing=read_word(checkpointing, known, "checkpointing", command=_PREDICT_HELP),
         sharding=read_word(sharding, SHARDINGS, "sharding", command=_PREDICT_HELP),
-        prompt_tokens=prompt_tokens, output_tokens=output_tokens,
+        work=stated_work(
+            prompt_tokens=prompt_tokens, output_tokens=output_tokens, beams=beams,
+            denoising_steps=denoising_steps, guidance=guidance, sound=sound,
+        ),
         facts=tuple(facts), calibration=calibration,
     )  # fmt: skip
     workload = load(
-        model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python
-    )
+        model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
+        item=question.work.item,
+    )  # fmt: skip
     asked = read_question(question, workload)
     with progress("predicting"):
         return asked.answer(simulate(asked.cases, calibration=asked.calibration))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from paceline.catalog.entities import Catalog
     from paceline.model.graph.costs import Compiler
     from paceline.model.graph.workload import Workload
+    from paceline.model.items import StatedItem
     from paceline.planfile import PlanFile
     from paceline.planning.goal.goal import Goal, Scenario, Work
     from paceline.prediction.calibration.fitted import Calibration
@@ -127,8 +128,9 @@ def inquire(
     catalog = load_catalog(tuple(facts))
     check_priced(catalog, today)
     workload = load(
-        model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python
-    )
+        model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
+        item=work.item,
+    )  # fmt: skip
     check_length(workload, seq)
     return Inquiry(
         workload=workload,
@@ -197,13 +199,17 @@ def load(
     image_size: int | None = None,
     optimizer: str | None = None,
     python: str | None = None,
+    item: StatedItem | None = None,
 ) -> Workload:
     """The traced model, with a line of progress where that takes longer than a moment.
+
+    With what is stated of an item, its items are what people mean; else they are those of a pass.
 
     Raises:
         PacelineError: The model cannot be traced, or has no length, or nothing that is trained, but
             is given one.
     """
+    from paceline.model.items import as_items
     from paceline.model.reading.load import load_workload
 
     check_no_file(model)
@@ -226,7 +232,7 @@ def load(
             f"{workload.title} reads {workload.sample_unit}, which have no sequence length",
             hint="leave --seq out",
         )
-    return workload
+    return workload if item is None else as_items(workload, item, typed=str(model))
 
 
 def check_length(workload: Workload, seq: int | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from paceline.planning.forecast.grid_jobs import (
 )
 from paceline.planning.goal.applicable import check_requests
 from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.simulation.cases import Cases
@@ -55,8 +56,7 @@ class Question:
     checkpointing: Checkpointing = "none"
     rewrite: str = ""
     sharding: Sharding = "none"
-    prompt_tokens: int = 512
-    output_tokens: int = 128
+    work: Work = field(default_factory=Work)
     facts: tuple[Path, ...] = ()
     calibration: Path | None = None
 
@@ -145,10 +145,26 @@ def read_question(question: Question, workload: Workload) -> AskedGrid:
     return _asked(question, workload, catalog, where)
 
 
+def stated_work(**options: object) -> Work:
+    """What is stated of requests and items, by the name of its option; None was not given.
+
+    Raises:
+        InvalidInputError: A value that cannot be.
+    """
+    keys = {"prompt_tokens": "prompt", "output_tokens": "output"}
+    return parse_work(
+        {
+            keys.get(name, name.replace("_", "-")): str(value)
+            for name, value in options.items()
+            if value is not None
+        }
+    )
+
+
 def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Where) -> AskedGrid:
     is_ranking = question.device is None
     ladder = _FINE_LADDER if is_ranking else _LADDER
-    work = Work(prompt_tokens=question.prompt_tokens, output_tokens=question.output_tokens)
+    work = question.work
     check_requests(work, workload)
     axes = GridAxes(
         devices=where.devices,

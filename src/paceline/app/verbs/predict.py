@@ -42,8 +42,25 @@ class _RunOptions(TypedDict, total=False):
             default="none",
         ),
     ]
-    prompt_tokens: Annotated[int, Option(help="Tokens in, of one request.", default=512)]
-    output_tokens: Annotated[int, Option(help="Tokens out, of one request.", default=128)]
+    prompt_tokens: Annotated[
+        int | None, Option(help="Tokens in, of one request; 512 of a language model without.")
+    ]
+    output_tokens: Annotated[
+        int | None, Option(help="Tokens out, of one request; 128 of a language model without.")
+    ]
+    denoising_steps: Annotated[
+        int | None, Option(help="Steps of one picture or clip; those of its pipeline without.")
+    ]
+    guidance: Annotated[
+        str | None,
+        Option(help="yes or no: whether each step runs without the prompt too; its pipeline's."),
+    ]
+    sound: Annotated[
+        str | None, Option(metavar="45s", help="Length of one recording that is heard.")
+    ]
+    beams: Annotated[
+        int | None, Option(help="Answers that a search keeps beside each other; one without.")
+    ]
 
 
 class PredictOptions(common.ModelOptions, _RunOptions, common.FactOptions, total=False):

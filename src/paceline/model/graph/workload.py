@@ -79,6 +79,7 @@ class Workload:
         samples_per_item: Samples that one item of a batch counts for, where those are no tokens:
             the seconds of a recording.
         item: What one item of inference is, where that is more than a pass; as printed.
+        stated_item: What a user stated of one, as a job's line has it.
         usual_prompt_tokens: Of a request whose answer is generated, where none is stated.
         usual_output_tokens: Of its answer, likewise.
     """
@@ -103,6 +104,7 @@ class Workload:
     has_own_optimizer: bool = False
     samples_per_item: float = 1.0
     item: str = ""
+    stated_item: str = ""
     usual_prompt_tokens: int = 512
     usual_output_tokens: int = 128
 

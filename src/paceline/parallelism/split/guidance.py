@@ -6,14 +6,9 @@ Parallelism", arXiv 2411.01738 (CFG parallel).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-
 from paceline.errors import InvalidInputError
-from paceline.model.graph.graph import EXPONENTS, Graph
-
-_HALVED = np.array([2.0**-batch for batch, _ in EXPONENTS])
+from paceline.model.graph.graph import Graph
+from paceline.model.graph.rows import with_rows
 
 
 def half_of_guidance(graph: Graph, num_ranks: int, rows_per_item: float) -> Graph:
@@ -32,10 +27,4 @@ def half_of_guidance(graph: Graph, num_ranks: int, rows_per_item: float) -> Grap
             f"{graph.name} has no two halves of guidance for {num_ranks} ranks",
             hint="share its tokens (`cp`) or its items (`dp`)",
         )
-    tensors, storages = graph.tensors, graph.storages
-    return replace(
-        graph,
-        ops=replace(graph.ops, dims=graph.ops.dims * _HALVED, flop=graph.ops.flop * _HALVED),
-        tensors=replace(tensors, elements=tensors.elements * _HALVED),
-        storages=replace(storages, elements=storages.elements * _HALVED),
-    )
+    return with_rows(graph, 0.5)

@@ -35,6 +35,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _stale_prices(search),
         search.workload.reading,
         search.job.assumption,
+        search.workload.item,
         _generation(search),
         _service(search),
         _configuration(search, selection.best),
@@ -112,7 +113,7 @@ def _generation(search: Search) -> str:
     if not is_generation(search.workload):
         return ""
     work = search.work
-    stated = f"{work.prompt_tokens} tokens in, {work.output_tokens} out"
+    stated = f"{work.prompt_length} tokens in, {work.output_length} out"
     if search.goal.latency_s is None and search.goal.ttft_s is None:
         return f"each request: {stated} (change with --prompt-tokens, --output-tokens)"
     if work.requests_per_s is not None:

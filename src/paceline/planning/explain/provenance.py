@@ -236,9 +236,9 @@ def _latency(search: Search, choice: PlannedChoice, row: int) -> list[TracedFigu
                   "prompt_tokens", "output_tokens", "efficiency"),
         _computed("ttft_s", first, format_duration(first), first_token,
                   "prompt_tokens", "efficiency"),
-        _assumed("prompt_tokens", work.prompt_tokens, f"{work.prompt_tokens:,}",
+        _assumed("prompt_tokens", work.prompt_length, f"{work.prompt_length:,}",
                  "tokens in, given or the default"),
-        _assumed("output_tokens", work.output_tokens, f"{work.output_tokens:,}",
+        _assumed("output_tokens", work.output_length, f"{work.output_length:,}",
                  "tokens out, given or the default"),
     ]  # fmt: skip
 

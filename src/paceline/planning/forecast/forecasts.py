@@ -198,8 +198,8 @@ def lengths_of(batch: FloatArray, work: Work, *, seq: int) -> Lengths:
     return Lengths(
         batch=batch,
         seq=np.full_like(batch, seq),
-        prompt=np.full_like(batch, work.prompt_tokens),
-        output=np.full_like(batch, work.output_tokens),
+        prompt=np.full_like(batch, work.prompt_length),
+        output=np.full_like(batch, work.output_length),
         rounds=rounds_of(work),
     )
 

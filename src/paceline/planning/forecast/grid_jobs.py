@@ -133,6 +133,7 @@ def grid_cases(
     workload: Workload, goal: Goal, work: Work, catalog: Catalog, axes: GridAxes
 ) -> GridCases:
     """List the jobs of a grid; arguments are those of `predict_grid`."""
+    work = work.of(workload)
     seq = axes.seq or workload.default_seq
     service = service_of(goal, workload)
     supports, unanswered = _supported(axes.devices, goal, service)
@@ -190,8 +191,8 @@ def _cases(
             configuration=one.configuration,
             strategy=_strategy(count, one.tensor_degree, axes.sharding),
             seq=axes.seq,
-            prompt_tokens=work.prompt_tokens if is_answered else None,
-            output_tokens=work.output_tokens if is_answered else None,
+            prompt_tokens=work.prompt_length if is_answered else None,
+            output_tokens=work.output_length if is_answered else None,
             profile=profile_of(one, service),
         )
         for count in counts
@@ -316,15 +317,17 @@ def _links(catalog: Catalog, device: Device, count: int) -> OfferLinks:
 
 def _assumptions(
     workload: Workload, work: Work, places: Sequence[GridPlace], seq: int
-) -> tuple[str, ...]:
+) -> Iterator[str]:
+    yield from filter(None, (workload.item,))
     parts = [workload.input_description]
     if workload.generates:
-        parts.append(f"prompt {work.prompt_tokens}, answer {work.output_tokens} tokens")
+        parts.append(f"prompt {work.prompt_length}, answer {work.output_length} tokens")
     elif seq > 1:
         parts.append(f"{workload.length_name} {seq}")
     parts += [f"{workload.optimizer}"] if workload.optimizer else []
     parts.append("input fed fast enough")
-    return (", ".join(part for part in parts if part), *_joints(places))
+    yield ", ".join(part for part in parts if part)
+    yield from _joints(places)
 
 
 def _joints(places: Sequence[GridPlace]) -> Iterator[str]:

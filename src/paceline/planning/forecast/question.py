@@ -94,9 +94,10 @@ def resolve_question(
     """
     options = options or SearchOptions()
     seq = options.seq or workload.default_seq
+    stated, work = work, work.of(workload)
     job = resolve_job(workload, work, seq=seq)
     check_global_batch(goal.global_batch, job, workload)
-    check_applicable(goal, work, job, workload)
+    check_applicable(goal, stated, job, workload)
     return Question(
         workload=workload,
         goal=goal,
@@ -105,6 +106,6 @@ def resolve_question(
         options=options,
         seq=seq,
         today=today,
-        stored=input_format(workload, goal, work),
+        stored=input_format(workload, goal, stated),
         calibration=calibration or builtin_calibration(),
     )

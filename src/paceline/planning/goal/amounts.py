@@ -109,8 +109,8 @@ def is_generation(workload: Workload) -> bool:
 
 def _samples_per_item(workload: Workload, work: Work, seq: int) -> float:
     if workload.sample_unit != "tokens":
-        return 1.0
-    return float(work.output_tokens if is_generation(workload) else seq)
+        return workload.samples_per_item
+    return float(work.output_length if is_generation(workload) else seq)
 
 
 def _served(workload: Workload, work: Work, samples_per_item: float) -> Job:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, get_args
 
 from paceline.catalog.freshness import MAX_PRICE_AGE_DAYS
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.graph.costs import Compiler
+from paceline.model.graph.workload import Workload
+from paceline.model.items import StatedItem
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
 from paceline.planning.goal.rewrites import check_rewrite
 from paceline.stack.engines import USUAL_LOOP, find_engine
@@ -117,26 +119,62 @@ class Work:
         num_epochs: Passes over them.
         num_tokens: Tokens in all, instead of samples and epochs.
         requests_per_s: Requests to be served without end.
-        prompt_tokens: Prompt of one request to a language model.
-        output_tokens: Answer of one request to a language model.
+        prompt_tokens: Prompt of one request to a language model; None takes what is usual.
+        output_tokens: Answer of one request, likewise.
         concurrency: Requests in flight at once.
+        denoising_steps: Of a picture or clip; None takes what is usual, as of the next three.
+        is_guided: Whether each of them runs with and without the prompt.
+        sound_s: Length of a recording that is heard.
+        beams: Answers that a search keeps beside each other.
     """
 
     num_samples: float | None = None
     num_epochs: float | None = None
     num_tokens: float | None = None
     requests_per_s: float | None = None
-    prompt_tokens: int = 512
-    output_tokens: int = 128
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
     concurrency: int = 1
+    denoising_steps: int | None = None
+    is_guided: bool | None = None
+    sound_s: float | None = None
+    beams: int | None = None
 
     def __post_init__(self) -> None:
-        _check_positive(self, tuple(f.name for f in fields(self)))
+        _check_positive(self, tuple(f.name for f in fields(self) if f.name != "is_guided"))
         if self.num_tokens is not None and self.num_samples is not None:
             raise InvalidInputError(
                 "the work is given twice, in tokens and in samples",
                 hint="give either --tokens or --samples and --epochs",
             )
+
+    @property
+    def item(self) -> StatedItem:
+        """What is stated of one item of inference."""
+        return StatedItem(
+            denoising_steps=self.denoising_steps, is_guided=self.is_guided,
+            sound_s=self.sound_s, beams=self.beams,
+        )  # fmt: skip
+
+    def of(self, workload: Workload) -> Work:
+        """The same with the usual lengths of a request where none are stated."""
+        return replace(
+            self,
+            prompt_tokens=self.prompt_tokens or workload.usual_prompt_tokens,
+            output_tokens=self.output_tokens or workload.usual_output_tokens,
+        )
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of a prompt, as stated or filled in (`of`)."""
+        assert self.prompt_tokens is not None
+        return self.prompt_tokens
+
+    @property
+    def output_length(self) -> int:
+        """Tokens of an answer, likewise."""
+        assert self.output_tokens is not None
+        return self.output_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,6 +156,10 @@ _WORK_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "prompt": ("prompt_tokens", _parse_whole),
     "output": ("output_tokens", _parse_whole),
     "concurrency": ("concurrency", _parse_whole),
+    "denoising-steps": ("denoising_steps", _parse_whole),
+    "guidance": ("is_guided", _parse_flag),
+    "sound": ("sound_s", parse_duration_s),
+    "beams": ("beams", _parse_whole),
 }
 
 

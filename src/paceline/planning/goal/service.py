@@ -73,7 +73,7 @@ def served_runs(work: Work, concurrency: FloatArray) -> ServingRuns:
 
     All come at once, unless a rate is stated, at which they come one by one.
     """
-    return ServingRuns.of(concurrency, work.prompt_tokens, work.output_tokens, rounds_of(work))
+    return ServingRuns.of(concurrency, work.prompt_length, work.output_length, rounds_of(work))
 
 
 def rounds_of(work: Work) -> float:

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Task, Workload
+from paceline.model.items import as_items
 from paceline.planning.goal.documents import parse_yaml, read_text, schema_of, validate
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_goal, parse_work
@@ -187,7 +188,11 @@ def stated_phases(
     if stated.train is not None:
         goal = _goal(stated, stated.train.goal)
         work = parse_work(texts_of(stated.train.work))
-        found.append(AskedPhase(name="train", workload=load("train"), goal=goal, work=work))
+        found.append(
+            AskedPhase(
+                name="train", workload=as_items(load("train"), work.item), goal=goal, work=work
+            )
+        )
     if stated.serve is not None:
         found.append(_serve(stated, stated.serve, load))
     return tuple(found)
@@ -202,7 +207,8 @@ def _develop(
     _check("develop", "work: {samples: 5k}, which is one run", holds=work != Work())
     _check("develop", "goal: {deadline: 3min}, for one run", holds=goal.deadline_s is not None)
     stay = Stay(num_times=phase.days, each_s=phase.hours_per_day * HOUR_S)
-    return AskedPhase(name="develop", workload=load("train"), goal=goal, work=work, stay=stay)
+    workload = as_items(load("train"), work.item)
+    return AskedPhase(name="develop", workload=workload, goal=goal, work=work, stay=stay)
 
 
 def _serve(
@@ -212,7 +218,8 @@ def _serve(
     _check("serve", "months: 12", holds=phase.months > 0)
     _check("serve", "work: {rps: 20}", holds=work.requests_per_s is not None)
     stay = Stay(num_times=1, each_s=phase.months * MONTH_S)
-    return AskedPhase(name="serve", workload=load("infer"), goal=goal, work=work, stay=stay)
+    workload = as_items(load("infer"), work.item, typed=stated.model)
+    return AskedPhase(name="serve", workload=workload, goal=goal, work=work, stay=stay)
 
 
 def _goal(stated: LifecycleFile, own: Mapping[str, Option]) -> Goal:

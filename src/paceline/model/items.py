@@ -1,0 +1,248 @@
+"""What one item of inference is: a picture, a clip, a recording, an answer, and not a pass.
+
+A picture is its text encoded, as many steps of the denoiser as its pipeline takes, with and without
+the prompt where guidance wants both, and its latents decoded. A recording is cut into windows, each
+encoded and written down token by token. ``data/inference_items.csv`` says what is usual for which
+model, with its source; what a user states goes before.
+
+Sources:
+    Ho and Salimans, "Classifier-Free Diffusion Guidance", arXiv 2207.12598 (two rows an item);
+    Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision", arXiv 2212.04356.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.errors import InvalidInputError
+from paceline.model.graph.rows import at_length, with_rows
+from paceline.model.graph.store import read_workload
+from paceline.model.graph.workload import Pass, SampleUnit, Workload
+from paceline.model.names.shipped_graphs import shipped_file
+from paceline.shipped import shipped_rows
+
+_UNITS: dict[str, SampleUnit] = {
+    "images": "images", "clips": "clips", "tokens": "tokens",
+    "seconds of sound": "seconds of sound",
+}  # fmt: skip
+_SIDE = re.compile(r"(\d+)×\1\b")
+_SOUND = re.compile(r"([\d.]+) s of sound")
+#: What the trace says of a denoiser, which an item that is more than a step makes wrong.
+_ONE_STEP = re.compile(r" \(assumed: a sample is one denoising step[^)]*\)")
+_HINT = "leave it out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedItem:
+    """What a user states of one item; None takes what is usual.
+
+    Attributes:
+        denoising_steps: Of a picture or clip.
+        is_guided: Whether each step runs with and without the prompt.
+        sound_s: Length of a recording.
+        beams: Answers that a search keeps beside each other.
+    """
+
+    denoising_steps: int | None = None
+    is_guided: bool | None = None
+    sound_s: float | None = None
+    beams: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("denoising-steps", self.denoising_steps),
+            ("sound", self.sound_s),
+            ("beams", self.beams),
+        ):
+            if value is not None and not 0 < value < math.inf:
+                raise InvalidInputError(
+                    f"`--{name} {value:g}` cannot be", hint="give a number above zero"
+                )
+
+    def __str__(self) -> str:
+        """As a job's line has it; empty where nothing is stated.
+
+        >>> str(StatedItem(denoising_steps=20, is_guided=False))
+        'steps=20 guidance=no'
+        """
+        words = {
+            "steps": self.denoising_steps,
+            "guidance": None if self.is_guided is None else ("no", "yes")[self.is_guided],
+            "sound": None if self.sound_s is None else f"{self.sound_s:g}",
+            "beams": self.beams,
+        }
+        return " ".join(f"{name}={word}" for name, word in words.items() if word is not None)
+
+    @classmethod
+    def taken_from(cls, words: dict[str, str]) -> StatedItem:
+        """Read what `str` writes; its words are taken out of ``words``.
+
+        Raises:
+            InvalidInputError: A word that is none.
+        """
+        steps, guidance = words.pop("steps", None), words.pop("guidance", None)
+        sound, beams = words.pop("sound", None), words.pop("beams", None)
+        try:
+            return cls(
+                denoising_steps=None if steps is None else int(steps),
+                is_guided=None if guidance is None else {"yes": True, "no": False}[guidance],
+                sound_s=None if sound is None else float(sound),
+                beams=None if beams is None else int(beams),
+            )
+        except (ValueError, KeyError):
+            raise InvalidInputError(
+                "what is stated of one item cannot be read",
+                hint="write it like `steps=20 guidance=no`, `sound=45` in seconds, `beams=5`",
+            ) from None
+
+
+def as_items(workload: Workload, stated: StatedItem | None = None, *, typed: str = "") -> Workload:
+    """The workload whose items are what people mean; a training job as it is.
+
+    Args:
+        workload: As it was traced.
+        stated: Of its items.
+        typed: What the user called it, which may name a distilled release.
+
+    Raises:
+        InvalidInputError: Something is stated that its items have not.
+    """
+    stated = stated or StatedItem()
+    row = _row(workload.name, typed) if workload.task == "infer" else None
+    _check(workload, row, stated)
+    if workload.task == "infer" and row is not None and row["steps"]:
+        workload = _picture(workload, row, stated)
+    elif workload.task == "infer":
+        workload = _answered(workload, row, stated)
+    return replace(workload, stated_item=str(stated)) if str(stated) else workload
+
+
+def _row(name: str, typed: str) -> Mapping[str, str] | None:
+    """The first line for a model, and for what it was called."""
+    for row in shipped_rows("model", "inference_items.csv"):
+        if re.fullmatch(row["entry"], name) and (
+            not row["typed"] or re.fullmatch(row["typed"], typed, re.IGNORECASE)
+        ):
+            return row
+    return None
+
+
+def _check(workload: Workload, row: Mapping[str, str] | None, stated: StatedItem) -> None:
+    is_inference = workload.task == "infer"
+    denoises = is_inference and row is not None and bool(row["steps"])
+    hears = is_inference and bool(_window_s(workload, row))
+    refusals = (
+        ("--denoising-steps", stated.denoising_steps, denoises, "makes no pictures by denoising"),
+        ("--guidance", stated.is_guided, denoises, "makes no pictures by denoising"),
+        ("--sound", stated.sound_s, hears, "hears no sound"),
+        ("--beams", stated.beams, is_inference and workload.generates, "writes no answer"),
+    )
+    for option, value, applies, why in refusals:
+        if value is not None and not applies:
+            does = f"{workload.title} {why}" if is_inference else "nothing is answered in training"
+            raise InvalidInputError(f"`{option}` says nothing here: {does}", hint=_HINT)
+
+
+def _picture(workload: Workload, row: Mapping[str, str], stated: StatedItem) -> Workload:
+    """Text encoders, steps of the denoiser, and the decoder of latents."""
+    steps = stated.denoising_steps or int(row["steps"])
+    is_guided = row["guided"] == "yes" if stated.is_guided is None else stated.is_guided
+    rows = 2.0 if is_guided else 1.0
+    denoiser = workload.passes[0]
+    graph = with_rows(denoiser.graph, rows / float(row["graph_rows"]))
+    beside = (*_encoders(row["text"], rows), *_decoder(row["decoder"], workload))
+    parts = [
+        f"a {row['one']}: {steps} step{'s' * (steps > 1)} {_guided_words(is_guided=is_guided)}",
+        "its text encoded",
+        "its latents decoded" if row["decoder"] else f"{row['left_out']} not counted",
+    ]
+    changes = "change with --denoising-steps, --guidance"
+    return replace(
+        workload,
+        title=_ONE_STEP.sub("", workload.title),
+        passes=(replace(denoiser, name="denoise", graph=graph, repeats=float(steps)), *beside),
+        sample_unit=_UNITS[row["unit"]],
+        item=f"{', '.join(parts)} ({changes})",
+    )
+
+
+def _guided_words(*, is_guided: bool) -> str:
+    return "with guidance" if is_guided else "without guidance"
+
+
+def _encoders(text: str, rows: float) -> Iterator[Pass]:
+    """Each encoder of a prompt, and of the empty one beside it where guidance wants both."""
+    for part in text.split():
+        name, _, length = part.partition("@")
+        graph = _part(f"text_{name}", None)
+        graph = graph if not length else replace(graph, graph=at_length(graph.graph, float(length)))
+        yield replace(graph, name=f"encode {name}", graph=with_rows(graph.graph, rows))
+
+
+def _decoder(name: str, workload: Workload) -> Iterator[Pass]:
+    """The decoder of latents, at the side of the model's pictures."""
+    side = _SIDE.search(workload.input_description)
+    if name:
+        yield replace(_part(name, int(side[1]) if side else None), name="decode latents")
+
+
+def _part(name: str, side: int | None) -> Pass:
+    """The pass of a network beside the model, with its weights."""
+    path = shipped_file(f"published_parts:{name}", "infer")
+    assert path is not None, name
+    return replace(read_workload(path, side=side).passes[0], network=name)
+
+
+def _answered(workload: Workload, row: Mapping[str, str] | None, stated: StatedItem) -> Workload:
+    """Windows of a recording, beams of a search, and the usual lengths of a request."""
+    window_s = _window_s(workload, row)
+    sound_s = stated.sound_s or window_s
+    windows = math.ceil(sound_s / window_s) if window_s else 1
+    beams = stated.beams or 1
+    if windows > 1 or beams > 1:
+        workload = replace(workload, passes=tuple(_repeated(workload.passes, windows, beams)))
+    if words := _answer_words(workload, sound_s, windows, beams):
+        workload = replace(workload, item=words)
+    if window_s:
+        workload = replace(workload, sample_unit="seconds of sound", samples_per_item=sound_s)
+    if row is None or not row["output"]:
+        return workload
+    return replace(
+        workload,
+        usual_prompt_tokens=int(row["prompt"]),
+        usual_output_tokens=int(row["output"]),
+    )
+
+
+def _repeated(passes: Sequence[Pass], windows: int, beams: int) -> Iterator[Pass]:
+    """Passes over all windows of a recording; of what is written, for each beam."""
+    for one in passes:
+        rows = windows * (beams if one.name == "decode" else 1)
+        yield replace(one, graph=with_rows(one.graph, rows))
+
+
+def _answer_words(workload: Workload, sound_s: float, windows: int, beams: int) -> str:
+    """What an item is, where it is more than a pass or a request of one answer."""
+    parts = []
+    if sound_s:
+        pieces = f" in {windows} windows" if windows > 1 else ""
+        written = ", encoded and then written token by token" if workload.generates else ""
+        parts = [
+            f"a recording: {sound_s:g} s of sound{pieces}{written} (change with --sound)",
+            "the real-time factor is 1 over the rate",
+        ]
+    if workload.encodes or beams > 1:
+        kept = f"{beams} beams" if beams > 1 else "one beam"
+        parts.append(f"answers are searched with {kept} (change with --beams)")
+    return "; ".join(parts)
+
+
+def _window_s(workload: Workload, row: Mapping[str, str] | None) -> float:
+    """Seconds of sound that a pass hears; 0 where it hears none, or writes it."""
+    if row is not None and row["window_s"]:
+        return float(row["window_s"])
+    found = _SOUND.match(workload.input_description)
+    return float(found[1]) if found and not workload.name.startswith("published_speech") else 0.0
