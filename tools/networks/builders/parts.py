@@ -26,9 +26,7 @@ class _Attention(nn.Module):
             one(x).view(batch, length, -1, self.head_size).transpose(1, 2)
             for one in (self.q, self.k, self.v)
         )
-        h = F.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, enable_gqa=self.is_grouped
-        )
+        h = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=self.is_grouped)
         return self.o(h.transpose(1, 2).reshape(batch, length, -1))
 
 
