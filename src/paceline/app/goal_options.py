@@ -55,6 +55,26 @@ class PlanOptions(TypedDict, total=False):
     pin: str | list[str]
 
 
+class RequestOptions(TypedDict, total=False):
+    """Lengths of a request and what one item of inference is; None takes what is usual.
+
+    Attributes:
+        prompt_tokens: Of one request, where text is generated.
+        output_tokens: Of its answer.
+        denoising_steps: Of one picture or clip.
+        guidance: ``yes`` or ``no``: whether each of them runs without the prompt too.
+        sound: Length of one recording that is heard, such as ``45s``.
+        beams: Answers that a search keeps beside each other.
+    """
+
+    prompt_tokens: int | None
+    output_tokens: int | None
+    denoising_steps: int | None
+    guidance: str | None
+    sound: str | None
+    beams: int | None
+
+
 class InquiryOptions(PlanOptions, total=False):
     """All that `paceline.plan` takes beside the model."""
 

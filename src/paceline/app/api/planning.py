@@ -18,7 +18,7 @@ from paceline.app.requests.plan_request import inquire, load, read_calibration, 
 from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from paceline.app.goal_options import InquiryOptions, PlanOptions
+    from paceline.app.goal_options import InquiryOptions, PlanOptions, RequestOptions
     from paceline.app.requests.mixed_devices import Beside
     from paceline.app.requests.scaling import Scaling
     from paceline.app.requests.traces import Trace
@@ -107,14 +107,9 @@ def predict(
     checkpointing: str = "none",
     rewrite: str = "",
     sharding: str = "none",
-    prompt_tokens: int | None = None,
-    output_tokens: int | None = None,
-    denoising_steps: int | None = None,
-    guidance: str | None = None,
-    sound: str | None = None,
-    beams: int | None = None,
     facts: Sequence[Path] = (),
     calibration: Path | None = None,
+    **requests: Unpack[RequestOptions],
 ) -> PredictionGrid:
     """Predict time, memory and energy on stated devices, or on the whole catalogue.
 
@@ -140,15 +135,9 @@ def predict(
             ``full``.
         rewrite: Further fields of `Configuration`: ``"lora_rank=8,offload=optimizer"``.
         sharding: What the devices of a training job split: ``none``, ``zero2``, ``zero3``.
-        prompt_tokens: Of one request, where text is generated; what is usual if None, as all
-            below.
-        output_tokens: Of one request, where text is generated.
-        denoising_steps: Of one picture or clip.
-        guidance: ``yes`` or ``no``: whether each of them runs without the prompt too.
-        sound: Length of one recording that is heard, such as ``45s``.
-        beams: Answers that a search keeps beside each other.
         facts: Files with your own devices.
         calibration: File that `calibrate` wrote; the built-in coefficients if None.
+        **requests: Lengths of a request and what one item is, see `RequestOptions`.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
@@ -165,10 +154,7 @@ def predict(
         precision=precision, compiler=compiler, framework=framework, rewrite=rewrite,
         checkpointing=read_word(checkpointing, known, "checkpointing", command=_PREDICT_HELP),
         sharding=read_word(sharding, SHARDINGS, "sharding", command=_PREDICT_HELP),
-        work=stated_work(
-            prompt_tokens=prompt_tokens, output_tokens=output_tokens, beams=beams,
-            denoising_steps=denoising_steps, guidance=guidance, sound=sound,
-        ),
+        work=stated_work(requests),
         facts=tuple(facts), calibration=calibration,
     )  # fmt: skip
     workload = load(

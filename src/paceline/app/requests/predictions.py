@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -145,7 +145,7 @@ def read_question(question: Question, workload: Workload) -> AskedGrid:
     return _asked(question, workload, catalog, where)
 
 
-def stated_work(**options: object) -> Work:
+def stated_work(options: Mapping[str, object]) -> Work:
     """What is stated of requests and items, by the name of its option; None was not given.
 
     Raises:
