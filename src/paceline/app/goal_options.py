@@ -45,6 +45,8 @@ class PlanOptions(TypedDict, total=False):
     confidence: str | float
     memory_confidence: str | float
     objective: str
+    hour_value: str | float
+    strategies: str
     precision: str
     compiler: str
     framework: str
@@ -187,7 +189,19 @@ GOAL_OPTIONS = (
     TextOption(
         name="objective",
         example="cost",
-        help="What is best: cost, time, energy, performance-per-usd.",
+        help="What is best: cost, time, balanced, energy, performance-per-usd.",
+    ),
+    TextOption(
+        name="hour-value",
+        example="64usd",
+        help="What an hour is worth to you: weighs time against cost with --objective balanced, "
+        "and strategies against the work on a script.",
+    ),
+    TextOption(
+        name="strategies",
+        example="dp,fsdp,tp",
+        help="What the training script can do: dp, fsdp, recompute, offload, tp, pp, cp, ep, "
+        "interleaved. Others are left out.",
     ),
     TextOption(name="precision", example="bf16", help="Accepted precisions; several with commas."),
     TextOption(name="compiler", example="eager", help="Accepted compilers; several with commas."),

@@ -23,6 +23,9 @@ WIDEST_LOG_SIGMA = math.log(2.0) / Z_80
 
 #: Of exposed communication: 22 % mean error between nodes (benchmarks/accuracy_parallel.md).
 _COMMUNICATION_LOG_SIGMA = 0.25
+#: Of each way to share a model, beside what its device adds: the errors of 13 and 14 ways to train
+#: two models on eight H100 spread by 6 and 10 % about their mean (benchmarks/accuracy_parallel.md).
+STRATEGY_LOG_SIGMA = 0.1
 #: Of what a host delivers: a core was 21 % slower than assumed, and calibrated on one row the
 #: others were 7 % off at the median (benchmarks/input_pipeline.md).
 INPUT_LOG_SIGMA = 0.2

@@ -40,6 +40,7 @@ from paceline.release import __version__
 _LABELS = {
     "cost": ("cheapest", "fastest"),
     "time": ("fastest", "cheapest"),
+    "balanced": ("best balance", "fastest"),
     "energy": ("least energy", "fastest"),
     "performance-per-usd": ("cheapest per sample", "fastest"),
 }

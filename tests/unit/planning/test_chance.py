@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.parallelism.uncertainty import interval_of
 from paceline.planning.goal.chance import (
     Z_80,
     Z_95,
     chance_below,
-    chance_less,
     normal_cdf,
     normal_quantile,
 )
@@ -49,38 +47,3 @@ def test_chance_rises_with_the_limit(limit, median, log_sigma):
 def test_the_named_bounds_hold_as_often_as_their_names_say():
     assert normal_cdf(Z_80) - normal_cdf(-Z_80) == pytest.approx(0.8, abs=1e-12)
     assert normal_cdf(Z_95) == pytest.approx(0.95, abs=1e-12)
-
-
-MEDIANS, SIGMAS = st.floats(0.1, 10.0), st.floats(0.0, 0.6)
-
-
-@given(MEDIANS, SIGMAS, SIGMAS, SIGMAS)
-def test_of_equal_medians_either_is_as_likely_the_smaller(median, own, other, shared):
-    first, second = interval_of(median, own), interval_of(median, other)
-    assert chance_less(first, second, shared_log_sigma=shared) == 0.5
-
-
-@given(MEDIANS, MEDIANS, SIGMAS, SIGMAS, SIGMAS)
-def test_one_of_two_is_the_smaller(one, two, own, other, shared):
-    first, second = interval_of(one, own), interval_of(two, other)
-    there = chance_less(first, second, shared_log_sigma=shared)
-    back = chance_less(second, first, shared_log_sigma=shared)
-    assert math.isclose(there + back, 1.0, abs_tol=1e-12)
-    assert (there >= 0.5) == (one <= two)
-
-
-@given(MEDIANS, st.floats(1.0, 4.0), st.floats(0.01, 0.6), st.floats(0.01, 0.6))
-def test_intervals_that_do_not_meet_are_nearly_certain(median, gap, own, other):
-    first = interval_of(median, own)
-    second = interval_of(gap * first.high * math.exp(Z_80 * other), other)
-    assert chance_less(first, second) >= normal_cdf(Z_80)
-    if math.isclose(own, other, rel_tol=1e-3):
-        assert chance_less(first, second) >= 0.96
-
-
-@given(SIGMAS, SIGMAS, SIGMAS, st.floats(1.01, 3.0))
-def test_what_errs_alike_makes_a_difference_surer(own, other, shared, ratio):
-    first, second = interval_of(1.0, own), interval_of(ratio, other)
-    alike = chance_less(first, second, shared_log_sigma=shared)
-    assert alike >= chance_less(first, second) - 1e-12
-    assert chance_less(interval_of(1.0, own), interval_of(ratio, own), shared_log_sigma=own) == 1.0

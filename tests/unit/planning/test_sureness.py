@@ -16,7 +16,8 @@ from paceline.planning.goal.goal import Work
 from paceline.planning.goal.options import parse_goal
 from paceline.planning.planner import make_plan, why_not
 from paceline.planning.search.all_candidates import Search, run_search
-from paceline.planning.search.confidence import better_chance, better_words, objective_interval
+from paceline.planning.search.confidence import better_words
+from paceline.planning.search.preference import better_chance
 
 TODAY = date(2026, 11, 20)
 WORK = Work(num_samples=200_000, num_epochs=30)
@@ -62,20 +63,11 @@ def test_no_candidate_beats_itself(case: str) -> None:
     assert better_words(found, row, row).startswith("as likely")
 
 
-@pytest.mark.parametrize("case", GOALS)
-def test_intervals_are_around_the_objective(case: str) -> None:
-    found = search(case)
-    for row in some_rows(found):
-        interval = objective_interval(found, row)
-        assert interval.low < interval.mid < interval.high
-        assert interval.mid == pytest.approx(float(found.objective[row]))
-
-
 def test_a_runner_up_and_a_why_not_say_how_sure_they_are() -> None:
     goal, work, catalog = parse_goal({"cloud": "lambda,vast"}), WORK, load_catalog()
     workload = load_workload("resnet50")
     plan = make_plan(workload, goal, work, catalog, today=TODAY)
-    [runner_up] = [one for one in plan.why if one.startswith("runner-up")]
+    [runner_up, *_] = [one for one in plan.why if one.startswith(("a toss-up", "runner-up"))]
     assert "cases" in runner_up or "as likely" in runner_up
     [sentence, *_] = why_not(workload, goal, work, catalog, "lambda", today=TODAY)
     assert "cases" in sentence or "as likely" in sentence

@@ -179,7 +179,7 @@ def test_of_two_machines_alike_the_other_is_said_to_cost_the_same() -> None:
     twins = replace(
         CATALOG, machines=tuple(machine(name, "GeForce RTX 3090") for name in ("one", "two"))
     )
-    goal = parse_goal({"cloud": "own"})
+    goal = parse_goal({"cloud": "own", "max-devices": "1"})
     found = make_plan(load_workload("mnist-cnn"), goal, Work(), twins, today=TODAY)
     said = {f"{name} costs the same" for name in ("one", "two")} & set(found.turns)
     assert len(said) == 1
@@ -196,8 +196,9 @@ def test_a_group_says_its_reason_once() -> None:
 def test_a_search_that_ends_at_its_largest_batch_says_so() -> None:
     def said(**more: str) -> str:
         goal = parse_goal({"device": "a100", "max_devices": "1", **more})
-        workload = replace(load_workload("mnist-cnn"), max_global_batch=None)
-        return " ".join(make_plan(workload, goal, WORK, CATALOG, today=TODAY).assumptions)
+        known = load_workload("mnist-cnn")
+        workload = replace(known, max_global_batch=None, reference_job=None)
+        return " ".join(make_plan(workload, goal, Work(), CATALOG, today=TODAY).assumptions)
 
     assert "up to 2,048 per device are tried" in said()
     assert "are tried" not in said(pin="batch=64")

@@ -19,11 +19,10 @@ from paceline.units import format_bytes, format_duration, format_percent
 
 #: How weights are kept in training, in words.
 _KEPT = {"autocast": "autocast", "half-weights": "with FP32 master weights", "pure": "alone"}
-#: Optimizer steps below which a whole job is told how few it has.
-_FEW_STEPS = 1000
 _OBJECTIVES = {
     "cost": "cheapest first",
     "time": "fastest first",
+    "balanced": "cost and time balanced",
     "energy": "least energy first",
     "performance-per-usd": "cheapest per sample first",
 }
@@ -161,27 +160,25 @@ def _batch(search: Search, best: int) -> str:
     if search.workload.task != "train":
         return ""
     if search.goal.global_batch is not None:
-        return f"global batch of exactly {search.goal.global_batch:,}"
-    limit = search.workload.max_global_batch
-    if limit is None:
+        return f"global batch of exactly {search.goal.global_batch:,}{_few_steps(search, best)}"
+    limit = search.question.batch_limit
+    if limit.max_items is None:
         most = search.question.options.max_batch
         is_largest = search.forecast.batch[cell_of(search, best)[2]] >= most
         tried = f"; up to {most:,} per device are tried (--pin batch=N for more)"
         known = "no limit on the global batch is known: large ones may train worse"
-        return f"{known}{_few_steps(search, best)}{tried if is_largest else ''}"
-    return (
-        f"global batch up to {limit:,}, as the reference recipe trains well "
-        "(change with --global-batch)"
-    )
+        return f"{known}{tried if is_largest else ''}"
+    return f"global batch up to {limit.max_items:,}, {limit.why} (change with --global-batch)"
 
 
 def _few_steps(search: Search, best: int) -> str:
-    """How few updates a large batch leaves; a model hardly learns in some tens of them."""
-    num_steps = int(search.evaluation.num_steps[best])
-    if not 0 < num_steps < _FEW_STEPS:
+    """How few updates a stated batch leaves, where no published job of its kind takes so few."""
+    num_steps, fewest = int(search.evaluation.num_steps[best]), search.question.batch_limit
+    if not 0 < num_steps < fewest.fewest_steps:
         return ""
     return (
-        f", and first place takes {plural(num_steps, 'step')} in all (set it with --global-batch)"
+        f": {plural(num_steps, 'optimizer step')} in all, fewer than the "
+        f"{fewest.fewest_steps:,} of the shortest published job of its kind"
     )
 
 

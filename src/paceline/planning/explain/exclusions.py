@@ -9,14 +9,14 @@ import numpy as np
 
 from paceline.model.graph.graph import FloatArray
 from paceline.planfile import RejectedChoice
+from paceline.planning.explain.repriced import Winning, cost_per_price, per_sample_price
 from paceline.planning.explain.wording import (
     candidate_name,
-    cost_text,
     failure_text,
+    figures_text,
     more_text,
     objective_text,
     plural,
-    speed_text,
 )
 from paceline.planning.goal.chance import normal_quantile
 from paceline.planning.places.own_machines import OWN
@@ -28,7 +28,7 @@ from paceline.planning.search.confidence import better_words
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.pareto import Index
 from paceline.planning.search.selection import best_of
-from paceline.units import HOUR_S, format_bytes, format_usd
+from paceline.units import format_bytes, format_usd
 
 #: Names given in a group, and sentences about offers of one device.
 _NUM_EXAMPLES = 3
@@ -95,10 +95,11 @@ def fates(search: Search, best: int | None) -> tuple[Fate, ...]:
         for r in search.found.rejections
     ]
     bests = _best_per_place(search)
+    winning = None if best is None else Winning.of(search)
     late = [
         fate
         for index, place in enumerate(search.found.places)
-        if (fate := _fate_of(search, index, place, int(bests[index]), best)) is not None
+        if (fate := _fate_of(search, index, place, int(bests[index]), winning, best)) is not None
     ]
     return (*late, *early)
 
@@ -184,7 +185,9 @@ def _best_per_place(search: Search) -> Index:
     return bests
 
 
-def _fate_of(search: Search, index: int, place: Place, row: int, best: int | None) -> Fate | None:
+def _fate_of(
+    search: Search, index: int, place: Place, row: int, winning: Winning | None, best: int | None
+) -> Fate | None:
     """Why a place has no feasible candidate; None if it has one."""
     if row >= 0 and search.is_feasible[row]:
         return None
@@ -196,7 +199,9 @@ def _fate_of(search: Search, index: int, place: Place, row: int, best: int | Non
         kind=kind,
         reason=reason,
         usd_per_hour=place.usd_per_hour,
-        wins_below_usd_per_hour=winning_price(search, index, best) if is_unpriced else None,
+        wins_below_usd_per_hour=None
+        if best is None or not is_unpriced
+        else winning_price(search, index, winning, best),
         is_owned=place.is_owned,
     )
 
@@ -236,44 +241,21 @@ def _why_not_ranked(search: Search, index: int, place: Place, row: int) -> tuple
     return "not predicted", "its figures are not finite"
 
 
-def winning_price(search: Search, index: int, best: int | None) -> float | None:
+def winning_price(search: Search, index: int, winning: Winning | None, best: int) -> float | None:
     """Price of one machine below which a place would be first; None if no price would do.
 
     Costs are proportional to the price. Constraints other than the budget must hold anyway.
     """
-    if best is None:
-        return None
     rows = np.flatnonzero((search.candidates.place == index) & _meets_unpriced(search))
-    if not len(rows):
-        return None
     objective = objective_name(search.goal)
-    if objective == "energy":
+    if not len(rows) or objective == "energy":
         return None
     per_price = cost_per_price(search, rows)
     if objective == "time":
         return _buys_time(search, rows, per_price, best)
     if objective == "performance-per-usd":
         per_price = per_sample_price(search, rows)
-    return float(search.objective[best] / per_price.min())
-
-
-def cost_per_price(search: Search, rows: Index) -> FloatArray:
-    """Cost, as the Pareto front counts it, per dollar an hour for one machine."""
-    num_nodes = search.candidates.num_nodes[rows].astype(np.float64)
-    amount = search.job.amount
-    if amount.samples_per_s is not None:
-        return num_nodes
-    if amount.items_per_epoch is not None:
-        return np.asarray(num_nodes * search.evaluation.billed_s[rows] / HOUR_S)
-    return per_sample_price(search, rows)
-
-
-def per_sample_price(search: Search, rows: Index) -> FloatArray:
-    """Cost of a million samples per dollar an hour for one machine."""
-    usd_per_price = search.evaluation.usd_per_million[rows] / search.evaluation.usd_per_hour[rows]
-    per_million_s = 1e6 / search.evaluation.samples_per_s[rows] / HOUR_S
-    known = np.where(np.isfinite(usd_per_price), usd_per_price, per_million_s)
-    return np.asarray(search.candidates.num_nodes[rows] * known)
+    return None if winning is None else winning.usd_per_hour(rows, per_price)
 
 
 def _buys_time(search: Search, rows: Index, per_price: FloatArray, best: int) -> float | None:
@@ -332,7 +314,7 @@ def _behind(search: Search, row: int, best: int) -> str:
     if row == best:
         return f"{candidate_name(search, best)} is the first choice"
     share = float(search.objective[row] / search.objective[best] - 1.0)
-    figures = " and ".join(sorted({cost_text(search, row), speed_text(search, row)}))
+    figures = figures_text(search, row)
     more = more_text(share)
     than = "as" if more.endswith("as much") else "than"
     return (

@@ -6,28 +6,35 @@ order turns, the budget that would buy a faster plan.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 
 from paceline.planning.explain.notes import input_note
+from paceline.planning.explain.repriced import price_changed
 from paceline.planning.explain.wording import (
     candidate_name,
-    cost_text,
     cost_value_text,
     duration_up,
     failure_text,
+    figures_text,
     more_text,
     objective_text,
     rounded_up,
-    speed_text,
 )
 from paceline.planning.places.place_table import BoolArray
 from paceline.planning.search.all_candidates import Search
-from paceline.planning.search.choices import bound_word, cell_of, mfu_frac, place_of
+from paceline.planning.search.choices import bound_word, cell_of, mfu_frac, place_of, strategy_of
 from paceline.planning.search.confidence import better_words
 from paceline.planning.search.evaluation import IN_WATTS, Constraint, objective_name
+from paceline.planning.search.preference import Standing, competing, preferred_words
 from paceline.planning.search.selection import Selection, best_of
 from paceline.units import format_percent, format_significant
 
+#: Limits that are looked at beyond a constraint's, and halvings of the price that is sought.
+_MOST_LIMITS = 64
+_NUM_HALVINGS = 18
 #: Prices nearer than this are called the same.
 _SAME_PRICE_FACTOR = 1.005
 
@@ -44,9 +51,11 @@ _BOUND_WORDS = {
 
 def why(search: Search, selection: Selection) -> tuple[str, ...]:
     """Why the first choice is first and the next ones are not."""
-    sentences = [_why_first(search, selection.best)]
+    sentences = [_why_first(search, selection)]
+    if selection.toss_up is not None:
+        sentences.append(_why_toss_up(search, selection.best, selection.toss_up))
     sentences += [_why_near_miss(search, selection.best, row) for row in selection.near_misses]
-    if selection.runner_up is not None:
+    if selection.runner_up is not None and selection.runner_up != selection.toss_up:
         sentences.append(_why_runner_up(search, selection.best, selection.runner_up))
     note = input_note(search, selection.best)
     if note:
@@ -67,32 +76,42 @@ def turns(search: Search, selection: Selection) -> tuple[str, ...]:
 
 
 def looser_limit(search: Search, constraint: Constraint, best: int) -> tuple[float, int] | None:
-    """The nearest limit beyond a constraint's at which something better wins, and what that is."""
-    others = _meets_all_but(search, constraint)
-    better = others & (search.objective < search.objective[best]) & ~constraint.is_met
-    rows = np.flatnonzero(better & np.isfinite(constraint.value))
-    if not len(rows):
-        return None
-    limit = float(constraint.value[rows].min())
-    winner = best_of(search, others & (constraint.value <= limit))
-    return None if winner is None else (limit, winner)
+    """The nearest limit beyond a constraint's at which something else wins, and what that is."""
+    others, standing = _meets_all_but(search, constraint), Standing.of(search)
+    rows = np.flatnonzero(others & ~constraint.is_met & np.isfinite(constraint.value))
+    rows = rows[~standing.is_told_better(best, rows)]
+    for limit in np.unique(constraint.value[rows])[:_MOST_LIMITS].tolist():
+        winner = standing.first(competing(search, others & (constraint.value <= limit)))
+        if winner is not None and winner != best:
+            return limit, winner
+    return None
 
 
 def break_even_usd_per_hour(search: Search, selection: Selection) -> float | None:
-    """Price of one machine of the first choice at which the next offer is as good.
+    """Price of one machine of the first choice above which another offer stands first.
 
     None where the objective is not money, or nobody else is there.
     """
-    if selection.next_offer is None or objective_name(search.goal) in ("time", "energy"):
-        return None
     price = place_of(search, selection.best).usd_per_hour
-    if not price:
+    is_money = objective_name(search.goal) not in ("time", "energy")
+    if selection.next_offer is None or not is_money or not price:
         return None
-    ratio = search.objective[selection.next_offer] / search.objective[selection.best]
-    return float(price * ratio)
+    place = search.candidates.place[selection.best]
+    rows = competing(search, search.is_feasible)
+    own, standing = rows[search.candidates.place[rows] == place], Standing.of(search)
+    low, high = 1e-2, 1e2
+    for _ in range(_NUM_HALVINGS):
+        factor = math.sqrt(low * high)
+        objective = search.objective.copy()
+        objective[own] = price_changed(search, own, factor)
+        first = replace(standing, objective=objective).first(rows)
+        is_first = first is not None and search.candidates.place[first] == place
+        low, high = (factor, high) if is_first else (low, factor)
+    return price * math.sqrt(low * high)
 
 
-def _why_first(search: Search, best: int) -> str:
+def _why_first(search: Search, selection: Selection) -> str:
+    best = selection.best
     word = bound_word(search, best)
     mfu = mfu_frac(search, best)
     configuration = search.forecast.configurations[cell_of(search, best)[0]]
@@ -104,13 +123,25 @@ def _why_first(search: Search, best: int) -> str:
     superlative = {
         "cost": "the cheapest",
         "time": "the fastest",
+        "balanced": "the best balance of cost and time",
         "energy": "the one with least energy",
         "performance-per-usd": "the cheapest per sample",
     }[objective_name(search.goal)]
+    one_of = "as likely as any " if selection.toss_up is not None else ""
     kept = " that keeps the goal" if search.constraints else ""
     return (
-        f"{candidate_name(search, best)} is {superlative}{kept}: {objective_text(search, best)}; "
+        f"{candidate_name(search, best)} is {one_of}{superlative}{kept}: "
+        f"{objective_text(search, best)}; "
         f"{_BOUND_WORDS[word]}{share}"
+    )
+
+
+def _why_toss_up(search: Search, best: int, row: int) -> str:
+    """What the best by its median is, and why it stands behind what is as likely better."""
+    return (
+        f"a toss-up with {candidate_name(search, row)} ({strategy_of(search, row)}): "
+        f"{figures_text(search, row)}, {better_words(search, row, best)}; the first choice "
+        f"{preferred_words(search, best, row)}"
     )
 
 
@@ -123,10 +154,9 @@ def _why_near_miss(search: Search, best: int, row: int) -> str:
 
 def _why_runner_up(search: Search, best: int, row: int) -> str:
     more = float(search.objective[row] / search.objective[best] - 1.0)
-    figures = " and ".join(sorted({cost_text(search, row), speed_text(search, row)}))
     return (
-        f"runner-up {candidate_name(search, row)}: {figures}, {more_text(more)}; the first choice "
-        f"is {better_words(search, best, row)}"
+        f"runner-up {candidate_name(search, row)}: {figures_text(search, row)}, {more_text(more)}; "
+        f"the first choice is {better_words(search, best, row)}"
     )
 
 
@@ -160,7 +190,11 @@ def _break_even(search: Search, selection: Selection) -> str:
     if price is None or selection.next_offer is None or now is None:
         return ""
     if price < _SAME_PRICE_FACTOR * now:
-        return f"{place_of(search, selection.next_offer).offer.name} costs the same"
+        other = selection.next_offer
+        ratio = float(search.objective[other] / search.objective[selection.best])
+        is_same = max(ratio, 1.0 / ratio) < _SAME_PRICE_FACTOR
+        words = "costs the same" if is_same else "is as good by any higher price"
+        return f"{place_of(search, other).offer.name} {words}"
     return (
         f"it stays first until its price passes {format_significant(price)} USD/h per machine "
         f"(now {format_significant(now)}); then {candidate_name(search, selection.next_offer)} wins"

@@ -9,6 +9,7 @@ from paceline.planning.decisions.knee_point import knee
 from paceline.planning.explain.wording import plural
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import bound_word
+from paceline.planning.search.preference import competing
 from paceline.units import format_percent
 
 _REASONS = {
@@ -25,8 +26,7 @@ def scaling_curve(search: Search, best: int) -> tuple[ScalingPoint, ...]:
     """
     candidates, evaluation = search.candidates, search.evaluation
     device = search.places.device[candidates.place]
-    mask = search.is_ranked & (device == device[best])
-    rows = np.flatnonzero(mask)
+    rows = competing(search, search.is_ranked & (device == device[best]))
     order = np.lexsort((-evaluation.samples_per_s[rows], candidates.num_devices[rows]))
     counts, first = np.unique(candidates.num_devices[rows][order], return_index=True)
     tops = rows[order[first]]
@@ -65,7 +65,7 @@ def _efficiency(curve: tuple[ScalingPoint, ...], efficiency_frac: float) -> str:
 
 
 def _batch_reason(search: Search, num_devices: int) -> str:
-    limit = search.goal.global_batch or search.workload.max_global_batch
+    limit = search.goal.global_batch or search.question.batch_limit.max_items
     if limit is None:
         return "each device adds less"
     return f"the global batch limit of {limit:,} leaves {limit // num_devices} to each device"

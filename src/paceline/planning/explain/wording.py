@@ -66,6 +66,11 @@ def speed_text(search: Search, row: int) -> str:
     return f"{rate} {search.workload.sample_unit}/s"
 
 
+def figures_text(search: Search, row: int) -> str:
+    """What stands for cost and for time."""
+    return " and ".join(sorted({cost_text(search, row), speed_text(search, row)}))
+
+
 def objective_text(search: Search, row: int) -> str:
     """The objective's value with its unit."""
     objective = objective_name(search.goal)
@@ -74,6 +79,8 @@ def objective_text(search: Search, row: int) -> str:
     if objective == "energy":
         joules = float(search.evaluation.energy_j_per_sample[row])
         return f"{format_significant(joules)} J per {search.workload.sample_unit.rstrip('s')}"
+    if objective == "balanced":
+        return figures_text(search, row)
     if objective == "performance-per-usd":
         usd = float(search.evaluation.usd_per_million[row])
         return f"{format_usd(usd)} USD per million {search.workload.sample_unit}"
@@ -97,9 +104,11 @@ def failure_text(search: Search, row: int) -> str:
 def more_text(share: float) -> str:
     """How much more something is, by the share of it that comes on top.
 
-    >>> more_text(0.29), more_text(0.001), more_text(135.3)
-    ('29 % more', 'hardly more', '136 times as much')
+    >>> more_text(0.29), more_text(0.001), more_text(135.3), more_text(-0.08)
+    ('29 % more', 'hardly more', '136 times as much', '8 % less')
     """
+    if share <= -0.005:
+        return f"{format_percent(-share)} less"
     if share >= _MANY_TIMES:
         return f"{1.0 + share:,.0f} times as much"
     return f"{format_percent(share)} more" if share >= 0.005 else "hardly more"

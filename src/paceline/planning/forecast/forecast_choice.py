@@ -198,7 +198,7 @@ def _window(question: Question, found: PlaceSearch, devices: Sequence[Device]) -
     room_bytes: dict[str, list[float]] = {device.name: [] for device in devices}
     for place in found.places:
         room_bytes[place.device.name].append(place_memory_bytes(place) or 0.0)
-    limit = question.workload.max_global_batch or options.max_batch
+    limit = question.batch_limit.max_items or options.max_batch
     is_free = question.is_training and goal.global_batch is None and "batch" not in goal.pins
     return BatchWindow(
         least_bytes=np.array([min(room_bytes[d.name]) for d in devices]),
@@ -230,7 +230,7 @@ def _batches(question: Question) -> FloatArray:
     if "batch" in goal.pins:
         return np.array([pinned_count(goal.pins["batch"])], dtype=np.float64)
     if question.is_training:
-        limit = goal.global_batch or question.workload.max_global_batch or options.max_batch
+        limit = goal.global_batch or question.batch_limit.max_items or options.max_batch
         return batch_ladder(min(options.max_batch, limit))
     is_interactive = goal.latency_s is not None or goal.ttft_s is not None
     if is_interactive and work.requests_per_s is None and is_generation(question.workload):

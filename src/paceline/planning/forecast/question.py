@@ -8,6 +8,7 @@ from datetime import date
 from paceline.model.graph.workload import Workload
 from paceline.planning.goal.amounts import Job, check_global_batch, resolve_job
 from paceline.planning.goal.applicable import check_applicable
+from paceline.planning.goal.batch_limit import BatchLimit, batch_limit_of
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.input_side import input_format
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
@@ -51,6 +52,7 @@ class Question:
         today: The day prices are judged on.
         stored: How samples lie on disk; None where the input is taken to keep up.
         calibration: Of the predictor.
+        batch_limit: Most items per optimizer step where the goal states no global batch.
     """
 
     workload: Workload
@@ -62,6 +64,7 @@ class Question:
     today: date
     stored: SampleFormat | None
     calibration: Calibration
+    batch_limit: BatchLimit
 
     @property
     def is_training(self) -> bool:
@@ -108,4 +111,5 @@ def resolve_question(
         today=today,
         stored=input_format(workload, goal, stated),
         calibration=calibration or builtin_calibration(),
+        batch_limit=batch_limit_of(workload, job, goal.rewrite),
     )

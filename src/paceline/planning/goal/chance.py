@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from paceline.parallelism.memory.memory_fit import Z_95 as Z_95
-from paceline.planfile import Interval
 from paceline.prediction.uncertainty.intervals import Z_80 as Z_80
 from paceline.units import format_percent
 
@@ -44,35 +43,6 @@ def chance_below(limit: float, *, median: float, log_sigma: float) -> float:
     if log_sigma <= 0.0 or median <= 0.0:
         return 1.0 if median <= limit else 0.0
     return normal_cdf(math.log(limit / median) / log_sigma)
-
-
-def log_sigma_of(interval: Interval) -> float:
-    """Standard deviation of the logarithm of what an 80 % interval holds."""
-    if not 0.0 < interval.low < interval.high:
-        return 0.0
-    return math.log(interval.high / interval.low) / (2.0 * Z_80)
-
-
-def chance_less(first: Interval, second: Interval, *, shared_log_sigma: float = 0.0) -> float:
-    """Chance that one log-normal quantity is below another.
-
-    Args:
-        first: 80 % interval of the one that is asked about.
-        second: Of the other.
-        shared_log_sigma: Of the spread of either, what errs the same way in both, and so does not
-            tell them apart; the rest is taken to err independently.
-
-    >>> chance_less(Interval(low=1.0, mid=2.0, high=4.0), Interval(low=1.5, mid=2.0, high=2.5))
-    0.5
-    >>> chance_less(Interval(low=1.0, mid=1.1, high=1.2), Interval(low=2.0, mid=3, high=4)) > 0.99
-    True
-    """
-    if first.mid == second.mid:
-        return 0.5
-    own, other = log_sigma_of(first), log_sigma_of(second)
-    shared = min(shared_log_sigma, own, other)
-    apart = math.sqrt(max(own**2 + other**2 - 2.0 * shared**2, 0.0))
-    return chance_below(second.mid, median=first.mid, log_sigma=apart)
 
 
 def chance_text(chance: float) -> str:

@@ -13,10 +13,11 @@ from paceline.model.graph.costs import Compiler
 from paceline.model.graph.workload import Workload
 from paceline.model.items import StatedItem
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
+from paceline.parallelism.strategy.complexity import STRATEGY_KINDS, StrategyKind
 from paceline.planning.goal.rewrites import check_rewrite
 from paceline.stack.engines import USUAL_LOOP, find_engine
 
-Objective = Literal["auto", "cost", "time", "energy", "performance-per-usd"]
+Objective = Literal["auto", "cost", "time", "balanced", "energy", "performance-per-usd"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
 #: What a user may fix beforehand with ``--pin KEY=VALUE``.
@@ -46,7 +47,11 @@ class Goal:
         max_devices: Most devices in one plan.
         confidence: Chance at which constraints of time and money hold.
         memory_confidence: Chance at which the job must fit.
-        objective: What is best; ``auto`` is time under a budget alone, else cost.
+        objective: What is best; ``auto`` is time under a budget alone, else cost; ``balanced`` is
+            cost with every hour until the job is done at ``hour_value_usd``.
+        hour_value_usd: What an hour is worth to the user; None takes what a developer costs.
+        strategies: Kinds of strategy that the training script can do, beside data parallel; empty
+            takes the usual ones, and others only where they gain more than writing them costs.
         precisions: Accepted precisions; empty takes those that keep the usual quality.
         compilers: Accepted compilers; empty takes the fastest that the device can use.
         framework: What runs the model, as `paceline.stack.engines` names it: an engine that serves
@@ -79,6 +84,8 @@ class Goal:
     confidence: float = 0.8
     memory_confidence: float = MEMORY_CONFIDENCE
     objective: Objective = "auto"
+    hour_value_usd: float | None = None
+    strategies: tuple[StrategyKind, ...] = ()
     precisions: tuple[str, ...] = ()
     compilers: tuple[str, ...] = ()
     framework: str | None = None
@@ -91,10 +98,12 @@ class Goal:
     def __post_init__(self) -> None:
         _check_positive(self, ("deadline_s", "budget_usd", "latency_s", "ttft_s"))
         _check_positive(self, ("power_limit_w", "cooling_limit_w", "min_samples_per_s"))
+        _check_positive(self, ("hour_value_usd",))
         _check_positive(self, ("max_devices", "global_batch", "max_price_age_days"))
         for name in ("confidence", "memory_confidence"):
             _check_chance(name, getattr(self, name))
         _check_known("objective", (self.objective,), OBJECTIVES)
+        _check_known("kind of strategy", self.strategies, STRATEGY_KINDS)
         _check_known("pin", self.pins, PIN_KEYS)
         for precision in _with_pin(self.precisions, self.pins, "precision"):
             find_precision(precision)

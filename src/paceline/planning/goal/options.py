@@ -86,6 +86,10 @@ def _parse_names(text: str) -> tuple[str, ...]:
     return names
 
 
+def _parse_kinds(text: str) -> tuple[str, ...]:
+    return tuple(name.lower() for name in _parse_names(text))
+
+
 def _parse_flag(text: str) -> bool:
     flags = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
     if text.lower() not in flags:
@@ -138,6 +142,8 @@ _GOAL_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "confidence": ("confidence", _parse_chance),
     "memory-confidence": ("memory_confidence", _parse_chance),
     "objective": ("objective", str),
+    "hour-value": ("hour_value_usd", parse_usd),
+    "strategies": ("strategies", _parse_kinds),
     "precision": ("precisions", _parse_names),
     "compiler": ("compilers", _parse_names),
     "framework": ("framework", str.lower),
@@ -175,6 +181,7 @@ def _format_value(option: str, value: Any) -> str:
         "latency": format_duration,
         "ttft": format_duration,
         "budget": lambda usd: f"{format_usd(usd)} USD",
+        "hour-value": lambda usd: f"{format_usd(usd)} USD",
         "power-limit": lambda watts: f"{watts:g} W",
         "cooling-limit": lambda watts: f"{watts:g} W",
         "throughput": lambda rate: f"{format_count(rate)}/s",

@@ -21,7 +21,7 @@ from paceline.planning.goal.amounts import Job as AskedJob
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.input_side import place_input_samples_per_s
 from paceline.planning.places.interruption import Checkpointing
-from paceline.planning.places.place_table import BoolArray, PlaceTable, place_table
+from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable, place_table
 from paceline.planning.places.places import PlaceSearch, find_places, pinned_offers
 from paceline.planning.search.candidate_steps import candidate_steps
 from paceline.planning.search.candidates import (
@@ -46,6 +46,7 @@ from paceline.planning.search.pinned import (
     pinned_node_counts,
     pinned_strategy,
 )
+from paceline.planning.search.script import able_to_run, strategy_masks
 from paceline.planning.search.whole_strategies import (
     Ground,
     WholeStrategies,
@@ -74,6 +75,7 @@ class Search:
         is_ranked: Certain, with a fresh price, likewise.
         is_feasible: Ranked, and every constraint met, (num_candidates,).
         objective: What is to be small, (num_candidates,).
+        kinds: What each strategy asks of a script, as `kinds_mask` has it, likewise.
         refused: Candidates that do not fit once their allocations are replayed.
     """
 
@@ -90,6 +92,7 @@ class Search:
     is_ranked: BoolArray
     is_feasible: BoolArray
     objective: FloatArray
+    kinds: IntArray
     refused: frozenset[int] = frozenset()
 
     def whole_row(self, row: int) -> int | None:
@@ -145,7 +148,7 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     ground = Ground(
         question=question, places=found.places, devices=devices, table=places, forecast=forecast
     )
-    candidates, whole = _candidates(ground)
+    candidates, whole = able_to_run(*_candidates(ground), forecast, question.goal)
     evaluation = _evaluation(ground, candidates, whole)
     stated = constraints(evaluation, question.goal, question.job.amount)
     is_certain = np.isfinite(evaluation.steps.step_s) & ~is_too_wide(evaluation.steps.log_sigma)
@@ -165,6 +168,7 @@ def run_search(question: Question, catalog: Catalog) -> Search:
         is_ranked=is_ranked,
         is_feasible=np.logical_and.reduce([is_ranked, *(c.is_met for c in stated)]),
         objective=objective_values(evaluation, question.goal),
+        kinds=strategy_masks(candidates, forecast, whole),
     )
 
 
@@ -235,7 +239,7 @@ def _evaluation(
 def _batch_rule(question: Question) -> BatchRule:
     goal, options, is_training = question.goal, question.options, question.is_training
     return BatchRule(
-        max_global_batch=question.workload.max_global_batch if is_training else None,
+        max_global_batch=question.batch_limit.max_items,
         exact_global_batch=goal.global_batch if is_training else None,
         num_largest=options.num_largest_batches if is_training else options.max_batch,
         accumulates=options.accumulates and is_training and goal.global_batch is None,

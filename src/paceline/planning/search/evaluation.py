@@ -12,7 +12,7 @@ from paceline.parallelism.steps import Steps
 from paceline.parallelism.uncertainty import step_log_sigma
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.goal.amounts import Amount
-from paceline.planning.goal.chance import normal_quantile
+from paceline.planning.goal.chance import Z_80, normal_quantile
 from paceline.planning.goal.goal import Goal
 from paceline.planning.places.interruption import (
     Checkpointing,
@@ -21,6 +21,7 @@ from paceline.planning.places.interruption import (
 )
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable
 from paceline.planning.search.candidates import CandidateTable
+from paceline.shipped import shipped_rows
 from paceline.units import HOUR_S
 
 #: Long enough that the first and last interval between saves do not count.
@@ -329,10 +330,48 @@ def objective_values(evaluation: Evaluation, goal: Goal) -> FloatArray:
     by_name: Mapping[str, FloatArray] = {
         "cost": evaluation.pareto_cost,
         "time": evaluation.pareto_time,
+        "balanced": balanced_usd(evaluation, goal),
         "energy": evaluation.energy_j_per_sample,
         "performance-per-usd": evaluation.usd_per_million,
     }
     return by_name[objective_name(goal)]
+
+
+def objective_log_sigma(
+    evaluation: Evaluation, goal: Goal, price_log_sigma: FloatArray, *, is_hourly: bool
+) -> FloatArray:
+    """Standard deviation of the log objective of all candidates, (num_candidates,).
+
+    Args:
+        evaluation: Their figures.
+        goal: Whose objective it is.
+        price_log_sigma: What the age of their prices leaves open, likewise.
+        is_hourly: Whether cost is that of an hour of serving.
+    """
+    e, name = evaluation, objective_name(goal)
+    if name == "cost" and is_hourly:
+        return price_log_sigma
+    log_sigma = e.steps.log_sigma if name in ("time", "energy") else e.cost_log_sigma
+    if name in ("energy", "performance-per-usd"):
+        return log_sigma
+    run_frac = np.where(np.isfinite(e.time_s), e.run_s / e.time_s, 1.0)
+    high = 1.0 - run_frac + run_frac * np.exp(Z_80 * log_sigma)
+    low = 1.0 - run_frac + run_frac * np.exp(-Z_80 * log_sigma)
+    return np.asarray(np.log(high / low) / (2.0 * Z_80))
+
+
+def balanced_usd(evaluation: Evaluation, goal: Goal) -> FloatArray:
+    """Cost with every hour at what it is worth: of the job, or of a million samples."""
+    is_job = np.isfinite(evaluation.time_s)
+    waited_s = np.where(is_job, evaluation.pareto_time, 1e6 * evaluation.pareto_time)
+    return np.asarray(evaluation.pareto_cost + hour_value_usd(goal) * waited_s / HOUR_S)
+
+
+def hour_value_usd(goal: Goal) -> float:
+    """What an hour is worth: as stated, else what a developer costs (``data/hour_value.csv``)."""
+    if goal.hour_value_usd is not None:
+        return goal.hour_value_usd
+    return float(shipped_rows("planning", "hour_value.csv")[0]["usd_per_hour"])
 
 
 def objective_name(goal: Goal) -> str:

@@ -1,4 +1,4 @@
-"""From evaluated candidates to a short list: the best, near misses, and the Pareto front."""
+"""From evaluated candidates to a short list: the first, near misses, and those that are faster."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from paceline.planning.places.place_table import BoolArray
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.evaluation import Constraint, objective_name
 from paceline.planning.search.pareto import Index, pareto_front, thin_front
+from paceline.planning.search.preference import Standing, competing
 
 #: A near miss is shown if it beats the best by this share of the objective …
 _NEAR_MISS_GAIN_FRAC = 0.1
@@ -28,8 +29,10 @@ class Selection:
 
     Attributes:
         best: The first choice.
-        listed: Every choice, best first; nothing on it is dominated.
+        listed: Every choice, best first; nothing on it is told to be better than another on it.
         near_misses: Those of ``listed`` that are better but do not keep the goal.
+        toss_up: Best candidate by its median that is not told apart from the first choice, and
+            stands behind it as it is less simple, slower or less dependable; None if there is none.
         runner_up: Best candidate of another cloud or device; None if there is none.
         next_offer: Best candidate of another offer, perhaps of the same cloud and device.
     """
@@ -37,19 +40,19 @@ class Selection:
     best: int
     listed: tuple[int, ...]
     near_misses: tuple[int, ...]
+    toss_up: int | None
     runner_up: int | None
     next_offer: int | None
 
 
 def select(search: Search) -> Selection:
     """The short list. At least one candidate must be feasible."""
-    rows = np.flatnonzero(search.is_feasible)
-    # Of equals the front keeps the first, which is then the cheapest.
-    rows = rows[np.argsort(search.evaluation.pareto_cost[rows], kind="stable")]
-    front = rows[pareto_front(search.objective[rows], second_axis(search)[rows])]
-    best = int(front[0])
+    rows = competing(search, search.is_feasible)
+    near_first = Standing.of(search).near(rows)
+    best = int(near_first[0])
     near = near_miss(search, best)
     room = search.question.options.max_choices - (near is not None)
+    front = _beyond(best, rows, search)
     shown = thin_front(_distinct(front, search), second_axis(search), max_items=room)
     places = search.found.places
     near_misses = () if near is None else (near,)
@@ -58,9 +61,30 @@ def select(search: Search) -> Selection:
         best=best,
         listed=listed,
         near_misses=near_misses,
+        toss_up=_toss_up(search, near_first),
         runner_up=_best_other(search, best, [(p.offer.cloud, p.offer.device_name) for p in places]),
         next_offer=_best_other(search, best, [p.offer.name for p in places]),
     )
+
+
+def _beyond(best: int, rows: Index, search: Search) -> Index:
+    """The first choice, and the front of those that are better on the second axis."""
+    # Of equals the front keeps the first, which is then the cheapest.
+    rows = rows[np.argsort(search.evaluation.pareto_cost[rows], kind="stable")]
+    second = second_axis(search)
+    faster = rows[second[rows] < second[best]]
+    front = faster[pareto_front(search.objective[faster], second[faster])]
+    return np.array([best, *front.tolist()], dtype=np.int64)
+
+
+def _toss_up(search: Search, near_first: Index) -> int | None:
+    """The best by its median of those near the first choice, if it is another and no such row."""
+    leader = int(near_first[np.argmin(search.objective[near_first])])
+    first = int(near_first[0])
+    same = search.candidates.place[leader] == search.candidates.place[first]
+    same &= search.candidates.num_nodes[leader] == search.candidates.num_nodes[first]
+    same &= search.kinds[leader] == search.kinds[first]
+    return None if same else leader
 
 
 def second_axis(search: Search) -> FloatArray:
@@ -70,17 +94,12 @@ def second_axis(search: Search) -> FloatArray:
 
 
 def best_of(search: Search, mask: BoolArray) -> int | None:
-    """Row of the best candidate in a mask; ties go to the faster, then to the cheaper."""
-    rows = np.flatnonzero(mask & np.isfinite(search.objective))
-    if not len(rows):
-        return None
-    cost = search.evaluation.pareto_cost[rows]
-    order = np.lexsort((rows, cost, second_axis(search)[rows], search.objective[rows]))
-    return int(rows[order[0]])
+    """Row of the candidate of a mask that stands first; None where it holds none."""
+    return Standing.of(search).first(competing(search, mask))
 
 
 def _best_other(search: Search, best: int, keys: Sequence[object]) -> int | None:
-    """Best feasible candidate of a place whose key is not that of the best's place."""
+    """First feasible candidate of a place whose key is not that of the best's place."""
     own = keys[int(search.candidates.place[best])]
     is_other = np.array([key != own for key in keys], dtype=bool)
     return best_of(search, search.is_feasible & is_other[search.candidates.place])
@@ -96,8 +115,7 @@ def near_miss(search: Search, best: int) -> int | None:
     if not failed:
         return None
     one_fails = np.sum(failed, axis=0) == 1
-    mask = search.is_ranked & gain & one_fails
-    rows = np.flatnonzero(mask)
+    rows = competing(search, search.is_ranked & gain & one_fails)
     if not len(rows):
         return None
     z = np.min([standard_margin(c, rows) for c in search.constraints], axis=0)

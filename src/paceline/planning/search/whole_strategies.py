@@ -18,6 +18,7 @@ from paceline.parallelism.collectives.cluster import Cluster
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.replicas.shares import Share
 from paceline.parallelism.steps import Steps
+from paceline.parallelism.strategy.complexity import USUAL_KINDS
 from paceline.parallelism.uncertainty import shared_log_sigmas, sharing_log_sigma
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import Question
@@ -81,11 +82,22 @@ class WholeStrategies:
             shares=tuple(share for one in parts for share in one.shares),
         )
 
+    def take(self, rows: IntArray) -> WholeStrategies:
+        """Some of them, in this order."""
+        return WholeStrategies(
+            candidates=self.candidates.take(rows),
+            jobs=tuple(self.jobs[row] for row in rows.tolist()),
+            steps=self.steps.take(rows),
+            shares=tuple(self.shares[row] for row in rows.tolist()),
+        )
+
 
 def is_searched_whole(question: Question) -> bool:
     """Whether complete strategies can pay: a large model is trained, and none is stated."""
     is_large = question.workload.num_parameters >= LEAST_PARAMETERS
-    return question.is_training and is_large and "strategy" not in question.goal.pins
+    stated = question.goal.strategies
+    is_able = not stated or any(kind not in USUAL_KINDS for kind in stated)
+    return question.is_training and is_large and is_able and "strategy" not in question.goal.pins
 
 
 def without_searched(
@@ -208,8 +220,8 @@ def job_of(ground: Ground, configuration: int) -> Job:
 
 
 def batch_limit(question: Question) -> int:
-    """Most items per optimizer step: as asked, of the recipe, or four million tokens."""
-    limit = question.goal.global_batch or question.workload.max_global_batch
+    """Most items per optimizer step: as asked, as the job allows, or four million tokens."""
+    limit = question.goal.global_batch or question.batch_limit.max_items
     return limit or max(1, _TOKENS_PER_STEP // question.seq)
 
 

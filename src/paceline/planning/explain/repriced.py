@@ -1,0 +1,114 @@
+"""Objectives of candidates at other prices of their machines, and the price at which one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.strategy.complexity import USUAL_KINDS
+from paceline.planning.search.all_candidates import Search
+from paceline.planning.search.evaluation import hour_value_usd, objective_name
+from paceline.planning.search.pareto import Index
+from paceline.planning.search.preference import Standing, competing
+from paceline.planning.search.script import within
+from paceline.units import HOUR_S
+
+
+def price_changed(search: Search, rows: Index, factor: float) -> FloatArray:
+    """The objective of some candidates, were their price so many times as high, (len(rows),)."""
+    if objective_name(search.goal) == "balanced":
+        added = (factor - 1.0) * search.evaluation.pareto_cost[rows]
+        return np.asarray(search.objective[rows] + added)
+    return np.asarray(search.objective[rows] * factor)
+
+
+def cost_per_price(search: Search, rows: Index) -> FloatArray:
+    """Cost, as the Pareto front counts it, per dollar an hour for one machine."""
+    num_nodes = search.candidates.num_nodes[rows].astype(np.float64)
+    amount = search.job.amount
+    if amount.samples_per_s is not None:
+        return num_nodes
+    if amount.items_per_epoch is not None:
+        return np.asarray(num_nodes * search.evaluation.billed_s[rows] / HOUR_S)
+    return per_sample_price(search, rows)
+
+
+def per_sample_price(search: Search, rows: Index) -> FloatArray:
+    """Cost of a million samples per dollar an hour for one machine."""
+    usd_per_price = search.evaluation.usd_per_million[rows] / search.evaluation.usd_per_hour[rows]
+    per_million_s = 1e6 / search.evaluation.samples_per_s[rows] / HOUR_S
+    known = np.where(np.isfinite(usd_per_price), usd_per_price, per_million_s)
+    return np.asarray(search.candidates.num_nodes[rows] * known)
+
+
+def waiting_usd(search: Search, rows: Index) -> FloatArray:
+    """What a balanced objective holds beside the price of machines, (len(rows),)."""
+    evaluation = search.evaluation
+    if objective_name(search.goal) != "balanced":
+        return np.zeros(len(rows))
+    is_job = np.isfinite(evaluation.time_s[rows])
+    waited_s = evaluation.pareto_time[rows] * np.where(is_job, 1.0, 1e6)
+    return np.asarray(hour_value_usd(search.goal) * waited_s / HOUR_S)
+
+
+#: Candidates beyond so many times the best objective tell nothing apart from it.
+_CLOSE_FACTOR = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Winning:
+    """What a candidate that is not ranked must undercut to stand first.
+
+    Attributes:
+        search: What was seen.
+        standing: Of all candidates, those that are not ranked at a price of today.
+        near: Ranked ones that stand near the first, in order.
+        close: Ranked ones that may tell others from it.
+    """
+
+    search: Search
+    standing: Standing
+    near: Index
+    close: Index
+
+    @classmethod
+    def of(cls, search: Search) -> Winning:
+        """Prepare the comparison; at least one candidate must keep the goal."""
+        standing, rows = Standing.of(search), competing(search, search.is_feasible)
+        near = standing.near(rows)
+        unpriced = np.flatnonzero(~search.places.is_ranked[search.candidates.place])
+        close = rows[search.objective[rows] <= _CLOSE_FACTOR * search.objective[near].max()]
+        today = standing.priced(unpriced, search.objective[unpriced], search)
+        return cls(search=search, standing=today, near=near, close=close)
+
+    def usd_per_hour(self, rows: Index, per_price: FloatArray) -> float | None:
+        """Price of one machine below which one of some rows stands first; None if no price would.
+
+        Args:
+            rows: Candidates of one place.
+            per_price: Objective of each per dollar an hour for one machine.
+        """
+        fixed_usd = waiting_usd(self.search, rows)
+        prices = [
+            (self._limit(int(rows[i])) - fixed_usd[i]) / per_price[i]
+            for i in self._representatives(rows, per_price)
+        ]
+        best = float(max(prices, default=0.0))
+        return best if best > 0.0 else None
+
+    def _limit(self, row: int) -> float:
+        return self.standing.winning_objective(row, self.near, self.close)
+
+    def _representatives(self, rows: Index, per_price: FloatArray) -> Iterator[int]:
+        """Of each kind of strategy and number of machines the cheapest and the fastest."""
+        kinds, time = self.search.kinds, self.search.evaluation.pareto_time
+        is_able = within(kinds[rows], self.search.goal.strategies or USUAL_KINDS)
+        able = np.flatnonzero(is_able if is_able.any() else np.ones(len(rows), dtype=bool))
+        keys = np.stack([kinds[rows[able]], self.search.candidates.num_nodes[rows[able]]])
+        for key in np.unique(keys, axis=1).T:
+            alike = able[(keys == key[:, None]).all(axis=0)]
+            cheapest = alike[np.argmin(per_price[alike])]
+            yield from {int(cheapest), int(alike[np.argmin(time[rows[alike]])])}

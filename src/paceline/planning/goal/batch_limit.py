@@ -1,0 +1,96 @@
+"""How many items an optimizer step may hold so that a job still takes a useful number of steps.
+
+A recipe that is published for a model says how large its batches may be. It speaks of training from
+scratch: fine-tuning sees far fewer items, and would take a handful of steps in such batches. So a
+job takes at least as many steps as the shortest published one of its kind, unless its batches are
+already so small that they do no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+from paceline.model.graph.costs import Configuration
+from paceline.model.graph.workload import Workload
+from paceline.model.settings import read_settings
+from paceline.planning.goal.amounts import Job
+from paceline.shipped import shipped_rows
+
+Kind = Literal["training", "fine-tuning"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimit:
+    """Most items per optimizer step.
+
+    Attributes:
+        max_items: The limit; None where nothing is known.
+        why: What sets it, as the rest of a sentence; empty without a limit.
+        fewest_steps: Optimizer steps of the shortest published job of its kind; 0 in inference.
+    """
+
+    max_items: int | None
+    why: str = ""
+    fewest_steps: int = 0
+
+
+def batch_limit_of(workload: Workload, job: Job, rewrite: str = "") -> BatchLimit:
+    """The largest global batch of a job that states none.
+
+    Args:
+        workload: What is trained; inference has no limit.
+        job: How much.
+        rewrite: Settings of the job, such as ``lora_rank=16``.
+    """
+    if workload.task != "train":
+        return BatchLimit(max_items=None)
+    kind = kind_of(workload, job, rewrite)
+    limits = [_of_recipe(workload, kind), _of_steps(job, kind)]
+    known = [limit for limit in limits if limit.max_items is not None]
+    found = min(known, key=lambda limit: limit.max_items or 0, default=BatchLimit(max_items=None))
+    return replace(found, fewest_steps=_fact(kind, "fewest_steps"))
+
+
+def kind_of(workload: Workload, job: Job, rewrite: str = "") -> Kind:
+    """Whether a job starts from weights that are there.
+
+    It does where some weights are frozen, or where a language model sees fewer tokens than it has
+    parameters: published ones saw twenty times as many (Hoffmann et al. 2022, arXiv 2203.15556).
+    """
+    settings = read_settings(rewrite, Configuration())
+    is_frozen = settings.lora_rank > 0 or bool(settings.frozen)
+    tokens = (job.num_samples or 0.0) * (job.num_epochs or 1.0)
+    is_short = workload.sample_unit == "tokens" and 0 < tokens < workload.num_parameters
+    return "fine-tuning" if is_frozen or is_short else "training"
+
+
+def _of_recipe(workload: Workload, kind: Kind) -> BatchLimit:
+    if kind == "fine-tuning":
+        return BatchLimit(max_items=_fact(kind, "largest_batch"), why="as fine-tuning is published")
+    return BatchLimit(
+        max_items=workload.max_global_batch, why="as the reference recipe trains well"
+    )
+
+
+def _of_steps(job: Job, kind: Kind) -> BatchLimit:
+    """The largest power of two that leaves enough steps."""
+    if job.amount.items_per_epoch is None:
+        return BatchLimit(max_items=None)
+    num_items = job.amount.items_per_epoch * job.amount.num_epochs
+    fewest, harmless = _fact(kind, "fewest_steps"), _fact(kind, "harmless_batch")
+    largest = max(int(num_items / fewest), harmless)
+    return BatchLimit(
+        max_items=2 ** (largest.bit_length() - 1),
+        why=f"so that {kind} takes at least {fewest:,} optimizer steps"
+        if largest > harmless
+        else f"which does {kind} no harm, however short",
+    )
+
+
+@cache
+def _fact(kind: Kind, fact: str) -> int:
+    """A figure of ``data/batch_limits.csv``."""
+    rows = shipped_rows("planning", "batch_limits.csv")
+    return next(int(row["value"]) for row in rows if (row["kind"], row["fact"]) == (kind, fact))
