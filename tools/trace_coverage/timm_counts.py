@@ -22,7 +22,7 @@ from paceline.model.graph.store import read_workload
 from paceline.model.graph.workload import Workload
 from paceline.model.ops.optable import variants
 from paceline.model.reading.load import workload_from_report
-from paceline.model.reading.local_trace import _WORKERS
+from paceline.model.reading.worker import WORKERS
 
 PUBLISHED = Path(__file__).parents[2] / "tests" / "unit" / "trace" / "data"
 #: What fvcore adds for a normalised element (fvcore/nn/jit_handles.py, `batchnorm_flop_jit` and
@@ -104,8 +104,8 @@ def published_rows() -> list[dict[str, str]]:
 
 def traced(model: str, image_size: int) -> Workload:
     """Trace a model of timm in this process."""
-    if _WORKERS not in sys.path:
-        sys.path.append(_WORKERS)
+    if str(WORKERS) not in sys.path:
+        sys.path.append(str(WORKERS))
     worker, entry = importlib.import_module("torch_worker"), f"timm:{model}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -47,6 +47,8 @@ VERBS: Mapping[str, str] = {
 
 #: Verbs that take a command after ``--``.
 _WITH_COMMAND = frozenset({"run"})
+#: Verbs that take a script after ``--`` in the place of a model.
+_WITH_SCRIPT = frozenset({"plan", "predict", "trace"})
 
 #: Verbs that compute.
 _NUMERIC_VERBS = frozenset(
@@ -117,10 +119,16 @@ def _split(arguments: list[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]
     >>> _split(["run", "plan.yaml", "--", "python", "train.py", "--", "-v"])
     (['run', 'plan.yaml'], {'command': ('python', 'train.py', '--', '-v')})
     """
-    if arguments[:1] and arguments[0] in _WITH_COMMAND and "--" in arguments:
-        end = arguments.index("--")
-        return arguments[:end], {"command": tuple(arguments[end + 1 :])}
-    return arguments, {}
+    verb = arguments[0] if "--" in arguments else ""
+    if verb not in _WITH_COMMAND | _WITH_SCRIPT:
+        return arguments, {}
+    end = arguments.index("--")
+    own, command = arguments[:end], tuple(arguments[end + 1 :])
+    if verb in _WITH_COMMAND:
+        return own, {"command": command}
+    from paceline.app.requests.script_job import arguments_of_script
+
+    return arguments_of_script(own, command), {}
 
 
 def _read(arguments: list[str]) -> Call | None:

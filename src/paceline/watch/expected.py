@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from paceline.catalog.entities import Device
+from paceline.model.graph.costs import Compiler
+from paceline.model.graph.workload import Workload
+from paceline.parallelism.strategy.strategy import Schedule, Strategy
 from paceline.planfile import Interval, PlanFile
+from paceline.planning.places.support import configuration_on
+from paceline.prediction.calibration.fitted import Calibration
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.simulator import simulate
+from paceline.watch.captured import CapturedJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +67,53 @@ def expected_of_plan(plan: PlanFile, *, choice: int = 1, source: str = "the plan
         usd_per_hour=chosen.place.usd_per_hour or None,
         num_steps=chosen.optimizer_steps,
     )
+
+
+def expected_of_job(
+    job: CapturedJob, workload: Workload, device: Device, *, calibration: Calibration | None = None
+) -> Expectation:
+    """What a captured job should do on a device of the catalogue.
+
+    Args:
+        job: What was read out of the script.
+        workload: Its model.
+        device: Where each rank runs; several ranks are taken for one machine whose links are not
+            known, and have memory alone.
+        calibration: Of the predictor; the built-in one if None.
+
+    Raises:
+        PacelineError: The device does not run it, or a fact is missing.
+    """
+    compiler: Compiler = "compiled" if job.compiler == "compiled" else "eager"
+    how = configuration_on(device, precision=job.precision, compiler=compiler, rewrite=job.rewrite)
+    schedule = Schedule(num_microbatches=job.microbatches)
+    one = Job(
+        workload=workload, configuration=how, strategy=Strategy(schedule=schedule), seq=job.seq
+    )
+    batches = _ladder(job.batch)
+    jobs = [replace(one, batch=batch) for batch in batches]
+    steps = simulate(jobs, [Machine.of(device)] * len(jobs), calibration=calibration)
+    steps.check(0)
+    capacity = device.capacity_bytes
+    fits = [
+        batch
+        for row, batch in enumerate(batches)
+        if float(steps.memory_high_bytes[row]) <= (capacity or 0.0)
+    ]
+    return Expectation(
+        source=f"the script's own job on {device.name}",
+        step_s=steps.step_interval_s(0) if job.world_size == 1 else None,
+        memory_bytes=steps.memory_interval_bytes(0),
+        capacity_bytes=capacity,
+        parameter_bytes=float(steps.parameter_bytes[0]),
+        optimizer_state_bytes=float(steps.optimizer_state_bytes[0]),
+        largest_batch=max(fits, default=None),
+    )
+
+
+def _ladder(batch: int) -> tuple[int, ...]:
+    """The batch itself, then smaller ones down to 1."""
+    found = [batch]
+    while found[-1] > 1:
+        found.append(max(1, int(found[-1] * 0.75)))
+    return tuple(found)

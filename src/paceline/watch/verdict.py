@@ -63,6 +63,7 @@ class RunSummary:
         why_unpredicted: Why there is none; empty where there is one.
         differences: What sets the run apart from its prediction, one sentence each.
         failure: What ended the script, in a line; empty where nothing did.
+        notices: What was said of it while it ran.
         num_damaged: Lines of the observer that could not be read.
         troubles: What ended observers themselves.
     """
@@ -82,6 +83,7 @@ class RunSummary:
     why_unpredicted: str
     differences: tuple[str, ...] = ()
     failure: str = ""
+    notices: tuple[str, ...] = ()
     num_damaged: int = 0
     troubles: tuple[str, ...] = ()
 
@@ -94,6 +96,7 @@ def summarise(
     why_unpredicted: str = "",
     job: dict[str, str] | None = None,
     billed_usd: float | None = None,
+    notices: Sequence[str] = (),
 ) -> RunSummary:
     """What is known of a run now.
 
@@ -104,6 +107,7 @@ def summarise(
         why_unpredicted: Why nothing is expected.
         job: What was read out of the script.
         billed_usd: What the invoice says.
+        notices: What was said of it while it ran.
     """
     training = events.training
     steps = slowest(training)
@@ -126,6 +130,7 @@ def summarise(
         why_unpredicted="" if expectation else why_unpredicted,
         differences=tuple(_differences(ledger, steps)),
         failure=_failure(events.ranks),
+        notices=tuple(notices),
         num_damaged=sum(one.num_damaged for one in events.ranks),
         troubles=events.failures(),
     )

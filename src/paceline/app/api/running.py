@@ -6,15 +6,20 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+from paceline.app.options import check_above_zero
 from paceline.errors import InvalidInputError
 from paceline.planfile import PlanFile
+from paceline.units import parse_duration_s, parse_usd
+from paceline.watch.capturing import tracing_settings
 from paceline.watch.command import command_words, start, wait
-from paceline.watch.events import RunEvents, read_run
 from paceline.watch.expected import Expectation, expected_of_plan
 from paceline.watch.folder import Run, find_run, new_run, runs_in
-from paceline.watch.verdict import RunSummary, summarise
+from paceline.watch.guards import Limits
+from paceline.watch.verdict import RunSummary
+from paceline.watch.watcher import Watcher, summary_of
 
 Say = Callable[[str], None]
 #: How long `runs_stop` waits for the end, and how often it and `runs_follow` look.
@@ -26,6 +31,12 @@ def run(
     *,
     plan: PlanFile | Path | None = None,
     choice: int = 1,
+    steps: int | None = None,
+    deadline: str | None = None,
+    budget: str | None = None,
+    stall_after: str = "60s",
+    facts: Sequence[Path] = (),
+    calibration: Path | None = None,
     runs: Path | None = None,
     on_notice: Say | None = None,
 ) -> RunSummary:
@@ -36,21 +47,38 @@ def run(
 
     Args:
         command: Words of the command, such as ``["python", "train.py"]``.
-        plan: What it should do: from `plan` or `read_plan`, or a file; nothing is expected if None.
+        plan: What it should do: from `plan` or `read_plan`, or a file; the script's own job, read
+            out of its first step, predicted for the device it runs on, if None.
         choice: Which choice of the plan, 1 being the first.
+        steps: Optimizer steps of the whole job; those of the plan if None.
+        deadline: Say when it will end later than so long after its start.
+        budget: Say when it will cost more; the plan has the price.
+        stall_after: Say where the ranks stand once none has moved for so long.
+        facts: Files with your own devices.
+        calibration: File that `calibrate` wrote; the built-in coefficients if None.
         runs: Folder of all runs; the user's own if None.
         on_notice: Called with each line that the watcher says; silent if None.
 
     Raises:
         InvalidInputError: No such program, plan or choice.
     """
+    from paceline.app.truth.script_expectation import expect_here
+
+    check_above_zero(steps=steps)
+    limits = Limits(
+        stall_s=parse_duration_s(stall_after),
+        deadline_s=None if deadline is None else parse_duration_s(deadline),
+        budget_usd=None if budget is None else parse_usd(budget),
+        num_steps=steps,
+    )
     expectation = _expected(plan, choice)
     say = on_notice or (lambda _: None)
-    started = start(new_run(command_words(command), folder=runs))
-    say(f"run {started.run.id} · paceline runs follow {started.run.id} shows how it goes")
-    events = RunEvents(started.run.folder)
-    ended = wait(started, events.read_more)
-    return summarise(ended, events, expectation=expectation)
+    own = new_run(command_words(command), folder=runs)
+    started = start(own, more=tracing_settings())
+    say(f"run {own.id} · paceline runs follow {own.id} shows how it goes")
+    expect = partial(expect_here, folder=own.folder, facts=facts, calibration=calibration)
+    watcher = Watcher(started.run, expect=expect, say=say, expectation=expectation, limits=limits)
+    return watcher.summary(wait(started, watcher.look))
 
 
 def runs_list(*, runs: Path | None = None) -> tuple[Run, ...]:
@@ -129,7 +157,7 @@ def runs_stop(name: str | None = None, *, runs: Path | None = None) -> Run:
 
 
 def _summary(found: Run) -> RunSummary:
-    return summarise(found, read_run(found.folder))
+    return summary_of(found)
 
 
 def _expected(plan: PlanFile | Path | None, choice: int) -> Expectation | None:

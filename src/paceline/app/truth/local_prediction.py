@@ -29,6 +29,7 @@ from paceline.measurements.store import Store
 from paceline.model.graph.costs import Configuration, LoweredPass
 from paceline.model.graph.graph import Phase
 from paceline.model.graph.workload import Workload
+from paceline.planfile import Interval
 from paceline.simulation.job import Job
 from paceline.simulation.rank import RankPasses
 
@@ -74,6 +75,51 @@ def _model_without(record: Record, records: Sequence[Record]) -> LocalModel | No
 
 def _same_place(record: Record, other: Record) -> bool:
     return (record.machine, record.num_threads) == (other.machine, other.num_threads)
+
+
+def known_local_model(store: Store, machine: str, num_threads: int) -> LocalModel | None:
+    """The model of a CPU from what a store holds; None where it lacks ceilings.
+
+    Args:
+        store: Measurements.
+        machine: Its fingerprint.
+        num_threads: Of each process.
+    """
+    records = store.read().records
+    here = [r for r in records if (r.machine, r.num_threads) == (machine, num_threads)]
+    ceilings = [r for r in here if r.source == CEILINGS and r.framework == "torch"]
+    model = start_model(summarize_ceilings(ceilings))
+    lessons = [r for r in here if r.kind == "step" and _is_lesson(r)]
+    return None if model is None else calibrated(model, lessons)
+
+
+def local_step_s(
+    model: LocalModel, workload: Workload, *, batch: int, seq: int, microbatches: int, ranks: int
+) -> Interval | None:
+    """Time of an optimizer step of a workload in FP32, op by op; None for so many ranks.
+
+    Args:
+        model: Of this machine.
+        workload: What is trained.
+        batch: Items of a microbatch.
+        seq: Tokens of a sequence; 1 without any.
+        microbatches: Of a step; all but the last end without an update.
+        ranks: Processes at once.
+    """
+    lowered = _lowered_here(workload)
+    works = [step_work(_without_update(lowered), batch=batch, seq=seq)] * (microbatches - 1)
+    steps = [
+        predict_local(model, work, num_devices=ranks)
+        for work in (*works, step_work(lowered, batch=batch, seq=seq))
+    ]
+    known = [step for step in steps if step is not None]
+    if len(known) < microbatches:
+        return None
+    return Interval(
+        low=sum(step.low_s for step in known),
+        mid=sum(step.mid_s for step in known),
+        high=sum(step.high_s for step in known),
+    )
 
 
 def calibrated(model: LocalModel, records: Iterable[Record]) -> LocalModel:
@@ -247,11 +293,15 @@ def _lowered(
     traced = _traced(workload, task, optimizer, image_size)
     if traced is None:
         return None
-    configuration = Configuration(precision="fp32", platform="cpu", channels_last=False)
-    lowered = next(
-        iter(RankPasses.of(Job(workload=traced, configuration=configuration)).lowered.values())
-    )
+    lowered = _lowered_here(traced)
     return _without_update(lowered) if mode == "forward-backward" else lowered
+
+
+def _lowered_here(workload: Workload) -> LoweredPass:
+    """What one step asks of a CPU in FP32, op by op."""
+    configuration = Configuration(precision="fp32", platform="cpu", channels_last=False)
+    passes = RankPasses.of(Job(workload=workload, configuration=configuration))
+    return next(iter(passes.lowered.values()))
 
 
 @cache

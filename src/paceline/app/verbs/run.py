@@ -38,6 +38,22 @@ def run(
     ] = None,
     command: Sequence[str] = (),
     choice: Annotated[int, Option(help="Which choice of the plan.")] = 1,
+    steps: Annotated[
+        int | None, Option(help="Optimizer steps of the whole job; the plan's without.")
+    ] = None,
+    deadline: Annotated[
+        str | None, Option(metavar="24h", help="Say when it will end later after its start.")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        Option(metavar="50usd", help="Say when it will cost more, at the price of the plan."),
+    ] = None,
+    stall_after: Annotated[
+        str,
+        Option(metavar="60s", help="Say where the ranks stand once none has moved for so long."),
+    ] = "60s",
+    facts: common.Facts = None,
+    calibration: common.Calibration = None,
     quiet: Annotated[
         bool, Option(help="Say nothing: the run folder has it all.", flags=("--quiet", "-q"))
     ] = False,
@@ -51,8 +67,10 @@ def run(
 ) -> int:
     """Run a training command unchanged and watch it: paceline run [PLAN] -- python train.py.
 
-    The command's output, exit status and signals are its own, and it goes on if the watcher is
-    killed. Lines of the watcher go to standard error; the verdict there is JSON with --json.
+    Without PLAN its model, batch, optimizer and precision are read out of its first step, and
+    predicted for the device it runs on. The command's output, exit status and signals are its
+    own, and it goes on if the watcher is killed. Lines of the watcher go to standard error; the
+    verdict there is JSON with --json.
     """
     from paceline.app.api.running import run as run_command
     from paceline.reporting.screens.runs import verdict_lines
@@ -60,7 +78,11 @@ def run(
 
     wanted = common.form_of(form, is_json=is_json)
     tell = _silent if quiet else _tell
-    summary = run_command(command, plan=plan, choice=choice, runs=runs, on_notice=tell)
+    summary = run_command(
+        command, plan=plan, choice=choice, steps=steps, deadline=deadline, budget=budget,
+        stall_after=stall_after, facts=facts or (), calibration=calibration, runs=runs,
+        on_notice=tell,
+    )  # fmt: skip
     if output is not None:
         say(_shown(summary), wanted, output)
     if wanted == "json" and not quiet:

@@ -7,13 +7,10 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from paceline.errors import InvalidInputError
-from paceline.model.reading.worker import reported_error
-
-_WORKERS = str(Path(__file__).parents[2] / "frontends" / "torch")
+from paceline.model.reading.worker import WORKERS, reported_error
 
 
 def report_of_object(model: object, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,8 +44,8 @@ def report_of_object(model: object, request: Mapping[str, Any]) -> dict[str, Any
 @contextmanager
 def _workers_importable() -> Iterator[None]:
     """The workers import each other by plain names, as they do in a process of their own."""
-    sys.path.insert(0, _WORKERS)
+    sys.path.insert(0, str(WORKERS))
     try:
         yield
     finally:
-        sys.path.remove(_WORKERS)
+        sys.path.remove(str(WORKERS))

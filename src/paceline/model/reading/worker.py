@@ -17,7 +17,8 @@ from typing import IO, Any
 
 from paceline.errors import InvalidInputError, UnknownNameError, WorkerError
 
-_WORKERS = Path(__file__).parents[2] / "frontends" / "torch"
+#: Code that traces models of PyTorch, in the Python that has it.
+WORKERS = Path(__file__).parents[2] / "frontends" / "torch"
 _TIMEOUT_S = 600.0
 _NUM_LAST_LINES = 12
 
@@ -29,7 +30,7 @@ def _front_end_of(entry: str) -> str:
     ('torch', 'torch')
     """
     scheme = entry.partition(":")[0]
-    has_own = scheme.isidentifier() and (_WORKERS / f"{scheme}_worker.py").exists()
+    has_own = scheme.isidentifier() and (WORKERS / f"{scheme}_worker.py").exists()
     return scheme if has_own else "torch"
 
 
@@ -84,7 +85,7 @@ def run_worker(
     """
     front_end = _front_end_of(str(request["entry"]))
     interpreter = find_python(python, framework=front_end)
-    command = [interpreter, "-u", str(_WORKERS / f"{front_end}_worker.py")]
+    command = [interpreter, "-u", str(WORKERS / f"{front_end}_worker.py")]
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
         result = Path(folder) / "trace.json"
         full = {**request, "output": str(result), "directory": os.getcwd()}
@@ -235,7 +236,7 @@ def _hint_of(entry: str, message: str, traceback: str) -> str:
     found = next(known, None)
     if found is not None:
         return found
-    is_ours = [file.startswith(str(_WORKERS)) for file in _FRAME.findall(traceback)]
+    is_ours = [file.startswith(str(WORKERS)) for file in _FRAME.findall(traceback)]
     return _CALLS if message.startswith("TypeError") and is_ours[-1:] == [True] else _RAISED
 
 
@@ -244,7 +245,7 @@ def _from_the_users_code_on(traceback: str) -> str:
     frames = list(_FRAME.finditer(traceback))
     if not frames:
         return traceback
-    foreign = (frame for frame in frames if not frame[1].startswith(str(_WORKERS)))
+    foreign = (frame for frame in frames if not frame[1].startswith(str(WORKERS)))
     first = next(foreign, frames[-1])
     return traceback[: frames[0].start()] + traceback[first.start() :]
 

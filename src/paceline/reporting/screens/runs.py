@@ -66,6 +66,7 @@ def summary_lines(summary: RunSummary) -> Iterator[str]:
     elif summary.why_unpredicted:
         yield f"not predicted: {summary.why_unpredicted}"
     yield from summary.differences
+    yield from summary.notices
     if summary.failure:
         yield f"it failed: {summary.failure}"
     if summary.num_damaged:

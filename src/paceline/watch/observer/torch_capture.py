@@ -47,6 +47,7 @@ class Capture:
         self._segments = [[]]
         self._precision = None
         self._has_looked = False
+        self._num_unseen = 0
 
     def meet(self, optimizer):
         """An optimizer is made."""
@@ -80,7 +81,9 @@ class Capture:
         self._stepped.append(optimizer)
         if not any(self._segments):
             # No batch was seen to come: the models are looked for now, and seen in the next step.
-            if len(self._stepped) > 3 * len(self.optimizers):
+            self._stepped = []
+            self._num_unseen += 1
+            if self._num_unseen > 3 * len(self.optimizers):
                 self._end(None)
             else:
                 self._look()

@@ -1,0 +1,93 @@
+"""What a script that runs here should do, by the catalogue or by the model of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.app.requests.plan_request import read_calibration
+from paceline.app.truth.local_prediction import known_local_model, local_step_s
+from paceline.catalog.load import load_catalog
+from paceline.errors import InvalidInputError, MissingFactError
+from paceline.execution.conditions import fingerprint
+from paceline.execution.machine.probe import match_device
+from paceline.measurements.store import Store, default_store_folder
+from paceline.model.graph.store import save_workload
+from paceline.model.graph.workload import Workload
+from paceline.planfile import Interval
+from paceline.watch.captured import MODEL_FILE, CapturedJob, workload_of
+from paceline.watch.expected import Expectation, expected_of_job
+
+
+def expect_here(
+    job: CapturedJob,
+    report: Mapping[str, Any],
+    device: Mapping[str, Any],
+    *,
+    folder: Path,
+    facts: Sequence[Path] = (),
+    calibration: Path | None = None,
+) -> Expectation:
+    """What a captured job should do on the device that it was seen on.
+
+    Args:
+        job: What was read out of the script.
+        report: Of the tracer.
+        device: What the first rank said of its device.
+        folder: Of the run; the traced model is kept there.
+        facts: Files with your own devices.
+        calibration: File that `calibrate` wrote; the built-in coefficients if None.
+
+    Raises:
+        PacelineError: It cannot be traced, or a fact is missing; nothing is made up.
+    """
+    workload = workload_of(job, report, name=job.model)
+    save_workload(workload, folder / MODEL_FILE)
+    if device.get("kind") == "cpu":
+        return _on_this_cpu(job, workload, int(device.get("num_threads") or 1))
+    name, memory = str(device.get("name") or ""), device.get("memory_bytes")
+    if not job.precision:
+        raise InvalidInputError(
+            f"it runs in a precision that cannot be predicted: {job.precision_note}",
+            hint="say what is to be predicted: `paceline predict --precision fp32 -- CMD`",
+        )
+    catalog = load_catalog(tuple(facts))
+    found = match_device(name, None if memory is None else float(memory), catalog.devices)
+    if found is None:
+        raise MissingFactError(
+            f"`{name or device.get('kind')}` is no device of the catalogue",
+            hint="add it: docs/how-to/own-devices.md",
+        )
+    return expected_of_job(job, workload, found, calibration=read_calibration(calibration))
+
+
+def _on_this_cpu(job: CapturedJob, workload: Workload, num_threads: int) -> Expectation:
+    model = known_local_model(Store(default_store_folder()), fingerprint(), num_threads)
+    if model is None:
+        raise MissingFactError(
+            f"this CPU is not measured with {num_threads} thread"
+            + "s" * (num_threads != 1)
+            + ": `paceline measure alexnet` does, once",
+            hint="`paceline measure alexnet` measures its ceilings and a step",
+        )
+    if (job.precision, job.compiler) != ("fp32", "eager"):
+        raise InvalidInputError(
+            f"the model of this CPU knows FP32 op by op, not {job.precision or job.precision_note} "
+            f"{job.compiler}",
+            hint="run it so, or on a device of the catalogue",
+        )
+    step_s = local_step_s(
+        model, workload, batch=job.batch, seq=job.seq or 1, microbatches=job.microbatches,
+        ranks=job.world_size,
+    )  # fmt: skip
+    if step_s is None:
+        raise MissingFactError(
+            f"this CPU is not measured with {job.world_size} processes at once",
+            hint=f"`paceline ceilings --devices {job.world_size}` does",
+        )
+    return Expectation(source=model.name, step_s=_plain(step_s))
+
+
+def _plain(step_s: Interval) -> Interval:
+    return Interval(low=float(step_s.low), mid=float(step_s.mid), high=float(step_s.high))

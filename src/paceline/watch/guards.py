@@ -1,0 +1,284 @@
+"""What a watcher says of a run, each thing once: with evidence, and with what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.units import format_bytes, format_duration, format_usd
+from paceline.watch.captured import CapturedJob
+from paceline.watch.events import RankEvents
+from paceline.watch.expected import Expectation
+from paceline.watch.steps import StepTimes, step_times
+from paceline.watch.where import Standing, standing
+
+#: Steps and seconds that a rate is judged over; a shorter look says nothing.
+_LEAST_STEPS, _LEAST_S = 20, 2.0
+#: Share of a step in waiting from which a device starves.
+_STARVED_FRAC = 0.3
+#: Steps of the longest median that a rank may be silent for, beside the stated limit.
+_SILENT_STEPS = 10.0
+#: Losses that are no numbers, one after the other.
+_NUM_LOST = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One thing that a user should know.
+
+    Attributes:
+        kind: ``fit``, ``memory``, ``slow``, ``starved``, ``stalled``, ``diverging``,
+            ``deadline`` or ``budget``; each is said once.
+        step: At which step; None before the first.
+        text: What is seen, with its numbers.
+        evidence: Where they come from.
+        remedy: What to do.
+    """
+
+    kind: str
+    step: int | None
+    text: str
+    evidence: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a user wants kept.
+
+    Attributes:
+        stall_s: Silence after which a rank is said to stall.
+        deadline_s: Since the start; None without one.
+        budget_usd: None without one.
+        num_steps: Optimizer steps of the whole job; None where nobody says it.
+    """
+
+    stall_s: float = 60.0
+    deadline_s: float | None = None
+    budget_usd: float | None = None
+    num_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a watcher sees at one moment.
+
+    Attributes:
+        ranks: Processes that write.
+        elapsed_s: Since the start.
+        silent_s: Of each rank, since its last line.
+        job: What was read out of the script; None where nothing was.
+        expectation: What it should do; None where nothing is expected.
+        limits: What is to be kept.
+    """
+
+    ranks: Sequence[RankEvents]
+    elapsed_s: float
+    silent_s: Sequence[float]
+    job: CapturedJob | None
+    expectation: Expectation | None
+    limits: Limits
+
+
+def notices(look: Look) -> Iterator[Notice]:
+    """Everything that a moment gives cause to say."""
+    training = [one for one in look.ranks if one.steps]
+    recent = [found for one in training if (found := step_times(one.steps, is_recent=True))]
+    slowest = max(recent, key=lambda found: found.step_s, default=None)
+    yield from _fit(look)
+    yield from _out_of_memory(look)
+    yield from _stalled(look, slowest)
+    yield from _diverging(training)
+    if slowest is not None and _is_settled(slowest):
+        starved = list(_starved(look, slowest))
+        yield from starved
+        yield from [] if starved else _slow(look, slowest)
+        yield from _late(look, slowest)
+
+
+def _is_settled(times: StepTimes) -> bool:
+    return times.num_measured >= _LEAST_STEPS and times.num_measured * times.mean_s >= _LEAST_S
+
+
+def _fit(look: Look) -> Iterator[Notice]:
+    expected = look.expectation
+    if expected is None or expected.memory_bytes is None or expected.capacity_bytes is None:
+        return
+    memory, capacity = expected.memory_bytes, expected.capacity_bytes
+    if memory.mid <= capacity:
+        return
+    yield Notice(
+        kind="fit",
+        step=None,
+        text=f"it will not fit: {format_bytes(memory.mid)} predicted, the device has "
+        f"{format_bytes(capacity)}",
+        evidence=f"{format_bytes(memory.low)} to {format_bytes(memory.high)}, from "
+        f"{expected.source}",
+        remedy=_smaller_batch(look),
+    )
+
+
+def _smaller_batch(look: Look) -> str:
+    largest = None if look.expectation is None else look.expectation.largest_batch
+    if not largest or look.job is None or largest >= look.job.batch:
+        return "a smaller batch, gradient checkpointing or half precision need less"
+    times = math.ceil(look.job.batch / largest)
+    return f"batch {largest} fits: take it, and accumulate over {times} for the same step"
+
+
+def _out_of_memory(look: Look) -> Iterator[Notice]:
+    for rank in look.ranks:
+        failed = rank.last("failure")
+        if failed.get("is_out_of_memory"):
+            yield Notice(
+                kind="memory",
+                step=len(rank.steps) + 1,
+                text=f"rank {rank.rank} ran out of memory in {failed.get('phase', 'its step')} "
+                f"of step {len(rank.steps) + 1}",
+                evidence=_owners(look, rank, failed),
+                remedy=_smaller_batch(look),
+            )
+            return
+
+
+def _owners(look: Look, rank: RankEvents, failed: Mapping[str, Any]) -> str:
+    parts = []
+    held = rank.last("memory").get("reserved_bytes")
+    if isinstance(held, int):
+        parts.append(f"{format_bytes(held)} held before")
+    expected = look.expectation
+    if expected is not None and expected.memory_bytes is not None:
+        weights, states = expected.parameter_bytes or 0.0, expected.optimizer_state_bytes or 0.0
+        rest = max(0.0, expected.memory_bytes.mid - weights - states)
+        parts.append(
+            f"predicted: weights {format_bytes(weights)}, optimizer {format_bytes(states)}, "
+            f"gradients, activations and the rest {format_bytes(rest)}"
+        )
+    parts.append(str(failed.get("message", "")).partition("\n")[0][:160])
+    return " · ".join(filter(None, parts))
+
+
+def _stalled(look: Look, slowest: StepTimes | None) -> Iterator[Notice]:
+    usual_s = 0.0 if slowest is None else _SILENT_STEPS * slowest.mean_s
+    limit_s = max(look.limits.stall_s, usual_s)
+    where = [
+        standing(rank, silent_s) for rank, silent_s in zip(look.ranks, look.silent_s, strict=True)
+    ]
+    alive = [one for one in where if not one.has_ended]
+    if not alive or not all(one.quiet_s >= limit_s for one in alive):
+        return
+    ended = [one for one in where if one.has_ended and one.is_early(where)]
+    guilty = ended or [one for one in alive if not one.is_waiting_for_others] or alive
+    others = [one for one in where if one not in guilty]
+    text = "; ".join(one.text for one in guilty)
+    if others:
+        text += f"; the others wait for it {others[0].place}"
+    quiet_s = min(one.quiet_s for one in alive)
+    yield Notice(
+        kind="stalled",
+        step=min(one.num_steps for one in where) + 1,
+        text=f"stalled for {format_duration(quiet_s, 2)}: {text}",
+        evidence="; ".join(f"rank {one.rank} at {one.line}" for one in where if one.line),
+        remedy=guilty[0].remedy,
+    )
+
+
+def _diverging(training: Sequence[RankEvents]) -> Iterator[Notice]:
+    for rank in training:
+        recent = [row for row in rank.steps[-200:] if row.losses]
+        lost = 0
+        for row in recent:
+            lost = lost + 1 if any(not math.isfinite(loss) for loss in row.losses) else 0
+            if lost < _NUM_LOST:
+                continue
+            step = rank.steps.index(row) + 1
+            before = [x for r in recent for x in r.losses if math.isfinite(x)]
+            last = f"the last number was {before[-1]:.4g}" if before else "it never was one"
+            yield Notice(
+                kind="diverging",
+                step=step,
+                text=f"the loss is no number since step {step - _NUM_LOST + 1}",
+                evidence=f"rank {rank.rank}; {last}",
+                remedy="stop it: `paceline runs stop`; then a lower learning rate, warm-up, "
+                "gradient clipping, or bf16 in the place of fp16",
+            )
+            return
+
+
+def _starved(look: Look, times: StepTimes) -> Iterator[Notice]:
+    waiting = times.wait_s / times.mean_s
+    if waiting < _STARVED_FRAC:
+        return
+    workers = None if look.job is None else look.job.num_workers
+    busy_s = times.mean_s - times.wait_s
+    if workers is None:
+        remedy = "load ahead of the device: more loader workers, a faster decoder or storage"
+    else:
+        # Workers w deliver a batch every (load / w): as many more as keep up with the rest.
+        load_s = times.mean_s * max(1, workers) if workers else times.wait_s
+        wanted = max(workers + 1, math.ceil(load_s / max(busy_s, 1e-9)))
+        remedy = f"it has num_workers={workers}; about {wanted} would keep up"
+    yield Notice(
+        kind="starved",
+        step=times.num_steps,
+        text=f"waiting for input takes {waiting:.0%} of a step "
+        f"({format_duration(times.wait_s)} of {format_duration(times.mean_s)})",
+        evidence=f"{times.num_measured} steps; the device could do one in "
+        f"{format_duration(busy_s)}",
+        remedy=remedy,
+    )
+
+
+def _slow(look: Look, times: StepTimes) -> Iterator[Notice]:
+    expected = look.expectation
+    if expected is None or expected.step_s is None or times.low_s <= expected.step_s.high:
+        return
+    parts = {
+        "waiting for input": times.wait_s, "forward": times.forward_s,
+        "backward": times.backward_s, "the optimizer": times.update_s, "the rest": times.rest_s,
+    }  # fmt: skip
+    largest = max(parts, key=lambda name: parts[name])
+    yield Notice(
+        kind="slow",
+        step=times.num_steps,
+        text=f"{format_duration(times.step_s)} a step, "
+        f"{times.step_s / expected.step_s.mid - 1:.0%} slower than predicted, outside its interval",
+        evidence=f"predicted {format_duration(expected.step_s.mid)} "
+        f"({format_duration(expected.step_s.low)} to {format_duration(expected.step_s.high)}) from "
+        f"{expected.source}; most of it is {largest} ({format_duration(parts[largest])})",
+        remedy="other programs on the device or its cores? `paceline doctor` looks; else "
+        "`paceline calibrate --run` learns from it",
+    )
+
+
+def _late(look: Look, times: StepTimes) -> Iterator[Notice]:
+    expected, limits = look.expectation, look.limits
+    total = limits.num_steps or (expected.num_steps if expected else None)
+    if total is None or total <= times.num_steps:
+        return
+    end_s = look.elapsed_s + (total - times.num_steps) * times.mean_s
+    if limits.deadline_s is not None and end_s > limits.deadline_s:
+        yield Notice(
+            kind="deadline",
+            step=times.num_steps,
+            text=f"at this rate it ends after {format_duration(end_s)}, later than "
+            f"{format_duration(limits.deadline_s)}",
+            evidence=f"{total - times.num_steps:,} steps of {format_duration(times.mean_s)} to go",
+            remedy="`paceline runs stop` ends it; `paceline plan --deadline … -- CMD` finds a "
+            "faster place",
+        )
+    price = None if expected is None else expected.usd_per_hour
+    if limits.budget_usd is not None and price and price * end_s / 3600 > limits.budget_usd:
+        yield Notice(
+            kind="budget",
+            step=times.num_steps,
+            text=f"at this rate it costs {format_usd(price * end_s / 3600)} USD, over the budget "
+            f"of {format_usd(limits.budget_usd)}",
+            evidence=f"{format_duration(end_s)} at {format_usd(price)} USD an hour",
+            remedy="`paceline runs stop` ends it",
+        )
+
+
+__all__ = ["Limits", "Look", "Notice", "Standing", "notices"]

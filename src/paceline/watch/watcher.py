@@ -1,0 +1,205 @@
+"""Look at a run while it goes: read what was written, expect, and say what is to be said."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import PacelineError
+from paceline.planfile import Interval
+from paceline.watch.captured import CAPTURE_FILE, CapturedJob, read_capture
+from paceline.watch.events import RankEvents, RunEvents
+from paceline.watch.expected import Expectation
+from paceline.watch.folder import Run
+from paceline.watch.guards import Limits, Look, Notice, notices
+from paceline.watch.verdict import RunSummary, summarise
+from paceline.writing import write_whole
+
+_EXPECTATION_FILE = "expectation.json"
+_NOTICES_FILE = "notices.jsonl"
+#: Without a line of any process after so long, the observer is not there.
+_UNSEEN_S = 60.0
+
+#: From a job, the tracer's report and what the first rank said of its device to what it should do.
+Expect = Callable[[CapturedJob, Mapping[str, Any], Mapping[str, Any]], Expectation]
+Say = Callable[[str], None]
+
+
+class Watcher:
+    """What is seen and was said of one run.
+
+    Args:
+        run: Which.
+        expect: Makes the expectation of a captured job; raises where there is none.
+        say: Told each line.
+        expectation: What is expected already, from a plan.
+        limits: What is to be kept.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        expect: Expect,
+        say: Say,
+        expectation: Expectation | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.run = run
+        self.events = RunEvents(run.folder)
+        self.expectation = expectation
+        self.why_unpredicted = ""
+        self.job: CapturedJob | None = None
+        self._expect = expect
+        self._say = say
+        self._limits = limits or Limits()
+        self._has_job = False
+        self._said: set[str] = set()
+        self._began_s = time.monotonic()
+        #: Of each file, how far it was read when it last grew, and when that was.
+        self._heard: dict[Path, tuple[int, float]] = {}
+        if expectation is not None:
+            self._keep_expectation()
+
+    def look(self) -> None:
+        """Read on, and say what is new."""
+        self.events.read_more()
+        self._hear()
+        self._take_job()
+        moment = Look(
+            ranks=self.events.ranks,
+            elapsed_s=time.monotonic() - self._began_s,
+            silent_s=[self._silent_s(one) for one in self.events.ranks],
+            job=self.job,
+            expectation=self.expectation,
+            limits=self._limits,
+        )
+        for notice in notices(moment):
+            self._tell(notice)
+        if not self.events.ranks and moment.elapsed_s > _UNSEEN_S and "unseen" not in self._said:
+            self._said.add("unseen")
+            self._say(
+                f"no loop of PyTorch was seen in {_UNSEEN_S:.0f} s: is it inside a container, or "
+                "started by `python -I`?"
+            )
+
+    def summary(self, run: Run) -> RunSummary:
+        """The verdict on the run as it is now."""
+        return summarise(
+            run,
+            self.events,
+            expectation=self.expectation,
+            why_unpredicted=self.why_unpredicted,
+            job=None if self.job is None else self.job.words,
+        )
+
+    def _hear(self) -> None:
+        """Note when each process was last heard of; a line about its stack says it stands."""
+        for one in self.events.ranks:
+            if self._heard.get(one.path, (-1, 0.0))[0] != one.offset:
+                self._heard[one.path] = (one.offset, time.monotonic())
+
+    def _silent_s(self, rank: RankEvents) -> float:
+        return time.monotonic() - self._heard[rank.path][1]
+
+    def _take_job(self) -> None:
+        if self._has_job or not (self.run.folder / CAPTURE_FILE).exists():
+            return
+        device = next((d for one in self.events.training if (d := one.last("device"))), None)
+        if device is None:
+            return
+        self._has_job = True
+        self.job, report = read_capture(self.run.folder)
+        if self.job is None:
+            self.why_unpredicted = "its model was not found in its first steps"
+            return
+        if self.expectation is None:
+            try:
+                self.expectation = self._expect(self.job, report, device)
+            except PacelineError as error:
+                self.why_unpredicted = str(error)
+            else:
+                self._keep_expectation()
+        self._say(self._first_line())
+
+    def _first_line(self) -> str:
+        assert self.job is not None
+        from paceline.units import format_bytes, format_duration
+
+        read = " · ".join(f"{name} {value}".strip() for name, value in self.job.words.items())
+        expected = self.expectation
+        if expected is None:
+            return f"{read} · not predicted: {self.why_unpredicted}"
+        words = [read]
+        if (step := expected.step_s) is not None:
+            words.append(
+                f"predicted {format_duration(step.mid)} a step "
+                f"({format_duration(step.low)} to {format_duration(step.high)})"
+            )
+        if expected.memory_bytes is not None:
+            words.append(f"{format_bytes(expected.memory_bytes.mid)}")
+        return " · ".join(words)
+
+    def _tell(self, notice: Notice) -> None:
+        if notice.kind in self._said:
+            return
+        self._said.add(notice.kind)
+        with (self.run.folder / _NOTICES_FILE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(notice), ensure_ascii=False) + "\n")
+        at = "" if notice.step is None else f"step {notice.step:,}: "
+        self._say(f"{at}{notice.text}")
+        self._say(f"  {notice.evidence}")
+        self._say(f"  {notice.remedy}")
+
+    def _keep_expectation(self) -> None:
+        text = json.dumps(asdict(self.expectation)) if self.expectation else "null"
+        write_whole(self.run.folder / _EXPECTATION_FILE, text + "\n")
+
+
+def read_expectation(folder: Path) -> Expectation | None:
+    """What was expected of a run; None where nothing was, or nothing can be read."""
+    try:
+        found = json.loads((folder / _EXPECTATION_FILE).read_text(encoding="utf-8"))
+        known = {one.name for one in fields(Expectation)}
+        values = {key: _interval(value) for key, value in found.items() if key in known}
+        return Expectation(**values)
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _interval(value: Any) -> Any:
+    return Interval(**value) if isinstance(value, dict) else value
+
+
+def read_notices(folder: Path) -> Sequence[Notice]:
+    """What was said of a run; lines that cannot be read are left out."""
+    try:
+        lines = (folder / _NOTICES_FILE).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ()
+    found = []
+    for line in lines:
+        try:
+            found.append(Notice(**json.loads(line)))
+        except (ValueError, TypeError, RecursionError):
+            continue
+    return tuple(found)
+
+
+def summary_of(run: Run) -> RunSummary:
+    """What is known of a run, from its folder alone."""
+    events = RunEvents(run.folder)
+    events.read_more()
+    job, _ = read_capture(run.folder)
+    return summarise(
+        run,
+        events,
+        expectation=read_expectation(run.folder),
+        why_unpredicted="nothing was expected of it",
+        job=None if job is None else job.words,
+        notices=[f"{one.text}; {one.remedy}" for one in read_notices(run.folder)],
+    )
