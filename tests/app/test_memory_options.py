@@ -40,6 +40,7 @@ REWRITES = (
     "checkpointing=block", "checkpointing=full", "attention=math", "offload=optimizer",
     "offload=activations", "lora_rank=8", "lora_rank=8,frozen_weights=int4", "accumulates=yes",
     "training_format=pure", "frozen=layers.0*|layers.1*|layers.2*", "optimizer_kernel=plain",
+    "loss=fused", "loss=chunked", "loss=recomputed",
 )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from paceline.model.rewrite.autocast import autocast, narrowed
 from paceline.model.rewrite.checkpointing import checkpointed
 from paceline.model.rewrite.freezing import frozen
 from paceline.model.rewrite.fusion import fused
+from paceline.model.rewrite.loss import with_loss
 from paceline.model.rewrite.master_weights import (
     kept_format,
     sent_gradient_frac,
@@ -113,6 +114,7 @@ def _at_precision(graph: Graph, configuration: Configuration) -> Program:
         program = served(program)
     program = on_platform(program, configuration)
     program = _narrowed(program, precision, configuration, kept_format(graph, configuration))
+    program = with_loss(program, configuration.loss)
     if "softmax-inputs" in kept_by(configuration.libraries):
         program = with_softmax_inputs(program)
     return program

@@ -61,6 +61,10 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "widens_in_kernels": [{"widens_in_kernels": True, "frozen_weights": "int4", "lora_rank": 8}],
     "convolutions": [{"convolutions": "tuned", "compiler": "compiled"}],
     "is_served": [{"is_served": True}],
+    "loss": [
+        {"loss": name, "training_format": "pure"}
+        for name in ("wide", "fused", "chunked", "recomputed")
+    ],
 }
 EVERY = [(name, number) for name, values in SETTINGS.items() for number in range(len(values))]
 #: Items per device, and the shapes of ranks that can share the model.

@@ -22,6 +22,7 @@ OptimizerKernel = Literal["plain", "foreach", "fused"]
 NarrowFormat = Literal["autocast", "pure"]
 KeptFormat = Literal["autocast", "half-weights", "pure"]
 TrainingFormat = Literal["usual", "autocast", "half-weights", "pure"]
+Loss = Literal["plain", "wide", "fused", "chunked", "recomputed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,10 @@ class Configuration:
             hand for the shapes of one model, which a compiled graph has with the chain that
             follows inside.
         is_served: Whether an inference engine runs it (`served`).
+        loss: How the loss over a vocabulary is computed: ``plain`` as the model is written,
+            ``wide`` in FP32, ``fused`` in one kernel on the logits' own memory, ``chunked`` with
+            the head inside and never whole logits, ``recomputed`` the same with the head's product
+            repeated in backward (`paceline.model.rewrite.loss`).
     """
 
     precision: str = "bf16"
@@ -80,6 +85,7 @@ class Configuration:
     widens_in_kernels: bool = False
     convolutions: Literal["library", "tuned"] = "library"
     is_served: bool = False
+    loss: Loss = "plain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

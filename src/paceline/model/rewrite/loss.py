@@ -1,0 +1,229 @@
+"""How the loss of a language model is computed: whole in FP32, in one kernel, or never whole.
+
+The head of a model and its cross-entropy touch tensors of tokens × vocabulary: the logits, their
+wide copy, the log-softmax, and two gradients. With ``wide`` the loss runs in FP32 whatever the
+format of the model, as trainers that call ``logits.float()`` have it. With ``fused`` one kernel
+reads the logits and writes their gradient in place. With ``chunked`` the head runs inside the loss
+a few tokens at a time, so that neither logits nor gradient are ever whole; it computes the gradient
+at once and costs no further product. With ``recomputed`` chunks keep nothing, and the product of
+the head runs a second time in the backward pass.
+
+Sources:
+    Hsu et al., "Liger Kernel", 2024 (arXiv:2410.10989), section 3.2 (``fused``, ``chunked``: tokens
+    of a chunk such that its logits are as large as the hidden states); Wijmans et al., "Cut Your
+    Losses in Large-Vocabulary Language Models", 2024 (arXiv:2411.09009), and chunked losses of
+    TRL and torchtune (``recomputed``); transformers, loss/loss_utils.py, ``ForCausalLMLoss``
+    (``wide``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from paceline.errors import InvalidInputError
+from paceline.model.graph.costs import Loss
+from paceline.model.graph.draft import Draft, row_dims
+from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase, monomials
+from paceline.model.graph.polynomial import constant
+from paceline.model.graph.program import Accesses, BoolArray, Program
+
+_FP32_BYTES = 4.0
+#: Tokens whose logits are there at a time where chunks are recomputed (TRL's ``chunked_nll``).
+_CHUNK_TOKENS = 256
+#: A point at which sizes are compared, far from any width of a model.
+_PROBE = monomials(61.0, 4099.0)[0]
+_SAME_SIZE_FRAC = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Head:
+    """The last product of a model with all that stands between it and the loss.
+
+    Attributes:
+        product: Op that makes the logits.
+        logits: Their storage.
+        source: Storage of what the product reads.
+        ops: Ops of the loss and of its backward pass that touch something of the logits' size.
+        stores: Storages of that size, the logits among them.
+        gradient: Of them, what backward products of the head read.
+    """
+
+    product: int
+    logits: int
+    source: int
+    ops: IntArray
+    stores: IntArray
+    gradient: int
+
+
+def with_loss(program: Program, how: Loss) -> Program:
+    """``program`` with its loss computed in that way.
+
+    Args:
+        program: Of a training step at its precision; ordered.
+        how: In which way; ``plain`` leaves it as it was traced.
+
+    Raises:
+        InvalidInputError: The model has no head that a cross-entropy over classes follows.
+    """
+    if how == "plain" or not np.isfinite(program.first_backward()):
+        return program
+    head = _head(program)
+    if head is None:
+        if how == "wide":
+            return program
+        raise InvalidInputError(
+            f"`loss={how}` needs a head that a cross-entropy follows, and this model has none",
+            hint="leave `loss` as it is, or set `loss=plain`",
+        )
+    if how == "wide":
+        return _wide(program, head)
+    fused = _fused(program, head)
+    if how == "fused":
+        return fused
+    size = program.stores.elements[head.source] if how == "chunked" else _rows_of(program, head)
+    fused = _with_size(fused, head.logits, size)
+    return fused if how == "chunked" else _recomputing(fused, head)
+
+
+def _head(program: Program) -> _Head | None:
+    """The head and the loss, found by what touches tensors of the logits' size."""
+    kind, stores = program.ops.kind, program.stores
+    losses = np.isin(kind, (OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD))
+    sizes = stores.elements @ _PROBE
+    read = program.reads.storage[losses[program.reads.op]]
+    if not read.size:
+        return None
+    alike = np.abs(sizes / max(float(sizes[read].max()), 1.0) - 1.0) < _SAME_SIZE_FRAC
+    alike &= stores.owner == Owner.ACTIVATION
+    ops, found = _reached(program, losses, alike)
+    is_product = kind == OpKind.MATMUL
+    writers = program.writes.op[found[program.writes.storage] & is_product[program.writes.op]]
+    writers = writers[program.ops.phase[writers] == Phase.FORWARD]
+    readers = found[program.reads.storage] & is_product[program.reads.op]
+    if not writers.size or not readers.any():
+        return None
+    product = int(writers[0])
+    inputs = program.reads.storage[program.reads.op == product]
+    grows = stores.elements[inputs][:, 1:].any(axis=1)
+    written = program.writes.storage[program.writes.op == product]
+    return _Head(
+        product=product,
+        logits=int(written[found[written]][0]),
+        source=int(inputs[grows][0]),
+        ops=np.flatnonzero(ops),
+        stores=np.flatnonzero(found),
+        gradient=int(program.reads.storage[readers][-1]),
+    )
+
+
+def _reached(program: Program, losses: BoolArray, alike: BoolArray) -> tuple[BoolArray, BoolArray]:
+    """Ops, and storages that are alike, joined to the loss without a product between them."""
+    op = np.concatenate((program.reads.op, program.writes.op))
+    storage = np.concatenate((program.reads.storage, program.writes.storage))
+    is_bridge = alike[storage] & (program.ops.kind[op] != OpKind.MATMUL)
+    op, storage = op[is_bridge], storage[is_bridge]
+    ops, found, before = losses.copy(), np.zeros(len(program.stores), dtype=np.bool_), -1
+    while before != int(ops.sum()):
+        before = int(ops.sum())
+        found[storage[ops[op]]] = True
+        ops[op[found[storage]]] = True
+    return ops, found
+
+
+def _fused(program: Program, head: _Head) -> Program:
+    """One op of the loss and one of its backward pass, both on the logits' own storage."""
+    kind = program.ops.kind[head.ops]
+    is_loss = np.isin(kind, (OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD))
+    place = np.arange(len(program.stores))
+    place[head.stores] = head.logits
+    elements = program.stores.elements.copy()
+    elements[head.stores[head.stores != head.logits]] = 0.0
+    merged = replace(
+        program,
+        reads=replace(program.reads, storage=place[program.reads.storage]),
+        writes=replace(program.writes, storage=place[program.writes.storage]),
+        stores=replace(program.stores, elements=elements),
+    ).without_ops(head.ops[~is_loss])
+    death = merged.stores.death.copy()
+    death[head.logits] = merged.last_use()[head.logits]
+    return replace(merged, stores=replace(merged.stores, death=death))
+
+
+def _with_size(program: Program, storage: int, size: FloatArray) -> Program:
+    """A storage that holds a part of what is written to it, one after the other."""
+    elements = program.stores.elements.copy()
+    elements[storage] = size
+    return replace(program, stores=replace(program.stores, elements=elements))
+
+
+def _rows_of(program: Program, head: _Head) -> FloatArray:
+    """Logits of a chunk of tokens in FP32, their log-softmax and its gradient."""
+    classes: FloatArray = program.dims[program.ops.dims[head.product], 2]
+    times = 3.0 * _FP32_BYTES / float(program.stores.element_bytes[head.logits])
+    return _CHUNK_TOKENS * times * classes
+
+
+def _recomputing(program: Program, head: _Head) -> Program:
+    """The head's product once more before the backward pass of the loss."""
+    beside = np.flatnonzero(program.ops.kind == OpKind.CROSS_ENTROPY_BACKWARD)[:1]
+    reads = np.flatnonzero(program.reads.op == head.product)
+    logits = np.array([head.logits])
+    draft = Draft(program)
+    draft.ops(
+        OpKind.MATMUL, beside, -0.5, dims=program.dims[[program.ops.dims[head.product]]],
+        reads=[(program.reads.storage[[r]], program.reads.elements[[r]]) for r in reads],
+        writes=[(logits, program.writes.elements[program.writes.op == head.product][:1])],
+    )  # fmt: skip
+    return draft.joined().ordered().with_lives_over_uses()
+
+
+def _wide(program: Program, head: _Head) -> Program:
+    """The loss on an FP32 copy of narrow logits, its gradient cast back."""
+    stores = program.stores
+    if (stores.element_bytes[head.stores] >= _FP32_BYTES).any():
+        return program
+    inner = head.stores[(head.stores != head.logits) & (head.stores != head.gradient)]
+    width = stores.element_bytes.copy()
+    width[inner] = _FP32_BYTES
+    draft = Draft(replace(program, stores=replace(stores, element_bytes=width)))
+    ends = np.array([head.logits, head.gradient])
+    size = stores.elements[ends]
+    copies = draft.stores(size, is_wide=True)
+    first = _touching(program, program.reads, head.ops, head.logits)[:1]
+    last = _touching(program, program.writes, head.ops, head.gradient)[-1:]
+    narrow, wide = ((one[:1], size[:1]) for one in (ends, copies))
+    draft.ops(OpKind.CAST, first, -0.5, dims=_cast_dims(size[:1]), reads=[narrow], writes=[wide])
+    narrow, wide = ((one[1:], size[1:]) for one in (ends, copies))
+    cast = draft.ops(
+        OpKind.CAST, last, 0.5, dims=_cast_dims(size[1:]), reads=[wide], writes=[narrow]
+    )
+    joined = draft.joined()
+    birth = joined.stores.birth.copy()
+    birth[head.gradient] = cast[0]
+    of_loss = np.isin(np.arange(len(joined.ops)), head.ops)
+    joined = replace(
+        joined,
+        reads=_moved(joined.reads, of_loss, head.logits, int(copies[0])),
+        writes=_moved(joined.writes, of_loss, head.gradient, int(copies[1])),
+        stores=replace(joined.stores, birth=birth),
+    )
+    return joined.ordered().with_lives_over_uses()
+
+
+def _cast_dims(size: FloatArray) -> FloatArray:
+    return row_dims(size, constant(np.ones(len(size))), 1.0)
+
+
+def _moved(accesses: Accesses, of_loss: BoolArray, old: int, new: int) -> Accesses:
+    """What the loss touches of one storage, at another instead."""
+    rows = of_loss[accesses.op] & (accesses.storage == old)
+    return replace(accesses, storage=np.where(rows, new, accesses.storage))
+
+
+def _touching(program: Program, accesses: Accesses, ops: IntArray, storage: int) -> IntArray:
+    """Of some ops those that touch a storage, in the order in which they run."""
+    found = np.intersect1d(ops, accesses.op[accesses.storage == storage])
+    return found[np.argsort(program.ops.position[found], kind="stable")]
