@@ -27,7 +27,7 @@ from paceline.model.names.zoo_facts import zoo_facts
 
 TABLE = MODEL / "data" / "models.csv"
 LANGUAGE = Path(__file__).with_name("language_models.csv")
-PUBLISHED = Path(__file__).parents[2] / "tests" / "unit" / "trace" / "data" / "hf_published.csv"
+PUBLISHED = Path(__file__).parents[2] / "tests" / "unit" / "model" / "data" / "hf_published.csv"
 NOT_COUNTED = "not counted"
 _NUMBERS = "transformer:"
 _NEEDS = {"hf": "transformers", "timm": "timm", "torchvision": "torchvision"}

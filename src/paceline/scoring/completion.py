@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
+from paceline.scoring.naming.training_words import stated_training
 from paceline.scoring.rows import Row, parse_row, read_rows
 from paceline.scoring.tables import read_table
 
@@ -32,7 +33,15 @@ def completed(cells: Mapping[str, object]) -> Cells:
     ('fp16-true', 'channels_last; compiled; tuned convolutions')
     """
     row = {name: str(value).strip() for name, value in cells.items()}
-    for reader in (_remarked, _as_submitted, _requested, _scripted, _evaluated, _contended):
+    for reader in (
+        _remarked,
+        _trained,
+        _as_submitted,
+        _requested,
+        _scripted,
+        _evaluated,
+        _contended,
+    ):
         row |= reader(row)
     return row
 
@@ -64,6 +73,11 @@ def _remarked(row: Cells) -> Cells:
     if row.get("img_size"):
         found.pop("img_size", None)
     return found
+
+
+def _trained(row: Cells) -> Cells:
+    """How a training ran and which model, as the remarks and the cell of its precision say."""
+    return stated_training(row) if _trains(row) else {}
 
 
 def _as_submitted(row: Cells) -> Cells:

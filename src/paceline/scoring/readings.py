@@ -228,7 +228,8 @@ def _configuration(row: Row, framework: dict[str, str], model: PublishedModel) -
         is_served=framework["framework"] == ENGINES and not row.task.startswith("train"),
     )
     tuned = _tuned(row, plain, has_adapters=model.has_adapters)
-    return read_settings(row.rewrite, tuned)
+    asked = read_settings(row.rewrite, tuned)
+    return replace(asked, lora_rank=0, lora_modules=()) if model.has_adapters else asked
 
 
 def _is_pure(row: Row) -> bool:

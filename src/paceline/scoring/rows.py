@@ -24,7 +24,8 @@ INPUT_COLUMNS: tuple[str, ...] = (
     "n_nodes", "interconnect", "parallelism", "batch_per_gpu", "global_batch", "grad_accum",
     "seq_len", "img_size", "params_m", "unit", "variant", "num_steps", "strategy", "rewrite",
     "optimizer", "time_factor", "added_step_s", "added_item_s", "note", "scenario", "isl", "osl",
-    "concurrency", "rate_per_s", "ttft_p99_limit_ms", "tpot_p99_limit_ms",
+    "concurrency", "rate_per_s", "ttft_p99_limit_ms", "tpot_p99_limit_ms", "geometry",
+    "memory_kind",
 )  # fmt: skip
 
 #: What was measured: read by `calibrate` only.
@@ -100,6 +101,9 @@ class Row:
         rate_per_s: Requests offered.
         first_token_limit_s: That 99 of 100 first tokens keep.
         per_token_limit_s: The same from one token to the next.
+        geometry: The model's sizes as an entry, where the row states them.
+        memory_kind: Which figure of memory is asked for: ``allocated``, ``reserved`` or that of the
+            process, as if empty.
     """
 
     model: str
@@ -137,6 +141,8 @@ class Row:
     rate_per_s: float | None = None
     first_token_limit_s: float | None = None
     per_token_limit_s: float | None = None
+    geometry: str = ""
+    memory_kind: str = ""
 
     @property
     def num_devices(self) -> int:
@@ -214,6 +220,8 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         rate_per_s=numbers["rate_per_s"],
         first_token_limit_s=_seconds(numbers["ttft_p99_limit_ms"]),
         per_token_limit_s=_seconds(numbers["tpot_p99_limit_ms"]),
+        geometry=text("geometry"),
+        memory_kind=text("memory_kind"),
     )
 
 

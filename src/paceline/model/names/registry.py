@@ -101,6 +101,18 @@ def known_models(search: str = "") -> tuple[KnownModel, ...]:
 
 
 @cache
+def parameters_of(entry: str) -> int | None:
+    """Parameters of an entry of the registry; None where nobody counted them.
+
+    >>> parameters_of("hf:qwen-14b"), parameters_of("hf:nothing")
+    (14167290880, None)
+    """
+    rows = shipped_rows("model", "models.csv")
+    counted = (row["parameters"] for row in rows if entry in (row["entry"], row["name"]))
+    return next((int(count) for count in counted if count), None)
+
+
+@cache
 def names_of(origin: Origin) -> Names:
     """The names of one origin, also of models whose parameters nobody counted."""
     rows = shipped_rows("model", "models.csv")

@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 
 from paceline.errors import UnknownNameError
 from paceline.model.names.lookup import entry_of, hub_row, library_entry, library_names, zoo_entry
+from paceline.model.names.registry import parameters_of
 from paceline.model.names.spelling import plainer, without_owner
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import read_table
@@ -27,6 +28,15 @@ _DATA = re.compile(
 _TRAININGS = re.compile(
     r"[-_ ](instruct|chat|it|hf|awq|gptq|fp8|storywriter|\d{4})$", re.IGNORECASE
 )
+#: Devices, a library or a size in brackets after a name.
+_BRACKETS = re.compile(
+    r"[\s_-]*\(\s*(?:(?P<size>\d+(?:\.\d+)?) ?(?P<unit>[bm])(?: (?:model|class|params|parameters))?"
+    r"|\d+ ?[x×*] ?[\w -]+|timm)\s*\)$",
+    re.IGNORECASE,
+)
+_SIZES = {"b": 1e9, "m": 1e6}
+#: A stated size further from the known one is that of another model.
+_SAME_SIZE_FRAC = 0.15
 #: Beams that are stated settle what a refused model leaves open.
 _BEAM = re.compile(r"\bbeam=\d")
 #: Names under which timm publishes: lower case, digits and underscores, then perhaps its weights.
@@ -97,9 +107,25 @@ def resolve_model(row: Row) -> PublishedModel:
         _listed(row) or _entry(name) or _zoo_model(name) or _timm_exactly(name) or _hub_model(name)
         or _image_model(name)
     )  # fmt: skip
+    if found is None and (brackets := _BRACKETS.search(name)) is not None:
+        found = _of_size(replace(row, model=name[: brackets.start()]), brackets)
+    found = found or _as_entry(row.geometry or None)
     if found is None:
         raise UnresolvedRowError(f"no known model is called `{name}`")
     return _with_steps(found, row)
+
+
+def _of_size(row: Row, brackets: re.Match[str]) -> PublishedModel | None:
+    """The model of a row without what its name had in brackets, if a size there is its own."""
+    try:
+        found = resolve_model(row)
+    except UnresolvedRowError:
+        return None
+    if brackets["size"] is None:
+        return found
+    stated = float(brackets["size"]) * _SIZES[brackets["unit"].lower()]
+    known = parameters_of(found.entry)
+    return found if known and abs(known / stated - 1.0) < _SAME_SIZE_FRAC else None
 
 
 def _with_steps(found: PublishedModel, row: Row) -> PublishedModel:

@@ -1,0 +1,101 @@
+"""A dense language model whose sizes a row states, as an entry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+
+from paceline.scoring.tables import read_table
+
+#: Plain feed-forward layers are four times as wide as the model, gated ones 8/3 times.
+_GATED_BELOW = 3.5
+#: Sizes that make another number of parameters than is stated are not those of the model.
+_TOLERATED_FRAC = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sizes:
+    """Sizes of a decoder or an encoder."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocab: int
+    gated: int = 0
+    tied: int = 0
+
+    def num_parameters(self) -> float:
+        """Without biases and norms."""
+        attention = 2 * self.hidden**2 * (1 + self.kv_heads / self.heads)
+        block = attention + (2 + self.gated) * self.hidden * self.ffn
+        return self.layers * block + (2 - self.tied) * self.vocab * self.hidden
+
+    def entry(self) -> str:
+        """As every verb takes it."""
+        kind = "norm=rms,bias=0" if self.gated else "norm=layer,bias=1"
+        return (
+            f"transformer:layers={self.layers},hidden={self.hidden},heads={self.heads},"
+            f"kv_heads={self.kv_heads},ffn={self.ffn},vocab={self.vocab},gated={self.gated},{kind},"
+            f"tied={self.tied}"
+        )
+
+
+def stated_sizes(remarks: Mapping[str, str], row: Mapping[str, str]) -> str:
+    """The entry of a dense language model whose sizes a row states; empty if it does not.
+
+    Whether the feed-forward layer is gated and the embedding tied is what comes nearest to the
+    stated number of parameters; without one, a ratio of widths below 3.5 is that of gated layers.
+
+    Args:
+        remarks: By key: hidden, layers, heads and the like.
+        row: Cells by column.
+
+    >>> sizes = {"hidden": "4096", "layers": "32", "heads": "32", "ffn": "11008", "vocab": "32000"}
+    >>> stated_sizes(sizes, {"params_m": "6738"})[-30:]
+    'gated=1,norm=rms,bias=0,tied=0'
+    >>> stated_sizes(sizes, {"params_m": "9657"})
+    ''
+    """
+    plain = _plain(remarks, row)
+    if plain is None or remarks.get("experts"):
+        return ""
+    stated = float(row.get("params_m") or 0.0) * 1e6
+    gates = (1,) if remarks.get("swiglu") == "yes" else (0, 1)
+    ties = _TIES.get(remarks.get("tied", "").lower(), (0, 1))
+    choices = [replace(plain, gated=g, tied=t) for g, t in product(gates, ties)]
+    if not stated:
+        gated = gates[-1] if plain.ffn < _GATED_BELOW * plain.hidden else gates[0]
+        return replace(plain, gated=gated, tied=ties[0]).entry()
+    nearest = min(choices, key=lambda one: abs(one.num_parameters() / stated - 1.0))
+    is_it = abs(nearest.num_parameters() / stated - 1.0) < _TOLERATED_FRAC
+    return nearest.entry() if is_it else ""
+
+
+_TIES = {"yes": (1,), "no": (0,)}
+
+
+def _plain(remarks: Mapping[str, str], row: Mapping[str, str]) -> _Sizes | None:
+    hidden, layers, heads = (_whole(remarks.get(key, "")) for key in ("hidden", "layers", "heads"))
+    vocab = _whole(remarks.get("vocab", "")) or _usual_vocabulary(row.get("model", ""))
+    if not (hidden and layers and heads and vocab):
+        return None
+    kv_heads, ffn = (_whole(remarks.get(key, "")) for key in ("kv_heads", "ffn"))
+    return _Sizes(
+        layers=layers, hidden=hidden, heads=heads, kv_heads=kv_heads or heads,
+        ffn=ffn or 4 * hidden, vocab=vocab,
+    )  # fmt: skip
+
+
+def _whole(text: str) -> int:
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else 0
+
+
+def _usual_vocabulary(model: str) -> int:
+    """Entries of the tokenizer that a test model of a family has, padded; none if not known."""
+    known = (k for k in read_table("usual_vocabularies.csv") if re.search(k["pattern"], model))
+    return int(next(known, {"vocab": "0"})["vocab"])

@@ -1,0 +1,164 @@
+"""How a published training ran, in words of its source, as columns that `score` reads.
+
+Tables say in remarks (``recompute=full; cross_entropy=fused``), in flags and in the cell of the
+precision what a trainer was asked for. Here those words become the settings that ``--rewrite``
+takes. What none of them says is left to the framework's own defaults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from paceline.scoring.naming.stated_sizes import stated_sizes
+from paceline.scoring.tables import read_table
+
+#: Ways of fine-tuning that train everything.
+_WHOLE = re.compile(r"full\b.*|pre-?training|none|continued.*", re.IGNORECASE)
+#: Rank where none is stated: the default of PEFT's LoraConfig.
+_USUAL_RANK = "8"
+#: A cell that says more than one format.
+_MORE_THAN_ONE = re.compile(
+    r"\bbase\b|weights|master|\bo2\b|auto\)|script|compute|eager|compil|or fp16"
+    r"|full bf16"
+)
+_FORMAT = re.compile(r"bf16|bfloat16|\bfp16|\bfloat16|\bfp32|\bfloat32|\btf32")
+_SHORT = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+#: What is narrow where a cell names base weights.
+_NARROW_BASE = (
+    (re.compile(r"nf4|fp4|int4|4-?bit|4/8|gptq(?!.*int8)|awq"), "int4"),
+    (re.compile(r"int8|8-?bit|fp8"), "int8"),
+)
+#: How weights are kept, by words of the cell.
+_KEPT = (
+    (re.compile(r"\bo2\b|master"), "half-weights"),
+    (re.compile(r"base|no amp|b?f(p|loat)16 weights|-true|full bf16|optimizer states"), "pure"),
+    (re.compile(r"\bamp\b|mixed|fp32 weights"), "autocast"),
+)
+
+
+def stated_training(row: Mapping[str, str]) -> dict[str, str]:
+    """Columns of a training row that its words fill: settings, optimizer, sizes, kind of memory.
+
+    Args:
+        row: Cells of a row by column; what they say already stays.
+    """
+    remarks = remarks_of(row.get("extra", ""))
+    precision, kept = stated_precision(row.get("precision", ""))
+    settings = settings_of(remarks, kept)
+    stated = (f"{name}={value}" for name, value in settings.items())
+    found = {
+        "precision": precision,
+        "rewrite": ",".join(filter(None, (*stated, row.get("rewrite", "")))),
+        "optimizer": row.get("optimizer") or _optimizer(remarks.get("optimizer", "")),
+        "geometry": row.get("geometry") or stated_sizes(remarks, row),
+        "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def remarks_of(text: str) -> dict[str, str]:
+    """Remarks ``key=value`` by key in lower case; what has no value is left out.
+
+    >>> remarks_of("recompute=full (per block);LoRA rank=16;real")
+    {'recompute': 'full (per block)', 'lora rank': '16'}
+    """
+    pairs = (pair.partition("=") for pair in text.split(";"))
+    return {key.strip().lower(): value.strip() for key, equals, value in pairs if equals}
+
+
+def settings_of(remarks: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the step by name, as remarks and the cell of the precision have them.
+
+    Args:
+        remarks: By key.
+        kept: What the cell of the precision says of weights.
+
+    >>> settings_of({"recompute": "full", "cross_entropy": "plain"}, {})
+    {'checkpointing': 'block', 'loss': 'wide'}
+    >>> tuned = {"finetuning": "lora", "lora_rank": "16", "lora_targets": "down_proj"}
+    >>> settings_of(tuned, {"frozen_weights": "int4"})["lora_modules"]
+    '*down_proj|*.down|*fc2'
+    """
+    found = {**kept, **dict(_found(remarks))}
+    rank, weights = found.pop("lora_rank", _USUAL_RANK), found.pop("frozen_weights", "same")
+    if not has_adapters(remarks):
+        return found
+    modules = "|".join(dict.fromkeys(_patterns(remarks.get("lora_targets", ""))))
+    found.setdefault("training_format", "pure")
+    adapters = {"lora_rank": rank, "lora_modules": modules, "frozen_weights": weights}
+    return found | {name: value for name, value in adapters.items() if value}
+
+
+def has_adapters(remarks: Mapping[str, str]) -> bool:
+    """Whether a few parameters are trained beside a frozen model; all such ways count as LoRA.
+
+    >>> has_adapters({"finetuning": "full", "lora_rank": "8"}), has_adapters({"method": "qlora"})
+    (False, True)
+    """
+    method = remarks.get("finetuning") or remarks.get("method") or remarks.get("adapter", "")
+    return bool(method) and not _WHOLE.fullmatch(method)
+
+
+def stated_precision(text: str) -> tuple[str, dict[str, str]]:
+    """The format that is computed in, and how weights are kept, of a cell that says both.
+
+    Empty where the cell says one format and no more: other readers know those.
+
+    >>> stated_precision("bf16 compute, nf4 base")
+    ('bf16', {'frozen_weights': 'int4', 'training_format': 'pure'})
+    >>> stated_precision("fp16 O2 (fp32 master)"), stated_precision("bf16")
+    (('fp16', {'training_format': 'half-weights'}), ('', {}))
+    """
+    words = text.lower()
+    if not _MORE_THAN_ONE.search(words):
+        return "", {}
+    parts = re.split(r"[,;]", words)
+    base = next((one for one in parts if re.search(r"\bbase\b|weights", one)), "")
+    narrow = next((name for pattern, name in _NARROW_BASE if pattern.search(base)), "")
+    kept = next((name for pattern, name in _KEPT if pattern.search(words)), "")
+    computed = _FORMAT.search(words.replace(base, "") if narrow else words) or _FORMAT.search(words)
+    if computed is None and not narrow:
+        return "", {}
+    found = {"frozen_weights": narrow, "training_format": kept}
+    precision = _SHORT.get(computed[0], computed[0]) if computed else "bf16"
+    return precision, {name: value for name, value in found.items() if value}
+
+
+def _found(remarks: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Name and value of each setting: the first line of the table that fits each remark."""
+    for key, value in remarks.items():
+        for known in read_table("training_words.csv"):
+            match = re.fullmatch(known["value"], value, re.IGNORECASE)
+            if match and re.fullmatch(known["key"], key):
+                name, _, setting = match.expand(known["setting"]).partition("=")
+                yield name, setting
+                break
+
+
+def _patterns(targets: str) -> Iterator[str]:
+    """Module patterns of the words for what takes adapters; of none, LoRA's usual ones."""
+    words = (one.strip().lower() for one in re.split(r"[+,|\s]+", targets or "default"))
+    for word in filter(None, words):
+        known = (k for k in read_table("adapter_modules.csv") if word in k["word"].split("|"))
+        found = next(known, None)
+        yield from (found["patterns"].split() if found else (f"*{word}",))
+
+
+def _optimizer(stated: str) -> str:
+    """Name of the optimizer that words say; empty where none of them is one.
+
+    >>> _optimizer("adamw_torch (fp32 states)"), _optimizer("as in the paper")
+    ('adamw', '')
+    """
+    words = re.findall(r"[\w-]+", stated.replace("_", "-").replace("-torch", ""))
+    for known in read_table("optimizer_names.csv"):
+        if any(re.fullmatch(known["pattern"], word, re.IGNORECASE) for word in words):
+            return known["optimizer"]
+    return ""
+
+
+def _kind(stated: str) -> str:
+    """``allocated`` or ``reserved`` where that is what a trainer printed, else empty."""
+    found = re.match(r"(?:max_memory_)?(allocated|reserved)", stated.lower())
+    return found[1] if found else ""

@@ -1,0 +1,108 @@
+"""Rows of training as their sources write them: formats, adapters, sizes, kinds of memory."""
+
+import pytest
+
+from paceline.errors import PacelineError
+from paceline.scoring.completion import completed
+from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
+from paceline.scoring.naming.training_words import stated_precision
+from paceline.scoring.readings import Reading, read_job
+from paceline.scoring.rows import parse_row
+
+ROW = {
+    "model": "mistralai/Mistral-7B-v0.1", "task": "train", "gpu": "A100 80GB", "batch_per_gpu": "4",
+    "seq_len": "4096", "framework": "HF Trainer, torch 2.4.1, transformers 4.48.1",
+    "precision": "bf16",
+}  # fmt: skip
+
+
+def reading(**cells: str) -> Reading:
+    return read_job(parse_row(completed(ROW | cells)))
+
+
+@pytest.mark.parametrize(
+    ("cell", "computed", "base", "kept"),
+    [
+        ("bfloat16 compute, 4-bit base", "bf16", "int4", "pure"),
+        ("bf16 compute, nf4 base", "bf16", "int4", "pure"),
+        ("fp16 compute, GPTQ int4 base", "fp16", "int4", "pure"),
+        ("bf16 compute, int8 base", "bf16", "int8", "pure"),
+        ("fp16 O2 (fp32 master)", "fp16", "", "half-weights"),
+        ("bf16 AMP (fp32 weights)", "bf16", "", "autocast"),
+        ("bfloat16 weights with AMP autocast", "bf16", "", "pure"),
+    ],
+)
+def test_a_cell_says_what_is_computed_in_and_how_weights_are_kept(
+    cell: str, computed: str, base: str, kept: str
+) -> None:
+    precision, settings = stated_precision(cell)
+    assert precision == computed
+    assert settings.get("frozen_weights", "") == base
+    assert settings["training_format"] == kept
+
+
+@pytest.mark.parametrize("cell", ["bf16", "fp16", "TF32/FP32", "Mixed Precision", "W4A16 AWQ", ""])
+def test_a_cell_with_one_format_is_read_as_before(cell: str) -> None:
+    assert stated_precision(cell) == ("", {})
+
+
+def test_remarks_are_settings_of_the_step() -> None:
+    job = reading(
+        precision="bfloat16 compute, 4-bit base",
+        extra="finetuning=lora;lora_rank=16;lora_targets=q_proj+v_proj;recompute=full;"
+        "cross_entropy=chunked (fused linear CE, Liger);attention=flash_attention_2;"
+        "optimizer=adamw_8bit",
+    )
+    how = job.configuration
+    assert (how.lora_rank, how.frozen_weights, how.training_format) == (16, "int4", "pure")
+    assert "*q_proj" in how.lora_modules
+    assert "*o_proj" not in how.lora_modules
+    assert (how.checkpointing, how.loss, how.attention) == ("block", "chunked", "flash")
+    assert job.optimizer == "adamw-8bit"
+
+
+def test_training_of_everything_has_no_adapters_whatever_rank_is_named() -> None:
+    how = reading(extra="finetuning=full;lora_rank=8;recompute=none").configuration
+    assert (how.lora_rank, how.checkpointing) == (0, "none")
+
+
+def test_a_rewrite_that_is_stated_wins_over_words() -> None:
+    how = reading(extra="recompute=full", rewrite="checkpointing=none").configuration
+    assert how.checkpointing == "none"
+
+
+def test_serving_rows_are_not_read_as_training() -> None:
+    row = completed(ROW | {"task": "infer", "extra": "recompute=full;memory_kind=allocated"})
+    assert "rewrite" not in row
+    assert "memory_kind" not in row
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("Llama-2 7B (7B model)", "hf:llama-2-7b"),
+        ("qwen-14b-chat (2*A100)", "hf:qwen-14b"),
+        ("qwen1half-7b-chat-awq", "hf:qwen1.5-7b"),
+        ("OpenBuddy/openbuddy-llama2-70b-v10.1-bf16", "hf:llama-2-70b"),
+        ("baichuan-inc/Baichuan2-13B-Chat-4bits", "hf:baichuan2-13b"),
+        ("ibm/PowerLM-3b", "hf:powerlm-3b"),
+    ],
+)
+def test_names_with_sizes_and_copies_of_a_hub(name: str, entry: str) -> None:
+    assert resolve_model(parse_row(ROW | {"model": name})).entry == entry
+
+
+@pytest.mark.parametrize("name", ["Llama-2 7B (70B model)", "Nobody (7B model)"])
+def test_a_size_in_brackets_that_is_not_the_models_is_refused(name: str) -> None:
+    with pytest.raises((UnresolvedRowError, PacelineError)):
+        resolve_model(parse_row(ROW | {"model": name}))
+
+
+def test_a_model_that_nobody_knows_is_built_from_its_stated_sizes() -> None:
+    job = reading(
+        model="our own", params_m="7242",
+        extra="hidden=4096;layers=32;heads=32;kv_heads=8;ffn=14336;vocab=32000",
+    )  # fmt: skip
+    assert job.entry.startswith("transformer:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336")
+    assert "gated=1" in job.entry
+    assert "tied=0" in job.entry
