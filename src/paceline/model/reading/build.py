@@ -21,7 +21,7 @@ from paceline.model.graph.graph import (
 from paceline.model.graph.raw import Ragged, RawPass
 from paceline.model.ops.optable import OpRule, find_rule
 from paceline.model.ops.shapes import op_dims, op_flop
-from paceline.model.rewrite.autocast_rule import wide_storages
+from paceline.model.reading.autocast_rule import wide_storages
 from paceline.model.rewrite.optimizer import named_optimizer, with_states
 
 _INPUT, _WEIGHT, _BIAS = 0, 1, 2

@@ -24,10 +24,10 @@ import numpy as np
 
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Loss
-from paceline.model.graph.draft import Draft, row_dims
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase, monomials
 from paceline.model.graph.polynomial import constant
 from paceline.model.graph.program import Accesses, BoolArray, Program
+from paceline.model.rewrite.draft import Draft, row_dims
 
 _FP32_BYTES = 4.0
 #: Tokens whose logits are there at a time where chunks are recomputed (TRL's ``chunked_nll``).
