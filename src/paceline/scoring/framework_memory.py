@@ -6,13 +6,16 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from paceline.dtypes import DType, find_precision
-from paceline.model.graph.costs import OptimizerKernel, Platform, TrainingFormat
+from paceline.model.graph.costs import OptimizerKernel, TrainingFormat
 from paceline.parallelism.steps import Steps
-from paceline.prediction.memory.peak import allocated_of_reserved, reserved_of_process
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import Job
+from paceline.simulation.memory_kinds import MemoryKind, memory_of_kind
+
+#: Figures that a trainer may print instead of the process's.
+_KINDS: dict[str, MemoryKind] = {"allocated": "allocated", "reserved": "reserved"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +48,12 @@ def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
         step = step if cell.reading.has_adapters else _planned(step, facts, parameter_bytes)
         start = _start_bytes(cell, facts, parameter_bytes)
         step = [max(one, other) for one, other in zip(step, start, strict=True)]
-    platform = cell.reading.configuration.platform
-    low, mid, high = (_of_kind(one, cell.row.memory_kind, platform) for one in step)
+    platform, kind = (
+        cell.reading.configuration.platform,
+        _KINDS.get(cell.row.memory_kind, "process"),
+    )
+    low, mid, high = (memory_of_kind(one, kind, platform=platform) for one in step)
     return RankMemory(low_bytes=min(low, mid), mid_bytes=mid, high_bytes=max(high, mid))
-
-
-def _of_kind(process_bytes: float, kind: str, platform: Platform) -> float:
-    """What a trainer that asks the allocator prints; the process's where a row says nothing."""
-    if kind not in ("allocated", "reserved"):
-        return process_bytes
-    reserved = reserved_of_process(process_bytes, platform=platform)
-    return reserved if kind == "reserved" else allocated_of_reserved(reserved, platform=platform)
 
 
 def kept_job(cell: Cell, job: Job) -> Job:

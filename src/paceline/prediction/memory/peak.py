@@ -89,18 +89,6 @@ def reserved_bytes(allocated_bytes: FloatArray, *, platform: Platform) -> FloatA
     return allocated_bytes * (1 + added.fragmentation_mid_frac) + added.slack_mid_bytes
 
 
-def reserved_of_process(process_bytes: float, *, platform: Platform) -> float:
-    """Segments that the allocator holds in a process that shows so much, without its context."""
-    return max(process_bytes - process_memory(platform).context_mid_bytes, 0.0)
-
-
-def allocated_of_reserved(held_bytes: float, *, platform: Platform) -> float:
-    """Live blocks, workspaces among them, of an allocator that holds so much."""
-    added = process_memory(platform)
-    blocks = held_bytes - added.workspace_bytes - added.slack_mid_bytes
-    return max(blocks, 0.0) / (1.0 + added.fragmentation_mid_frac) + added.workspace_bytes
-
-
 def peak_memory_bytes(
     memory: MemoryTable,
     points: Points,
