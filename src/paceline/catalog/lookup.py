@@ -19,6 +19,8 @@ _NOISE = re.compile(r"\((r|tm)\)|\b(gpu|generation|edition|graphics|with|design|
 _REMARK = re.compile(r"\s*\([^)]*\)")
 _SERIES = re.compile(r"^(rtx|gtx|rx|tpu|core|xeon platinum|xeon|epyc|ryzen \d)\b")
 _FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
+#: Between names: not within brackets.
+_COMMA = re.compile(r",(?![^(]*\))")
 _COUNT = re.compile(r"(.*?)\s*:\s*([0-9]{1,6})")
 _COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×]\s*([^\s].*)")
 
@@ -59,6 +61,16 @@ def find_devices(catalog: Catalog, name: str) -> tuple[Device, ...]:
         known = _nearby_names(catalog, name)
         raise UnknownNameError.from_name("device", name, known, command="paceline devices")
     return found
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Names between commas; a comma in brackets belongs to a name.
+
+    >>> split_names("a100, Intel Xeon E5-2686 v4 (Broadwell, AWS p2/p3),")
+    ('a100', 'Intel Xeon E5-2686 v4 (Broadwell, AWS p2/p3)')
+    """
+    parts = (part.strip() for part in _COMMA.split(text))
+    return tuple(part for part in parts if part)
 
 
 def parse_device_count(text: str) -> tuple[str, int]:

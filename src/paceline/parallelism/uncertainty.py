@@ -18,8 +18,10 @@ from paceline.prediction.uncertainty.intervals import Z_80
 if TYPE_CHECKING:
     from paceline.parallelism.replicas.shares import Share
 
-#: An 80 % interval wider than half to double is no answer.
-WIDEST_LOG_SIGMA = math.log(2.0) / Z_80
+#: An 80 % interval wider than half to double is rough: a figure, but no ground for a choice.
+ROUGH_LOG_SIGMA = math.log(2.0) / Z_80
+#: One wider than a fifth to five times is no answer.
+WIDEST_LOG_SIGMA = math.log(5.0) / Z_80
 
 #: Of exposed communication: 22 % mean error between nodes (benchmarks/accuracy_parallel.md).
 _COMMUNICATION_LOG_SIGMA = 0.25
@@ -106,13 +108,18 @@ def energy_interval_of(joules: float | None, log_sigma: float) -> Interval | Non
     return None if joules is None else interval_of(joules, math.hypot(log_sigma, _POWER_LOG_SIGMA))
 
 
+def is_rough(log_sigma: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Whether an interval is wider than half to double: shown, but no ground for a choice."""
+    return np.asarray(log_sigma) > ROUGH_LOG_SIGMA
+
+
 def is_too_wide(log_sigma: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Whether a quantity has no figure: its interval is wider than half to double."""
+    """Whether a quantity has no figure: its interval is wider than a fifth to five times."""
     return np.asarray(log_sigma) > WIDEST_LOG_SIGMA
 
 
-def too_wide_words(log_sigma: float) -> str:
-    """Why a quantity whose interval `is_too_wide` has no figure."""
+def width_words(log_sigma: float) -> str:
+    """How wide an interval is, and why, where it `is_rough` or `is_too_wide`."""
     factor = math.exp(Z_80 * log_sigma)
     return f"known only within ×/÷ {factor:.1f}: no measured device is like it"
 

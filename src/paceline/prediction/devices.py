@@ -34,7 +34,7 @@ class DeviceTable:
         names: ``Device.name``.
         families: Whose measurements hold for each: ``Device.same_chip_as``, else its own family.
         architectures: ``Device.architecture``.
-        compute_capabilities: ``Device.compute_capability``.
+        kinds: Maker and sort of each, as ``data/device_kinds.csv`` has them.
         generations: ``Device.generation``.
         is_gpu: Whether kernels are scheduled in waves over multiprocessors.
         is_consumer: Whether it is a desktop card for consumers, whose clock exceeds the listed one.
@@ -52,7 +52,7 @@ class DeviceTable:
     names: tuple[str, ...]
     families: tuple[str, ...]
     architectures: tuple[str, ...]
-    compute_capabilities: tuple[str | None, ...]
+    kinds: tuple[tuple[str, str], ...]
     generations: tuple[Generation, ...]
     is_gpu: FloatArray
     is_consumer: FloatArray
@@ -92,7 +92,7 @@ class DeviceTable:
             names=tuple(d.name for d in devices),
             families=tuple(d.same_chip_as or d.family for d in devices),
             architectures=tuple(d.architecture for d in devices),
-            compute_capabilities=tuple(d.compute_capability for d in devices),
+            kinds=tuple(_kind(d) for d in devices),
             generations=tuple(d.generation for d in devices),
             is_gpu=column(lambda d: float(d.kind == "gpu")),
             is_consumer=column(lambda d: float(d.device_class == "consumer")),
@@ -106,6 +106,11 @@ class DeviceTable:
             host_bytes_per_s=column(lambda d: d.pcie_bytes_per_s),
             peaks=np.stack([peak(key) for key in PEAK_KEYS], axis=1),
         )
+
+
+def _kind(device: Device) -> tuple[str, str]:
+    """Maker and sort; a device with a compute capability runs NVIDIA's kernels."""
+    return ("NVIDIA" if device.compute_capability else device.vendor, device.kind)
 
 
 def matrix_peaks(devices: DeviceTable, precision: Precision) -> FloatArray:

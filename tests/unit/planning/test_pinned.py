@@ -236,8 +236,12 @@ def test_what_is_pinned_must_fit_at_the_chance_that_the_goal_states() -> None:
     """At nine of ten cases a device may be smaller than the bound of nineteen of twenty."""
     pins = {"strategy": "dp8/mb4", "batch": "16"}
     question = resolve_question(
-        load_workload("gpt2"), Goal(pins=pins), Work(), today=TODAY, options=SearchOptions()
-    )
+        load_workload("gpt2"),
+        Goal(pins=pins, vendors=("NVIDIA",)),
+        Work(),
+        today=TODAY,
+        options=SearchOptions(),
+    )  # fmt: skip
     found = run_search(question, catalog())
     bound = float(found.candidates.memory_high_bytes.max())
     small = tuple(
@@ -246,7 +250,7 @@ def test_what_is_pinned_must_fit_at_the_chance_that_the_goal_states() -> None:
     )
     tight = replace(catalog(), devices=small)
     for confidence, fits in ((0.9, True), (0.99, False)):
-        goal = Goal(pins=pins, memory_confidence=confidence)
+        goal = Goal(pins=pins, vendors=("NVIDIA",), memory_confidence=confidence)
         asked = replace(question, goal=goal)
         if fits:
             assert len(run_search(asked, tight).candidates)

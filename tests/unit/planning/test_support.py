@@ -19,6 +19,7 @@ from paceline.planning.places.support import (
     checked_on,
     configuration_on,
     newest_support,
+    unreleased_support,
     why_unmodelled,
 )
 
@@ -78,11 +79,22 @@ def test_a_precision_that_does_not_exist_is_an_unknown_name() -> None:
 
 
 def test_a_device_without_kernels_says_through_what_software_runs() -> None:
-    gaudi = device("gaudi2")
-    assert newest_support(gaudi) is None
-    assert "whose kernels are not modelled" in why_unmodelled(gaudi)
-    with pytest.raises(InvalidInputError, match="whose kernels are not modelled"):
-        configuration_on(gaudi, precision=None, compiler="eager")
+    unknown = device("Inferentia1 (per chip)")
+    assert newest_support(unknown) is None
+    assert unreleased_support(unknown) is None
+    assert "do not know how" in why_unmodelled(unknown)
+    with pytest.raises(InvalidInputError, match="do not know how"):
+        configuration_on(unknown, precision=None, compiler="eager")
+
+
+@pytest.mark.parametrize("name", ["gtx 780", "rx 6700 xt", "radeon instinct mi8"])
+def test_a_device_that_no_release_runs_on_is_answered_as_if_one_was_built(name: str) -> None:
+    assert newest_support(device(name)) is None
+    support = unreleased_support(device(name))
+    assert support is not None
+    assert support.compilers == {"eager"}
+    assert "built from source" in support.assumption
+    assert unreleased_support(device("a100")) is None
 
 
 def test_one_of_several_wanted_is_enough() -> None:

@@ -6,6 +6,7 @@ import pytest
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.prediction.device_kinds import kind_facts
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Knowledge
 from paceline.prediction.uncertainty.intervals import (
@@ -18,11 +19,12 @@ from paceline.prediction.uncertainty.intervals import (
 from .passes import device
 
 
-def sigma(one, case, *, framework="torch", host_frac=0.0, unmeasured_frac=0.0):
+def sigma(one, case, *, framework="torch", host_frac=0.0, unmeasured_frac=0.0, device_frac=1.0):
     doubts = Doubts(
         framework=framework,
         host_frac=np.full((1, 1), host_frac),
         unmeasured_frac=np.full((1, 1), unmeasured_frac),
+        device_frac=np.full((1, 1), device_frac),
     )
     found = log_sigma(
         DeviceTable.from_devices([one]), np.array([case], np.int8), doubts, builtin_calibration()
@@ -69,3 +71,21 @@ def test_what_was_never_timed_on_any_device_of_a_vendor_is_less_sure_than_the_ol
     other, old = find_device(catalog, name), find_device(catalog, "Tesla P4")
     cases = knowledge_of(DeviceTable.from_devices([other, old]), calibration)
     assert sigma(other, cases[0]) > 1.5 * sigma(old, cases[1])
+
+
+def test_kernels_of_a_maker_count_as_far_as_they_fill_a_step_where_the_host_was_timed():
+    catalog = load_catalog()
+    radeon, apple = (find_device(catalog, name) for name in ("Instinct MI210", "Apple M2 Max"))
+    full, idle = (sigma(radeon, Knowledge.UNKNOWN, device_frac=frac) for frac in (1.0, 0.0))
+    assert idle < full
+    full, idle = (sigma(apple, Knowledge.UNKNOWN, device_frac=frac) for frac in (1.0, 0.0))
+    assert idle == full
+
+
+def test_each_sort_of_device_has_a_row_and_a_source():
+    calibration = builtin_calibration()
+    rows = calibration.constants["device_kinds"]
+    assert all(row["source"].strip() for row in rows)
+    for kind in {(d.vendor, d.kind) for d in load_catalog().devices} | {("own", "gpu")}:
+        facts = kind_facts(kind, calibration)
+        assert (facts.log_sigma == 0) == (kind[0] == "NVIDIA" and kind[1] == "gpu")

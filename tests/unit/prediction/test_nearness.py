@@ -1,11 +1,14 @@
 """Distance to measured devices, and clocks beyond what a board sustains."""
 
+import math
+
 import pytest
 
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.uncertainty.device_distance import (
+    clock_log_sigma,
     clock_power_excess,
     coordinates,
     distances,
@@ -54,3 +57,11 @@ def test_an_unknown_base_clock_lies_between_one_that_is_kept_and_a_board_short_o
     kept, unknown, short = (device(base_clock_hz=clock) for clock in (1.41e9, None, 1.41e9 / 2.0))
     excess = clock_power_excess(table(kept, unknown, short))
     assert excess[0] < excess[1] < excess[2]
+
+
+def test_a_clock_lies_between_base_and_listed_however_far_they_are_apart():
+    short = device(base_clock_hz=1.41e9 / 4.0)
+    assert clock_power_excess(table(short))[0] == pytest.approx(63.0)
+    assert clock_log_sigma(table(short), 0.031)[0] == pytest.approx(math.log(4.0) / math.sqrt(12.0))
+    near = device(base_clock_hz=1.41e9 / 1.2)
+    assert clock_log_sigma(table(near), 0.031)[0] == pytest.approx(0.031 * (1.2**3 - 1.0))

@@ -12,7 +12,7 @@ from paceline.app.requests.plan_request import check_length, read_calibration, r
 from paceline.app.requests.remedies import Remedy, remedy_lines
 from paceline.catalog.entities import Catalog, Device
 from paceline.catalog.load import load_catalog
-from paceline.catalog.lookup import find_device, find_devices, parse_device_count
+from paceline.catalog.lookup import find_device, find_devices, parse_device_count, split_names
 from paceline.dtypes import find_precision
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Checkpointing
@@ -176,6 +176,7 @@ def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Whe
         rewrite=question.rewrite,
         sharding=question.sharding,
         loop_compilers=_COMPILERS,
+        takes_unreleased=not is_ranking,
     )
     return AskedGrid(
         question=question,
@@ -239,8 +240,11 @@ def _notes(question: Question, grid: GridCases) -> Iterator[str]:
         yield "the update on the host ends with its copies"
     if question.sharding != "none":
         yield f"devices share the training state ({question.sharding})"
-    is_loop = any(not one.configuration.is_served for one in grid.configured)
-    if is_loop and (question.compiler or "eager") == "eager":
+    is_eager = any(
+        not one.configuration.is_served and one.configuration.compiler == "eager"
+        for one in grid.configured
+    )
+    if is_eager and (question.compiler or "eager") == "eager":
         yield "eager execution (--compiler compiled for torch.compile)"
 
 
@@ -249,7 +253,7 @@ def _everywhere(catalog: Catalog) -> _Where:
 
 
 def _named(catalog: Catalog, question: Question) -> _Where:
-    names = [name.strip() for name in (question.device or "").split(",") if name.strip()]
+    names = split_names(question.device or "")
     if not names:
         raise InvalidInputError("no device is named", hint="write --device a100,4090")
     parsed = [parse_device_count(name) for name in names]

@@ -115,14 +115,23 @@ def remedy_lines(
         yield _ONLY_TO_RUN
 
 
-def no_figure(grid: PredictionGrid) -> PacelineError | None:
-    """The failure of a prediction without a cell, or with none but out of memory; else None."""
-    if not grid.cells and grid.unanswered:
-        first = grid.unanswered[0]
-        others = len(grid.unanswered) - 1
+def no_figure(grid: PredictionGrid, *, is_ranking: bool) -> PacelineError | None:
+    """The failure of a prediction that leaves a question open; else None.
+
+    A device that was named has no figure, or nothing fits anywhere. A ranking says which devices
+    it leaves out, and fails where it has none at all.
+
+    Args:
+        grid: The prediction.
+        is_ranking: Whether no device was named.
+    """
+    silent = _silent(grid)
+    if silent and not (is_ranking and grid.cells):
+        name, reason = silent[0]
+        others = len(silent) - 1
         more = f" ({others} more have none either)" if others else ""
         return MissingFactError(
-            f"no answer: {first.device}: {first.reason}{more}",
+            f"no answer: {name}: {reason}{more}",
             hint="name another device, as `paceline devices` lists them, or ask for what it runs",
         )
     if not grid.cells or any(cell.status != "out of memory" for cell in grid.cells):
@@ -134,6 +143,19 @@ def no_figure(grid: PredictionGrid) -> PacelineError | None:
         f"{nearest.reason}",
         hint="see the remedies in the answer" if grid.remedies else hint,
     )
+
+
+def _silent(grid: PredictionGrid) -> list[tuple[str, str]]:
+    """Devices without a figure that memory does not explain, and why."""
+    unsure: dict[str, str] = {}
+    for cell in grid.cells:
+        if cell.status == "abstained":
+            unsure.setdefault(cell.device, cell.reason)
+    told = {cell.device for cell in grid.cells if cell.status != "abstained"}
+    return [
+        *((one.device, one.reason) for one in grid.unanswered),
+        *((name, reason) for name, reason in unsure.items() if name not in told),
+    ]
 
 
 def _least_that_fits(task: Task, stuck: GridCell, evaluate: Evaluate, rewrite: str) -> str:

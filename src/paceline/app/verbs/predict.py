@@ -130,7 +130,7 @@ def _stated(job: str, machine: str, options: Mapping[str, Any]) -> Answer:
 def _answer(grid: PredictionGrid, *, is_ranking: bool) -> Answer:
     from paceline.reporting.screens import predictions as report
 
-    failure = no_figure(grid)
+    failure = no_figure(grid, is_ranking=is_ranking)
     if is_ranking:
         return Answer(
             kind="prediction_ranking",

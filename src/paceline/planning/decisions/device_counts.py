@@ -17,7 +17,7 @@ from paceline.parallelism.legality import check_batch
 from paceline.parallelism.search import MICROBATCHES
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
-from paceline.parallelism.uncertainty import too_wide_words
+from paceline.parallelism.uncertainty import width_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
 from paceline.planning.decisions.knee_point import knee
 from paceline.planning.decisions.worth import finished_points, knee_reason, pace_per_device
@@ -145,7 +145,7 @@ def _sure(found: Sequence[_Found], widest_log_sigma: float) -> list[_Found]:
         MissingFactError: Nothing but such counts works.
     """
     unsure = {
-        one.count: _Rejected(count=one.count, reason=too_wide_words(one.log_sigma))
+        one.count: _Rejected(count=one.count, reason=width_words(one.log_sigma))
         for one in found
         if isinstance(one, CountedStep) and one.log_sigma > widest_log_sigma
     }

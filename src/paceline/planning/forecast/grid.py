@@ -22,8 +22,9 @@ from paceline.parallelism.steps import Steps
 from paceline.parallelism.uncertainty import (
     energy_interval_of,
     interval_of,
+    is_rough,
     is_too_wide,
-    too_wide_words,
+    width_words,
 )
 from paceline.planfile import Interval
 from paceline.planning.forecast.grid_jobs import (
@@ -59,6 +60,8 @@ class GridCell:
         precision: Name in ``dtypes.PRECISIONS``.
         compiler: ``eager``, ``compiled`` …
         status: Whether it fits, and whether the interval is narrow enough to be an answer.
+        is_rough: Whether the interval is wider than half to double: a figure, but no ground for a
+            choice.
         step_s: Step time; of one whole answer in generation. None unless it fits, as below.
         samples_per_s: Throughput of all devices.
         latency_s: Per output token of a generation, else of one batch; None in training.
@@ -92,6 +95,7 @@ class GridCell:
     energy_j_per_sample: float | None = None
     energy_interval_j_per_sample: Interval | None = None
     tensor_degree: int = 1
+    is_rough: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +297,7 @@ def _with_figures(cell: GridCell, grid: _Grid, row: int) -> GridCell:
     energy_j = _known(batch_j / (cell.batch_per_device * asked.samples_per_item))
     return replace(
         cell,
+        is_rough=bool(is_rough(log_sigma)),
         step_s=step,
         samples_per_s=Interval(
             low=rate * step.mid / step.high, mid=rate, high=rate * step.mid / step.low
@@ -316,7 +321,7 @@ def _why_no_figure(grid: _Grid, row: int, memory: Interval, capacity_bytes: floa
     if grid.steps.reasons[row] is not None:
         return str(grid.steps.reasons[row])
     log_sigma = float(grid.steps.log_sigma[row])
-    return too_wide_words(log_sigma) if is_too_wide(log_sigma) else ""
+    return width_words(log_sigma) if is_too_wide(log_sigma) else ""
 
 
 def _status(reason: str, *, fits: bool) -> Status:

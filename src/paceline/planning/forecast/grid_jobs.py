@@ -29,7 +29,7 @@ from paceline.planning.places.configurations import (
     DeviceSupport,
     choose_configurations,
 )
-from paceline.planning.places.support import newest_support, why_unmodelled
+from paceline.planning.places.support import newest_support, unreleased_support, why_unmodelled
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
@@ -74,8 +74,9 @@ class GridAxes:
         checkpointing: What training recomputes in the backward pass.
         rewrite: Further settings, as `paceline.model.settings.read_settings` reads them.
         sharding: What the devices of a training job split.
-        loop_compilers: Of what no engine serves, where the goal names none; empty takes the
-            fastest.
+        loop_compilers: Of what no engine serves, where the goal names none and the device has
+            them; else its fastest.
+        takes_unreleased: Whether devices are answered for which no release has kernels.
     """
 
     devices: Sequence[Device]
@@ -87,6 +88,7 @@ class GridAxes:
     rewrite: str = ""
     sharding: Sharding = "none"
     loop_compilers: tuple[str, ...] = ()
+    takes_unreleased: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -136,16 +138,16 @@ def grid_cases(
     work = work.of(workload)
     seq = axes.seq or workload.default_seq
     service = service_of(goal, workload)
-    supports, unanswered = _supported(axes.devices, goal, service)
-    wanted = goal if goal.compilers else replace(goal, compilers=axes.loop_compilers)
+    supports, unanswered = _supported(axes, goal, service)
     configured = choose_configurations(
         supports,
-        wanted,
+        goal,
         task=workload.task,
         num_parameters=workload.num_parameters,
         checkpointing=axes.checkpointing,
         rewrite=axes.rewrite,
         service=service,
+        preferred=axes.loop_compilers,
     )
     configured = (*configured, *_shared(workload, configured, supports, axes.counts))
     places = _places(catalog, [support.device for support in supports], axes.counts)
@@ -153,7 +155,7 @@ def grid_cases(
     rows, cases = _cases(workload, work, configured, places, batch, axes, service)
     return GridCases(
         workload=workload,
-        goal=wanted,
+        goal=goal,
         axes=axes,
         places=places,
         batch=batch,
@@ -164,6 +166,7 @@ def grid_cases(
         assumptions=(
             *_assumptions(workload, work, places, seq),
             *_served_words(configured, supports, service, work),
+            *(one.assumption for one in supports if one.assumption),
         ),
         supports=supports,
         unanswered=unanswered,
@@ -280,12 +283,14 @@ class GridPlace:
 
 
 def _supported(
-    devices: Sequence[Device], goal: Goal, service: Service | None
+    axes: GridAxes, goal: Goal, service: Service | None
 ) -> tuple[tuple[DeviceSupport, ...], tuple[UnansweredDevice, ...]]:
     supports: list[DeviceSupport] = []
     unanswered: list[UnansweredDevice] = []
-    for device in devices:
+    for device in axes.devices:
         support = newest_support(device, framework=goal.software)
+        if support is None and axes.takes_unreleased:
+            support = unreleased_support(device, framework=goal.software)
         if support is None:
             reason = why_unmodelled(device, framework=goal.software)
             unanswered.append(UnansweredDevice(device=device.name, reason=reason))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from paceline.catalog.lookup import split_names
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.planning.goal.goal import Goal, Work
 from paceline.units import (
@@ -80,7 +81,7 @@ def _parse_fields(
 
 
 def _parse_names(text: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    names = split_names(text)
     if not names:
         raise InvalidInputError(f"`{text}` names nothing", hint="write names with commas between")
     return names

@@ -34,12 +34,14 @@ class DeviceSupport:
         platform: Whose kernels it runs.
         precisions: Usable with the newest framework release.
         compilers: Likewise.
+        assumption: What is taken for granted of its software, one sentence; empty for a release.
     """
 
     device: Device
     platform: Platform
     precisions: frozenset[str]
     compilers: frozenset[str]
+    assumption: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ def choose_configurations(
     checkpointing: Checkpointing = "none",
     rewrite: str = "",
     service: Service | None = None,
+    preferred: Sequence[str] = (),
 ) -> tuple[ConfiguredDevices, ...]:
     """Configurations in a stable order, each with the devices that can use it.
 
@@ -90,6 +93,8 @@ def choose_configurations(
         checkpointing: What is recomputed, for all of them.
         rewrite: Further settings for all of them, as `read_settings` reads them.
         service: The engine that serves, where it has kernels for a device.
+        preferred: Compilers wanted where the goal names none and the device has them; else it runs
+            its own fastest.
 
     Raises:
         PacelineError: The settings cannot be read.
@@ -108,7 +113,7 @@ def choose_configurations(
             if service is not None and is_served:
                 ways = [service.configured(plain)]
             else:
-                ways = [replace(plain, compiler=c) for c in _compilers(support, goal)]
+                ways = [replace(plain, compiler=c) for c in _compilers(support, goal, preferred)]
             for configuration in ways:
                 rows.setdefault(configuration, []).append(row)
     return tuple(
@@ -193,8 +198,12 @@ def _precisions(support: DeviceSupport, goal: Goal, *, is_small: bool) -> tuple[
     return usual if is_small else usual[:1]
 
 
-def _compilers(support: DeviceSupport, goal: Goal) -> tuple[Compiler, ...]:
+def _compilers(
+    support: DeviceSupport, goal: Goal, preferred: Sequence[str]
+) -> tuple[Compiler, ...]:
     """Accepted compilers; unless stated, one only, since no prediction is slower compiled."""
     accepted = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers
     usable = tuple(c for c in _FASTEST_FIRST if c in support.compilers)
-    return tuple(c for c in usable if c in accepted) if accepted else usable[:1]
+    if accepted:
+        return tuple(c for c in usable if c in accepted)
+    return tuple(c for c in usable if c in preferred) or usable[:1]

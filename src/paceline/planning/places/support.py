@@ -11,13 +11,17 @@ from paceline.planfile import PlannedStack
 from paceline.planning.places.configurations import DeviceSupport, usual_precisions, why_unusable
 from paceline.stack.devices import (
     newest_stack,
+    target_of,
     usable_compilers,
     usable_precisions,
     why_unsupported,
 )
 
+#: Whose lowering the kernels of a platform follow: libraries that run an op graph one by one keep
+#: what HIP's do, and those that compile it whole keep what XLA does.
 _PLATFORMS: dict[str, Platform] = {
-    "cuda": "cuda", "jetson": "cuda", "rocm": "rocm", "cpu": "cpu", "tpu": "xla",
+    "cuda": "cuda", "jetson": "cuda", "rocm": "rocm", "xpu": "rocm", "mps": "rocm", "cpu": "cpu",
+    "tpu": "xla", "gaudi": "xla", "neuron": "xla",
 }  # fmt: skip
 
 
@@ -43,6 +47,27 @@ def newest_support(device: Device, *, framework: str = "torch") -> DeviceSupport
     stack = newest_stack(device, framework=framework)
     platform = None if stack is None else platform_of(stack)
     return None if platform is None else device_support(device, platform, framework=framework)
+
+
+def unreleased_support(device: Device, *, framework: str = "torch") -> DeviceSupport | None:
+    """What a device could use if a framework was built from source for it.
+
+    Its time is a matter of its facts and not of who packs machine code for it. None where a release
+    runs it, or where nobody knows how it is driven.
+    """
+    target = target_of(device)
+    platform = None if target is None else _PLATFORMS.get(target.platform)
+    precisions = usable_precisions(device)
+    if platform is None or not precisions or newest_stack(device, framework=framework) is not None:
+        return None
+    return DeviceSupport(
+        device=device,
+        platform=platform,
+        precisions=precisions,
+        compilers=frozenset({"eager"}),
+        assumption=f"no {framework} release has kernels for {device.name}: timed as if it was "
+        "built from source",
+    )
 
 
 def why_unmodelled(device: Device, *, framework: str = "torch") -> str:

@@ -13,7 +13,7 @@ from paceline.model.graph.graph import FloatArray
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.replicas.shares import Share
 from paceline.parallelism.steps import Steps
-from paceline.parallelism.uncertainty import is_too_wide
+from paceline.parallelism.uncertainty import is_rough
 from paceline.planning.forecast.forecast_choice import choose_forecast, pinned_count
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import Question, SearchOptions
@@ -151,7 +151,7 @@ def run_search(question: Question, catalog: Catalog) -> Search:
     candidates, whole = able_to_run(*_candidates(ground), forecast, question.goal)
     evaluation = _evaluation(ground, candidates, whole)
     stated = constraints(evaluation, question.goal, question.job.amount)
-    is_certain = np.isfinite(evaluation.steps.step_s) & ~is_too_wide(evaluation.steps.log_sigma)
+    is_certain = np.isfinite(evaluation.steps.step_s) & ~is_rough(evaluation.steps.log_sigma)
     is_ranked = places.is_ranked[candidates.place] & is_certain
     is_ranked &= np.isfinite(evaluation.pareto_cost)
     return Search(

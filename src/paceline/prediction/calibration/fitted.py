@@ -196,6 +196,7 @@ def _tables(constants: Mapping[str, Any]) -> dict[str, Any]:
         "attention_tiles": {
             name: values | limits for name, values in constants["attention_tiles"].items()
         },
+        "device_kinds": shipped_rows("prediction", "device_kinds.csv"),
         "expert_tiles": shipped_rows("prediction", "expert_tiles.csv"),
         "frameworks": {r["framework"]: r for r in shipped_rows("prediction", "frameworks.csv")},
         "host_waits": _numbers("host_waits.csv", "name", "value"),

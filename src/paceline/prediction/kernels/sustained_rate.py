@@ -15,6 +15,7 @@ from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import OpKind, Phase
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.device_kinds import kind_facts
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array, Bounds
 from paceline.prediction.kernels.groups import Group, groups_of_rows
@@ -72,13 +73,18 @@ def _level(
     """Time in a step over that of the same kernels timed alone, (num_devices,).
 
     By framework and kind of pass, with that of the tables whose rows are read besides. Passes that
-    make one token of each item were in no table of steps.
+    make one token of each item were in no table of steps. Kernels of a sort of device that no fit
+    saw have the level of published figures of it (``data/device_kinds.csv``).
     """
     attention = np.flatnonzero(lowered.costs.kind == OpKind.ATTENTION)
     is_decode = attention.size and has_one_query(lowered.costs, attention).all()
     task = "decode" if is_decode else "train" if Phase.BACKWARD in lowered.costs.phase else "infer"
     asked = f"{framework}/{task}"
     log_level = np.full(len(devices), calibration.constants["step_level"].get(asked, 0.0))
+    is_served = lowered.configuration.is_served
+    of_kinds = [kind_facts(k, calibration, is_served=is_served).log_level for k in devices.kinds]
+    is_measured = [name in calibration.measured_devices for name in devices.names]
+    log_level += np.where(is_measured, 0.0, of_kinds)
     if calibration.source_levels is not None:
         log_level += calibration.source_levels.logs(devices, asked)
     level: Array = np.exp(log_level).astype(np.float32)

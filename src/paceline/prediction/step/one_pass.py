@@ -234,6 +234,8 @@ def _prediction(asked: _Question, points: Points, times: _Times) -> StepPredicti
         framework=asked.framework,
         host_frac=times.host_s / mid_s,
         unmeasured_frac=times.unmeasured_s / np.maximum(times.device_s, 1e-12),
+        device_frac=times.device_s / mid_s,
+        is_served=lowered.configuration.is_served,
     )
     sigma = log_sigma(devices, knowledge, doubts, calibration) * np.sqrt(times.left_frac)
     use = use_of(mid_s, times.device_s, times.roofline_s, times.compute_bound_s)

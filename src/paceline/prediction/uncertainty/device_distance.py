@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -44,6 +46,23 @@ def distances(devices: DeviceTable, measured: npt.ArrayLike) -> FloatArray:
     squares = np.where(np.isfinite(gap), gap, _UNKNOWN) ** 2
     nearest: FloatArray = np.sqrt(squares.sum(axis=-1).min(axis=1))
     return nearest
+
+
+def clock_log_sigma(devices: DeviceTable, per_excess: float) -> FloatArray:
+    """What an unknown clock under load leaves open of log time, (num_devices,).
+
+    It grows with the power that the listed clock asks, up to where nothing is known but that the
+    clock lies between base and listed: the standard deviation of a log that is uniform there.
+
+    Args:
+        devices: The devices.
+        per_excess: Of log time per unit of `clock_power_excess`.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        span = np.log(devices.boost_clock_hz / devices.base_clock_hz)
+    anywhere = np.where(np.isfinite(span), np.maximum(span, 0.0), np.inf) / math.sqrt(12.0)
+    added: FloatArray = np.minimum(per_excess * clock_power_excess(devices), anywhere)
+    return added
 
 
 def clock_power_excess(devices: DeviceTable) -> FloatArray:

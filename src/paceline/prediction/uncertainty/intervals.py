@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
 from paceline.prediction.calibration.fitted import Calibration
+from paceline.prediction.device_kinds import kind_facts
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Knowledge
-from paceline.prediction.uncertainty.device_distance import clock_power_excess, distances
+from paceline.prediction.uncertainty.device_distance import clock_log_sigma, distances
 
 #: Standard deviations to either end of the interval that holds in four of five cases, which is also
 #: the bound that holds in nine of ten.
@@ -26,11 +27,15 @@ class Doubts:
         framework: Whose host dispatch applies: a name in the calibration's ``host`` table.
         host_frac: Time of the host's dispatch over the step's, (num_devices, num_points).
         unmeasured_frac: Share of the step in op kinds without truth, same shape.
+        device_frac: Time of the device's kernels over the step's, same shape.
+        is_served: Whether the kernels are those of an engine that serves.
     """
 
     framework: str
     host_frac: FloatArray
     unmeasured_frac: FloatArray
+    device_frac: FloatArray
+    is_served: bool = False
 
 
 def knowledge_of(devices: DeviceTable, calibration: Calibration) -> npt.NDArray[np.int8]:
@@ -73,8 +78,9 @@ def log_sigma(
     Independent parts add their squares: a step's own; what the host's share adds; what a framework
     adds that was measured on few groups of devices; and where neither a GPU nor its family was
     measured, what its distance to the nearest one adds that was, and the power that its listed
-    clock asks beyond its base clock. Where nothing was ever timed on a vendor's devices, the whole
-    step counts as one of unmeasured kinds.
+    clock asks beyond its base clock. Kernels of makers whose devices no fit saw add what published
+    figures of such devices showed (``data/device_kinds.csv``), as far as they fill the step where
+    the host runs code that was timed.
 
     Args:
         devices: The devices.
@@ -89,13 +95,19 @@ def log_sigma(
         return part
 
     num_groups = facts["framework_groups"].get(doubts.framework, 0)
-    is_timed = np.array([one is not None for one in devices.compute_capabilities])[:, None]
+    kinds = [kind_facts(one, calibration, is_served=doubts.is_served) for one in devices.kinds]
+    kind_sigma = np.array([one.log_sigma for one in kinds])[:, None]
+    is_timed = kind_sigma == 0
+    of_kind = np.where(knowledge[:, None] == Knowledge.MEASURED, 0.0, kind_sigma)
+    host_is_sure = np.array([one.host_is_measured for one in kinds])[:, None]
+    filled_frac = np.where(host_is_sure, np.clip(doubts.device_frac, 0.0, 1.0), 1.0)
     parts = (
         by_case("log_sigma_by_knowledge"),
         by_case("log_sigma_host") * np.sqrt(np.clip(doubts.host_frac, 0.0, 1.0)),
         by_case("log_sigma_framework") * framework_doubt(num_groups),
         np.where(is_timed, _device_log_sigma(devices, knowledge, calibration)[:, None], 0.0),
-        facts["log_sigma_unmeasured_kind"] * np.where(is_timed, doubts.unmeasured_frac, 1.0),
+        facts["log_sigma_unmeasured_kind"] * doubts.unmeasured_frac,
+        of_kind * filled_frac,
     )
     sigma: FloatArray = np.sqrt(sum(np.square(part) for part in parts))
     return sigma
@@ -118,6 +130,6 @@ def _device_log_sigma(
     facts = calibration.constants["interval"]
     added: FloatArray = np.hypot(
         facts["log_sigma_per_distance"] * distances(devices, facts["measured_coordinates"]),
-        facts["log_sigma_per_clock_excess"] * clock_power_excess(devices),
+        clock_log_sigma(devices, facts["log_sigma_per_clock_excess"]),
     )
     return np.where(knowledge < Knowledge.ARCHITECTURE, 0.0, added)

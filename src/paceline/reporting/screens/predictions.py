@@ -14,6 +14,8 @@ from paceline.units import format_count, format_significant
 _NUM_RANKED_SHOWN = 25
 _NUM_REASONS_SHOWN = 3
 _NUM_NAMES_SHOWN = 3
+#: Marks a figure whose interval is wider than half to double.
+_ROUGH = "~ rough"
 _STATUS_WORDS = {"out of memory": "OOM", "abstained": "?"}
 
 
@@ -35,7 +37,8 @@ def ranking_text(
     table = text_table(ranking_table(ranked[:num_shown], grid.sample_unit), width=width)
     hidden = len(ranked) - num_shown
     more = f"{hidden} more with --json" if hidden > 0 else ""
-    more = "\n".join(filter(None, (more, _energy_note(ranked[:num_shown]))))
+    notes = (more, *_rough_words(ranked[:num_shown]), _energy_note(ranked[:num_shown]))
+    more = "\n".join(filter(None, notes))
     left_out = "\n".join(labelled("left out", _without_figure(grid.cells), width))
     blocks = (_opening(grid, width), table, more, left_out, _unanswered(grid, width))
     return "\n\n".join(block for block in blocks if block)
@@ -215,7 +218,18 @@ def _reasons(cells: Sequence[GridCell]) -> list[str]:
         f"{f' on {cell.num_devices}' if cell.num_devices > 1 else ''} {cell.reason}"
         for cell in first.values()
     ]
-    return lines[:_NUM_REASONS_SHOWN]
+    return [*lines[:_NUM_REASONS_SHOWN], *_rough_words(cells)]
+
+
+def _rough_words(cells: Sequence[GridCell]) -> list[str]:
+    """How wide the rough figures are, one line; none where all are narrower."""
+    widths = [c.step_s.high / c.step_s.mid for c in cells if c.is_rough and c.step_s is not None]
+    if not widths:
+        return []
+    return [
+        f"{_ROUGH}: known only within ×/÷ {max(widths):.1f}, as no measured device is like it; a "
+        "plan does not choose by it"
+    ]
 
 
 def _energy_note(cells: Sequence[GridCell]) -> str:
@@ -251,7 +265,9 @@ def _group(reason: str, names: Sequence[str]) -> str:
 
 def _ranked(cells: Sequence[GridCell]) -> list[GridCell]:
     answered = [cell for cell in cells if cell.samples_per_s is not None]
-    return sorted(answered, key=lambda c: -c.samples_per_s.mid if c.samples_per_s else 0.0)
+    return sorted(
+        answered, key=lambda c: (c.is_rough, -c.samples_per_s.mid if c.samples_per_s else 0.0)
+    )
 
 
 def _without_figure(cells: Sequence[GridCell]) -> list[str]:
@@ -276,13 +292,17 @@ def _count_cell(cell: GridCell | None) -> str:
         return _STATUS_WORDS[cell.status]
     efficiency = cell.efficiency_frac
     share = f" {100 * efficiency:.0f} %" if efficiency is not None and cell.num_devices > 1 else ""
-    return f"{number_range(cell.samples_per_s)}{share}"
+    return f"{_rough_mark(cell)}{number_range(cell.samples_per_s)}{share}"
 
 
 def _rate(cell: GridCell) -> str:
     if cell.samples_per_s is None:
         return _STATUS_WORDS[cell.status]
-    return number_range(cell.samples_per_s)
+    return f"{_rough_mark(cell)}{number_range(cell.samples_per_s)}"
+
+
+def _rough_mark(cell: GridCell) -> str:
+    return f"{_ROUGH[0]} " if cell.is_rough else ""
 
 
 def _energy(cell: GridCell) -> str:

@@ -1,0 +1,45 @@
+"""What is known of the kernels of a sort of device: rows of ``data/device_kinds.csv``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.prediction.calibration.fitted import Calibration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindFacts:
+    """How the kernels of a sort of device, that no fit saw, compare with what is predicted.
+
+    Attributes:
+        log_level: Log of the time of its kernels over that of the physical model.
+        log_sigma: Standard deviation of that log from device to device and job to job.
+        host_is_measured: Whether its host runs code that was timed elsewhere, as HIP is driven like
+            CUDA; what the host sets the pace of is then as sure as there.
+    """
+
+    log_level: float
+    log_sigma: float
+    host_is_measured: bool
+
+
+def kind_facts(
+    kind: tuple[str, str], calibration: Calibration, *, is_served: bool = False
+) -> KindFacts:
+    """Of one sort of device: the first row of ``data/device_kinds.csv`` that holds for it.
+
+    Args:
+        kind: Maker and sort.
+        calibration: Has the table.
+        is_served: Whether the kernels are those of an engine that serves.
+    """
+    vendor, sort = kind
+    runs = ("served", "") if is_served else ("",)
+    for row in calibration.constants["device_kinds"]:
+        if row["kind"] == sort and row["vendor"] in (vendor, "") and row["runs"] in runs:
+            return KindFacts(
+                log_level=float(row["log_level"]),
+                log_sigma=float(row["log_sigma"]),
+                host_is_measured=row["host_is_measured"] == "yes",
+            )
+    raise AssertionError(f"device_kinds.csv has no row for any {sort}")
