@@ -1,4 +1,4 @@
-"""Keys of a user's document that its schema does not have, told with those that it has."""
+"""Keys of what a user wrote: unknown ones, told with those that are known, and repeated ones."""
 
 from __future__ import annotations
 
@@ -29,6 +29,23 @@ def unknown_key(
             told = UnknownNameError.from_name(kind, str(key), keys_at(schema, above))
             return InvalidInputError(str(told), hint=told.hint)
     return None
+
+
+def refuse_twice(option: str, keys: Iterable[str]) -> None:
+    """Refuse a key that is given twice, of which only one could count.
+
+    Raises:
+        InvalidInputError: There is one.
+
+    >>> refuse_twice("--pin", ["batch", "offer"])
+    """
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise InvalidInputError(
+                f"`{key}` is given twice with {option}", hint=f"give `{key}` once"
+            )
+        seen.add(key)
 
 
 def keys_at(schema: Mapping[str, Any], place: Iterable[str | int]) -> tuple[str, ...]:

@@ -69,6 +69,25 @@ class Argument:
     help: str
 
 
+class _Verb(click.Command):
+    """A verb that refuses an option given twice, of which click would drop all but the last."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's.
+
+        Raises:
+            click.UsageError: An option that takes one value has two.
+        """
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        seen: set[click.Parameter] = set()
+        for parameter in order:
+            if isinstance(parameter, click.Option) and not parameter.multiple:
+                if parameter in seen:
+                    raise click.UsageError(_said_twice(parameter), ctx)
+                seen.add(parameter)
+        return super().parse_args(ctx, args)
+
+
 class Commands(click.Group):
     """Verbs by name, some of them with verbs of their own."""
 
@@ -82,7 +101,7 @@ class Commands(click.Group):
         purpose = inspect.getdoc(verb) or ""
         words = [f"{p.metavar}: {s.help}" for p, s in parameters if isinstance(s, Argument)]
         self.add_command(
-            click.Command(
+            _Verb(
                 name,
                 callback=partial(_called, verb),
                 params=[parameter for parameter, _ in parameters],
@@ -238,6 +257,13 @@ def _plain_type(hint: Any) -> tuple[type, bool]:
 
 def _click_type(kind: type) -> click.ParamType[Any] | type:
     return click.Path(path_type=Path) if kind is Path else kind
+
+
+def _said_twice(option: click.Option) -> str:
+    flag = option.opts[-1] if option.opts[-1].startswith("--") else option.opts[0]
+    several = "several with commas" in (option.help or "")
+    how = f": write several with commas, as in `{flag} A,B`" if several else ""
+    return f"`{flag}` is given twice{how}"
 
 
 def _unknown_option(error: click.NoSuchOption) -> UnknownNameError:

@@ -71,7 +71,9 @@ def _value(name: str, text: str) -> object:
             raise InvalidInputError(f"`{name}={text}` is no answer", hint="write yes or no")
         return _TRUTHS[text.lower()]
     if wanted is int:
-        if not text.isdecimal():
-            raise InvalidInputError(f"`{name}={text}` is no count", hint="write a whole number")
+        if not text.isdecimal() or int(text) < 1:
+            raise InvalidInputError(
+                f"`{name}={text}` is no count", hint="write a whole number above zero"
+            )
         return int(text)
     return tuple(text.split("|")) if wanted == tuple[str, ...] else text

@@ -13,6 +13,7 @@ from paceline.catalog.lookup import find_devices
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.graph.workload import Workload
 from paceline.planfile import SCHEMA_VERSION, PlanFile, PlannedChoice, PlannedWorkload
+from paceline.planning.effects import check_search_acts
 from paceline.planning.explain.assumptions import assumptions, goal_text
 from paceline.planning.explain.exclusions import fates, rejected_groups, why_not_sentences
 from paceline.planning.explain.impossible import check_possible
@@ -80,6 +81,7 @@ def make_plan(
         _only(workload), goal, work, today=today, options=options, calibration=calibration
     )
     search = run_search(question, catalog)
+    check_search_acts(search, catalog)
     check_possible(search, catalog)
     search, selection = select_replayed(search)
     curve = scaling_curve(search, selection.best)

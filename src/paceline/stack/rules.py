@@ -113,7 +113,7 @@ def judge(build: Build, facts: Facts, tables: Tables, *, stops_early: bool = Fal
         tables: Facts to judge by.
         stops_early: Whether the first violation is enough.
     """
-    verdict = _Verdict(pythons=build.pythons, violations=tuple(_selection(build, facts)))
+    verdict = _Verdict(pythons=build.pythons, violations=tuple(_selection(build, facts, tables)))
     runs_by = _ways_to_run(build, facts, tables)
     applied: list[Rule] = []
     for rule in _rules_of(build, tables):
@@ -139,7 +139,7 @@ def _specific_first(violations: Sequence[Violation], tables: Tables) -> tuple[Vi
     return tuple(sorted(violations, key=lambda violation: violation.rule in general))
 
 
-def _selection(build: Build, facts: Facts) -> Iterator[Violation]:
+def _selection(build: Build, facts: Facts, tables: Tables) -> Iterator[Violation]:
     """Facts that a build of other make simply is not about."""
     is_other = facts.framework is not None and build.framework != facts.framework
     if is_other:
@@ -154,6 +154,12 @@ def _selection(build: Build, facts: Facts) -> Iterator[Violation]:
     if wanted is not None and not same_line(build.platform_version or "", wanted):
         found = build.platform_version or "no toolkit"
         yield _unselected("platform_version", f"built with {found}, not {wanted}", build)
+    ways = [row for row in tables.compilers if row.framework == build.framework]
+    here = [row.name for row in ways if build.platform in row.platforms]
+    if facts.compiler is not None and ways and facts.compiler not in here:
+        runs = " or ".join(here) or "nothing"
+        text = f"{build.framework} runs {runs} on {build.platform}, not {facts.compiler}"
+        yield _unselected("compiler", text, build)
 
 
 def _unselected(field_name: str, text: str, build: Build) -> Violation:

@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from paceline.app.options import check_above_zero
-from paceline.app.requests.plan_request import load, read_calibration, read_day, read_word
+from paceline.app.requests.plan_request import (
+    check_python_used,
+    load,
+    python_for,
+    read_calibration,
+    read_day,
+    read_word,
+)
 from paceline.errors import InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
     from paceline.catalog.entities import Catalog, Machine
+    from paceline.model.graph.workload import Task, Workload
     from paceline.planfile import Interval
-    from paceline.planning.decisions.pool_file import PoolAnswer
+    from paceline.planning.decisions.pool_file import PoolAnswer, StatedJob
     from paceline.planning.decisions.purchase import PurchaseAnswer
     from paceline.planning.lifecycle.answer import Lifecycle
     from paceline.planning.places.fitting import FittedCard
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
     )
 
 _FEED_HELP = "paceline feed --help"
+#: Of spot machines, where nothing else is said.
+_USUAL_SAVE, _USUAL_RESTART = "60s", "10min"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +135,8 @@ def bill(
     setup: str = "10min",
     storage: str | None = None,
     egress: str | None = None,
-    save: str = "60s",
-    restart: str = "10min",
+    save: str | None = None,
+    restart: str | None = None,
     region: str = "",
     as_of: str | date | None = None,
     facts: Sequence[Path] = (),
@@ -141,8 +151,8 @@ def bill(
         setup: Paid time before work begins.
         storage: Kept on the provider's disks, such as ``150GB``.
         egress: Taken out at the end, such as ``10GB``.
-        save: Time of one checkpoint, on spot machines.
-        restart: Paid time of a restart, likewise.
+        save: Time of one checkpoint, on spot machines; 60 s if None.
+        restart: Paid time of a restart, likewise; 10 min if None.
         region: Where it runs, if not where the price was seen.
         as_of: Day on which prices are judged; today if None.
         facts: Files with your own offers.
@@ -158,7 +168,13 @@ def bill(
     from paceline.catalog.lookup import find_offer
     from paceline.catalog.past import known_on
     from paceline.planning.places.interruption import Checkpointing
-    from paceline.planning.places.price import TERMS, JobDemand, price_job, rental_terms
+    from paceline.planning.places.price import (
+        TERMS,
+        JobDemand,
+        check_region,
+        price_job,
+        rental_terms,
+    )
     from paceline.units import parse_bytes, parse_duration_s
 
     check_above_zero(nodes=nodes)
@@ -169,13 +185,27 @@ def bill(
         storage_bytes=parse_bytes(storage) if storage else 0.0,
         egress_bytes=parse_bytes(egress) if egress else 0.0,
         checkpointing=Checkpointing(
-            save_s=parse_duration_s(save), restart_s=parse_duration_s(restart)
+            save_s=parse_duration_s(save or _USUAL_SAVE),
+            restart_s=parse_duration_s(restart or _USUAL_RESTART),
         ),
     )
     way = read_word(term, TERMS, "term", command="paceline bill --help")
     today = read_day(as_of)
-    rented = find_offer(known_on(load_catalog(tuple(facts)), today), offer)
+    _check_interruptible(way, save=save, restart=restart)
+    catalog = known_on(load_catalog(tuple(facts)), today)
+    rented = find_offer(catalog, offer)
+    check_region(region, rented, catalog.offers)
     return price_job(demand, rental_terms(rented, term=way, today=today, region=region))
+
+
+def _check_interruptible(term: str, **stated: str | None) -> None:
+    """Refuse what is said of interruptions where nothing is interrupted."""
+    for name, value in stated.items():
+        if value is not None and term != "spot":
+            raise InvalidInputError(
+                f"`--{name} {value}` is of spot machines, and {term} ones are not taken back",
+                hint=f"leave --{name} out, or add --term spot",
+            )
 
 
 def lifecycle(
@@ -206,9 +236,17 @@ def lifecycle(
     stated, path = read_lifecycle(Path(path)), Path(path)
     named = (path.parent / stated.facts,) if stated.facts else ()
     dataset = stated_dataset(stated)
+    used: list[str | None] = []
+
+    def traced(task: Task) -> Workload:
+        used.append(python_for(stated.model, python, task))
+        return load(stated.model, task=task, seq=stated.seq, python=used[-1])
+
     phases = stated_phases(
-        stated, lambda task: load(stated.model, task=task, seq=stated.seq, python=python)
+        stated,
+        traced,
     )
+    check_python_used(python, used)
     ways = search_ways(
         phases,
         dataset,
@@ -233,11 +271,15 @@ def pool(path: Path, *, python: str | None = None, facts: Sequence[Path] = ()) -
     from paceline.catalog.load import load_catalog
     from paceline.planning.decisions.pool_file import plan_pool, read_pool
 
-    return plan_pool(
-        read_pool(Path(path)),
-        load_catalog(tuple(facts)),
-        lambda job: load(job.model, task=job.task, seq=job.seq, python=python),
-    )
+    used: list[str | None] = []
+
+    def traced(job: StatedJob) -> Workload:
+        used.append(python_for(job.model, python, job.task))
+        return load(job.model, task=job.task, seq=job.seq, python=used[-1])
+
+    found = plan_pool(read_pool(Path(path)), load_catalog(tuple(facts)), traced)
+    check_python_used(python, used)
+    return found
 
 
 def feed(
@@ -285,6 +327,11 @@ def feed(
     )
 
     check_above_zero(size=size, cores=cores, rate=rate, devices=devices, measured=measured)
+    if rate is None and devices != 1:
+        raise InvalidInputError(
+            f"`--devices {devices}` says nothing without what one device could do",
+            hint="add --rate, as `paceline predict` gives it",
+        )
     pipeline, host = _input_side(data, size, cores, workers, storage, sent_as)
     if measured is not None:
         host = calibrated_host(host, pipeline, measured)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
@@ -46,6 +47,15 @@ class ModelOptions:
         return {name: getattr(self, name) for name in names if name not in ("batches", "as_of")}
 
 
+#: Options that each kind of subject has a use for.
+_TAKEN_BY: Mapping[str, frozenset[str]] = {
+    "plan file": frozenset(),
+    "store": frozenset(),
+    "lifecycle file": frozenset({"python", "facts", "calibration", "as_of"}),
+    "model": frozenset(field.name for field in fields(ModelOptions)) - {"as_of"},
+}
+
+
 def page_of(subject: str, options: ModelOptions) -> Page:
     """The page of a plan or lifecycle file, of measurements, or of a model on a device.
 
@@ -53,6 +63,7 @@ def page_of(subject: str, options: ModelOptions) -> Page:
         PacelineError: One of its leaves, with a hint.
     """
     path = Path(subject)
+    _check_taken(path, options)
     if path.suffix in (".yaml", ".yml"):
         return _file_page(path, options)
     if path.is_dir() or path.suffix == ".jsonl":
@@ -66,6 +77,26 @@ def page_of(subject: str, options: ModelOptions) -> Page:
             hint="for a model, name a device: paceline report resnet50 --device a100",
         )
     return _model_page(subject, options.device, options)
+
+
+def _check_taken(path: Path, options: ModelOptions) -> None:
+    """Refuse options that the kind of subject has no use for."""
+    kind = _kind_of(path)
+    plain, taken = ModelOptions(), _TAKEN_BY[kind]
+    for field in fields(ModelOptions):
+        is_stated = getattr(options, field.name) != getattr(plain, field.name)
+        if is_stated and field.name not in taken:
+            option = field.name.replace("batches", "batch").replace("_", "-")
+            raise InvalidInputError(f"`--{option}` says nothing of a {kind}", hint="leave it out")
+
+
+def _kind_of(path: Path) -> str:
+    """What a page is about, in words."""
+    if path.suffix in (".yaml", ".yml"):
+        from paceline.planning.lifecycle.file import is_lifecycle
+
+        return "lifecycle file" if is_lifecycle(path) else "plan file"
+    return "store" if path.is_dir() or path.suffix == ".jsonl" else "model"
 
 
 def _file_page(path: Path, options: ModelOptions) -> Page:

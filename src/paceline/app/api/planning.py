@@ -142,11 +142,9 @@ def predict(
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
-    from paceline.app.progress import progress
-    from paceline.app.requests.predictions import Question, read_question, stated_work
+    from paceline.app.requests.predictions import Question, predict_question, stated_work
     from paceline.model.graph.costs import Checkpointing
     from paceline.planning.search.candidates import SHARDINGS
-    from paceline.simulation.simulator import simulate
 
     known = get_args(Checkpointing)
     question = Question(
@@ -161,9 +159,7 @@ def predict(
         model, task=task, seq=seq, image_size=image_size, optimizer=optimizer, python=python,
         item=question.work.item,
     )  # fmt: skip
-    asked = read_question(question, workload)
-    with progress("predicting"):
-        return asked.answer(simulate(asked.cases, calibration=asked.calibration))
+    return predict_question(question, workload)
 
 
 def trace(
@@ -409,7 +405,7 @@ def deploy(
     Raises:
         PacelineError: One of its leaves, with a hint: a fact that is missing is never guessed.
     """
-    from paceline.deployment.deploying import deploy as deployment_of
+    from paceline.app.requests.deployments import checked_deployment
     from paceline.deployment.settings import DeploySettings, Purpose
 
     if not 1 <= choice <= len(plan.choices):
@@ -432,7 +428,7 @@ def deploy(
         variant=variant,
         options=settings,
     )
-    return deployment_of(plan, target, chosen)
+    return checked_deployment(plan, target, chosen)
 
 
 def _words(command: str) -> tuple[str, ...]:

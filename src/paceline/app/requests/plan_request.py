@@ -123,6 +123,7 @@ def inquire(
     if isinstance(model, str) and model.endswith(_GOAL_FILE_ENDINGS):
         scenario = _read_scenario(Path(model), goal, work)
         model, goal, work = scenario.model, scenario.goal, scenario.work
+        _check_task(task, scenario.task)
         task, seq = scenario.task, seq or scenario.seq
         facts = (*((Path(scenario.facts_file),) if scenario.facts_file else ()), *facts)
     catalog = load_catalog(tuple(facts))
@@ -180,6 +181,14 @@ def _read_scenario(path: Path, goal: Goal, work: Work) -> Scenario:
     )
 
 
+def _check_task(asked: str, written: str) -> None:
+    if asked not in ("train", written):
+        raise InvalidInputError(
+            f"`--task {asked}`, and the goal file says {written}",
+            hint="change `task` in the file, or leave --task out",
+        )
+
+
 def _overlaid(base: Given, given: Given) -> Given:
     """``base`` with every field of ``given`` that is not the default."""
     default = type(given)()
@@ -213,6 +222,7 @@ def load(
     from paceline.model.reading.load import load_workload
 
     check_no_file(model)
+    _check_python(model, python, read_task(task), image_size)
     if optimizer is not None and task == "infer":
         raise InvalidInputError(
             f"nothing is trained, and `--optimizer {optimizer}` would change nothing",
@@ -227,12 +237,59 @@ def load(
             optimizer=optimizer,
             python=python,
         )
+    _check_optimizer(workload, optimizer)
     if seq is not None and workload.default_seq <= 1:
         raise InvalidInputError(
             f"{workload.title} reads {workload.sample_unit}, which have no sequence length",
             hint="leave --seq out",
         )
     return workload if item is None else as_items(workload, item, typed=str(model))
+
+
+def python_for(model: str, python: str | None, task: str) -> str | None:
+    """The Python named for several models, where this one is traced."""
+    from paceline.model.reading.load import is_traced
+
+    return python if is_traced(model, task=read_task(task)) else None
+
+
+def check_python_used(python: str | None, used: Sequence[str | None]) -> None:
+    """Refuse a Python that none of several models is traced in.
+
+    Raises:
+        InvalidInputError: One is named.
+    """
+    if python is not None and not any(used):
+        raise _unused_python(python)
+
+
+def _unused_python(python: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"`--python {python}` says nothing here: no model is traced in it",
+        hint="leave --python out: the graph is there already",
+    )
+
+
+def _check_python(model: object, python: str | None, task: Task, image_size: int | None) -> None:
+    """Refuse a Python in which nothing is run."""
+    from paceline.model.reading.load import is_traced
+
+    if python is None:
+        return
+    if not isinstance(model, str) or not is_traced(model, task=task, image_size=image_size):
+        raise _unused_python(python)
+
+
+def _check_optimizer(workload: Workload, optimizer: str | None) -> None:
+    """Refuse an optimizer in place of the one that the model's own code calls."""
+    from paceline.model.rewrite.optimizer import find_optimizer
+
+    if optimizer is not None and find_optimizer(optimizer).name != workload.optimizer:
+        raise InvalidInputError(
+            f"{workload.title} calls its own optimizer, {workload.optimizer}, and "
+            f"`--optimizer {optimizer}` would change nothing",
+            hint="leave --optimizer out, or change it in the model's code",
+        )
 
 
 def check_length(workload: Workload, seq: int | None) -> None:

@@ -19,6 +19,7 @@ from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding
+from paceline.planning.effects import check_effects
 from paceline.planning.forecast.grid import GridCell, PredictionGrid, grid_of
 from paceline.planning.forecast.grid_jobs import (
     MAX_DEVICES_PER_MACHINE,
@@ -95,6 +96,21 @@ class AskedGrid:
         """What to simulate."""
         return self.grid.cases
 
+    def check_effects(self, steps: Steps) -> None:
+        """Refuse settings of how the model runs that change none of the steps.
+
+        Raises:
+            InvalidInputError: There is one.
+        """
+        check_effects(
+            self.grid,
+            steps,
+            _goal(self.question),
+            self.question.work,
+            self.catalog,
+            self.calibration,
+        )
+
     def answer(self, steps: Steps) -> PredictionGrid:
         """What is said of the steps of the cases.
 
@@ -123,7 +139,10 @@ def predict_question(question: Question, workload: Workload) -> PredictionGrid:
     """
     asked = read_question(question, workload)
     with progress("predicting"):
-        return asked.answer(simulate(asked.cases, calibration=asked.calibration))
+        steps = simulate(asked.cases, calibration=asked.calibration)
+        steps.check_asked()
+        asked.check_effects(steps)
+        return asked.answer(steps)
 
 
 def read_question(question: Question, workload: Workload) -> AskedGrid:
@@ -135,6 +154,12 @@ def read_question(question: Question, workload: Workload) -> AskedGrid:
     """
     check_rewrite(question.rewrite, OF_A_PREDICTION)
     check_length(workload, question.seq)
+    if question.checkpointing != "none" and "checkpointing" in question.rewrite:
+        raise InvalidInputError(
+            f"`--checkpointing {question.checkpointing}` and `--rewrite {question.rewrite}` both "
+            "say what is recomputed",
+            hint="leave one of them out",
+        )
     if workload.task == "infer" and question.sharding != "none":
         raise InvalidInputError(
             f"`--sharding {question.sharding}` splits what training keeps, and nothing is trained",
@@ -296,8 +321,10 @@ def _range_hint(most: int) -> str:
 
 
 def _trimmed(cells: Sequence[GridCell]) -> Iterator[GridCell]:
-    """The cells of each device and count up to the first that does not fit."""
-    for _, group in groupby(cells, key=lambda cell: (cell.device, cell.num_devices)):
+    """The cells of each device, count and way up to the first that does not fit."""
+    for _, group in groupby(
+        cells, key=lambda c: (c.device, c.num_devices, c.precision, c.compiler)
+    ):
         for cell in group:
             yield cell
             if cell.status == "out of memory":

@@ -35,9 +35,11 @@ from paceline.parallelism.strategy.strategy import Strategy
 from paceline.parallelism.uncertainty import WIDEST_LOG_SIGMA
 from paceline.planning.decisions.curve import ScalingCurve
 from paceline.planning.decisions.device_counts import BatchRule, default_batch, scaling_curve
+from paceline.planning.effects import check_rewrite_acts
+from paceline.planning.forecast.grid_jobs import GridAxes
 from paceline.planning.goal.amounts import Job as Amount
 from paceline.planning.goal.amounts import check_global_batch, resolve_job
-from paceline.planning.goal.goal import Work
+from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import check_rewrite
 from paceline.planning.places.own_machines import OWN, owned_offers
@@ -118,7 +120,9 @@ class ScalingQuestion:
         return BatchRule(
             global_batch=self.global_batch,
             batch_per_device=self.batch_per_device,
-            max_global_batch=None if self.global_batch else workload.max_global_batch,
+            max_global_batch=None
+            if self.global_batch or self.batch_per_device
+            else workload.max_global_batch,
         )
 
 
@@ -203,7 +207,12 @@ class Place:
         return self.cluster.device
 
     def job(self, workload: Workload, question: ScalingQuestion) -> Job:
-        """What is trained there."""
+        """What is trained there.
+
+        Raises:
+            InvalidInputError: A setting of the rewrite changes nothing.
+        """
+        _check_rewrite_acts(workload, question, self.device, self.configuration)
         return Job(
             workload=workload, configuration=self.configuration, seq=question.seq,
             habits=self.habits,
@@ -255,11 +264,17 @@ def beside_workload(workload: Workload, question: ScalingQuestion, beside: str) 
             f"{len(question.counts)} device counts beside other devices",
             hint="give one count, such as --counts 8 --beside NAME:8",
         )
+    if question.work != Work() or question.experts is not None:
+        options = "--experts" if question.work == Work() else "--samples, --epochs or --tokens"
+        raise InvalidInputError(
+            f"{options} say nothing of one step on unequal devices", hint="leave them out"
+        )
     question.job(workload)  # Refuses a global batch that no epoch fills.
     rule = question.rule(workload)
     offers, parts = _parts(question, *read_beside(beside))
     configuration = _configuration(parts[0].cluster.device, question)
     checked_on(parts[1].cluster.device, configuration)
+    _check_rewrite_acts(workload, question, parts[0].cluster.device, configuration)
     job = Job(workload=workload, configuration=configuration, seq=question.seq)
     calibration = read_calibration(question.calibration)
 
@@ -354,11 +369,16 @@ def _named_offer(catalog: Catalog, question: ScalingQuestion, name: str, most: i
     """An offer by its own name, or by that of its device."""
     known = {one.name for one in catalog.offers} | {one.name for one in catalog.machines}
     if name in known:
-        return _offer(catalog, replace(question, offer=name), most)
+        return _offer(catalog, replace(question, offer=name, device=None), most)
     return _offer(catalog, replace(question, offer=None, device=name), most)
 
 
 def _offer(catalog: Catalog, question: ScalingQuestion, most: int) -> Offer:
+    if question.offer is not None and question.device is not None:
+        raise InvalidInputError(
+            f"`--device {question.device}` and `--offer {question.offer}` both say on what",
+            hint="give one: an offer holds its own devices",
+        )
     if question.offer is not None:
         owned = (one.offer for one in owned_offers(catalog, today=question.today))
         mine = [one for one in owned if one.name.lower() == question.offer.strip().lower()]
@@ -403,6 +423,14 @@ def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
         compiler=read_compiler(question.compiler),
         rewrite=question.rewrite,
     )
+
+
+def _check_rewrite_acts(
+    workload: Workload, question: ScalingQuestion, device: Device, configuration: Configuration
+) -> None:
+    ways = Goal(precisions=(configuration.precision,), compilers=(configuration.compiler,))
+    axes = GridAxes(devices=(device,), seq=question.seq, rewrite=question.rewrite)
+    check_rewrite_acts(workload, ways, Work(), load_catalog(question.facts), axes)
 
 
 def _length(seq: int) -> str:

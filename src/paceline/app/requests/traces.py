@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paceline.app.output import to_json
 from paceline.app.requests.plan_request import read_calibration, read_compiler
 from paceline.catalog.entities import Device
 from paceline.catalog.load import load_catalog
@@ -88,6 +89,11 @@ def break_down_workload(
         UnknownNameError: No such device, precision, compiler or setting.
     """
     _check_counts(batch=batch, ops=top, length=1 if seq is None else seq)
+    if device is None and (facts or calibration):
+        option = "--facts" if facts else "--calibration"
+        raise InvalidInputError(
+            f"`{option}` says nothing without a device", hint="name one with --device"
+        )
     found = None if device is None else find_device(load_catalog(tuple(facts)), device)
     base = _configured(found, precision, compiler, rewrite)
     table = None if found is None else DeviceTable.from_devices((found,))
@@ -101,6 +107,14 @@ def break_down_workload(
         ]
 
     shown = shown_in(base)
+    for setting in filter(None, rewrite.split(",")):
+        rest = ",".join(one for one in rewrite.split(",") if one != setting)
+        without = shown_in(_configured(found, precision, compiler, rest))
+        if all(_is_same(one, two) for one, two in zip(shown, without, strict=True)):
+            raise InvalidInputError(
+                f"`--rewrite {setting}` changes nothing for {workload.title} here",
+                hint="leave it out",
+            )
     others = shown_in(_checked(found, read_settings(compare, base))) if compare else []
     return Trace(
         model=workload.name,
@@ -138,6 +152,11 @@ def passes_of(traced: Trace, title: str) -> TracedPasses:
         compared_with=traced.compared_with,
         comparisons=traced.comparisons,
     )
+
+
+def _is_same(one: ObservedPass, two: ObservedPass) -> bool:
+    """Whether a pass runs the same ops and keeps the same memory."""
+    return to_json((one.whole, one.course)) == to_json((two.whole, two.course))
 
 
 def _check_counts(*, batch: int, ops: int, length: int) -> None:

@@ -435,6 +435,11 @@ def _made(folder: Path | None) -> Path | None:
 
 def _stacks(request: MeasureRequest) -> dict[str, Stack]:
     folder = stacks_folder()
+    if request.python and request.stack:
+        raise InvalidInputError(
+            "`--python` and `--stack` both say where to measure",
+            hint="give one: a stack brings its own Python",
+        )
     if request.python:
         found = [own_python(stack_specs()["torch"], Path(request.python))]
     elif request.stack:

@@ -65,6 +65,11 @@ def calibrate(
             "one of ROWS.csv, --list and --undo is wanted",
             hint="`paceline calibrate rows.csv` learns, `paceline calibrate --list` shows",
         )
+    if rows is None and (python is not None or facts):
+        option = "--python" if python is not None else "--facts"
+        raise InvalidInputError(
+            f"`{option}` says nothing beside --list and --undo", hint="leave it out"
+        )
     if rows is None:
         say(_kept(calibration or out, undo), wanted, None)
         return

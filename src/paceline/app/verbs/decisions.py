@@ -97,8 +97,12 @@ def bill(
         str | None, Option(metavar="150GB", help="Kept on the provider's disks.")
     ] = None,
     egress: Annotated[str | None, Option(metavar="10GB", help="Taken out at the end.")] = None,
-    save: Annotated[str, Option(help="Time of one checkpoint, on spot machines.")] = "60s",
-    restart: Annotated[str, Option(help="Paid time of a restart, likewise.")] = "10min",
+    save: Annotated[
+        str | None, Option(help="Time of one checkpoint, on spot machines; 60s without.")
+    ] = None,
+    restart: Annotated[
+        str | None, Option(help="Paid time of a restart, likewise; 10min without.")
+    ] = None,
     region: Annotated[str, Option(help="Where it runs, if not where the price was seen.")] = "",
     as_of: common.AsOf = None,
     facts: common.Facts = None,

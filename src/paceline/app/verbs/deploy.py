@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, answer_of, say
+from paceline.document_keys import refuse_twice
 from paceline.errors import InvalidInputError
 from paceline.writing import make_folder, write_whole
 
@@ -58,6 +59,16 @@ def deploy(
     from paceline.planning.goal.files import read_plan
 
     wanted = common.form_of(form, is_json=is_json)
+    if is_list and (plan is not None or to is not None):
+        raise InvalidInputError(
+            "`--list` lists every target, and deploys none", hint="ask one at a time"
+        )
+    if dry_run and (force or folder is not None):
+        raise InvalidInputError(
+            f"`--{'force' if force else 'folder'}` says nothing beside --dry-run, which writes "
+            "no file",
+            hint="leave one of them out",
+        )
     if is_list:
         say(_targets_answer(), wanted, None)
         return
@@ -90,6 +101,7 @@ def _pairs(options: list[str]) -> dict[str, str]:
     for key, _, value in pairs:
         if not key or not value:
             raise InvalidInputError(f"`{key}` sets nothing", hint="write --set partition=gpu")
+    refuse_twice("--set", [key for key, _, _ in pairs])
     return {key: value for key, _, value in pairs}
 
 

@@ -12,6 +12,7 @@ from paceline.app.goal_options import GOAL_OPTIONS, WORK_OPTIONS, PlanOptions
 from paceline.app.option_table import takes
 from paceline.app.output import Answer, say
 from paceline.app.requests.plan_request import inquire
+from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from paceline.planfile import PlanFile
@@ -78,7 +79,11 @@ def plan(
         **values,
     )
     if why_not is not None:
-        say(_reasons(inquiry.why_not(why_not)), wanted, None)
+        if explain:
+            raise InvalidInputError(
+                "`--explain` is of the plan, and `--why-not` shows none", hint="ask one at a time"
+            )
+        say(_reasons(inquiry.why_not(why_not)), wanted, output)
         return
     found = inquiry.plan(output or _PLAN_FILE)
     say(_ranking(found, is_explained=explain), wanted, None)
@@ -116,7 +121,6 @@ def _reasons(reasons: tuple[str, ...]) -> Answer:
 
 def _save(found: PlanFile, output: Path | None) -> None:
     """Write the plan file; the default one only where nothing of the user's is in its place."""
-    from paceline.errors import InvalidInputError
     from paceline.planning.goal.files import write_plan
 
     path = output or _PLAN_FILE

@@ -39,6 +39,10 @@ def score(
     a measured one. docs/how-to/score.md lists them.
     """
     wanted = common.form_of(form, is_json=is_json)
+    if explain is not None and out is not None:
+        raise InvalidInputError(
+            "`--out` takes the answers of all rows, and `--explain` gives one", hint="ask one"
+        )
     how = {"rows": rows, "python": python, "facts": facts or (), "calibration": calibration}
     if explain is not None:
         return Asked(verb=_explained, values={**how, "number": explain}, form=wanted)

@@ -108,12 +108,24 @@ def load_workload(
 
 def _of_entry(entry: str, asked: _Asked) -> Workload:
     """The workload of an entry, from a file or traced."""
-    path = Path(entry) if entry.endswith(".npz") else shipped_file(entry, asked.task)
-    if path is None or (asked.image_size is not None and is_built_here(entry)):
+    path = _graph_file(entry, asked.task, asked.image_size)
+    if path is None:
         return _trace_entry(entry, asked)
     workload = read_workload(path, side=asked.image_size)
     _check_side(workload, entry, asked.image_size)
     return workload if asked.optimizer is None else with_optimizer(workload, asked.optimizer)
+
+
+def is_traced(entry: str, *, task: Task, image_size: int | None = None) -> bool:
+    """Whether a model is traced, in a Python that has its framework, when it is loaded."""
+    return _graph_file(entry_of(entry), task, image_size) is None
+
+
+def _graph_file(entry: str, task: Task, image_size: int | None) -> Path | None:
+    """The file of a graph that is there already."""
+    path = Path(entry) if entry.endswith(".npz") else shipped_file(entry, task)
+    is_resized = image_size is not None and is_built_here(entry)
+    return None if is_resized and not entry.endswith(".npz") else path
 
 
 def with_optimizer(workload: Workload, optimizer: str) -> Workload:

@@ -223,6 +223,8 @@ def _spot(search: Search, best: int) -> str:
     place = place_of(search, best)
     if not place.is_spot:
         return ""
+    if not search.evaluation.num_steps[best]:
+        return "spot machines can be taken back at any time"
     low, _, high = place_terms(place, today=search.question.today).interruption_frac_per_month
     stretch = float(search.evaluation.run_s[best]) / float(
         search.evaluation.num_steps[best] * search.evaluation.steps.step_s[best]
@@ -230,8 +232,6 @@ def _spot(search: Search, best: int) -> str:
     return (
         f"spot: {format_percent(low)} to {format_percent(high)} of machines are taken back a "
         f"month; restarts, lost work and saving add {format_percent(stretch - 1.0)} to the run"
-        if search.evaluation.num_steps[best]
-        else "spot machines can be taken back at any time"
     )
 
 

@@ -1,7 +1,8 @@
 """Predictions at stated devices, counts and batch sizes, by the same road as the search takes.
 
-The grid has one cell per (device, count, batch); of the configurations that the goal accepts, a
-cell shows the fastest that fits, or where none fits, the one that needs least memory.
+The grid has one cell per (device, count, way, batch). A way is a precision with a compiler where
+the goal names several; else there is one. Of the configurations of a way, a cell shows the fastest
+that fits, or where none fits, the one that needs least memory.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class PredictionGrid:
         calibration: Of the predictor.
         catalog_version: Of the facts.
         assumptions: Printed first, one sentence each.
-        cells: By device, then count, then batch.
+        cells: By device, then count, then precision and compiler, then batch.
         unanswered: Devices without a prediction.
         remedies: What would make it fit where nothing does.
     """
@@ -179,7 +180,11 @@ def grid_of(asked: GridCases, steps: Steps, calibration: str) -> PredictionGrid:
         catalog_version=asked.catalog_version,
         assumptions=(*asked.assumptions, *_shared_words(cells)),
         cells=cells,
-        unanswered=(*asked.unanswered, *(_silent(one, goal) for one in silent)),
+        unanswered=(
+            *asked.unanswered,
+            *(_silent(one, goal) for one in silent),
+            *(one for one in _partly_silent(asked) if one.device in answered),
+        ),
     )
 
 
@@ -192,7 +197,7 @@ class _Grid:
         steps: Of each.
         samples_per_s: Throughput of all devices.
         fits: At the goal's chance.
-        chosen: Row shown per place and batch, (num_places, P); -1 without a prediction.
+        chosen: Row shown per place, way and batch, (num_places, num_ways, P); -1 without one.
     """
 
     asked: GridCases
@@ -218,8 +223,31 @@ def _grid(asked: GridCases, steps: Steps) -> _Grid:
         steps=whole,
         samples_per_s=samples_per_s,
         fits=fits,
-        chosen=_choose(samples_per_s, whole.memory_mid_bytes, fits, degrees, shape),
-    )
+        chosen=np.stack(
+            [
+                _choose(np.where(mine[number], samples_per_s, np.nan), whole.memory_mid_bytes,
+                        fits, degrees, shape)
+                for mine in _ways(asked)
+            ],
+            axis=1,
+        ),
+    )  # fmt: skip
+
+
+def _ways(asked: GridCases) -> list[npt.NDArray[np.bool_]]:
+    """Which configurations are each way that has cells of its own, (num_configured,).
+
+    A ranking shows each device once, at its best.
+    """
+    goal, configured = asked.goal, [one.configuration for one in asked.configured]
+    several = max(len(goal.precisions), len(goal.compilers)) > 1
+    if asked.axes.keeps_best_batch_only or not several:
+        return [np.ones(len(configured), dtype=bool)]
+    found = dict.fromkeys((c.precision, c.compiler) for c in configured)
+    return [
+        np.array([(c.precision, c.compiler) == way for c in configured], dtype=bool)
+        for way in found
+    ]
 
 
 def _choose(
@@ -249,14 +277,17 @@ def _choose(
 def _cells(grid: _Grid) -> tuple[GridCell, ...]:
     chosen = grid.chosen
     if grid.asked.axes.keeps_best_batch_only and chosen.size:
+        chosen = chosen[:, 0]
+        if not len(grid.samples_per_s):
+            return ()
         rate = np.where(grid.fits, grid.samples_per_s, -1.0)[chosen]
         rate = np.where(chosen < 0, -np.inf, rate)
         places = grid.asked.places
         is_open = np.array([math.isinf(capacity_bytes(place.device)) for place in places])
         enough = rate.max(axis=1) * np.where(is_open, _SETTLED_FRAC, 1.0)
         best = (rate >= enough[:, None]).argmax(axis=1)
-        chosen = chosen[np.arange(len(chosen)), best][:, None]
-    return tuple(_cell(grid, int(row)) for rows in chosen for row in rows if row >= 0)
+        chosen = chosen[np.arange(len(chosen)), best]
+    return tuple(_cell(grid, int(row)) for row in chosen.ravel() if row >= 0)
 
 
 def _cell(grid: _Grid, row: int) -> GridCell:
@@ -346,6 +377,19 @@ def _silent(support: DeviceSupport, goal: Goal) -> UnansweredDevice:
     else:
         reason = f"it does not run {unusable.wanted}: {unusable.choices}"
     return UnansweredDevice(device=support.device.name, reason=reason)
+
+
+def _partly_silent(asked: GridCases) -> Iterator[UnansweredDevice]:
+    """What of several precisions or compilers a device does not run; a ranking names none."""
+    goal = asked.goal
+    for support in () if asked.axes.keeps_best_batch_only else asked.supports:
+        missing = [
+            *(name for name in goal.precisions if name not in support.precisions),
+            *(name for name in goal.compilers if name not in support.compilers),
+        ]
+        if missing:
+            reason = f"it does not run {', '.join(missing)}"
+            yield UnansweredDevice(device=support.device.name, reason=reason)
 
 
 def _shared_words(cells: Sequence[GridCell]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from paceline.catalog.lookup import split_names
+from paceline.document_keys import refuse_twice
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.planning.goal.goal import Goal, Work
 from paceline.units import (
@@ -121,6 +122,7 @@ def _parse_pins(text: str) -> dict[str, str]:
             raise InvalidInputError(
                 f"`{key}` pins nothing", hint="write --pin offer=lambda/gpu_1x_a100"
             )
+    refuse_twice("--pin", [key.strip() for key, _, _ in pairs])
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 

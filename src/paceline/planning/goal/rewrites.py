@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from paceline.document_keys import refuse_twice
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration
 from paceline.model.settings import read_settings
@@ -46,6 +47,8 @@ def check_rewrite(text: str, elsewhere: Mapping[str, str] = OF_A_SEARCH) -> None
     """
     plain = Configuration()
     changed = read_settings(text, plain)
+    names = (pair.partition("=")[0].strip() for pair in text.split(","))
+    refuse_twice("--rewrite", filter(None, names))
     for name, hint in elsewhere.items():
         if getattr(changed, name) != getattr(plain, name):
             raise InvalidInputError(f"`{name}` cannot be set with --rewrite here", hint=hint)

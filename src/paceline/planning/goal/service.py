@@ -94,7 +94,7 @@ def service_words(service: Service, work: Work) -> str:
 
 def _checked(engine: EngineProfile, goal: Goal) -> Service:
     stated = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers
-    if stated and engine.compiler not in stated:
+    if stated and set(stated) != {engine.compiler}:
         raise InvalidInputError(
             f"{engine.title} launches its own graphs, and `{', '.join(stated)}` would change "
             "nothing",

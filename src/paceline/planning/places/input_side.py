@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 
+from paceline.errors import InvalidInputError
 from paceline.model.graph.workload import Workload
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.places import Place
@@ -31,11 +32,19 @@ def input_format(workload: Workload, goal: Goal, work: Work) -> SampleFormat | N
 
     Raises:
         UnknownNameError: The goal names data that is not known.
+        InvalidInputError: It names images, and the model reads none.
     """
-    if goal.data is not None:
-        return None if goal.data == "ready" else sample_format(goal.data)
-    is_reference = work == Work() and workload.reference_job is not None
     pixels = _pixels(workload)
+    if goal.data is not None:
+        stored = None if goal.data == "ready" else sample_format(goal.data)
+        if stored is not None and pixels is None:
+            raise InvalidInputError(
+                f"`--data {goal.data}` are images, and {workload.title} reads "
+                f"{workload.sample_unit}",
+                hint="leave --data out: the input is taken to keep up",
+            )
+        return stored
+    is_reference = work == Work() and workload.reference_job is not None
     if pixels is None or not is_reference or workload.task != "train":
         return None
     return sample_format(next(name for limit, name in _BY_PIXELS if pixels[0] <= limit))

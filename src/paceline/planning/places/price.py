@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -260,6 +262,32 @@ def _age_sigma(term: Term, seen_on: date | None, today: date) -> float:
     per_sqrt_year = SPOT_LOG_SIGMA_PER_SQRT_YEAR if is_spot else PRICE_LOG_SIGMA_PER_SQRT_YEAR
     age_years = 2.0 if seen_on is None else max(0, (today - seen_on).days) / 365.25
     return per_sqrt_year * math.sqrt(age_years)
+
+
+def check_region(region: str, offer: Offer, offers: Iterable[Offer]) -> None:
+    """Refuse a region whose name is built unlike every region of the offer's cloud.
+
+    Another region than those seen is fine: its price is then less sure.
+
+    Raises:
+        InvalidInputError: Such a name.
+    """
+    known = sorted({one.region for one in offers if one.cloud == offer.cloud and one.region})
+    starts = any(one.lower().startswith(region.lower()) for one in known)
+    if known and not starts and _shape(region) not in {_shape(one) for one in known}:
+        raise InvalidInputError(
+            f"`{region}` is no region of {offer.cloud}",
+            hint=f"regions are named like {', '.join(known[:3])}",
+        )
+
+
+def _shape(region: str) -> str:
+    """How a name is built: letters and digits by kind.
+
+    >>> _shape("us-east-1")
+    'a-a-0'
+    """
+    return re.sub(r"[a-z]+", "a", re.sub(r"\d+", "0", region.lower()))
 
 
 def _place_note(offer: Offer, region: str) -> tuple[str, ...]:

@@ -164,7 +164,19 @@ def _opening(grid: PredictionGrid, width: int) -> str:
 
 
 def _by_device(grid: PredictionGrid) -> list[list[GridCell]]:
-    return [list(cells) for _, cells in groupby(grid.cells, key=lambda cell: cell.device)]
+    """The cells of each device; where counts stand side by side, of each way that it runs."""
+    devices = [list(cells) for _, cells in groupby(grid.cells, key=lambda cell: cell.device)]
+    return [part for cells in devices for part in _by_way(cells)]
+
+
+def _by_way(cells: list[GridCell]) -> list[list[GridCell]]:
+    places = {(cell.num_devices, cell.batch_per_device) for cell in cells}
+    if not _has_counts(cells) or len(places) == len(cells):
+        return [cells]
+    ways: dict[tuple[str, str], list[GridCell]] = {}
+    for cell in cells:
+        ways.setdefault((cell.precision, cell.compiler), []).append(cell)
+    return list(ways.values())
 
 
 def _device_text(grid: PredictionGrid, cells: list[GridCell], width: int) -> str:

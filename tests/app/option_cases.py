@@ -1,0 +1,326 @@
+"""For every option of every verb, a command and a value with which its answer is another one.
+
+A command is written as typed; ``{name}`` stands for a file or folder of the fixture ``files``.
+Where an option acts on files or on the form of an answer, the case says so.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Case:
+    """An option, what it is given, and what is asked without it.
+
+    Attributes:
+        base: The command without the option.
+        value: What the option is given; None for a flag.
+        reads: ``json`` compares answers, ``text`` what is printed, ``file`` a file that is written.
+    """
+
+    base: str
+    value: str | None
+    reads: str = "json"
+
+    def words(self, option: str, files: dict[str, str]) -> tuple[list[str], list[str]]:
+        """The command without and with the option."""
+        base = shlex.split(self.base.format(**files))
+        given = [] if self.value is None else [self.value.format(**files)]
+        if option in base:
+            place = base.index(option)
+            rest = base[:place] + base[place + 2 :]
+            return base, [*rest, option, *given]
+        return base, [*base, option, *given]
+
+
+def _all(base: str, **values: str | None) -> dict[str, Case]:
+    return {f"--{name.replace('_', '-')}": Case(base, value) for name, value in values.items()}
+
+
+_PLAN = "plan mnist-cnn --cloud lambda --max-devices 1 --as-of 2026-11-20"
+_WIDE = "plan mnist-cnn --device a100,4090,mi250x --max-devices 2 --as-of 2026-11-20"
+_LLM = "plan llama-3-8b --task infer --rps 2 --cloud lambda --max-devices 1 --as-of 2026-11-20"
+_IMAGES = "plan mnist-cnn --task infer --cloud lambda --max-devices 1 --as-of 2026-11-20"
+_PREDICT = "predict mnist-cnn --device a100 --batch 8"
+_TEXT = "predict gpt2 --device a100 --batch 4"
+_ANSWERS = "predict gpt2 --task infer --device a100 --batch 4"
+_HEARD_PLAN = "plan whisper-small --task infer --cloud lambda --max-devices 1 --as-of 2026-11-20"
+_PICTURE_PLAN = "plan sd15-unet --task infer --cloud lambda --max-devices 1 --as-of 2026-11-20"
+_HEARD = "predict whisper-small --task infer --device a100 --batch 1"
+_PICTURE = "predict sd15-unet --task infer --device a100 --batch 1"
+_TRACE = "trace mnist-cnn"
+_SCALE = "scale mnist-cnn --device a100 --counts 1,8 --as-of 2026-11-20"
+_SCALE_TEXT = "scale gpt2 --device a100 --counts 8 --as-of 2026-11-20"
+_TRIALS = "trials gpt2 --device a100 --devices 4 --as-of 2026-11-20"
+_RESOLVE = "stack resolve --gpu a100"
+_EXPLAIN = "stack explain --gpu a100"
+_CHECK = "stack check --gpu a100"
+_DEPLOY = "deploy {plan} --to slurm --command 'python train.py' --dry-run"
+_TO_DOCKER = "deploy {plan} --to docker --command 'python t.py' --dry-run"
+_TO_PODS = "deploy {plan} --to kubernetes --image me/x:1 --command t.py --dry-run"
+_WRITTEN = "deploy {plan} --to slurm --command 'python t.py'"
+_OWN_ROWS = "calibrate {own_rows} --facts {lab} --out {page}"
+_JOB = "predict 'gpt2 train bf16 eager dp8 batch=4'"
+_BILL = "bill aws/p4d.24xlarge 24h --as-of 2026-11-20"
+_SPOT = f"{_BILL} --term spot"
+_REPORT = "report mnist-cnn --device a100 --html {page}"
+
+#: What every verb has: where the answer goes, and its form.
+_FORM = {
+    "--format": Case("devices", "md", "text"),
+    "--json": Case("devices", None, "text"),
+    "--output": Case("devices", "{page}", "file"),
+}
+
+CASES: dict[str, dict[str, Case]] = {
+    "plan": {
+        **_all(
+            _PLAN, samples="10k", epochs="2", deadline="1min", budget="0.001", vendor="AMD",
+            power_limit="100W", cloud="vast", region="eu-north", device="a10", objective="energy",
+            precision="fp32", compiler="eager", framework="jax", global_batch="96", data="ready",
+            pin="batch=16", task="infer",
+            optimizer="sgd", as_of="2026-08-02", why_not="a100", max_devices="8",
+            rewrite="frozen=except:dense", device_class="consumer", throughput="900k",
+        ),
+        "--confidence": Case(f"{_PLAN} --deadline 11min", "0.9999"),
+        "--max-price-age-days": Case(_WIDE, "150"),
+        **_all(_HEARD_PLAN, beams="5", sound="10s"),
+        **_all(_PICTURE_PLAN, denoising_steps="20", guidance="no"),
+        "--hour-value": Case(f"{_WIDE} --objective balanced", "5000usd"),
+        "--strategies": Case("plan gpt2 --cloud lambda --as-of 2026-11-20", "dp"),
+        **_all(_WIDE, cooling_limit="50W", datacenter=None, spot=None),
+        **_all(_LLM, rps="20", prompt_tokens="2000", output_tokens="500", concurrency="2",
+               latency="9ms", ttft="40ms", memory_confidence="0.5"),
+        "--tokens": Case("plan gpt2 --cloud lambda --max-devices 1 --as-of 2026-11-20", "1M"),
+        "--seq": Case("plan gpt2 --cloud lambda --max-devices 1 --as-of 2026-11-20", "256"),
+        "--image-size": Case("plan resnet50 --cloud lambda --max-devices 1", "112"),
+        "--python": Case("plan torchvision:alexnet --cloud lambda", "{no_python}"),
+        "--facts": Case("plan mnist-cnn --cloud own,campus", "{lab}"),
+        "--calibration": Case("plan resnet50 --cloud lambda --device h100", "{calibration}"),
+        "--explain": Case(_PLAN, None, "text"),
+        "--output": Case(_PLAN, "{page}", "file"),
+    },
+    "predict": {
+        **_all(
+            _PREDICT, device="h100", batch="16", devices="2", task="infer", optimizer="sgd",
+            precision="fp32", compiler="compiled", framework="jax", checkpointing="full",
+            rewrite="frozen=except:dense",
+        ),
+        "--sharding": Case(f"{_PREDICT} --devices 4", "zero3"),
+        "--seq": Case(_TEXT, "256"),
+        "--image-size": Case("predict resnet50 --device a100 --batch 8", "112"),
+        **_all(_HEARD, beams="5", sound="10s"),
+        **_all(_PICTURE, denoising_steps="20", guidance="no"),
+        **_all(_ANSWERS, prompt_tokens="300", output_tokens="50"),
+        "--machine": Case(_JOB, "8xA100 SXM4 80GB@dgx-a100"),
+        "--python": Case("predict torchvision:alexnet --device a100", "{no_python}"),
+        "--facts": Case("predict mnist-cnn --task infer", "{lab}"),
+        "--calibration": Case(_PREDICT, "{calibration}"),
+    },
+    "trace": {
+        **_all(
+            _TRACE, device="a100", batch="16", task="infer", optimizer="sgd", precision="fp32",
+            compiler="compiled", rewrite="checkpointing=full", compare="checkpointing=full",
+            top="2",
+        ),
+        "--seq": Case("trace gpt2", "256"),
+        "--image-size": Case("trace resnet50", "112"),
+        "--python": Case("trace torchvision:alexnet", "{no_python}"),
+        "--save": Case(_TRACE, "{saved}", "file"),
+        "--facts": Case("trace mnist-cnn --device 'Acme X1 80GB'", "{lab}"),
+        "--calibration": Case("trace mnist-cnn --device a100", "{calibration}"),
+    },
+    "scale": {
+        **_all(
+            _SCALE, samples="10k", epochs="2", device="h100", counts="1,4", batch="64",
+            global_batch="96", strategy="dp8", optimizer="sgd", precision="fp32",
+            compiler="compiled", rewrite="frozen=except:dense", as_of="2024-06-01",
+            calibration="{calibration}",
+        ),
+        "--tokens": Case(_SCALE_TEXT, "1M"),
+        "--seq": Case(_SCALE_TEXT, "256"),
+        "--image-size": Case("scale resnet50 --device a100 --counts 1", "112"),
+        "--offer": Case("scale mnist-cnn --counts 1", "lambda/gpu_8x_a100"),
+        "--experts": Case("scale gpt2 --device a100 --counts 8 --strategy dp4", "whole"),
+        "--beside": Case("scale mnist-cnn --device a100 --counts 8", "H100 SXM5 80GB:8"),
+        "--python": Case("scale torchvision:alexnet --device a100", "{no_python}"),
+        "--facts": Case("scale mnist-cnn --device 'Acme X1 80GB' --counts 1", "{lab}"),
+    },
+    "trials": {
+        **_all(
+            _TRIALS, device="h100", devices="8", global_batch="64", num="1", seq="256",
+            optimizer="sgd", precision="fp32", compiler="compiled", as_of="2024-06-01",
+            rewrite="training_format=pure", calibration="{calibration}",
+        ),
+        "--offer": Case("trials gpt2 --devices 4", "lambda/gpu_8x_a100"),
+        "--rows": Case(_TRIALS, "{page}", "file"),
+        "--image-size": Case("trials resnet50 --device a100 --devices 4", "112"),
+        "--python": Case("trials torchvision:alexnet --device a100", "{no_python}"),
+        "--facts": Case("trials gpt2 --device 'Acme X1 80GB' --devices 4", "{lab}"),
+    },
+    "devices": {
+        **_all("devices", vendor="AMD", architecture="hopper", kind="tpu", min_memory="64GB",
+               device_class="consumer", max_power="300W", facts="{lab}"),
+        **_FORM,
+    },
+    "offers": _all(
+        "offers --as-of 2026-11-20", cloud="aws", region="us-east", min_devices="8",
+        min_memory="64GB", max_price="2", spot=None, all=None, as_of="2024-06-01", facts="{lab}",
+    ),
+    "stack resolve": _all(
+        _RESOLVE, gpu="h100", driver="535", cuda="12.4", rocm="6.2", python="3.9", num="1",
+        framework="jax", release="2.4", compiler="xla", system="windows",
+    ),
+    "stack explain": _all(
+        _EXPLAIN, gpu="mi250x", driver="450", cuda="11.8", rocm="6.2", python="3.9",
+        framework="jax", release="2.4", compiler="xla", system="windows",
+    ),
+    "stack check": _all(
+        _CHECK, gpu="mi250x", driver="450", cuda="11.8", rocm="6.2", python="3.8",
+        framework="jax", release="2.4", compiler="xla", system="windows",
+    ),
+    "stack images": _all("stack images 12.6", gpu="b200", driver="535"),
+    "deploy": {
+        **_all(
+            _DEPLOY, to="torchrun", command="python other.py", purpose="measure", choice="2",
+            name="mine", data="/data", checkpoints="/kept", set="partition=gpu",
+        ),
+        "--image": Case(_TO_DOCKER, "me/x:1"),
+        "--variant": Case(_TO_PODS, "gke-gpu"),
+        "--list": Case("deploy", None),
+        "--dry-run": Case(f"{_WRITTEN} --folder {{folder}}", None, "text"),
+        "--force": Case(f"{_WRITTEN} --folder {{taken}}", None, "text"),
+        "--folder": Case(_WRITTEN, "{folder}", "text"),
+    },
+    "compare": {
+        "--tolerance": Case("compare {before} {after}", "3", "text"),
+        "--output": Case("compare {before} {after} --tolerance 3", "{page}", "file"),
+        "--json": Case("compare {before} {after} --tolerance 3", None, "text"),
+    },
+    "report": {
+        **_all(_REPORT, device="h100", batch="8", precision="fp32", task="infer", optimizer="sgd",
+               compiler="compiled", rewrite="checkpointing=full", calibration="{calibration}"),
+        "--seq": Case("report gpt2 --device a100 --html {page}", "256"),
+        "--image-size": Case("report resnet50 --device a100 --html {page}", "112"),
+        "--html": Case(_REPORT, "{other_page}", "text"),
+        "--svg": Case(_REPORT, "{folder}", "text"),
+        "--png": Case(_REPORT, "{folder}", "text"),
+        "--python": Case("report torchvision:alexnet --device a100 --html {page}", "{no_python}"),
+        "--facts": Case("report mnist-cnn --device 'Acme X1 80GB' --html {page}", "{lab}"),
+        "--as-of": Case("report {lifecycle} --html {page}", "2024-06-01"),
+        "--json": Case(_REPORT, None, "text"),
+    },
+    "export": {
+        "--where": Case("export {page} --store {before}", "workload = 'no'", "text"),
+        "--store": Case("export {page}", "{before}", "text"),
+        "--json": Case("export {page} --store {before}", None, "text"),
+    },
+    "own": {
+        **_all("own {purchases}", name="lab-five-years"),
+        "--facts": Case("own {own_purchases}", "{lab}"),
+    },
+    "fits": _all("fits tower --facts {tower}", device="4060", cards="2", facts="{lab}"),
+    "bill": {
+        **_all(_BILL, nodes="2", term="reserved-1y", setup="1h", storage="1TB", egress="1TB",
+               region="eu-west-1", as_of="2026-08-01"),
+        **_all(_SPOT, save="20min", restart="2h"),
+        "--facts": Case("bill campus/4x-acme 24h", "{lab}"),
+    },
+    "pool": {
+        "--python": Case("pool {pool}", "{no_python}"),
+        "--facts": Case("pool {own_pool}", "{lab}"),
+    },
+    "feed": {
+        **_all("feed imagenet --rate 2000", size="512", cores="4", workers="1", storage="hdd",
+               rate="50", devices="8", sent_as="uint8", measured="300"),
+    },
+    "lifecycle": {
+        **_all("lifecycle {lifecycle}", as_of="2024-06-01", calibration="{calibration}",
+               python="{no_python}", facts="{lab}"),
+    },
+    "score": {
+        "--out": Case("score {rows}", "{page}", "file"),
+        "--explain": Case("score {rows} --out {page}", "0"),
+        "--calibration": Case("score {rows} --explain 0", "{calibration}"),
+        "--facts": Case("score {own_rows} --explain 0", "{lab}"),
+    },
+    "calibrate": {
+        "--out": Case("calibrate {rows}", "{page}", "file"),
+        "--list": Case("calibrate --calibration {calibration}", None),
+        "--undo": Case("calibrate --calibration {copied}", "last"),
+        "--calibration": Case(_OWN_ROWS, "{calibration}", "file"),
+        "--facts": Case("calibrate {own_rows} --out {page}", "{lab}"),
+    },
+}  # fmt: skip
+
+#: Verbs that measure: what each option is given, which must reach what is measured.
+MEASURED: dict[str, dict[str, str | None]] = {
+    "measure mnist-cnn": {
+        "--batch": "2", "--devices": "2", "--mode": "forward", "--precision": "bf16",
+        "--compiler": "eager", "--stack": "jax", "--python": "{no_python}", "--device": "cpu",
+        "--threads": "1", "--seq": "64", "--image-size": "64", "--optimizer": "adam",
+        "--channels-last": None, "--timeout": "1min", "--memory": "1GB", "--seconds": "2",
+        "--profile": "{folder}", "--store": "{folder}", "--html": "{page}",
+    },
+    "run -- true": {
+        "--choice": "2", "--quiet": None, "--runs": "{folder}", "--steps": "9",
+        "--budget": "9usd", "--deadline": "2h", "--stall-after": "9s", "--facts": "{lab}",
+        "--calibration": "{calibration}",
+    },
+    "runs list": {"--runs": "{folder}"},
+    "runs show": {"--runs": "{folder}"},
+    "runs follow": {"--runs": "{folder}"},
+    "runs stop": {"--runs": "{folder}"},
+    "ceilings": {
+        "--stack": "opencl", "--devices": "2", "--threads": "1", "--size": "128",
+        "--store": "{folder}",
+    },
+}  # fmt: skip
+
+#: Options that name the Python of models that a file names; it is asked when one is traced.
+UNPROVED = {("score", "--python"), ("calibrate", "--python")}
+
+#: Commands with an option that has nothing to act on, and words of the refusal.
+REFUSED = (
+    ("predict mnist-cnn --device a100 --device h100", "`--device` is given twice"),
+    ("plan mnist-cnn --pin batch=8 --pin batch=16", "`batch` is given twice"),
+    ("plan mnist-cnn --pin batch=8,batch=16", "`batch` is given twice"),
+    ("deploy {plan} --to slurm --set qos=a --set qos=b", "`qos` is given twice"),
+    ("predict gpt2 --device a100 --rewrite lora_rank=8,lora_rank=9", "is given twice"),
+    ("predict gpt2 --device a100 --batch 4 --rewrite lora_rank=0", "`lora_rank=0` is no count"),
+    ("predict mnist-cnn --task infer --device a100 --checkpointing full", "changes nothing"),
+    ("predict mnist-cnn --device a100 --sharding zero3", "changes nothing"),
+    ("predict mnist-cnn --device a100 --rewrite attention=math", "changes nothing"),
+    ("predict gpt2 --task infer --device a100 --rewrite lora_rank=8", "changes nothing"),
+    ("predict gpt2 --task infer --device a100 --compiler eager,compiled", "change nothing"),
+    ("predict gpt2 --device a100 --checkpointing full --rewrite checkpointing=block", "both say"),
+    ("predict mnist-cnn --device a100 --python {no_python}", "no model is traced"),
+    ("trace mnist-cnn --rewrite attention=math", "changes nothing"),
+    ("trace mnist-cnn --facts {lab}", "says nothing without a device"),
+    ("plan mnist-cnn --cloud lambda --rewrite attention=math", "changes nothing"),
+    ("plan gpt2 --cloud lambda --data imagenet", "reads tokens"),
+    ("plan mnist-cnn --cloud lambda --cooling-limit 1kW", "none of your machines"),
+    ("plan mnist-cnn --cloud lambda --why-not a100 --explain", "`--explain` is of the plan"),
+    ("scale mnist-cnn --device h100 --offer lambda/gpu_8x_a100", "both say on what"),
+    ("scale mnist-cnn --device a100 --counts 8 --rewrite attention=math", "changes nothing"),
+    (
+        "scale mnist-cnn --device a100 --counts 8 --beside 'H100 SXM5 80GB:8' --epochs 2",
+        "say nothing of one step",
+    ),
+    ("measure mnist-cnn --stack jax --python {no_python}", "both say where to measure"),
+    ("deploy {plan} --to slurm --command 'python t.py' --image me/x:1", "changes nothing"),
+    ("deploy {plan} --to slurm --command 'python t.py' --variant gke-gpu", "changes nothing"),
+    ("deploy {plan} --to docker --command 'python t.py' --set driver=580", "changes nothing"),
+    ("deploy {plan} --list", "lists every target"),
+    ("deploy {plan} --to slurm --command 'python t.py' --dry-run --force", "says nothing beside"),
+    ("bill aws/p4d.24xlarge 24h --region nope", "no region of aws"),
+    ("bill aws/p4d.24xlarge 24h --save 5min", "is of spot machines"),
+    ("feed imagenet --devices 4", "says nothing without what one device"),
+    ("report {plan} --html {page} --device a100", "says nothing of a plan file"),
+    ("report {before} --html {page} --task infer", "says nothing of a store"),
+    ("report mnist-cnn --device a100 --html {page} --as-of 2026-11-01", "says nothing of a model"),
+    ("score {rows} --explain 0 --out {page}", "`--explain` gives one"),
+    ("calibrate --list --calibration {calibration} --facts {lab}", "says nothing beside --list"),
+)
