@@ -8,21 +8,27 @@ import numpy as np
 import pytest
 
 import paceline
-from paceline.catalog.entities import Machine
+from paceline.catalog.entities import Link
+from paceline.catalog.entities import Machine as OwnMachine
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.catalog.offer_links import machine_links
 from paceline.errors import InvalidInputError, UnknownNameError
 from paceline.model.graph.costs import Configuration
 from paceline.model.reading.load import load_workload
-from paceline.parallelism.serving.batching import ServingRuns, ServingTimes
-from paceline.parallelism.serving.engine import serving_times
-from paceline.parallelism.split import SplitShape
+from paceline.parallelism.serving.batching import (
+    EnginePasses,
+    ServingRuns,
+    ServingTimes,
+    request_times,
+)
+from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.grid import GridCell
-from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.devices import DeviceTable
 from paceline.scoring.rows import parse_row
 from paceline.scoring.score import predict_rows
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.simulator import simulate
 from paceline.stack.engines import find_engine
 
 AS_OF = "2026-11-20"
@@ -39,17 +45,18 @@ def predicted(**options: object) -> GridCell:
     return paceline.predict(MODEL, **asked).cells[0]
 
 
-def benchmark(engine: str = "vllm", **changes: object) -> ServingTimes:
-    catalog = load_catalog()
-    return serving_times(
-        load_workload(MODEL, task="infer"),
-        Configuration(precision="bf16", compiler="compiled"),
-        DeviceTable.from_devices([find_device(catalog, DEVICE)]),
-        ServingRuns.of(np.array([float(REQUESTS)]), PROMPT, OUTPUT),
-        engine=find_engine(engine),
-        calibration=builtin_calibration(),
-        **changes,
-    )
+def benchmark(name: str = "vllm", ranks: int = 1, link: Link | None = None) -> ServingTimes:
+    """As `tools/accuracy_serving` asks."""
+    engine, device = find_engine(name), find_device(load_catalog(), DEVICE)
+    job = Job(
+        workload=load_workload(MODEL, task="infer"),
+        configuration=Configuration(precision="bf16"),
+        strategy=Strategy.from_degrees(tp=ranks), batch=REQUESTS,
+        prompt_tokens=PROMPT, output_tokens=OUTPUT, profile=str(engine),
+    )  # fmt: skip
+    steps = simulate([job], [Machine.of(device, ranks, device_link=link)])
+    runs = ServingRuns.of(np.array([float(REQUESTS)]), PROMPT, OUTPUT)
+    return request_times(runs, EnginePasses.of(steps), engine)
 
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm 0.12", "sglang", "trtllm"])
@@ -101,9 +108,9 @@ def test_ranks_that_share_a_model_answer_alike(tmp_path: Path) -> None:
         MODEL, task="infer", facts=[facts], cloud="own", as_of=AS_OF,
         pin=f"batch={REQUESTS},strategy=tp4",
     )  # fmt: skip
-    machine = Machine(name="lab", device_name=DEVICE, num_devices=4)
+    machine = OwnMachine(name="lab", device_name=DEVICE, num_devices=4)
     link = machine_links(load_catalog(), machine).device
-    times = benchmark(ranks=SplitShape.of_engine(tensor=4), link=link)
+    times = benchmark(ranks=4, link=link)
     choice = plan.choices[0]
     assert choice.strategy == "tp4"
     assert choice.latency_s.mid == pytest.approx(times.per_token_s[0], rel=1e-6)

@@ -14,12 +14,12 @@ from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
 from paceline.errors import PacelineError
 from paceline.model.graph.costs import Configuration
-from paceline.parallelism.serving.batching import ServingRuns, fastest, request_times
-from paceline.parallelism.serving.engine import serving_passes
-from paceline.parallelism.split import SplitShape
-from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.devices import DeviceTable
+from paceline.parallelism.serving.batching import EnginePasses, ServingRuns, fastest, request_times
+from paceline.parallelism.strategy.strategy import Strategy
 from paceline.scoring.workloads import WorkloadKey, cached_workload
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.simulator import simulate
 from paceline.stack.engines import find_engine
 
 _SHARED = ["entry", "device", "format", "ranks", "backend"]
@@ -61,19 +61,25 @@ def _times(
     )
     # Older releases schedule beside the device where they are told to; runs do not state it.
     engine = find_engine(str(first.backend))
-    ways = [
-        serving_passes(
-            workload,
-            Configuration(precision=precision, compiler="compiled"),
-            DeviceTable.from_devices([device]),
-            runs,
-            engine=engine,
-            calibration=builtin_calibration(),
-            ranks=SplitShape.of_engine(tensor=int(first.ranks)),
-            link=link,
-        )
-        for precision in PRECISIONS[first.format]
-    ]
+    ranks = int(first.ranks)
+    machine = Machine.of(device, ranks, device_link=link)
+    ways = []
+    for precision in PRECISIONS[first.format]:
+        jobs = [
+            Job(
+                workload=workload,
+                configuration=Configuration(precision=precision),
+                strategy=Strategy.from_degrees(tp=ranks),
+                batch=row.concurrency,
+                prompt_tokens=int(row.input_tokens),
+                output_tokens=int(row.output_tokens),
+                profile=str(engine),
+            )
+            for row in group.itertuples()
+        ]
+        steps = simulate(jobs, [machine] * len(jobs))
+        steps.check_known()
+        ways.append(EnginePasses.of(steps))
     times = request_times(runs, fastest(ways), engine)
     writes_only = group["mode"] == "disagg"
     return pd.DataFrame(

@@ -21,9 +21,9 @@ from paceline.model.graph.workload import Pass, Workload
 from paceline.model.lowering import lower
 from paceline.model.rewrite.master_weights import as_kept
 from paceline.parallelism.replicas.data_parallel_work import LoweredStep
-from paceline.parallelism.serving.answers import answers, answers_memory_bytes
+from paceline.parallelism.serving.answers import answers
 from paceline.parallelism.serving.batching import ServingRuns
-from paceline.parallelism.serving.engine import asked_passes, predicted_passes
+from paceline.parallelism.serving.engine import PROMPT, TOKEN, asked_passes, predicted_passes
 from paceline.parallelism.split import split
 from paceline.parallelism.split.rank_graph import RankGraph
 from paceline.parallelism.split.shape import SplitShape
@@ -231,7 +231,7 @@ def rank_memory_bytes(
         asked: At which points; of answers, at their last tokens.
     """
     if passes.engine is not None:
-        return answers_memory_bytes(passes.lowered, asked.runs)
+        return _answers_memory_bytes(passes.lowered, asked.runs)
     length = asked.prompt + asked.output if passes.is_generation else asked.seq
     points = Points(batch=asked.batch, seq=length)
     peaks = [
@@ -247,6 +247,38 @@ def _on_device(passes: RankPasses) -> list[tuple[Pass, LoweredPass]]:
     """What runs on the device, with how it is lowered."""
     workload = passes.workload
     return [(p, passes.lowered[p.name]) for p in workload.passes if p.runs_on == "device"]
+
+
+def _answers_memory_bytes(
+    passes: Mapping[str, LoweredPass], runs: ServingRuns
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Peak memory of a rank's process: the caches of all requests, and what reading a prompt adds.
+
+    Args:
+        passes: By name, as one rank runs them, lowered as served.
+        runs: What is asked.
+
+    Returns:
+        Lower end of the 80 % interval, median, and the bound that holds at a chance of 95 %, each
+        (R,).
+    """
+    one = np.ones_like(runs.concurrency)
+    length = runs.input_tokens + runs.output_tokens
+    held, read, idle = (
+        peak_memory_bytes(
+            lowered.memory, Points(batch=batch, seq=seq), platform=lowered.configuration.platform
+        )
+        for lowered, batch, seq in (
+            (passes[TOKEN], runs.concurrency, length),
+            (passes[PROMPT], one, runs.input_tokens),
+            (passes[TOKEN], one, runs.input_tokens),
+        )
+    )
+    low, mid, high = (
+        all_caches + np.maximum(with_prompt - one_cache, 0.0)
+        for all_caches, with_prompt, one_cache in zip(held, read, idle, strict=True)
+    )
+    return low, mid, high
 
 
 def cut(graph: Graph, tensor: int, *, is_served: bool) -> RankGraph:
@@ -343,7 +375,7 @@ def _served(
         first, others = (np.asarray(getattr(one, name)) for one in (read, written))
         return np.asarray(runs.concurrency * first + runs.output_tokens * others)
 
-    memory = answers_memory_bytes(passes.lowered, runs)
+    memory = _answers_memory_bytes(passes.lowered, runs)
     tables = {
         **{column: total(name) for column, name in _SUMMED.items()},
         **dict(zip(_LARGEST, memory, strict=True)),

@@ -23,11 +23,6 @@ ROOT = Path(paceline.__file__).parent
 INNER = {"lower", "predict_pass", "peak_memory_bytes"}
 #: The rooms that make them, and the one that may call them.
 OWN = ("model", "prediction", "simulation")
-#: Who still does beside it; nothing may join them.
-LEFT = {
-    "parallelism/serving/answers.py",
-    "parallelism/serving/engine.py",
-}
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -42,7 +37,7 @@ def test_only_the_door_lowers_times_and_sizes() -> None:
         for path in ROOT.rglob("*.py")
         if path.relative_to(ROOT).parts[0] not in OWN and INNER & set(imported(path))
     }
-    assert callers == LEFT
+    assert callers == set()
 
 
 def test_a_step_needs_no_file_clock_or_package(monkeypatch: pytest.MonkeyPatch) -> None:

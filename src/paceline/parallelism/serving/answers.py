@@ -5,13 +5,11 @@ Shape legend: D devices, R runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.serving.batching import (
     EnginePasses,
@@ -19,9 +17,7 @@ from paceline.parallelism.serving.batching import (
     ServingTimes,
     request_times,
 )
-from paceline.parallelism.serving.engine import PROMPT, TOKEN, PredictedPasses
-from paceline.prediction.memory.peak import peak_memory_bytes
-from paceline.prediction.prediction import Points
+from paceline.parallelism.serving.engine import PredictedPasses
 from paceline.stack.engines import EngineProfile
 
 #: Beyond this share of a request's time its tokens, and not its prompt, hold it back.
@@ -33,7 +29,6 @@ class Answers:
     """All requests in flight answered once, on one rank, without what ranks exchange; (D, R) each.
 
     Attributes:
-        predicted: Its passes.
         passes: Their medians.
         times: What requests see.
         low_s: Lower end of the 80 % interval of ``times.request_s``.
@@ -42,10 +37,8 @@ class Answers:
         energy_j: Of the device.
         flop: (R,).
         bound: ``Bound`` code of what takes most of it.
-        token_frac: Share of writing tokens in the device's time.
     """
 
-    predicted: PredictedPasses
     passes: EnginePasses
     times: ServingTimes
     low_s: FloatArray
@@ -54,7 +47,6 @@ class Answers:
     energy_j: FloatArray
     flop: FloatArray
     bound: npt.NDArray[np.int8]
-    token_frac: FloatArray
 
 
 def answers(found: PredictedPasses, runs: ServingRuns, engine: EngineProfile) -> Answers:
@@ -78,7 +70,6 @@ def answers(found: PredictedPasses, runs: ServingRuns, engine: EngineProfile) ->
     read, written = found.prompt, found.token
     apart_j = runs.concurrency * read.energy_j + runs.output_tokens * written.energy_j
     return Answers(
-        predicted=found,
         passes=passes,
         times=times,
         low_s=low.request_s,
@@ -87,40 +78,7 @@ def answers(found: PredictedPasses, runs: ServingRuns, engine: EngineProfile) ->
         energy_j=apart_j * times.request_s / (reading_s + writing_s),
         flop=runs.concurrency * read.flop + runs.output_tokens * written.flop,
         bound=np.where(token_frac > _MOSTLY, written.bound, read.bound).astype(np.int8),
-        token_frac=token_frac,
     )
-
-
-def answers_memory_bytes(
-    passes: Mapping[str, LoweredPass], runs: ServingRuns
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Peak memory of a rank's process: the caches of all requests, and what reading a prompt adds.
-
-    Args:
-        passes: By name, as one rank runs them, lowered as served.
-        runs: What is asked.
-
-    Returns:
-        Lower end of the 80 % interval, median, and the bound that holds at a chance of 95 %, each
-        (R,).
-    """
-    one = np.ones_like(runs.concurrency)
-    length = runs.input_tokens + runs.output_tokens
-    held, read, idle = (
-        peak_memory_bytes(
-            lowered.memory, Points(batch=batch, seq=seq), platform=lowered.configuration.platform
-        )
-        for lowered, batch, seq in (
-            (passes[TOKEN], runs.concurrency, length),
-            (passes[PROMPT], one, runs.input_tokens),
-            (passes[TOKEN], one, runs.input_tokens),
-        )
-    )
-    low, mid, high = (
-        all_caches + np.maximum(with_prompt - one_cache, 0.0)
-        for all_caches, with_prompt, one_cache in zip(held, read, idle, strict=True)
-    )
-    return low, mid, high
 
 
 def exchange_added(

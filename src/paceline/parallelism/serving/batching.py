@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.model.graph.graph import FloatArray
+from paceline.parallelism.steps import Steps
 from paceline.stack.engines import EngineProfile
 
 
@@ -82,6 +83,12 @@ class EnginePasses:
     step_s: FloatArray
     weights_s: FloatArray
     collective_s: FloatArray | float = 0.0
+
+    @classmethod
+    def of(cls, steps: Steps) -> EnginePasses:
+        """Those of an engine's steps."""
+        alone = cls(prompt_s=steps.prompt_s, step_s=steps.token_s, weights_s=steps.weights_s)
+        return alone.exchanging(steps.prompt_exchange_s, steps.token_exchange_s)
 
     def exchanging(self, prompt_s: FloatArray, step_s: FloatArray) -> EnginePasses:
         """These passes with what ranks exchange in each, which nothing hides."""

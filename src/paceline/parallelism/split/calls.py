@@ -146,36 +146,7 @@ class Wires:
     routing: Routing | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PointCalls:
-    """All calls of a pass at some points, before it is known where ranks stand.
-
-    Attributes:
-        messages: K of them.
-        message_bytes: Of each at each point, (num_points, K).
-    """
-
-    messages: Messages
-    message_bytes: FloatArray
-
-    @classmethod
-    def of(cls, calls: CallTable, points: Points, *, element_bytes: float) -> PointCalls:
-        """Calls at points; ``element_bytes`` are those of an activation."""
-        messages = calls.messages(element_bytes)
-        return cls(messages=messages, message_bytes=messages.bytes_at(points))
-
-    def total_s(self, point: IntArray, wires: Wires) -> FloatArray:
-        """Seconds of all calls, (R,), of which nothing is hidden.
-
-        Args:
-            point: Of each row.
-            wires: Of each row.
-        """
-        each_s = messages_s(self.messages, self.message_bytes[point], wires)
-        return np.asarray(each_s @ self.messages.count)
-
-
-def messages_s(messages: Messages, message_bytes: FloatArray, wires: Wires) -> FloatArray:
+def _messages_s(messages: Messages, message_bytes: FloatArray, wires: Wires) -> FloatArray:
     """Seconds of one call with each message that differs, (R, K); of the ring, of one round.
 
     Args:
@@ -207,7 +178,7 @@ def calls_s(
         busy_s: Device time of the op of each call, (num_points, num_calls); nothing by default.
     """
     messages = calls.messages(element_bytes)
-    seconds = messages_s(messages, messages.bytes_at(points), wires)[:, messages.of_call]
+    seconds = _messages_s(messages, messages.bytes_at(points), wires)[:, messages.of_call]
     of_ring = np.flatnonzero(calls.axis == AXES.index("ring"))
     if len(of_ring):
         num_ranks = wires.groups["ring"].num_ranks[:, None]

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError
 from paceline.model.graph.costs import Configuration, Platform
-from paceline.model.graph.graph import FloatArray
 from paceline.model.graph.workload import Workload
-from paceline.parallelism.serving.batching import ServingRuns
 from paceline.planning.goal.goal import Goal, Work
 from paceline.stack.engines import USUAL_ENGINE, USUAL_LOOP, EngineProfile, find_engine
 
@@ -66,14 +64,6 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
             hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
         )
     return _checked(engine, goal)
-
-
-def served_runs(work: Work, concurrency: FloatArray) -> ServingRuns:
-    """The requests of a job at some numbers of them in flight.
-
-    All come at once, unless a rate is stated, at which they come one by one.
-    """
-    return ServingRuns.of(concurrency, work.prompt_length, work.output_length, rounds_of(work))
 
 
 def rounds_of(work: Work) -> float:

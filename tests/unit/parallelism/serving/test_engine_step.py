@@ -8,17 +8,22 @@ import pytest
 from paceline.catalog.entities import Link
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_device
-from paceline.errors import InvalidInputError
+from paceline.errors import PacelineError
 from paceline.model.graph.costs import Configuration
 from paceline.model.reading.load import load_workload
 from paceline.parallelism.collectives.engine_sums import engine_all_reduce_s, engine_sums
 from paceline.parallelism.collectives.links import LinkTable
 from paceline.parallelism.collectives.times import RankGroup, all_gather_s
-from paceline.parallelism.serving.batching import ServingRuns, ServingTimes
-from paceline.parallelism.serving.engine import serving_times
-from paceline.parallelism.split import SplitShape
-from paceline.prediction.calibration.fitted import builtin_calibration
-from paceline.prediction.devices import DeviceTable
+from paceline.parallelism.serving.batching import (
+    EnginePasses,
+    ServingRuns,
+    ServingTimes,
+    request_times,
+)
+from paceline.parallelism.strategy.strategy import Strategy
+from paceline.simulation.job import Job
+from paceline.simulation.machine import Machine
+from paceline.simulation.simulator import simulate
 from paceline.stack.engines import find_engine
 
 CATALOG = load_catalog()
@@ -39,16 +44,25 @@ def times(
     splits_experts: bool = False,
     **changes: float | np.ndarray,
 ) -> ServingTimes:
-    return serving_times(
-        load_workload(name, task="infer"),
-        Configuration(precision="bf16", compiler="compiled"),
-        DeviceTable.from_devices([find_device(CATALOG, "H100 SXM5 80GB")]),
-        runs(**changes),
-        engine=find_engine("vllm"),
-        calibration=builtin_calibration(),
-        ranks=SplitShape.of_engine(tensor=num_ranks, whole_experts=splits_experts),
-        link=link,
-    )
+    asked, engine = runs(**changes), find_engine("vllm")
+    columns = (asked.concurrency, asked.input_tokens, asked.output_tokens)
+    jobs = [
+        Job(
+            workload=load_workload(name, task="infer"),
+            configuration=Configuration(precision="bf16"),
+            strategy=Strategy.from_degrees(tp=num_ranks),
+            batch=batch,
+            prompt_tokens=int(prompt),
+            output_tokens=int(output),
+            profile=str(engine),
+            habits=("whole",) if splits_experts else (),
+        )
+        for batch, prompt, output in zip(*columns, strict=True)
+    ]
+    machine = Machine.of(find_device(CATALOG, "H100 SXM5 80GB"), num_ranks, device_link=link)
+    steps = simulate(jobs, [machine] * len(jobs))
+    steps.check_known()
+    return request_times(asked, EnginePasses.of(steps), engine)
 
 
 def own_sums_s(message_bytes: np.ndarray, num_ranks: int, link: Link = NVLINK4) -> np.ndarray:
@@ -156,13 +170,9 @@ def test_own_sums_of_engines_are_faster_where_messages_are_small() -> None:
     assert np.all(np.diff(own) > 0)
 
 
-def test_without_a_link_ranks_never_finish() -> None:
-    assert np.isinf(times(num_ranks=2, link=None).per_token_s[0])
-
-
-def test_what_does_not_generate_is_not_served() -> None:
-    with pytest.raises(InvalidInputError, match="does not generate"):
-        times("resnet50")
+def test_ranks_without_a_link_are_refused() -> None:
+    with pytest.raises(PacelineError, match="link"):
+        times(num_ranks=2, link=None)
 
 
 def test_experts_of_a_layer_are_added_before_they_are_sent() -> None:
