@@ -14,7 +14,7 @@ import pytest
 import paceline
 from paceline.app.api.machine import MeasureOptions
 from paceline.app.api.stack import HostOptions, StackOptions
-from paceline.app.goal_options import ClusterOptions, PlanOptions
+from paceline.app.goal_options import ClusterOptions, PlanOptions, RequestOptions
 from paceline.app.main import build_commands, main
 from paceline.app.truth import measuring
 from paceline.measurements.records import Record
@@ -42,6 +42,7 @@ TABLES = {
     "HostOptions": HostOptions,
     "StackOptions": StackOptions,
     "ClusterOptions": ClusterOptions,
+    "RequestOptions": RequestOptions,
 }
 
 

@@ -125,7 +125,7 @@ WORK_OPTIONS = (
     TextOption(
         name="output-tokens", key="output", example="128", help="Tokens out, of one request."
     ),
-    TextOption(name="concurrency", example="8", help="Requests in flight at once."),
+    TextOption(name="concurrency", example="8", help="Requests in flight at once, on all devices."),
     TextOption(
         name="denoising-steps", example="20", help="Steps of one picture or clip; its pipeline's."
     ),

@@ -113,12 +113,14 @@ def _generation(search: Search) -> str:
         return ""
     work = search.work
     stated = f"{work.prompt_length} tokens in, {work.output_length} out"
+    if work.concurrency is not None:
+        return f"each request: {stated}, {work.concurrency} in flight on all devices together"
     if search.goal.latency_s is None and search.goal.ttft_s is None:
         return f"each request: {stated} (change with --prompt-tokens, --output-tokens)"
     if work.requests_per_s is not None:
         return f"each request: {stated}; as many at once on each device as the goal allows"
     return (
-        f"each request: {stated}, {work.concurrency} at once (change with --prompt-tokens, "
+        f"each request: {stated}, one at a time on each device (change with --prompt-tokens, "
         "--output-tokens, --concurrency)"
     )
 

@@ -223,8 +223,8 @@ def _tight_devices(plain: Forecast, devices: Sequence[Device], goal: Goal) -> fr
 def _batches(question: Question) -> FloatArray:
     """Batch sizes worth predicting.
 
-    Requests that arrive one by one, as a latency goal without a rate means, run at the stated
-    concurrency and no other.
+    A stated concurrency is shared by replicas evenly; without one, a latency goal without a rate
+    means requests that arrive one by one.
     """
     goal, work, options = question.goal, question.work, question.options
     if "batch" in goal.pins:
@@ -232,7 +232,18 @@ def _batches(question: Question) -> FloatArray:
     if question.is_training:
         limit = goal.global_batch or question.batch_limit.max_items or options.max_batch
         return batch_ladder(min(options.max_batch, limit))
+    if work.concurrency is not None:
+        return np.array(_shares(work.concurrency, goal.max_devices), dtype=np.float64)
     is_interactive = goal.latency_s is not None or goal.ttft_s is not None
     if is_interactive and work.requests_per_s is None and is_generation(question.workload):
-        return np.array([work.concurrency], dtype=np.float64)
+        return np.ones(1)
     return batch_ladder(options.max_batch)
+
+
+def _shares(count: int, most: int) -> list[int]:
+    """What each of up to ``most`` replicas has of so many requests, smallest first.
+
+    >>> _shares(12, 8)
+    [2, 3, 4, 6, 12]
+    """
+    return sorted({-(-count // replicas) for replicas in range(1, min(count, most) + 1)})

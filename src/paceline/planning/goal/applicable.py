@@ -78,6 +78,12 @@ def _of_inference(goal: Goal, work: Work, workload: Workload) -> tuple[_Refusal,
             hint="leave it out, or fix the batch of each device with --pin batch=8",
         ),
         _Refusal(
+            is_stated=work.requests_per_s is not None and work.concurrency is not None,
+            option="--concurrency",
+            why="requests come at a rate, and as many are in flight as it makes",
+            hint="give either --rps or --concurrency",
+        ),
+        _Refusal(
             is_stated=work.requests_per_s is not None
             and not (work.num_samples is work.num_tokens is work.num_epochs is None),
             option="--rps",

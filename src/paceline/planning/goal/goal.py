@@ -130,7 +130,7 @@ class Work:
         requests_per_s: Requests to be served without end.
         prompt_tokens: Prompt of one request to a language model; None takes what is usual.
         output_tokens: Answer of one request, likewise.
-        concurrency: Requests in flight at once.
+        concurrency: Requests in flight at once, on all devices together; None leaves it open.
         denoising_steps: Of a picture or clip; None takes what is usual, as of the next three.
         is_guided: Whether each of them runs with and without the prompt.
         sound_s: Length of a recording that is heard.
@@ -143,7 +143,7 @@ class Work:
     requests_per_s: float | None = None
     prompt_tokens: int | None = None
     output_tokens: int | None = None
-    concurrency: int = 1
+    concurrency: int | None = None
     denoising_steps: int | None = None
     is_guided: bool | None = None
     sound_s: float | None = None

@@ -241,6 +241,7 @@ def _batch_rule(question: Question) -> BatchRule:
     return BatchRule(
         max_global_batch=question.batch_limit.max_items,
         exact_global_batch=goal.global_batch if is_training else None,
+        in_flight=None if is_training else question.work.concurrency,
         num_largest=options.num_largest_batches if is_training else options.max_batch,
         accumulates=options.accumulates and is_training and goal.global_batch is None,
         memory_confidence=goal.memory_confidence,

@@ -80,6 +80,7 @@ class BatchRule:
         accumulates: Whether gradients may be accumulated up to the limit.
         memory_confidence: Chance at which the memory of a device must suffice.
         shards_freely: Whether state is also sharded where it would fit unsharded.
+        in_flight: So many requests on all replicas together, shared evenly; None if free.
     """
 
     max_global_batch: int | None
@@ -88,6 +89,7 @@ class BatchRule:
     accumulates: bool
     memory_confidence: float
     shards_freely: bool = False
+    in_flight: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,6 +150,9 @@ def _candidates(chosen: _Chosen, rule: BatchRule, *, accumulates: bool) -> Candi
     microbatches = _microbatches(global_batch, rule) if accumulates else np.ones_like(global_batch)
     mid, high, fits = _memory(chosen, rule.memory_confidence, accumulates=accumulates)
     allowed = fits & _batch_allowed(global_batch * microbatches, rule)
+    if rule.in_flight is not None:
+        surplus = global_batch - rule.in_flight
+        allowed &= (surplus >= 0) & (surplus < groups[:, None])
     if not rule.shards_freely:
         allowed &= ~_fits_unsharded(rows, allowed)
     kept = allowed & (_rank_from_largest(allowed) <= rule.num_largest)
