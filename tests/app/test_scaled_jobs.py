@@ -89,3 +89,10 @@ def test_the_length_that_is_told_is_the_one_asked_for() -> None:
     assert "; sequences of 256 tokens;" in asked
     assert "here in sequences" not in told()
     assert "; sequences of 256 tokens;" in f"; {told(seq=256, tokens='1B')}"
+
+
+@pytest.mark.parametrize("model", ["bert-large", "alexnet", "dcgan"])
+def test_a_stated_batch_is_run_whatever_a_recipe_allows(model: str) -> None:
+    found = scale(model, device="a100", counts=(1, 8), batch=48, as_of=DAY)
+    assert isinstance(found, Scaling)
+    assert [point.global_batch for point in found.curve.points] == [48, 384]

@@ -34,6 +34,7 @@ from paceline.planning.search.all_candidates import Search, run_search
 from paceline.planning.search.choices import planned_choice
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.finalists import select_replayed
+from paceline.planning.search.more_devices import wide_enough
 from paceline.planning.search.selection import Selection
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.release import __version__
@@ -80,7 +81,7 @@ def make_plan(
     question = resolve_question(
         _only(workload), goal, work, today=today, options=options, calibration=calibration
     )
-    search = run_search(question, catalog)
+    search = wide_enough(run_search(question, catalog), catalog)
     check_search_acts(search, catalog)
     check_possible(search, catalog)
     search, selection = select_replayed(search)
@@ -139,7 +140,7 @@ def why_not(
     question = resolve_question(
         _only(workload), goal, work, today=today, options=options, calibration=calibration
     )
-    search = run_search(question, catalog)
+    search = wide_enough(run_search(question, catalog), catalog)
     check_possible(search, catalog)
     search, selection = select_replayed(search)
     sentences = why_not_sentences(search, selection.best, names)

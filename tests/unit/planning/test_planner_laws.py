@@ -22,13 +22,12 @@ from paceline.model.reading.load import load_workload, zoo_names
 from paceline.planning.explain.exclusions import fates
 from paceline.planning.explain.reasons import break_even_usd_per_hour, looser_limit
 from paceline.planning.forecast.question import SearchOptions, resolve_question
-from paceline.planning.goal.chance import Z_80, normal_quantile
+from paceline.planning.goal.chance import STATED_CHANCE, Z_80, normal_quantile
 from paceline.planning.goal.files import dump_plan, load_plan
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.own_machines import offered_device
 from paceline.planning.planner import make_plan, why_not
 from paceline.planning.search.all_candidates import run_search
-from paceline.planning.search.preference import STATED_CHANCE
 from paceline.planning.search.selection import select
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.prediction import Points

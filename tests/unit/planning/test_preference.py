@@ -17,12 +17,12 @@ from paceline.model.reading.load import load_workload, zoo_names
 from paceline.parallelism.strategy.complexity import USUAL_KINDS, complexity, kinds_in, kinds_of
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.question import SearchOptions, resolve_question
-from paceline.planning.goal.chance import normal_cdf
+from paceline.planning.goal.chance import STATED_CHANCE, normal_cdf
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.planner import make_plan
 from paceline.planning.search.all_candidates import run_search
 from paceline.planning.search.choices import strategy_of
-from paceline.planning.search.preference import STATED_CHANCE, Standing, better_chance, competing
+from paceline.planning.search.preference import Standing, better_chance, competing
 from paceline.planning.search.script import within
 from paceline.planning.search.selection import select
 

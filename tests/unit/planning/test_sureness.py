@@ -11,12 +11,12 @@ import pytest
 
 from paceline.catalog.load import load_catalog
 from paceline.model.reading.load import load_workload
+from paceline.planning.explain.confidence import better_words
 from paceline.planning.forecast.question import resolve_question
 from paceline.planning.goal.goal import Work
 from paceline.planning.goal.options import parse_goal
 from paceline.planning.planner import make_plan, why_not
 from paceline.planning.search.all_candidates import Search, run_search
-from paceline.planning.search.confidence import better_words
 from paceline.planning.search.preference import better_chance
 
 TODAY = date(2026, 11, 20)

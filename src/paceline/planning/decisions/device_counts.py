@@ -17,10 +17,11 @@ from paceline.parallelism.legality import check_batch
 from paceline.parallelism.search import MICROBATCHES
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
-from paceline.parallelism.uncertainty import width_words
+from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA, width_words
 from paceline.planning.decisions.curve import CountedStep, ScalingCurve
 from paceline.planning.decisions.knee_point import knee
 from paceline.planning.decisions.worth import finished_points, knee_reason, pace_per_device
+from paceline.planning.goal.chance import STATED_CHANCE, normal_quantile
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
@@ -37,8 +38,9 @@ _SETTLED_FRAC = 0.98
 _NUM_SEARCHED = 8
 #: Powers of two up to this many microbatches are tried.
 _MAX_MICROBATCHES = 4096
-#: A simpler strategy wins unless another is faster by more than this.
-_SAME_FRAC = 1.01
+#: A simpler strategy wins unless another is faster by more than its doubt: at a chance of 2 in 3,
+#: beyond what ways to share a model err apart and, twice 0.058, the own parts of two steps do.
+_SAME_FRAC = math.exp(normal_quantile(STATED_CHANCE) * math.hypot(STRATEGY_LOG_SIGMA, 0.082))
 _SHARDINGS: tuple[Sharding, ...] = get_args(Sharding)
 _NO_LINK = "devices or nodes have no link with each other"
 

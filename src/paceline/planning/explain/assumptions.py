@@ -13,6 +13,7 @@ from paceline.planning.places.place_table import place_terms
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import cell_of, place_of
 from paceline.planning.search.evaluation import objective_name
+from paceline.planning.search.more_devices import widened_text
 from paceline.planning.search.selection import Selection
 from paceline.stack.engines import USUAL_LOOP
 from paceline.units import format_bytes, format_duration, format_percent
@@ -41,6 +42,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         f"run with {search.goal.rewrite}" if search.goal.rewrite else "",
         _other_framework(search),
         _batch(search, selection.best),
+        widened_text(search),
         _prices(search),
         _electricity(search),
         _setup(search),

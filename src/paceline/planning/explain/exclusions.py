@@ -9,6 +9,7 @@ import numpy as np
 
 from paceline.model.graph.graph import FloatArray
 from paceline.planfile import RejectedChoice
+from paceline.planning.explain.confidence import better_words
 from paceline.planning.explain.repriced import Winning, cost_per_price, per_sample_price
 from paceline.planning.explain.wording import (
     candidate_name,
@@ -24,7 +25,6 @@ from paceline.planning.places.place_table import BoolArray, num_devices
 from paceline.planning.places.places import Place, pinned_offers
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import place_of
-from paceline.planning.search.confidence import better_words
 from paceline.planning.search.evaluation import objective_name
 from paceline.planning.search.pareto import Index
 from paceline.planning.search.selection import best_of

@@ -148,7 +148,7 @@ def _nothing_fits(search: Search) -> DoesNotFitError | NoOfferError:
     return DoesNotFitError(
         f"{search.workload.title} does not fit: at batch {batch} it needs "
         f"{format_bytes(least)}, and the largest device that is left, {largest.name}, has "
-        f"{capacity}; sharding over up to {search.goal.max_devices} devices does not help enough",
+        f"{capacity}; sharding over up to {search.goal.most_devices} devices does not help enough",
         hint=f"{first}, or a shorter --seq" + (f": {saved}" if saved else "") + instead,
     )
 
@@ -157,7 +157,7 @@ def _stated_ways(goal: Goal) -> str:
     """How the job must be run, as typed; empty where that is free."""
     typed = [f"--global-batch {goal.global_batch}"] if goal.global_batch else []
     typed += [f"--pin {key}={value}" for key, value in goal.pins.items()]
-    return ", ".join([*typed, f"--max-devices {goal.max_devices}"]) if typed else ""
+    return ", ".join([*typed, f"--max-devices {goal.most_devices}"]) if typed else ""
 
 
 def _wanted_ways(goal: Goal) -> str:

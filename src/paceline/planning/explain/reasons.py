@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from paceline.planning.explain.confidence import better_words
 from paceline.planning.explain.notes import input_note
 from paceline.planning.explain.repriced import price_changed
 from paceline.planning.explain.wording import (
@@ -26,7 +27,6 @@ from paceline.planning.explain.wording import (
 from paceline.planning.places.place_table import BoolArray
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import bound_word, cell_of, mfu_frac, place_of, strategy_of
-from paceline.planning.search.confidence import better_words
 from paceline.planning.search.evaluation import IN_WATTS, Constraint, objective_name
 from paceline.planning.search.preference import Standing, competing, preferred_words
 from paceline.planning.search.selection import Selection, best_of

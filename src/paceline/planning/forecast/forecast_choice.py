@@ -205,7 +205,7 @@ def _window(question: Question, found: PlaceSearch, devices: Sequence[Device]) -
         most_bytes=np.array([max(room_bytes[d.name]) for d in devices]),
         memory_confidence=goal.memory_confidence,
         num_largest=options.num_largest_batches if is_free else None,
-        least_batch=max(limit // goal.max_devices, 1),
+        least_batch=max(limit // goal.most_devices, 1),
     )
 
 
@@ -233,7 +233,7 @@ def _batches(question: Question) -> FloatArray:
         limit = goal.global_batch or question.batch_limit.max_items or options.max_batch
         return batch_ladder(min(options.max_batch, limit))
     if work.concurrency is not None:
-        return np.array(_shares(work.concurrency, goal.max_devices), dtype=np.float64)
+        return np.array(_shares(work.concurrency, goal.most_devices), dtype=np.float64)
     is_interactive = goal.latency_s is not None or goal.ttft_s is not None
     if is_interactive and work.requests_per_s is None and is_generation(question.workload):
         return np.ones(1)

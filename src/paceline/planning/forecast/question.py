@@ -53,6 +53,7 @@ class Question:
         stored: How samples lie on disk; None where the input is taken to keep up.
         calibration: Of the predictor.
         batch_limit: Most items per optimizer step where the goal states no global batch.
+        is_widened: Whether more devices are tried than usual, as those keep no constraint.
     """
 
     workload: Workload
@@ -65,6 +66,7 @@ class Question:
     stored: SampleFormat | None
     calibration: Calibration
     batch_limit: BatchLimit
+    is_widened: bool = False
 
     @property
     def is_training(self) -> bool:

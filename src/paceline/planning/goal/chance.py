@@ -8,6 +8,9 @@ from paceline.parallelism.memory.memory_fit import Z_95 as Z_95
 from paceline.prediction.uncertainty.intervals import Z_80 as Z_80
 from paceline.units import format_percent
 
+#: Chance from which on one plan is told to be better than another.
+STATED_CHANCE = 2.0 / 3.0
+
 
 def normal_cdf(z: float) -> float:
     """Chance that a standard normal variable stays below ``z``.

@@ -24,6 +24,10 @@ OBJECTIVES: tuple[str, ...] = get_args(Objective)
 PIN_KEYS = ("offer", "device", "nodes", "batch", "precision", "compiler", "strategy")
 
 
+#: Most devices in one plan unless stated or needed.
+USUAL_DEVICES = 64
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """Constraints, which hold at a stated chance, and one objective, best at the median.
@@ -44,7 +48,8 @@ class Goal:
         allow_spot: Whether interruptible prices compete.
         in_datacenter: Whether consumer cards are excluded because the driver licence of the vendor
             does not allow them in a data centre.
-        max_devices: Most devices in one plan.
+        max_devices: Most devices in one plan; None takes `USUAL_DEVICES`, and more where a deadline
+            or a rate asks for them.
         confidence: Chance at which constraints of time and money hold.
         memory_confidence: Chance at which the job must fit.
         objective: What is best; ``auto`` is time under a budget alone, else cost; ``balanced`` is
@@ -80,7 +85,7 @@ class Goal:
     devices: tuple[str, ...] = ()
     allow_spot: bool = False
     in_datacenter: bool = False
-    max_devices: int = 64
+    max_devices: int | None = None
     confidence: float = 0.8
     memory_confidence: float = MEMORY_CONFIDENCE
     objective: Objective = "auto"
@@ -112,6 +117,11 @@ class Goal:
         check_rewrite(self.rewrite)
         if self.framework is not None:
             find_engine(self.framework)
+
+    @property
+    def most_devices(self) -> int:
+        """Most devices in one plan."""
+        return self.max_devices or USUAL_DEVICES
 
     @property
     def software(self) -> str:

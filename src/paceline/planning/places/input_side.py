@@ -28,7 +28,8 @@ _BY_PIXELS = ((28, "mnist"), (32, "cifar10"), (math.inf, "imagenet"))
 def input_format(workload: Workload, goal: Goal, work: Work) -> SampleFormat | None:
     """How samples lie on disk: as stated, else as the reference job's data set does.
 
-    None where nobody said it, or where samples are no images; then the input is taken to keep up.
+    That is meant however often it is passed over. None where nobody said it, or where samples are
+    no images; then the input is taken to keep up.
 
     Raises:
         UnknownNameError: The goal names data that is not known.
@@ -44,7 +45,7 @@ def input_format(workload: Workload, goal: Goal, work: Work) -> SampleFormat | N
                 hint="leave --data out: the input is taken to keep up",
             )
         return stored
-    is_reference = work == Work() and workload.reference_job is not None
+    is_reference = work.num_samples is None and workload.reference_job is not None
     if pixels is None or not is_reference or workload.task != "train":
         return None
     return sample_format(next(name for limit, name in _BY_PIXELS if pixels[0] <= limit))

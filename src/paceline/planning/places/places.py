@@ -269,7 +269,7 @@ def _failed_filters(offer: Offer, device: Device | None, goal: Goal, wanted: set
                 _is_one(device.device_class, goal.device_classes),
             ),
             ("--device", _device_names(goal), offer.device_name in wanted),
-            ("--max-devices", (goal.max_devices,), offer.num_devices <= goal.max_devices),
+            ("--max-devices", (goal.most_devices,), offer.num_devices <= goal.most_devices),
         )
     )
     return [option for option, given, accepted in (*place, *inside) if given and not accepted]

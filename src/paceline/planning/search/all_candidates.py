@@ -18,7 +18,7 @@ from paceline.planning.forecast.forecast_choice import choose_forecast, pinned_c
 from paceline.planning.forecast.forecasts import Forecast
 from paceline.planning.forecast.question import Question, SearchOptions
 from paceline.planning.goal.amounts import Job as AskedJob
-from paceline.planning.goal.goal import Goal, Work
+from paceline.planning.goal.goal import USUAL_DEVICES, Goal, Work
 from paceline.planning.places.input_side import place_input_samples_per_s
 from paceline.planning.places.interruption import Checkpointing
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable, place_table
@@ -196,7 +196,7 @@ def _candidates(ground: Ground) -> tuple[CandidateTable, WholeStrategies | None]
         forecast,
         _batch_rule(question),
         node_counts=node_counts,
-        max_devices=question.goal.max_devices,
+        max_devices=question.goal.most_devices,
         is_training=question.is_training,
     )
     if pinned is not None:
@@ -254,13 +254,14 @@ def _node_counts(question: Question) -> tuple[int, ...]:
     goal = question.goal
     if "nodes" in goal.pins:
         return (pinned_count(goal.pins["nodes"]),)
-    powers = [2**i for i in range(31) if 2**i <= goal.max_devices]
+    least = goal.most_devices // USUAL_DEVICES if question.is_widened else 1
+    powers = [2**i for i in range(31) if least <= 2**i <= goal.most_devices]
     if question.is_training:
         return tuple(sorted({*powers, *pinned_node_counts(goal)}))
     if not _needs_replicas(goal, question.work):
         return (1,)
     finer = {n for p in powers for n in (p, p + p // 4, p + p // 2, p + 3 * p // 4)}
-    return tuple(sorted(n for n in finer if n <= goal.max_devices))
+    return tuple(sorted(n for n in finer if n <= goal.most_devices))
 
 
 def _needs_replicas(goal: Goal, work: Work) -> bool:

@@ -56,7 +56,7 @@ def with_joined(found: PlaceSearch, catalog: Catalog, question: Question) -> Pla
         for first, second in combinations(owned, 2)
         for one, other in [(machines[first.offer.name], machines[second.offer.name])]
         if (link := joint_link(catalog, one, other)) is not None
-        and first.offer.num_devices + second.offer.num_devices <= question.goal.max_devices
+        and first.offer.num_devices + second.offer.num_devices <= question.goal.most_devices
     ]
     return replace(found, places=(*found.places, *joined))
 

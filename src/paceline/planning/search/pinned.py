@@ -56,9 +56,9 @@ def pinned_strategy(goal: Goal, places: Sequence[Place]) -> Strategy | None:
         return None
     pinned = Strategy.parse(goal.pins["strategy"])
     check_costed(pinned)
-    if pinned.num_ranks > goal.max_devices:
+    if pinned.num_ranks > goal.most_devices:
         raise InvalidInputError(
-            f"`{pinned}` takes {pinned.num_ranks} devices; at most {goal.max_devices} are allowed",
+            f"`{pinned}` takes {pinned.num_ranks} devices; at most {goal.most_devices} are allowed",
             hint=f"add --max-devices {pinned.num_ranks}",
         )
     if is_searched(pinned):
@@ -80,7 +80,7 @@ def pinned_node_counts(goal: Goal) -> tuple[int, ...]:
     """Machine counts among which the pinned ranks fill whole machines."""
     if "strategy" not in goal.pins:
         return ()
-    ranks = min(Strategy.parse(goal.pins["strategy"]).num_ranks, goal.max_devices)
+    ranks = min(Strategy.parse(goal.pins["strategy"]).num_ranks, goal.most_devices)
     return tuple(count for count in range(1, ranks + 1) if ranks % count == 0)
 
 

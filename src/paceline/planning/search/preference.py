@@ -17,7 +17,7 @@ import numpy as np
 from paceline.model.graph.graph import FloatArray
 from paceline.parallelism.strategy.complexity import complexity
 from paceline.parallelism.uncertainty import STRATEGY_LOG_SIGMA
-from paceline.planning.goal.chance import normal_cdf, normal_quantile
+from paceline.planning.goal.chance import STATED_CHANCE, normal_cdf, normal_quantile
 from paceline.planning.places.place_table import BoolArray, IntArray
 from paceline.planning.places.places import Place
 from paceline.planning.search.all_candidates import Search
@@ -28,9 +28,7 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.calibration.gaussian_process import Spreads
 from paceline.shipped import shipped_rows
 
-#: Chance from which on one plan is told to be better than another.
-STATED_CHANCE = 2.0 / 3.0
-#: The same in standard deviations.
+#: `STATED_CHANCE` in standard deviations.
 _Z = normal_quantile(STATED_CHANCE)
 #: Times that differ by less than this factor are called the same.
 _SAME_TIME_FACTOR = 1.05

@@ -112,7 +112,7 @@ def _searched(
     rows = []
     for num_nodes in node_counts:
         num_devices = int(num_nodes * table.devices_per_node[first])
-        if num_devices > question.goal.max_devices or (
+        if num_devices > question.goal.most_devices or (
             num_nodes > 1 and not table.has_node_link[first]
         ):
             continue

@@ -1,0 +1,49 @@
+"""Where the usual number of devices is too slow, more are tried, unless the user limits them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from paceline.catalog.load import load_catalog
+from paceline.errors import NoOfferError
+from paceline.model.reading.load import load_workload
+from paceline.planning.goal.goal import USUAL_DEVICES, Goal, Work
+from paceline.planning.planner import make_plan
+
+TODAY = date(2026, 11, 20)
+CATALOG = load_catalog()
+AWS = replace(CATALOG, offers=tuple(o for o in CATALOG.offers if o.cloud in ("aws", "lambda")))
+CASES = [
+    ("gpt2", Work(), 18 * 3600.0, "a100"),
+    ("resnet50", Work(num_epochs=2000), 4 * 3600.0, "a100"),
+]
+
+
+def planned(name, work, deadline_s, device, **goal):
+    wanted = Goal(deadline_s=deadline_s, devices=(device,), **goal)
+    return make_plan(load_workload(name), wanted, work, AWS, today=TODAY)
+
+
+@pytest.mark.parametrize(("name", "work", "deadline_s", "device"), CASES)
+def test_a_deadline_takes_as_many_devices_as_it_needs(name, work, deadline_s, device):
+    plan = planned(name, work, deadline_s, device)
+    assert plan.choices[0].num_devices > USUAL_DEVICES
+    assert plan.choices[0].meets_goal
+    assert any(f"as {USUAL_DEVICES} are too slow" in one for one in plan.assumptions)
+
+
+@pytest.mark.parametrize(("name", "work", "deadline_s", "device"), CASES)
+def test_a_stated_number_is_kept_and_a_loose_deadline_needs_no_more(name, work, deadline_s, device):
+    with pytest.raises(NoOfferError, match="--deadline"):
+        planned(name, work, deadline_s, device, max_devices=USUAL_DEVICES)
+    loose = planned(name, work, 100 * deadline_s, device)
+    assert all(choice.num_devices <= USUAL_DEVICES for choice in loose.choices)
+    assert not any("are too slow" in one for one in loose.assumptions)
+
+
+def test_a_batch_too_small_for_more_devices_is_no_lack_of_memory():
+    with pytest.raises(NoOfferError, match="--deadline"):
+        planned("bert-large", Work(num_epochs=3000), 36_000.0, "v100")
