@@ -11,7 +11,7 @@ import numpy.typing as npt
 from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision
 from paceline.errors import InvalidInputError
 from paceline.model.costs_table import cost_table
-from paceline.model.graph.costs import Configuration, KeptFormat, LoweredPass
+from paceline.model.graph.costs import AdapterInputs, Configuration, KeptFormat, LoweredPass
 from paceline.model.graph.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
 from paceline.model.graph.program import OUTLIVES, Program
 from paceline.model.memory_table import memory_table
@@ -99,8 +99,14 @@ def rewritten(graph: Graph, configuration: Configuration) -> Program:
 
 def retrained(graph: Graph, configuration: Configuration) -> Program:
     """``graph`` with what ``configuration`` trains of it, and its adapters, before all else."""
+    is_narrow = find_precision(configuration.precision).activation_dtype != DType.FP32
+    casts = configuration.adapter_inputs == "cast" and not is_narrow
     return _retrained(
-        graph, configuration.frozen, configuration.lora_rank, configuration.lora_modules
+        graph,
+        configuration.frozen,
+        configuration.lora_rank,
+        configuration.lora_modules,
+        "shared" if casts else configuration.adapter_inputs,
     )
 
 
@@ -130,7 +136,11 @@ def _check_trainable(graph: Graph, precision: Precision) -> None:
 
 @lru_cache(maxsize=8)
 def _retrained(
-    graph: Graph, frozen_modules: tuple[str, ...], lora_rank: int, lora_modules: tuple[str, ...]
+    graph: Graph,
+    frozen_modules: tuple[str, ...],
+    lora_rank: int,
+    lora_modules: tuple[str, ...],
+    inputs: AdapterInputs,
 ) -> Program:
     """Transfer learning: what is trained, and with which adapters; the last few are kept."""
     program = Program.from_graph(graph)
@@ -139,7 +149,7 @@ def _retrained(
     if frozen_modules:
         program = frozen(program, frozen_modules)
     if lora_rank:
-        program = with_adapters(program, rank=lora_rank, patterns=lora_modules)
+        program = with_adapters(program, rank=lora_rank, patterns=lora_modules, inputs=inputs)
     return program
 
 

@@ -51,7 +51,14 @@ def test_a_loss_on_fp32_logits_takes_what_autocast_takes(training_format: str) -
 
 @pytest.mark.parametrize(
     ("loss", "narrow", "wide"),
-    [("plain", 4, 0), ("wide", 2, 4), ("fused", 1, 0), ("chunked", 0, 0), ("recomputed", 0, 0)],
+    [
+        ("plain", 4, 0),
+        ("wide", 2, 4),
+        ("fused", 1, 0),
+        ("fused-wide", 2, 1),
+        ("chunked", 0, 0),
+        ("recomputed", 0, 0),
+    ],
 )
 def test_as_many_tensors_of_tokens_by_words_as_the_loss_needs(
     loss: Loss, narrow: int, wide: int
@@ -64,7 +71,7 @@ def test_as_many_tensors_of_tokens_by_words_as_the_loss_needs(
     assert not (sizes > 4.0).any()
 
 
-@pytest.mark.parametrize("loss", ["wide", "fused", "chunked"])
+@pytest.mark.parametrize("loss", ["wide", "fused", "fused-wide", "chunked"])
 def test_no_product_is_computed_twice(loss: str) -> None:
     assert flop(lowered(loss)) == flop(lowered("plain"))
 

@@ -15,7 +15,7 @@ VALUES = {
     "lora_rank": ("16", 16), "lora_modules": ("*.q", ("*.q",)), "offload": ("optimizer",) * 2,
     "training_format": ("pure", "pure"), "accumulates": ("yes", True),
     "frozen_weights": ("int4", "int4"), "inference_format": ("autocast", "autocast"),
-    "loss": ("chunked", "chunked"),
+    "loss": ("chunked", "chunked"), "adapter_inputs": ("cast", "cast"),
 }  # fmt: skip
 
 

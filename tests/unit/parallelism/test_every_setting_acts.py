@@ -63,7 +63,11 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "is_served": [{"is_served": True}],
     "loss": [
         {"loss": name, "training_format": "pure"}
-        for name in ("wide", "fused", "chunked", "recomputed")
+        for name in ("wide", "fused", "fused-wide", "chunked", "recomputed")
+    ],
+    "adapter_inputs": [
+        {"adapter_inputs": name, "lora_rank": 8, "training_format": "pure"}
+        for name in ("cast", "dropped")
     ],
 }
 EVERY = [(name, number) for name, values in SETTINGS.items() for number in range(len(values))]

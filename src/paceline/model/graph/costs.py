@@ -22,7 +22,8 @@ OptimizerKernel = Literal["plain", "foreach", "fused"]
 NarrowFormat = Literal["autocast", "pure"]
 KeptFormat = Literal["autocast", "half-weights", "pure"]
 TrainingFormat = Literal["usual", "autocast", "half-weights", "pure"]
-Loss = Literal["plain", "wide", "fused", "chunked", "recomputed"]
+Loss = Literal["plain", "wide", "fused", "fused-wide", "chunked", "recomputed"]
+AdapterInputs = Literal["shared", "cast", "dropped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +62,12 @@ class Configuration:
             follows inside.
         is_served: Whether an inference engine runs it (`served`).
         loss: How the loss over a vocabulary is computed: ``plain`` as the model is written,
-            ``wide`` in FP32, ``fused`` in one kernel on the logits' own memory, ``chunked`` with
-            the head inside and never whole logits, ``recomputed`` the same with the head's product
-            repeated in backward (`paceline.model.rewrite.loss`).
+            ``wide`` in FP32, ``fused`` in one kernel on the logits' own memory, ``fused-wide`` on
+            an FP32 copy, ``chunked`` with the head inside and never whole logits, ``recomputed``
+            the same with the head's product repeated in backward (`paceline.model.rewrite.loss`).
+        adapter_inputs: What adapters read: what their layer reads (``shared``), an FP32 copy of it
+            for FP32 adapters beside a narrow base (``cast``), or that after dropout, with its mask
+            (``dropped``).
     """
 
     precision: str = "bf16"
@@ -86,6 +90,7 @@ class Configuration:
     convolutions: Literal["library", "tuned"] = "library"
     is_served: bool = False
     loss: Loss = "plain"
+    adapter_inputs: AdapterInputs = "shared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

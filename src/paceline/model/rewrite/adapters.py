@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paceline.errors import InvalidInputError
+from paceline.model.graph.costs import AdapterInputs
 from paceline.model.graph.graph import FloatArray, IntArray, OpKind, Owner, Phase
 from paceline.model.graph.polynomial import constant, multiply
 from paceline.model.graph.program import OUTLIVES, Accesses, BoolArray, Program, join_accesses
@@ -58,13 +59,16 @@ class _Layers:
     outputs: FloatArray
 
 
-def with_adapters(program: Program, *, rank: int, patterns: Sequence[str]) -> Program:
+def with_adapters(
+    program: Program, *, rank: int, patterns: Sequence[str], inputs: AdapterInputs = "shared"
+) -> Program:
     """``program`` with adapters of a rank on dense layers, and everything else frozen.
 
     Args:
         program: Of a training step; ordered.
         rank: R.
         patterns: Of module paths; without one, every dense layer but the last.
+        inputs: What adapters read.
 
     Raises:
         InvalidInputError: No dense layer matches.
@@ -74,10 +78,11 @@ def with_adapters(program: Program, *, rank: int, patterns: Sequence[str]) -> Pr
     rank_rows = constant(np.full(len(layers.op), float(rank)))
     down = draft.parameters(_product(layers.experts, layers.inputs, rank_rows))
     up = draft.parameters(_product(layers.experts, rank_rows, layers.outputs))
-    hidden = _draft_forward(draft, layers, rank_rows, down, up)
-    gradients = _draft_backward(draft, layers, rank_rows, (down, up, hidden))
+    seen, copies = _draft_inputs(draft, layers, inputs)
+    hidden = _draft_forward(draft, layers, rank_rows, (down, up, seen))
+    gradients = _draft_backward(draft, layers, rank_rows, (down, up, hidden, seen))
     is_base = (program.stores.owner == Owner.PARAMETER) & program.stores.is_trainable
-    adapted = draft.joined()
+    adapted = _with_fixed_formats(draft.joined(), copies)
     adapted = _updated(adapted, np.concatenate((down, up)), np.concatenate(gradients))
     is_base = np.pad(is_base, (0, len(adapted.stores) - len(is_base)))
     return without_gradients(adapted.ordered(), is_base)
@@ -168,9 +173,41 @@ def _other_operand(program: Program, ops: IntArray, known: IntArray) -> IntArray
     return np.where(other[ops] >= 0, other[ops], known)
 
 
+def _draft_inputs(
+    draft: Draft, layers: _Layers, inputs: AdapterInputs
+) -> tuple[IntArray, IntArray]:
+    """Storage that each adapter reads, and those whose format no precision changes."""
+    if inputs == "shared":
+        return layers.source, np.zeros(0, dtype=np.int64)
+    deep = _product(layers.experts, layers.rows, layers.inputs)
+    once = constant(np.ones(len(deep)))
+    copies = draft.stores(deep, is_wide=True)
+    written = [(copies, deep)]
+    if inputs == "dropped":
+        masks = draft.stores(deep, is_wide=True, element_bytes=1.0)
+        written.append((masks, deep))
+        draft.ops(
+            OpKind.ELEMENTWISE, layers.to_weight, 0.45, dims=row_dims(deep, once, 2.0),
+            reads=[(masks, deep)], writes=[],
+        )  # fmt: skip
+    draft.ops(
+        OpKind.CAST, layers.op, 0.05, dims=row_dims(deep, once, 1.0),
+        reads=[(layers.source, deep)], writes=written,
+    )  # fmt: skip
+    return copies, copies
+
+
+def _with_fixed_formats(program: Program, storages: IntArray) -> Program:
+    """Some storages in the format that they have, whatever the precision."""
+    is_floating = program.stores.is_floating.copy()
+    is_floating[storages] = False
+    return replace(program, stores=replace(program.stores, is_floating=is_floating))
+
+
 def _draft_forward(
-    draft: Draft, layers: _Layers, rank: FloatArray, down: IntArray, up: IntArray
+    draft: Draft, layers: _Layers, rank: FloatArray, kept: tuple[IntArray, IntArray, IntArray]
 ) -> IntArray:
+    down, up, seen = kept
     each, one = layers.experts, constant(np.ones(len(layers.op)))
     thin = _product(each, layers.rows, rank)
     wide = _product(each, layers.rows, layers.outputs)
@@ -179,7 +216,7 @@ def _draft_forward(
     hidden, added = draft.stores(thin, is_wide=False), draft.stores(wide, is_wide=False)
     draft.ops(
         OpKind.MATMUL, layers.op, 0.1, dims=matmul_dims(each, layers.rows, rank, layers.inputs),
-        reads=[(layers.source, deep), (down, down_size)], writes=[(hidden, thin)],
+        reads=[(seen, deep), (down, down_size)], writes=[(hidden, thin)],
     )  # fmt: skip
     draft.ops(
         OpKind.MATMUL, layers.op, 0.2, dims=matmul_dims(each, layers.rows, layers.outputs, rank),
@@ -193,10 +230,11 @@ def _draft_forward(
 
 
 def _draft_backward(
-    draft: Draft, layers: _Layers, rank: FloatArray, kept: tuple[IntArray, IntArray, IntArray]
-) -> tuple[IntArray, IntArray]:
+    draft: Draft, layers: _Layers, rank: FloatArray,
+    kept: tuple[IntArray, IntArray, IntArray, IntArray],
+) -> tuple[IntArray, IntArray]:  # fmt: skip
     """Products of the adapter's backward pass; the gradients of ``down`` and of ``up``."""
-    down, up, hidden = kept
+    down, up, hidden, seen = kept
     one, beside = constant(np.ones(len(layers.op))), layers.to_weight
     each = layers.experts
     thin = _product(each, layers.rows, rank)
@@ -215,7 +253,7 @@ def _draft_backward(
     )  # fmt: skip
     draft.ops(
         OpKind.MATMUL, beside, 0.3, dims=matmul_dims(each, layers.inputs, rank, layers.rows),
-        reads=[(layers.source, deep), (to_hidden, thin)], writes=[(to_down, down_size)],
+        reads=[(seen, deep), (to_hidden, thin)], writes=[(to_down, down_size)],
     )  # fmt: skip
     rows = np.flatnonzero(layers.to_source >= 0)
     to_source = draft.program.written(layers.to_source[rows], 0)

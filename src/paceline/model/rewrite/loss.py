@@ -3,10 +3,11 @@
 The head of a model and its cross-entropy touch tensors of tokens × vocabulary: the logits, their
 wide copy, the log-softmax, and two gradients. With ``wide`` the loss runs in FP32 whatever the
 format of the model, as trainers that call ``logits.float()`` have it. With ``fused`` one kernel
-reads the logits and writes their gradient in place. With ``chunked`` the head runs inside the loss
-a few tokens at a time, so that neither logits nor gradient are ever whole; it computes the gradient
-at once and costs no further product. With ``recomputed`` chunks keep nothing, and the product of
-the head runs a second time in the backward pass.
+reads the logits and writes their gradient in place; with ``fused-wide`` it does so on a wide copy,
+as where a trainer widens logits before a kernel that replaces its loss. With ``chunked`` the head
+runs inside the loss a few tokens at a time, so that neither logits nor gradient are ever whole; it
+computes the gradient at once and costs no further product. With ``recomputed`` chunks keep nothing,
+and the product of the head runs a second time in the backward pass.
 
 Sources:
     Hsu et al., "Liger Kernel", 2024 (arXiv:2410.10989), section 3.2 (``fused``, ``chunked``: tokens
@@ -80,6 +81,8 @@ def with_loss(program: Program, how: Loss) -> Program:
         )
     if how == "wide":
         return _wide(program, head)
+    if how == "fused-wide":
+        return _fused_wide(_wide(program, head))
     fused = _fused(program, head)
     if how == "fused":
         return fused
@@ -135,20 +138,37 @@ def _reached(program: Program, losses: BoolArray, alike: BoolArray) -> tuple[Boo
 
 def _fused(program: Program, head: _Head) -> Program:
     """One op of the loss and one of its backward pass, both on the logits' own storage."""
-    kind = program.ops.kind[head.ops]
-    is_loss = np.isin(kind, (OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD))
+    return _merged(program, head.ops, head.stores, head.logits)
+
+
+def _fused_wide(program: Program) -> Program:
+    """The same on the FP32 copy of narrow logits; in FP32, on the logits."""
+    head = _head(program)
+    assert head is not None
+    is_wide = program.stores.element_bytes[head.stores] >= _FP32_BYTES
+    is_cast = program.ops.kind[head.ops] == OpKind.CAST
+    if not is_cast.any():
+        return _fused(program, head)
+    copy = program.written(head.ops[is_cast][:1], 0)[0]
+    return _merged(program, head.ops[~is_cast], head.stores[is_wide], int(copy))
+
+
+def _merged(program: Program, ops: IntArray, stores: IntArray, target: int) -> Program:
+    """Of some ops those of the loss alone, on one of some storages."""
+    kept = (OpKind.CROSS_ENTROPY, OpKind.CROSS_ENTROPY_BACKWARD)
+    is_loss = np.isin(program.ops.kind[ops], kept)
     place = np.arange(len(program.stores))
-    place[head.stores] = head.logits
+    place[stores] = target
     elements = program.stores.elements.copy()
-    elements[head.stores[head.stores != head.logits]] = 0.0
+    elements[stores[stores != target]] = 0.0
     merged = replace(
         program,
         reads=replace(program.reads, storage=place[program.reads.storage]),
         writes=replace(program.writes, storage=place[program.writes.storage]),
         stores=replace(program.stores, elements=elements),
-    ).without_ops(head.ops[~is_loss])
+    ).without_ops(ops[~is_loss])
     death = merged.stores.death.copy()
-    death[head.logits] = merged.last_use()[head.logits]
+    death[target] = merged.last_use()[target]
     return replace(merged, stores=replace(merged.stores, death=death))
 
 

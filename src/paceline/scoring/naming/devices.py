@@ -51,8 +51,10 @@ def possible_capacities(
 
 @lru_cache(maxsize=4096)
 def _found(catalog: Catalog, name: str) -> tuple[Device, ...]:
-    """Every device that ``name`` may mean."""
+    """Every device that ``name`` may mean; of several that are listed, the first."""
     found = () if is_slice(name) else _listed(catalog, name) or _named(catalog, name)
+    if not found and "," in name:
+        return _found(catalog, name.partition(",")[0].strip())
     if not found:
         known = [device.name for device in catalog.devices]
         raise UnknownNameError.from_name("device", name, known, command="paceline devices")

@@ -21,8 +21,15 @@ _PATTERNS = {
     name: re.compile(rf"(?<![a-z])(?:{words})\s*[=:]?\s*(\d+)(?![\d.])", re.IGNORECASE)
     for name, words in _NAMES.items()
 }
-_SHARDED = re.compile(r"fsdp(?! ?[=:]? ?0)|full_shard|zero-?3", re.IGNORECASE)
-_HALF_SHARDED = re.compile(r"shard_grad_op|zero", re.IGNORECASE)
+_SHARDED = re.compile(
+    r"fsdp(?! ?[=:]? ?0)|full_shard|zero[- ]?(stage ?)?3|sharding stage 3", re.IGNORECASE
+)
+_GRADIENTS_SHARDED = re.compile(
+    r"shard_grad_op|zero[- ]?(stage ?)?2|sharding stage 2|os\+g", re.IGNORECASE
+)
+_STATES_SHARDED = re.compile(r"zero|sharding stage 1", re.IGNORECASE)
+#: Layers laid out over devices one after the other, as ``device_map`` of Hugging Face does.
+_LAYERS_SPLIT = re.compile(r"layers split over (\d+)", re.IGNORECASE)
 #: Ranks that share an item where only their number is known: how many as tensor ranks at most.
 _SHARED = re.compile(r"tp up to (\d+), then cp", re.IGNORECASE)
 
@@ -62,10 +69,14 @@ def stated_degrees(parallelism: str) -> Degrees:
     5
     >>> stated_degrees("tensor_parallel_size: 8, dp2"), stated_degrees("FSDP FULL_SHARD").tp
     (Degrees(tp=8, pp=1, cp=1, ep=1, chunks=1, dp=2, is_fully_sharded=False), 1)
+    >>> stated_degrees("layers split over 2 GPUs x DDP 2").pp
+    2
     """
     found = {name: match for name, one in _PATTERNS.items() if (match := one.search(parallelism))}
     sizes = {name: int(match[1]) for name, match in found.items()}
     is_fully_sharded = sizes.pop("fsdp", 0) > 0
+    if split := _LAYERS_SPLIT.search(parallelism):
+        sizes["pp"] = int(split[1])
     # A degree of none is one: MLPerf and Megatron logs print 0 where nothing is split.
     return Degrees(
         **{name: max(size, 1) for name, size in sizes.items()}, is_fully_sharded=is_fully_sharded
@@ -99,9 +110,11 @@ def sharding_of(parallelism: str) -> Sharding:
 
     >>> sharding_of("FSDP SHARD_GRAD_OP"), sharding_of("TP=2 FSDP=0"), sharding_of("ZeRO-3")
     ('zero2', 'none', 'zero3')
+    >>> sharding_of("DeepSpeed zero2"), sharding_of("ZeRO-1"), sharding_of("sharding stage 2")
+    ('zero2', 'zero1', 'zero2')
     """
-    if "SHARD_GRAD_OP" in parallelism:
+    if _GRADIENTS_SHARDED.search(parallelism):
         return "zero2"
     if _SHARDED.search(parallelism):
         return "zero3"
-    return "zero1" if _HALF_SHARDED.search(parallelism) else "none"
+    return "zero1" if _STATES_SHARDED.search(parallelism) else "none"

@@ -12,9 +12,12 @@ from collections.abc import Iterator, Mapping
 
 from paceline.scoring.naming.stated_sizes import stated_sizes
 from paceline.scoring.tables import read_table
+from paceline.stack.trainers import trainer_settings
 
 #: Ways of fine-tuning that train everything.
 _WHOLE = re.compile(r"full\b.*|pre-?training|none|continued.*", re.IGNORECASE)
+#: Remarks that only tables have which say how each row was trained.
+_SAYING_HOW = {"finetuning", "method", "adapter", "recompute", "checkpoint_mode", "cross_entropy"}
 #: Rank where none is stated: the default of PEFT's LoraConfig.
 _USUAL_RANK = "8"
 #: A cell that says more than one format.
@@ -45,7 +48,9 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     """
     remarks = remarks_of(row.get("extra", ""))
     precision, kept = stated_precision(row.get("precision", ""))
-    settings = settings_of(remarks, kept)
+    usual = trainer_settings(row.get("framework", ""), trains_all=not has_adapters(remarks))
+    usual = usual if remarks.keys() & _SAYING_HOW else ""
+    settings = _as_trained(dict(_pairs(usual)), settings_of(remarks, kept))
     stated = (f"{name}={value}" for name, value in settings.items())
     found = {
         "precision": precision,
@@ -55,6 +60,27 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
         "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _as_trained(usual: Mapping[str, str], stated: Mapping[str, str]) -> dict[str, str]:
+    """Settings that are stated, else a trainer's; one that widens logits widens those of kernels.
+
+    >>> _as_trained({"loss": "wide"}, {"loss": "fused"}), _as_trained({}, {"loss": "fused"})
+    ({'loss': 'fused-wide'}, {'loss': 'fused'})
+    """
+    settings = {**usual, **stated}
+    if usual.get("loss") == "wide" and stated.get("loss") == "fused":
+        settings["loss"] = "fused-wide"
+    if "lora_rank" not in stated:
+        settings.pop("adapter_inputs", None)
+    return settings
+
+
+def _pairs(settings: str) -> Iterator[tuple[str, str]]:
+    """Name and value of each setting of a line."""
+    for pair in filter(None, settings.split(",")):
+        name, _, value = pair.partition("=")
+        yield name, value
 
 
 def remarks_of(text: str) -> dict[str, str]:
