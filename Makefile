@@ -7,7 +7,7 @@ TEST_PYTHON := $(TEST_VENV)/bin/python
 # The packages of tools/ find one another by name.
 TOOL := env PYTHONPATH=tools $(TEST_PYTHON) -m
 # Tests that need neither a GPU nor another framework, and do not take long.
-USUAL := not slow and not stacks and not gpu and not truth and not validators
+USUAL := not slow and not soak and not stacks and not gpu and not truth and not validators
 export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
@@ -51,8 +51,8 @@ test-stacks: $(TEST_VENV)/.paceline  ## Other frameworks, each in an environment
 	@echo "needs a package index, some 10 GB of disk and half an hour; environments without a framework are skipped"
 	$(TEST_PYTHON) -m pytest -m "stacks or validators" -rs
 
-soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples
-	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "hypothesis and ($(USUAL) or slow)"
+soak: $(TEST_VENV)/.paceline  ## Hypothesis with 50 times the examples, and laws over the whole zoo
+	HYPOTHESIS_PROFILE=soak $(TEST_PYTHON) -m pytest -m "soak or (hypothesis and ($(USUAL) or slow))"
 
 accuracy: $(TEST_VENV)/.paceline  ## Score predictions against published measurements
 	@tools/run_if ../shared/truth "the folder of published measurements" \

@@ -35,6 +35,7 @@ from paceline.prediction.features import (
 )
 from paceline.prediction.kernels.attention_generations import log10_slower
 from paceline.prediction.kernels.attention_tiles import AttentionConstants, attention_tiled_s
+from paceline.prediction.kernels.conv_transforms import has_rare_filter
 from paceline.prediction.kernels.device_effects import EFFECT_OF_MODEL, Effect, log10_effects
 from paceline.prediction.kernels.expert_tiles import expert_constants, expert_product_s
 from paceline.prediction.kernels.groups import (
@@ -241,10 +242,24 @@ def _learned_log10(one: GroupFeatures, asked: Question) -> Array:
     cells = np.flatnonzero(np.isin(asked.lowered.costs.kind[one.rows], _CELLS))
     if one.model == Group.PRODUCT_TENSOR.model and cells.size:
         learned[..., cells] = np.minimum(learned[..., cells], _filled_log10(one.rows[cells], asked))
+    rare = np.flatnonzero(has_rare_filter(asked.lowered.costs.kind, asked.shapes.dims)[one.rows])
+    if rare.size:
+        learned[..., rare] = np.maximum(learned[..., rare], _product_log10(one.rows[rare], asked))
     is_tuned = asked.lowered.configuration.convolutions == "tuned"
     if is_tuned and one.model == Group.CONV_TENSOR.model:
         return np.minimum(learned, _tuned_log10(one.rows, asked))
     return learned
+
+
+def _product_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:
+    """Log10 slowdown of convolutions as the products that they are, (D, P, rows)."""
+    precision = find_precision(asked.lowered.configuration.precision)
+    costs = asked.lowered.costs
+    groups = groups_of_rows(costs, precision, on_vector_units=asked.on_vector_units)
+    product = product_dims(costs.kind[rows], asked.shapes.dims[:, rows])
+    seconds = _tiled_s(Group(groups[rows[0]]), rows, product, asked)
+    slowdown: Array = np.log10(seconds / np.maximum(asked.bounds.rows(rows).roofline_s, 1e-12))
+    return slowdown
 
 
 def _filled_log10(rows: npt.NDArray[np.intp], asked: Question) -> Array:

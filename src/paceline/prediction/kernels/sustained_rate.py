@@ -18,8 +18,9 @@ from paceline.prediction.calibration.fitted import Calibration
 from paceline.prediction.device_kinds import kind_facts
 from paceline.prediction.devices import DeviceTable
 from paceline.prediction.features import Array, Bounds
+from paceline.prediction.kernels.conv_transforms import operations_frac
 from paceline.prediction.kernels.groups import Group, groups_of_rows
-from paceline.prediction.kernels.power import ClockConstants, clock_frac
+from paceline.prediction.kernels.power import ClockConstants, clock_frac, sustained_clock_frac
 from paceline.prediction.kernels.row_times import RowShapes, RowTimes, has_one_query, row_times
 
 _MATRIX_GROUPS = (
@@ -28,7 +29,7 @@ _MATRIX_GROUPS = (
     Group.ATTENTION,
     Group.ATTENTION_BACKWARD,
 )
-_PRODUCT_GROUPS = (Group.PRODUCT_TENSOR, Group.ATTENTION, Group.ATTENTION_BACKWARD)
+_VECTOR_GROUPS = (Group.PRODUCT_VECTOR, Group.CONV_VECTOR)
 #: Clock of desktop cards for consumers over the listed one, at which products run at most. Of 1,
 #: 1.05 and 1.15 it leaves least of timm's transformers on RTX 3090 and 4090 (5.9, 4.9, 5.0 %; rows
 #: that were fitted).
@@ -60,9 +61,8 @@ def steady_row_times(
     if calibration.constants["device"]["is_power_limited"]:
         device_s = sustained_row_s(device_s, lowered, shapes, devices, calibration)
     level = _level(lowered, devices, calibration, framework)
-    least_s = burst.bounds.uncached_s * shapes.launches
+    least_s = least_row_s(lowered, shapes, devices, burst.bounds, calibration)
     device_s = np.maximum(device_s * level[:, None, None], least_s)
-    device_s = _within_clock(device_s, lowered, shapes, devices, burst.bounds)
     shift = np.array([calibration.device_log_shift.get(name, 0.0) for name in devices.names])
     return replace(burst, device_s=device_s * np.exp(shift, dtype=np.float32)[:, None, None])
 
@@ -91,22 +91,24 @@ def _level(
     return level
 
 
-def _within_clock(
-    device_s: Array, lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, bounds: Bounds
-) -> Array:
-    """Times of which no product on matrix units is faster than the clock allows, (D, P, R).
+def least_row_s(
+    lowered: LoweredPass, shapes: RowShapes, devices: DeviceTable, bounds: Bounds,
+    calibration: Calibration,
+) -> Array:  # fmt: skip
+    """Time of one occurrence of each row below which no kernel comes, (D, P, R).
 
-    Unlike convolutions they have no way around an operation.
+    The operations that no transform saves at the listed peak of the units that run them, and the
+    bytes that the last-level cache cannot hold at the listed bandwidth, whatever was learned.
     """
     precision = find_precision(lowered.configuration.precision)
-    products = np.flatnonzero(np.isin(groups_of_rows(lowered.costs, precision), _PRODUCT_GROUPS))
-    if not products.size:
-        return device_s
-    faster = np.where(devices.is_consumer > 0, _CLOCK_OVER_LISTED, 1.0)[:, None, None]
-    least_s = bounds.compute_s[..., products] * shapes.launches[:, products] / faster
-    limited = device_s.copy()
-    limited[..., products] = np.maximum(device_s[..., products], np.nan_to_num(least_s, posinf=0.0))
-    return limited
+    faster = np.where(devices.is_consumer > 0, _CLOCK_OVER_LISTED, 1.0)[:, None]
+    on_vectors = np.isin(groups_of_rows(lowered.costs, precision), _VECTOR_GROUPS)
+    held = np.where(on_vectors, sustained_clock_frac(devices, calibration)[:, None], 1.0)
+    share = operations_frac(lowered.costs.kind, shapes.dims)
+    compute_s = bounds.compute_s * (held / faster)[:, None, :].astype(np.float32) * share
+    compute_s = np.nan_to_num(compute_s, posinf=0.0)
+    least: Array = np.maximum(compute_s, bounds.uncached_s) * shapes.launches
+    return least
 
 
 def sustained_row_s(

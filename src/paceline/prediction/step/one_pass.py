@@ -14,10 +14,10 @@ from paceline.model.graph.costs import LoweredPass
 from paceline.model.graph.graph import FloatArray, OpKind, Owner, Phase, monomials
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.prediction.devices import DeviceTable
-from paceline.prediction.features import Array
+from paceline.prediction.features import Array, Bounds
 from paceline.prediction.kernels.power import mean_power_w, power_law, use_of
 from paceline.prediction.kernels.row_times import RowShapes, RowTimes, evaluate_shapes, row_peaks
-from paceline.prediction.kernels.sustained_rate import steady_row_times
+from paceline.prediction.kernels.sustained_rate import least_row_s, steady_row_times
 from paceline.prediction.memory.peak import peak_memory_bytes
 from paceline.prediction.prediction import Bound, Points, StepPrediction
 from paceline.prediction.step.host_dispatch import dispatch_s, listing_s, waits_of
@@ -181,9 +181,28 @@ def _times_of(asked: _Question, points: Points) -> _Times:
         bandwidth_bound_s=busy - compute_s,
         roofline_s=_sum(_roofline(rows, shapes.launches) * costs.count.astype(np.float32)),
         unmeasured_s=_sum(total[..., _is_unmeasured(costs.kind, calibration)]),
-        log_shift=lesson.log_shift,
+        log_shift=_within_peaks(lesson.log_shift, asked, shapes, rows.bounds, busy),
         left_frac=lesson.left_frac,
     )
+
+
+def _within_peaks(
+    log_shift: FloatArray, asked: _Question, shapes: RowShapes, bounds: Bounds, busy_s: FloatArray
+) -> FloatArray:
+    """What measurements tell, but that no kernels are faster than their units and memory, (D, P).
+
+    Args:
+        log_shift: Log of the factor that measurements tell.
+        asked: The pass.
+        shapes: Its cost table at the points.
+        bounds: Of its rows.
+        busy_s: Time of its kernels without that factor.
+    """
+    if not (log_shift < 0).any():
+        return log_shift
+    least = least_row_s(asked.lowered, shapes, asked.devices, bounds, asked.calibration)
+    least_s = _sum(least * asked.lowered.costs.count.astype(np.float32))
+    return np.maximum(log_shift, np.minimum(np.log(np.maximum(least_s / busy_s, 1e-12)), 0.0))
 
 
 def _timelines(
