@@ -176,14 +176,15 @@ def _once_a_layer(calls: CallTable, graph: Graph) -> CallTable:
 
 
 def calls_when_run(rank: RankGraph, configuration: Configuration) -> CallTable:
-    """The calls of a rank; recomputing a block repeats those of its forward.
+    """The calls of a rank; recomputing a block for its backward repeats those of its forward.
 
     Args:
         rank: What the rank has.
         configuration: What it recomputes.
     """
     calls, graph = rank.calls, rank.graph
-    if configuration.checkpointing not in ("block", "full"):
+    recomputes = configuration.checkpointing in ("block", "full")
+    if not recomputes or not (graph.ops.phase == Phase.BACKWARD).any():
         return calls
     names = block_names(graph)
     block = blocks_of_ops(graph.modules, graph.ops.module.astype(np.int64), names)[calls.op]
