@@ -58,7 +58,7 @@ _TRAIN: tuple[Purpose, ...] = ("train",)
 _SERVE: tuple[Purpose, ...] = ("serve",)
 _RUN: tuple[Purpose, ...] = ("train", "measure")
 _CLUSTER = ("namespace", "service-account", "node-selector", "accelerator", "user")
-_SCHEDULER = ("partition", "account", "qos", "constraint", "reservation", "gres")
+_SCHEDULER = ("partition", "account", "qos", "constraint", "reservation", "gres", "gpu-type")
 
 
 def _entry(

@@ -64,6 +64,11 @@ def tpu_slice(generation: str, num_chips: int) -> tuple[str, int]:
     )
 
 
+def launchers() -> dict[str, Any]:
+    """What the command of a training job may begin with."""
+    return _toml("launchers.toml")
+
+
 def template(name: str) -> str:
     """Text of a template file."""
     return (_DATA / name).read_text(encoding="utf-8")

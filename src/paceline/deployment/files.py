@@ -26,6 +26,8 @@ class Deployment:
         target: Name of the target.
         files: What to write, the one to read first in front.
         command: The one command that starts the job, run in the folder of the files.
+        runs_beside_code: Whether it is rather run where the code is, with its last word looked for
+            in the folder of the files.
         needs: What the user must have put in place: credentials, data, storage. Also written at
             the top of the first file.
         assumptions: What was assumed about checkpoints, memory and time, one sentence each.
@@ -36,3 +38,4 @@ class Deployment:
     command: str
     needs: tuple[str, ...]
     assumptions: tuple[str, ...]
+    runs_beside_code: bool = False

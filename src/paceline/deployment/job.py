@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from paceline.deployment.facts import platforms, sizing
 from paceline.deployment.images import checked_image, image_of
+from paceline.deployment.program import Program, read_program
 from paceline.deployment.settings import DeploySettings, Purpose, label_of
 from paceline.dtypes import ELEMENT_BYTES, DType
 from paceline.errors import InvalidInputError, MissingFactError
@@ -14,14 +16,14 @@ from paceline.model.rewrite.optimizer import find_optimizer
 from paceline.parallelism.collectives.failures import usual_mtbf_s
 from paceline.planfile import PlanFile, PlannedChoice, PlannedStack
 from paceline.planning.places.interruption import (
+    UNPUBLISHED_FRAC_PER_MONTH,
     Checkpointing,
     best_interval_s,
     interrupted_run,
     interruptions_per_s,
 )
-from paceline.units import format_bytes, format_duration
+from paceline.units import format_bytes, format_duration, format_percent
 
-_PYTHONS = (("python",), ("python3",))
 _MINUTE_S = 60
 
 
@@ -35,12 +37,14 @@ class Saving:
         interval_s: Work between two saves (Daly's optimum); None where nothing is saved.
         wall_time_s: Upper end of the planned time with saves, expected restarts and the start,
             in whole minutes; None where the job has no end.
+        num_starts: How often it may begin before somebody should look at it.
     """
 
     checkpoint_bytes: float
     save_s: float
     interval_s: float | None
     wall_time_s: float | None
+    num_starts: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,7 @@ class Job:
         title: Model and device, as printed.
         purpose: Train, measure or serve.
         command: Script or program with its arguments, as words.
+        program: The command that trains, taken apart; None where nothing is trained.
         stack: Software.
         published_image: Container image to start from; None where none is on record.
         compiler_image: Likewise with a C compiler inside, where the plan needs one to run.
@@ -74,6 +79,7 @@ class Job:
     title: str
     purpose: Purpose
     command: tuple[str, ...]
+    program: Program | None
     stack: PlannedStack
     published_image: str | None
     compiler_image: str | None
@@ -125,6 +131,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
     """
     choice = _choice(plan, settings)
     command = _command(plan, choice, settings)
+    program = read_program(command) if settings.purpose == "train" else None
     stack = _stack(choice)
     ranks = _ranks_per_node(choice, stack)
     cpus, memory_bytes, shm_bytes = _host(choice, settings)
@@ -134,6 +141,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
         title=f"{plan.workload.title} on {_count(choice)} {choice.place.device}",
         purpose=settings.purpose,
         command=command,
+        program=program,
         stack=stack,
         published_image=checked_image(settings.image or image_of(stack)),
         compiler_image=checked_image(settings.image or _compiler_image(stack, choice)),
@@ -147,7 +155,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
         port=int(sizing()["rendezvous"]["port"]),
         grace_s=int(sizing()["preemption"]["grace_s"]),
         saving=saving,
-        environment=_environment(plan, choice, saving, max(1, cpus // ranks)),
+        environment=_environment(plan, choice, saving, max(1, cpus // ranks), program),
         data=settings.data,
         checkpoints=settings.checkpoints,
     )
@@ -155,7 +163,7 @@ def job_of(plan: PlanFile, settings: DeploySettings) -> Job:
 
 def assumptions_of(job: Job, settings: DeploySettings) -> tuple[str, ...]:
     """What was taken for granted, one sentence each."""
-    saving, lines = job.saving, []
+    saving, lines = job.saving, _of_the_script(job)
     if saving.interval_s is not None:
         lines.append(
             f"a checkpoint of {format_bytes(saving.checkpoint_bytes)} every "
@@ -172,7 +180,36 @@ def assumptions_of(job: Job, settings: DeploySettings) -> tuple[str, ...]:
         f"{job.cpus_per_node} CPUs and {format_bytes(job.memory_bytes)} of each machine "
         f"({host['allocatable_frac']:.0%}), /dev/shm {format_bytes(job.shm_bytes)}"
     )
+    place = job.choice.place
+    if place.is_spot and place.interruption_frac_per_month is None:
+        most = format_percent(UNPUBLISHED_FRAC_PER_MONTH[-1])
+        lines.append(f"up to {most} of machines taken back a month: {place.cloud} publishes none")
+    if job.program is not None and job.program.replaced:
+        lines.append(f"the plan's ranks and meeting in place of {' '.join(job.program.replaced)}")
     return tuple(lines)
+
+
+def _of_the_script(job: Job) -> list[str]:
+    """A launcher starts ranks; what they split among themselves is the script's own work."""
+    if job.program is None:
+        return []
+    choice, script = job.choice, job.program.script or "the command"
+    micro = f" in {choice.microbatches} microbatches" if choice.microbatches > 1 else ""
+    return [
+        f"{script} itself runs {choice.strategy}{micro}, {choice.precision} and "
+        f"{choice.compiler}: no launcher does; PACELINE_STRATEGY and the like say so to it"
+    ]
+
+
+def fabric_of(job: Job) -> dict[str, Any] | None:
+    """The network of the cloud's own between machines; None on one, or where it needs no asking.
+
+    Keys are those of ``[fabric.CLOUD]`` in ``platforms.toml``.
+    """
+    if job.num_nodes == 1 or not job.devices_per_node:
+        return None
+    found: dict[str, Any] | None = platforms()["fabric"].get(job.choice.place.cloud)
+    return found
 
 
 def _compiler_image(stack: PlannedStack, choice: PlannedChoice) -> str | None:
@@ -224,7 +261,7 @@ def _command(plan: PlanFile, choice: PlannedChoice, settings: DeploySettings) ->
             f"the plan does not say which script trains {plan.workload.title}",
             hint="give it with `--command 'python train.py --epochs 90'`",
         )
-    return settings.command[1:] if settings.command[:1] in _PYTHONS else settings.command
+    return settings.command
 
 
 def _measurement(plan: PlanFile, choice: PlannedChoice) -> tuple[str, ...]:
@@ -284,12 +321,30 @@ def _saving(plan: PlanFile, choice: PlannedChoice, settings: DeploySettings) -> 
     restart_s = settings.restart_s or float(facts["restart_s"])
     failures_per_s = _failures_per_s(choice)
     interval_s = best_interval_s(save_s, failures_per_s) if settings.purpose == "train" else None
+    wall_time_s = _wall_time_s(choice, settings, save_s, restart_s, failures_per_s)
+    if interval_s is not None and wall_time_s is not None:
+        interval_s = min(interval_s, _longest_interval_s(wall_time_s, save_s))
     return Saving(
         checkpoint_bytes=size_bytes,
         save_s=save_s,
         interval_s=interval_s,
-        wall_time_s=_wall_time_s(choice, settings, save_s, restart_s, failures_per_s),
+        wall_time_s=wall_time_s,
+        num_starts=_num_starts(choice, settings, wall_time_s),
     )
+
+
+def _longest_interval_s(wall_time_s: float, save_s: float) -> float:
+    """An interval after which a save still ends before the job is stopped, or half its time."""
+    left_s = wall_time_s - float(sizing()["preemption"]["grace_s"]) - 2 * save_s
+    return max(left_s, wall_time_s / 2)
+
+
+def _num_starts(choice: PlannedChoice, settings: DeploySettings, wall_time_s: float | None) -> int:
+    """How often a job may begin: as often as its work needs, and some more for lost machines."""
+    spare = int(sizing()["rendezvous"]["max_restarts"])
+    if choice.time_s is None or wall_time_s is None or settings.purpose != "train":
+        return 1 + spare
+    return math.ceil(choice.time_s.high / wall_time_s) + spare
 
 
 def _bytes_per_parameter(optimizer: str | None) -> float:
@@ -305,13 +360,8 @@ def _failures_per_s(choice: PlannedChoice) -> float:
     """Hardware failures, and on spot machines the upper end of the band of interruptions."""
     rate = choice.num_devices / usual_mtbf_s()
     if choice.place.is_spot:
-        band = choice.place.interruption_frac_per_month
-        if band is None:
-            raise MissingFactError(
-                f"how often {choice.place.offer} is interrupted is not known",
-                hint="deploy a choice that is not spot, or add the band to your offers file",
-            )
-        rate += interruptions_per_s(band[1], choice.place.num_nodes)
+        band = choice.place.interruption_frac_per_month or UNPUBLISHED_FRAC_PER_MONTH
+        rate += interruptions_per_s(band[-1], choice.place.num_nodes)
     return rate
 
 
@@ -337,14 +387,18 @@ def _wall_time_s(
 
 
 def _environment(
-    plan: PlanFile, choice: PlannedChoice, saving: Saving, threads: int
+    plan: PlanFile,
+    choice: PlannedChoice,
+    saving: Saving,
+    threads: int,
+    program: Program | None,
 ) -> tuple[tuple[str, str], ...]:
     """What a script reads to run exactly what was planned."""
     pairs = [
         ("OMP_NUM_THREADS", str(threads)),
         ("PYTHONUNBUFFERED", "1"),
         ("PACELINE_STRATEGY", choice.strategy),
-        ("PACELINE_BATCH_PER_DEVICE", str(choice.batch_per_device)),
+        ("PACELINE_BATCH_PER_DEVICE", str(choice.batch_per_device // choice.microbatches)),
         ("PACELINE_MICROBATCHES", str(choice.microbatches)),
         ("PACELINE_GLOBAL_BATCH", str(choice.global_batch)),
         ("PACELINE_PRECISION", choice.precision),
@@ -355,7 +409,10 @@ def _environment(
         pairs.append(("PACELINE_REWRITE", plan.goal["rewrite"]))
     if saving.interval_s is not None:
         pairs.append(("PACELINE_CHECKPOINT_INTERVAL_S", str(max(1, round(saving.interval_s)))))
-    return tuple(pairs)
+    own = dict(program.environment) if program else {}
+    place = choice.place
+    fabric = platforms()["fabric"].get(place.cloud, {}) if place.num_nodes > 1 else {}
+    return tuple((dict(pairs) | dict(fabric.get("environment", {})) | own).items())
 
 
 def require_one_node(job: Job) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from paceline.deployment import shell
 from paceline.deployment.facts import sizing, template
-from paceline.deployment.job import Job
+from paceline.deployment.job import Job, fabric_of
+from paceline.deployment.program import Program
 from paceline.errors import InvalidInputError
 from paceline.release import __version__
 
@@ -60,6 +61,10 @@ def script_lines(job: Job, meeting: Meeting | None) -> list[str]:
     if job.num_nodes == 1 or meeting is None or not uses_torchrun(job):
         return ["exec " + shell.join(single_node_words(job))]
     rank = shell.quote(shell.Variable(meeting.rank_variable))
+    program = trained(job)
+    if program.launcher in _STARTERS:
+        lines = _hosts_file(job) if program.launcher == "deepspeed" else []
+        return [*lines, "exec " + shell.join(_STARTERS[program.launcher](job, program, meeting))]
     is_host = f"if [ {rank} = 0 ]; then is_host=true; else is_host=false; fi"
     launcher = "exec " + shell.join(_multi_node_words(job, meeting.host))
     return [is_host, _local_address(job, meeting.host), launcher]
@@ -84,9 +89,13 @@ def single_node_words(job: Job) -> list[shell.Word]:
     """The launcher on one machine."""
     if job.purpose == "measure":
         return [*job.command, "--store", RECORDS]
+    program = trained(job)
     if not uses_torchrun(job):
-        return ["python", *job.command]
-    return ["torchrun", "--standalone", *_counts(job), *job.command]
+        return list(program.python_words)
+    if program.launcher in _STARTERS:
+        return _STARTERS[program.launcher](job, program, None)
+    words = (*program.options, *program.ranked_words)
+    return [*program.ranks_words, "--standalone", *_counts(job), *words]
 
 
 def _multi_node_words(job: Job, host: shell.Word) -> list[shell.Word]:
@@ -95,8 +104,9 @@ def _multi_node_words(job: Job, host: shell.Word) -> list[shell.Word]:
     The store's keeper is named because torchrun otherwise compares host names, which fails
     behind a service name.
     """
+    program = trained(job)
     return [
-        "torchrun",
+        *program.ranks_words,
         f"--nnodes={job.num_nodes}",
         *_counts(job),
         "--rdzv-backend=c10d",
@@ -104,8 +114,92 @@ def _multi_node_words(job: Job, host: shell.Word) -> list[shell.Word]:
         _endpoint(host, job.port),
         shell.Variable("is_host", prefix="--rdzv-conf=is_host="),
         shell.Variable("local_address", prefix="--local-addr="),
-        *job.command,
+        *program.options,
+        *program.ranked_words,
     ]
+
+
+def trained(job: Job) -> Program:
+    """The command that trains, with a launcher that its framework has.
+
+    Raises:
+        InvalidInputError: Launchers of PyTorch are named, and another framework runs.
+    """
+    if job.program is None:
+        raise InvalidInputError("nothing is trained", hint="deploy with `--purpose train`")
+    if job.program.launcher and not uses_torchrun(job):
+        raise starts_ranks(job.program, job.stack.framework)
+    return job.program
+
+
+def starts_ranks(program: Program, who: str) -> InvalidInputError:
+    """The refusal of a launcher where somebody else starts the ranks."""
+    return InvalidInputError(
+        f"`{program.launcher}` would start ranks, which {who} does by itself here",
+        hint="give what one rank runs, such as --command 'python train.py --epochs 90'",
+    )
+
+
+def _accelerate_words(job: Job, program: Program, meeting: Meeting | None) -> list[shell.Word]:
+    """``accelerate launch`` with what the plan decides: ranks, precision, compiler, meeting."""
+    precision = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}.get(job.choice.precision, "no")
+    backend = "inductor" if job.choice.compiler == "compiled" else "no"
+    words: list[shell.Word] = [*program.prefix, "accelerate", "launch"]
+    if job.devices_per_node == 0:
+        words.append("--cpu")
+    elif job.num_ranks > 1:
+        words.append("--multi_gpu")
+    words += [f"--num_machines={job.num_nodes}", f"--num_processes={job.num_ranks}"]
+    if meeting is not None and job.num_nodes > 1:
+        words += [
+            shell.Variable(meeting.rank_variable, prefix="--machine_rank="),
+            _host_option("--main_process_ip=", meeting.host),
+            f"--main_process_port={job.port}",
+        ]
+    given = {word.partition("=")[0].replace("_", "-") for word in program.options}
+    for option, value in (("mixed", precision), ("dynamo", backend)):
+        name = {"mixed": "--mixed_precision", "dynamo": "--dynamo_backend"}[option]
+        if name.replace("_", "-") not in given:
+            words.append(f"{name}={value}")
+    return [*words, *program.options, *program.words]
+
+
+def _deepspeed_words(job: Job, program: Program, meeting: Meeting | None) -> list[shell.Word]:
+    """``deepspeed`` on each machine by itself: several are listed in a file, and no one logs in."""
+    words: list[shell.Word] = [*program.prefix, "deepspeed"]
+    if meeting is None or job.num_nodes == 1:
+        words += [f"--num_gpus={job.ranks_per_node}", f"--master_port={job.port}"]
+    else:
+        words += [
+            shell.Variable("hosts", prefix="--hostfile="),
+            "--no_ssh",
+            shell.Variable(meeting.rank_variable, prefix="--node_rank="),
+            _host_option("--master_addr=", meeting.host),
+            f"--master_port={job.port}",
+        ]
+    return [*words, *program.options, *program.words]
+
+
+def _hosts_file(job: Job) -> list[str]:
+    """Lines that list the machines for DeepSpeed, which reads their number and ranks alone."""
+    if job.num_nodes == 1:
+        return []
+    names = [f"machine-{number}" for number in range(job.num_nodes)]
+    listed = shell.join(["printf", f"%s slots={job.ranks_per_node}\\n", *names])
+    return ["hosts=$(mktemp)", f'{listed} > "${{hosts}}"']
+
+
+def _host_option(option: str, host: shell.Word) -> shell.Word:
+    if isinstance(host, str):
+        return f"{option}{host}"
+    return shell.Variable(host.name, prefix=option)
+
+
+#: Launchers with words of their own; the others are torchrun's.
+_STARTERS: Mapping[str, Callable[[Job, Program, Meeting | None], list[shell.Word]]] = {
+    "accelerate": _accelerate_words,
+    "deepspeed": _deepspeed_words,
+}
 
 
 def environment_lines(job: Job) -> list[str]:
@@ -145,12 +239,32 @@ def tool() -> str:
     return f"paceline=={__version__}"
 
 
-def code_need(job: Job) -> list[str]:
+def code_need(job: Job, *, has_folder: bool = False) -> list[str]:
     """Where targets that take the user's own files look for the script."""
-    if job.purpose != "train" or job.command[0].startswith("/"):
+    script = job.program.script if job.program else None
+    if job.purpose != "train" or (script or "").startswith("/"):
         return []
-    script = "your code" if job.command[0].startswith("-") else job.command[0]
-    return [f"{script} in this folder (`--folder .` writes these files beside it)"]
+    where = "in the folder that the job is started in" if has_folder else "in this folder"
+    beside = "" if has_folder else " (`--folder .` writes these files beside it)"
+    return [f"{script or 'your code'} {where}{beside}"]
+
+
+def code_lines(job: Job) -> list[str]:
+    """A line that stops where the script is not in the folder that the job runs in."""
+    script = job.program.script if job.program else None
+    if script is None or script.startswith("/"):
+        return []
+    word = shell.quote(script)
+    there = shell.join(["echo", f"{script} is not in this folder: start it where the code is"])
+    return [f"[ -f {word} ] || {{ {there} >&2; exit 2; }}"]
+
+
+def fabric_need(job: Job) -> list[str]:
+    """The network between machines that the plan counts on, where it must be asked for."""
+    fabric = fabric_of(job)
+    return (
+        [f"{fabric['title']} between the machines, as planned: {fabric['needs']}"] if fabric else []
+    )
 
 
 def header(job: Job, needs: Iterable[str]) -> list[str]:

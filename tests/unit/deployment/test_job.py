@@ -78,9 +78,6 @@ def test_a_measurement_sweeps_up_to_the_planned_point() -> None:
          plans.training(), "CPUs of aws/p4d", "cpus="),
         (plans.plan(plans.choice(place=plans.place(host_memory_bytes_per_node=None))),
          plans.training(), "main memory of aws/p4d", "host-memory="),
-        (plans.plan(plans.choice(place=plans.place(is_spot=True,
-                                                   interruption_frac_per_month=None))),
-         plans.training(), "how often", "not spot"),
     ],
 )  # fmt: skip
 def test_a_missing_fact_says_where_to_put_it(plan, settings, says: str, where: str) -> None:

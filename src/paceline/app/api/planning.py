@@ -6,7 +6,6 @@ frozen dataclasses in SI units; `paceline.to_dict` and `paceline.to_json` turn t
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -406,6 +405,7 @@ def deploy(
         PacelineError: One of its leaves, with a hint: a fact that is missing is never guessed.
     """
     from paceline.app.requests.deployments import checked_deployment
+    from paceline.deployment.program import split_command
     from paceline.deployment.settings import DeploySettings, Purpose
 
     if not 1 <= choice <= len(plan.choices):
@@ -413,7 +413,7 @@ def deploy(
             f"the plan has no choice {choice}", hint=f"it has 1 to {len(plan.choices)}"
         )
     chosen = DeploySettings(
-        command=_words(command),
+        command=split_command(command),
         purpose=read_word(
             purpose or ("serve" if plan.workload.task == "infer" else "train"),
             get_args(Purpose),
@@ -429,12 +429,3 @@ def deploy(
         options=settings,
     )
     return checked_deployment(plan, target, chosen)
-
-
-def _words(command: str) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(command))
-    except ValueError as error:
-        raise InvalidInputError(
-            f"the command cannot be split into words: {error}", hint="check its quotes"
-        ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from paceline.deployment.deploying import Target
 from paceline.deployment.deploying import deploy as deployment_of
@@ -63,9 +64,19 @@ def deployment_text(made: Deployment, *, folder: str | None, width: int = 100) -
         *labelled("needs", made.needs, width),
         *labelled("assumed", made.assumptions, width),
     ]
-    start = f"start: cd {folder} && {made.command}" if folder else f"start: {made.command}"
+    start = f"start: {_start(made, folder)}"
     blocks = (*(files if folder is None else ()), "\n".join(notes), start)
     return "\n\n".join(block for block in blocks if block)
+
+
+def _start(made: Deployment, folder: str | None) -> str:
+    """The command as it is typed where the user is."""
+    if folder is None:
+        return made.command
+    if made.runs_beside_code:
+        *words, file = made.command.split()
+        return shlex.join([*words, str(Path(folder, file))])
+    return f"cd {shlex.quote(folder)} && {made.command}"
 
 
 def target_table(targets: Sequence[Target]) -> Table:

@@ -82,7 +82,10 @@ def _command(job: Job) -> str:
         f"{launch.DATA_VARIABLE}=${{{{inputs.data}}}} "
         f"{launch.CHECKPOINT_VARIABLE}=${{{{outputs.checkpoints}}}} "
     )
-    return places + shell.join(["python", *job.command])
+    program = launch.trained(job)
+    if program.launcher:
+        raise launch.starts_ranks(program, "Azure ML")
+    return places + shell.join(program.python_words)
 
 
 def _environment(job: Job) -> dict[str, str]:

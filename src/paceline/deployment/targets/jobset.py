@@ -40,7 +40,6 @@ def _replicated_job(job: Job, settings: DeploySettings, meeting: launch.Meeting)
         "completions": job.num_nodes,
         "parallelism": job.num_nodes,
         "backoffLimit": 0,
-        "activeDeadlineSeconds": k8s.deadline_s(job),
         "podFailurePolicy": k8s.failure_policy(),
         "podReplacementPolicy": "Failed",
         "template": k8s.pod_template(job, settings, meeting),

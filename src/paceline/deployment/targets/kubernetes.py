@@ -18,12 +18,15 @@ from paceline.deployment.facts import (
     tpu_slice,
 )
 from paceline.deployment.files import DeployFile, Deployment
-from paceline.deployment.job import Job, assumptions_of
+from paceline.deployment.job import Job, assumptions_of, fabric_of
 from paceline.deployment.settings import DeploySettings
 from paceline.errors import InvalidInputError, MissingFactError
 from paceline.stack.tables import load_tables
 
 _MIB_BYTES = 2**20
+_CONTAINER = "trainer"
+#: Status of `timeout` where a command took longer.
+_TIMED_OUT = 124
 _DATA_MOUNT = "/data"
 _CHECKPOINT_MOUNT = "/checkpoints"
 _RANK_VARIABLE = "JOB_COMPLETION_INDEX"
@@ -86,7 +89,7 @@ def for_cluster(job: Job, settings: DeploySettings) -> Job:
 
 def cluster_needs(job: Job, settings: DeploySettings) -> tuple[str, ...]:
     """What must be in the cluster before."""
-    needs = [*launch.driver_need(job), *device_need(job, settings)]
+    needs = [*launch.driver_need(job), *launch.fabric_need(job), *device_need(job, settings)]
     if job.purpose == "train":
         many = ", of access mode ReadWriteMany" if job.num_nodes > 1 else ""
         needs += [
@@ -141,9 +144,17 @@ def metadata(job: Job, settings: DeploySettings) -> dict[str, Any]:
 def _command_words(job: Job, meeting: launch.Meeting) -> list[str]:
     """The pod's command: a shell that becomes the launcher."""
     lines = launch.script_lines(job, meeting)
+    *before, start = lines
+    lines = [*before, start.replace("exec ", f"exec {_bounded(job)}", 1)]
     if job.purpose == "measure":
         lines = [f"cd {_CHECKPOINT_MOUNT}", f"pip install {launch.tool()}", *lines]
     return ["sh", "-c", literal("\n".join(lines))]
+
+
+def _bounded(job: Job) -> str:
+    """Words that end a pod in time; the Job's own deadline would run while pods wait for room."""
+    seconds = deadline_s(job)
+    return "" if seconds is None else f"timeout --kill-after={job.grace_s} {seconds} "
 
 
 def environment(job: Job) -> list[dict[str, Any]]:
@@ -164,6 +175,10 @@ def resources(job: Job) -> dict[str, Any]:
     limits: dict[str, str] = {"memory": memory}
     if job.devices_per_node:
         limits[_resource_name(job)] = requests[_resource_name(job)] = str(job.devices_per_node)
+    if fabric := fabric_of(job):
+        count = fabric["interfaces"].get(job.choice.place.instance_type)
+        if count is not None:
+            limits[fabric["resource"]] = requests[fabric["resource"]] = str(count)
     return {"requests": requests, "limits": limits}
 
 
@@ -269,9 +284,15 @@ def literal(text: str) -> str:
 
 
 def failure_policy() -> dict[str, Any]:
-    """A pod that a preempted node takes along does not count as a failure."""
+    """What a preempted node takes along is no failure; a pod beyond its time is the job's."""
     condition = {"type": "DisruptionTarget", "status": "True"}
-    return {"rules": [{"action": "Ignore", "onPodConditions": [condition]}]}
+    ended = {"containerName": _CONTAINER, "operator": "In", "values": [_TIMED_OUT]}
+    return {
+        "rules": [
+            {"action": "Ignore", "onPodConditions": [condition]},
+            {"action": "FailJob", "onExitCodes": ended},
+        ]
+    }
 
 
 def deadline_s(job: Job) -> int | None:
@@ -281,7 +302,7 @@ def deadline_s(job: Job) -> int | None:
 
 def _container(job: Job, meeting: launch.Meeting) -> dict[str, Any]:
     return {
-        "name": "trainer",
+        "name": _CONTAINER,
         "image": job.image,
         "command": _command_words(job, meeting),
         "env": environment(job),
@@ -314,7 +335,6 @@ def _indexed_job(job: Job, settings: DeploySettings, meeting: launch.Meeting) ->
         "completions": job.num_nodes,
         "parallelism": job.num_nodes,
         "backoffLimit": restarts * job.num_nodes,
-        "activeDeadlineSeconds": deadline_s(job),
         "podFailurePolicy": failure_policy(),
         "podReplacementPolicy": "Failed",
         "template": pod_template(job, settings, meeting, subdomain=job.name),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from paceline.deployment import shell
+from paceline.deployment import launch, shell
 from paceline.deployment.documents import without_none
 from paceline.deployment.facts import api_version, sizing
 from paceline.deployment.files import Deployment
@@ -23,7 +23,7 @@ def rayjob(job: Job, settings: DeploySettings) -> Deployment:
         *k8s.cluster_needs(job, settings),
     )
     spec = {
-        "entrypoint": shell.join(["python", *job.command]),
+        "entrypoint": shell.join(_entry(job)),
         "activeDeadlineSeconds": k8s.deadline_s(job),
         "backoffLimit": int(sizing()["rendezvous"]["max_restarts"]),
         "shutdownAfterJobFinishes": True,
@@ -37,6 +37,13 @@ def rayjob(job: Job, settings: DeploySettings) -> Deployment:
         "spec": without_none(spec),
     }
     return k8s.applied("rayjob", "rayjob.yaml", [document], needs, job, settings)
+
+
+def _entry(job: Job) -> tuple[str, ...]:
+    program = launch.trained(job)
+    if program.launcher:
+        raise launch.starts_ranks(program, "Ray Train")
+    return program.python_words
 
 
 def _cluster(job: Job, settings: DeploySettings) -> dict[str, Any]:

@@ -64,6 +64,7 @@ def _resources(job: Job, settings: DeploySettings) -> dict[str, Any]:
         "accelerators": _accelerators(job, settings),
         "cpus": f"{job.cpus_per_node}+",
         "memory": f"{job.memory_bytes // _GIB_BYTES}+",
+        "network_tier": "best" if job.num_nodes > 1 else None,
         "use_spot": place.is_spot or None,
         "image_id": f"docker:{job.image}" if job.stack.platform in {"cuda", "rocm"} else None,
         "job_recovery": _recovery(job) if job.purpose == "train" else None,

@@ -21,7 +21,13 @@ _NODE_RANK = "SLURM_NODEID"
 
 def slurm(job: Job, settings: DeploySettings) -> Deployment:
     """``job.sbatch``, and an Apptainer definition beside it where a container is wanted."""
-    needs = [*launch.place_needs(job), *launch.code_need(job), *launch.driver_need(job)]
+    needs = [
+        *launch.place_needs(job),
+        *launch.code_need(job, has_folder=True),
+        *launch.driver_need(job),
+        *launch.fabric_need(job),
+    ]
+    needs += _type_need(job, settings)
     has_container = _has_container(settings)
     if has_container:
         needs.append(f"the image, built with `{build_command(job)}`")
@@ -29,6 +35,7 @@ def slurm(job: Job, settings: DeploySettings) -> Deployment:
     parts = {
         "DIRECTIVES": "\n".join(_directives(job, settings)),
         "HEADER": "\n".join(f"# {line}" for line in launch.header(job, needs)),
+        "STARTS": str(job.saving.num_starts),
         "SETUP": "\n".join(_setup_lines(job, settings)),
         "STEP": shell.join(_step_words(job, settings)),
     }
@@ -39,6 +46,7 @@ def slurm(job: Job, settings: DeploySettings) -> Deployment:
             *((definition(job, needs),) if has_container else ()),
         ),
         command="sbatch job.sbatch",
+        runs_beside_code=True,
         needs=tuple(needs),
         assumptions=assumptions_of(job, settings),
     )
@@ -61,7 +69,7 @@ def _directives(job: Job, settings: DeploySettings) -> list[str]:
         "ntasks-per-node": "1",
         "cpus-per-task": str(job.cpus_per_node),
         "mem": f"{memory_mib}M",
-        "gpus-per-node": str(job.devices_per_node) if job.devices_per_node else None,
+        "gpus-per-node": _gpus(job, settings),
         "time": _time_limit(job),
         "signal": f"B:TERM@{job.grace_s}",
         "open-mode": "append",
@@ -72,6 +80,23 @@ def _directives(job: Job, settings: DeploySettings) -> list[str]:
         values["gpus-per-node"] = None
     lines = [f"#SBATCH --{name}={value}" for name, value in values.items() if value is not None]
     return [*lines, "#SBATCH --requeue"]
+
+
+def _gpus(job: Job, settings: DeploySettings) -> str | None:
+    """How many accelerators of which type; the names of types are the cluster's own."""
+    if not job.devices_per_node:
+        return None
+    kind = _plain_option(settings, "gpu-type")
+    return f"{kind}:{job.devices_per_node}" if kind else str(job.devices_per_node)
+
+
+def _type_need(job: Job, settings: DeploySettings) -> list[str]:
+    """A count alone takes any accelerator of the partition."""
+    named = {"gpu-type", "gres", "constraint"} & set(settings.options)
+    if not job.devices_per_node or named:
+        return []
+    device = job.choice.place.device
+    return [f"{device} as the partition's only GPUs, or `--set gpu-type=…` (`sinfo -o %G`)"]
 
 
 def _plain_option(settings: DeploySettings, name: str) -> str | None:
@@ -97,7 +122,7 @@ def _time_limit(job: Job) -> str | None:
 
 
 def _setup_lines(job: Job, settings: DeploySettings) -> list[str]:
-    lines = launch.place_lines(job) + launch.environment_lines(job)
+    lines = launch.code_lines(job) + launch.place_lines(job) + launch.environment_lines(job)
     venv = settings.options.get("venv")
     if venv:
         lines.append(". " + shell.quote(f"{venv}/bin/activate"))

@@ -52,13 +52,19 @@ def trainjob(job: Job, settings: DeploySettings) -> Deployment:
 
 
 def _trainer(job: Job) -> dict[str, Any]:
-    command = ["torchrun"] if launch.uses_torchrun(job) else ["python"]
+    program = launch.trained(job)
+    if program.launcher not in ("", "torchrun"):
+        raise launch.starts_ranks(program, "Kubeflow Trainer")
+    args: tuple[str, ...] = (*program.options, *program.ranked_words)
+    command = list(program.ranks_words)
+    if not launch.uses_torchrun(job):
+        command, args = list(program.python_words[:1]), program.python_words[1:]
     return {
         "image": job.image,
         "numNodes": job.num_nodes,
         "numProcPerNode": job.ranks_per_node,
         "command": command,
-        "args": [k8s.literal(word) for word in job.command],
+        "args": [k8s.literal(word) for word in args],
         "env": k8s.environment(job),
         "resourcesPerNode": k8s.resources(job),
     }

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from paceline.units import DAY_S
 
 MONTH_S = 365.25 / 12 * DAY_S
+#: Chance that a machine is taken back within a month, low, middle and high, where its cloud
+#: publishes none; assumed.
+UNPUBLISHED_FRAC_PER_MONTH = (0.0, 0.2, 0.4)
 #: Less than once in the age of the universe; the formulas divide by the rate.
 _NEVER_PER_S = 1e-18
 

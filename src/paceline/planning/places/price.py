@@ -16,6 +16,7 @@ from paceline.planfile import Interval
 from paceline.planning.goal.chance import Z_80
 from paceline.planning.places.interruption import (
     MONTH_S,
+    UNPUBLISHED_FRAC_PER_MONTH,
     Checkpointing,
     InterruptedRun,
     interrupted_run,
@@ -308,7 +309,9 @@ def _band(offer: Offer, term: Term) -> tuple[tuple[float, float, float], tuple[s
     if term != "spot":
         return (0.0, 0.0, 0.0), ()
     if offer.interruption_frac_per_month is None:
-        return (0.0, 0.2, 0.4), ("interruptions: 20 % a month assumed, no figure published",)
+        assumed = format_percent(UNPUBLISHED_FRAC_PER_MONTH[1])
+        note = f"interruptions: {assumed} a month assumed, no figure published"
+        return UNPUBLISHED_FRAC_PER_MONTH, (note,)
     low, high = offer.interruption_frac_per_month
     note = f"interruptions: {format_percent(low)} to {format_percent(high)} of machines a month"
     return (low, (low + high) / 2, high), (note,)
