@@ -159,7 +159,7 @@ def _narrowed(
     activation_bytes = ELEMENT_BYTES[precision.activation_dtype]
     is_training = bool(np.isfinite(program.first_backward()))
     weights = configuration.frozen_weights if is_training else _WEIGHT_ONLY.get(precision.name)
-    if weights in ("int8", "int4"):
+    if weights in ("fp8", "int8", "nvfp4", "int4"):
         if is_training:
             _check_frozen(program, weights)
         is_fused = configuration.compiler != "eager" or configuration.widens_in_kernels

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import cast
 
 from paceline.dtypes import DType, find_precision
 from paceline.model.graph.costs import OptimizerKernel, TrainingFormat
 from paceline.parallelism.steps import Steps
+from paceline.prediction.uncertainty.intervals import Z_80
+from paceline.scoring.assumed import widening
 from paceline.scoring.jobs import Cell
 from paceline.scoring.naming.stated_degrees import sharding_of
 from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import Job
 from paceline.simulation.memory_kinds import MemoryKind, memory_of_kind
 
+#: Of the bound that holds at a chance of 95 %.
+_Z_95 = 1.645
 #: Figures that a trainer may print instead of the process's.
 _KINDS: dict[str, MemoryKind] = {"allocated": "allocated", "reserved": "reserved"}
 
@@ -48,12 +53,15 @@ def rank_memory(cell: Cell, steps: Steps) -> RankMemory:
         step = step if cell.reading.has_adapters else _planned(step, facts, parameter_bytes)
         start = _start_bytes(cell, facts, parameter_bytes)
         step = [max(one, other) for one, other in zip(step, start, strict=True)]
-    platform, kind = (
-        cell.reading.configuration.platform,
-        _KINDS.get(cell.row.memory_kind, "process"),
-    )
+    platform = cell.reading.configuration.platform
+    kind = _KINDS.get(cell.row.memory_kind, "process")
     low, mid, high = (memory_of_kind(one, kind, platform=platform) for one in step)
-    return RankMemory(low_bytes=min(low, mid), mid_bytes=mid, high_bytes=max(high, mid))
+    log_sigma = widening(["trainer"]) if cell.row.trainer else 0.0
+    return RankMemory(
+        low_bytes=min(low, mid * math.exp(-Z_80 * log_sigma)),
+        mid_bytes=mid,
+        high_bytes=max(high, mid * math.exp(_Z_95 * log_sigma)),
+    )
 
 
 def kept_job(cell: Cell, job: Job) -> Job:

@@ -25,7 +25,7 @@ INPUT_COLUMNS: tuple[str, ...] = (
     "seq_len", "img_size", "params_m", "unit", "variant", "num_steps", "strategy", "rewrite",
     "optimizer", "time_factor", "added_step_s", "added_item_s", "note", "scenario", "isl", "osl",
     "concurrency", "rate_per_s", "ttft_p99_limit_ms", "tpot_p99_limit_ms", "geometry",
-    "memory_kind",
+    "memory_kind", "trainer",
 )  # fmt: skip
 
 #: What was measured: read by `calibrate` only.
@@ -104,6 +104,7 @@ class Row:
         geometry: The model's sizes as an entry, where the row states them.
         memory_kind: Which figure of memory is asked for: ``allocated``, ``reserved`` or that of the
             process, as if empty.
+        trainer: Whose defaults are taken where the row says how it was trained but not all of it.
     """
 
     model: str
@@ -143,6 +144,7 @@ class Row:
     per_token_limit_s: float | None = None
     geometry: str = ""
     memory_kind: str = ""
+    trainer: str = ""
 
     @property
     def num_devices(self) -> int:
@@ -222,6 +224,7 @@ def parse_row(values: Mapping[str, str | None]) -> Row:
         per_token_limit_s=_seconds(numbers["tpot_p99_limit_ms"]),
         geometry=text("geometry"),
         memory_kind=text("memory_kind"),
+        trainer=text("trainer"),
     )
 
 

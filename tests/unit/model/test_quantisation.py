@@ -50,7 +50,9 @@ def test_matrices_of_layers_are_narrow_and_nothing_else(name, precision, width):
     assert stored == 2 * (WHOLE[name] - DENSE[name]) + width * DENSE[name]
 
 
-@pytest.mark.parametrize(("weights", "width"), [("int8", INT8), ("int4", INT4)])
+@pytest.mark.parametrize(
+    ("weights", "width"), [("int8", INT8), ("int4", INT4), ("fp8", 1.0), ("nvfp4", 0.5 + 1 / 16)]
+)
 def test_a_frozen_base_is_narrow_and_its_head_and_adapters_are_not(weights, width):
     one = of_training("llama-3-8b", lora_rank=8, frozen_weights=weights, precision="fp32")
     dense = DENSE["llama-3-8b"]

@@ -53,7 +53,9 @@ SETTINGS: dict[str, list[dict[str, object]]] = {
     "training_format": [{"training_format": n} for n in ("autocast", "half-weights", "pure")],
     "inference_format": [{"inference_format": "autocast"}],
     "accumulates": [{"accumulates": True}],
-    "frozen_weights": [{"frozen_weights": name, "lora_rank": 8} for name in ("int8", "int4")],
+    "frozen_weights": [
+        {"frozen_weights": name, "lora_rank": 8} for name in ("fp8", "int8", "nvfp4", "int4")
+    ],
     "libraries": [
         {"libraries": ("torch==1.10",)},
         {"libraries": ("bitsandbytes==0.41",), "frozen_weights": "int4", "lora_rank": 8},

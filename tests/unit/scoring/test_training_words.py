@@ -5,6 +5,7 @@ import pytest
 from paceline.errors import PacelineError
 from paceline.scoring.completion import completed
 from paceline.scoring.naming.models import UnresolvedRowError, resolve_model
+from paceline.scoring.naming.stated_degrees import sharding_of, stated_degrees
 from paceline.scoring.naming.training_words import stated_precision
 from paceline.scoring.readings import Reading, read_job
 from paceline.scoring.rows import parse_row
@@ -106,3 +107,27 @@ def test_a_model_that_nobody_knows_is_built_from_its_stated_sizes() -> None:
     assert job.entry.startswith("transformer:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336")
     assert "gated=1" in job.entry
     assert "tied=0" in job.entry
+
+
+def test_what_trainers_do_by_default_is_taken_where_a_row_says_how_it_was_tuned() -> None:
+    described = reading(extra="finetuning=full").configuration
+    assert (described.training_format, described.loss) == ("pure", "wide")
+    assert reading(extra="finetuning=full;cross_entropy=fused").configuration.loss == "fused-wide"
+    assert reading(extra="kind=real").configuration.loss == "plain"
+
+
+def test_adapters_of_trainers_read_a_copy_unless_a_kernel_of_their_own_does() -> None:
+    tuned = "finetuning=lora;lora_rank=16;lora_targets=q_proj"
+    assert reading(extra=tuned).configuration.adapter_inputs == "dropped"
+    assert reading(extra=f"{tuned};fused_lora=yes").configuration.adapter_inputs == "shared"
+    assert reading(extra=f"{tuned};lora_dropout=0").configuration.adapter_inputs == "cast"
+
+
+def test_targets_that_nobody_knows_put_adapters_on_every_layer() -> None:
+    how = reading(extra="method=ln_tuning;lora_targets=norm_k+norm_q").configuration
+    assert (how.lora_rank, how.lora_modules) == (8, ())
+
+
+def test_layers_over_devices_are_stages_and_zero_2_is_no_zero_1() -> None:
+    assert stated_degrees("layers split over 4 GPUs (device_map)").pp == 4
+    assert [sharding_of(f"DeepSpeed zero{n}") for n in (1, 2, 3)] == ["zero1", "zero2", "zero3"]

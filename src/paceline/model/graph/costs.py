@@ -84,7 +84,7 @@ class Configuration:
     training_format: TrainingFormat = "usual"
     inference_format: NarrowFormat = "pure"
     accumulates: bool = False
-    frozen_weights: Literal["same", "int8", "int4"] = "same"
+    frozen_weights: Literal["same", "fp8", "int8", "nvfp4", "int4"] = "same"
     libraries: tuple[str, ...] = ()
     widens_in_kernels: bool = False
     convolutions: Literal["library", "tuned"] = "library"

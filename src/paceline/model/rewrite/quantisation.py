@@ -26,7 +26,7 @@ def quantised(
 
     Args:
         program: Of an inference, or of a training step whose base is frozen; ordered.
-        weight_format: ``int8`` or ``int4``.
+        weight_format: ``fp8``, ``int8``, ``nvfp4`` or ``int4``.
         is_fused: Whether kernels widen the weights themselves.
         keeps_inputs: Whether what is multiplied with a weight stays until the weight's last use.
     """

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from paceline.scoring.naming.stated_sizes import stated_sizes
 from paceline.scoring.tables import read_table
-from paceline.stack.trainers import trainer_settings
+from paceline.stack.trainers import trainer_of
 
 #: Ways of fine-tuning that train everything.
 _WHOLE = re.compile(r"full\b.*|pre-?training|none|continued.*", re.IGNORECASE)
@@ -48,15 +48,17 @@ def stated_training(row: Mapping[str, str]) -> dict[str, str]:
     """
     remarks = remarks_of(row.get("extra", ""))
     precision, kept = stated_precision(row.get("precision", ""))
-    usual = trainer_settings(row.get("framework", ""), trains_all=not has_adapters(remarks))
-    usual = usual if remarks.keys() & _SAYING_HOW else ""
-    settings = _as_trained(dict(_pairs(usual)), settings_of(remarks, kept))
+    trainer = trainer_of(row.get("framework", ""), trains_all=not has_adapters(remarks))
+    is_described = bool(remarks.keys() & _SAYING_HOW)
+    usual = dict(_pairs(trainer.settings)) if is_described else {}
+    settings = _as_trained(usual, settings_of(remarks, kept))
     stated = (f"{name}={value}" for name, value in settings.items())
     found = {
         "precision": precision,
         "rewrite": ",".join(filter(None, (*stated, row.get("rewrite", "")))),
         "optimizer": row.get("optimizer") or _optimizer(remarks.get("optimizer", "")),
         "geometry": row.get("geometry") or stated_sizes(remarks, row),
+        "trainer": trainer.name if is_described else "",
         "memory_kind": row.get("memory_kind") or _kind(remarks.get("memory_kind", "")),
     }
     return {name: value for name, value in found.items() if value}
@@ -163,12 +165,13 @@ def _found(remarks: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _patterns(targets: str) -> Iterator[str]:
-    """Module patterns of the words for what takes adapters; of none, LoRA's usual ones."""
-    words = (one.strip().lower() for one in re.split(r"[+,|\s]+", targets or "default"))
-    for word in filter(None, words):
+    """Module patterns of the words that are known; of none, LoRA's usual ones.
+
+    Where no word is known there are none, which puts adapters on every dense layer.
+    """
+    for word in filter(None, re.split(r"[+,|\s]+", targets.lower() or "default")):
         known = (k for k in read_table("adapter_modules.csv") if word in k["word"].split("|"))
-        found = next(known, None)
-        yield from (found["patterns"].split() if found else (f"*{word}",))
+        yield from next(known, {"patterns": ""})["patterns"].split()
 
 
 def _optimizer(stated: str) -> str:
