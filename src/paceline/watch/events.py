@@ -71,6 +71,16 @@ class RankEvents:
         return self._last("rank", "world_size", 1)
 
     @property
+    def crowded_frac(self) -> float | None:
+        """Share of its time that the training thread stood in line for a core; None if unknown."""
+        seen = [one for one in self.events.get("cores", []) if _is_count(one)]
+        if len(seen) < 2:
+            return None
+        ran = seen[-1]["ran_ns"] - seen[0]["ran_ns"]
+        stood = seen[-1]["stood_ns"] - seen[0]["stood_ns"]
+        return stood / (ran + stood) if ran + stood > 0 else None
+
+    @property
     def has_ended(self) -> bool:
         """Whether it said that it ends."""
         return "end" in self.events
@@ -151,6 +161,10 @@ def read_run(folder: Path) -> RunEvents:
     events = RunEvents(folder)
     events.read_more()
     return events
+
+
+def _is_count(event: Mapping[str, Any]) -> bool:
+    return all(type(event.get(name)) is int for name in ("ran_ns", "stood_ns"))
 
 
 def _time(begin: Mapping[str, Any]) -> float:

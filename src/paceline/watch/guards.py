@@ -18,6 +18,8 @@ from paceline.watch.where import Standing, standing
 _LEAST_STEPS, _LEAST_S = 20, 2.0
 #: Share of a step in waiting from which a device starves.
 _STARVED_FRAC = 0.3
+#: Share of its time in line for a core from which a machine is crowded.
+_CROWDED_FRAC = 0.2
 #: Steps of the longest median that a rank may be silent for, beside the stated limit.
 _SILENT_STEPS = 10.0
 #: Losses that are no numbers, one after the other.
@@ -240,6 +242,13 @@ def _slow(look: Look, times: StepTimes) -> Iterator[Notice]:
         "backward": times.backward_s, "the optimizer": times.update_s, "the rest": times.rest_s,
     }  # fmt: skip
     largest = max(parts, key=lambda name: parts[name])
+    crowded = max((one.crowded_frac or 0.0 for one in look.ranks), default=0.0)
+    remedy = "`paceline doctor` looks at the device; `paceline calibrate --run` learns from the run"
+    if crowded > _CROWDED_FRAC:
+        remedy = (
+            f"it stood {crowded:.0%} of its time in line for a core: other programs run on this "
+            "machine, or more threads than cores"
+        )
     yield Notice(
         kind="slow",
         step=times.num_steps,
@@ -248,8 +257,7 @@ def _slow(look: Look, times: StepTimes) -> Iterator[Notice]:
         evidence=f"predicted {format_duration(expected.step_s.mid)} "
         f"({format_duration(expected.step_s.low)} to {format_duration(expected.step_s.high)}) from "
         f"{expected.source}; most of it is {largest} ({format_duration(parts[largest])})",
-        remedy="other programs on the device or its cores? `paceline doctor` looks; else "
-        "`paceline calibrate --run` learns from it",
+        remedy=remedy,
     )
 
 

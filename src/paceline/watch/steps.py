@@ -116,6 +116,16 @@ def step_times(rows: Sequence[StepRow], *, is_recent: bool = False) -> StepTimes
     )
 
 
+def busy_times_s(rows: Sequence[StepRow]) -> tuple[float, ...]:
+    """Time of each step after the first ones, without its waiting for batches."""
+    steps = [one for one in rounds(rows) if one]
+    pairs = zip(steps[_NUM_WARMUP - 1 :], steps[_NUM_WARMUP:], strict=False)
+    return tuple(
+        (one[-1].ended_ns - before[-1].ended_ns - sum(row.wait_ns for row in one)) / 1e9
+        for before, one in pairs
+    )
+
+
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:
     ordered = sorted(values)
     last = len(ordered) - 1

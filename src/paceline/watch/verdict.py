@@ -128,7 +128,7 @@ def summarise(
         ledger=ledger,
         source=expectation.source if expectation else "",
         why_unpredicted="" if expectation else why_unpredicted,
-        differences=tuple(_differences(ledger, steps)),
+        differences=tuple(_differences(ledger, steps, _crowded(training))),
         failure=_failure(events.ranks),
         notices=tuple(notices),
         num_damaged=sum(one.num_damaged for one in events.ranks),
@@ -167,13 +167,19 @@ def _ledger(
     return tuple(one for one in lines if (one.predicted, one.measured, one.billed) != (None,) * 3)
 
 
-def _differences(ledger: Sequence[LedgerLine], steps: StepTimes | None) -> list[str]:
+def _differences(
+    ledger: Sequence[LedgerLine], steps: StepTimes | None, crowded: float | None
+) -> list[str]:
     found = []
     for line in ledger:
         if line.name == "step" and line.is_outside and line.predicted and line.measured:
             ratio = line.measured / line.predicted.mid
             way = f"{ratio - 1:.0%} slower" if ratio > 1 else f"{1 - ratio:.0%} faster"
             found.append(f"a step is {way} than predicted, outside its interval")
+            if crowded is not None and crowded > _NOTABLE_FRAC:
+                found.append(
+                    f"the training thread stood {crowded:.0%} of its time in line for a core"
+                )
     if steps is not None and steps.mean_s > 0:
         waiting = steps.wait_s / steps.mean_s
         if waiting > _NOTABLE_FRAC:
@@ -185,6 +191,10 @@ def _differences(ledger: Sequence[LedgerLine], steps: StepTimes | None) -> list[
                 "(saves, evaluation, epochs that begin)"
             )
     return found
+
+
+def _crowded(training: Sequence[RankEvents]) -> float | None:
+    return max((one.crowded_frac or 0.0 for one in training), default=None)
 
 
 def _device(training: Sequence[RankEvents]) -> str:

@@ -170,3 +170,13 @@ def test_out_of_memory_is_told_by_owners():
     assert notice.kind == "memory"
     assert "backward of step 401" in notice.text
     assert "activations and the rest 23.0 GB" in notice.evidence
+
+
+def test_a_slow_run_on_a_crowded_machine_is_said_to_be_so():
+    rank = _rank(step_ms=15.0)
+    rank.events["cores"] = [
+        {"ran_ns": 0, "stood_ns": 0},
+        {"ran_ns": 600, "stood_ns": 400},
+    ]
+    (notice,) = _look(rank, expectation=_STEP_10_MS)
+    assert "40% of its time in line for a core" in notice.remedy

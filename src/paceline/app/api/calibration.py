@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from paceline.app.options import check_above_zero
 from paceline.app.requests.plan_request import read_calibration
+from paceline.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from paceline.app.goal_options import ClusterOptions
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    rows: Path,
+    rows: Path | None,
     out: Path,
     *,
+    run: str | None = None,
     calibration: Path | None = None,
     python: str | None = None,
     facts: Sequence[Path] = (),
@@ -30,8 +32,12 @@ def calibrate(
 
     Args:
         rows: The table (CSV): the columns of `score`, with ``step_time_ms`` or ``throughput``; runs
-            that `trials` asked for, with their times; or a folder of `measure`.
+            that `trials` asked for, with their times; or a folder of `measure`. None where a run
+            is named.
         out: Where the calibration goes (JSON), for the ``calibration`` of the other verbs.
+        run: A run that was watched, by its name or how that begins. One on a CPU goes to the
+            measurements of this machine, whose model learns from them; nothing is written to
+            ``out``.
         calibration: A calibration to add to.
         python: The Python that has torch, for models that must be traced; found if None.
         facts: Files with your own devices.
@@ -45,6 +51,16 @@ def calibrate(
     from paceline.catalog.load import load_catalog
     from paceline.prediction.calibration.from_measurements import write_updates
 
+    if run is not None:
+        from paceline.app.truth.run_lessons import is_on_cpu, measurements_of, teach_this_cpu
+        from paceline.watch.folder import find_run
+
+        watched = find_run(run)
+        if is_on_cpu(watched):
+            return teach_this_cpu(watched)
+        rows = measurements_of(watched)
+    if rows is None:
+        raise InvalidInputError("nothing to learn from", hint="give rows, or the name of a run")
     found, summary = calibrate_rows(
         Path(rows),
         catalog=load_catalog(tuple(facts)),

@@ -55,11 +55,14 @@ class CalibrationSummary:
         num_rows: Rows read.
         num_used: Of them, measured and predictable.
         devices: One entry per device, by name.
+        kept_in: Store that the model of this machine learns from, where the measurements went
+            there; empty where a calibration was made.
     """
 
     num_rows: int
     num_used: int
     devices: tuple[DeviceCalibration, ...]
+    kept_in: str = ""
 
 
 def calibrate_rows(

@@ -46,6 +46,9 @@ def calibrate(
         str | None,
         Option(metavar="NAME", help="Forget one update as --list names it, or the `last` one."),
     ] = None,
+    run: Annotated[
+        str | None, Option(metavar="RUN", help="Learn from a run that `paceline run` watched.")
+    ] = None,
     calibration: common.Calibration = None,
     python: common.Python = None,
     facts: common.Facts = None,
@@ -60,22 +63,24 @@ def calibrate(
     and --undo writes it again.
     """
     wanted = common.form_of(form, is_json=is_json)
-    if sum((rows is not None, is_list, undo is not None)) != 1:
+    if sum((rows is not None, is_list, undo is not None, run is not None)) != 1:
         raise InvalidInputError(
-            "one of ROWS.csv, --list and --undo is wanted",
+            "one of ROWS.csv, --run, --list and --undo is wanted",
             hint="`paceline calibrate rows.csv` learns, `paceline calibrate --list` shows",
         )
-    if rows is None and (python is not None or facts):
+    is_shown = is_list or undo is not None
+    if is_shown and (python is not None or facts):
         option = "--python" if python is not None else "--facts"
         raise InvalidInputError(
             f"`{option}` says nothing beside --list and --undo", hint="leave it out"
         )
-    if rows is None:
+    if is_shown:
         say(_kept(calibration or out, undo), wanted, None)
         return
     summary = calibrate_rows(
         rows,
         out,
+        run=run,
         calibration=calibration,
         python=python,
         facts=facts or (),
@@ -85,8 +90,11 @@ def calibrate(
 
 
 def _learned(summary: CalibrationSummary, out: Path) -> Answer:
-    used = f"{summary.num_used} of {summary.num_rows} rows used, written to {out}"
+    used = f"{summary.num_used} of {summary.num_rows} rows used, "
+    used += f"kept in {summary.kept_in}" if summary.kept_in else f"written to {out}"
     following = f"next: paceline plan … --calibration {out}"
+    if summary.kept_in:
+        following = "the model of this machine learns from them; next: paceline run -- CMD"
     return answer_of("calibration", summary, _table(summary), f"{used}\n{following}")
 
 

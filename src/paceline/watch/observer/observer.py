@@ -85,6 +85,7 @@ class Log:
         last_mark_ns: When the training thread was last seen to move.
         main_thread: Its identifier.
         is_off: Whether the observer has ended.
+        is_closing: Whether the process ends.
         is_tracing: Whether what runs now is the observer's own copy of the model.
     """
 
@@ -99,6 +100,7 @@ class Log:
         self.is_started = False
         self.is_off = False
         self.is_tracing = False
+        self.is_closing = False
         self._rank = None
         self._file = None
         self._lock = _thread.allocate_lock()
@@ -137,6 +139,7 @@ class Log:
         """Write what is left."""
         if self.is_started and not self.is_off and self._file is not None:
             self.event("end")
+            self.is_closing = True
             quietly(self.flush)
             self.is_off = True
 

@@ -10,6 +10,8 @@ import _paceline_observer as observer
 
 clock = observer.clock
 _HERE = __file__
+#: How often lines are written before the peak of memory is asked for again.
+_LOOKS_PER_PEAK = 4
 
 
 def install(log):
@@ -58,6 +60,7 @@ class Marks:
         self.update_began_ns = 0
         self.was_nested = False
         self.seen_bytes = (0, 0)
+        self.num_looks = 0
         self.device = None
         self._clear()
 
@@ -93,8 +96,9 @@ class Marks:
         self.backward_began_ns, self.forward_began_ns, self.wait_began_ns = now, 0, 0
         self.was_nested = self.update_began_ns != 0
         self.num_backwards += 1
-        if len(outputs) == 1 and outputs[0].numel() == 1:
-            self.losses.append(outputs[0].detach())
+        loss = outputs[0] if len(outputs) == 1 else None
+        if isinstance(loss, self.torch.Tensor) and loss.numel() == 1:
+            self.losses.append(loss.detach())
         if self.capture is not None:
             self._captured(self.capture.backward)
 
@@ -111,7 +115,7 @@ class Marks:
     def after_update(self, optimizer, _args, _kwargs):
         """An optimizer's step has ended: the row is complete."""
         log = self.log
-        if self.is_compiling() or log.is_off or not self.update_began_ns:
+        if not self.update_began_ns:
             return
         now = log.last_mark_ns = clock()
         began, self.update_began_ns = self.update_began_ns, 0
@@ -170,17 +174,21 @@ class Marks:
         return facts
 
     def memory(self):
-        """Events of the peak so far, where it has grown; called by the writing thread."""
+        """Events of the peak so far, where it has grown, and of cores; called by the writer."""
+        self.num_looks += 1
+        if self.num_looks % _LOOKS_PER_PEAK != 1 and not self.log.is_closing:
+            return []
         if self.device is not None and self.device.type == "cuda":
             cuda = self.torch.cuda
             seen = (cuda.max_memory_allocated(self.device), cuda.max_memory_reserved(self.device))
         else:
             seen = (0, _peak_resident_bytes())
-        if max(seen) <= 1.01 * max(self.seen_bytes):
-            return []
-        self.seen_bytes = seen
-        names = ("allocated_bytes", "reserved_bytes")
-        return [dict(zip(names, seen), event="memory", t=clock())]
+        found = _scheduled()
+        if max(seen) > 1.01 * max(self.seen_bytes):
+            self.seen_bytes = seen
+            names = ("allocated_bytes", "reserved_bytes")
+            found.append(dict(zip(names, seen), event="memory", t=clock()))
+        return found
 
 
 def line_of(row):
@@ -190,10 +198,20 @@ def line_of(row):
 
 
 def _number(loss):
-    value = float(loss)
+    value = loss.item()
     if value - value == 0.0:
         return repr(value)
     return '"nan"' if value != value else '"inf"'
+
+
+def _scheduled():
+    """How long the training thread has run, and stood in line for a core, where the kernel says."""
+    try:
+        with open("/proc/self/schedstat") as file:
+            ran_ns, stood_ns = map(int, file.read().split()[:2])
+    except (OSError, ValueError):
+        return []
+    return [{"event": "cores", "ran_ns": ran_ns, "stood_ns": stood_ns, "t": clock()}]
 
 
 def _peak_resident_bytes():
@@ -210,9 +228,11 @@ def _marked_backward(make_grads, marks):
     log = marks.log
 
     def marked(outputs, *args, **kwargs):
-        is_own = log.is_off or log.is_tracing
-        if not is_own and frame_of(1).f_code.co_name == "backward":
-            observer.quietly(marks.backward_begins, outputs)
+        if not (log.is_off or log.is_tracing) and frame_of(1).f_code.co_name == "backward":
+            try:
+                marks.backward_begins(outputs)
+            except Exception as error:  # noqa: BLE001  As in `observer.quietly`.
+                observer.quietly(log.off, error)
         return make_grads(outputs, *args, **kwargs)
 
     return marked
