@@ -279,8 +279,9 @@ MEASURED: dict[str, dict[str, str | None]] = {
     },
 }  # fmt: skip
 
-#: Options that name the Python of models that a file names; it is asked when one is traced.
-UNPROVED = {("score", "--python"), ("calibrate", "--python")}
+#: Options that name the Python of models that a file names; it is asked when one is traced. Runs
+#: that were watched are learned from in test_run_lessons.py.
+UNPROVED = {("score", "--python"), ("calibrate", "--python"), ("calibrate", "--run")}
 
 #: Commands with an option that has nothing to act on, and words of the refusal.
 REFUSED = (
@@ -323,4 +324,8 @@ REFUSED = (
     ("report mnist-cnn --device a100 --html {page} --as-of 2026-11-01", "says nothing of a model"),
     ("score {rows} --explain 0 --out {page}", "`--explain` gives one"),
     ("calibrate --list --calibration {calibration} --facts {lab}", "says nothing beside --list"),
+    ("run --choice 2 -- true", "no plan has a choice 2"),
+    ("run --budget 5usd -- true", "needs a price"),
+    ("run --deadline 5h -- true", "needs the number of steps"),
+    ("run --steps 5 -- true", "says nothing without"),
 )

@@ -72,6 +72,7 @@ def run(
         num_steps=steps,
     )
     expectation = _expected(plan, choice)
+    _check_limits(limits, expectation)
     say = on_notice or (lambda _: None)
     own = new_run(command_words(command), folder=runs)
     started = start(own, more=tracing_settings())
@@ -160,8 +161,31 @@ def _summary(found: Run) -> RunSummary:
     return summary_of(found)
 
 
+def _check_limits(limits: Limits, expectation: Expectation | None) -> None:
+    """Refuse a limit that nothing can be held against, and steps without one."""
+    price = None if expectation is None else expectation.usd_per_hour
+    steps = limits.num_steps or (expectation.num_steps if expectation else None)
+    has_limit = limits.deadline_s is not None or limits.budget_usd is not None
+    if limits.budget_usd is not None and price is None:
+        raise InvalidInputError(
+            "`--budget` needs a price", hint="give a plan of a place that is paid by the hour"
+        )
+    name = "budget" if limits.deadline_s is None else "deadline"
+    if has_limit and steps is None:
+        raise InvalidInputError(
+            f"`--{name}` needs the number of steps",
+            hint="give --steps, or a plan that says how much is to be done",
+        )
+    if limits.num_steps is not None and not has_limit:
+        raise InvalidInputError(
+            "`--steps` says nothing without --deadline or --budget", hint="leave it out"
+        )
+
+
 def _expected(plan: PlanFile | Path | None, choice: int) -> Expectation | None:
     if plan is None:
+        if choice != 1:
+            raise InvalidInputError(f"no plan has a choice {choice}", hint="name the plan file")
         return None
     if isinstance(plan, Path):
         from paceline.planning.goal.files import read_plan
