@@ -22,7 +22,8 @@ _FORM = re.compile(r"\b(sxm|pcie|nvl)\d?\b")
 #: Between names: not within brackets.
 _COMMA = re.compile(r",(?![^(]*\))")
 _COUNT = re.compile(r"(.*?)\s*:\s*([0-9]{1,6})")
-_COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×]\s*([^\s].*)")
+#: Names of Radeon cards end in XT and XTX: ``7900xtx`` counts nothing.
+_COUNT_FIRST = re.compile(r"([0-9]{1,6})\s*[x×](?!tx?\b)\s*([^\s].*)", re.IGNORECASE)
 
 _Index = dict[str, tuple[Device, ...]]
 
@@ -81,6 +82,8 @@ def parse_device_count(text: str) -> tuple[str, int]:
 
     >>> parse_device_count("h100:8"), parse_device_count("rtx 3090"), parse_device_count("4x l4")
     (('h100', 8), ('rtx 3090', 1), ('l4', 4))
+    >>> parse_device_count("7900xtx")
+    ('7900xtx', 1)
     """
     stripped = text.strip()
     first, last = _COUNT_FIRST.fullmatch(stripped), _COUNT.fullmatch(stripped)
