@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.catalog.entities import Device
+from paceline.dtypes import find_precision
 from paceline.model.graph.costs import Checkpointing, Compiler, Configuration, Platform
 from paceline.model.graph.workload import Task
 from paceline.model.settings import read_settings
@@ -124,8 +125,15 @@ def choose_configurations(
 
 def usual_precisions(support: DeviceSupport) -> tuple[str, ...]:
     """What a job runs in unless stated: half width where there are units for it, then full."""
-    widths = (_HALF_PRECISIONS, _FULL_PRECISIONS)
+    halves = tuple(name for name in _HALF_PRECISIONS if _has_units(support.device, name))
+    widths = (halves, _FULL_PRECISIONS)
     return tuple(p for width in widths for p in [w for w in width if w in support.precisions][:1])
+
+
+def _has_units(device: Device, precision: str) -> bool:
+    """Whether the device multiplies in a precision at least as fast as in FP32."""
+    rate = device.peak_flop_per_s.get(find_precision(precision).peak_key)
+    return rate is not None and rate >= device.peak_flop_per_s.get("fp32", 0.0)
 
 
 def why_unusable(
