@@ -60,9 +60,11 @@ def test_minute_0_one_screen(tmp_path: Path) -> None:
 
 def test_minute_1_a_plan_and_its_file(tmp_path: Path) -> None:
     out = answered(tmp_path, "plan", "resnet50", "--deadline", "24h", *_DAY)
-    assert out.startswith("ResNet-50 · training · 1,281,167 images × 90 epochs")
+    assert out.startswith("Rent ")
+    assert " USD, fits, in time with " in out.splitlines()[0]
+    assert "\nResNet-50 · training · 1,281,167 images × 90 epochs" in out
     assert "assumed: reference job" in out
-    for word in ("why:", "turns:", "below the line:", "next:"):
+    for word in ("why:", "sensitivity:", "excluded:", "next:"):
         assert f"\n{word}" in out
     assert max(map(len, out.splitlines())) <= 100
     written = (tmp_path / "plan.yaml").read_text(encoding="utf-8")

@@ -47,6 +47,7 @@ class PlanOptions(TypedDict, total=False):
     objective: str
     hour_value: str | float
     strategies: str
+    ideal: bool
     precision: str
     compiler: str
     framework: str
@@ -202,6 +203,10 @@ GOAL_OPTIONS = (
         example="dp,fsdp,tp",
         help="What the training script can do: dp, fsdp, recompute, offload, tp, pp, cp, ep, "
         "interleaved. Others are left out.",
+    ),
+    TextOption(
+        name="ideal",
+        help="A training job is its steps alone: nothing is evaluated or saved, and nothing fails.",
     ),
     TextOption(name="precision", example="bf16", help="Accepted precisions; several with commas."),
     TextOption(name="compiler", example="eager", help="Accepted compilers; several with commas."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,7 +121,10 @@ def test_a_spot_job_costs_what_the_price_of_a_job_says():
         nodes = int(candidates.num_nodes[row])
         work_s = float(figures.num_steps[row] * figures.steps.step_s[row])
         price = price_job(
-            JobDemand(run_s=work_s, num_nodes=nodes, setup_s=600.0, checkpointing=saving),
+            JobDemand(
+                run_s=work_s, num_nodes=nodes, setup_s=600.0,
+                checkpointing=replace(saving, save_s=200.0 / nodes),
+            ),
             RentalTerms(
                 term="spot", usd_per_hour=1.0, wait_s=500_000.0,
                 interruption_frac_per_month=(frac, frac, frac),

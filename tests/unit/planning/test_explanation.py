@@ -78,7 +78,9 @@ def test_the_formulas_give_the_figures(case):
         value["cost_usd"], value["billed_s"] * value["usd_per_hour"] / 3600, rel_tol=1e-12
     )
     assert math.isclose(
-        value["time_s"], value["setup_s"] + value["num_steps"] * value["step_s"], rel_tol=1e-12
+        value["time_s"],
+        value["setup_s"] + value["num_steps"] * value["step_s"] * (1.0 + value["overhead_frac"]),
+        rel_tol=1e-12,
     )
     assert math.isclose(
         value["step_s"],

@@ -35,7 +35,7 @@ def test_an_example_gives_a_plan_that_keeps_its_goal(path):
     scenario, plan = planned(path)
     goal, best = scenario.goal, plan.choices[0]
     assert best.meets_goal
-    assert best.num_devices <= goal.max_devices
+    assert best.num_devices <= goal.most_devices
     assert not goal.global_batch or best.global_batch == goal.global_batch
     assert not goal.latency_s or best.latency_s.mid <= goal.latency_s
     assert not goal.budget_usd or best.cost_usd.mid <= goal.budget_usd

@@ -8,10 +8,12 @@ from paceline.planfile import Interval, PlanFile, PlannedStack, ScalingPoint
 from paceline.reporting.charts.planned import memory_fill_chart, scaling_chart, split_chart
 from paceline.reporting.figures import chance, memory_bound_bytes, memory_share
 from paceline.reporting.pages.markdown import plan_markdown
-from paceline.reporting.screens.plans import how, machine_name, place_name, plan_text
+from paceline.reporting.screens.plans import headline, how, machine_name, place_name, plan_text
 from paceline.reporting.tables import display_width
 
 _SCREEN = """\
+Rent 1×A100 SXM4 40GB at Lambda for 15.1 h: 19.5 USD, fits, in time with >99 %.
+
 ResNet-50 · training · 1,281,167 images × 90 epochs · 25.6 M parameters
 assumed: the reference job: 1,281,167 images × 90 epochs
          224×224, SGD, the input is fed from local NVMe
@@ -24,17 +26,40 @@ goal: done within 24 h (chance ≥ 80 %), cheapest first
 3  Lambda 8×H100 SXM5 80GB   23.9  15.1 h (14–17)  19.5 (18–21)    >99 %  22/40 GB  8×512
    ↳ fastest
 
-first place: 1 device × batch 512, BF16, compiled
+how: 1 device × batch 512, BF16, compiled
 why: the cheapest of 312 that meet the deadline
-turns: a deadline of 27 h makes the RTX 4090 win at 10.0 USD
-below the line: Vast 1×H100: priced 14 months ago; would win below 0.61 USD/h
-                AWS p2: no framework supports the K80 any more
+sensitivity: a deadline of 27 h makes the RTX 4090 win at 10.0 USD
+excluded: Vast 1×H100: priced 14 months ago; would win below 0.61 USD/h
+          AWS p2: no framework supports the K80 any more
 
 next: paceline deploy plan.yaml --to skypilot"""
 
 
 def test_a_plan_reads_from_assumptions_to_the_next_command(plan: PlanFile) -> None:
     assert plan_text(plan, width=100) == _SCREEN
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_plan_gives_few_reasons_unless_all_are_asked_for(plan: PlanFile, width: int) -> None:
+    told = tuple(f"reason {n}, told in so many words that a line is full" for n in range(9))
+    much = replace(plan, why=told, turns=told, choices=plan.choices * 4)
+    short, full = (plan_text(much, width=width, is_full=is_full) for is_full in (False, True))
+    table, reasons = short.split("\n\n")[2:4]
+    assert sum(line[:1].isdigit() for line in table.splitlines()) == 6
+    assert len(reasons.splitlines()) <= 8
+    assert reasons.endswith("--explain")
+    for label in ("why", "sensitivity", "excluded"):
+        assert f"\n{label}: " in f"\n{reasons}"
+    assert all(full.count(one) == 2 for one in told)
+    assert "--explain" not in full
+
+
+def test_the_headline_says_what_to_do_with_what_one_has(plan: PlanFile) -> None:
+    own = replace(plan.choices[0], place=replace(plan.choices[0].place, cloud="own"))
+    assert headline(replace(plan, choices=(own,))).startswith("Use your own 1×A100 SXM4 40GB for ")
+    rates = replace(plan.choices[0], time_s=None, cost_usd=None, chance_time=None)
+    assert "USD per million images, fits." in headline(replace(plan, choices=(rates,)))
+    assert headline(replace(plan, choices=())) == ""
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
@@ -52,20 +77,20 @@ def test_where_the_batch_is_shown_its_accumulation_and_precision_are_too(plan: P
         for choice, precision in zip(plan.choices, ("bf16", "fp16", "fp32"), strict=True)
     )  # fmt: skip
     for width in range(60, 120):
-        table = plan_text(replace(plan, choices=choices), width=width).split("\n\n")[1]
+        table = plan_text(replace(plan, choices=choices), width=width).split("\n\n")[2]
         if "batch, how" in table:
             assert "4×384×4 bf16" in table, width
             assert "4×384×4 fp16" in table, width
 
 
 def test_a_narrow_plan_keeps_offer_price_time_and_cost(plan: PlanFile) -> None:
-    header = plan_text(plan, width=80).splitlines()[5]
+    header = plan_text(plan, width=80).splitlines()[7]
     assert [word in header for word in ("offer", "USD/h", "time", "cost USD")] == [True] * 4
 
 
 def test_columns_without_a_figure_are_left_out(plan: PlanFile) -> None:
     rates = tuple(replace(c, time_s=None, cost_usd=None, chance_time=None) for c in plan.choices)
-    header = plan_text(replace(plan, choices=rates), width=140).splitlines()[5]
+    header = plan_text(replace(plan, choices=rates), width=140).splitlines()[7]
     assert "images/s" in header
     assert "cost USD" not in header
     assert "in time" not in header
@@ -160,7 +185,7 @@ def test_communication_is_stacked_on_the_devices_own_time(plan: PlanFile) -> Non
 
 
 def test_the_chance_is_the_last_to_go_on_a_narrow_screen(plan: PlanFile) -> None:
-    table = plan_text(plan, width=72).split("\n\n")[1].splitlines()[0]
+    table = plan_text(plan, width=72).split("\n\n")[2].splitlines()[0]
     assert "in time" in table
     assert "batch, how" not in table
 

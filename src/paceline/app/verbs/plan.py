@@ -45,7 +45,8 @@ def plan(
         ),
     ] = None,
     explain: Annotated[
-        bool, Option(help="Trace every figure of the first choice to its source or assumption.")
+        bool,
+        Option(help="All reasons, and every figure of the first choice with its source."),
     ] = False,
     form: common.Format = "text",
     is_json: common.Json = False,
@@ -97,7 +98,7 @@ def _ranking(found: PlanFile, *, is_explained: bool) -> Answer:
     from paceline.reporting.tables import markdown_table
 
     def text(width: int) -> str:
-        parts = [plan_text(found, width=width)]
+        parts = [plan_text(found, width=width, is_full=is_explained)]
         parts += [explanation_text(found.explanation, width=width)] if is_explained else []
         return "\n\n".join(parts)
 

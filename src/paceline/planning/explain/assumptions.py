@@ -47,6 +47,7 @@ def assumptions(search: Search, selection: Selection) -> tuple[str, ...]:
         _electricity(search),
         _setup(search),
         _spot(search, selection.best),
+        _beside_steps(search, selection.best),
         _own_measurements(search),
         _own_links(search, selection.best),
         _input_side(search),
@@ -237,6 +238,18 @@ def _spot(search: Search, best: int) -> str:
         f"spot: {format_percent(low)} to {format_percent(high)} of machines are taken back a "
         f"month; restarts, lost work and saving add {format_percent(stretch - 1.0)} to the run"
     )
+
+
+def _beside_steps(search: Search, best: int) -> str:
+    """What evaluations, saves, failures and restarts add to the run; of spot machines `_spot`."""
+    num_steps, goal = int(search.evaluation.num_steps[best]), search.goal
+    if not search.question.is_training or not num_steps or place_of(search, best).is_spot:
+        return ""
+    if goal.is_ideal:
+        return "steps alone: nothing is evaluated or saved, and nothing fails (--ideal)"
+    steps_s = num_steps * float(search.evaluation.steps.step_s[best])
+    added = format_percent(float(search.evaluation.run_s[best]) / steps_s - 1.0)
+    return f"evaluations, saves, failures and restarts add {added} to the steps (not with --ideal)"
 
 
 def _own_links(search: Search, best: int) -> str:

@@ -92,9 +92,10 @@ def _job(search: Search, row: int) -> list[TracedFigure]:
         ),
         _computed(
             "time_s", time, format_duration(time),
-            "setup_s + num_steps * step_s, stretched by interruptions and waits",
-            "setup_s", "num_steps", "step_s", "interruption_frac_per_month",
+            "setup_s + num_steps * step_s * (1 + overhead_frac)",
+            "setup_s", "num_steps", "step_s", "overhead_frac",
         ),
+        _overhead(search, row),
         _computed(
             "billed_s", billed, format_duration(billed),
             "paid time rounded up to granularity_s, at least minimum_s",
@@ -103,6 +104,20 @@ def _job(search: Search, row: int) -> list[TracedFigure]:
         *rates,
         *_billing(search, row),
     ]  # fmt: skip
+
+
+def _overhead(search: Search, row: int) -> TracedFigure:
+    """What a job does beside its steps, over their time."""
+    steps_s = float(search.evaluation.num_steps[row] * search.evaluation.steps.step_s[row])
+    frac = float(search.evaluation.run_s[row]) / steps_s - 1.0
+    if search.goal.is_ideal or not search.question.is_training:
+        text = "steps alone, stretched by interruptions of spot machines and waits for new ones"
+    else:
+        text = (
+            "evaluations (planning/data/job_overheads.csv), saves at the best interval, failures "
+            "(parallelism/data/interruptions.csv) and interruptions with their restarts and waits"
+        )
+    return _assumed("overhead_frac", frac, format_percent(frac), text)
 
 
 def _price(search: Search, row: int, usd_per_hour: float) -> TracedFigure:

@@ -33,7 +33,7 @@ class SearchOptions:
     max_batch: int = 2048
     num_largest_batches: int = 4
     accumulates: bool = True
-    max_choices: int = 8
+    max_choices: int = 6
     setup_s: float = 600.0
     checkpoint_bytes_per_s: float = 1e9
 

@@ -57,6 +57,7 @@ class Goal:
         hour_value_usd: What an hour is worth to the user; None takes what a developer costs.
         strategies: Kinds of strategy that the training script can do, beside data parallel; empty
             takes the usual ones, and others only where they gain more than writing them costs.
+        is_ideal: Whether a training job is its steps alone: nothing is evaluated, saved, or fails.
         precisions: Accepted precisions; empty takes those that keep the usual quality.
         compilers: Accepted compilers; empty takes the fastest that the device can use.
         framework: What runs the model, as `paceline.stack.engines` names it: an engine that serves
@@ -91,6 +92,7 @@ class Goal:
     objective: Objective = "auto"
     hour_value_usd: float | None = None
     strategies: tuple[StrategyKind, ...] = ()
+    is_ideal: bool = False
     precisions: tuple[str, ...] = ()
     compilers: tuple[str, ...] = ()
     framework: str | None = None

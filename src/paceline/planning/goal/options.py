@@ -147,6 +147,7 @@ _GOAL_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "objective": ("objective", str),
     "hour-value": ("hour_value_usd", parse_usd),
     "strategies": ("strategies", _parse_kinds),
+    "ideal": ("is_ideal", _parse_flag),
     "precision": ("precisions", _parse_names),
     "compiler": ("compilers", _parse_names),
     "framework": ("framework", str.lower),

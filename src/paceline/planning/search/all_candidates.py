@@ -23,6 +23,7 @@ from paceline.planning.places.input_side import place_input_samples_per_s
 from paceline.planning.places.interruption import Checkpointing
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable, place_table
 from paceline.planning.places.places import PlaceSearch, find_places, pinned_offers
+from paceline.planning.places.whole_job import NO_OVERHEADS, usual_overheads
 from paceline.planning.search.candidate_steps import candidate_steps
 from paceline.planning.search.candidates import (
     BatchRule,
@@ -233,6 +234,7 @@ def _evaluation(
         Steps.joined(parts, len(candidates)),
         question.job.amount,
         _checkpointing(ground.forecast, question.options),
+        NO_OVERHEADS if question.goal.is_ideal else usual_overheads(question.workload),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,7 @@ from paceline.planning.places.interruption import (
     interruptions_per_s,
 )
 from paceline.planning.places.place_table import BoolArray, IntArray, PlaceTable
+from paceline.planning.places.whole_job import NO_OVERHEADS, Overheads
 from paceline.planning.search.candidates import CandidateTable
 from paceline.shipped import shipped_rows
 from paceline.units import HOUR_S
@@ -79,6 +81,7 @@ def evaluate(
     steps: Steps,
     amount: Amount,
     checkpointing: Checkpointing = _NO_CHECKPOINT,
+    overheads: Overheads = NO_OVERHEADS,
 ) -> Evaluation:
     """Turn steps into time, money and energy.
 
@@ -88,13 +91,14 @@ def evaluate(
         forecast: Of one device each.
         steps: Of the candidates, fed fast enough.
         amount: The work.
-        checkpointing: What saving and restarting costs where machines can be taken back.
+        checkpointing: What saving on one machine and restarting costs.
+        overheads: What the job does beside its steps.
     """
     starved_s = _starved_s(candidates, places, steps)
     alone_s = np.where(np.isfinite(steps.step_s), steps.step_s - steps.lost_s, 0.0)
     steps = _waiting(steps, alone_s, starved_s)
     num_steps = count_steps(candidates.global_batch, amount)
-    bill = _bill(candidates, places, num_steps, steps.step_s, checkpointing)
+    bill = _bill(candidates, places, num_steps, steps.step_s, checkpointing, overheads)
     samples_per_s = candidates.global_batch * amount.samples_per_item / steps.step_s
     usd_per_hour = candidates.num_nodes * places.usd_per_hour[candidates.place]
     cost_usd = bill.billed_s * usd_per_hour / HOUR_S
@@ -172,11 +176,13 @@ def _bill(
     num_steps: IntArray,
     step_s: FloatArray,
     checkpointing: Checkpointing,
+    overheads: Overheads,
 ) -> _Bill:
-    """Set-up, then steps stretched by interruptions, rounded up to what the provider bills."""
+    """Set-up, then steps and evaluations stretched by interruptions, as the provider bills them."""
     place = candidates.place
-    paid_frac, num_per_s = _stretch(candidates, places, checkpointing)
-    work_s = np.where(num_steps > 0, num_steps * step_s, np.nan)
+    paid_frac, num_per_s = _stretch(candidates, places, checkpointing, overheads.device_mtbf_s)
+    evaluated = 1.0 + overheads.evaluation_frac
+    work_s = np.where(num_steps > 0, num_steps * step_s * evaluated, np.nan)
     paid_s = places.setup_s[place] + work_s * paid_frac
     waits_s = work_s * num_per_s * places.wait_s[place]
     granularity_s = places.granularity_s[place]
@@ -190,20 +196,27 @@ def _bill(
 
 
 def _stretch(
-    candidates: CandidateTable, places: PlaceTable, checkpointing: Checkpointing
+    candidates: CandidateTable,
+    places: PlaceTable,
+    checkpointing: Checkpointing,
+    device_mtbf_s: float,
 ) -> tuple[FloatArray, FloatArray]:
     """Paid time and number of interruptions per second of work, of a job much longer than a save.
 
-    Only a few distinct rates exist, so the formula is asked once for each.
+    Machines are taken back, and devices fail; each machine saves its part of the state. Only a few
+    distinct rates exist, so the formula is asked once for each.
     """
     frac = places.interruption_frac_per_month[candidates.place]
     paid, events = np.ones(len(candidates)), np.zeros(len(candidates))
-    rows = np.flatnonzero(frac > 0)
-    pairs, inverse = np.unique(
-        np.stack([frac[rows], candidates.num_nodes[rows]]), axis=1, return_inverse=True
-    )
-    for number, (rate, num_nodes) in enumerate(pairs.T.tolist()):
-        run = interrupted_run(_LONG_JOB_S, checkpointing, interruptions_per_s(rate, int(num_nodes)))
+    rows = np.flatnonzero((frac > 0) | math.isfinite(device_mtbf_s))
+    keys, inverse = np.unique(
+        np.stack([frac[rows], candidates.num_nodes[rows], candidates.num_devices[rows]]),
+        axis=1, return_inverse=True,
+    )  # fmt: skip
+    for number, (taken, num_nodes, num_devices) in enumerate(keys.T.tolist()):
+        per_s = interruptions_per_s(taken, int(num_nodes)) + num_devices / device_mtbf_s
+        saving = replace(checkpointing, save_s=checkpointing.save_s / num_nodes)
+        run = interrupted_run(_LONG_JOB_S, saving, per_s)
         alike = rows[inverse.reshape(-1) == number]
         paid[alike] = run.paid_s / _LONG_JOB_S
         events[alike] = run.num_interruptions / _LONG_JOB_S

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 
 from paceline.planfile import PlanFile, PlannedChoice, PlannedPlace, PlannedWorkload, RejectedChoice
 from paceline.planning.explain.wording import cloud_title
+from paceline.planning.goal.chance import chance_text
 from paceline.reporting.figures import (
     ABSENT,
     chance,
@@ -17,22 +19,26 @@ from paceline.reporting.figures import (
 )
 from paceline.reporting.tables import Column, Table, text_table
 from paceline.reporting.texts import labelled
-from paceline.units import format_count, format_usd
+from paceline.units import format_count, format_duration, format_usd
 
-_NUM_CHOICES_SHOWN = 8
+_NUM_CHOICES_SHOWN = 6
+#: Lines of reasons, unless all are asked for.
+_NUM_REASON_LINES = 8
 #: Words that no reader needs to know the device.
 _BRANDS = re.compile(r"(?:^|(?<=×))(GeForce|Tesla|Instinct|Radeon Instinct|AWS) ")
 _NUM_REJECTED_SHOWN = 4
 
 
-def plan_text(plan: PlanFile, *, width: int = 100) -> str:
-    """The plan as text.
+def plan_text(plan: PlanFile, *, width: int = 100, is_full: bool = False) -> str:
+    """The plan as text: what to do, the choices, and the reasons that matter most.
 
     Args:
         plan: What was found.
         width: Columns of the terminal.
+        is_full: Whether all reasons are given.
     """
     blocks = (
+        "\n".join(textwrap.wrap(headline(plan), width, break_on_hyphens=False)),
         "\n".join(_opening(plan, width)),
         text_table(
             choice_table(
@@ -40,10 +46,47 @@ def plan_text(plan: PlanFile, *, width: int = 100) -> str:
             ),
             width=width,
         ),
-        "\n".join(_explanations(plan, width)),
+        "\n".join(_explanations(plan, width, is_full=is_full)),
         "\n".join(labelled("next", plan.next_commands, width)),
     )
     return "\n\n".join(block for block in blocks if block)
+
+
+def headline(plan: PlanFile) -> str:
+    """What to do, in one sentence: device and count, where, for how long, at what cost, how sure.
+
+    Such as ``Rent 4×H100 SXM5 80GB at Lambda for 1.9 h: 31 USD, fits, in time with 99 %.``
+    """
+    if not plan.choices:
+        return ""
+    choice = plan.choices[0]
+    figures = [*_figures(choice, plan.workload), "fits" if choice.chance_memory else ""]
+    for word, likely in (("in time", choice.chance_time), ("in budget", choice.chance_cost)):
+        figures.append("" if likely is None else f"{word} with {chance_text(likely)}")
+    return f"{_what_to_do(choice)}: {', '.join(figure for figure in figures if figure)}."
+
+
+def _what_to_do(choice: PlannedChoice) -> str:
+    place = choice.place
+    name = machine_name(choice)
+    title = f"{cloud_title(place.cloud)} "
+    length = "" if choice.time_s is None else f" for {format_duration(choice.time_s.mid)}"
+    if place.cloud == "own":
+        return f"Use your own {name.removeprefix(title)}{length}"
+    return f"Rent {name.removeprefix(title)} at {title.strip()}{length}"
+
+
+def _figures(choice: PlannedChoice, workload: PlannedWorkload) -> list[str]:
+    """Money and speed, by what is asked: a job, a service, or rates."""
+    if choice.cost_usd is not None:
+        return [f"{format_usd(choice.cost_usd.mid)} USD"]
+    unit, rate = workload.sample_unit, format_count(choice.samples_per_s.mid)
+    if workload.requests_per_s is not None:
+        latency = choice.latency_s
+        words = "" if latency is None else f"{format_duration(latency.mid)} latency"
+        return [f"{format_usd(choice.place.usd_per_hour)} USD/h", f"{rate} {unit}/s", words]
+    usd = format_usd(choice.usd_per_million_samples.mid)
+    return [f"{rate} {unit}/s", f"{usd} USD per million {unit}"]
 
 
 def workload_line(workload: PlannedWorkload) -> str:
@@ -180,19 +223,38 @@ def _opening(plan: PlanFile, width: int) -> list[str]:
     ]
 
 
-def _explanations(plan: PlanFile, width: int) -> list[str]:
+def _explanations(plan: PlanFile, width: int, *, is_full: bool) -> list[str]:
+    """Reasons by label, the first sentence of each before the second of any."""
     hidden = len(plan.choices) - _NUM_CHOICES_SHOWN
-    more = (f"{hidden} further choices with --json",) if hidden > 0 else ()
-    paragraphs = (
-        ("more", more),
-        ("first place", tuple(how_in_full(c) for c in plan.choices[:1])),
-        ("why", plan.why or tuple(c.reason for c in plan.choices[:1])),
-        ("turns", plan.turns),
-        ("below the line", _below_the_line(plan.rejected)),
-        ("rent or buy", (plan.rent_or_buy,)),
-        ("knee", (plan.knee,)),
-    )
-    return [line for label, texts in paragraphs for line in labelled(label, texts, width)]
+    more = (f"{hidden} further choices with --json",) if hidden > 0 and is_full else ()
+    paragraphs = {
+        "how": tuple(how_in_full(c) for c in plan.choices[:1]),
+        "why": plan.why or tuple(c.reason for c in plan.choices[:1]),
+        "sensitivity": plan.turns,
+        "excluded": _excluded(plan.rejected),
+        "rent or buy": (plan.rent_or_buy,),
+        "scaling": (plan.knee,),
+        "more": more,
+    }
+    kept = paragraphs if is_full else _most_important(paragraphs, width)
+    lines = [line for label, texts in kept.items() for line in labelled(label, texts, width)]
+    is_cut = kept != paragraphs
+    return [*lines, "all reasons, with the source of every figure: --explain"] if is_cut else lines
+
+
+def _most_important(
+    paragraphs: Mapping[str, tuple[str, ...]], width: int
+) -> dict[str, tuple[str, ...]]:
+    """As many sentences as there is room for; whole ones, and none of a paragraph after a gap."""
+    kept: dict[str, tuple[str, ...]] = dict.fromkeys(paragraphs, ())
+    left = _NUM_REASON_LINES - 1
+    for rank in range(max(map(len, paragraphs.values()))):
+        for label, texts in paragraphs.items():
+            if rank < len(texts) and len(kept[label]) == rank:
+                taken = len(labelled(label, texts[rank : rank + 1], width))
+                if taken <= left:
+                    kept[label], left = (*kept[label], texts[rank]), left - taken
+    return kept
 
 
 def how_in_full(choice: PlannedChoice) -> str:
@@ -212,7 +274,7 @@ def how_in_full(choice: PlannedChoice) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _below_the_line(rejected: Sequence[RejectedChoice]) -> tuple[str, ...]:
+def _excluded(rejected: Sequence[RejectedChoice]) -> tuple[str, ...]:
     shown = [rejection_text(choice) for choice in rejected[:_NUM_REJECTED_SHOWN]]
     hidden = sum(choice.num_rejected for choice in rejected[_NUM_REJECTED_SHOWN:])
     if hidden:
@@ -221,7 +283,7 @@ def _below_the_line(rejected: Sequence[RejectedChoice]) -> tuple[str, ...]:
 
 
 def rejection_text(choice: RejectedChoice) -> str:
-    """Why a choice stands below the line, and the price at which it would not, if there is one."""
+    """Why a choice is excluded, and the price at which it would be first, if there is one."""
     if choice.wins_below_usd_per_hour is None:
         return f"{choice.name}: {choice.reason}"
     price = format_usd(choice.wins_below_usd_per_hour)
