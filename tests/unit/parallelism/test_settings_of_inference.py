@@ -30,7 +30,7 @@ MODELS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     "gpt2": (8, ("vllm", "torch"), ("tp2",)),
     "llama-3-8b": (4, ("vllm",), ("tp2", "tp8")), "mixtral-8x7b": (4, ("vllm",), ("tp8",)),
     "resnet50": (64, ("torch",), ("tp2",)), "t5-base": (8, ("torch",), ("tp2",)),
-    "sd15-unet": (8, ("torch",), ("tp2", "cp2", "cp2+ulysses2", "cfg2")),
+    "sd15-unet": (8, ("torch",), ("tp2", "cp2", "cp2+ulysses2")),
 }  # fmt: skip
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name != "gpt2"]
 HOWS = [Configuration(**value) for values in SETTINGS.values() for value in values]  # type: ignore[arg-type]

@@ -55,6 +55,38 @@ def test_every_finalist_of_whole_blocks_was_replayed(
     assert asked
 
 
+@pytest.mark.parametrize(
+    ("name", "typed", "passes"),
+    [("resnet50", {}, ["forward"]), ("gpt2", {"framework": "torch"}, ["prefill", "decode"]),
+     ("gpt2", {}, [])],
+)  # fmt: skip
+def test_inference_is_replayed_pass_by_pass_unless_an_engine_hands_out_its_memory(
+    name: str, typed: dict[str, str], passes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tier one's bound of the longest pass is not below any of them."""
+    question = resolve_question(
+        load_workload(name, task="infer"), parse_goal({"cloud": "lambda", **typed}),
+        Work(prompt_tokens=256, output_tokens=64) if name == "gpt2" else Work(), today=TODAY,
+    )  # fmt: skip
+    found, asked = run_search(question, CATALOG), []
+    replayed = listed.replayed_rank
+
+    def seen(graph, configuration, strategy, **where):
+        one = replayed(graph, configuration, strategy, **where)
+        asked.append((graph.name, where["seq"], one.peak_bytes, where["batch"]))
+        return one
+
+    monkeypatch.setattr(listed, "replayed_rank", seen)
+    _, selection = select_replayed(found)
+    lengths = {seq for graph, seq, *_ in asked if "decode" in graph}
+    assert lengths == ({320} if "decode" in passes else set())
+    assert len(asked) % max(len(passes), 1) == 0
+    assert bool(asked) == bool(passes)
+    most = found.candidates.memory_high_bytes[selection.best]
+    batch = found.forecast.batch[found.candidates.batch[selection.best]]
+    assert all(peak <= most for _, _, peak, items in asked if items == batch)
+
+
 def test_what_the_replay_refuses_is_left_out_and_says_so(
     search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from paceline.errors import DoesNotFitError
 from paceline.parallelism.replayed import can_replay, replayed_rank
+from paceline.parallelism.serving.engine import TOKEN
 from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import cell_of, place_of, strategy_of
 from paceline.planning.search.selection import Selection, select
@@ -34,7 +35,9 @@ def select_replayed(search: Search) -> tuple[Search, Selection]:
         if not search.is_feasible.any():
             raise DoesNotFitError(
                 f"{search.workload.title} fits nowhere, once its allocations are replayed",
-                hint="take a smaller batch, more devices, or `--rewrite checkpointing=block`",
+                hint="take a smaller batch, more devices, or `--rewrite checkpointing=block`"
+                if search.question.is_training
+                else "take a smaller batch, more devices, or a narrower --precision",
             )
 
 
@@ -51,11 +54,15 @@ def without_refused(search: Search, rows: list[int]) -> Search:
 
 
 def _fits(search: Search, row: int, replayed: dict[tuple[object, ...], bool]) -> bool:
-    """Whether a training step of one rank runs through; others are not replayed."""
+    """Whether all passes of one rank run through; what is not replayed does.
+
+    Ranks that have stages hold several microbatches at once, two kinds of device share a batch, and
+    an engine hands out its caches itself: these are not replayed.
+    """
     strategy, place = strategy_of(search, row), search.candidates.place[row]
     configuration = search.forecast.configurations[cell_of(search, row)[0]]
-    is_step = search.workload.task == "train" and not place_of(search, row).parts
-    if not is_step or not can_replay(configuration, strategy):
+    is_own = place_of(search, row).parts or configuration.is_served
+    if is_own or not can_replay(configuration, strategy):
         return True
     batch = float(search.candidates.global_batch[row]) / strategy.num_parts
     capacity_bytes = float(search.places.memory_bytes[place])
@@ -63,10 +70,18 @@ def _fits(search: Search, row: int, replayed: dict[tuple[object, ...], bool]) ->
     if key not in replayed:
         replayed[key] = all(
             replayed_rank(
-                one.graph, configuration, strategy, batch=batch, seq=search.question.seq,
+                one.graph, configuration, strategy, batch=batch, seq=_most_tokens(search, one.name),
                 capacity_bytes=capacity_bytes,
             ).fits
             for one in search.workload.passes
             if one.runs_on == "device"
         )  # fmt: skip
     return replayed[key]
+
+
+def _most_tokens(search: Search, name: str) -> float:
+    """The longest that a pass sees: a token at the end of its answer looks back on all before."""
+    lengths = search.forecast.lengths
+    if not search.workload.generates:
+        return float(lengths.seq[0])
+    return float(lengths.prompt[0] + (lengths.output[0] if name == TOKEN else 0.0))
