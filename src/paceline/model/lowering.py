@@ -12,7 +12,15 @@ from paceline.dtypes import ELEMENT_BYTES, DType, Precision, find_precision
 from paceline.errors import InvalidInputError
 from paceline.model.costs_table import cost_table
 from paceline.model.graph.costs import AdapterInputs, Configuration, KeptFormat, LoweredPass
-from paceline.model.graph.graph import FloatArray, Graph, IntArray, Owner, Phase, monomials
+from paceline.model.graph.graph import (
+    FloatArray,
+    Graph,
+    IntArray,
+    OpKind,
+    Owner,
+    Phase,
+    monomials,
+)
 from paceline.model.graph.program import OUTLIVES, Program
 from paceline.model.memory_table import memory_table
 from paceline.model.rewrite.adapters import with_adapters
@@ -156,15 +164,19 @@ def _retrained(
 def _narrowed(
     program: Program, precision: Precision, configuration: Configuration, kept: KeptFormat
 ) -> Program:
-    activation_bytes = ELEMENT_BYTES[precision.activation_dtype]
     is_training = bool(np.isfinite(program.first_backward()))
+    convolves = not is_training and _convolves_in_8_bits(program, precision, configuration)
+    activation_bytes = ELEMENT_BYTES[DType.INT8 if convolves else precision.activation_dtype]
     weights = configuration.frozen_weights if is_training else _WEIGHT_ONLY.get(precision.name)
     if weights in ("fp8", "int8", "nvfp4", "int4"):
         if is_training:
             _check_frozen(program, weights)
         is_fused = configuration.compiler != "eager" or configuration.widens_in_kernels
         keeps_inputs = "quantised-inputs" in kept_by(configuration.libraries)
-        program = quantised(program, weights, is_fused=is_fused, keeps_inputs=keeps_inputs)
+        program = quantised(
+            program, weights, is_fused=is_fused, keeps_inputs=keeps_inputs,
+            has_convolutions=convolves,
+        )  # fmt: skip
     if precision.activation_dtype == DType.FP32:
         return program
     narrow = kept if is_training else configuration.inference_format
@@ -173,6 +185,19 @@ def _narrowed(
     if narrow == "pure":
         return narrowed(program, element_bytes=activation_bytes)
     return autocast(program, element_bytes=activation_bytes)
+
+
+def _convolves_in_8_bits(
+    program: Program, precision: Precision, configuration: Configuration
+) -> bool:
+    """Whether weights of convolutions, and what they hand on, are kept in INT8.
+
+    Compiled engines fuse norms and activations into convolutions, whose output they quantise.
+    Source: NVIDIA, "TensorRT Developer Guide", working with quantized types.
+    """
+    is_compiled = configuration.compiler != "eager"
+    in_8_bits = precision.matmul_dtype == DType.INT8 and is_compiled
+    return in_8_bits and bool((program.ops.kind == OpKind.CONV).any())
 
 
 def _check_frozen(program: Program, weights: str) -> None:

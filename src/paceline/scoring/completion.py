@@ -37,6 +37,7 @@ def completed(cells: Mapping[str, object]) -> Cells:
         _remarked,
         _trained,
         _as_submitted,
+        _as_served,
         _requested,
         _scripted,
         _evaluated,
@@ -95,6 +96,28 @@ def _as_submitted(row: Cells) -> Cells:
         "parallelism": row.get("parallelism") or fact["parallelism"],
         "note": _NOTE,
     }
+
+
+def _as_served(row: Cells) -> Cells:
+    """What the rules of a serving benchmark and its submissions' scripts say of a row.
+
+    >>> row = {"framework": "MLPerf Inference v3.0; TensorRT 8.6.0", "model": "bert-99",
+    ...        "gpu": "NVIDIA A30", "precision": "int8", "task": "infer", "scenario": "offline"}
+    >>> _as_served(row)
+    {'seq_len': '180'}
+    """
+    if not row.get("scenario") or _trains(row):
+        return {}
+    asked = {
+        "origin": "; ".join(row.get(name, "") for name in ("source", "framework")),
+        "model": row.get("model", ""),
+        "gpu": row.get("gpu", ""),
+        "stated": row.get("precision", ""),
+    }
+    fact = next(_fitting("serving_facts.csv", asked), {})
+    found = {name: fact.get(name, "") for name in ("precision", "seq_len", "isl", "osl")}
+    stays = {name for name in ("seq_len", "isl", "osl") if row.get(name)}
+    return {name: text for name, text in found.items() if text and name not in stays}
 
 
 def _requested(row: Cells) -> Cells:

@@ -7,6 +7,7 @@ their format, as in bitsandbytes, GPTQ and AWQ.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -20,8 +21,9 @@ from paceline.model.rewrite.draft import Draft, row_dims
 
 
 def quantised(
-    program: Program, weight_format: str, *, is_fused: bool, keeps_inputs: bool = False
-) -> Program:
+    program: Program, weight_format: str, *, is_fused: bool, keeps_inputs: bool = False,
+    has_convolutions: bool = False,
+) -> Program:  # fmt: skip
     """``program`` with its untrained dense weights quantised.
 
     Args:
@@ -29,8 +31,10 @@ def quantised(
         weight_format: ``fp8``, ``int8``, ``nvfp4`` or ``int4``.
         is_fused: Whether kernels widen the weights themselves.
         keeps_inputs: Whether what is multiplied with a weight stays until the weight's last use.
+        has_convolutions: Whether weights of convolutions are quantised too.
     """
-    chosen = _dense_weights(program)
+    kinds = (OpKind.MATMUL, OpKind.CONV) if has_convolutions else (OpKind.MATMUL,)
+    chosen = _dense_weights(program, kinds)
     if keeps_inputs:
         program = _with_inputs_kept(program, chosen)
     stores = program.stores
@@ -54,10 +58,10 @@ def bytes_per_element(weight_format: str) -> float:
     return rows[weight_format]
 
 
-def _dense_weights(program: Program) -> BoolArray:
-    """Parameters that are read as matrices by products only: what is trained, its update reads."""
+def _dense_weights(program: Program, kinds: Sequence[OpKind]) -> BoolArray:
+    """Parameters that are read as matrices by some ops only: what is trained, its update reads."""
     stores, reads = program.stores, program.reads
-    is_product = (program.ops.kind == OpKind.MATMUL)[reads.op]
+    is_product = np.isin(program.ops.kind, kinds)[reads.op]
     by_product = np.bincount(reads.storage[is_product], minlength=len(stores))
     by_others = np.bincount(reads.storage[~is_product], minlength=len(stores))
     is_matrix = stores.elements[:, 0] > _largest_bias(program)

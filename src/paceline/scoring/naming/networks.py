@@ -50,7 +50,8 @@ def links_of_row(catalog: Catalog, device: Device, row: Row) -> RowLinks:
     system = _reference_system(device)
     per_node = _devices_per_node(row, system)
     network, is_assumed = _network(row, system, per_node)
-    fabric = bool(_FABRIC.search(row.interconnect)) or "SXM" in device.form_factor
+    is_card = device.form_factor.startswith("PCIe")
+    fabric = bool(_FABRIC.search(row.interconnect)) or not is_card
     machine = Offer(
         name=row.gpu,
         cloud="published row",

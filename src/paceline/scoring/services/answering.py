@@ -19,11 +19,12 @@ from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.services.engines import RowEngine, engine_of_row, states_ranks
 from paceline.scoring.services.loads import RowLoad, load_of
 from paceline.scoring.services.units import rate_in_unit
+from paceline.scoring.tables import fitting_lines
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
 from paceline.simulation.queue.engine_tables import EngineTable, engine_tables
 from paceline.simulation.queue.percentiles import Percentiles, Served
-from paceline.simulation.queue.service import rate_within, saturation, served
+from paceline.simulation.queue.service import offered, rate_within, saturation
 from paceline.simulation.simulator import simulate
 
 #: Where not even single requests keep their limits, their times are those of one now and then.
@@ -70,14 +71,20 @@ def answer_services(
     of_key = dict(zip(known, tables, strict=True))
     seen: dict[Hashable, tuple[Served, ...]] = {}
     return [
-        _answered(Answer(entry=entry, device=cell.device.name), one, of_key, seen)
+        _answered(
+            Answer(entry=entry, device=cell.device.name),
+            one,
+            of_key,
+            seen,
+            is_published=calibration.source_levels is not None,
+        )
         for cell, one in zip(cells, asked, strict=True)
     ]
 
 
 def _answered(
     failed: Answer, asked: _Asked | str, tables: Mapping[Hashable, EngineTable | PacelineError],
-    seen: dict[Hashable, tuple[Served, ...]],
+    seen: dict[Hashable, tuple[Served, ...]], *, is_published: bool,
 ) -> Answer:  # fmt: skip
     """The answer to a row, or why it has none; ``seen`` keeps runs that rows share."""
     if isinstance(asked, str):
@@ -85,7 +92,7 @@ def _answered(
     table = tables[_key(asked.engine)]
     if isinstance(table, PacelineError):
         return replace(failed, reason=str(table))
-    return _answer(failed, asked, table, seen)
+    return _answer(failed, asked, table, seen, is_published=is_published)
 
 
 def _asked(cell: Cell, workload: Workload, catalog: Catalog, weights_bytes: float) -> _Asked | str:
@@ -122,11 +129,15 @@ def _key(engine: RowEngine) -> Hashable:
 
 
 def _answer(
-    failed: Answer, asked: _Asked, table: EngineTable, seen: dict[Hashable, tuple[Served, ...]]
-) -> Answer:
+    failed: Answer, asked: _Asked, table: EngineTable,
+    seen: dict[Hashable, tuple[Served, ...]], *, is_published: bool,
+) -> Answer:  # fmt: skip
     cell, reading = asked.cell, asked.cell.reading
-    log_sigma = math.hypot(table.log_sigma, reading.log_sigma, widening(reading.assumed))
-    level = math.exp(reading.log_level) * reading.num_passes
+    log_level, own_log_sigma = (
+        _level_of(cell) if is_published else (reading.log_level, reading.log_sigma)
+    )
+    log_sigma = math.hypot(table.log_sigma, own_log_sigma, widening(reading.assumed))
+    level = math.exp(log_level) * reading.num_passes
     table = _with_room(table, asked)
     factors = [level * math.exp(z * log_sigma) for z in (-Z_80, 0.0, Z_80)]
     key = (
@@ -161,6 +172,23 @@ def _answer(
         per_token=per_token if is_generation else None,
         note=_note(asked),
     )
+
+
+def _level_of(cell: Cell) -> tuple[float, float]:
+    """Log of the time that software takes over its modelled steps on a device, and its spread.
+
+    By what runs where (``data/serving_levels.csv``), in published rows alone; of software that is
+    in no line the framework's own.
+    """
+    asked = {
+        "framework": cell.row.framework,
+        "device": cell.device.name,
+        "model": cell.row.model,
+    }
+    known = next(fitting_lines("serving_levels.csv", asked), None)
+    if known is None or not known["log_sigma"]:
+        return cell.reading.log_level, cell.reading.log_sigma
+    return float(known["log_level"]), float(known["log_sigma"])
 
 
 def _lowest(rates: Sequence[float | None]) -> float | None:
@@ -212,15 +240,12 @@ def _served(asked: _Asked, table: EngineTable) -> Served:
         most = saturation(table, load)
         return most.at_rate(most.requests_per_s * count)
     if asked.load.scenario == "poisson":
-        most_per_s = saturation(table, load).requests_per_s
-        offered_per_s = (asked.cell.row.rate_per_s or 0.0) / count
-        if not offered_per_s:
-            offered_per_s = max(
-                rate_within(table, load, dict(asked.load.limits)), _LEAST_RATE_PER_S
-            )
-        seen = served(table, load.at_rate(offered_per_s).requests())
-        return seen.at_rate(min(offered_per_s, most_per_s) * count)
-    return served(table, load.requests(), num_replicas=min(count, load.num_requests))
+        rate_per_s = asked.cell.row.rate_per_s
+        if not rate_per_s:
+            most_per_s = rate_within(table, load, dict(asked.load.limits))
+            rate_per_s = max(most_per_s, _LEAST_RATE_PER_S) * count
+        load = load.at_rate(rate_per_s)
+    return offered(table, load, num_replicas=count)
 
 
 def _note(asked: _Asked) -> str:

@@ -100,7 +100,7 @@ def _job(cell: Cell, workload: Workload, asked: RowLoad, tensor: int) -> Job:
     context = context_of(asked.load.prompt.mean + asked.load.output.mean / 2.0)
     return replace(
         job,
-        configuration=replace(reading.configuration, is_served=True),
+        configuration=replace(reading.configuration, is_served=True, attention="flash"),
         seq=None,
         prompt_tokens=context,
         output_tokens=1,

@@ -9,13 +9,11 @@ from typing import Literal, cast
 from paceline.scoring.naming.models import UnresolvedRowError
 from paceline.scoring.rows import Row
 from paceline.scoring.tables import read_table
-from paceline.simulation.queue.load import Arrivals, Lengths, Load
+from paceline.simulation.queue.load import NUM_REQUESTS, Arrivals, Lengths, Load
 from paceline.simulation.queue.service import Bounded, Limit
 
 #: How requests of a row come; the words are those of ``data/serving_scenarios.csv``.
 Scenario = Literal["static", "backlog", "at-once", "closed", "poisson"]
-#: Requests that are simulated where they come by themselves.
-_NUM_REQUESTS = 1500
 #: A closed loop runs for so many rounds.
 _ROUNDS = 6
 #: Lengths of a data set of conversations spread as much as their mean (ShareGPT, OpenOrca); lengths
@@ -61,7 +59,7 @@ def load_of(row: Row, *, generates: bool) -> RowLoad:
         output=output,
         concurrency=count,
         rate_per_s=row.rate_per_s or 1.0,
-        num_requests=sizes.get(scenario, _NUM_REQUESTS),
+        num_requests=sizes.get(scenario, NUM_REQUESTS),
     )
     return RowLoad(scenario=scenario, load=load, limits=_limits(row))
 

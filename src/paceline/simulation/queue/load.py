@@ -25,6 +25,8 @@ Arrivals = Literal["poisson", "closed", "at-once"]
 TRACE_COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens")
 #: More would take minutes.
 MAX_TRACE_ROWS = 200_000
+#: Requests that are simulated where they come by themselves: twenty of them are slower than p99.
+NUM_REQUESTS = 2000
 #: More requests a second come nowhere.
 MAX_RATE_PER_S = 1e6
 
@@ -107,7 +109,7 @@ class Load:
     output: Lengths
     rate_per_s: float | None = None
     concurrency: int | None = None
-    num_requests: int = 2000
+    num_requests: int = NUM_REQUESTS
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -58,6 +58,23 @@ def served(table: EngineTable, requests: Requests, *, num_replicas: int = 1) -> 
     )
 
 
+def offered(table: EngineTable, load: Load, *, num_replicas: int = 1) -> Served:
+    """What requests of a load see of replicas; rates are those of all replicas.
+
+    Requests that come by themselves come to each replica as they come to one, at its share of the
+    rate; what is completed is what is offered, or what replicas can do at most.
+
+    Raises:
+        InvalidInputError: A request is longer than the cache of a replica.
+    """
+    if load.arrivals != "poisson" or load.rate_per_s is None:
+        return served(table, load.requests(), num_replicas=min(num_replicas, load.num_requests))
+    each_per_s = load.rate_per_s / num_replicas
+    most_per_s = saturation(table, load).requests_per_s
+    seen = served(table, load.at_rate(each_per_s).requests())
+    return seen.at_rate(min(each_per_s, most_per_s) * num_replicas)
+
+
 def saturation(table: EngineTable, load: Load) -> Served:
     """What one replica gives at most: more requests wait than it takes at once.
 
