@@ -151,6 +151,15 @@ def find_engine(name: str) -> EngineProfile:
     raise UnknownNameError.from_name("framework", name, sorted(engines()))
 
 
+def is_engine(name: str) -> bool:
+    """Whether a profile has that name.
+
+    >>> is_engine("vLLM"), is_engine("torchtune")
+    (True, False)
+    """
+    return any(spelling.fullmatch(name.strip()) for spelling, _ in _spellings())
+
+
 def engine_in(text: str) -> EngineProfile | None:
     """The inference engine that a longer text tells of, with the release that follows its name.
 

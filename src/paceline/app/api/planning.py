@@ -129,7 +129,9 @@ def predict(
             engine that serves has by itself.
         framework: ``torch`` or ``transformers``, which run a batch as it is, or an engine that
             serves: ``vllm``, ``sglang``, ``trtllm``, with a release if wanted (``"vllm 0.12"``);
-            None serves language models by vLLM.
+            None serves language models by vLLM. Of training also ``trl``, ``unsloth``,
+            ``torchtune``, ``torchtitan``, ``deepspeed``, ``litgpt`` and the like, whose defaults
+            are taken where ``rewrite`` says nothing.
         checkpointing: What training recomputes in backward: ``none``, ``selective``, ``block``,
             ``full``.
         rewrite: Further fields of `Configuration`: ``"lora_rank=8,offload=optimizer"``.

@@ -27,7 +27,8 @@ class _RunOptions(TypedDict, total=False):
         str | None,
         Option(
             help="What runs it: vllm, sglang or trtllm serve, torch runs a batch as it is. vllm "
-            "without, for language models."
+            "without, for language models. Of training also trl, unsloth, torchtune, deepspeed "
+            "and the like, by their defaults."
         ),
     ]
     checkpointing: Annotated[

@@ -1,0 +1,37 @@
+"""`--framework` with the name of a trainer: its defaults, said among the assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from refusals import Outcome
+
+Run = Callable[..., Outcome]
+WORDS = ("predict", "gpt2", "--device", "h100", "--batch", "8", "--framework")
+
+
+def answer(run: Run, *words: str) -> str:
+    done = run(*WORDS, *words)
+    assert done.status == 0, done.err
+    return done.out
+
+
+def test_a_trainer_brings_its_defaults_and_says_so(run: Run) -> None:
+    text = answer(run, "torchtune")
+    assert "as torchtune trains by default" in text
+    assert "training_format=pure,loss=chunked" in text
+
+
+def test_what_is_stated_wins_over_a_trainers_defaults(run: Run) -> None:
+    assert answer(run, "trl") != answer(run, "trl", "--rewrite", "loss=fused")
+
+
+def test_adapters_of_a_trainer_read_a_copy(run: Run) -> None:
+    assert "adapter_inputs=dropped" in answer(run, "trl", "--rewrite", "lora_rank=8")
+    assert "adapter_inputs" not in answer(run, "trl")
+
+
+@pytest.mark.parametrize("words", [("nonsense",), ("trl", "--task", "infer")])
+def test_a_name_that_is_none_or_does_not_serve_is_refused(run: Run, words: tuple[str, ...]) -> None:
+    run(*WORDS, *words).assert_helpful()
