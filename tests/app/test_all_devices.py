@@ -65,3 +65,12 @@ def test_a_rough_figure_is_marked_and_no_choice(run: Callable[..., Outcome]) -> 
     assert all(cell["is_rough"] for cell in written["cells"])
     first = run("predict", "resnet50").out.split("\n 1  ")[1].splitlines()[0]
     assert "~" not in first
+
+
+@pytest.mark.parametrize("name", ["tpu v4", "gaudi1"])
+def test_more_accelerators_of_any_maker_are_faster_than_one(
+    name: str, run: Callable[..., Outcome]
+) -> None:
+    outcome = run("scale", "bert-base", "--device", name, "--counts", "1,4", "--json")
+    one, four = json.loads(outcome.out)["curve"]["points"]
+    assert four["items_per_s"] > 1.5 * one["items_per_s"]

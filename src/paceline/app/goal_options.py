@@ -102,7 +102,7 @@ class ClusterOptions(TypedDict, total=False):
     optimizer: str | None
     python: str | None
     precision: str | None
-    compiler: str
+    compiler: str | None
     rewrite: str
     as_of: str | date | None
     calibration: Path | None

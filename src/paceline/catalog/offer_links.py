@@ -16,6 +16,12 @@ _BRIDGE, _BRIDGED = "-bridge", 2
 _NO_PEER_ACCESS = re.compile(r"GeForce RTX [2345]0\d\d")
 #: As `_network` names what a machine lists.
 _NETWORK_NAME = re.compile(r"([a-z-]+)-([\d.]+(?:e[+-]?\d+)?)g")
+#: What follows the kind of a fabric in its name: generation and form.
+_FABRIC_KIND = re.compile(r"\d.*$")
+#: Rates that differ by less are one: a family's link is listed as rounded as its devices.
+_SAME_RATE = 1.05
+#: As of every NVLink of ``links.csv``.
+_NVLINK_LATENCY_S = 1e-6
 _Found = tuple[Link | None, tuple[str, ...]]
 
 #: Host and peer links by the peak of the device's PCIe slot, fastest first.
@@ -99,22 +105,51 @@ def _between_devices(
     if num_devices <= 1 or device is None:
         return _NOTHING
     listed = _listed_link(catalog, device, interconnect, num_devices)
-    if listed is not None:
-        return listed, ()
-    is_beyond_bridge = (device.fabric or "").endswith(_BRIDGE) and num_devices > _BRIDGED
-    if (
-        not is_beyond_bridge
-        and device.fabric_bytes_per_s
-        and interconnect
-        in (
-            "nvlink",
-            "infinity fabric",
-            "roce",
-            "neuronlink",
-        )
-    ):
-        return _own_fabric(device, device.fabric_bytes_per_s)
+    if listed is not None and interconnect:
+        return _at_own_rate(device, listed)
+    if device.kind == "cpu":
+        return _between_sockets(catalog, device)
+    is_bridged = interconnect == "nvlink" and num_devices <= _BRIDGED
+    has_fabric = is_bridged or not (device.fabric or "").endswith(_BRIDGE)
+    if device.fabric_bytes_per_s and interconnect != "pcie" and has_fabric:
+        return _fabric_of_family(catalog, device, listed, num_devices)
     return _shared_pcie(catalog, device, interconnect)
+
+
+def _fabric_of_family(
+    catalog: Catalog, device: Device, listed: Link | None, num_devices: float
+) -> _Found:
+    """The published link of a device that has a fabric, where no source says how it is joined."""
+    usual = listed or next(
+        (
+            _links(catalog)[row["link"]]
+            for row in read_rows("fabric_links.csv")
+            if row["device_name"] == device.name
+            or (_row_matches(row, device, "", num_devices) and not row["device_name"])
+        ),
+        None,
+    )
+    if usual is None:
+        return _own_fabric(device, device.fabric_bytes_per_s or 0.0)
+    link, why = _at_own_rate(device, usual)
+    return link, (
+        f"{device.name} is taken to be joined by {usual.name}, as its family is published to be: "
+        "no source says how these are",
+        *why,
+    )
+
+
+def _at_own_rate(device: Device, usual: Link) -> _Found:
+    """A family's link, or its device's own where that has less of it, as export versions do."""
+    rate = device.fabric_bytes_per_s
+    if rate is None or usual.bytes_per_s <= _SAME_RATE * rate:
+        return usual, ()
+    return _own_fabric(device, rate)
+
+
+def _between_sockets(catalog: Catalog, device: Device) -> _Found:
+    link = _links(catalog)["cpu-sockets"]
+    return link, (f"sockets of {device.name} are taken to be joined by {link.name}: {link.note}",)
 
 
 def _listed_link(
@@ -139,12 +174,13 @@ def _row_matches(row: Row, device: Device, interconnect: str, num_devices: float
 
 
 def _own_fabric(device: Device, bytes_per_s: float) -> _Found:
+    kind = _FABRIC_KIND.sub("", device.fabric or "")
     link = Link(
         name=f"{device.fabric} of {device.name}",
         scope="device",
-        kind=device.fabric or "",
+        kind=kind,
         bytes_per_s=bytes_per_s,
-        latency_s=_latency_s("roce"),
+        latency_s=_NVLINK_LATENCY_S if kind == "nvlink" else _latency_s("roce"),
         measured_bus_bytes_per_s=None,
         reduces_in_switch=False,
         source=device.sources[0],

@@ -7,7 +7,7 @@ import pytest
 from paceline.catalog.entities import Machine
 from paceline.catalog.load import load_catalog
 from paceline.catalog.lookup import find_offer
-from paceline.catalog.offer_links import joint_link, machine_links, offer_links
+from paceline.catalog.offer_links import joint_link, machine_links, named_link, offer_links
 
 CATALOG = load_catalog()
 
@@ -44,11 +44,54 @@ def test_every_offer_answers_or_says_unknown() -> None:
             assert links.node is None or links.node.name in published, offer.name
 
 
-def test_an_unknown_interconnect_is_the_conservative_one_and_says_so() -> None:
+def test_an_unknown_interconnect_of_a_board_with_a_fabric_is_its_family_s_and_says_so() -> None:
     offer = find_offer(CATALOG, "aws/p4d.24xlarge")
+    guessed = offer_links(CATALOG, replace(offer, interconnect="unknown (host dependent)"))
+    assert guessed.device == offer_links(CATALOG, offer).device
+    assert any("no source says" in line for line in guessed.assumptions)
+
+
+def test_an_unknown_interconnect_of_a_card_is_the_conservative_one_and_says_so() -> None:
+    offer = find_offer(CATALOG, "azure/Standard_NC48ads_A100_v4")
     guessed = offer_links(CATALOG, replace(offer, interconnect="unknown (host dependent)"))
     assert guessed.device.bytes_per_s < offer_links(CATALOG, offer).device.bytes_per_s
     assert any("taken to talk over PCIe" in line for line in guessed.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "rate"),
+    [
+        ("H100 SXM5 80GB", "nvlink", 450e9),
+        ("H800 SXM5 80GB", "nvlink", 200e9),
+        ("A800 SXM4 80GB", "nvlink", 200e9),
+        ("Tesla V100 SXM2 32GB", "nvlink", 150e9),
+        ("Instinct MI300X", "infinity-fabric", 448e9),
+        ("TPU v4 (per chip)", "ici", 300e9),
+        ("Gaudi 2 (HL-225)", "roce", 300e9),
+        ("Trainium2 (per chip)", "neuronlink", 640e9),
+        ("AMD EPYC 7763 (Milan)", "sockets", 41.6e9),
+    ],
+)
+def test_no_board_with_a_fabric_falls_to_pcie_without_a_word(
+    name: str, kind: str, rate: float
+) -> None:
+    found = machine_links(CATALOG, Machine(name="own", device_name=name, num_devices=8))
+    assert found.device is not None
+    assert (found.device.kind, found.device.bytes_per_s) == (kind, pytest.approx(rate, rel=0.05))
+    assert name in found.assumptions[0]
+    assert named_link(CATALOG, found.device.name) == found.device
+
+
+def test_no_device_of_the_catalogue_talks_faster_than_its_fabric() -> None:
+    for device in CATALOG.devices:
+        if device.fabric_bytes_per_s is None:
+            continue
+        for count in (2, 4, 8):
+            machine = Machine(name="own", device_name=device.name, num_devices=count)
+            link = machine_links(CATALOG, machine).device
+            assert link is not None
+            assert link.bytes_per_s <= 1.05 * device.fabric_bytes_per_s, device.name
+            assert machine_links(CATALOG, machine).assumptions
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def scale(
     optimizer: str | None = None,
     python: str | None = None,
     precision: str | None = None,
-    compiler: str = "eager",
+    compiler: str | None = None,
     strategy: str | None = None,
     experts: str | None = None,
     beside: str | None = None,
@@ -268,7 +268,7 @@ def scale(
         optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
         python: The Python that has the model's framework; found if None.
         precision: Name in ``dtypes.PRECISIONS``; the usual one of the device if None.
-        compiler: ``eager`` or ``compiled``.
+        compiler: ``eager`` or ``compiled``; ``eager`` if None, or what the device has instead.
         strategy: The only strategy wanted, such as ``pp2.dp4.tp8@1f1b/mb16``; each count takes as
             many data-parallel replicas as fill it. The best if None.
         experts: How expert ranks exchange tokens, of a strategy with an ``ep`` axis:

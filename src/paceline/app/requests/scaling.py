@@ -91,7 +91,7 @@ class ScalingQuestion:
     batch_per_device: int | None = None
     global_batch: int | None = None
     precision: str | None = None
-    compiler: str = "eager"
+    compiler: str | None = None
     seq: int | None = None
     strategy: str | None = None
     experts: str | None = None
@@ -420,7 +420,7 @@ def _configuration(device: Device, question: ScalingQuestion) -> Configuration:
     return configuration_on(
         device,
         precision=question.precision,
-        compiler=read_compiler(question.compiler),
+        compiler=None if question.compiler is None else read_compiler(question.compiler),
         rewrite=question.rewrite,
     )
 

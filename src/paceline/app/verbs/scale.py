@@ -17,7 +17,9 @@ from paceline.app.requests.scaling import Scaling
 
 class _SearchOptions(TypedDict, total=False):
     precision: common.Precision
-    compiler: common.Compiler
+    compiler: Annotated[
+        str | None, Option(help="eager or compiled. eager without, or what the device has.")
+    ]
     rewrite: common.SearchedRewrite
     as_of: common.AsOf
     calibration: common.Calibration

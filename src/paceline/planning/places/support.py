@@ -83,14 +83,14 @@ def why_unmodelled(device: Device, *, framework: str = "torch") -> str:
 
 
 def configuration_on(
-    device: Device, *, precision: str | None, compiler: Compiler, rewrite: str = ""
+    device: Device, *, precision: str | None, compiler: Compiler | None, rewrite: str = ""
 ) -> Configuration:
-    """How a job runs on one device: as stated, else in the usual precision of the device.
+    """How a job runs on one device: as stated, else as is usual there.
 
     Args:
         device: Where.
         precision: As typed; None takes half width where the device has units for it, else full.
-        compiler: What runs the kernels.
+        compiler: What runs the kernels; None runs op by op, where the device does.
         rewrite: Further settings, as `paceline.model.settings.read_settings` reads them.
 
     Raises:
@@ -100,10 +100,15 @@ def configuration_on(
     support = _support_of(device)
     plain = Configuration(
         precision=find_precision(precision or usual_precisions(support)[0]).name,
-        compiler=compiler,
+        compiler=compiler or _usual_compiler(support),
         platform=support.platform,
     )
     return checked_on(device, read_settings(rewrite, plain))
+
+
+def _usual_compiler(support: DeviceSupport) -> Compiler:
+    ways: tuple[Compiler, ...] = ("eager", "compiled", "xla")
+    return next(one for one in ways if one in support.compilers)
 
 
 def checked_on(device: Device, configuration: Configuration) -> Configuration:
