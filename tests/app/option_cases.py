@@ -270,7 +270,7 @@ MEASURED: dict[str, dict[str, str | None]] = {
         "--calibration": "{calibration}",
     },
     "runs list": {"--runs": "{folder}"},
-    "runs show": {"--runs": "{folder}"},
+    "runs show": {"--runs": "{folder}", "--billed": "9usd"},
     "runs follow": {"--runs": "{folder}"},
     "runs stop": {"--runs": "{folder}"},
     "ceilings": {

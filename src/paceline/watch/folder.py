@@ -18,6 +18,7 @@ from paceline.writing import make_folder, write_whole
 FOLDER_VARIABLE = "PACELINE_RUNS"
 _RUN_FILE = "run.json"
 _END_FILE = "end.json"
+_BILLED_FILE = "billed.json"
 _NUM_LETTERS = 4
 
 State = Literal["running", "done", "failed", "unknown"]
@@ -123,6 +124,17 @@ def write_end(run: Run) -> None:
     """Keep how a run ended."""
     facts = {"status": run.status, "ended_at": run.ended_at}
     write_whole(run.folder / _END_FILE, json.dumps(facts) + "\n")
+
+
+def write_billed(run: Run, usd: float) -> None:
+    """Keep what the invoice says of a run."""
+    write_whole(run.folder / _BILLED_FILE, json.dumps({"usd": usd}) + "\n")
+
+
+def billed_usd(run: Run) -> float | None:
+    """What the invoice says of a run; None where nobody said it."""
+    usd = _mapping(run.folder / _BILLED_FILE).get("usd")
+    return float(usd) if isinstance(usd, (int, float)) else None
 
 
 def read_run_file(folder: Path) -> Run | None:

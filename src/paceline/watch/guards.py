@@ -221,7 +221,10 @@ def _starved(look: Look, times: StepTimes) -> Iterator[Notice]:
         # Workers w deliver a batch every (load / w): as many more as keep up with the rest.
         load_s = times.mean_s * max(1, workers) if workers else times.wait_s
         wanted = max(workers + 1, math.ceil(load_s / max(busy_s, 1e-9)))
-        remedy = f"it has num_workers={workers}; about {wanted} would keep up"
+        remedy = (
+            f"it has num_workers={workers}; about {wanted} would keep up, as far as there are "
+            "cores; else less work per sample"
+        )
     yield Notice(
         kind="starved",
         step=times.num_steps,

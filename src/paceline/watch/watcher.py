@@ -14,7 +14,7 @@ from paceline.planfile import Interval
 from paceline.watch.captured import CAPTURE_FILE, CapturedJob, read_capture
 from paceline.watch.events import RankEvents, RunEvents
 from paceline.watch.expected import Expectation
-from paceline.watch.folder import Run
+from paceline.watch.folder import Run, billed_usd
 from paceline.watch.guards import Limits, Look, Notice, notices
 from paceline.watch.verdict import RunSummary, summarise
 from paceline.writing import write_whole
@@ -201,5 +201,6 @@ def summary_of(run: Run) -> RunSummary:
         expectation=read_expectation(run.folder),
         why_unpredicted="nothing was expected of it",
         job=None if job is None else job.words,
+        billed_usd=billed_usd(run),
         notices=[f"{one.text}; {one.remedy}" for one in read_notices(run.folder)],
     )

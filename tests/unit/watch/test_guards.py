@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 
 from paceline.planfile import Interval
+from paceline.watch.captured import CapturedJob
 from paceline.watch.events import RankEvents, StepRow
 from paceline.watch.expected import Expectation
 from paceline.watch.guards import Limits, Look, Notice, notices
 
 _MS = 1_000_000
 _SITE = "/usr/lib/python3.11/site-packages/"
+_JOB = CapturedJob(
+    model="Net", num_parameters=1, batch=8, seq=None, optimizer="sgd", optimizer_class="SGD",
+    precision="fp32", precision_note="float32", rewrite="", compiler="eager", microbatches=1,
+    world_size=1, wrappers=(), num_workers=2, why_untraced="",
+)  # fmt: skip
 _STEP_10_MS = Expectation(source="a test", step_s=Interval(low=0.008, mid=0.010, high=0.012))
 
 
@@ -74,6 +80,10 @@ def test_a_device_that_waits_for_input_is_told_once_and_with_its_share():
     (notice,) = _look(_rank(step_ms=20.0, wait_ms=13.0), expectation=_STEP_10_MS)
     assert notice.kind == "starved"
     assert "65% of a step" in notice.text
+    job = _look(_rank(step_ms=20.0, wait_ms=13.0), job=_JOB)[0]
+    # With 2 workers a batch comes every 20 ms: 40 ms of work, for a device that takes 7.
+    assert "num_workers=2; about 6 would keep up" in job.remedy
+    assert "less work per sample" in job.remedy
 
 
 @pytest.mark.parametrize("lost", [math.nan, math.inf])

@@ -16,7 +16,7 @@ from paceline.units import parse_duration_s, parse_usd
 from paceline.watch.capturing import tracing_settings
 from paceline.watch.command import command_words, start, wait
 from paceline.watch.expected import Expectation, expected_of_plan
-from paceline.watch.folder import Run, find_run, new_run, runs_in
+from paceline.watch.folder import Run, find_run, new_run, runs_in, write_billed
 from paceline.watch.guards import Limits
 from paceline.watch.verdict import RunSummary
 from paceline.watch.watcher import Watcher, summary_of
@@ -91,18 +91,24 @@ def runs_list(*, runs: Path | None = None) -> tuple[Run, ...]:
     return runs_in(runs)
 
 
-def runs_show(name: str | None = None, *, runs: Path | None = None) -> RunSummary:
+def runs_show(
+    name: str | None = None, *, billed: str | None = None, runs: Path | None = None
+) -> RunSummary:
     """A run beside its prediction, as far as it has got.
 
     Args:
         name: Of the run, or how that begins; the newest if None.
+        billed: What the invoice says, such as ``"4.17usd"``; it is kept with the run.
         runs: Folder of all runs; the user's own if None.
 
     Raises:
         UnknownNameError: No such run, or several.
         InvalidInputError: No run is kept.
     """
-    return _summary(find_run(name, runs))
+    found = find_run(name, runs)
+    if billed is not None:
+        write_billed(found, parse_usd(billed))
+    return _summary(found)
 
 
 def runs_follow(name: str | None = None, *, runs: Path | None = None) -> Iterator[RunSummary]:

@@ -106,11 +106,18 @@ def runs_list(runs: _Runs = None) -> Answer:
 
 
 @common.answers
-def runs_show(name: _RunName = None, runs: _Runs = None) -> Answer:
+def runs_show(
+    name: _RunName = None,
+    billed: Annotated[
+        str | None,
+        Option(metavar="4.17usd", help="What the invoice says; it is kept with the run."),
+    ] = None,
+    runs: _Runs = None,
+) -> Answer:
     """Show a run beside its prediction: predicted, measured, billed."""
     from paceline.app.api.running import runs_show as show_run
 
-    return _shown(show_run(name, runs=runs))
+    return _shown(show_run(name, billed=billed, runs=runs))
 
 
 def runs_follow(name: _RunName = None, runs: _Runs = None, is_json: common.Json = False) -> None:
