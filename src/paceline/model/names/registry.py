@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -124,6 +125,19 @@ def names_of(origin: Origin) -> Names:
             written.setdefault(name, entry)
             spelled.setdefault(name_key(name), entry)
     return Names(entries=tuple(entry for _, entry in named), written=written, spelled=spelled)
+
+
+@cache
+def released_precisions(entry: str) -> tuple[str, ...]:
+    """Precisions that a model's weights are released in, what devices prefer first; mostly none.
+
+    >>> released_precisions("hf:gpt-oss-120b"), released_precisions("hf:llama-2-7b")
+    (('int4',), ())
+    """
+    for row in shipped_rows("model", "released_formats.csv"):
+        if re.fullmatch(row["entry"], entry):
+            return tuple(row["precisions"].split())
+    return ()
 
 
 def origin_of(entry: str) -> Origin:

@@ -11,6 +11,7 @@ import numpy as np
 from paceline.catalog.entities import Device
 from paceline.errors import InvalidInputError
 from paceline.model.graph.graph import FloatArray
+from paceline.model.names.registry import released_precisions
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import Strategy
 from paceline.planning.forecast.forecasts import (
@@ -126,6 +127,7 @@ def _configured(
         num_parameters=question.workload.num_parameters,
         rewrite=question.goal.rewrite,
         service=service_of(question.goal, question.workload),
+        released=released_precisions(question.workload.name),
     )
     rows = {device.name: row for row, device in enumerate(devices)}
     pairs = [[rows[part.device.name] for part in p.parts] for p in found.places if p.parts]

@@ -19,6 +19,7 @@ from paceline.dtypes import ELEMENT_BYTES, find_precision
 from paceline.model.graph.costs import Checkpointing
 from paceline.model.graph.graph import FloatArray, IntArray
 from paceline.model.graph.workload import Workload
+from paceline.model.names.registry import released_precisions
 from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.planning.forecast.forecasts import can_split, profile_of
 from paceline.planning.goal.amounts import resolve_job
@@ -148,6 +149,7 @@ def grid_cases(
         rewrite=axes.rewrite,
         service=service,
         preferred=axes.loop_compilers,
+        released=released_precisions(workload.name),
     )
     configured = (*configured, *_shared(workload, configured, supports, axes.counts))
     places = _places(catalog, [support.device for support in supports], axes.counts)
@@ -165,7 +167,7 @@ def grid_cases(
         samples_per_item=resolve_job(workload, work, seq=seq).amount.samples_per_item,
         assumptions=(
             *_assumptions(workload, work, places, seq),
-            *_served_words(configured, supports, service, work),
+            *_served_words(configured, supports, service, work, workload.name),
             *(one.assumption for one in supports if one.assumption),
         ),
         supports=supports,
@@ -352,7 +354,7 @@ def _joints(places: Sequence[GridPlace]) -> Iterator[str]:
 
 def _served_words(
     configured: Sequence[ConfiguredDevices], supports: Sequence[DeviceSupport],
-    service: Service | None, work: Work,
+    service: Service | None, work: Work, workload: str,
 ) -> Iterator[str]:  # fmt: skip
     """How requests are served, and where they are not."""
     if service is None:
@@ -360,6 +362,9 @@ def _served_words(
     is_served = {row for c in configured if c.configuration.is_served for row in c.rows}
     if is_served:
         yield service_words(service, work)
+        runs = {c.configuration.precision for c in configured if c.configuration.is_served}
+        if runs & set(released_precisions(workload)):
+            yield f"weights as they are released ({', '.join(sorted(runs))}; --precision bf16 else)"
     others = {row for c in configured for row in c.rows} - is_served
     if others:
         names = ", ".join(supports[row].device.name for row in sorted(others)[:_NAMED])

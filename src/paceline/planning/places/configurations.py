@@ -83,6 +83,7 @@ def choose_configurations(
     rewrite: str = "",
     service: Service | None = None,
     preferred: Sequence[str] = (),
+    released: Sequence[str] = (),
 ) -> tuple[ConfiguredDevices, ...]:
     """Configurations in a stable order, each with the devices that can use it.
 
@@ -96,6 +97,8 @@ def choose_configurations(
         service: The engine that serves, where it has kernels for a device.
         preferred: Compilers wanted where the goal names none and the device has them; else it runs
             its own fastest.
+        released: Precisions that the weights are released in, in which engines serve them where
+            the goal names none.
 
     Raises:
         PacelineError: The settings cannot be read.
@@ -106,7 +109,8 @@ def choose_configurations(
         if service is not None and service.excludes(support.device, platform):
             continue
         is_served = service is not None and service.serves_on(support.device, platform)
-        for precision in _precisions(support, goal, is_small=is_small):
+        formats = released if is_served else ()
+        for precision in _precisions(support, goal, is_small=is_small, released=formats):
             plain = Configuration(
                 precision=precision, checkpointing=checkpointing, platform=platform
             )
@@ -197,11 +201,15 @@ def _width(configuration: Configuration) -> int:
     )
 
 
-def _precisions(support: DeviceSupport, goal: Goal, *, is_small: bool) -> tuple[str, ...]:
+def _precisions(
+    support: DeviceSupport, goal: Goal, *, is_small: bool, released: Sequence[str]
+) -> tuple[str, ...]:
     pinned = goal.pins.get("precision")
     accepted = (pinned,) if pinned else goal.precisions
     if accepted:
         return tuple(p for p in accepted if p in support.precisions)
+    if kept := [p for p in released if p in support.precisions]:
+        return (kept[0],)
     usual = usual_precisions(support)
     return usual if is_small else usual[:1]
 
