@@ -213,8 +213,8 @@ GOAL_OPTIONS = (
     TextOption(
         name="framework",
         example="jax",
-        help="What runs it: torch, jax, tensorflow, or vllm, sglang, trtllm, which serve. torch "
-        "without, and vllm for language models.",
+        help="What runs it: torch, jax, tensorflow; tensorrt, onnxruntime, openvino …; or vllm, "
+        "sglang, trtllm, tgi, llamacpp, which serve. torch without, vllm for language models.",
     ),
     TextOption(name="global-batch", example="256", help="Items per optimizer step, exactly."),
     TextOption(name="max-price-age-days", example="365", help="Older prices stand below the line."),

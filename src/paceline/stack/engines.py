@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from paceline.catalog.entities import Device
 from paceline.errors import UnknownNameError
+from paceline.shipped import shipped_rows
 
 #: Major and minor number.
 Release: TypeAlias = tuple[int, int]
@@ -49,7 +50,9 @@ class EngineProfile:
         host: Whose dispatch applies: a name in the calibration's ``host`` table. Loops are
             predicted as PyTorch's, and plans say so.
         compiler: How its steps are launched; None where the user chooses.
-        platforms: Whose devices it serves on; none for a plain loop, which runs anywhere.
+        platforms: Whose devices it runs on; none where all that its framework runs on will do.
+        serves: Whether it keeps requests in flight; a loop runs a batch as it is.
+        is_own: Whether a loop's kernels are its own, which are predicted as compiled PyTorch's.
         least_capability: Of NVIDIA's devices; None where all will do.
         mixes_prompts: Whether a step that writes tokens reads a prompt too.
         path_s: Way of a request from its client to the engine behind HTTP, and of its first token
@@ -77,6 +80,8 @@ class EngineProfile:
     host: str = "torch"
     compiler: Literal["compiled"] | None = None
     platforms: tuple[str, ...] = ()
+    serves: bool = False
+    is_own: bool = False
     least_capability: float | None = None
     mixes_prompts: bool = False
     path_s: float | None = None
@@ -100,11 +105,6 @@ class EngineProfile:
         return f"{self.name}{release}"
 
     @property
-    def serves(self) -> bool:
-        """Whether it keeps requests in flight; a plain loop runs a batch as it is."""
-        return bool(self.platforms)
-
-    @property
     def overlaps(self) -> bool:
         """Whether the host of its release works beside the device."""
         if self.overlaps_since is None:
@@ -123,7 +123,7 @@ class EngineProfile:
 
     def serves_on(self, device: Device, platform: str) -> bool:
         """Whether it has kernels for a device on its platform."""
-        if platform not in self.platforms:
+        if self.platforms and platform not in self.platforms:
             return False
         if platform != "cuda" or self.least_capability is None:
             return True
@@ -148,7 +148,19 @@ def find_engine(name: str) -> EngineProfile:
     for spelling, profile in _spellings():
         if found := spelling.fullmatch(name.strip()):
             return _of_release(profile, found)
-    raise UnknownNameError.from_name("framework", name, sorted(engines()))
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> UnknownNameError:
+    """That no profile has a name, with the one that is nearest in kind."""
+    for row in shipped_rows("stack", "engine_families.csv"):
+        if re.fullmatch(row["pattern"], name.strip(), re.IGNORECASE):
+            nearest = engines()[row["nearest"]]
+            return UnknownNameError(
+                f"`{name}` has no profile of its own",
+                hint=f"the nearest is `--framework {nearest.name}`: {row['why']}",
+            )
+    return UnknownNameError.from_name("framework", name, sorted(engines()))
 
 
 def is_engine(name: str) -> bool:

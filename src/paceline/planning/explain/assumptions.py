@@ -7,7 +7,7 @@ from paceline.model.graph.costs import Configuration
 from paceline.model.rewrite.master_weights import kept_format
 from paceline.planning.explain.wording import cost_value_text, plural
 from paceline.planning.goal.amounts import is_generation
-from paceline.planning.goal.service import service_of, service_words
+from paceline.planning.goal.service import kernels_words, service_of, service_words
 from paceline.planning.places.own_machines import electricity_text
 from paceline.planning.places.place_table import place_terms
 from paceline.planning.search.all_candidates import Search
@@ -84,6 +84,8 @@ def _latency_name(search: Search) -> str:
 
 
 def _other_framework(search: Search) -> str:
+    if words := kernels_words(search.goal):
+        return words
     framework = search.goal.software
     if framework == USUAL_LOOP:
         return ""

@@ -24,7 +24,7 @@ from paceline.parallelism.strategy.strategy import Sharding, Strategy
 from paceline.planning.forecast.forecasts import can_split, profile_of
 from paceline.planning.goal.amounts import resolve_job
 from paceline.planning.goal.goal import Goal, Work
-from paceline.planning.goal.service import Service, service_of, service_words
+from paceline.planning.goal.service import Service, kernels_words, service_of, service_words
 from paceline.planning.places.configurations import (
     ConfiguredDevices,
     DeviceSupport,
@@ -34,7 +34,7 @@ from paceline.planning.places.support import newest_support, unreleased_support,
 from paceline.simulation.cases import Cases
 from paceline.simulation.job import Job
 from paceline.simulation.machine import Machine
-from paceline.stack.engines import no_kernels
+from paceline.stack.engines import find_engine, no_kernels
 
 #: Devices that one machine can hold; beyond it a network is needed, which an offer names.
 MAX_DEVICES_PER_MACHINE = 16
@@ -166,6 +166,7 @@ def grid_cases(
         cases=cases,
         samples_per_item=resolve_job(workload, work, seq=seq).amount.samples_per_item,
         assumptions=(
+            *filter(None, (kernels_words(goal),)),
             *_assumptions(workload, work, places, seq),
             *_served_words(configured, supports, service, work, workload.name),
             *(one.assumption for one in supports if one.assumption),
@@ -287,6 +288,7 @@ class GridPlace:
 def _supported(
     axes: GridAxes, goal: Goal, service: Service | None
 ) -> tuple[tuple[DeviceSupport, ...], tuple[UnansweredDevice, ...]]:
+    stated = None if goal.framework is None else find_engine(goal.framework)
     supports: list[DeviceSupport] = []
     unanswered: list[UnansweredDevice] = []
     for device in axes.devices:
@@ -296,8 +298,8 @@ def _supported(
         if support is None:
             reason = why_unmodelled(device, framework=goal.software)
             unanswered.append(UnansweredDevice(device=device.name, reason=reason))
-        elif service is not None and service.excludes(device, support.platform):
-            reason = no_kernels(service.engine, device)
+        elif stated is not None and not stated.serves_on(device, support.platform):
+            reason = no_kernels(stated, device)
             unanswered.append(UnansweredDevice(device=device.name, reason=reason))
         elif device.memory_bytes is None and device.kind != "cpu":
             reason = "the size of its memory is unknown"

@@ -51,6 +51,9 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
         return _checked(find_engine(USUAL_ENGINE), goal) if is_served else None
     engine = find_engine(goal.framework)
     if not engine.serves:
+        if engine.is_own:
+            _check_trained(engine, workload)
+            _check_launch(engine, goal)
         return None
     if not workload.generates:
         raise InvalidInputError(
@@ -64,6 +67,14 @@ def service_of(goal: Goal, workload: Workload) -> Service | None:
             hint=f"leave --framework out, or write --framework {USUAL_LOOP}",
         )
     return _checked(engine, goal)
+
+
+def kernels_words(goal: Goal) -> str:
+    """Whose kernels stand for those of a loop that has its own; empty of all else."""
+    loop = None if goal.framework is None else find_engine(goal.framework)
+    if loop is None or not loop.is_own:
+        return ""
+    return f"{loop.title} has kernels of its own: predicted as compiled PyTorch runs the graph"
 
 
 def rounds_of(work: Work) -> float:
@@ -83,6 +94,29 @@ def service_words(service: Service, work: Work) -> str:
 
 
 def _checked(engine: EngineProfile, goal: Goal) -> Service:
+    _check_launch(engine, goal)
+    return Service(engine=engine, is_stated=goal.framework is not None)
+
+
+def _check_trained(engine: EngineProfile, workload: Workload) -> None:
+    """Refuse to train with what runs trained models.
+
+    Raises:
+        InvalidInputError: The workload is a training.
+    """
+    if workload.task == "train":
+        raise InvalidInputError(
+            f"{engine.title} runs trained models, and {workload.title} is trained here",
+            hint=f"add --task infer, or write --framework {USUAL_LOOP}",
+        )
+
+
+def _check_launch(engine: EngineProfile, goal: Goal) -> None:
+    """Refuse another way to launch what launches its own graphs.
+
+    Raises:
+        InvalidInputError: One is stated.
+    """
     stated = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers
     if stated and set(stated) != {engine.compiler}:
         raise InvalidInputError(
@@ -90,4 +124,3 @@ def _checked(engine: EngineProfile, goal: Goal) -> Service:
             "nothing",
             hint=f"leave the compiler out; `--framework {USUAL_LOOP}` runs a plain batch with it",
         )
-    return Service(engine=engine, is_stated=goal.framework is not None)

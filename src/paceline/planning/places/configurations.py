@@ -13,6 +13,7 @@ from paceline.model.settings import read_settings
 from paceline.planning.goal.goal import Goal
 from paceline.planning.goal.service import Service
 from paceline.stack.devices import compiler_elsewhere
+from paceline.stack.engines import find_engine
 
 #: Half-width precisions that keep the usual quality of training and inference, best first, and
 #: full-width ones.
@@ -218,6 +219,9 @@ def _compilers(
     support: DeviceSupport, goal: Goal, preferred: Sequence[str]
 ) -> tuple[Compiler, ...]:
     """Accepted compilers; unless stated, one only, since no prediction is slower compiled."""
+    loop = None if goal.framework is None else find_engine(goal.framework)
+    if loop is not None and loop.is_own and loop.compiler is not None:
+        return (loop.compiler,)
     accepted = (goal.pins["compiler"],) if "compiler" in goal.pins else goal.compilers
     usable = tuple(c for c in _FASTEST_FIRST if c in support.compilers)
     if accepted:

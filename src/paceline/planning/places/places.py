@@ -229,7 +229,7 @@ class _Support:
         if platform is None:
             return why_unsupported(device, framework=self._framework) or _NOT_LOWERED
         engine = self._engine
-        if engine is None or not engine.serves or engine.serves_on(device, platform):
+        if engine is None or engine.serves_on(device, platform):
             return None
         return no_kernels(engine, device)
 

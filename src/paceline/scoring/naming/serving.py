@@ -55,7 +55,7 @@ def requests_of(row: Row) -> Requests | None:
 def engine_of(framework: str) -> EngineProfile | None:
     """The engine that a row names; of one whose release it does not state, the slowest habits.
 
-    >>> engine_of("vLLM").overlaps, engine_of("vLLM 0.19").overlaps, engine_of("TGI")
+    >>> engine_of("vLLM").overlaps, engine_of("vLLM 0.19").overlaps, engine_of("MII")
     (False, True, None)
     """
     engine = engine_in(framework)
@@ -80,7 +80,7 @@ def profile_of(framework: str) -> str:
 def note_on_host(framework: str) -> str:
     """What is taken where a row names an engine without its release; empty where nothing is.
 
-    >>> note_on_host("vLLM 0.19"), note_on_host("TGI")
+    >>> note_on_host("vLLM 0.19"), note_on_host("MII")
     ('', '')
     """
     engine = engine_in(framework)

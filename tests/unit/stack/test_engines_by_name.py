@@ -1,0 +1,83 @@
+"""Engines and runtimes by name: a profile, the nearest one, or a refusal."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.catalog.load import load_catalog
+from paceline.catalog.lookup import find_device
+from paceline.errors import InvalidInputError, UnknownNameError
+from paceline.model.reading.load import load_workload
+from paceline.planning.forecast.grid import predict_grid
+from paceline.planning.forecast.grid_jobs import GridAxes
+from paceline.planning.goal.goal import Goal, Work
+from paceline.shipped import shipped_rows
+from paceline.stack.engines import engines, find_engine
+
+CATALOG = load_catalog()
+
+
+def grid(model, device, **goal):
+    workload = load_workload(model, task="infer")
+    axes = GridAxes(devices=(find_device(CATALOG, device),))
+    return predict_grid(workload, Goal(**goal), Work(), CATALOG, axes)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("TensorRT", "tensorrt"), ("TensorRT-LLM", "trtllm"), ("TensorRT 10.3", "tensorrt"),
+        ("onnx runtime", "onnxruntime"), ("faster-whisper", "ctranslate2"), ("TGI", "tgi"),
+        ("llama.cpp", "llamacpp"), ("Apache TVM", "tvm"), ("LMDeploy", "lmdeploy"),
+        ("OpenVINO", "openvino"), ("Core ML", "coreml"), ("ncnn", "ncnn"),
+    ],
+)  # fmt: skip
+def test_a_name_is_read_however_it_is_spelled(written, name):
+    assert find_engine(written).name == name
+
+
+@pytest.mark.parametrize(("written", "nearest"), [("exllamav2", "vllm"), ("MNN", "onnxruntime")])
+def test_a_name_without_a_profile_says_which_is_nearest(written, nearest):
+    with pytest.raises(UnknownNameError) as caught:
+        find_engine(written)
+    assert f"--framework {nearest}" in caught.value.hint
+
+
+def test_every_family_names_a_profile_and_no_profile_is_hidden_by_one():
+    for row in shipped_rows("stack", "engine_families.csv"):
+        assert row["nearest"] in engines()
+    for name, profile in engines().items():
+        assert find_engine(name).title == profile.title
+
+
+@pytest.mark.parametrize("model", ["vgg16", "bert-large"])
+def test_own_kernels_are_said_to_stand_for_compiled_pytorch(model):
+    found = grid(model, "a100", framework="tensorrt")
+    assert {cell.compiler for cell in found.cells} == {"compiled"}
+    assert any("TensorRT has kernels of its own" in one for one in found.assumptions)
+
+
+@pytest.mark.parametrize(("framework", "device"), [("tensorrt", "mi250x"), ("openvino", "t4")])
+def test_a_runtime_without_kernels_for_a_device_gives_no_figure(framework, device):
+    found = grid("vgg16", device, framework=framework)
+    assert not found.cells
+    assert "no kernels" in found.unanswered[0].reason
+
+
+def test_a_runtime_trains_nothing():
+    workload = load_workload("vgg16", task="train")
+    axes = GridAxes(devices=(find_device(CATALOG, "a100"),))
+    with pytest.raises(InvalidInputError, match="runs trained models"):
+        predict_grid(workload, Goal(framework="onnxruntime"), Work(), CATALOG, axes)
+
+
+def test_how_a_runtime_launches_is_its_own():
+    with pytest.raises(InvalidInputError, match="launches its own graphs"):
+        grid("vgg16", "a100", framework="tensorrt", compilers=("eager",))
+
+
+@pytest.mark.parametrize("framework", ["tgi", "lmdeploy", "llamacpp"])
+def test_engines_of_other_makers_serve_language_models(framework):
+    found = grid("gpt2-xl", "a100", framework=framework)
+    assert found.cells[0].status == "fits"
+    assert any("served by" in one for one in found.assumptions)
