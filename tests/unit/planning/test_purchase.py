@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paceline.catalog.load import load_catalog
-from paceline.errors import MissingFactError, PacelineError, UnknownNameError
-from paceline.planning.decisions.purchase import judge_purchase, read_purchases
+from paceline.errors import InvalidInputError, MissingFactError, PacelineError, UnknownNameError
+from paceline.planning.decisions.purchase import checked_purchase, judge_purchase, read_purchases
 
 CATALOG = load_catalog()
 FILE = Path(__file__).parents[3] / "examples/scenarios/purchases.toml"
@@ -41,6 +41,28 @@ def test_every_figure_is_traced() -> None:
 def test_the_price_paid_replaces_the_listed_one() -> None:
     dear = judge_purchase(replace(LAB, price_usd=1e6), CATALOG).result
     assert dear.cheaper == "rent"
+
+
+@pytest.mark.parametrize("purchase", [LAB, BURST], ids=["lab", "burst"])
+@pytest.mark.parametrize(
+    ("field", "number", "varied"),
+    [("price_usd", 2800.0, "price_usd"), ("usd_per_kwh", 0.5, "usd_per_kwh"),
+     ("power_overhead", 1.9, "pue")],
+)  # fmt: skip
+def test_what_the_buyer_states_counts_and_is_not_varied(purchase, field, number, varied) -> None:
+    stated = judge_purchase(replace(purchase, **{field: number}), CATALOG)
+    assert varied not in {one.name for one in stated.result.sensitivity}
+    assert any(f.number == number and f.source == "stated by the buyer" for f in stated.figures)
+    dearer = judge_purchase(replace(purchase, **{field: 2.0 * number}), CATALOG).result
+    assert dearer.own_usd > stated.result.own_usd
+
+
+@pytest.mark.parametrize(
+    "change", [{"price_usd": -1.0}, {"usd_per_kwh": float("nan")}, {"power_overhead": 0.5}]
+)
+def test_a_price_or_overhead_that_makes_no_sense_is_refused(change) -> None:
+    with pytest.raises(InvalidInputError):
+        checked_purchase(replace(LAB, **change))
 
 
 def test_rows_and_offers_that_do_not_exist_are_errors() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from paceline.app.options import check_above_zero
 from paceline.app.requests.plan_request import (
@@ -62,7 +62,14 @@ class Feed:
 
 
 def own(
-    path: Path, *, name: str | None = None, facts: Sequence[Path] = ()
+    path: Path,
+    *,
+    name: str | None = None,
+    facts: Sequence[Path] = (),
+    price_usd: float | None = None,
+    usd_per_kwh: float | None = None,
+    pue: float | None = None,
+    utilisation: float | None = None,
 ) -> tuple[PurchaseAnswer, ...]:
     """Judge purchases against renting: cost, break-even, and what it turns on.
 
@@ -70,12 +77,20 @@ def own(
         path: TOML file with one table per purchase.
         name: Only this one of them.
         facts: Files with your own devices, offers and machines.
+        price_usd: Price of the machine, as the next three instead of what the file says.
+        usd_per_kwh: Electricity.
+        pue: Power of the building over that of the machine.
+        utilisation: Share of all hours in which it works.
 
     Raises:
         PacelineError: One of its leaves, with a hint.
     """
     from paceline.catalog.load import load_catalog
-    from paceline.planning.decisions.purchase import judge_purchase, read_purchases
+    from paceline.planning.decisions.purchase import (
+        checked_purchase,
+        judge_purchase,
+        read_purchases,
+    )
 
     purchases = read_purchases(Path(path))
     if not purchases:
@@ -87,7 +102,13 @@ def own(
         raise UnknownNameError.from_name("purchase", name, purchases)
     catalog = load_catalog(tuple(facts))
     chosen = [purchases[name]] if name is not None else list(purchases.values())
-    return tuple(judge_purchase(purchase, catalog) for purchase in chosen)
+    given = {
+        "price_usd": price_usd, "usd_per_kwh": usd_per_kwh, "power_overhead": pue,
+        "utilisation_frac": utilisation,
+    }  # fmt: skip
+    stated: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
+    asked = [checked_purchase(replace(one, **stated)) for one in chosen]
+    return tuple(judge_purchase(purchase, catalog) for purchase in asked)
 
 
 def fits(

@@ -13,6 +13,7 @@ from paceline.app import options as common
 from paceline.app.command_line import Argument, Commands, Option
 from paceline.app.output import Answer, answer_of
 from paceline.errors import DoesNotFitError
+from paceline.units import parse_usd
 
 if TYPE_CHECKING:
     from paceline.app.api.decisions import Feed
@@ -36,13 +37,34 @@ def register(app: Commands) -> None:
 def own(
     path: Annotated[Path, Argument(metavar="FILE", help="TOML file with one table per purchase.")],
     name: Annotated[str | None, Option(help="Only this purchase of the file.")] = None,
+    price: Annotated[
+        str | None, Option(metavar="2800usd", help="Price of the machine, instead of the file's.")
+    ] = None,
+    electricity: Annotated[
+        float | None, Option(metavar="0.25", help="USD per kWh, instead of the region's.")
+    ] = None,
+    pue: Annotated[
+        float | None,
+        Option(metavar="1.3", help="Power of the building over that of the machine."),
+    ] = None,
+    utilisation: Annotated[
+        float | None, Option(metavar="0.5", help="Share of all hours in which it works.")
+    ] = None,
     facts: common.Facts = None,
 ) -> Answer:
     """Judge a purchase against renting: cost, break-even, what it turns on, every source."""
     from paceline.app.api.decisions import own as judge
     from paceline.reporting.screens import decisions as report
 
-    found = judge(path, name=name, facts=facts or ())
+    found = judge(
+        path,
+        name=name,
+        facts=facts or (),
+        price_usd=None if price is None else parse_usd(price),
+        usd_per_kwh=electricity,
+        pue=pue,
+        utilisation=utilisation,
+    )
     return Answer(
         kind="purchases",
         value=found,

@@ -6,6 +6,7 @@ upkeep allowance, an offer), or gives figures of its own.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -45,6 +46,8 @@ class Purchase:
         pue: Row of the ownership table with the overhead of cooling; none if empty.
         upkeep: Row with parts and repair; none if empty.
         price_usd: Price paid, instead of the system's.
+        usd_per_kwh: Electricity as it is paid, instead of the region's.
+        power_overhead: Power of the building over that of the machine, instead of the row ``pue``.
         residual_frac: Resale value at the end of ``lifetime_years``; zero means never sold.
         lifetime_years: For the resale value.
         staff_usd_per_year: Share of a person.
@@ -64,6 +67,8 @@ class Purchase:
     pue: str = ""
     upkeep: str = ""
     price_usd: float | None = None
+    usd_per_kwh: float | None = None
+    power_overhead: float | None = None
     residual_frac: float = 0.0
     lifetime_years: float = 4.0
     staff_usd_per_year: float = 0.0
@@ -100,6 +105,16 @@ def read_purchases(path: Path) -> dict[str, Purchase]:
     return purchases
 
 
+def checked_purchase(purchase: Purchase) -> Purchase:
+    """The same purchase.
+
+    Raises:
+        InvalidInputError: A value makes no sense.
+    """
+    _check(purchase.title, purchase)
+    return purchase
+
+
 def judge_purchase(purchase: Purchase, catalog: Catalog) -> PurchaseAnswer:
     """Owning against renting over the horizon.
 
@@ -115,7 +130,8 @@ def judge_purchase(purchase: Purchase, catalog: Catalog) -> PurchaseAnswer:
         )
     costs = _costs(purchase, facts)
     rent_per_hour = offer.usd_per_hour * purchase.rented_machines
-    result = rent_or_buy(costs, rent_per_hour, purchase.months, _ranges(facts))
+    ranges = _ranges(purchase, facts)
+    result = rent_or_buy(costs, rent_per_hour, purchase.months, ranges)
     seen = offer.priced_on.isoformat() if offer.priced_on else "undated"
     rent = _traced(
         "rent per busy hour",
@@ -143,6 +159,16 @@ def _check(name: str, purchase: Purchase) -> None:
         raise InvalidInputError(
             f"`{name}`: power, months and machines must be above zero, utilisation within 0 and 1",
             hint="utilisation_frac = 0.5 means: half of all hours",
+        )
+    prices = (purchase.price_usd, purchase.usd_per_kwh)
+    if any(price is not None and not 0 <= price < math.inf for price in prices):
+        raise InvalidInputError(
+            f"`{name}`: a price is not below zero and finite", hint="give it in US dollars"
+        )
+    if purchase.power_overhead is not None and not 1 <= purchase.power_overhead < math.inf:
+        raise InvalidInputError(
+            f"`{name}`: a PUE of {purchase.power_overhead:g} is below 1",
+            hint="it is the power of the building over that of the machine, such as 1.3",
         )
 
 
@@ -182,22 +208,40 @@ def _costs(purchase: Purchase, facts: dict[str, OwnershipFact]) -> OwnedCosts:
         staff_usd_per_year=purchase.staff_usd_per_year,
         space_usd_per_kw_month=purchase.space_usd_per_kw_month,
     )
-    return costs if purchase.price_usd is None else replace(costs, price_usd=purchase.price_usd)
+    return replace(costs, **_stated(purchase))
 
 
-def _ranges(facts: dict[str, OwnershipFact]) -> Iterator[tuple[str, float, float]]:
-    """Inputs with a published range, and how well the machine is used."""
+def _stated(purchase: Purchase) -> dict[str, float]:
+    """What the buyer knows better than the table, by field of the costs."""
+    given = {
+        "price_usd": purchase.price_usd,
+        "usd_per_kwh": purchase.usd_per_kwh,
+        "pue": purchase.power_overhead,
+    }
+    return {field: number for field, number in given.items() if number is not None}
+
+
+def _ranges(
+    purchase: Purchase, facts: dict[str, OwnershipFact]
+) -> Iterator[tuple[str, float, float]]:
+    """Inputs with a published range; what the buyer states is known, and has none."""
+    stated = _stated(purchase)
     for field, fact in facts.items():
-        if fact.low is not None or fact.high is not None:
+        is_ranged = fact.low is not None or fact.high is not None
+        if is_ranged and field not in stated:
             yield field, fact.low or fact.value, fact.high or fact.value
 
 
 def _figures(purchase: Purchase, facts: dict[str, OwnershipFact]) -> Iterator[TracedFigure]:
-    for fact in facts.values():
+    known = _stated(purchase)
+    for field, fact in facts.items():
         source = f"{fact.source}, confidence {fact.confidence}"
-        yield _traced(fact.item, fact.value, fact.unit, source=source)
+        if field not in known:
+            yield _traced(fact.item, fact.value, fact.unit, source=source)
     stated = {
         "price paid": (purchase.price_usd, "usd"),
+        "electricity": (purchase.usd_per_kwh, "usd_per_kwh"),
+        "PUE": (purchase.power_overhead, "ratio"),
         "busy power": (purchase.busy_power_w, "w"),
         "idle power": (purchase.idle_power_w, "w"),
         "utilisation": (purchase.utilisation_frac, "frac"),
@@ -205,7 +249,7 @@ def _figures(purchase: Purchase, facts: dict[str, OwnershipFact]) -> Iterator[Tr
     }
     for name, (number, unit) in stated.items():
         if number is not None:
-            yield _traced(name, number, unit, source="stated in the purchase file")
+            yield _traced(name, number, unit, source="stated by the buyer")
 
 
 def _traced(name: str, number: float, unit: str, *, source: str) -> TracedFigure:

@@ -32,6 +32,8 @@ from paceline.planning.search.preference import Standing, competing, preferred_w
 from paceline.planning.search.selection import Selection, best_of
 from paceline.units import format_percent, format_significant
 
+#: How the sentence begins that names what the first choice is not told apart from.
+TOSS_UP = "a toss-up with"
 #: Limits that are looked at beyond a constraint's, and halvings of the price that is sought.
 _MOST_LIMITS = 64
 _NUM_HALVINGS = 18
@@ -139,7 +141,7 @@ def _why_first(search: Search, selection: Selection) -> str:
 def _why_toss_up(search: Search, best: int, row: int) -> str:
     """What the best by its median is, and why it stands behind what is as likely better."""
     return (
-        f"a toss-up with {candidate_name(search, row)} ({strategy_of(search, row)}): "
+        f"{TOSS_UP} {candidate_name(search, row)} ({strategy_of(search, row)}): "
         f"{figures_text(search, row)}, {better_words(search, row, best)}; the first choice "
         f"{preferred_words(search, best, row)}"
     )

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from paceline.planfile import PlanFile, PlannedChoice, PlannedPlace, PlannedWorkload, RejectedChoice
+from paceline.planning.explain.reasons import TOSS_UP
 from paceline.planning.explain.wording import cloud_title
 from paceline.planning.goal.chance import chance_text
 from paceline.reporting.figures import (
@@ -227,9 +228,11 @@ def _explanations(plan: PlanFile, width: int, *, is_full: bool) -> list[str]:
     """Reasons by label, the first sentence of each before the second of any."""
     hidden = len(plan.choices) - _NUM_CHOICES_SHOWN
     more = (f"{hidden} further choices with --json",) if hidden > 0 and is_full else ()
+    why = plan.why or tuple(c.reason for c in plan.choices[:1])
     paragraphs = {
+        "toss-up": tuple(one.removeprefix(f"{TOSS_UP} ") for one in why if one.startswith(TOSS_UP)),
         "how": tuple(how_in_full(c) for c in plan.choices[:1]),
-        "why": plan.why or tuple(c.reason for c in plan.choices[:1]),
+        "why": tuple(one for one in why if not one.startswith(TOSS_UP)),
         "sensitivity": plan.turns,
         "excluded": _excluded(plan.rejected),
         "rent or buy": (plan.rent_or_buy,),
