@@ -9,6 +9,10 @@ from itertools import product
 
 from paceline.scoring.tables import read_table
 
+#: Names of models that are more than one stack of dense blocks, whatever sizes a row states.
+_OTHERS = re.compile(
+    r"\b(t5|llava|multimodal|mimo|vlm|vl|hybrid|mamba|rwkv)\b|_vlm_", re.IGNORECASE
+)
 #: Plain feed-forward layers are four times as wide as the model, gated ones 8/3 times.
 _GATED_BELOW = 3.5
 #: Sizes that make another number of parameters than is stated are not those of the model.
@@ -57,11 +61,11 @@ def stated_sizes(remarks: Mapping[str, str], row: Mapping[str, str]) -> str:
     >>> sizes = {"hidden": "4096", "layers": "32", "heads": "32", "ffn": "11008", "vocab": "32000"}
     >>> stated_sizes(sizes, {"params_m": "6738"})[-30:]
     'gated=1,norm=rms,bias=0,tied=0'
-    >>> stated_sizes(sizes, {"params_m": "9657"})
-    ''
+    >>> stated_sizes(sizes, {"params_m": "9657"}), stated_sizes(sizes, {"model": "t5 test"})
+    ('', '')
     """
     plain = _plain(remarks, row)
-    if plain is None or remarks.get("experts"):
+    if plain is None or remarks.get("experts") or _OTHERS.search(row.get("model", "")):
         return ""
     stated = float(row.get("params_m") or 0.0) * 1e6
     gates = (1,) if remarks.get("swiglu") == "yes" else (0, 1)
