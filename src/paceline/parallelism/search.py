@@ -3,11 +3,13 @@
 Everything that can be enumerated is evaluated, in arrays; nothing is pruned that could win. The
 search space is the product of tensor, context, expert, pipeline and data degrees in the usual rank
 order, microbatch sizes, schedules, state sharding and recomputation. Sequences are cut into parts
-that are long enough to hide the ring, and between nodes on fast networks alone.
+that are long enough to hide the ring, and between nodes on fast networks alone; ranks go round a
+ring, or as many of a node as heads allow share heads (Ulysses) and the ring has the others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -28,7 +30,7 @@ from paceline.parallelism.offload import Host, host_bytes, offloaded
 from paceline.parallelism.schedule.blocks import TensorGroup, block_costs
 from paceline.parallelism.schedule.table import KINDS, SHARDINGS, Fabric, StrategyTable, Variant
 from paceline.parallelism.split.experts import divided_experts
-from paceline.parallelism.split.sequence import check_sequence
+from paceline.parallelism.split.sequence import check_sequence, shared_heads
 from paceline.parallelism.split.shape import SplitShape
 from paceline.parallelism.steps import Steps
 from paceline.parallelism.strategy.strategy import ScheduleKind, Sharding, Strategy
@@ -342,17 +344,21 @@ def _with_context(
 ) -> Iterator[TensorGroup]:
     """The group with every context degree above one that model, sequence and links allow."""
     tensor, per_node = group.shape.tensor, fabric.devices_per_node
-    pieces = 2 * tensor if group.shape.sequence_parallel else 2
     limit = min(seq / part_tokens, _MAX_CONTEXT_DEGREE)
     if not _is_fast(fabric):
         limit = min(limit, per_node // tensor)
+    if limit < 2:
+        return
+    try:
+        check_sequence(graph)
+    except InvalidInputError:
+        return
+    most = max(_powers(max(math.gcd(shared_heads(graph), per_node) // tensor, 1)))
     for degree in _powers(int(limit)):
-        if degree > 1 and seq % (pieces * degree) == 0:
-            try:
-                check_sequence(graph)
-            except InvalidInputError:
-                return
-            yield replace(group, shape=replace(group.shape, ring=degree))
+        for ulysses in dict.fromkeys((1, min(degree, most))):
+            shape = replace(group.shape, ring=degree // ulysses, ulysses=ulysses)
+            if degree > 1 and seq % shape.num_pieces == 0:
+                yield replace(group, shape=shape)
 
 
 def _is_fast(fabric: Fabric) -> bool:

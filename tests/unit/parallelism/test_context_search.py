@@ -79,24 +79,17 @@ def one_by_one(num_devices: int, global_batch: int, seq: int) -> Iterator[Found]
             for shards in (1, 4 // (cp * tp)) if sharding == "zero3" else (1,):
                 if shards > 1 and (dp <= shards or dp % shards):
                     continue
-                stated = Strategy.from_degrees(
-                    dp=dp // max(shards, 1), fsdp=max(shards, 1), cp=cp, tp=tp, pp=pp,
-                    schedule=schedule, sharding="none" if shards > 1 else sharding,
-                    recompute=recompute, sequence_parallel=tp > 1,
-                )  # fmt: skip
-                try:
-                    yield evaluate_stated(
-                        TracedJob(
-                            graph=graph(),
-                            configuration=HOW,
-                            cluster=cluster(),
-                            seq=seq,
-                        ),
-                        stated,
-                        global_batch=global_batch,
-                    )
-                except (InvalidInputError, DoesNotFitError):
-                    continue
+                for ulysses in {1, min(cp, 4 // tp)}:  # four heads, and four devices of a node
+                    stated = Strategy.from_degrees(
+                        dp=dp // max(shards, 1), fsdp=max(shards, 1), cp=cp, tp=tp, pp=pp,
+                        schedule=schedule, sharding="none" if shards > 1 else sharding,
+                        recompute=recompute, sequence_parallel=tp > 1, ulysses=ulysses,
+                    )  # fmt: skip
+                    job = TracedJob(graph=graph(), configuration=HOW, cluster=cluster(), seq=seq)
+                    try:
+                        yield evaluate_stated(job, stated, global_batch=global_batch)
+                    except (InvalidInputError, DoesNotFitError):
+                        continue
 
 
 def orders(pp: int, count: int, recompute: str) -> list[Schedule]:
@@ -126,7 +119,8 @@ def test_the_search_is_equal_to_enumerating_strategies_one_by_one(
     table = enumerate_strategies(prepared, num_devices=num_devices, global_batch=global_batch)
     names = {str(table.strategy(row, prepared.variants)) for row in range(len(table))}
     assert names == set(found)
-    assert any("cp" in name for name in names)
+    assert any("cp" in name and "ulysses" not in name for name in names)
+    assert any("ulysses" in name for name in names)
     assert any("zbh1" in name for name in names)
     best = searched(prepared, num_devices=num_devices, global_batch=global_batch, num_best=1)[0]
     margin = CONTEXT_MARGIN if best.strategy.size("cp") > 1 else 1.0
@@ -149,7 +143,9 @@ def test_parts_are_whole_and_stay_in_a_node_on_a_slow_network() -> None:
     assert max(cp for _, cp in fast) == 16
     assert all(tp * cp <= 4 for tp, cp in slow)
     assert slow < fast
-    assert {cp for _, cp in degrees_of(space(seq=8190, part_tokens=256))} == {1}
+    assert {cp for _, cp in degrees_of(space(seq=8191, part_tokens=256))} == {1}
+    halves = [one.shape for one in space(seq=8190, part_tokens=256).variants]
+    assert {(one.ring, one.ulysses) for one in halves} == {(1, 1), (1, 2)}
 
 
 def test_a_model_without_a_sequence_is_not_cut() -> None:

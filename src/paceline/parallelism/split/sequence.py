@@ -125,6 +125,16 @@ def looking_ops(graph: Graph) -> npt.NDArray[np.int64]:
     return np.flatnonzero(is_attention & _follows(graph.ops.dims)[:, _KEYS])
 
 
+def shared_heads(graph: Graph) -> int:
+    """Heads that every degree of Ulysses must divide: a common divisor of those of all attention.
+
+    Args:
+        graph: One pass, before it is split.
+    """
+    heads = graph.ops.dims[looking_ops(graph)][:, [_HEADS, _KEY_HEADS], 0]
+    return int(np.gcd.reduce(heads.astype(np.int64), axis=None))
+
+
 def _check_heads(graph: Graph, looking: npt.NDArray[np.int64], ulysses: int) -> None:
     for heads in np.unique(graph.ops.dims[looking][:, [_HEADS, _KEY_HEADS], 0]).tolist():
         if heads % ulysses:
