@@ -24,6 +24,8 @@ _CROWDED_FRAC = 0.2
 _SILENT_STEPS = 10.0
 #: Losses that are no numbers, one after the other.
 _NUM_LOST = 2
+#: Rows that are looked through for losses: those of a GPU are read twice a second.
+_RECENT_ROWS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +191,7 @@ def _stalled(look: Look, slowest: StepTimes | None) -> Iterator[Notice]:
 
 def _diverging(training: Sequence[RankEvents]) -> Iterator[Notice]:
     for rank in training:
-        recent = [row for row in rank.steps[-200:] if row.losses]
+        recent = [row for row in rank.steps[-_RECENT_ROWS:] if row.losses]
         lost = 0
         for row in recent:
             lost = lost + 1 if any(not math.isfinite(loss) for loss in row.losses) else 0

@@ -12,6 +12,8 @@ clock = observer.clock
 _HERE = __file__
 #: How often lines are written before the peak of memory is asked for again.
 _LOOKS_PER_PEAK = 4
+#: Between losses that are read from a GPU.
+_BETWEEN_LOSSES_NS = 500_000_000
 
 
 def install(log):
@@ -61,6 +63,9 @@ class Marks:
         self.was_nested = False
         self.seen_bytes = (0, 0)
         self.num_looks = 0
+        self.next_loss_ns = 0
+        self.pending = None
+        self.stream = None
         self.device = None
         self._clear()
 
@@ -98,9 +103,36 @@ class Marks:
         self.num_backwards += 1
         loss = outputs[0] if len(outputs) == 1 else None
         if isinstance(loss, self.torch.Tensor) and loss.numel() == 1:
-            self.losses.append(loss.detach())
+            if loss.is_cpu:
+                self.losses.append(loss.detach())
+            elif loss.is_cuda and now >= self.next_loss_ns:
+                self._take_later(loss, now)
         if self.capture is not None:
             self._captured(self.capture.backward)
+
+    def _take_later(self, loss, now):
+        """Keep a loss of a GPU, to be read once it is computed; one in half a second.
+
+        Another thread may not read it: its calls would end a CUDA graph that is being captured.
+        """
+        cuda = self.torch.cuda
+        if self.pending is not None or cuda.is_current_stream_capturing():
+            return
+        self.next_loss_ns = now + _BETWEEN_LOSSES_NS
+        event = cuda.Event()
+        event.record(cuda.current_stream(loss.device))
+        self.pending = (loss.detach(), event)
+
+    def _read_pending(self):
+        """The loss that was kept, where the GPU has computed it; on a stream of its own."""
+        cuda, (loss, event) = self.torch.cuda, self.pending
+        if cuda.is_current_stream_capturing() or not event.query():
+            return
+        if self.stream is None:
+            self.stream = cuda.Stream(loss.device)
+        self.pending = None
+        with cuda.stream(self.stream):
+            self.losses.append(loss.item())
 
     def before_update(self, optimizer, _args, _kwargs):
         """An optimizer's step begins; it may hold a closure with all the rest."""
@@ -120,6 +152,8 @@ class Marks:
         now = log.last_mark_ns = clock()
         began, self.update_began_ns = self.update_began_ns, 0
         update_ns = now - began
+        if self.pending is not None:
+            observer.quietly(self._read_pending)
         if self.was_nested:
             # The closure's backward has no end of its own: it is counted up to here.
             self.backward_ns += now - self.backward_began_ns
@@ -192,13 +226,13 @@ class Marks:
 
 
 def line_of(row):
-    """A row as a line of JSON; losses are read here, away from the training thread."""
+    """A row as a line of JSON; losses of a CPU are read here, away from the training thread."""
     losses = ",".join(_number(loss) for loss in row[8])
     return '["step",%d,%d,%d,%d,%d,%d,%d,%d,[%s]]' % (*row[:8], losses)
 
 
 def _number(loss):
-    value = loss.item()
+    value = loss if isinstance(loss, float) else loss.item()
     if value - value == 0.0:
         return repr(value)
     return '"nan"' if value != value else '"inf"'
