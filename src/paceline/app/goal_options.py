@@ -27,10 +27,13 @@ class PlanOptions(TypedDict, total=False):
     guidance: str | bool
     sound: str
     beams: str | int
+    spread: str | float
     deadline: str
     budget: str | float
     latency: str
+    tpot: str
     ttft: str
+    percentile: str | int
     throughput: str | float
     power_limit: str
     cooling_limit: str
@@ -68,6 +71,10 @@ class RequestOptions(TypedDict, total=False):
         guidance: ``yes`` or ``no``: whether each of them runs without the prompt too.
         sound: Length of one recording that is heard, such as ``45s``.
         beams: Answers that a search keeps beside each other.
+        rps: Requests per second that come to an engine; what they see is in ``services``.
+        concurrency: The same of so many requests kept in flight.
+        trace: The same of requests in a CSV file: arrival_s, prompt_tokens, output_tokens.
+        spread: Standard deviation of both lengths of requests over their mean.
     """
 
     prompt_tokens: int | None
@@ -76,6 +83,10 @@ class RequestOptions(TypedDict, total=False):
     guidance: str | None
     sound: str | None
     beams: int | None
+    rps: float | None
+    concurrency: int | None
+    trace: Path | None
+    spread: float | None
 
 
 class InquiryOptions(PlanOptions, total=False):
@@ -135,6 +146,11 @@ WORK_OPTIONS = (
     ),
     TextOption(name="sound", example="45s", help="Length of one recording that is heard."),
     TextOption(name="beams", example="5", help="Answers that a search keeps beside each other."),
+    TextOption(
+        name="spread",
+        example="1.0",
+        help="How far lengths of requests spread, over their mean: 0 without, about 1 in chats.",
+    ),
 )
 #: Settings of a step whose strategy is searched.
 REWRITE = TextOption(
@@ -149,7 +165,13 @@ GOAL_OPTIONS = (
     TextOption(
         name="latency", example="50ms", help="Time per output token, or of one batch, at most."
     ),
+    TextOption(name="tpot", key="latency", example="50ms", help="Time per output token, at most."),
     TextOption(name="ttft", example="1s", help="Time to the first token, at most."),
+    TextOption(
+        name="percentile",
+        example="95",
+        help="Of requests that come at --rps, which keep --ttft and --tpot: 50, 95 or 99.",
+    ),
     TextOption(name="throughput", example="5k", help="Samples or tokens per second, at least."),
     TextOption(
         name="power-limit", example="1.2kW", help="Rated power of all devices together, at most."

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from paceline.app.command_line import Option, Verb, spelled_out
+from paceline.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,17 @@ def option_texts(values: Mapping[str, object], known: tuple[TextOption, ...]) ->
     >>> option_texts({"spot": True, "cloud": None}, (TextOption(name="spot", help="."),))
     {'spot': 'yes'}
     """
-    texts = {o.key or o.name: _text(values.get(o.parameter)) for o in known}
-    return {name: text for name, text in texts.items() if text is not None}
+    texts: dict[str, str] = {}
+    for one in known:
+        text, key = _text(values.get(one.parameter)), one.key or one.name
+        if text is not None and texts.get(key, text) != text:
+            raise InvalidInputError(
+                f"`--{one.name} {text}` and `--{key} {texts[key]}` say two things of the same",
+                hint="give one of them",
+            )
+        if text is not None:
+            texts[key] = text
+    return texts
 
 
 def takes(*options: TextOption) -> Callable[[Verb], Verb]:

@@ -33,9 +33,9 @@ from paceline.planning.places.places import JOINED_BY, matches
 from paceline.planning.search.all_candidates import Search, run_search
 from paceline.planning.search.choices import planned_choice
 from paceline.planning.search.evaluation import objective_name
-from paceline.planning.search.finalists import select_replayed
 from paceline.planning.search.more_devices import wide_enough
 from paceline.planning.search.selection import Selection
+from paceline.planning.services import select_services
 from paceline.prediction.calibration.fitted import Calibration
 from paceline.release import __version__
 
@@ -84,7 +84,7 @@ def make_plan(
     search = wide_enough(run_search(question, catalog), catalog)
     check_search_acts(search, catalog)
     check_possible(search, catalog)
-    search, selection = select_replayed(search)
+    search, selection = select_services(search)
     curve = scaling_curve(search, selection.best)
     return PlanFile(
         schema_version=SCHEMA_VERSION,
@@ -142,7 +142,7 @@ def why_not(
     )
     search = wide_enough(run_search(question, catalog), catalog)
     check_possible(search, catalog)
-    search, selection = select_replayed(search)
+    search, selection = select_services(search)
     sentences = why_not_sentences(search, selection.best, names)
     return sentences or (f"no offer holds `{name}`, and no own machine",)
 

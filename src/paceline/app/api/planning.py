@@ -114,8 +114,8 @@ def predict(
 
     Args:
         model: As in `plan`.
-        device: Device or family, several with commas; ``a100:4`` means four of them. A family means
-            its default variant. None means every device that a framework runs on.
+        device: Device or family (its default variant), several with commas; ``a100:4`` means four.
+            None means every device that a framework runs on.
         batch: Items per device; a ladder that ends where memory does if empty.
         devices: Device counts, data parallel in training; in inference replicas, or ranks that
             share every layer where one device cannot hold the model.
@@ -125,8 +125,7 @@ def predict(
         optimizer: ``sgd``, ``adam``, ``adamw``; the workload's own if None.
         python: The Python that has the model's framework; found if None.
         precision: One, several with commas; the usual one of each device if None.
-        compiler: ``eager`` or ``compiled``, several with commas; ``eager`` if None, and what an
-            engine that serves has by itself.
+        compiler: ``eager`` or ``compiled``, several with commas; ``eager`` or the engine's if None.
         framework: ``torch`` or ``transformers``, which run a batch as it is, or an engine that
             serves: ``vllm``, ``sglang``, ``trtllm``, with a release if wanted (``"vllm 0.12"``);
             None serves language models by vLLM. Of training also ``trl``, ``unsloth``,
@@ -153,7 +152,7 @@ def predict(
         precision=precision, compiler=compiler, framework=framework, rewrite=rewrite,
         checkpointing=read_word(checkpointing, known, "checkpointing", command=_PREDICT_HELP),
         sharding=read_word(sharding, SHARDINGS, "sharding", command=_PREDICT_HELP),
-        work=stated_work(requests),
+        work=stated_work(requests), trace=requests.get("trace"),
         facts=tuple(facts), calibration=calibration,
     )  # fmt: skip
     workload = load(

@@ -27,12 +27,20 @@ from paceline.planning.forecast.grid_jobs import (
     GridCases,
     grid_cases,
 )
+from paceline.planning.forecast.services import check_served, service_cells
 from paceline.planning.goal.applicable import check_requests
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.goal.options import parse_work
 from paceline.planning.goal.rewrites import OF_A_PREDICTION, check_rewrite
 from paceline.prediction.calibration.fitted import Calibration, builtin_calibration
 from paceline.simulation.cases import Cases
+from paceline.simulation.queue.load import (
+    NUM_REQUESTS,
+    Arrivals,
+    Lengths,
+    Load,
+    read_trace,
+)
 from paceline.simulation.simulator import simulate
 from paceline.stack.engines import is_engine
 from paceline.stack.trainers import trainer_of
@@ -41,6 +49,7 @@ from paceline.stack.trainers import trainer_of
 _LADDER = (1, 4, 16, 64, 256, 1024)
 _FINE_LADDER = tuple(2**power for power in range(11))
 _MOST_BATCHES = 64
+_MOST_IN_FLIGHT = 20_000
 #: How a plain loop runs where the user does not say.
 _COMPILERS = ("eager",)
 
@@ -60,6 +69,7 @@ class Question:
     rewrite: str = ""
     sharding: Sharding = "none"
     work: Work = field(default_factory=Work)
+    trace: Path | None = None
     facts: tuple[Path, ...] = ()
     calibration: Path | None = None
     trainer: str = ""
@@ -122,6 +132,8 @@ class AskedGrid:
         """
         question, where = self.question, self.where
         grid = grid_of(self.grid, steps, self.calibration.name)
+        if (asked := _load(question, self.workload)) is not None:
+            grid = self._with_services(grid, asked)
         is_named = question.device is not None
         notes = (*filter(None, (self.workload.reading,)), *_notes(question, self.grid))
         is_ladder = not question.batches and is_named
@@ -131,6 +143,75 @@ class AskedGrid:
             assumptions=(*notes, *grid.assumptions, *where.notes),
             remedies=_remedies(self, grid) if is_named else (),
         )
+
+    def _with_services(self, grid: PredictionGrid, asked: Load) -> PredictionGrid:
+        question = self.question
+        trace = None if question.trace is None else read_trace(question.trace)
+        if trace is not None:
+            prompt, output = (
+                Lengths(mean=max(float(tokens.mean()), 1.0))
+                for tokens in (trace.prompt_tokens, trace.output_tokens)
+            )
+            asked = replace(asked, prompt=prompt, output=output, num_requests=len(trace))
+        cells = service_cells(self.cases, asked, trace=trace, calibration=self.calibration)
+        check_served(cells, asked)
+        return replace(grid, services=cells, load=_load_words(question, asked))
+
+
+def _load(question: Question, workload: Workload) -> Load | None:
+    """The requests that a question asks of a service; None where it asks for batches.
+
+    Raises:
+        InvalidInputError: They come in two ways, or cannot come so.
+    """
+    work, spread = question.work.of(workload), question.work.length_spread or 0.0
+    stated = {
+        "--rps": work.requests_per_s, "--concurrency": work.concurrency, "--trace": question.trace
+    }  # fmt: skip
+    given = [name for name, value in stated.items() if value is not None]
+    if not given:
+        if spread:
+            raise InvalidInputError(
+                "`--spread` says nothing without requests", hint="add --rps 20 or --concurrency 8"
+            )
+        return None
+    if len(given) > 1:
+        raise InvalidInputError(
+            f"`{given[0]}` and `{given[1]}` are two ways for requests to come",
+            hint="give one of --rps, --concurrency and --trace",
+        )
+    concurrency = work.concurrency
+    if concurrency is not None and not 1 <= concurrency <= _MOST_IN_FLIGHT:
+        raise InvalidInputError(
+            f"{concurrency:,} requests in flight cannot be simulated",
+            hint=f"give 1 to {_MOST_IN_FLIGHT:,}",
+        )
+    arrivals: dict[str, Arrivals] = {"--rps": "poisson", "--concurrency": "closed"}
+    if workload.task != "infer" or not workload.generates:
+        raise InvalidInputError(
+            f"`{given[0]}` is of requests that an engine answers, and {workload.title} writes no "
+            "tokens here",
+            hint="add --task infer, and take a language model",
+        )
+    return Load(
+        arrivals=arrivals.get(given[0], "at-once"),
+        prompt=Lengths(mean=work.prompt_length, spread=spread),
+        output=Lengths(mean=work.output_length, spread=spread),
+        rate_per_s=work.requests_per_s,
+        concurrency=concurrency,
+        num_requests=NUM_REQUESTS if concurrency is None else max(6 * concurrency, 32),
+    )
+
+
+def _load_words(question: Question, asked: Load) -> str:
+    lengths = f"{asked.prompt.mean:,.0f} tokens in, {asked.output.mean:,.0f} out"
+    rate = question.work.requests_per_s
+    spread = f" (spread {asked.prompt.spread:g})" if asked.prompt.spread else ""
+    if question.trace is not None:
+        return f"{asked.num_requests:,} requests of {question.trace.name}, in the mean {lengths}"
+    if rate is not None:
+        return f"{rate:g} requests/s by themselves (Poisson), each {lengths}{spread}"
+    return f"{asked.concurrency} requests in flight, each {lengths}{spread}"
 
 
 def predict_question(question: Question, workload: Workload) -> PredictionGrid:
@@ -185,7 +266,7 @@ def stated_work(options: Mapping[str, object]) -> Work:
         {
             keys.get(name, name.replace("_", "-")): str(value)
             for name, value in options.items()
-            if value is not None
+            if value is not None and name != "trace"
         }
     )
 
@@ -193,7 +274,7 @@ def stated_work(options: Mapping[str, object]) -> Work:
 def _asked(question: Question, workload: Workload, catalog: Catalog, where: _Where) -> AskedGrid:
     is_ranking = question.device is None
     ladder = _FINE_LADDER if is_ranking else _LADDER
-    work = question.work
+    work = replace(question.work, requests_per_s=None, concurrency=None, length_spread=None)
     check_requests(work, workload)
     axes = GridAxes(
         devices=where.devices,

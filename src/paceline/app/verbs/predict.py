@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from paceline.app import options as common
@@ -61,6 +62,18 @@ class _RunOptions(TypedDict, total=False):
     ]
     beams: Annotated[
         int | None, Option(help="Answers that a search keeps beside each other; one without.")
+    ]
+    rps: Annotated[
+        float | None,
+        Option(help="Requests per second that come to an engine: what they see, by percentile."),
+    ]
+    concurrency: Annotated[int | None, Option(help="The same of requests kept in flight.")]
+    trace: Annotated[
+        Path | None,
+        Option(help="The same of a CSV file: arrival_s, prompt_tokens, output_tokens."),
+    ]
+    spread: Annotated[
+        float | None, Option(help="How far lengths of requests spread, over their mean.")
     ]
 
 

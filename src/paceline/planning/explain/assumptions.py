@@ -65,6 +65,7 @@ def goal_text(search: Search) -> str:
         if goal.latency_s
         else "",
         f"first token within {format_duration(goal.ttft_s)}" if goal.ttft_s else "",
+        f"both by {goal.percentile} of 100 requests" if _has_percentile(search) else "",
         f"at least {goal.min_samples_per_s:g} {search.workload.sample_unit}/s"
         if goal.min_samples_per_s
         else "",
@@ -113,6 +114,12 @@ def _own_measurements(search: Search) -> str:
     return f"times of {', '.join(names)} corrected by your own measurements ({labels})"
 
 
+def _has_percentile(search: Search) -> bool:
+    """Whether limits are of requests that come by themselves."""
+    is_limited = search.goal.latency_s is not None or search.goal.ttft_s is not None
+    return is_limited and search.work.requests_per_s is not None and bool(search.services)
+
+
 def _generation(search: Search) -> str:
     if not is_generation(search.workload):
         return ""
@@ -123,7 +130,7 @@ def _generation(search: Search) -> str:
     if search.goal.latency_s is None and search.goal.ttft_s is None:
         return f"each request: {stated} (change with --prompt-tokens, --output-tokens)"
     if work.requests_per_s is not None:
-        return f"each request: {stated}; as many at once on each device as the goal allows"
+        return f"each request: {stated}; as many at once as the engine takes"
     return (
         f"each request: {stated}, one at a time on each device (change with --prompt-tokens, "
         "--output-tokens, --concurrency)"

@@ -227,4 +227,5 @@ def _limit_text(search: Search, constraint: Constraint, limit: float) -> str:
         return f"{rounded_up(limit):.12g}usd"
     if constraint.option in IN_WATTS:
         return f"{rounded_up(limit):g}W"
-    return f"{1.0 / limit * 0.999:.3g}"
+    per_request = search.job.amount.samples_per_item if constraint.option == "--rps" else 1.0
+    return f"{1.0 / limit / per_request * 0.999:.3g}"

@@ -8,13 +8,16 @@ from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.choices import cell_of, place_of
 from paceline.planning.search.joint_placement import shares_note
 from paceline.prediction.input_side import describe_feed, predict_input
+from paceline.simulation.queue.figures import ServiceFigures, seconds_at
 from paceline.stack.versions import version_key
+from paceline.units import format_duration, format_percent
 
 
 def choice_notes(search: Search, row: int) -> tuple[str, ...]:
     """One sentence each, the dearest to overlook first."""
     place = place_of(search, row)
     found = (
+        service_note(search, row),
         shares_note(search.shares(row)),
         input_note(search, row),
         _licence_note(place),
@@ -22,6 +25,25 @@ def choice_notes(search: Search, row: int) -> tuple[str, ...]:
         place.offer.note,
     )
     return tuple(note for note in found if note)
+
+
+def service_note(search: Search, row: int) -> str:
+    """What requests of a service see, and how much of its capacity they take; else empty."""
+    found = search.services.get(row)
+    if not isinstance(found, ServiceFigures) or search.work.requests_per_s is None:
+        return ""
+    percentile = search.goal.percentile
+    first, token = (
+        format_duration(seconds_at(one, percentile))
+        for one in (found.mid.first_token, found.mid.per_token)
+    )
+    used = search.work.requests_per_s / found.capacity_per_s
+    return (
+        f"p{percentile} of requests: first token {first}, {token} per token; "
+        f"{search.work.requests_per_s:g} of up to {found.capacity_per_s:,.3g} requests/s "
+        f"({format_percent(used)}) on {found.num_replicas} "
+        f"{'replica' if found.num_replicas == 1 else 'replicas'} of {found.num_ranks}"
+    )
 
 
 def input_note(search: Search, row: int) -> str:

@@ -215,4 +215,6 @@ def _limit_text(search: Search, constraint: Constraint, limit: float) -> str:
         return f"a budget of {cost_value_text(search, rounded_up(limit))}"
     if constraint.option in IN_WATTS:
         return f"{IN_WATTS[constraint.option]} of {rounded_up(limit):g} W"
+    if constraint.option == "--rps":
+        return f"a load of {1.0 / limit / search.job.amount.samples_per_item:,.3g} requests/s"
     return f"a throughput of {1.0 / limit:,.3g} {search.workload.sample_unit}/s"

@@ -35,6 +35,7 @@ from paceline.planning.forecast.grid_jobs import (
     capacity_bytes,
     grid_cases,
 )
+from paceline.planning.forecast.services import ServiceCell
 from paceline.planning.goal.chance import chance_below, chance_text
 from paceline.planning.goal.goal import Goal, Work
 from paceline.planning.places.configurations import DeviceSupport, why_unusable
@@ -115,6 +116,8 @@ class PredictionGrid:
         cells: By device, then count, then precision and compiler, then batch.
         unanswered: Devices without a prediction.
         remedies: What would make it fit where nothing does.
+        load: The requests that come to a service, in words; empty where batches are asked for.
+        services: What these requests see, by device and count; none likewise.
     """
 
     model: str
@@ -128,6 +131,8 @@ class PredictionGrid:
     cells: tuple[GridCell, ...]
     unanswered: tuple[UnansweredDevice, ...]
     remedies: tuple[str, ...] = ()
+    load: str = ""
+    services: tuple[ServiceCell, ...] = ()
 
 
 def predict_grid(

@@ -15,10 +15,14 @@ from paceline.model.items import StatedItem
 from paceline.parallelism.memory.memory_fit import MEMORY_CONFIDENCE
 from paceline.parallelism.strategy.complexity import STRATEGY_KINDS, StrategyKind
 from paceline.planning.goal.rewrites import check_rewrite
+from paceline.simulation.queue.load import Lengths, check_rate
 from paceline.stack.engines import USUAL_LOOP, find_engine
 
 Objective = Literal["auto", "cost", "time", "balanced", "energy", "performance-per-usd"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
+#: Shares of requests, of 100, whose times are told.
+PERCENTILES = (50, 95, 99)
 
 #: What a user may fix beforehand with ``--pin KEY=VALUE``.
 PIN_KEYS = ("offer", "device", "nodes", "batch", "precision", "compiler", "strategy")
@@ -39,6 +43,7 @@ class Goal:
         cooling_limit_w: Heat that the user's own room takes away; rented machines warm another's.
         latency_s: Time per output token of a language model, of one batch for the rest.
         ttft_s: Time to the first token of a language model.
+        percentile: Of requests that come at a rate, which keep both: 50, 95 or 99 of 100.
         min_samples_per_s: Throughput of the whole job.
         vendors: Accepted device vendors; empty accepts all, as below.
         clouds: Accepted clouds (``own`` for owned machines).
@@ -78,6 +83,7 @@ class Goal:
     cooling_limit_w: float | None = None
     latency_s: float | None = None
     ttft_s: float | None = None
+    percentile: int = 95
     min_samples_per_s: float | None = None
     vendors: tuple[str, ...] = ()
     clouds: tuple[str, ...] = ()
@@ -107,6 +113,10 @@ class Goal:
         _check_positive(self, ("power_limit_w", "cooling_limit_w", "min_samples_per_s"))
         _check_positive(self, ("hour_value_usd",))
         _check_positive(self, ("max_devices", "global_batch", "max_price_age_days"))
+        if self.percentile not in PERCENTILES:
+            raise InvalidInputError(
+                f"the percentile {self.percentile} is not told", hint="take 50, 95 or 99"
+            )
         for name in ("confidence", "memory_confidence"):
             _check_chance(name, getattr(self, name))
         _check_known("objective", (self.objective,), OBJECTIVES)
@@ -131,6 +141,10 @@ class Goal:
         return find_engine(self.framework or USUAL_LOOP).framework
 
 
+#: Of `Work`, what need not be above zero.
+_UNCHECKED = ("is_guided", "length_spread")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """How much is to be done. Nothing set means the reference job of the workload.
@@ -143,6 +157,7 @@ class Work:
         prompt_tokens: Prompt of one request to a language model; None takes what is usual.
         output_tokens: Answer of one request, likewise.
         concurrency: Requests in flight at once, on all devices together; None leaves it open.
+        length_spread: Standard deviation of both lengths over their mean; None makes all alike.
         denoising_steps: Of a picture or clip; None takes what is usual, as of the next three.
         is_guided: Whether each of them runs with and without the prompt.
         sound_s: Length of a recording that is heard.
@@ -160,9 +175,13 @@ class Work:
     is_guided: bool | None = None
     sound_s: float | None = None
     beams: int | None = None
+    length_spread: float | None = None
 
     def __post_init__(self) -> None:
-        _check_positive(self, tuple(f.name for f in fields(self) if f.name != "is_guided"))
+        _check_positive(self, tuple(f.name for f in fields(self) if f.name not in _UNCHECKED))
+        if self.requests_per_s is not None:
+            check_rate(self.requests_per_s)
+        Lengths(mean=1.0, spread=self.length_spread or 0.0)
         if self.num_tokens is not None and self.num_samples is not None:
             raise InvalidInputError(
                 "the work is given twice, in tokens and in samples",

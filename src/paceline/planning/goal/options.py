@@ -106,6 +106,15 @@ def _parse_whole(text: str) -> int:
     return int(count)
 
 
+def _parse_spread(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInputError(
+            f"`{text}` is no spread", hint="write 0 for requests that are alike, 1 for chats"
+        ) from None
+
+
 def _parse_chance(text: str) -> float:
     number = text.strip().removesuffix("%")
     try:
@@ -133,6 +142,7 @@ _GOAL_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "cooling-limit": ("cooling_limit_w", parse_power_w),
     "latency": ("latency_s", parse_duration_s),
     "ttft": ("ttft_s", parse_duration_s),
+    "percentile": ("percentile", _parse_whole),
     "throughput": ("min_samples_per_s", parse_count),
     "vendor": ("vendors", _parse_names),
     "cloud": ("clouds", _parse_names),
@@ -170,6 +180,7 @@ _WORK_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "guidance": ("is_guided", _parse_flag),
     "sound": ("sound_s", parse_duration_s),
     "beams": ("beams", _parse_whole),
+    "spread": ("length_spread", _parse_spread),
 }
 
 

@@ -86,7 +86,7 @@ def service_words(service: Service, work: Work) -> str:
     """How requests are served, as an assumption."""
     engine = service.engine
     reads = "in steps that write tokens" if engine.mixes_prompts else "between steps"
-    come = "at once" if work.requests_per_s is None else "one by one"
+    come = "at once" if work.requests_per_s is None else "by themselves (Poisson, simulated)"
     others = "; --framework names another engine, or torch for a plain batch"
     return f"served by {engine.title}: requests in flight come {come}, prompts are read {reads}" + (
         "" if service.is_stated else others

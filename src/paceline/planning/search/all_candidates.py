@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.catalog.entities import Catalog, Device
+from paceline.errors import PacelineError
 from paceline.model.graph.graph import FloatArray
 from paceline.model.graph.workload import Workload
 from paceline.parallelism.replicas.shares import Share
@@ -56,6 +58,9 @@ from paceline.planning.search.whole_strategies import (
 )
 from paceline.simulation.job import Job
 
+if TYPE_CHECKING:
+    from paceline.simulation.queue.figures import ServiceFigures
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Search:
@@ -78,6 +83,7 @@ class Search:
         objective: What is to be small, (num_candidates,).
         kinds: What each strategy asks of a script, as `kinds_mask` has it, likewise.
         refused: Candidates that do not fit once their allocations are replayed.
+        services: Candidates whose requests were simulated, with what they see, or why they cannot.
     """
 
     question: Question
@@ -95,6 +101,7 @@ class Search:
     objective: FloatArray
     kinds: IntArray
     refused: frozenset[int] = frozenset()
+    services: Mapping[int, ServiceFigures | PacelineError] = field(default_factory=dict)
 
     def whole_row(self, row: int) -> int | None:
         """Row among ``whole`` of a candidate; None where its strategy is of the usual search."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from paceline.planning.search.all_candidates import Search
 from paceline.planning.search.candidates import SHARDINGS
 from paceline.planning.search.selection import standard_margin
 from paceline.prediction.prediction import Bound
+from paceline.simulation.queue.figures import ServiceFigures, seconds_at
 
 #: Communication that adds more than this share of a step is what holds it back.
 _COMMUNICATION_BOUND_FRAC = 0.2
@@ -96,7 +98,14 @@ def _shares(search: Search, row: int) -> tuple[PlannedShare, ...]:
 
 
 def _rate_interval(search: Search, row: int) -> Interval:
-    """Samples per second, slow where the step is long."""
+    """Samples per second, slow where the step is long; of a service what it does at most."""
+    if (service := _service(search, row)) is not None:
+        per_request = search.job.amount.samples_per_item
+        return Interval(
+            low=service.capacity_low_per_s * per_request,
+            mid=service.capacity_per_s * per_request,
+            high=service.capacity_high_per_s * per_request,
+        )
     step = step_interval(search, row)
     global_batch = int(search.candidates.global_batch[row])
     samples_per_step = global_batch * search.job.amount.samples_per_item
@@ -108,7 +117,15 @@ def _rate_interval(search: Search, row: int) -> Interval:
 
 
 def _latency_intervals(search: Search, row: int) -> tuple[Interval | None, Interval | None]:
-    """Latency, None in training, and time to the first token, None where none is generated."""
+    """Latency, None in training, and time to the first token, None where none is generated.
+
+    Of a service that was simulated both are those of the goal's percentile of requests.
+    """
+    if (service := _service(search, row)) is not None:
+        return (
+            _seen_interval(service, "per_token", search.goal.percentile),
+            _seen_interval(service, "first_token", search.goal.percentile),
+        )
     log_sigma = float(search.evaluation.steps.log_sigma[row])
     latency_s = float(search.evaluation.steps.per_token_s[row])
     ttft_s = float(search.evaluation.steps.first_token_s[row])
@@ -116,6 +133,21 @@ def _latency_intervals(search: Search, row: int) -> tuple[Interval | None, Inter
         None if search.workload.task == "train" else interval_of(latency_s, log_sigma),
         interval_of(ttft_s, log_sigma) if is_generation(search.workload) else None,
     )
+
+
+def _service(search: Search, row: int) -> ServiceFigures | None:
+    found = search.services.get(row)
+    return found if isinstance(found, ServiceFigures) else None
+
+
+def _seen_interval(
+    service: ServiceFigures, name: Literal["per_token", "first_token"], percentile: int
+) -> Interval:
+    low, mid, high = (
+        seconds_at(getattr(one, name), percentile)
+        for one in (service.fast, service.mid, service.slow)
+    )
+    return Interval(low=min(low, mid), mid=mid, high=max(mid, high))
 
 
 def cell_of(search: Search, row: int) -> tuple[int, int, int]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from paceline.planning.forecast.grid import GridCell, PredictionGrid
+from paceline.planning.forecast.services import ServiceCell
 from paceline.reporting.figures import ABSENT, duration_range, memory_share, number_range
 from paceline.reporting.tables import Column, Table, markdown_table, table_width, text_table
 from paceline.reporting.texts import labelled
-from paceline.units import format_count, format_significant
+from paceline.units import format_count, format_duration, format_significant
 
 _NUM_RANKED_SHOWN = 25
 _NUM_REASONS_SHOWN = 3
@@ -20,13 +21,78 @@ _STATUS_WORDS = {"out of memory": "OOM", "abstained": "?"}
 
 
 def grid_text(grid: PredictionGrid, *, width: int = 100) -> str:
-    """One table per device: batch against count, or batch against figures for a single count."""
+    """One table per device: batch against count, or batch against figures for a single count.
+
+    Where requests come to a service, one table of what they see.
+    """
+    if grid.services:
+        return services_text(grid, width=width)
     blocks = [
         _opening(grid, width),
         *(_device_text(grid, cells, width) for cells in _by_device(grid)),
     ]
     remedies = "\n".join(labelled("remedy", grid.remedies, width))
     return "\n\n".join(block for block in (*blocks, remedies, _unanswered(grid, width)) if block)
+
+
+def services_text(grid: PredictionGrid, *, width: int = 100) -> str:
+    """What requests see of each service: percentiles, what is completed, and what could be."""
+    table = text_table(_services_table(grid.services), width=width)
+    blocks = (
+        _opening(grid, width),
+        "\n".join(labelled("load", (grid.load,), width)),
+        table,
+        "\n".join(labelled("note", _service_notes(grid.services), width)),
+        _unanswered(grid, width),
+    )
+    return "\n\n".join(block for block in blocks if block)
+
+
+def services_markdown(grid: PredictionGrid) -> str:
+    """The same as Markdown."""
+    parts = [f"# {_title(grid)}", "\n".join(f"- {text}" for text in (*grid.assumptions, grid.load))]
+    parts.append(markdown_table(_services_table(grid.services)))
+    parts.append("\n".join(f"- {note}" for note in _service_notes(grid.services)))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _services_table(cells: Sequence[ServiceCell]) -> Table:
+    columns = [
+        Column(title="devices"),
+        Column(title="replicas", is_number=True),
+        Column(title="format"),
+        Column(title="first token p50/p95/p99", is_number=True),
+        Column(title="per token p50/p95/p99", is_number=True),
+        Column(title="requests/s", is_number=True),
+        Column(title="at most", is_number=True),
+    ]
+    return Table(columns=tuple(columns), rows=tuple(map(_service_row, cells)))
+
+
+def _service_row(cell: ServiceCell) -> tuple[str, ...]:
+    times = [
+        ABSENT
+        if seen is None
+        else " / ".join(format_duration(one.mid) for one in (seen.p50_s, seen.p95_s, seen.p99_s))
+        for seen in (cell.first_token, cell.per_token)
+    ]
+    most = cell.capacity_requests_per_s
+    return (
+        f"{cell.num_devices} x {cell.device}",
+        f"{cell.num_replicas} x {cell.num_ranks}",
+        cell.precision,
+        *times,
+        ABSENT if cell.requests_per_s is None else format_significant(cell.requests_per_s),
+        ABSENT if most is None else number_range(most),
+    )
+
+
+def _service_notes(cells: Sequence[ServiceCell]) -> list[str]:
+    """Why services cannot run, or cannot keep up."""
+    failed = {cell.reason: None for cell in cells if cell.reason}
+    slow = [f"{c.num_devices} x {c.device}" for c in cells if c.is_overloaded]
+    words = f"more is offered than {', '.join(slow)} can do: the queue grows as long as it lasts"
+    return [*failed, *([words] if slow else [])]
 
 
 def ranking_text(
@@ -46,6 +112,8 @@ def ranking_text(
 
 def grid_markdown(grid: PredictionGrid) -> str:
     """The same tables as Markdown."""
+    if grid.services:
+        return services_markdown(grid)
     parts = [f"# {_title(grid)}", "\n".join(f"- {text}" for text in grid.assumptions)]
     for cells in _by_device(grid):
         parts += [f"## {_device_title(cells)}", markdown_table(_device_table(grid, cells))]

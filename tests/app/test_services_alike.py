@@ -1,0 +1,83 @@
+"""One service asked of `plan`, `predict` and `score`: the same times, to one part in a million."""
+
+from __future__ import annotations
+
+import pytest
+
+import paceline
+from paceline.catalog.load import load_catalog
+from paceline.errors import InvalidInputError, NoOfferError
+from paceline.planning.forecast.services import ServiceCell
+from paceline.prediction.calibration.fitted import builtin_calibration
+from paceline.scoring.completion import completed
+from paceline.scoring.rows import parse_row
+from paceline.scoring.score import predict_rows
+
+_DEVICE = "H100 SXM5 80GB"
+_RATE = 4
+
+
+@pytest.fixture(scope="module")
+def cell() -> ServiceCell:
+    grid = paceline.predict(
+        "llama-3-8b", task="infer", device=_DEVICE, devices=(1,), rps=_RATE, precision="bf16"
+    )
+    return grid.services[0]
+
+
+def test_a_published_row_is_answered_as_predict_answers(cell: ServiceCell) -> None:
+    row = {
+        "model": "llama-3-8b",
+        "task": "infer",
+        "framework": "vLLM 0.19",
+        "precision": "bf16",
+        "gpu": _DEVICE,
+        "n_gpus": "1",
+        "unit": "requests/s",
+        "extra": f"scenario=server;isl=512;osl=128;rate_per_s={_RATE}",
+    }
+    answer = predict_rows(
+        [parse_row(completed(row))], catalog=load_catalog(), calibration=builtin_calibration()
+    )[0]
+    assert answer.first_token is not None
+    assert answer.per_token is not None
+    assert cell.first_token is not None
+    assert cell.per_token is not None
+    for told, seen in ((answer.first_token, cell.first_token), (answer.per_token, cell.per_token)):
+        assert told.p50_mid_s == pytest.approx(seen.p50_s.mid, rel=1e-6)
+        assert told.p99_mid_s == pytest.approx(seen.p99_s.mid, rel=1e-6)
+    assert answer.throughput_mid == pytest.approx(cell.requests_per_s, rel=1e-6)
+
+
+def test_a_plan_has_the_percentile_that_predict_has(cell: ServiceCell) -> None:
+    plan = paceline.plan(
+        "llama-3-8b", task="infer", rps=_RATE, tpot="50ms", ttft="1s", percentile=95,
+        device=_DEVICE, max_devices=1, precision="bf16",
+    )  # fmt: skip
+    choice = plan.choices[0]
+    assert choice.num_devices == 1
+    assert choice.ttft_s is not None
+    assert choice.latency_s is not None
+    assert cell.first_token is not None
+    assert cell.per_token is not None
+    assert choice.ttft_s.mid == pytest.approx(cell.first_token.p95_s.mid, rel=1e-6)
+    assert choice.latency_s.mid == pytest.approx(cell.per_token.p95_s.mid, rel=1e-6)
+
+
+def test_more_than_a_device_can_do_is_refused_with_what_it_can(cell: ServiceCell) -> None:
+    assert cell.capacity_requests_per_s is not None
+    most = cell.capacity_requests_per_s.mid
+    with pytest.raises(InvalidInputError, match=f"at most {most:.3g} requests/s") as caught:
+        paceline.predict(
+            "llama-3-8b", task="infer", device=_DEVICE, devices=(1,), rps=20 * most,
+            precision="bf16",
+        )  # fmt: skip
+    assert "--devices" in caught.value.hint
+
+
+def test_no_plan_for_more_than_all_can_do() -> None:
+    with pytest.raises(NoOfferError) as caught:
+        paceline.plan(
+            "llama-3-8b", task="infer", rps=5000, tpot="50ms", device=_DEVICE, max_devices=1
+        )
+    assert "--rps" in caught.value.hint
