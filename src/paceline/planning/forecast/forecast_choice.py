@@ -59,8 +59,9 @@ def choose_forecast(question: Question, found: PlaceSearch, devices: Sequence[De
     service = service_of(question.goal, question.workload)
     window = _window(question, found, devices)
     asked, steps = list[AskedRanks](), list[Steps]()
-    while configured or not asked:
-        is_first = not asked
+    for is_first in (True, False):
+        if not (is_first or configured):
+            break
         more = asked_ranks(
             question.workload, configured, devices, lengths, service=service, window=window
         )

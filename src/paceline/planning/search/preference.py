@@ -32,6 +32,8 @@ from paceline.shipped import shipped_rows
 _Z = normal_quantile(STATED_CHANCE)
 #: Times that differ by less than this factor are called the same.
 _SAME_TIME_FACTOR = 1.05
+#: Rank of the most complex strategy in which every rank holds whole layers.
+_UNSPLIT_RANK = 2
 #: From the least dependable on.
 _PROVIDERS = ("marketplace", "specialised", "hyperscaler")
 
@@ -176,8 +178,8 @@ class Standing:
 
     def _of_strategies(self, row: int, rows: Index) -> FloatArray:
         """What different ways to share a model err apart from each other."""
-        splits = complexity(self.kinds[rows]) > 2
-        num_split = splits.astype(np.float64) + float(complexity(self.kinds[row]) > 2)
+        rank = self.order[0]
+        num_split = (rank[rows] > _UNSPLIT_RANK) + float(rank[row] > _UNSPLIT_RANK)
         is_other = self.kinds[rows] != self.kinds[row]
         return np.asarray(np.where(is_other, num_split * STRATEGY_LOG_SIGMA**2, 0.0))
 
